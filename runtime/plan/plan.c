@@ -166,34 +166,29 @@ static void set_traits(struct plan_builder *b)
 /* ---- buffers that live for the whole run ---- */
 
 static int add_state(struct plan_builder *b, int g, enum plan_kind kind, enum memory_class memory,
-                     int64_t elements, int *entry)
+                     int64_t elements)
 {
     const enum dtype dtype = kind == PLAN_PARAM_SHARD ? b->options->param_dtype : b->options->dtype;
-    *entry = plan_add_buffer(b, kind, memory, elements * dtype_size(dtype));
-    if (*entry < 0)
-        return -1;
-    b->plan->entries[*entry].dtype = dtype;
-    b->plan->entries[*entry].group = g;
-    b->plan->entries[*entry].checkpointed = true;
-    return 0;
+    int entry = plan_add_buffer(b, kind, memory, elements * dtype_size(dtype));
+    b->plan->entries[entry].dtype = dtype;
+    b->plan->entries[entry].group = g;
+    b->plan->entries[entry].checkpointed = true;
+    return entry;
 }
 
-static int add_parameters(struct plan_builder *b)
+static void add_parameters(struct plan_builder *b)
 {
     for (int g = 0; g < b->plan->group_count; g++) {
         struct param_group *group = &b->plan->groups[g];
         int64_t held = group->resident ? group->padded : group->shard;
         if (!group->local)
             continue;
-        if (add_state(b, g, PLAN_PARAM_SHARD, MEMORY_COMM, held, &group->param) < 0)
-            return -1;
+        group->param = add_state(b, g, PLAN_PARAM_SHARD, MEMORY_COMM, held);
         if (!plan_narrow_params(b) || !group->trainable || !b->options->train)
             continue;
-        if (add_state(b, g, PLAN_MASTER, MEMORY_DEVICE, group->shard, &group->master) < 0)
-            return -1;
+        group->master = add_state(b, g, PLAN_MASTER, MEMORY_DEVICE, group->shard);
         b->plan->entries[group->param].checkpointed = false; /* it is the master, rounded */
     }
-    return 0;
 }
 
 int optimizer_moments(const struct optimizer_options *optimizer)
@@ -201,22 +196,22 @@ int optimizer_moments(const struct optimizer_options *optimizer)
     return optimizer->kind != OPTIMIZER_SGD ? 2 : optimizer->momentum > 0;
 }
 
-static int add_moments(struct plan_builder *b)
+static void add_moments(struct plan_builder *b)
 {
     const int moments = optimizer_moments(&b->options->optimizer);
     const enum memory_class memory = b->options->optimizer_memory;
     for (int g = 0; g < b->plan->group_count; g++) {
         struct param_group *group = &b->plan->groups[g];
-        if (!group->local || !group->trainable)
+        if (!b->options->train || !group->local || !group->trainable)
             continue;
-        if ((moments > 0 && add_state(b, g, PLAN_MOMENT1, memory, group->shard, &group->moment1) < 0) ||
-            (moments > 1 && add_state(b, g, PLAN_MOMENT2, memory, group->shard, &group->moment2) < 0))
-            return -1;
+        if (moments > 0)
+            group->moment1 = add_state(b, g, PLAN_MOMENT1, memory, group->shard);
+        if (moments > 1)
+            group->moment2 = add_state(b, g, PLAN_MOMENT2, memory, group->shard);
     }
-    return 0;
 }
 
-static int add_scalars(struct plan_builder *b)
+static void add_scalars(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
     int64_t batches = batch_bytes(b->model, b->options->shape) * b->options->micro_batches;
@@ -227,12 +222,8 @@ static int add_scalars(struct plan_builder *b)
     plan->staging_result = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, sizeof(struct plan_result));
     const int made[] = {plan->scalars, plan->loss, plan->staging_input, plan->staging_batch,
                         plan->staging_result};
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
-        if (made[i] < 0)
-            return -1;
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         plan->entries[made[i]].dtype = made[i] == plan->staging_batch ? batch_dtype(b->model) : DTYPE_F64;
-    }
-    return 0;
 }
 
 /* ---- hash ---- */
@@ -315,38 +306,51 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
     return hash;
 }
 
-static uint64_t hash_plan(const struct model *model, const struct plan *plan)
+static void hash_plan(struct plan_builder *b)
 {
-    uint64_t hash = hash_asked(TEXT_HASH_START, model, &plan->options);
-    for (int p = 0; p < model->param_count; p++) {
+    const struct plan *plan = b->plan;
+    uint64_t hash = hash_asked(TEXT_HASH_START, b->model, &plan->options);
+    for (int p = 0; p < b->model->param_count; p++) {
         hash = hash_ints(hash, &plan->places[p].group, 1);
         hash = text_hash(hash, &plan->places[p].offset, sizeof plan->places[p].offset);
     }
     for (int o = 0; o < plan->op_count; o++)
         hash = hash_op(hash, &plan->ops[o]);
-    return hash;
+    b->plan->hash = hash;
 }
 
 /* ---- build ---- */
 
-static int build(struct plan_builder *b)
-{
-    if (plan_cut_groups(b) < 0 || plan_cut_segments(b) < 0 || add_parameters(b) < 0 || add_scalars(b) < 0)
-        return -1;
-    if (b->options->train && add_moments(b) < 0)
-        return -1;
-    if (plan_describe_layers(b) < 0 || plan_list_steps(b) < 0 || plan_slot_classes(b) < 0)
-        return -1;
-    if (plan_make_grad_buffers(b) < 0 || plan_make_edges(b) < 0 || plan_assign_gathers(b) < 0)
-        return -1;
-    if (plan_emit_schedule(b) < 0)
-        return -1;
-    plan_live_intervals(b);
-    if (plan_place_entries(b->plan, b->err) < 0)
-        return -1;
-    b->plan->hash = hash_plan(b->model, b->plan);
-    return 0;
-}
+/* In this order; none follows one that failed. */
+/* clang-format off */
+static void (*const phases[])(struct plan_builder *b) = {
+    /* buffers */
+    plan_reserve,
+    plan_cut_groups,
+    plan_cut_segments,
+    add_parameters,
+    add_scalars,
+    add_moments,
+    plan_describe_layers,
+    plan_list_steps,
+    plan_slot_classes,
+    plan_make_grad_buffers,
+    plan_make_edges,
+    plan_assign_gathers,
+    /* operations */
+    plan_start_schedule,
+    plan_emit_calls,
+    plan_flush_gradients,
+    plan_reduce_tied,
+    plan_emit_update,
+    plan_wait_for_carried,
+    plan_finish_schedule,
+    /* addresses */
+    plan_live_intervals,
+    plan_place_entries,
+    hash_plan,
+};
+/* clang-format on */
 
 static void free_builder(struct plan_builder *b)
 {
@@ -368,13 +372,14 @@ int plan_build(const struct model *model, const struct plan_options *options, st
     made.options.reduce_dtype = is_narrow(options->reduce_dtype) ? options->reduce_dtype : options->dtype;
     struct plan_builder b = {.model = model, .options = &made.options, .plan = &made, .err = err};
     set_traits(&b);
-    int result = build(&b);
+    for (size_t i = 0; i < sizeof phases / sizeof *phases && !b.failed; i++)
+        phases[i](&b);
     free_builder(&b);
-    if (result < 0)
+    if (b.failed)
         plan_free(&made);
     else
         *plan = made;
-    return result;
+    return b.failed;
 }
 
 void plan_free(struct plan *plan)

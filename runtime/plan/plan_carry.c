@@ -20,16 +20,15 @@ void plan_choose_carried(struct plan_builder *b)
         b->gathers_carried++;
 }
 
-int plan_carry(struct plan_builder *b, int group)
+void plan_carry(struct plan_builder *b, int group)
 {
     for (int i = 0; i < b->gathers_carried; i++) {
         /* A frozen group waits for no step of its own, but would run ahead of calls that are still to come.
          */
         const int last_call = b->steps[b->step_count - 1].op;
-        if (b->gathers[i].group == group && plan_emit_gather(b, i, last_call, true) < 0)
-            return -1;
+        if (b->gathers[i].group == group)
+            plan_emit_gather(b, i, last_call, true);
     }
-    return 0;
 }
 
 /* ---- waits across the edge ---- */
@@ -90,15 +89,14 @@ static void add_carried_waits(struct plan *plan, const struct carried *entries, 
     }
 }
 
-int plan_wait_for_carried(struct plan_builder *b)
+void plan_wait_for_carried(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
     scope_free struct carried *entries = mem_calloc((size_t)plan->entry_count, sizeof *entries);
     scope_free int *known = mem_calloc((size_t)plan->op_count, sizeof *known);
     if (!entries || !known)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory to join the steps of a plan of %d operations",
-                         plan->op_count);
-    if (find_carried(plan, entries))
+        b->failed = error_set(b->err, MUSTER_E_NOMEM,
+                              "no memory to join the steps of a plan of %d operations", plan->op_count);
+    else if (find_carried(plan, entries))
         add_carried_waits(plan, entries, known);
-    return 0;
 }

@@ -7,30 +7,27 @@
 #include "proto/base/mem.h"
 #include "runtime/plan/plan_internal.h"
 
-static int make_ring(struct plan_builder *b, int layer, int count, struct plan_edge_ring *ring)
+static void make_ring(struct plan_builder *b, int layer, int count, struct plan_edge_ring *ring)
 {
     ring->count = count;
     for (int i = 0; i < count; i++) {
         int entry = plan_add_buffer(b, PLAN_EDGE, MEMORY_COMM, b->layers[layer].sizes.out);
-        if (entry < 0)
-            return -1;
         b->plan->entries[entry].layer = layer;
         b->plan->entries[entry].slot = i;
         if (i == 0)
             ring->first = entry;
     }
-    return 0;
 }
 
-int plan_make_edges(struct plan_builder *b)
+void plan_make_edges(struct plan_builder *b)
 {
     int m = b->options->micro_batches;
     b->edges = mem_calloc((size_t)b->model->layer_count, sizeof *b->edges);
     if (!b->edges)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory for the edges of %d layers",
-                         b->model->layer_count);
-    if (b->model->stages == 1)
-        return 0;
+        b->failed =
+            error_set(b->err, MUSTER_E_NOMEM, "no memory for the edges of %d layers", b->model->layer_count);
+    if (!b->edges || b->model->stages == 1)
+        return;
     int held = b->model->stages - b->place.stage; /* micro-batches between their forward and their backward */
     held = !b->options->train ? 1 : held > m ? m : held;
     int in = held < m ? held + 1 : m, pair = m < 2 ? m : 2;
@@ -39,18 +36,16 @@ int plan_make_edges(struct plan_builder *b)
         const struct plan_layer *layer = &b->layers[l];
         struct plan_edge *edge = &b->edges[l];
         bool back = b->options->train && layer->needs_grad;
-        if (layer->local && layer->used_next &&
-            (make_ring(b, l, out, &edge->out) < 0 || (back && make_ring(b, l, pair, &edge->grad_in) < 0)))
-            return -1;
-        if (!layer->local && layer->used_next && layer->consumers > 0 &&
-            (make_ring(b, l, in, &edge->in) < 0 || (back && make_ring(b, l, pair, &edge->grad_out) < 0)))
-            return -1;
+        if (!layer->used_next || (!layer->local && layer->consumers == 0))
+            continue;
+        make_ring(b, l, layer->local ? out : in, layer->local ? &edge->out : &edge->in);
+        if (back)
+            make_ring(b, l, pair, layer->local ? &edge->grad_in : &edge->grad_out);
     }
-    return 0;
 }
 
-static int emit_edge(struct plan_builder *b, enum comm_kind kind, enum stream_id stream, int layer, int micro,
-                     int entry, int peer)
+static void emit_edge(struct plan_builder *b, enum comm_kind kind, enum stream_id stream, int layer,
+                      int micro, int entry, int peer)
 {
     struct schedule_op op = plan_op(OP_COMM, stream);
     op.axis = AXIS_PIPELINE;
@@ -58,21 +53,19 @@ static int emit_edge(struct plan_builder *b, enum comm_kind kind, enum stream_id
     op.micro = micro;
     op.comm.root = peer;
     *(kind == COMM_SEND ? &op.from : &op.to) = entry;
-    return plan_emit_comm(b, &op, kind, b->options->dtype, b->layers[layer].sizes.out / b->real) < 0 ? -1 : 0;
+    plan_emit_comm(b, &op, kind, b->options->dtype, b->layers[layer].sizes.out / b->real);
 }
 
 /* All activations of a micro-batch, in the order in which the stage before sends them. */
-static int receive_activations(struct plan_builder *b, int micro)
+static void receive_activations(struct plan_builder *b, int micro)
 {
     for (int l = 0; l < b->model->layer_count; l++) {
         const struct plan_edge_ring *ring = &b->edges[l].in;
         if (ring->count == 0)
             continue;
         int entry = b->out[l * b->options->micro_batches + micro] = ring->first + micro % ring->count;
-        if (emit_edge(b, COMM_RECV, STREAM_GATHER, l, micro, entry, b->place.stage - 1) < 0)
-            return -1;
+        emit_edge(b, COMM_RECV, STREAM_GATHER, l, micro, entry, b->place.stage - 1);
     }
-    return 0;
 }
 
 /* Whether the i-th source of layer `user` is the last that its backward completes: a gradient is sent back
@@ -93,7 +86,7 @@ static bool completes(const struct plan_builder *b, int user, int i)
 }
 
 /* All gradients of a micro-batch, in the order in which the next stage completes them. */
-static int receive_gradients(struct plan_builder *b, int micro)
+static void receive_gradients(struct plan_builder *b, int micro)
 {
     for (int l = b->model->layer_count - 1; l >= 0; l--) {
         const struct layer_desc *layer = &b->model->layers[l];
@@ -104,36 +97,35 @@ static int receive_gradients(struct plan_builder *b, int micro)
             const struct plan_edge_ring *ring = &b->edges[source].grad_in;
             int entry = b->dout[source * b->options->micro_batches + micro] =
                 ring->first + micro % ring->count;
-            if (emit_edge(b, COMM_RECV, STREAM_REDUCE, source, micro, entry, b->place.stage + 1) < 0)
-                return -1;
+            emit_edge(b, COMM_RECV, STREAM_REDUCE, source, micro, entry, b->place.stage + 1);
         }
     }
-    return 0;
 }
 
-int plan_receive(struct plan_builder *b, int index)
+void plan_receive(struct plan_builder *b, int index)
 {
     const struct plan_step *step = &b->steps[index], *before = index > 0 ? step - 1 : NULL;
     bool forward = step->phase == PHASE_FORWARD;
     if (before && before->micro == step->micro && (before->phase == PHASE_FORWARD) == forward)
-        return 0; /* not the first call of this micro-batch in this direction */
-    return forward ? receive_activations(b, step->micro) : receive_gradients(b, step->micro);
+        return; /* not the first call of this micro-batch in this direction */
+    if (forward)
+        receive_activations(b, step->micro);
+    else
+        receive_gradients(b, step->micro);
 }
 
-int plan_send(struct plan_builder *b, int index)
+void plan_send(struct plan_builder *b, int index)
 {
     const struct plan_step *step = &b->steps[index];
     const struct layer_desc *layer = &b->model->layers[step->layer];
     int m = b->options->micro_batches;
     if (step->phase == PHASE_FORWARD && b->layers[step->layer].used_next)
-        return emit_edge(b, COMM_SEND, STREAM_GATHER, step->layer, step->micro,
-                         b->out[step->layer * m + step->micro], b->place.stage + 1);
+        emit_edge(b, COMM_SEND, STREAM_GATHER, step->layer, step->micro,
+                  b->out[step->layer * m + step->micro], b->place.stage + 1);
     for (int i = 0; step->phase == PHASE_BACKWARD && i < layer->source_count; i++) {
         int source = layer->source[i], at = source * m + step->micro;
         if (source == SOURCE_BATCH || b->edges[source].grad_out.count == 0 || --b->consumers_left[at] > 0)
             continue;
-        if (emit_edge(b, COMM_SEND, STREAM_REDUCE, source, step->micro, b->dout[at], b->place.stage - 1) < 0)
-            return -1;
+        emit_edge(b, COMM_SEND, STREAM_REDUCE, source, step->micro, b->dout[at], b->place.stage - 1);
     }
-    return 0;
 }

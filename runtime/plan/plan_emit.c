@@ -19,10 +19,10 @@ static void clock_merge(struct plan_clock *clock, const struct plan_clock *other
 }
 
 /* Makes room for one more element in two arrays that grow together. */
-static int grow(void **first, size_t first_size, void **second, size_t second_size, int count, int *capacity)
+static bool grow(void **first, size_t first_size, void **second, size_t second_size, int count, int *capacity)
 {
     if (count < *capacity)
-        return 0;
+        return true;
     int larger = *capacity ? *capacity * 2 : 64;
     void *a = mem_realloc(*first, (size_t)larger, first_size);
     if (a)
@@ -30,18 +30,42 @@ static int grow(void **first, size_t first_size, void **second, size_t second_si
     void *b = mem_realloc(*second, (size_t)larger, second_size);
     if (b)
         *second = b;
-    if (!a || !b)
-        return -1;
-    *capacity = larger;
-    return 0;
+    if (a && b)
+        *capacity = larger;
+    return a && b;
+}
+
+static bool room_for_entry(struct plan_builder *b)
+{
+    struct plan *plan = b->plan;
+    if (!b->failed && !grow((void **)&plan->entries, sizeof *plan->entries, (void **)&b->entry_states,
+                            sizeof *b->entry_states, plan->entry_count, &b->entry_capacity))
+        b->failed =
+            error_set(b->err, MUSTER_E_NOMEM, "no memory for a plan of %d buffers", plan->entry_count + 1);
+    return !b->failed;
+}
+
+static bool room_for_op(struct plan_builder *b)
+{
+    struct plan *plan = b->plan;
+    if (!b->failed && !grow((void **)&plan->ops, sizeof *plan->ops, (void **)&b->clocks, sizeof *b->clocks,
+                            plan->op_count, &b->op_capacity))
+        b->failed =
+            error_set(b->err, MUSTER_E_NOMEM, "no memory for a plan of %d operations", plan->op_count + 1);
+    return !b->failed;
+}
+
+/* So that index 0 is there, whatever fails later. */
+void plan_reserve(struct plan_builder *b)
+{
+    (void)(room_for_entry(b) && room_for_op(b));
 }
 
 int plan_add_entry(struct plan_builder *b, const struct plan_entry *entry)
 {
     struct plan *plan = b->plan;
-    if (grow((void **)&plan->entries, sizeof *plan->entries, (void **)&b->entry_states,
-             sizeof *b->entry_states, plan->entry_count, &b->entry_capacity) < 0)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory for a plan of %d buffers", plan->entry_count + 1);
+    if (!room_for_entry(b))
+        return 0;
     struct plan_entry *added = &plan->entries[plan->entry_count];
     *added = *entry;
     added->bytes = plan_round_up(entry->bytes, 256);
@@ -67,19 +91,15 @@ int plan_add_buffer(struct plan_builder *b, enum plan_kind kind, enum memory_cla
     return plan_add_entry(b, &entry);
 }
 
-int plan_add_transient(struct plan_builder *b, enum plan_kind kind, int layer, int micro, int64_t bytes,
-                       int *entry)
+int plan_add_transient(struct plan_builder *b, enum plan_kind kind, int layer, int micro, int64_t bytes)
 {
-    *entry = -1;
     if (bytes == 0)
-        return 0;
-    *entry = plan_add_buffer(b, kind, MEMORY_DEVICE, bytes);
-    if (*entry < 0)
         return -1;
-    b->plan->entries[*entry].layer = layer;
-    b->plan->entries[*entry].micro = micro;
-    b->entry_states[*entry].transient = true;
-    return 0;
+    int entry = plan_add_buffer(b, kind, MEMORY_DEVICE, bytes);
+    b->plan->entries[entry].layer = layer;
+    b->plan->entries[entry].micro = micro;
+    b->entry_states[entry].transient = true;
+    return entry;
 }
 
 struct schedule_op plan_op(enum op_kind kind, enum stream_id stream)
@@ -146,9 +166,8 @@ static void add_waits(struct plan_builder *b, struct schedule_op *op, const stru
 int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after)
 {
     struct plan *plan = b->plan;
-    if (grow((void **)&plan->ops, sizeof *plan->ops, (void **)&b->clocks, sizeof *b->clocks, plan->op_count,
-             &b->op_capacity) < 0)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory for a plan of %d operations", plan->op_count + 1);
+    if (!room_for_op(b))
+        return 0;
     int index = plan->op_count;
     struct schedule_op *added = &plan->ops[index];
     *added = *op;

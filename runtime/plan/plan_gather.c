@@ -19,12 +19,15 @@
 
 /* Largest first; a group that fills at least half of a class's slot belongs to it (all of it where every
  * group keeps its own slot). */
-static int classify(struct plan_builder *b)
+static void classify(struct plan_builder *b)
 {
     const struct plan *plan = b->plan;
     b->classes = mem_calloc((size_t)plan->group_count, sizeof *b->classes);
-    if (!b->classes)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory for the slots of %d groups", plan->group_count);
+    if (!b->classes) {
+        b->failed =
+            error_set(b->err, MUSTER_E_NOMEM, "no memory for the slots of %d groups", plan->group_count);
+        return;
+    }
     for (int g = 0; g < plan->group_count; g++)
         b->groups[g].slot_class = -1;
     for (;;) {
@@ -33,7 +36,7 @@ static int classify(struct plan_builder *b)
             if (plan->groups[g].local && b->groups[g].slot_class < 0 && plan->groups[g].padded > largest)
                 largest = plan->groups[g].padded;
         if (largest == 0)
-            return 0;
+            return;
         struct slot_class *class = &b->classes[b->class_count];
         class->elements = largest;
         for (int g = 0; g < plan->group_count; g++) {
@@ -61,17 +64,14 @@ static int most_at_once(const struct plan_builder *b, int class)
     return most;
 }
 
-static int add_slot(struct plan_builder *b, int class, int number)
+static void add_slot(struct plan_builder *b, int class, int number)
 {
     struct slot_class *c = &b->classes[class];
     int entry = plan_add_buffer(b, PLAN_GATHER_SLOT, MEMORY_COMM, c->elements * b->param);
-    if (entry < 0)
-        return -1;
     b->plan->entries[entry].dtype = b->options->param_dtype;
     b->plan->entries[entry].slot = number;
     if (c->gather_count++ == 0)
         c->gather_first = entry;
-    return 0;
 }
 
 static int depth_of(const struct plan_builder *b, enum step_phase phase)
@@ -79,12 +79,11 @@ static int depth_of(const struct plan_builder *b, enum step_phase phase)
     return phase == PHASE_FORWARD ? b->options->prefetch_forward : b->options->prefetch_backward;
 }
 
-int plan_slot_classes(struct plan_builder *b)
+void plan_slot_classes(struct plan_builder *b)
 {
-    if (classify(b) < 0)
-        return -1;
+    classify(b);
     if (!b->reshard)
-        return 0;
+        return;
     int depth = depth_of(b, PHASE_FORWARD), number = 0;
     if (b->options->train && depth_of(b, PHASE_BACKWARD) > depth)
         depth = depth_of(b, PHASE_BACKWARD);
@@ -93,10 +92,8 @@ int plan_slot_classes(struct plan_builder *b)
         if (b->keep || count > b->classes[c].groups)
             count = b->classes[c].groups;
         for (int i = 0; i < count; i++)
-            if (add_slot(b, c, number++) < 0)
-                return -1;
+            add_slot(b, c, number++);
     }
-    return 0;
 }
 
 /* ---- assignment ---- */
@@ -209,10 +206,10 @@ static void assign_all(struct plan_builder *b, struct assignment *a)
     }
 }
 
-int plan_assign_gathers(struct plan_builder *b)
+void plan_assign_gathers(struct plan_builder *b)
 {
     if (!b->reshard)
-        return 0;
+        return;
     struct assignment a = {.first = INT_MAX};
     for (int c = 0; c < b->class_count; c++) {
         a.count += b->classes[c].gather_count;
@@ -225,20 +222,21 @@ int plan_assign_gathers(struct plan_builder *b)
     scope_free int *upcoming = a.upcoming = mem_calloc((size_t)b->plan->group_count, sizeof *upcoming);
     scope_free int *held = a.held = mem_calloc((size_t)b->plan->group_count, sizeof *held);
     b->gathers = mem_calloc(uses, sizeof *b->gathers);
-    if (!slots || !next || !upcoming || !held || !b->gathers)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory to plan the gathers of %d layer calls",
-                         b->step_count);
+    if (!slots || !next || !upcoming || !held || !b->gathers) {
+        b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to plan the gathers of %d layer calls",
+                              b->step_count);
+        return;
+    }
     for (int c = 0; c < b->class_count; c++)
         for (int i = 0; i < b->classes[c].gather_count; i++)
             slots[b->classes[c].gather_first - a.first + i] =
                 (struct slot){.class = c, .gather = -1, .last_use = -1};
     assign_all(b, &a);
-    return 0;
 }
 
 /* ---- emission ---- */
 
-int plan_emit_gather(struct plan_builder *b, int index, int after, bool carried)
+void plan_emit_gather(struct plan_builder *b, int index, int after, bool carried)
 {
     struct plan_gather *gather = &b->gathers[index];
     const struct param_group *group = &b->plan->groups[gather->group];
@@ -252,19 +250,16 @@ int plan_emit_gather(struct plan_builder *b, int index, int after, bool carried)
     op.bytes = group->shard * b->param;
     op.carried = carried;
     gather->op = plan_emit(b, &op, after);
-    return gather->op < 0 ? -1 : 0;
 }
 
-int plan_issue_gathers(struct plan_builder *b, int step)
+void plan_issue_gathers(struct plan_builder *b, int step)
 {
     if (b->gathers_issued < b->gathers_carried)
         b->gathers_issued = b->gathers_carried;
     while (b->gathers_issued < b->gather_count && b->gathers[b->gathers_issued].after_step < step) {
         const int index = b->gathers_issued++, enabled = b->gathers[index].enabled_step;
-        if (plan_emit_gather(b, index, enabled >= 0 ? b->steps[enabled].op : -1, false) < 0)
-            return -1;
+        plan_emit_gather(b, index, enabled >= 0 ? b->steps[enabled].op : -1, false);
     }
-    return 0;
 }
 
 /* A gather is ahead of a layer call if it may run beside it and is used only by a later one; the carried

@@ -174,8 +174,8 @@ static void fill_group(struct plan_builder *b, int index, const struct use *uses
     group->shard_start = cut ? group->shard * (group->shard_size > 1 ? b->place.shard : 0) : 0;
 }
 
-static int make_groups(struct plan_builder *b, const struct use *uses, struct piece *pieces,
-                       struct piece **order, int count)
+static void make_groups(struct plan_builder *b, const struct use *uses, struct piece *pieces,
+                        struct piece **order, int count)
 {
     struct plan *plan = b->plan;
     for (int i = 0; i < count; i++)
@@ -184,17 +184,18 @@ static int make_groups(struct plan_builder *b, const struct use *uses, struct pi
     int groups = merge_pieces(b, order, count), next = 0;
     plan->groups = mem_calloc((size_t)groups, sizeof *plan->groups);
     b->groups = mem_calloc((size_t)groups, sizeof *b->groups);
-    if (!plan->groups || !b->groups)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory for %d param groups", groups);
+    if (!plan->groups || !b->groups) {
+        b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory for %d param groups", groups);
+        return;
+    }
     plan->group_count = groups;
     for (int i = count - 1; i >= 0; i--)
         start_group(b, order[i]->group, order[i], b->reshard || order[i]->trainable ? b->shard_ranks : 1);
     for (int g = 0; g < groups; g++)
         fill_group(b, g, uses, pieces, &next);
-    return 0;
 }
 
-int plan_cut_groups(struct plan_builder *b)
+void plan_cut_groups(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
     size_t params = (size_t)b->model->param_count;
@@ -205,9 +206,9 @@ int plan_cut_groups(struct plan_builder *b)
     scope_free struct piece **order = mem_calloc(params, sizeof *order);
     scope_free int *last_user = mem_calloc(params, sizeof *last_user);
     if (!plan->places || !plan->group_params || !uses || !pieces || !order || !last_user)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory to group %zu parameters", params);
-    if (collect_uses(b, uses) < 0)
-        return -1;
+        b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to group %zu parameters", params);
+    if (b->failed || (b->failed = collect_uses(b, uses)) < 0)
+        return;
     int count = 0;
     for (int p = 0; p < b->model->param_count; p++) {
         int piece = uses[p].piece = piece_of(b, &uses[p], p, pieces, &count);
@@ -217,7 +218,7 @@ int plan_cut_groups(struct plan_builder *b)
         last_user[p] = -1;
     }
     mark_scattered(b, uses, pieces, last_user);
-    return make_groups(b, uses, pieces, order, count);
+    make_groups(b, uses, pieces, order, count);
 }
 
 /* ---- segments ---- */
@@ -235,12 +236,14 @@ static bool shard_run(const struct plan_builder *b, const struct param_group *gr
     return end > begin;
 }
 
-int plan_cut_segments(struct plan_builder *b)
+void plan_cut_segments(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
     plan->segments = mem_calloc((size_t)b->model->param_count, sizeof *plan->segments);
-    if (!plan->segments)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory for %d segments", b->model->param_count);
+    if (!plan->segments) {
+        b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory for %d segments", b->model->param_count);
+        return;
+    }
     for (int g = 0; g < plan->group_count; g++) {
         struct param_group *group = &plan->groups[g];
         group->first_segment = plan->segment_count;
@@ -259,11 +262,10 @@ int plan_cut_segments(struct plan_builder *b)
         }
         group->segment_count = plan->segment_count - group->first_segment;
     }
-    return 0;
 }
 
-int plan_group_gaps(struct plan_builder *b, int index,
-                    int (*visit)(struct plan_builder *b, int group, int64_t offset, int64_t count))
+void plan_group_gaps(struct plan_builder *b, int index,
+                     void (*visit)(struct plan_builder *b, int group, int64_t offset, int64_t count))
 {
     const struct plan *plan = b->plan;
     const struct param_group *group = &plan->groups[index];
@@ -271,9 +273,10 @@ int plan_group_gaps(struct plan_builder *b, int index,
     for (int i = 0; i < group->param_count; i++) {
         int param = plan->group_params[group->first_param + i];
         int64_t offset = plan->places[param].offset;
-        if (offset > end && visit(b, index, end, offset - end) < 0)
-            return -1;
+        if (offset > end)
+            visit(b, index, end, offset - end);
         end = offset + param_elements(&b->model->params[param]);
     }
-    return group->padded > end ? visit(b, index, end, group->padded - end) : 0;
+    if (group->padded > end)
+        visit(b, index, end, group->padded - end);
 }

@@ -1,10 +1,13 @@
 /* plan_internal.h - shared by the parts of plan_build; included by plan_*.c and the tests' plan_check only.
  *
- * Order of work: plan_build (plan.c) checks the options; plan_group.c cuts parameters into groups;
- * plan_steps.c lists the layer calls of this stage in order; plan_gather.c decides which group is gathered
- * into which slot, and when; plan_schedule.c walks the steps and emits operations (plan_reduce.c and
- * plan_edge.c the operations before and after them); plan_carry.c joins one step to the next; plan_memory.c
- * places the buffers.
+ * Order of work: plan_build (plan.c) checks the options and runs the phases of its table; plan_group.c cuts
+ * parameters into groups; plan_steps.c lists the layer calls of this stage in order; plan_gather.c decides
+ * which group is gathered into which slot, and when; plan_schedule.c walks the steps and emits operations
+ * (plan_reduce.c and plan_edge.c the operations before and after them); plan_carry.c joins one step to the
+ * next; plan_memory.c places the buffers.
+ *
+ * A failure stays in the builder (`failed`), and plan_build looks at it after each phase: the functions below
+ * return no status. What is emitted after it, in the same phase, goes nowhere.
  *
  * Waits are derived, not listed: plan_emit takes the reads and writes of an operation and makes it wait
  * for the last conflicting access on the other streams. Callers request pacing (prefetch depth) only. */
@@ -113,6 +116,7 @@ struct plan_builder {
     const struct plan_options *options;
     struct plan *plan;
     struct muster_error *err;
+    int failed; /* 0, or -1 with err filled: no phase follows */
 
     struct mesh_place place;
     /* Bytes of an element: of arithmetic, masters and gradients; of parameters where gathers move them; of
@@ -152,14 +156,15 @@ static inline int64_t plan_round_up(int64_t value, int64_t multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-/* plan_emit.c: both return an index or -1 with err filled. */
+/* plan_emit.c. Each of these returns the index of what it adds; 0, an index like any other, in a builder that
+ * has failed. */
+void plan_reserve(struct plan_builder *b);
 int plan_add_entry(struct plan_builder *b, const struct plan_entry *entry);
 /* A plain entry of whole-run life: group, layer, micro and slot -1. */
 int plan_add_buffer(struct plan_builder *b, enum plan_kind kind, enum memory_class memory, int64_t bytes);
 /* A buffer of device memory for one micro-batch of a layer that lives from its first to its last use. Only
- * the compute stream may touch it (see plan_memory.c). *entry is -1 where bytes is 0. Returns 0 or -1. */
-int plan_add_transient(struct plan_builder *b, enum plan_kind kind, int layer, int micro, int64_t bytes,
-                       int *entry);
+ * the compute stream may touch it (see plan_memory.c). -1 where bytes is 0. */
+int plan_add_transient(struct plan_builder *b, enum plan_kind kind, int layer, int micro, int64_t bytes);
 struct schedule_op plan_op(enum op_kind kind, enum stream_id stream);
 static inline bool plan_narrow_params(const struct plan_builder *b)
 {
@@ -176,59 +181,61 @@ int plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum 
                    enum dtype dtype, int64_t count);
 
 /* plan_group.c */
-int plan_cut_groups(struct plan_builder *b);
-int plan_cut_segments(struct plan_builder *b);
+void plan_cut_groups(struct plan_builder *b);
+void plan_cut_segments(struct plan_builder *b);
 /* Calls visit for every run of the group's flat buffer that no backward of this stage writes. */
-int plan_group_gaps(struct plan_builder *b, int group,
-                    int (*visit)(struct plan_builder *b, int group, int64_t offset, int64_t count));
+void plan_group_gaps(struct plan_builder *b, int group,
+                     void (*visit)(struct plan_builder *b, int group, int64_t offset, int64_t count));
 
 /* plan_steps.c */
-int plan_describe_layers(struct plan_builder *b);
-int plan_list_steps(struct plan_builder *b);
+void plan_describe_layers(struct plan_builder *b);
+void plan_list_steps(struct plan_builder *b);
 
 /* plan_gather.c */
-int plan_slot_classes(struct plan_builder *b);
-int plan_assign_gathers(struct plan_builder *b);
+void plan_slot_classes(struct plan_builder *b);
+void plan_assign_gathers(struct plan_builder *b);
 /* Emits gather number `index`; after: an op to wait for besides those that the buffers require, -1 none. */
-int plan_emit_gather(struct plan_builder *b, int index, int after, bool carried);
-int plan_issue_gathers(struct plan_builder *b, int step);
+void plan_emit_gather(struct plan_builder *b, int index, int after, bool carried);
+void plan_issue_gathers(struct plan_builder *b, int step);
 void plan_count_in_flight(struct plan_builder *b);
 
 /* plan_reduce.c, plan_update.c */
-int plan_make_grad_buffers(struct plan_builder *b);
+void plan_make_grad_buffers(struct plan_builder *b);
 /* Operations before and after the backward call of a step. */
-int plan_open_gradients(struct plan_builder *b, int step);
-int plan_close_gradients(struct plan_builder *b, int step);
-int plan_reduce_tied(struct plan_builder *b);
+void plan_open_gradients(struct plan_builder *b, int step);
+void plan_close_gradients(struct plan_builder *b, int step);
+void plan_reduce_tied(struct plan_builder *b);
 
 /* plan_narrow.c */
-int plan_make_reduce_slots(struct plan_builder *b);
+void plan_make_reduce_slots(struct plan_builder *b);
 /* Emits the reduction of a group whose gradient is complete in this micro-batch, if it has one now. Returns
- * the last operation, -2 if there was none, -1 with err filled. */
+ * the last operation, -1 if there was none. */
 int plan_reduce_narrow(struct plan_builder *b, int group, int micro);
 /* After the last micro-batch: begins what is left of the reductions of all groups. */
-int plan_flush_gradients(struct plan_builder *b);
+void plan_flush_gradients(struct plan_builder *b);
 /* Before the first use of a group's whole gradient: emits what is left of its reduction. */
-int plan_finish_gradient(struct plan_builder *b, int group);
-int plan_emit_update(struct plan_builder *b);
+void plan_finish_gradient(struct plan_builder *b, int group);
+void plan_emit_update(struct plan_builder *b);
 
 /* plan_carry.c: gathers that one step makes for the next. */
 void plan_choose_carried(struct plan_builder *b);
 /* Emits the carried gathers of a group, behind its step. */
-int plan_carry(struct plan_builder *b, int group);
+void plan_carry(struct plan_builder *b, int group);
 /* Makes the operations that use a carried gather's result wait for it across the edge. */
-int plan_wait_for_carried(struct plan_builder *b);
+void plan_wait_for_carried(struct plan_builder *b);
 
 /* plan_edge.c */
-int plan_make_edges(struct plan_builder *b);
-int plan_receive(struct plan_builder *b, int step);
-int plan_send(struct plan_builder *b, int step);
+void plan_make_edges(struct plan_builder *b);
+void plan_receive(struct plan_builder *b, int step);
+void plan_send(struct plan_builder *b, int step);
 
 /* plan_schedule.c */
-int plan_emit_schedule(struct plan_builder *b);
+void plan_start_schedule(struct plan_builder *b);
+void plan_emit_calls(struct plan_builder *b);
+void plan_finish_schedule(struct plan_builder *b);
 
 /* plan_memory.c */
 void plan_live_intervals(struct plan_builder *b);
-int plan_place_entries(struct plan *plan, struct muster_error *err);
+void plan_place_entries(struct plan_builder *b);
 
 #endif

@@ -128,15 +128,17 @@ static void place_class(struct plan *plan, enum memory_class memory, struct plan
     plan->arena_bytes[memory] = top;
 }
 
-int plan_place_entries(struct plan *plan, struct muster_error *err)
+void plan_place_entries(struct plan_builder *b)
 {
+    struct plan *plan = b->plan;
     size_t count = (size_t)plan->entry_count;
     scope_free struct plan_entry **room = mem_calloc(count * 3, sizeof(struct plan_entry *));
-    if (!room)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to place %zu buffers", count);
+    if (!room) {
+        b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to place %zu buffers", count);
+        return;
+    }
     for (int memory = 0; memory < MEMORY_CLASS_COUNT; memory++)
         place_class(plan, (enum memory_class)memory, room, room + count, room + 2 * count);
     for (int e = 0; e < plan->entry_count; e++)
         plan->kind_bytes[plan->entries[e].kind] += plan->entries[e].bytes;
-    return 0;
 }

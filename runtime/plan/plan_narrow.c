@@ -5,10 +5,9 @@
  * Rounding is the same with and without other ranks. A result is widened as late as can be, when its slot is
  * needed again or the gradient is used: the compute stream would wait for the reduction until then. Replicas
  * of a group that has added up several micro-batches exchange their sums, rounded again, after the last. */
-#include "proto/base/error.h"
 #include "runtime/plan/plan_internal.h"
 
-int plan_make_reduce_slots(struct plan_builder *b)
+void plan_make_reduce_slots(struct plan_builder *b)
 {
     int number = 0;
     for (int c = 0; c < b->class_count; c++) {
@@ -18,15 +17,12 @@ int plan_make_reduce_slots(struct plan_builder *b)
             count = class->trainable_groups;
         for (int i = 0; i < count; i++) {
             int entry = plan_add_buffer(b, PLAN_REDUCE, MEMORY_COMM, class->elements * b->reduce);
-            if (entry < 0)
-                return -1;
             b->plan->entries[entry].dtype = b->options->reduce_dtype;
             b->plan->entries[entry].slot = number++;
             if (class->reduce_count++ == 0)
                 class->reduce_first = entry;
         }
     }
-    return 0;
 }
 
 static int emit_cast(struct plan_builder *b, int g, int micro, int from, int64_t from_offset, int to,
@@ -58,33 +54,28 @@ static int emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mesh
 }
 
 /* Rounds the group's sum over micro-batches and sums it over its replicas. */
-static int exchange(struct plan_builder *b, int g)
+static void exchange(struct plan_builder *b, int g)
 {
     const struct param_group *group = &b->plan->groups[g];
     int entry = plan_add_buffer(b, PLAN_REDUCE, MEMORY_COMM, group->shard * b->reduce);
-    if (entry < 0)
-        return -1;
     b->plan->entries[entry].dtype = b->options->reduce_dtype;
     b->plan->entries[entry].group = g;
     int last = b->options->micro_batches - 1;
-    if (emit_cast(b, g, last, group->grad, 0, entry, group->shard * b->reduce, false) < 0 ||
-        emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, last, entry, 0, 0) < 0)
-        return -1;
+    emit_cast(b, g, last, group->grad, 0, entry, group->shard * b->reduce, false);
+    emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, last, entry, 0, 0);
     b->groups[g].rounded = (struct plan_reduced){.entry = entry};
-    return 0;
 }
 
 /* Widens what a group's slot holds, and begins what follows. */
-static int take_result(struct plan_builder *b, int g)
+static void take_result(struct plan_builder *b, int g)
 {
     const struct plan_reduced rounded = b->groups[g].rounded;
     const struct param_group *group = &b->plan->groups[g];
-    if (emit_cast(b, g, -1, rounded.entry, rounded.offset, group->grad, group->shard * b->real,
-                  rounded.adds) < 0)
-        return -1;
+    emit_cast(b, g, -1, rounded.entry, rounded.offset, group->grad, group->shard * b->real, rounded.adds);
     b->entry_states[rounded.entry].holder = -1;
     b->groups[g].rounded.entry = -1;
-    return rounded.exchanges ? exchange(b, g) : 0;
+    if (rounded.exchanges)
+        exchange(b, g);
 }
 
 /* The class's slot that was taken first. */
@@ -95,10 +86,8 @@ static int take_slot(struct plan_builder *b, int g)
     for (int i = best + 1; i < class->reduce_first + class->reduce_count; i++)
         if (b->entry_states[i].released < b->entry_states[best].released)
             best = i;
-    struct plan_entry_state *state = &b->entry_states[best];
-    if (state->holder >= 0 && take_result(b, state->holder) < 0)
-        return -1;
-    /* exchange may have moved the states */
+    if (b->entry_states[best].holder >= 0)
+        take_result(b, b->entry_states[best].holder);
     b->entry_states[best].released = b->plan->op_count;
     b->entry_states[best].holder = g;
     return best;
@@ -110,17 +99,14 @@ int plan_reduce_narrow(struct plan_builder *b, int g, int micro)
     bool last_micro = micro == b->options->micro_batches - 1,
          sums = b->reshard && b->options->micro_batches > 1;
     if (!b->reshard && !last_micro)
-        return -2;
-    if (plan_finish_gradient(b, g) < 0) /* of the micro-batch before */
         return -1;
+    plan_finish_gradient(b, g); /* of the micro-batch before */
     int slot = take_slot(b, g);
-    if (slot < 0)
-        return -1;
     int64_t own = group->shard_size > 1 ? group->shard_start * b->reduce : 0;
     int last = emit_cast(b, g, micro, b->groups[g].grad, 0, slot, group->padded * b->reduce, false);
-    if (last >= 0 && group->shard_size > 1)
+    if (group->shard_size > 1)
         last = emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, slot, 0, own);
-    if (last >= 0 && b->replicas > 1 && last_micro && !sums)
+    if (b->replicas > 1 && last_micro && !sums)
         last = emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, slot, own, own);
     b->groups[g].rounded = (struct plan_reduced){.entry = slot,
                                                  .offset = own,
@@ -129,18 +115,15 @@ int plan_reduce_narrow(struct plan_builder *b, int g, int micro)
     return last;
 }
 
-int plan_flush_gradients(struct plan_builder *b)
+void plan_flush_gradients(struct plan_builder *b)
 {
     for (int g = 0; g < b->plan->group_count; g++)
-        if (b->groups[g].rounded.entry >= 0 && b->groups[g].rounded.exchanges && take_result(b, g) < 0)
-            return -1;
-    return 0;
+        if (b->groups[g].rounded.entry >= 0 && b->groups[g].rounded.exchanges)
+            take_result(b, g);
 }
 
-int plan_finish_gradient(struct plan_builder *b, int g)
+void plan_finish_gradient(struct plan_builder *b, int g)
 {
     while (b->groups[g].rounded.entry >= 0)
-        if (take_result(b, g) < 0)
-            return -1;
-    return 0;
+        take_result(b, g);
 }

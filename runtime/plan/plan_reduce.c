@@ -6,9 +6,8 @@
  *
  * Where reductions move 16 bits (plan_narrow.c) a gradient is formed in memory that only the compute stream
  * touches. */
-#include <stddef.h>
+#include <assert.h>
 
-#include "proto/base/error.h"
 #include "runtime/plan/plan_internal.h"
 
 static bool last_micro(const struct plan_builder *b, int micro)
@@ -24,13 +23,11 @@ static bool compressed(const struct plan_builder *b)
 /* ---- buffers ---- */
 
 static int add_group_buffer(struct plan_builder *b, int group, enum plan_kind kind, enum memory_class memory,
-                            int64_t elements, int *entry)
+                            int64_t elements)
 {
-    *entry = plan_add_buffer(b, kind, memory, elements * b->real);
-    if (*entry < 0)
-        return -1;
-    b->plan->entries[*entry].group = group;
-    return 0;
+    int entry = plan_add_buffer(b, kind, memory, elements * b->real);
+    b->plan->entries[entry].group = group;
+    return entry;
 }
 
 static void count_backward_steps(struct plan_builder *b)
@@ -69,7 +66,7 @@ static int most_open(const struct plan_builder *b, int class)
     return most;
 }
 
-static int make_slots(struct plan_builder *b)
+static void make_slots(struct plan_builder *b)
 {
     int number = 0;
     for (int c = 0; c < b->class_count; c++) {
@@ -79,14 +76,11 @@ static int make_slots(struct plan_builder *b)
             count = class->trainable_groups;
         for (int i = 0; i < count; i++) {
             int entry = plan_add_buffer(b, PLAN_GRAD_FULL, MEMORY_COMM, class->elements * b->real);
-            if (entry < 0)
-                return -1;
             b->plan->entries[entry].slot = number++;
             if (class->grad_count++ == 0)
                 class->grad_first = entry;
         }
     }
-    return 0;
 }
 
 /* How many elements of a group's shard replicas exchange under top-k. */
@@ -96,52 +90,50 @@ static int64_t kept_elements(const struct plan_builder *b, const struct param_gr
     return kept < 1 ? 1 : kept > group->shard ? group->shard : kept;
 }
 
-static int group_buffers(struct plan_builder *b, int g)
+static void group_buffers(struct plan_builder *b, int g)
 {
     struct param_group *group = &b->plan->groups[g];
     struct plan_group_state *state = &b->groups[g];
-    if (!b->reshard && add_group_buffer(b, g, PLAN_GRAD_FULL, MEMORY_COMM, group->padded, &state->grad) < 0)
-        return -1;
+    if (!b->reshard)
+        state->grad = add_group_buffer(b, g, PLAN_GRAD_FULL, MEMORY_COMM, group->padded);
     group->grad = state->grad;
-    if (group->shard_size > 1 &&
-        add_group_buffer(b, g, PLAN_GRAD_SHARD, MEMORY_COMM, group->shard, &group->grad) < 0)
-        return -1;
+    if (group->shard_size > 1)
+        group->grad = add_group_buffer(b, g, PLAN_GRAD_SHARD, MEMORY_COMM, group->shard);
     if (!compressed(b))
-        return 0;
-    if (add_group_buffer(b, g, PLAN_ERROR_FEEDBACK, MEMORY_DEVICE, group->shard, &state->feedback) < 0)
-        return -1;
+        return;
+    state->feedback = add_group_buffer(b, g, PLAN_ERROR_FEEDBACK, MEMORY_DEVICE, group->shard);
     b->plan->entries[state->feedback].checkpointed = true;
-    return 0;
 }
 
-int plan_make_grad_buffers(struct plan_builder *b)
+void plan_make_grad_buffers(struct plan_builder *b)
 {
     for (int g = 0; g < b->plan->group_count; g++)
         b->groups[g].grad = b->groups[g].feedback = b->groups[g].wide = b->groups[g].rounded.entry = -1;
     if (!b->options->train)
-        return 0;
+        return;
     count_backward_steps(b);
     for (int g = 0; g < b->plan->group_count; g++)
-        if (b->plan->groups[g].local && b->plan->groups[g].trainable && group_buffers(b, g) < 0)
-            return -1;
+        if (b->plan->groups[g].local && b->plan->groups[g].trainable)
+            group_buffers(b, g);
     if (plan_narrow_gradients(b))
-        return plan_make_reduce_slots(b);
-    return b->reshard ? make_slots(b) : 0;
+        plan_make_reduce_slots(b);
+    else if (b->reshard)
+        make_slots(b);
 }
 
 /* ---- backward ---- */
 
-static int fill_gap(struct plan_builder *b, int group, int64_t offset, int64_t count)
+static void fill_gap(struct plan_builder *b, int group, int64_t offset, int64_t count)
 {
     struct schedule_op op = plan_op(OP_FILL, STREAM_COMPUTE);
     op.group = group;
     op.to = b->groups[group].grad;
     op.to_offset = offset * b->real;
     op.bytes = count * b->real;
-    return plan_emit(b, &op, -1) < 0 ? -1 : 0;
+    plan_emit(b, &op, -1);
 }
 
-/* Takes the class's free slot that was released first. */
+/* Takes the class's free slot that was released first. There is one: most_open counted them. */
 static int take_slot(struct plan_builder *b, int g)
 {
     const struct slot_class *class = &b->classes[b->groups[g].slot_class];
@@ -150,43 +142,37 @@ static int take_slot(struct plan_builder *b, int g)
         if (!b->entry_states[i].busy &&
             (best < 0 || b->entry_states[i].released < b->entry_states[best].released))
             best = i;
-    if (best < 0)
-        return error_set(b->err, MUSTER_E_STATE, "no gradient slot is free for group %s",
-                         b->plan->groups[g].name);
+    assert(best >= 0);
     b->entry_states[best].busy = true;
-    b->groups[g].grad = best;
-    return 0;
+    return best;
 }
 
 /* Memory for the full gradient of a group. The parts that no backward will write are zeroed, since it held
  * something else before. */
-static int open_gradient(struct plan_builder *b, int g, int micro)
+static void open_gradient(struct plan_builder *b, int g, int micro)
 {
-    int64_t bytes = b->plan->groups[g].padded * b->real;
-    if (!plan_narrow_gradients(b)) {
-        if (take_slot(b, g) < 0)
-            return -1;
-    } else if (plan_add_transient(b, PLAN_GRAD_FULL, -1, micro, bytes, &b->groups[g].grad) < 0) {
-        return -1;
+    int *grad = &b->groups[g].grad;
+    if (plan_narrow_gradients(b)) {
+        *grad = plan_add_transient(b, PLAN_GRAD_FULL, -1, micro, b->plan->groups[g].padded * b->real);
+        b->plan->entries[*grad].group = g;
     } else {
-        b->plan->entries[b->groups[g].grad].group = g;
+        *grad = take_slot(b, g);
     }
-    return plan_group_gaps(b, g, fill_gap);
+    plan_group_gaps(b, g, fill_gap);
 }
 
-int plan_open_gradients(struct plan_builder *b, int step)
+void plan_open_gradients(struct plan_builder *b, int step)
 {
     const struct plan_layer *layer = &b->layers[b->steps[step].layer];
     for (int i = 0; i < layer->group_count; i++) {
         int g = layer->group[i];
         if (!b->plan->groups[g].trainable)
             continue;
-        if (b->reshard && b->groups[g].grad < 0 && open_gradient(b, g, b->steps[step].micro) < 0)
-            return -1;
+        if (b->reshard && b->groups[g].grad < 0)
+            open_gradient(b, g, b->steps[step].micro);
         b->groups[g].backward_left =
             b->groups[g].backward_left > 0 ? b->groups[g].backward_left : b->groups[g].backward_steps;
     }
-    return 0;
 }
 
 /* An operation on a group's gradient in the reduce stream. */
@@ -211,8 +197,6 @@ static int emit_compressed(struct plan_builder *b, int g, int micro, int gradien
     int64_t words = kept_elements(b, group) * (1 + b->real / 4); /* an i32 index and a value each */
     int replica = b->replica_axis == AXIS_SHARD ? b->place.shard : b->place.replica;
     int encoded = plan_add_buffer(b, PLAN_ENCODED, MEMORY_COMM, words * 4 * b->replicas);
-    if (encoded < 0)
-        return -1;
     b->plan->entries[encoded].group = g;
     struct schedule_op op = plan_op(OP_ENCODE, STREAM_REDUCE);
     op.group = g;
@@ -222,16 +206,14 @@ static int emit_compressed(struct plan_builder *b, int g, int micro, int gradien
     op.to_offset = replica * words * 4;
     op.feedback = b->groups[g].feedback;
     op.bytes = group->shard * b->real;
-    if (plan_emit(b, &op, -1) < 0)
-        return -1;
+    plan_emit(b, &op, -1);
     op = plan_op(OP_COMM, STREAM_REDUCE);
     op.axis = b->replica_axis;
     op.group = g;
     op.micro = micro;
     op.from = op.to = encoded;
     op.from_offset = replica * words * 4;
-    if (plan_emit_comm(b, &op, COMM_ALL_GATHER, DTYPE_I32, words) < 0)
-        return -1;
+    plan_emit_comm(b, &op, COMM_ALL_GATHER, DTYPE_I32, words);
     op = plan_op(OP_DECODE, STREAM_REDUCE);
     op.group = g;
     op.micro = micro;
@@ -242,17 +224,17 @@ static int emit_compressed(struct plan_builder *b, int g, int micro, int gradien
 }
 
 /* Emits the operations on a group's gradient once a micro-batch has completed it. Returns the last op, or
- * -2 if there was none. */
+ * -1 if there was none. */
 static int reduce_group(struct plan_builder *b, int g, int micro)
 {
     const struct param_group *group = &b->plan->groups[g];
-    int full = b->groups[g].grad, last = -2;
+    int full = b->groups[g].grad, last = -1;
     if (plan_narrow_gradients(b))
         return plan_reduce_narrow(b, g, micro);
     if (b->reshard || (group->shard_size > 1 && last_micro(b, micro)))
         last = emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, full, group->grad,
                               b->reshard && micro > 0);
-    if (last == -1 || !last_micro(b, micro))
+    if (!last_micro(b, micro))
         return last;
     if (compressed(b))
         last = emit_compressed(b, g, micro, group->grad);
@@ -264,21 +246,19 @@ static int reduce_group(struct plan_builder *b, int g, int micro)
 /* Sums the two copies of parameters shared by the first and the last stage. Only after all micro-batches:
  * the last stage has its part long before the first, and its reduce stream must not wait while gradients
  * are to be sent. */
-int plan_reduce_tied(struct plan_builder *b)
+void plan_reduce_tied(struct plan_builder *b)
 {
     for (int g = 0; b->options->train && g < b->plan->group_count; g++) {
         const struct param_group *group = &b->plan->groups[g];
         if (!group->local || !group->trainable || group->tied_stage < 0)
             continue;
-        if (plan_finish_gradient(b, g) < 0 ||
-            emit_reduction(b, COMM_ALL_REDUCE, AXIS_TIED, g, -1, group->grad, group->grad, false) < 0)
-            return -1;
+        plan_finish_gradient(b, g);
+        emit_reduction(b, COMM_ALL_REDUCE, AXIS_TIED, g, -1, group->grad, group->grad, false);
         b->groups[g].reduced = b->plan->op_count;
     }
-    return 0;
 }
 
-int plan_close_gradients(struct plan_builder *b, int step)
+void plan_close_gradients(struct plan_builder *b, int step)
 {
     const struct plan_layer *layer = &b->layers[b->steps[step].layer];
     for (int i = 0; i < layer->group_count; i++) {
@@ -287,8 +267,6 @@ int plan_close_gradients(struct plan_builder *b, int step)
         if (!b->plan->groups[g].trainable || --state->backward_left > 0)
             continue;
         int op = reduce_group(b, g, b->steps[step].micro);
-        if (op == -1)
-            return -1;
         state->reduced = b->plan->op_count;
         if (op >= 0 && b->options->prefetch_backward == 0)
             b->stall = op;
@@ -298,5 +276,4 @@ int plan_close_gradients(struct plan_builder *b, int step)
             state->grad = -1;
         }
     }
-    return 0;
 }

@@ -5,7 +5,7 @@
 #include "proto/base/mem.h"
 #include "runtime/plan/plan_internal.h"
 
-static int allocate(struct plan_builder *b)
+void plan_start_schedule(struct plan_builder *b)
 {
     size_t micros = (size_t)b->options->micro_batches;
     size_t count = (size_t)b->model->layer_count * micros, params = (size_t)b->model->param_count;
@@ -15,8 +15,10 @@ static int allocate(struct plan_builder *b)
     b->consumers_left = mem_calloc(count, sizeof *b->consumers_left);
     b->batch = mem_calloc(micros, sizeof *b->batch);
     b->written = mem_calloc(params, sizeof *b->written);
-    if (!b->out || !b->saved || !b->dout || !b->consumers_left || !b->batch || !b->written)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory to plan %zu layer calls", count);
+    if (!b->out || !b->saved || !b->dout || !b->consumers_left || !b->batch || !b->written) {
+        b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to plan %zu layer calls", count);
+        return;
+    }
     for (size_t i = 0; i < count; i++) {
         b->out[i] = b->saved[i] = b->dout[i] = -1;
         b->consumers_left[i] = b->layers[i / micros].consumers;
@@ -25,12 +27,11 @@ static int allocate(struct plan_builder *b)
         b->written[p] = -1;
     for (size_t m = 0; m < micros; m++)
         b->batch[m] = -1;
-    return 0;
 }
 
 /* ---- the beginning of a step ---- */
 
-static int emit_copy_in(struct plan_builder *b, int from, int64_t offset, int to, int micro, int64_t bytes)
+static void emit_copy_in(struct plan_builder *b, int from, int64_t offset, int to, int micro, int64_t bytes)
 {
     struct schedule_op op = plan_op(OP_COPY, STREAM_COMPUTE);
     op.micro = micro;
@@ -38,29 +39,27 @@ static int emit_copy_in(struct plan_builder *b, int from, int64_t offset, int to
     op.from_offset = offset;
     op.to = to;
     op.bytes = bytes;
-    return plan_emit(b, &op, -1) < 0 ? -1 : 0;
+    plan_emit(b, &op, -1);
 }
 
-static int emit_inputs(struct plan_builder *b)
+static void emit_inputs(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
-    if (emit_copy_in(b, plan->staging_input, offsetof(struct plan_input, scalars), plan->scalars, -1,
-                     sizeof(struct step_scalars)) < 0)
-        return -1;
-    return emit_copy_in(b, plan->staging_input, offsetof(struct plan_input, loss), plan->loss, -1,
-                        sizeof(struct plan_loss));
+    emit_copy_in(b, plan->staging_input, offsetof(struct plan_input, scalars), plan->scalars, -1,
+                 sizeof(struct step_scalars));
+    emit_copy_in(b, plan->staging_input, offsetof(struct plan_input, loss), plan->loss, -1,
+                 sizeof(struct plan_loss));
 }
 
 /* The batch's arrays are copied in when their micro-batch begins. */
-static int emit_batch(struct plan_builder *b, int micro)
+static void emit_batch(struct plan_builder *b, int micro)
 {
     int64_t bytes = batch_bytes(b->model, b->options->shape);
     if (b->batch[micro] >= 0)
-        return 0;
-    if (plan_add_transient(b, PLAN_BATCH, -1, micro, bytes, &b->batch[micro]) < 0)
-        return -1;
+        return;
+    b->batch[micro] = plan_add_transient(b, PLAN_BATCH, -1, micro, bytes);
     b->plan->entries[b->batch[micro]].dtype = batch_dtype(b->model);
-    return emit_copy_in(b, b->plan->staging_batch, micro * bytes, b->batch[micro], micro, bytes);
+    emit_copy_in(b, b->plan->staging_batch, micro * bytes, b->batch[micro], micro, bytes);
 }
 
 /* ---- one call of a layer ---- */
@@ -71,25 +70,24 @@ static int gathered(const struct plan_builder *b, const struct plan_step *step, 
     return step->gather[i] >= 0 ? b->gathers[step->gather[i]].slot : b->plan->groups[group].param;
 }
 
-static int widen_group(struct plan_builder *b, const struct plan_step *step, int i)
+static void widen_group(struct plan_builder *b, const struct plan_step *step, int i)
 {
     int g = b->layers[step->layer].group[i];
     struct plan_group_state *state = &b->groups[g];
     struct schedule_op op = plan_op(OP_CAST, STREAM_COMPUTE);
     op.bytes = b->plan->groups[g].padded * b->real;
-    if (plan_add_transient(b, PLAN_WIDE, -1, step->micro, op.bytes, &state->wide) < 0)
-        return -1;
+    state->wide = plan_add_transient(b, PLAN_WIDE, -1, step->micro, op.bytes);
     b->plan->entries[state->wide].group = g;
     op.group = g;
     op.micro = step->micro;
     op.from = gathered(b, step, i);
     op.to = state->wide;
-    return plan_emit(b, &op, b->stall) < 0 ? -1 : 0;
+    plan_emit(b, &op, b->stall);
 }
 
 /* Layers read parameters in their own dtype: a copy lives from before the first of a run of calls that use a
  * group to the last. */
-static int widen_weights(struct plan_builder *b, int index)
+static void widen_weights(struct plan_builder *b, int index)
 {
     const struct plan_step *step = &b->steps[index];
     const struct plan_layer *info = &b->layers[step->layer];
@@ -97,12 +95,11 @@ static int widen_weights(struct plan_builder *b, int index)
         struct plan_group_state *state = &b->groups[info->group[i]];
         bool there =
             state->wide >= 0 && state->wide_step == index - 1 && state->wide_gather == step->gather[i];
-        if (!there && widen_group(b, step, i) < 0)
-            return -1;
+        if (!there)
+            widen_group(b, step, i);
         state->wide_step = index;
         state->wide_gather = step->gather[i];
     }
-    return 0;
 }
 
 static void use_weights(const struct plan_builder *b, const struct plan_step *step, struct schedule_op *op)
@@ -131,7 +128,7 @@ static void use_gradients(struct plan_builder *b, const struct plan_step *step, 
     }
 }
 
-static int want_input_gradients(struct plan_builder *b, const struct plan_step *step, struct schedule_op *op)
+static void want_input_gradients(struct plan_builder *b, const struct plan_step *step, struct schedule_op *op)
 {
     const struct layer_desc *layer = &b->model->layers[step->layer];
     for (int i = 0; i < layer->source_count; i++) {
@@ -143,12 +140,10 @@ static int want_input_gradients(struct plan_builder *b, const struct plan_step *
         op->din_beta[i] = b->dout[at] >= 0;
         if (b->dout[at] < 0 && !b->layers[source].local)
             b->dout[at] = b->edges[source].grad_out.first + step->micro % b->edges[source].grad_out.count;
-        else if (b->dout[at] < 0 && plan_add_transient(b, PLAN_DOUT, source, step->micro,
-                                                       b->layers[source].sizes.out, &b->dout[at]) < 0)
-            return -1;
+        else if (b->dout[at] < 0)
+            b->dout[at] = plan_add_transient(b, PLAN_DOUT, source, step->micro, b->layers[source].sizes.out);
         op->din[i] = b->dout[at];
     }
-    return 0;
 }
 
 static struct schedule_op start_call(const struct plan_builder *b, const struct plan_step *step,
@@ -171,7 +166,7 @@ static struct schedule_op start_call(const struct plan_builder *b, const struct 
 
 /* Forward or its recomputation before backward: the latter writes the same output again and keeps the
  * saved memory that the former discarded. */
-static int emit_forward(struct plan_builder *b, struct plan_step *step)
+static void emit_forward(struct plan_builder *b, struct plan_step *step)
 {
     const struct plan_layer *info = &b->layers[step->layer];
     struct schedule_op op = start_call(b, step, OP_FORWARD);
@@ -185,19 +180,16 @@ static int emit_forward(struct plan_builder *b, struct plan_step *step)
     }
     if (b->out[at] < 0 && b->edges[step->layer].out.count > 0)
         b->out[at] = b->edges[step->layer].out.first + step->micro % b->edges[step->layer].out.count;
-    else if (b->out[at] < 0 &&
-             plan_add_transient(b, PLAN_OUT, step->layer, step->micro, info->sizes.out, &b->out[at]) < 0)
-        return -1;
-    if (plan_add_transient(b, PLAN_SAVED, step->layer, step->micro, info->sizes.saved, &b->saved[at]) < 0 ||
-        plan_add_transient(b, PLAN_WORK, step->layer, step->micro, work, &op.work) < 0)
-        return -1;
+    else if (b->out[at] < 0)
+        b->out[at] = plan_add_transient(b, PLAN_OUT, step->layer, step->micro, info->sizes.out);
+    b->saved[at] = plan_add_transient(b, PLAN_SAVED, step->layer, step->micro, info->sizes.saved);
+    op.work = plan_add_transient(b, PLAN_WORK, step->layer, step->micro, work);
     op.out = b->out[at];
     op.saved = b->saved[at];
     step->op = plan_emit(b, &op, b->stall);
-    return step->op < 0 ? -1 : 0;
 }
 
-static int emit_backward(struct plan_builder *b, struct plan_step *step)
+static void emit_backward(struct plan_builder *b, struct plan_step *step)
 {
     const struct plan_layer *info = &b->layers[step->layer];
     struct schedule_op op = start_call(b, step, OP_BACKWARD);
@@ -206,48 +198,48 @@ static int emit_backward(struct plan_builder *b, struct plan_step *step)
         op.parts |= LAYER_WEIGHT;
         use_gradients(b, step, &op);
     }
-    if (want_input_gradients(b, step, &op) < 0 ||
-        plan_add_transient(b, PLAN_WORK, step->layer, step->micro, info->sizes.work, &op.work) < 0)
-        return -1;
+    want_input_gradients(b, step, &op);
+    op.work = plan_add_transient(b, PLAN_WORK, step->layer, step->micro, info->sizes.work);
     op.out = b->out[at];
     op.dout = b->dout[at];
     op.saved = b->saved[at];
     step->op = plan_emit(b, &op, b->stall);
-    return step->op < 0 ? -1 : 0;
 }
 
-static int emit_step(struct plan_builder *b, int index)
+static void emit_step(struct plan_builder *b, int index)
 {
     struct plan_step *step = &b->steps[index];
     bool backward = step->phase == PHASE_BACKWARD;
     if (step->phase != PHASE_FORWARD && b->plan->first_backward < 0)
         b->plan->first_backward = b->plan->op_count;
-    if (emit_batch(b, step->micro) < 0 || plan_issue_gathers(b, index) < 0 || plan_receive(b, index) < 0)
-        return -1;
-    if (widen_weights(b, index) < 0 || (backward && plan_open_gradients(b, index) < 0))
-        return -1;
-    if ((backward ? emit_backward(b, step) : emit_forward(b, step)) < 0)
-        return -1;
+    emit_batch(b, step->micro);
+    plan_issue_gathers(b, index);
+    plan_receive(b, index);
+    widen_weights(b, index);
+    if (backward) {
+        plan_open_gradients(b, index);
+        emit_backward(b, step);
+    } else {
+        emit_forward(b, step);
+    }
     b->stall = -1;
-    if (backward && plan_close_gradients(b, index) < 0)
-        return -1;
-    return plan_send(b, index);
+    if (backward)
+        plan_close_gradients(b, index);
+    plan_send(b, index);
 }
 
-int plan_emit_schedule(struct plan_builder *b)
+void plan_emit_calls(struct plan_builder *b)
 {
-    if (allocate(b) < 0 || emit_inputs(b) < 0)
-        return -1;
     b->plan->first_backward = -1;
+    emit_inputs(b);
     plan_choose_carried(b);
     for (int t = 0; t < b->step_count; t++)
-        if (emit_step(b, t) < 0)
-            return -1;
-    if (plan_flush_gradients(b) < 0 || plan_reduce_tied(b) < 0 || plan_emit_update(b) < 0 ||
-        plan_wait_for_carried(b) < 0)
-        return -1;
-    if (b->plan->first_backward < 0)
+        emit_step(b, t);
+}
+
+void plan_finish_schedule(struct plan_builder *b)
+{
+    if (b->plan->first_backward < 0) /* evaluation */
         b->plan->first_backward = b->plan->op_count;
     plan_count_in_flight(b);
-    return 0;
 }

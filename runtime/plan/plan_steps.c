@@ -43,7 +43,7 @@ static void find_sizes(struct plan_builder *b, int index)
     info->recompute_work = other.work;
 }
 
-static int describe_layers(struct plan_builder *b, int index)
+static int describe_layer(struct plan_builder *b, int index)
 {
     const struct layer_desc *layer = &b->model->layers[index];
     struct plan_layer *info = &b->layers[index];
@@ -98,15 +98,10 @@ static void choose_recomputed(struct plan_builder *b)
     }
 }
 
-int plan_describe_layers(struct plan_builder *b)
+/* Every output is read, and something is trained. */
+static int check_ends(const struct plan_builder *b)
 {
-    int count = b->model->layer_count;
-    b->layers = mem_calloc((size_t)count, sizeof *b->layers);
-    if (!b->layers)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory to plan %d layers", count);
-    for (int l = 0; l < count; l++)
-        if (describe_layers(b, l) < 0)
-            return -1;
+    const int count = b->model->layer_count;
     for (int l = 0; l < count; l++)
         if (!b->layers[l].loss && !b->layers[l].used)
             return error_set(
@@ -117,9 +112,21 @@ int plan_describe_layers(struct plan_builder *b)
         return error_set(b->err, MUSTER_E_INVALID,
                          "model %s has nothing to train: no trainable parameter leads to its loss",
                          b->model->name);
+    return 0;
+}
+
+void plan_describe_layers(struct plan_builder *b)
+{
+    const int count = b->model->layer_count;
+    b->layers = mem_calloc((size_t)count, sizeof *b->layers);
+    if (!b->layers)
+        b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to plan %d layers", count);
+    for (int l = 0; l < count && !b->failed; l++)
+        b->failed = describe_layer(b, l);
+    if (b->failed || (b->failed = check_ends(b)) < 0)
+        return;
     count_consumers(b);
     choose_recomputed(b);
-    return 0;
 }
 
 /* ---- order ---- */
@@ -156,13 +163,15 @@ static void add_backward(struct plan_builder *b, int micro)
     }
 }
 
-int plan_list_steps(struct plan_builder *b)
+void plan_list_steps(struct plan_builder *b)
 {
     int m = b->options->micro_batches;
     size_t most = (size_t)b->model->layer_count * 3 * (size_t)m;
     b->steps = mem_calloc(most, sizeof *b->steps);
-    if (!b->steps)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory to plan %zu layer calls", most);
+    if (!b->steps) {
+        b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to plan %zu layer calls", most);
+        return;
+    }
     int ahead = b->model->stages - 1 - b->place.stage;
     ahead = !b->options->train || ahead > m ? m : ahead;
     for (int i = 0; i < ahead; i++)
@@ -173,5 +182,4 @@ int plan_list_steps(struct plan_builder *b)
     }
     for (int i = m - ahead; b->options->train && i < m; i++)
         add_backward(b, i);
-    return 0;
 }

@@ -18,13 +18,13 @@ static bool stepped(const struct plan_builder *b, int g)
     return b->plan->groups[g].local && b->plan->groups[g].trainable;
 }
 
-static int emit_sum(struct plan_builder *b, enum mesh_axis axis, int entry, int64_t offset, int64_t count)
+static void emit_sum(struct plan_builder *b, enum mesh_axis axis, int entry, int64_t offset, int64_t count)
 {
     struct schedule_op op = plan_op(OP_COMM, STREAM_REDUCE);
     op.axis = axis;
     op.from = op.to = entry;
     op.from_offset = op.to_offset = offset;
-    return plan_emit_comm(b, &op, COMM_ALL_REDUCE, DTYPE_F64, count);
+    plan_emit_comm(b, &op, COMM_ALL_REDUCE, DTYPE_F64, count);
 }
 
 /* ---- order ---- */
@@ -63,7 +63,7 @@ static void order_by_use(const struct plan_builder *b, struct turn *turns)
 
 /* Squares of all gradients: over this rank's shards, then over the ranks with other shards and other
  * stages. A tied group counts on its first stage. */
-static int emit_norm(struct plan_builder *b, const struct turn *turns)
+static void emit_norm(struct plan_builder *b, const struct turn *turns)
 {
     struct plan *plan = b->plan;
     bool started = false;
@@ -71,8 +71,7 @@ static int emit_norm(struct plan_builder *b, const struct turn *turns)
         const int g = turns[i].group;
         if (!stepped(b, g) || plan->groups[g].stage != b->place.stage)
             continue;
-        if (plan_finish_gradient(b, g) < 0)
-            return -1;
+        plan_finish_gradient(b, g);
         struct schedule_op op = plan_op(OP_NORM, STREAM_COMPUTE);
         op.group = g;
         op.from = plan->groups[g].grad;
@@ -80,26 +79,26 @@ static int emit_norm(struct plan_builder *b, const struct turn *turns)
         op.bytes = plan->groups[g].shard * b->real;
         op.beta = started;
         started = true;
-        if (plan_emit(b, &op, -1) < 0)
-            return -1;
+        plan_emit(b, &op, -1);
     }
     int64_t at = offsetof(struct step_scalars, norm_squared);
-    if (b->shard_ranks > 1 && emit_sum(b, AXIS_SHARD, plan->scalars, at, 1) < 0)
-        return -1;
-    return b->options->mesh.pipeline > 1 && emit_sum(b, AXIS_PIPELINE, plan->scalars, at, 1) < 0 ? -1 : 0;
+    if (b->shard_ranks > 1)
+        emit_sum(b, AXIS_SHARD, plan->scalars, at, 1);
+    if (b->options->mesh.pipeline > 1)
+        emit_sum(b, AXIS_PIPELINE, plan->scalars, at, 1);
 }
 
-static int emit_clip(struct plan_builder *b)
+static void emit_clip(struct plan_builder *b)
 {
     struct schedule_op op = plan_op(OP_CLIP, STREAM_COMPUTE);
     op.to = b->plan->scalars;
-    return plan_emit(b, &op, -1) < 0 ? -1 : 0;
+    plan_emit(b, &op, -1);
 }
 
 /* ---- step ---- */
 
 /* A group that every rank keeps whole gets the other ranks' parts of what they have stepped. */
-static int gather_again(struct plan_builder *b, const struct schedule_op *step)
+static void gather_again(struct plan_builder *b, const struct schedule_op *step)
 {
     const struct param_group *group = &b->plan->groups[step->group];
     struct schedule_op gather = plan_op(OP_COMM, STREAM_GATHER);
@@ -108,66 +107,67 @@ static int gather_again(struct plan_builder *b, const struct schedule_op *step)
     gather.from = gather.to = group->param;
     gather.from_offset = step->to_offset;
     gather.carried = b->options->prefetch_forward > 0;
-    return plan_emit_comm(b, &gather, COMM_ALL_GATHER, b->options->param_dtype, group->shard) < 0 ? -1 : 0;
+    plan_emit_comm(b, &gather, COMM_ALL_GATHER, b->options->param_dtype, group->shard);
 }
 
-static int emit_step(struct plan_builder *b, int g)
+static void emit_step(struct plan_builder *b, int g)
 {
     const struct param_group *group = &b->plan->groups[g];
     struct schedule_op op = plan_op(OP_STEP, STREAM_COMPUTE);
-    if (plan_finish_gradient(b, g) < 0)
-        return -1;
+    plan_finish_gradient(b, g);
     op.group = g;
     op.from = group->grad;
     op.to = group->param;
     op.to_offset = group->resident ? group->shard_start * b->param : 0;
     op.bytes = group->shard * b->param;
-    if (plan_emit(b, &op, -1) < 0)
-        return -1;
-    return group->resident && group->shard_size > 1 ? gather_again(b, &op) : 0;
+    plan_emit(b, &op, -1);
+    if (group->resident && group->shard_size > 1)
+        gather_again(b, &op);
 }
 
-static int emit_steps(struct plan_builder *b, const struct turn *turns)
+static void emit_steps(struct plan_builder *b, const struct turn *turns)
 {
     for (int i = 0; i < b->plan->group_count; i++) {
         const int g = turns[i].group;
-        if ((stepped(b, g) && emit_step(b, g) < 0) || plan_carry(b, g) < 0)
-            return -1;
+        if (stepped(b, g))
+            emit_step(b, g);
+        plan_carry(b, g);
     }
-    return 0;
 }
 
-static int emit_result(struct plan_builder *b, int from, int64_t offset, int64_t bytes)
+static void emit_result(struct plan_builder *b, int from, int64_t offset, int64_t bytes)
 {
     struct schedule_op op = plan_op(OP_COPY, STREAM_COMPUTE);
     op.from = from;
     op.to = b->plan->staging_result;
     op.to_offset = offset;
     op.bytes = bytes;
-    return plan_emit(b, &op, -1) < 0 ? -1 : 0;
+    plan_emit(b, &op, -1);
 }
 
 _Static_assert(offsetof(struct plan_loss, stops) == offsetof(struct plan_loss, total) + sizeof(double),
                "total and stops are summed as one");
 
-int plan_emit_update(struct plan_builder *b)
+void plan_emit_update(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
     const bool train = b->options->train, gated = train && (b->options->clip || b->options->check);
     scope_free struct turn *turns = mem_calloc((size_t)plan->group_count, sizeof *turns);
-    if (!turns)
-        return error_set(b->err, MUSTER_E_NOMEM, "no memory to order %d groups", plan->group_count);
+    if (!turns) {
+        b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to order %d groups", plan->group_count);
+        return;
+    }
     order_by_reduction(b, turns);
-    if (gated && emit_norm(b, turns) < 0)
-        return -1;
-    if (mesh_size(b->options->mesh) > 1 &&
-        emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 2) < 0) /* and the stops */
-        return -1;
     if (gated)
+        emit_norm(b, turns);
+    if (mesh_size(b->options->mesh) > 1) /* and the stops */
+        emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 2);
+    if (gated) {
         order_by_use(b, turns);
-    if ((gated && emit_clip(b) < 0) || (train && emit_steps(b, turns) < 0))
-        return -1;
-    if (emit_result(b, plan->scalars, offsetof(struct plan_result, scalars), sizeof(struct step_scalars)) < 0)
-        return -1;
-    return emit_result(b, plan->loss, offsetof(struct plan_result, loss), sizeof(struct plan_loss));
+        emit_clip(b);
+    }
+    if (train)
+        emit_steps(b, turns);
+    emit_result(b, plan->scalars, offsetof(struct plan_result, scalars), sizeof(struct step_scalars));
+    emit_result(b, plan->loss, offsetof(struct plan_result, loss), sizeof(struct plan_loss));
 }
