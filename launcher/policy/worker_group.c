@@ -97,7 +97,8 @@ static void begin_stop(struct step *s, int signal, int64_t grace_ns)
  * failure. */
 static int64_t last_ns(const struct step *s, int64_t grace_ns)
 {
-    return s->group->restart_grace_ns < grace_ns / 2 ? s->group->restart_grace_ns : grace_ns / 2;
+    const int64_t half_ns = grace_ns / 2, restart_ns = s->group->restart_grace_ns;
+    return restart_ns < half_ns ? restart_ns : half_ns;
 }
 
 /* A planned stop, which can be announced to workers. It takes no longer for those that handle notices. */

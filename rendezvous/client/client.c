@@ -65,7 +65,6 @@ static void send_beat(struct client *client, struct instant now)
 static void accepted(struct client *client, uint64_t arrived, struct instant now)
 {
     client->joined = client->ever_joined = true;
-    client->join_sent = false;
     /* Not from now: ACCEPT may have taken long, or come twice. */
     client->send_at = instant_add(client->sent_at[client->numbers % CLIENT_NUMBERS_KEPT], interval(client));
     client_forget_reports(client, arrived);

@@ -230,14 +230,26 @@ void roster_end_job(struct roster_work *w)
 /* -- from round to round
  * ------------------------------------------------------------------------------------------ */
 
+/* Of a world that is formed or taken over. */
+static void begin_world(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    roster_assign_ranks(roster);
+    roster->world_out = roster->world_seen = true;
+    roster->formed_at = roster->fence = w->now;
+    for (int rank = 0; rank < roster->world_nodes; rank++) {
+        struct roster_member *member = &roster->members[roster->by_rank[rank]];
+        member->group_rank = rank;
+        member->round = roster->id.round;
+    }
+}
+
 static void form_world(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     if (roster->elastic)
         roster->world_nodes = roster_elastic_choose(roster);
-    roster_assign_ranks(roster);
-    roster->world_out = roster->world_seen = true;
-    roster->formed_at = roster->fence = w->now;
+    begin_world(w);
     roster->dead = false;
     roster->refused_count = 0;
     set_job_state(w, JOB_STARTING, 0);
@@ -245,8 +257,6 @@ static void form_world(struct roster_work *w)
         int slot = roster->by_rank[rank];
         struct roster_member *member = &roster->members[slot];
         member->held = roster->id;
-        member->group_rank = rank;
-        member->round = roster->id.round;
         roster_set_state(roster, member, MEMBER_ASSIGNED);
         roster_act(w, ROSTER_SEND_WORLD, member->session, slot, NULL);
     }
@@ -256,14 +266,10 @@ static void form_world(struct roster_work *w)
 void roster_adopt_world(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    roster_assign_ranks(roster);
-    roster->world_out = roster->world_seen = true;
-    roster->formed_at = roster->fence = w->now;
+    begin_world(w);
     set_job_state(w, JOB_RUNNING, 0);
     for (int rank = 0; rank < roster->world_nodes; rank++) {
         struct roster_member *member = &roster->members[roster->by_rank[rank]];
-        member->group_rank = rank;
-        member->round = roster->id.round;
         bool runs = member->state == MEMBER_KEEPS && !member->was_done;
         roster_set_state(roster, member, runs ? MEMBER_RUNNING : MEMBER_DONE);
     }

@@ -147,7 +147,6 @@ static void add_waits(struct plan_builder *b, struct schedule_op *op, const stru
                       struct plan_clock *clock)
 {
     *clock = b->stream_clock[op->stream];
-    op->wait_count = 0;
     for (int s = 0; s < STREAM_COUNT; s++) {
         int wanted = need->reached[s];
         bool covered = wanted <= clock->reached[s];
@@ -186,8 +185,8 @@ int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after)
     return index;
 }
 
-int plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum comm_kind kind,
-                   enum dtype dtype, int64_t count)
+void plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum comm_kind kind,
+                    enum dtype dtype, int64_t count)
 {
     struct schedule_op op = *like;
     op.comm.kind = kind;
@@ -195,5 +194,5 @@ int plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum 
     op.comm.reduction = REDUCE_SUM;
     op.comm.count = count;
     op.bytes = count * dtype_size(dtype);
-    return plan_emit(b, &op, -1);
+    plan_emit(b, &op, -1);
 }

@@ -108,23 +108,27 @@ static int64_t target_bytes(const struct plan_builder *b)
 static int merge_pieces(const struct plan_builder *b, struct piece *const *order, int count)
 {
     int64_t target = target_bytes(b);
-    int groups = 0, open[2] = {-1, -1};
-    int64_t filled[2] = {0, 0};
-    int open_stage[2] = {-1, -1};
+    int groups = 0;
+    struct {
+        bool begun;
+        int group, stage;
+        int64_t filled;
+    } open[2] = {0}; /* frozen, trainable */
     for (int i = 0; i < count; i++) {
         struct piece *piece = order[i];
-        int t = piece->trainable;
         if (piece->alone) {
             piece->group = groups++;
             continue;
         }
-        if (open[t] < 0 || open_stage[t] != piece->stage || filled[t] + piece->bytes > target) {
-            open[t] = groups++;
-            open_stage[t] = piece->stage;
-            filled[t] = 0;
+        int t = piece->trainable;
+        if (!open[t].begun || open[t].stage != piece->stage || open[t].filled + piece->bytes > target) {
+            open[t].begun = true;
+            open[t].group = groups++;
+            open[t].stage = piece->stage;
+            open[t].filled = 0;
         }
-        piece->group = open[t];
-        filled[t] += piece->bytes;
+        piece->group = open[t].group;
+        open[t].filled += piece->bytes;
     }
     return groups;
 }

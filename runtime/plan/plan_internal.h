@@ -177,7 +177,7 @@ static inline bool plan_narrow_gradients(const struct plan_builder *b)
 /* after: ops to wait for besides those that the accesses require; -1 entries are none. */
 int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after);
 /* like: stream, axis, group, micro, from, to and offsets; kind, dtype and count are filled in. */
-int plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum comm_kind kind,
+void plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum comm_kind kind,
                    enum dtype dtype, int64_t count);
 
 /* plan_group.c */
@@ -208,9 +208,8 @@ void plan_reduce_tied(struct plan_builder *b);
 
 /* plan_narrow.c */
 void plan_make_reduce_slots(struct plan_builder *b);
-/* Emits the reduction of a group whose gradient is complete in this micro-batch, if it has one now. Returns
- * the last operation, -1 if there was none. */
-int plan_reduce_narrow(struct plan_builder *b, int group, int micro);
+/* Emits the reduction of a group whose gradient is complete in this micro-batch, if it has one now. */
+void plan_reduce_narrow(struct plan_builder *b, int group, int micro);
 /* After the last micro-batch: begins what is left of the reductions of all groups. */
 void plan_flush_gradients(struct plan_builder *b);
 /* Before the first use of a group's whole gradient: emits what is left of its reduction. */

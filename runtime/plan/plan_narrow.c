@@ -25,8 +25,8 @@ void plan_make_reduce_slots(struct plan_builder *b)
     }
 }
 
-static int emit_cast(struct plan_builder *b, int g, int micro, int from, int64_t from_offset, int to,
-                     int64_t bytes, bool adds)
+static void emit_cast(struct plan_builder *b, int g, int micro, int from, int64_t from_offset, int to,
+                      int64_t bytes, bool adds)
 {
     struct schedule_op op = plan_op(OP_CAST, STREAM_COMPUTE);
     op.group = g;
@@ -36,12 +36,12 @@ static int emit_cast(struct plan_builder *b, int g, int micro, int from, int64_t
     op.to = to;
     op.bytes = bytes;
     op.beta = adds;
-    return plan_emit(b, &op, -1);
+    plan_emit(b, &op, -1);
 }
 
 /* In place. */
-static int emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mesh_axis axis, int g, int micro,
-                          int entry, int64_t from, int64_t to)
+static void emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mesh_axis axis, int g, int micro,
+                           int entry, int64_t from, int64_t to)
 {
     struct schedule_op op = plan_op(OP_COMM, STREAM_REDUCE);
     op.axis = axis;
@@ -50,7 +50,7 @@ static int emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mesh
     op.from = op.to = entry;
     op.from_offset = from;
     op.to_offset = to;
-    return plan_emit_comm(b, &op, kind, b->options->reduce_dtype, b->plan->groups[g].shard);
+    plan_emit_comm(b, &op, kind, b->options->reduce_dtype, b->plan->groups[g].shard);
 }
 
 /* Rounds the group's sum over micro-batches and sums it over its replicas. */
@@ -93,26 +93,25 @@ static int take_slot(struct plan_builder *b, int g)
     return best;
 }
 
-int plan_reduce_narrow(struct plan_builder *b, int g, int micro)
+void plan_reduce_narrow(struct plan_builder *b, int g, int micro)
 {
     const struct param_group *group = &b->plan->groups[g];
     bool last_micro = micro == b->options->micro_batches - 1,
          sums = b->reshard && b->options->micro_batches > 1;
     if (!b->reshard && !last_micro)
-        return -1;
+        return;
     plan_finish_gradient(b, g); /* of the micro-batch before */
     int slot = take_slot(b, g);
     int64_t own = group->shard_size > 1 ? group->shard_start * b->reduce : 0;
-    int last = emit_cast(b, g, micro, b->groups[g].grad, 0, slot, group->padded * b->reduce, false);
+    emit_cast(b, g, micro, b->groups[g].grad, 0, slot, group->padded * b->reduce, false);
     if (group->shard_size > 1)
-        last = emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, slot, 0, own);
+        emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, slot, 0, own);
     if (b->replicas > 1 && last_micro && !sums)
-        last = emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, slot, own, own);
+        emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, slot, own, own);
     b->groups[g].rounded = (struct plan_reduced){.entry = slot,
                                                  .offset = own,
                                                  .adds = sums && micro > 0,
                                                  .exchanges = sums && last_micro && b->replicas > 1};
-    return last;
 }
 
 void plan_flush_gradients(struct plan_builder *b)

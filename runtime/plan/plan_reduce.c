@@ -176,8 +176,8 @@ void plan_open_gradients(struct plan_builder *b, int step)
 }
 
 /* An operation on a group's gradient in the reduce stream. */
-static int emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mesh_axis axis, int g, int micro,
-                          int from, int to, bool accumulate)
+static void emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mesh_axis axis, int g, int micro,
+                           int from, int to, bool accumulate)
 {
     const struct param_group *group = &b->plan->groups[g];
     struct schedule_op op = plan_op(OP_COMM, STREAM_REDUCE);
@@ -187,11 +187,11 @@ static int emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mesh
     op.from = from;
     op.to = to;
     op.comm.accumulate = accumulate;
-    return plan_emit_comm(b, &op, kind, b->options->dtype, group->shard);
+    plan_emit_comm(b, &op, kind, b->options->dtype, group->shard);
 }
 
 /* encode -> gather from all replicas -> decode, all on the reduce stream: hidden like a reduction. */
-static int emit_compressed(struct plan_builder *b, int g, int micro, int gradient)
+static void emit_compressed(struct plan_builder *b, int g, int micro, int gradient)
 {
     const struct param_group *group = &b->plan->groups[g];
     int64_t words = kept_elements(b, group) * (1 + b->real / 4); /* an i32 index and a value each */
@@ -220,27 +220,25 @@ static int emit_compressed(struct plan_builder *b, int g, int micro, int gradien
     op.from = encoded;
     op.to = gradient;
     op.bytes = group->shard * b->real;
-    return plan_emit(b, &op, -1);
+    plan_emit(b, &op, -1);
 }
 
-/* Emits the operations on a group's gradient once a micro-batch has completed it. Returns the last op, or
- * -1 if there was none. */
-static int reduce_group(struct plan_builder *b, int g, int micro)
+/* Emits the operations on a group's gradient once a micro-batch has completed it. */
+static void reduce_group(struct plan_builder *b, int g, int micro)
 {
     const struct param_group *group = &b->plan->groups[g];
-    int full = b->groups[g].grad, last = -1;
-    if (plan_narrow_gradients(b))
-        return plan_reduce_narrow(b, g, micro);
+    const int full = b->groups[g].grad;
+    if (plan_narrow_gradients(b)) {
+        plan_reduce_narrow(b, g, micro);
+        return;
+    }
     if (b->reshard || (group->shard_size > 1 && last_micro(b, micro)))
-        last = emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, full, group->grad,
-                              b->reshard && micro > 0);
-    if (!last_micro(b, micro))
-        return last;
-    if (compressed(b))
-        last = emit_compressed(b, g, micro, group->grad);
-    else if (b->replicas > 1)
-        last = emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, group->grad, group->grad, false);
-    return last;
+        emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, full, group->grad,
+                       b->reshard && micro > 0);
+    if (last_micro(b, micro) && compressed(b))
+        emit_compressed(b, g, micro, group->grad);
+    else if (last_micro(b, micro) && b->replicas > 1)
+        emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, group->grad, group->grad, false);
 }
 
 /* Sums the two copies of parameters shared by the first and the last stage. Only after all micro-batches:
@@ -266,10 +264,11 @@ void plan_close_gradients(struct plan_builder *b, int step)
         struct plan_group_state *state = &b->groups[g];
         if (!b->plan->groups[g].trainable || --state->backward_left > 0)
             continue;
-        int op = reduce_group(b, g, b->steps[step].micro);
+        const int before = b->plan->op_count;
+        reduce_group(b, g, b->steps[step].micro);
         state->reduced = b->plan->op_count;
-        if (op >= 0 && b->options->prefetch_backward == 0)
-            b->stall = op;
+        if (state->reduced > before && b->options->prefetch_backward == 0)
+            b->stall = state->reduced - 1;
         if (b->reshard) {
             b->entry_states[state->grad].busy = false;
             b->entry_states[state->grad].released = b->plan->op_count;

@@ -194,6 +194,22 @@ static void models_are_rejected_with_reasons(void **state)
 
 /* ---- groups ---- */
 
+/* Each array begins at a multiple of 256 bytes, behind the one before. */
+static void arrays_of_a_batch_follow_one_another(void **state)
+{
+    (void)state;
+    struct model model = {0};
+    const struct shape shape = {.B = 3, .T = 5};
+    assert_int_equal(batch_bytes(&model, shape), 0);
+    assert_int_equal(model_add_input(&model, "tokens", DTYPE_I32, true, 1), 0);     /* 60 bytes */
+    assert_int_equal(model_add_input(&model, "pictures", DTYPE_F32, false, 64), 1); /* 768 */
+    assert_int_equal(model_add_input(&model, "targets", DTYPE_F64, true, 3), 2);    /* 360 */
+    const int64_t wanted[] = {0, 256, 1024};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(batch_offset(&model, shape, i), wanted[i]);
+    assert_int_equal(batch_bytes(&model, shape), 1536);
+}
+
 static void groups_follow_units(void **state)
 {
     (void)state;
@@ -582,6 +598,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_are_rejected_with_reasons),
         cmocka_unit_test(models_are_rejected_with_reasons),
+        cmocka_unit_test(arrays_of_a_batch_follow_one_another),
         cmocka_unit_test(groups_follow_units),
         cmocka_unit_test(frozen_and_trainable_do_not_mix),
         cmocka_unit_test(moments_are_the_optimizers),

@@ -189,7 +189,10 @@ static void step(struct jobs *j, const struct roster_event *event)
         follow(j, action, &sent);
     }
     saw_roster(j);
-    j->continued |= roster_state(j->roster) == JOB_RUNNING && roster_world_id(j->roster).epoch == 41;
+    if (!j->continued && roster_state(j->roster) == JOB_RUNNING && roster_world_id(j->roster).epoch == 41) {
+        j->continued = true;
+        j->formed = j->now;
+    }
 }
 
 /* -- what the agents do -- */

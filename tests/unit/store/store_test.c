@@ -206,6 +206,9 @@ static void counters(void **state)
         assert_int_equal(err.code, MUSTER_E_INVALID);
         value_is(ask(s, STORE_GET, "n"), words[i]);
     }
+    set(s, "n", "   7"); /* a shorter value in the same memory */
+    set(s, "n", "  ");
+    assert_int_equal(store_step(s, &request, &answer, &err), -1);
     /* and what it reads is read */
     set(s, "n", " \n+12abc");
     assert_int_equal(add(s, "n", 1).number, 13);
