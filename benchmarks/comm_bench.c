@@ -30,8 +30,9 @@ enum { RANKS_MAX = 16, REPEATS_MAX = 1001, SIZES_MAX = 16 };
 #define BYTES_MAX  (INT64_C(1) << 30)
 #define TIMEOUT_NS (60 * NS_PER_S)
 
-enum what { COPY, GATHER, SUM, SCATTER, WHATS };
-static const char *const what_names[WHATS] = {"copy", "all_gather", "sum", "reduce_scatter"};
+enum what { COPY, GATHER, SUM, SCATTER, STREAM_GATHER, STREAM_SCATTER, WHATS };
+static const char *const what_names[WHATS] = {
+    "copy", "all_gather", "sum", "reduce_scatter", "stream_all_gather", "stream_reduce_scatter"};
 
 /* Shared by the processes, read by rank 0 behind a barrier. */
 struct times {
@@ -70,17 +71,15 @@ static float *shard_at(const struct rank *r, int index)
     return (float *)((char *)r->arena.base + index * r->bytes);
 }
 
-static void copy_shards(void *argument)
+static void copy_shards(const struct rank *r)
 {
-    struct rank *r = argument;
     for (int other = 0; other < r->ranks; other++)
         if (other != r->rank)
             memcpy(shard_at(r, other), shard_at(r, r->ranks + 1 + other), (size_t)r->bytes);
 }
 
-static void add_shards(void *argument)
+static void add_shards(const struct rank *r)
 {
-    struct rank *r = argument;
     const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32};
     const void *sources[RANKS_MAX];
     for (int other = 0; other < r->ranks; other++)
@@ -88,21 +87,35 @@ static void add_shards(void *argument)
     comm_reduce(&op, r->ranks, shard_at(r, r->ranks), sources, r->bytes / (int64_t)sizeof(float));
 }
 
-static int enqueue(struct rank *r, enum what what, struct muster_error *err)
+/* As a trainer does it: the stream's thread moves the data, and the caller waits. */
+static int run_on_stream(struct rank *r, const struct comm_op *op, const void *send, void *recv,
+                         struct muster_error *err)
 {
-    const struct device_ops *ops = device_cpu();
-    const struct comm_op op = {.kind = what == GATHER ? COMM_ALL_GATHER : COMM_REDUCE_SCATTER,
+    if (comm_shm()->issue(r->comm, op, send, recv, r->stream, err))
+        return -1;
+    return device_cpu()->sync(r->stream, INSTANT_NEVER, err);
+}
+
+static int run_once(struct rank *r, enum what what, struct muster_error *err)
+{
+    bool gather = what == GATHER || what == STREAM_GATHER;
+    const struct comm_op op = {.kind = gather ? COMM_ALL_GATHER : COMM_REDUCE_SCATTER,
                                .dtype = DTYPE_F32,
                                .count = r->bytes / (int64_t)sizeof(float)};
+    const void *send = shard_at(r, gather ? r->rank : 0);
+    void *recv = shard_at(r, gather ? 0 : r->ranks);
     switch (what) {
     case COPY:
-        return ops->launch(r->stream, copy_shards, r);
+        copy_shards(r);
+        return 0;
     case SUM:
-        return ops->launch(r->stream, add_shards, r);
+        add_shards(r);
+        return 0;
     case GATHER:
-        return comm_shm()->issue(r->comm, &op, shard_at(r, r->rank), shard_at(r, 0), r->stream, err);
+    case SCATTER:
+        return comm_shm()->run(r->comm, &op, send, recv, err);
     default:
-        return comm_shm()->issue(r->comm, &op, shard_at(r, 0), shard_at(r, r->ranks), r->stream, err);
+        return run_on_stream(r, &op, send, recv, err);
     }
 }
 
@@ -149,9 +162,7 @@ static void close_rank(struct rank *r)
 static int meet(struct rank *r, struct muster_error *err)
 {
     const struct comm_op barrier = {.kind = COMM_BARRIER};
-    if (comm_shm()->issue(r->comm, &barrier, NULL, NULL, r->stream, err))
-        return -1;
-    return device_cpu()->sync(r->stream, INSTANT_NEVER, err);
+    return comm_shm()->run(r->comm, &barrier, NULL, NULL, err);
 }
 
 static int measure(struct rank *r, int repeat, enum what what, struct muster_error *err)
@@ -159,7 +170,7 @@ static int measure(struct rank *r, int repeat, enum what what, struct muster_err
     if (meet(r, err))
         return -1;
     struct instant start = clock_now(NULL);
-    if (enqueue(r, what, err) || device_cpu()->sync(r->stream, INSTANT_NEVER, err))
+    if (run_once(r, what, err))
         return -1;
     if (repeat >= 0) {
         r->times->start[r->rank][what][repeat] = start;

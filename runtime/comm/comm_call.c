@@ -26,18 +26,25 @@ struct comm_options comm_part_options(const struct comm *comm, int rank, int siz
                                  .device_ops = comm->device_ops};
 }
 
+static int finish_call(const struct comm_call *call, struct muster_error *err)
+{
+    struct comm *comm = call->comm;
+    struct instant start = clock_now(NULL);
+    int failed = comm->run(comm, call, err);
+    atomic_fetch_add(&comm->busy_ns, instant_diff_ns(clock_now(NULL), start));
+    if (failed)
+        (comm->device_ops->fail)(comm->device, err);
+    else
+        atomic_fetch_add(&comm->finished, 1);
+    return failed;
+}
+
 static void run_call(void *argument)
 {
     struct comm_call *call = argument;
     struct comm *comm = call->comm;
     struct muster_error err = {0};
-    struct instant start = clock_now(NULL);
-    int failed = comm->run(comm, call, &err);
-    atomic_fetch_add(&comm->busy_ns, instant_diff_ns(clock_now(NULL), start));
-    if (failed)
-        (comm->device_ops->fail)(comm->device, &err);
-    else
-        atomic_fetch_add(&comm->finished, 1);
+    (void)finish_call(call, &err); /* the device has its error */
     atomic_fetch_add(&comm->moved.value, 1);
     futex_wake(&comm->moved, FUTEX_PRIVATE);
 }
@@ -67,6 +74,27 @@ int comm_call_issue(struct comm *comm, const struct comm_op *op, const void *sen
     if (comm->device_ops->poll_error(comm->device, err))
         return -1;
     return error_set(err, MUSTER_E_STATE, "the stream refused an operation without giving a reason");
+}
+
+int comm_call_run(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
+                  struct muster_error *err)
+{
+    if (comm_check(op, comm->rank, comm->size, send, recv, err) ||
+        comm->device_ops->poll_error(comm->device, err))
+        return -1;
+    uint64_t issued = atomic_load(&comm->issued), finished = atomic_load(&comm->finished);
+    if (issued != finished)
+        return error_set(err, MUSTER_E_STATE,
+                         "%llu operations of comm %s are still under way: sync their stream first",
+                         (unsigned long long)(issued - finished), comm->name);
+    const struct comm_call call = {.comm = comm, .op = *op, .send = send, .recv = recv};
+    struct muster_error error = {0};
+    atomic_store(&comm->issued, issued + 1);
+    if (!finish_call(&call, &error))
+        return 0;
+    if (err)
+        *err = error;
+    return -1;
 }
 
 int64_t comm_busy_ns(struct comm *comm)

@@ -89,6 +89,7 @@ const struct comm_ops *comm_delay(void)
         .destroy = destroy,
         .split = split,
         .issue = comm_call_issue,
+        .run = comm_call_run,
         .status = comm_status_begin,
         .busy_ns = comm_busy_ns,
         .abort = abort_waiting,

@@ -95,6 +95,9 @@ struct comm_options comm_part_options(const struct comm *comm, int rank, int siz
  * COMM_CALLS operations are under way; fails with the device's error once the device has failed. */
 int comm_call_issue(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
                     struct device_stream *stream, struct muster_error *err);
+/* The same on the calling thread, at once; fails where operations are still under way. */
+int comm_call_run(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
+                  struct muster_error *err);
 int64_t comm_busy_ns(struct comm *comm);
 /* Operations issued and finished; no rank is reported missing yet. */
 void comm_status_begin(struct comm *comm, struct comm_status *status);

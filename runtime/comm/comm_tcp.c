@@ -168,6 +168,7 @@ const struct comm_ops *comm_tcp(void)
         .destroy = destroy,
         .split = split,
         .issue = comm_call_issue,
+        .run = comm_call_run,
         .status = status,
         .busy_ns = comm_busy_ns,
         .abort = abort_waiting,
