@@ -5,7 +5,9 @@ and against the memory's own copies and sums.
 
 All run one after the other in each round and each time in another order; a figure is the median over the rounds of a
 run's median, from the first rank's start to the last one's end. Our buffers lie in memory that the ranks share, as all of
-libmuster's do; an MPI's and gloo's are the program's own. Ratios beside ours are the peer's time by ours."""
+libmuster's do; an MPI's and gloo's are the program's own. Ratios beside ours are the peer's time by ours. all_gather and
+reduce_scatter run on the caller's thread, as an MPI's do; the rows "by a stream" are handed to another thread, as a trainer's
+are."""
 
 import argparse
 import os
@@ -20,6 +22,7 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent
 LIMIT_S = 120
 SIZES_KB = {2: [64, 256, 1024, 4096, 16384, 65536], 8: [64, 256, 1024, 4096]}
 WHATS = {"all_gather": "copy", "reduce_scatter": "sum"}  # the collective and its limit
+STREAM = "stream_"  # before the name of one that was handed to a stream's thread
 BAR_GLOO, BAR_MPI, BAR_LIMIT, LIMIT_FROM_KB = 10, 1, 0.95, 1024
 
 
@@ -95,11 +98,12 @@ def measure(commands, rounds):
 
 def report_row(figures, what, size, peers):
     """Prints one; the ratios (of the limit, gloo's, the best MPI's), None where there is none."""
-    key = (what, size)
-    ours, limit = figures["muster"][key], figures["muster"][WHATS[what], size]
+    key = (what.removeprefix(STREAM), size)
+    ours, limit = figures["muster"][what, size], figures["muster"][WHATS[key[0]], size]
     ratios = {name: figures[name][key] / ours for name in peers if key in figures[name]}
     words = "".join(f"{ratio:>{max(9, len(name) + 2)}.2f}" for name, ratio in ratios.items())
-    print(f"{what:>15}{size >> 10:>8} KB{ours:>10.3f} ms{100 * limit / ours:>9.0f}%{words}")
+    title = f"{key[0]} by a stream" if what.startswith(STREAM) else what
+    print(f"{title:>26}{size >> 10:>8} KB{ours:>10.3f} ms{100 * limit / ours:>9.0f}%{words}")
     gloo = [ratio for name, ratio in ratios.items() if name.startswith("gloo")]
     mpi = [ratio for name, ratio in ratios.items() if not name.startswith("gloo")]
     return limit / ours, min(gloo, default=None), min(mpi, default=None)
@@ -116,11 +120,12 @@ def report(ranks, found, hung, sizes):
     figures = {name: {key: statistics.median(ms) for key, ms in values.items()} for name, values in found.items()}
     peers = [name for name in figures if name != "muster"]
     heads = "".join(f"{name:>{max(9, len(name) + 2)}}" for name in peers)
-    print(f"{ranks} ranks, {os.cpu_count()} cores\n{'':15}{'shard':>11}{'muster':>13}{'of limit':>10}{heads}   (peer's time by ours)")
-    rows = [(size, report_row(figures, what, size, peers)) for what in WHATS for size in sizes]
-    verdict("limit / ours, from 1 MB", [row[0] for size, row in rows if size >= LIMIT_FROM_KB << 10], BAR_LIMIT)
-    verdict("gloo / ours", [row[1] for _, row in rows], BAR_GLOO)
-    verdict("best MPI / ours", [row[2] for _, row in rows], BAR_MPI)
+    print(f"{ranks} ranks, {os.cpu_count()} cores\n{'':26}{'shard':>11}{'muster':>13}{'of limit':>10}{heads}   (peer's time by ours)")
+    for prefix, words in (("", ""), (STREAM, " by a stream")):
+        rows = [(size, report_row(figures, prefix + what, size, peers)) for what in WHATS for size in sizes]
+        verdict(f"limit / ours{words}, from 1 MB", [row[0] for size, row in rows if size >= LIMIT_FROM_KB << 10], BAR_LIMIT)
+        verdict(f"gloo / ours{words}", [row[1] for _, row in rows], BAR_GLOO)
+        verdict(f"best MPI / ours{words}", [row[2] for _, row in rows], BAR_MPI)
     for name, times in hung.items():
         print(f"  {name}: hung {times} times")
 

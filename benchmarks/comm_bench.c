@@ -5,7 +5,9 @@
  *
  * BYTES are of one rank's shard. Each rank is a process. A line "WHAT BYTES MEDIAN_MS" for each figure, over
  * REPEATS rounds in which limits and collectives alternate, so that another program's load hits all alike; a
- * round is from when the first rank starts until when the last is done.
+ * round is from when the first rank starts until when the last is done. Collectives run on the calling
+ * thread, as an MPI's blocking ones do; "stream_" before a name: on a stream's thread, as a trainer's do, and
+ * the caller waits.
  *
  * The limits: an all_gather in place reads the peers' shards and writes them here, so as many memcpys by each
  * rank, all at once, are its limit ("copy"). A reduce_scatter reads a shard of each rank and writes one: its
@@ -27,12 +29,13 @@
 #include "runtime/world/world.h"
 
 enum { RANKS_MAX = 16, REPEATS_MAX = 1001, SIZES_MAX = 16 };
+#define WARM_UP_NS (200 * NS_PER_MS) /* until the scheduler has given ranks processors of their own */
 #define BYTES_MAX  (INT64_C(1) << 30)
 #define TIMEOUT_NS (60 * NS_PER_S)
 
 enum what { COPY, GATHER, SUM, SCATTER, STREAM_GATHER, STREAM_SCATTER, WHATS };
-static const char *const what_names[WHATS] = {
-    "copy", "all_gather", "sum", "reduce_scatter", "stream_all_gather", "stream_reduce_scatter"};
+static const char *const what_names[WHATS] = {"copy",           "all_gather",        "sum",
+                                              "reduce_scatter", "stream_all_gather", "stream_reduce_scatter"};
 
 /* Shared by the processes, read by rank 0 behind a barrier. */
 struct times {
@@ -211,19 +214,40 @@ static void print_size(const struct rank *r)
         printf("%s %lld %.6f\n", what_names[what], (long long)r->bytes, median_ms(r, (enum what)what));
 }
 
+/* Collectives until rank 0 has seen enough of them. */
+static int warm_up(struct rank *r, struct muster_error *err)
+{
+    const struct comm_op op = {
+        .kind = COMM_ALL_REDUCE, .dtype = DTYPE_I32, .reduction = REDUCE_MAX, .count = 1};
+    struct instant until = instant_add(clock_now(NULL), WARM_UP_NS);
+    for (int32_t over = 0; !over;) {
+        over = r->rank == 0 && instant_reached(clock_now(NULL), until);
+        if (run_once(r, GATHER, err) || comm_shm()->run(r->comm, &op, &over, &over, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int measure_size(struct rank *r, enum what first, enum what last, struct muster_error *err)
+{
+    for (int repeat = -2; repeat < r->repeats; repeat++) { /* two rounds to warm up */
+        for (int what = (int)first; what <= (int)last; what++) {
+            if (measure(r, repeat, (enum what)what, err))
+                return -1;
+        }
+    }
+    return 0;
+}
+
 static int run_rank(struct rank *r, struct muster_error *err)
 {
-    if (open_rank(r, err))
+    r->bytes = r->shards[0];
+    if (open_rank(r, err) || warm_up(r, err))
         return -1;
     for (int size = 0; size < r->sizes; size++) {
         r->bytes = r->shards[size];
-        for (int repeat = -2; repeat < r->repeats; repeat++) { /* two rounds to warm up */
-            for (int what = 0; what < WHATS; what++) {
-                if (measure(r, repeat, (enum what)what, err))
-                    return -1;
-            }
-        }
-        if (meet(r, err))
+        if (measure_size(r, COPY, SCATTER, err) || measure_size(r, STREAM_GATHER, STREAM_SCATTER, err) ||
+            meet(r, err))
             return -1;
         if (r->rank == 0)
             print_size(r);

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 
-WARM_UP = 2
+WARM_UP, WARM_UP_S = 2, 0.2
 
 
 def measure(what, full, shard):
@@ -25,10 +25,20 @@ def measure(what, full, shard):
     return start, time.monotonic()
 
 
+def warm_up(rank, full, shard):
+    """As comm_bench.c does: the scheduler gives ranks processors of their own."""
+    until, over = time.monotonic() + WARM_UP_S, torch.zeros(1)
+    while not over:
+        measure("all_gather", full, shard)
+        over.fill_(rank == 0 and time.monotonic() >= until)
+        dist.all_reduce(over, dist.ReduceOp.MAX)
+
+
 def run(rank, ranks, repeats, sizes, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    warm_up(rank, torch.zeros(ranks * sizes[0] // 4), torch.zeros(sizes[0] // 4))
     for size in sizes:
         full, shard = torch.zeros(ranks * size // 4), torch.zeros(size // 4)
         for what in ("all_gather", "reduce_scatter"):

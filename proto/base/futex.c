@@ -37,18 +37,38 @@ static void relax(void)
 #endif
 }
 
-static bool look_until(struct futex_word *word, uint32_t seen, struct instant limit)
+enum look { LOOK_VAIN, LOOK_SEEN, LOOK_SEEN_AFTER_YIELD };
+
+static enum look look_until(struct futex_word *word, uint32_t seen, struct instant limit, bool crowded)
 {
-    enum { LOOKS = 32 }; /* between two at the clock: about a microsecond */
+    enum { LOOKS = 32 };             /* between two at the clock: about a microsecond */
+    int looks = crowded ? 1 : LOOKS; /* before the first yield */
+    bool yielded = false;
     do {
-        for (int i = 0; i < LOOKS; i++) {
+        for (int i = 0; i < looks; i++) {
             if (atomic_load_explicit(&word->value, memory_order_acquire) != seen)
-                return true;
+                return yielded && i == 0 ? LOOK_SEEN_AFTER_YIELD : LOOK_SEEN;
             relax();
         }
         (void)sched_yield(); /* the thread that is waited for may be on this processor; cannot fail */
+        yielded = true;
+        looks = LOOKS;
     } while (!instant_reached(clock_now(NULL), limit));
-    return false;
+    return LOOK_VAIN;
+}
+
+/* Whether to sleep so that the scheduler may move this thread. Threads that only yield to each other stay on
+ * one processor for a long time although another one is idle; a thread that is woken is put on the idle one.
+ */
+static bool spreads(struct futex_patience *patience)
+{
+    enum { CROWDED = 16, SPREADS_MAX = 6 };
+    if (!patience->moves || patience->crowded < (uint32_t)CROWDED << patience->spreads)
+        return false;
+    patience->crowded = 0;
+    if (patience->spreads < SPREADS_MAX)
+        patience->spreads++;
+    return true;
 }
 
 bool futex_look(struct futex_word *word, uint32_t seen, struct futex_patience *patience)
@@ -60,9 +80,19 @@ bool futex_look(struct futex_word *word, uint32_t seen, struct futex_patience *p
         patience->skip--;
         return false;
     }
-    if (look_until(word, seen, instant_add(clock_now(NULL), LOOK_NS))) {
-        patience->penalty = 0;
+    if (spreads(patience))
+        return false;
+    struct instant limit = instant_add(clock_now(NULL), LOOK_NS);
+    switch (look_until(word, seen, limit, patience->crowded > 1)) {
+    case LOOK_SEEN:
+        patience->penalty = patience->crowded = patience->spreads = 0;
         return true;
+    case LOOK_SEEN_AFTER_YIELD:
+        patience->penalty = 0;
+        patience->crowded++;
+        return true;
+    case LOOK_VAIN:
+        break;
     }
     if (patience->penalty < PENALTY_MAX)
         patience->penalty = patience->penalty ? 2 * patience->penalty : 1;

@@ -34,10 +34,15 @@ bool futex_wait(struct futex_word *word, uint32_t seen, struct instant deadline,
 struct futex_patience {
     uint32_t skip;    /* so many waits from now on do not look */
     uint32_t penalty; /* what skip was set to by the last look in vain; 0: the last one was not */
+    uint32_t crowded; /* looks in succession that succeeded only after this thread gave up its processor */
+    uint32_t spreads; /* sleeps that this has led to since it was last otherwise */
+    bool moves;       /* set by the owner: see below */
 };
 /* Looks at the word for a few wake-ups' time at most, and lets other threads of this processor run meanwhile.
  * Returns whether the word is no more `seen`; if not, sleep. After a look in vain the next waits do not look,
- * 1, 2, 4 ... 64 of them: long waits pay next to nothing. */
+ * 1, 2, 4 ... 64 of them: long waits pay next to nothing. With `moves`, where looks succeed only because the
+ * thread yields, a wait now and then does not look either (the 17th, then more rarely): waking up is how a
+ * thread gets to an idle processor. For threads of different processes, which have no other bond. */
 bool futex_look(struct futex_word *word, uint32_t seen, struct futex_patience *patience);
 /* After the value was changed with atomic_store or atomic_fetch_add: wakes all waiters. */
 void futex_wake(struct futex_word *word, enum futex_scope scope);

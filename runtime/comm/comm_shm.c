@@ -99,6 +99,7 @@ static struct host_comm *allocate(const struct comm_options *options, struct mus
     }
     comm_init(&host->comm, options, host_run_call);
     host->link_ranks = link_ranks;
+    host->patience.moves = true;
     atomic_store(&host->waits_on, HOST_WAITS_ON_NOBODY);
     return host;
 }

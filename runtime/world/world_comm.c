@@ -16,7 +16,6 @@ struct world_comm {
     const struct device_ops *device_ops;
     const struct comm_ops *comm_ops;
     struct device *device;
-    struct device_stream *stream;
     struct device_arena piece;
     struct comm *comm;
 };
@@ -27,10 +26,7 @@ static int open_device(struct world_comm *c, const struct world_comm_options *o,
 {
     c->device_ops = device_cpu();
     c->device = c->device_ops->open(o->local_rank, 1, err);
-    if (!c->device || c->device_ops->arena_create(c->device, MEMORY_COMM, PIECE_BYTES, &c->piece, err))
-        return -1;
-    c->stream = c->device_ops->stream_create(c->device, key, false, err);
-    return c->stream ? 0 : -1;
+    return !c->device || c->device_ops->arena_create(c->device, MEMORY_COMM, PIECE_BYTES, &c->piece, err);
 }
 
 struct world_comm *world_comm_create(const struct world_comm_options *o, struct muster_error *err)
@@ -65,7 +61,6 @@ void world_comm_destroy(struct world_comm *c)
     if (c->comm)
         c->comm_ops->destroy(c->comm);
     if (c->device) {
-        c->device_ops->stream_destroy(c->stream);
         if (c->piece.base)
             c->device_ops->arena_destroy(c->device, &c->piece);
         c->device_ops->close(c->device);
@@ -85,9 +80,7 @@ int world_comm_run(struct world_comm *c, const struct comm_op *op, void *data, s
         char *at = (char *)data + done * size;
         if (piece.count)
             memcpy(c->piece.base, at, (size_t)(piece.count * size));
-        if (c->device_ops->poll_error(c->device, err) ||
-            c->comm_ops->issue(c->comm, &piece, c->piece.base, c->piece.base, c->stream, err) ||
-            c->device_ops->sync(c->stream, INSTANT_NEVER, err))
+        if (c->comm_ops->run(c->comm, &piece, c->piece.base, c->piece.base, err))
             return -1;
         if (piece.count)
             memcpy(at, c->piece.base, (size_t)(piece.count * size));

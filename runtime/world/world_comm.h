@@ -1,5 +1,5 @@
-/* world_comm.h - the collectives of a world for its user's own values: a comm with a device, a stream and a
- * piece of memory of its own. */
+/* world_comm.h - the collectives of a world for its user's own values: a comm with a device and a piece of
+ * memory of its own. Operations run on the calling thread. */
 #ifndef MUSTER_RUNTIME_WORLD_WORLD_COMM_H
 #define MUSTER_RUNTIME_WORLD_WORLD_COMM_H
 

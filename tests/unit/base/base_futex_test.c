@@ -71,6 +71,30 @@ static void a_look_that_is_rewarded_forgives(void **state)
     assert_true(rewarded);
 }
 
+/* The 17th wait in succession that was won by yielding sleeps, the 33rd after it, ... the 1,025th. */
+static void a_crowded_processor_is_left_by_sleeping(void **state)
+{
+    (void)state;
+    struct futex_word word = {.value = 7};
+    uint32_t expected = 16;
+    struct futex_patience patience = {.moves = true};
+    for (uint32_t spread = 1; spread <= 8; spread++) {
+        patience.crowded = expected - 1;
+        assert_false(futex_look(&word, 7, &patience)); /* looks */
+        assert_int_equal(patience.skip, 1);
+        patience = (struct futex_patience){.crowded = expected, .spreads = patience.spreads, .moves = true};
+        assert_false(futex_look(&word, 7, &patience)); /* does not */
+        assert_int_equal(patience.skip, 0);
+        assert_int_equal(patience.penalty, 0);
+        assert_int_equal(patience.crowded, 0);
+        assert_int_equal(patience.spreads, spread < 6 ? spread : 6);
+        expected = expected < 1024 ? 2 * expected : 1024;
+    }
+    patience = (struct futex_patience){.crowded = 5000};
+    assert_false(futex_look(&word, 7, &patience)); /* without leave to move it looks */
+    assert_int_equal(patience.skip, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -78,6 +102,7 @@ int main(void)
         cmocka_unit_test(looks_in_vain_become_rare),
         cmocka_unit_test(a_change_by_another_thread_ends_the_look),
         cmocka_unit_test(a_look_that_is_rewarded_forgives),
+        cmocka_unit_test(a_crowded_processor_is_left_by_sleeping),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -320,6 +320,45 @@ static void queued_operations_keep_their_order(void **state)
     }
 }
 
+/* ---- on the calling thread ---- */
+
+static int run_beside_the_stream(struct test_rank *r, struct test_job *job)
+{
+    static const struct comm_op add = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_I32, .count = 1};
+    struct muster_error err = {0};
+    int32_t *values = r->arena.base;
+    values[0] = values[1] = values[2] = r->rank + 1;
+    if (TEST_COMM()->run(r->comm, &add, &values[0], &values[0], &err))
+        return test_rank_complain(r, "run", err.text);
+    /* Rank 1 issues only when the others have tried: till then their operation is under way. */
+    if (r->rank == 1 && test_job_wait(&job->met, r->size - 1, TEST_TIMEOUT_NS / 2))
+        return test_rank_complain(r, "run", "the others have not tried");
+    if (TEST_COMM()->issue(r->comm, &add, &values[1], &values[1], r->stream, &err))
+        return test_rank_complain(r, "issue", err.text);
+    if (r->rank != 1) {
+        if (!TEST_COMM()->run(r->comm, &add, &values[2], &values[2], &err) || err.code != MUSTER_E_STATE ||
+            !strstr(err.text, "1 operations of comm test are still under way: sync their stream first"))
+            return test_rank_complain(r, "run beside an operation", err.text);
+        job->met++;
+    }
+    if (r->ops->sync(r->stream, INSTANT_NEVER, &err) ||
+        TEST_COMM()->run(r->comm, &add, &values[2], &values[2], &err))
+        return test_rank_complain(r, "the stream, then run", err.text);
+    for (int i = 0; i < 3; i++)
+        if (values[i] != r->size * (r->size + 1) / 2)
+            return test_rank_complain(r, "sums", "are wrong");
+    return 0;
+}
+
+static void an_operation_runs_on_the_calling_thread_when_no_other_is_under_way(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 3; size++) {
+        struct test_job job = {.body = run_beside_the_stream};
+        assert_int_equal(test_job_run(&job, size), 0);
+    }
+}
+
 /* ---- splitting ---- */
 
 static int split_and_use(struct test_rank *r, struct test_job *job)
@@ -711,6 +750,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations_match_naive_results),
         cmocka_unit_test(queued_operations_keep_their_order),
+        cmocka_unit_test(an_operation_runs_on_the_calling_thread_when_no_other_is_under_way),
         cmocka_unit_test(splits_have_their_own_ranks),
         cmocka_unit_test(mismatch_names_ranks_and_operations),
         cmocka_unit_test(two_sends_do_not_meet),

@@ -15,6 +15,10 @@
 #define TEST_COMM comm_shm /* what is tested */
 #endif
 
+#ifndef TEST_RUN
+#define TEST_RUN false /* true: every other operation runs on the calling thread */
+#endif
+
 enum { TEST_ARENA_BYTES = 24 << 20 };
 #define TEST_TIMEOUT_NS (240 * NS_PER_S) /* of comms and every wait: no test comes near it */
 
@@ -85,10 +89,14 @@ static inline int test_rank_open(struct test_rank *r, int rank, int size, int64_
     return -1;
 }
 
-/* Issues on comm and waits for the end. */
+/* Does op on comm and waits for the end. */
 static inline int test_rank_do(struct test_rank *r, struct comm *comm, const struct comm_op *op,
                                const void *send, void *recv, struct muster_error *err)
 {
+    struct comm_status status;
+    TEST_COMM()->status(comm, &status);
+    if (TEST_RUN && (status.issued + (uint64_t)r->rank) % 2)
+        return TEST_COMM()->run(comm, op, send, recv, err);
     if (TEST_COMM()->issue(comm, op, send, recv, r->stream, err))
         return -1;
     return r->ops->sync(r->stream, instant_add(clock_now(NULL), 60 * NS_PER_S), err);
