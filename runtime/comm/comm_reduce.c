@@ -3,9 +3,9 @@
  * before the result is written, the result may overlap one of them. */
 #include "runtime/comm/comm_reduce.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
-#include "kernels/narrow.h"
 #include "proto/base/error.h"
 
 enum { BLOCK = 1024 }; /* elements */
@@ -92,54 +92,45 @@ static void scale_double(double *block, int n, double factor)
         block[i] *= factor;
 }
 
-/* The loops of a 16-bit type: widened to float, added there, rounded once at the end. */
-#define NARROW_LOOPS(type)                                                                                   \
-    static void set_##type(float *restrict to, const uint16_t *restrict a, int n)                            \
-    {                                                                                                        \
-        for (int i = 0; i < n; i++)                                                                          \
-            to[i] = narrow_from_##type(a[i]);                                                                \
-    }                                                                                                        \
-    static void set2_##type(float *restrict to, const uint16_t *a, const uint16_t *b, int n)                 \
-    {                                                                                                        \
-        for (int i = 0; i < n; i++)                                                                          \
-            to[i] = narrow_from_##type(a[i]) + narrow_from_##type(b[i]);                                     \
-    }                                                                                                        \
-    static void add_##type(float *restrict to, const uint16_t *restrict a, int n)                            \
-    {                                                                                                        \
-        for (int i = 0; i < n; i++)                                                                          \
-            to[i] += narrow_from_##type(a[i]);                                                               \
-    }                                                                                                        \
-    static void round_##type(uint16_t *restrict out, const float *restrict block, int n)                     \
-    {                                                                                                        \
-        for (int i = 0; i < n; i++)                                                                          \
-            out[i] = narrow_to_##type(block[i]);                                                             \
-    }                                                                                                        \
-    static void block_##type(float *restrict block, const void *const *sources, int size, int64_t first,     \
-                             int n, enum comm_reduction reduction)                                           \
-    {                                                                                                        \
-        float next[BLOCK];                                                                                   \
-        int taken = reduction != REDUCE_MAX && size > 1 ? 2 : 1;                                             \
-        if (taken == 2)                                                                                      \
-            set2_##type(block, (const uint16_t *)sources[0] + first, (const uint16_t *)sources[1] + first,   \
-                        n);                                                                                  \
-        else                                                                                                 \
-            set_##type(block, (const uint16_t *)sources[0] + first, n);                                      \
-        for (; taken < size && reduction != REDUCE_MAX; taken++)                                             \
-            add_##type(block, (const uint16_t *)sources[taken] + first, n);                                  \
-        for (; taken < size; taken++) {                                                                      \
-            set_##type(next, (const uint16_t *)sources[taken] + first, n);                                   \
-            max_float(block, next, n);                                                                       \
-        }                                                                                                    \
-    }                                                                                                        \
-    static void put_##type(uint16_t *restrict out, float *restrict block, int n, bool accumulate)            \
-    {                                                                                                        \
-        if (accumulate)                                                                                      \
-            add_##type(block, out, n);                                                                       \
-        round_##type(out, block, n);                                                                         \
-    }
+/* ---- 16-bit types: widened to float, added there, rounded once at the end ---- */
 
-NARROW_LOOPS(bf16)
-NARROW_LOOPS(f16)
+/* The tables of this processor; their conversions have the reference's bits in every variant. */
+static const struct kernels *narrow_kernels(void)
+{
+    static _Atomic(const struct kernels *) chosen;
+    const struct kernels *kernels = atomic_load_explicit(&chosen, memory_order_relaxed);
+    if (!kernels) { /* every thread finds the same */
+        kernels = kernels_cpu((unsigned)-1);
+        atomic_store_explicit(&chosen, kernels, memory_order_relaxed);
+    }
+    return kernels;
+}
+
+static void block_narrow(float *restrict block, const void *const *sources, int size, int64_t first, int n,
+                         enum dtype dtype, enum comm_reduction reduction)
+{
+    const struct kernels *k = narrow_kernels();
+    float next[BLOCK];
+    k->widen(block, (const uint16_t *)sources[0] + first, dtype, 0, n, NULL);
+    for (int i = 1; i < size; i++) {
+        const uint16_t *source = (const uint16_t *)sources[i] + first;
+        if (reduction != REDUCE_MAX) {
+            k->widen(block, source, dtype, 1, n, NULL);
+            continue;
+        }
+        k->widen(next, source, dtype, 0, n, NULL);
+        max_float(block, next, n);
+    }
+}
+
+static void put_narrow(uint16_t *restrict out, float *restrict block, int n, enum dtype dtype,
+                       bool accumulate)
+{
+    const struct kernels *k = narrow_kernels();
+    if (accumulate)
+        k->widen(block, out, dtype, 1, n, NULL);
+    k->cast(out, dtype, block, DTYPE_F32, n, NULL);
+}
 
 void comm_reduce(const struct comm_op *op, int size, void *out, const void *const *sources, int64_t count)
 {
@@ -168,17 +159,11 @@ void comm_reduce(const struct comm_op *op, int size, void *out, const void *cons
             block_int32_t(block.i32, sources, size, first, n, op->reduction);
             put_int32_t((int32_t *)out + first, block.i32, n, op->accumulate);
             break;
-        case DTYPE_BF16:
-            block_bf16(block.f32, sources, size, first, n, op->reduction);
+        default: /* comm_reduce_check admits only bf16 and f16 here */
+            block_narrow(block.f32, sources, size, first, n, op->dtype, op->reduction);
             if (average)
                 scale_float(block.f32, n, 1.0F / (float)size);
-            put_bf16((uint16_t *)out + first, block.f32, n, op->accumulate);
-            break;
-        default: /* comm_reduce_check admits only f16 here */
-            block_f16(block.f32, sources, size, first, n, op->reduction);
-            if (average)
-                scale_float(block.f32, n, 1.0F / (float)size);
-            put_f16((uint16_t *)out + first, block.f32, n, op->accumulate);
+            put_narrow((uint16_t *)out + first, block.f32, n, op->dtype, op->accumulate);
             break;
         }
     }
