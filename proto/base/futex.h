@@ -34,7 +34,7 @@ bool futex_wait(struct futex_word *word, uint32_t seen, struct instant deadline,
 struct futex_patience {
     uint32_t skip;    /* so many waits from now on do not look */
     uint32_t penalty; /* what skip was set to by the last look in vain; 0: the last one was not */
-    uint32_t crowded; /* looks in succession that succeeded only after this thread gave up its processor */
+    uint32_t crowded; /* looks in a row that succeeded only after this thread gave up its processor */
     uint32_t spreads; /* sleeps that this has led to since it was last otherwise */
     bool moves;       /* set by the owner: see below */
 };

@@ -71,7 +71,7 @@ static void a_look_that_is_rewarded_forgives(void **state)
     assert_true(rewarded);
 }
 
-/* The 17th wait in succession that was won by yielding sleeps, the 33rd after it, ... the 1,025th. */
+/* The 17th wait in a row that was won by yielding sleeps, the 33rd after it, ... the 1,025th. */
 static void a_crowded_processor_is_left_by_sleeping(void **state)
 {
     (void)state;
