@@ -42,11 +42,13 @@ static bool attention_has_parts(const struct attention *a)
     return attention_group(a) > 1 && (int64_t)a->B * a->kv_heads < ATTENTION_SLOTS;
 }
 
-/* One thread's memory: two score tiles (T, 32) and two transposed operands (HS, 32). Forward uses one of
- * each. */
+/* One thread's memory: two score tiles (T, 32), two transposed operands (HS, 32), and k and v of one head
+ * without the distances of their rows (T, HS), which put all of them into a few sets of the cache. Forward
+ * uses one of each pair, and k and v. */
 static size_t attention_slot_floats(const struct attention *a)
 {
-    return (size_t)2 * ATTENTION_QUERIES * ((size_t)a->T + (size_t)a->head_size);
+    return (size_t)2 * ATTENTION_QUERIES * ((size_t)a->T + (size_t)a->head_size) +
+           (size_t)2 * (size_t)a->T * (size_t)a->head_size;
 }
 
 static size_t attention_slots(const struct attention *a)
@@ -78,7 +80,8 @@ struct head {
     int T, HS, causal;
     int add_q, add_k, add_v; /* not 0: backward adds to what is there */
     float scale;
-    float *scores, *dscores, *q_transposed, *dout_transposed; /* of this thread's slot */
+    /* Of this thread's slot: the last two (T,HS), their rows one after the other. */
+    float *scores, *dscores, *q_transposed, *dout_transposed, *keys, *values;
 };
 
 /* The queries of a tile and the keys that at least one of them sees; lane l sees keys up to diagonal + l. */
@@ -93,11 +96,33 @@ static struct tile tile_of(const struct head *h, int first)
     return (struct tile){first, count, keys, h->causal ? first : keys};
 }
 
+typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t quad_order __attribute__((vector_size(16)));
+
+/* to (4, 32 apart) = the transpose of 4 rows of 4. */
+static inline __attribute__((always_inline)) void transpose_quad(float *to, const float *from, size_t stride)
+{
+    quad a = *(const quad *)from, b = *(const quad *)(from + stride);
+    quad c = *(const quad *)(from + 2 * stride), d = *(const quad *)(from + 3 * stride);
+    quad ab_low = __builtin_shuffle(a, b, (quad_order){0, 4, 1, 5});
+    quad ab_high = __builtin_shuffle(a, b, (quad_order){2, 6, 3, 7});
+    quad cd_low = __builtin_shuffle(c, d, (quad_order){0, 4, 1, 5});
+    quad cd_high = __builtin_shuffle(c, d, (quad_order){2, 6, 3, 7});
+    *(quad *)to = __builtin_shuffle(ab_low, cd_low, (quad_order){0, 1, 4, 5});
+    *(quad *)(to + ATTENTION_QUERIES) = __builtin_shuffle(ab_low, cd_low, (quad_order){2, 3, 6, 7});
+    *(quad *)(to + 2 * ATTENTION_QUERIES) = __builtin_shuffle(ab_high, cd_high, (quad_order){0, 1, 4, 5});
+    *(quad *)(to + 3 * ATTENTION_QUERIES) = __builtin_shuffle(ab_high, cd_high, (quad_order){2, 3, 6, 7});
+}
+
 /* to (HS, 32) = the transpose of `count` rows of HS; the lanes from count on are 0. */
 static void transpose_queries(float *to, const float *from, size_t stride, int count, int HS)
 {
+    int lanes = count / 4 * 4, columns = HS / 4 * 4;
+    for (int lane = 0; lane < lanes; lane += 4)
+        for (int i = 0; i < columns; i += 4)
+            transpose_quad(to + i * ATTENTION_QUERIES + lane, from + (size_t)lane * stride + i, stride);
     for (int i = 0; i < HS; i++)
-        for (int lane = 0; lane < ATTENTION_QUERIES; lane++)
+        for (int lane = i < columns ? lanes : 0; lane < ATTENTION_QUERIES; lane++)
             to[i * ATTENTION_QUERIES + lane] = lane < count ? from[(size_t)lane * stride + i] : 0.0f;
 }
 
@@ -137,13 +162,14 @@ static void softmax_lanes(float *restrict scores, float *restrict maximum, float
 static ATTENTION_APART void forward_tile(const struct head *h, int first)
 {
     struct tile t = tile_of(h, first);
+    size_t row = (size_t)h->HS; /* of keys and values */
     float maximum[ATTENTION_QUERIES], sum[ATTENTION_QUERIES];
     float *out = h->to + (size_t)first * h->out_row;
     transpose_queries(h->q_transposed, h->q + (size_t)first * h->q_row, h->q_row, t.count, h->HS);
-    tile_product(h->scores, ATTENTION_QUERIES, (struct tile_a){h->k, h->k_row, 1}, h->q_transposed,
+    tile_product(h->scores, ATTENTION_QUERIES, (struct tile_a){h->keys, row, 1}, h->q_transposed,
                  ATTENTION_QUERIES, t.keys, ATTENTION_QUERIES, h->HS, 0);
     softmax_lanes(h->scores, maximum, sum, t.diagonal, t.keys, h->scale);
-    tile_product(out, h->out_row, (struct tile_a){h->scores, 1, ATTENTION_QUERIES}, h->v, h->v_row, t.count,
+    tile_product(out, h->out_row, (struct tile_a){h->scores, 1, ATTENTION_QUERIES}, h->values, row, t.count,
                  h->HS, t.keys, 0);
     for (int lane = 0; lane < t.count; lane++) {
         float inverse = 1.0f / sum[lane];
@@ -192,6 +218,7 @@ static void add_to_keys(float *to, size_t to_row, const float *a, const float *b
 static ATTENTION_APART void backward_tile(const struct head *h, int first)
 {
     struct tile t = tile_of(h, first);
+    size_t row = (size_t)h->HS; /* of keys and values */
     const float *q = h->q + (size_t)first * h->q_row, *dout = h->dout + (size_t)first * h->out_row;
     const float *out = h->out + (size_t)first * h->out_row;
     float lse[ATTENTION_QUERIES] = {0}, D[ATTENTION_QUERIES] = {0};
@@ -202,9 +229,9 @@ static ATTENTION_APART void backward_tile(const struct head *h, int first)
     }
     transpose_queries(h->q_transposed, q, h->q_row, t.count, h->HS);
     transpose_queries(h->dout_transposed, dout, h->out_row, t.count, h->HS);
-    tile_product(h->scores, ATTENTION_QUERIES, (struct tile_a){h->k, h->k_row, 1}, h->q_transposed,
+    tile_product(h->scores, ATTENTION_QUERIES, (struct tile_a){h->keys, row, 1}, h->q_transposed,
                  ATTENTION_QUERIES, t.keys, ATTENTION_QUERIES, h->HS, 0);
-    tile_product(h->dscores, ATTENTION_QUERIES, (struct tile_a){h->v, h->v_row, 1}, h->dout_transposed,
+    tile_product(h->dscores, ATTENTION_QUERIES, (struct tile_a){h->values, row, 1}, h->dout_transposed,
                  ATTENTION_QUERIES, t.keys, ATTENTION_QUERIES, h->HS, 0);
     backward_lanes(h->scores, h->dscores, lse, D, t.diagonal, t.keys, h->scale);
     /* Tiles go up: before this one, the keys in front of the diagonal have contributions, or all keys where
@@ -213,7 +240,7 @@ static ATTENTION_APART void backward_tile(const struct head *h, int first)
     add_to_keys(h->dv, h->dv_row, h->scores, dout, h->out_row, h->add_v ? t.keys : old, t, h->HS);
     add_to_keys(h->dk, h->dk_row, h->dscores, q, h->q_row, h->add_k ? t.keys : old, t, h->HS);
     tile_product(h->dq + (size_t)first * h->q_row, h->q_row,
-                 (struct tile_a){h->dscores, 1, ATTENTION_QUERIES}, h->k, h->k_row, t.count, h->HS, t.keys,
+                 (struct tile_a){h->dscores, 1, ATTENTION_QUERIES}, h->keys, row, t.count, h->HS, t.keys,
                  h->add_q);
 }
 
@@ -257,6 +284,8 @@ static struct head head_at(const struct call *c, int b, int h, float *slot)
     at.dscores = at.scores + T * ATTENTION_QUERIES;
     at.q_transposed = at.dscores + T * ATTENTION_QUERIES;
     at.dout_transposed = at.q_transposed + HS * ATTENTION_QUERIES;
+    at.keys = at.dout_transposed + HS * ATTENTION_QUERIES;
+    at.values = at.keys + T * HS;
     if (!c->dq) {
         at.to = c->to + out, at.lse_to = c->lse_to + statistics;
         return at;
@@ -274,9 +303,22 @@ static void zero_rows(float *rows, size_t row, int from, int end, int width)
         memset(rows + (size_t)t * row, 0, (size_t)width * sizeof *rows);
 }
 
+static void pack_rows(float *to, const float *from, size_t stride, int T, int HS)
+{
+    for (int t = 0; t < T; t++)
+        memcpy(to + (size_t)t * (size_t)HS, from + (size_t)t * stride, (size_t)HS * sizeof *to);
+}
+
+static void pack_keys(const struct head *at)
+{
+    pack_rows(at->keys, at->k, at->k_row, at->T, at->HS);
+    pack_rows(at->values, at->v, at->v_row, at->T, at->HS);
+}
+
 static void forward_head(const struct call *c, int b, int h, float *slot)
 {
     struct head at = head_at(c, b, h, slot);
+    pack_keys(&at);
     for (int first = 0; first < at.T; first += ATTENTION_QUERIES)
         forward_tile(&at, first);
     zero_rows(at.to, at.out_row, at.T, c->a->T, at.HS);
@@ -297,6 +339,7 @@ static void backward_head(const struct call *c, int b, int h, float *slot)
     } else {
         at.add_k = at.add_v = 1; /* to what the group's first head wrote */
     }
+    pack_keys(&at);
     for (int first = 0; first < at.T; first += ATTENTION_QUERIES)
         backward_tile(&at, first);
     if (!at.add_q)

@@ -94,7 +94,7 @@ void CPU(linear_backward_input)(void *din, const void *dout, const void *weight,
 
 /* Columns are taken in strips of a few cache lines, each strip by one thread from the first row to the last;
  * rows are summed in groups so that the error grows with the root of N and not with N. */
-enum { BIAS_STRIP = 64, BIAS_GROUP = 64 };
+enum { BIAS_STRIP = 64, BIAS_GROUP = 64, BIAS_AHEAD = 24, BIAS_LINE = 16 };
 
 static void bias_gradient_strip(float *dbias, const float *dout, int N, int OC, int width, int beta)
 {
@@ -104,9 +104,13 @@ static void bias_gradient_strip(float *dbias, const float *dout, int N, int OC, 
     for (int first = 0; first < N; first += BIAS_GROUP) {
         float group[BIAS_STRIP] = {0};
         int end = first + BIAS_GROUP < N ? first + BIAS_GROUP : N;
-        for (int n = first; n < end; n++)
+        for (int n = first; n < end; n++) {
+            const float *row = dout + (size_t)n * OC;
+            for (int i = 0; i < width; i += BIAS_LINE) /* rows are pages apart: nothing else fetches them */
+                __builtin_prefetch(row + (size_t)BIAS_AHEAD * OC + i);
             for (int i = 0; i < width; i++)
-                group[i] += dout[(size_t)n * OC + i];
+                group[i] += row[i];
+        }
         for (int i = 0; i < width; i++)
             total[i] += group[i];
     }

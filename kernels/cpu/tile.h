@@ -20,7 +20,8 @@ struct tile_a {
     size_t row, column; /* distance of the next row and of the next k, in floats */
 };
 
-enum { TILE_ROWS = 6 };
+/* With 32 vector registers, 8 rows: they divide attention's 32 queries. */
+enum { TILE_ROWS = CPU_LANES == 16 ? 8 : 6 };
 
 /* rows and vectors are constants at every call, so that the accumulators are registers. */
 static inline __attribute__((always_inline)) void tile_block(float *c, size_t ldc, struct tile_a a,
@@ -29,7 +30,7 @@ static inline __attribute__((always_inline)) void tile_block(float *c, size_t ld
                                                              int accumulate)
 {
     tile_vector sum[TILE_ROWS][2];
-#pragma GCC unroll 6
+#pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++)
@@ -40,13 +41,13 @@ static inline __attribute__((always_inline)) void tile_block(float *c, size_t ld
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++)
             right[j] = *(const tile_vector *)(b + (size_t)k * ldb + j * CPU_LANES);
-#pragma GCC unroll 6
+#pragma GCC unroll 8
         for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
             for (int j = 0; j < vectors; j++)
                 sum[i][j] += a.at[(size_t)i * a.row + (size_t)k * a.column] * right[j];
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++)
@@ -73,8 +74,14 @@ static inline __attribute__((always_inline)) void tile_rows(float *c, size_t ldc
     case 5:
         tile_block(c, ldc, a, b, ldb, K, 5, vectors, accumulate);
         break;
-    default:
+    case 6:
         tile_block(c, ldc, a, b, ldb, K, 6, vectors, accumulate);
+        break;
+    case 7:
+        tile_block(c, ldc, a, b, ldb, K, 7 < TILE_ROWS ? 7 : TILE_ROWS, vectors, accumulate);
+        break;
+    default:
+        tile_block(c, ldc, a, b, ldb, K, TILE_ROWS, vectors, accumulate);
         break;
     }
 }
