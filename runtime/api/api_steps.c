@@ -79,8 +79,9 @@ static struct trainer_step_values values_of(const struct muster_trainer *t, int6
         .epsilon = or_else(o->epsilon, c->epsilon),
         .clip_norm = or_else(o->clip_norm, c->clip_norm),
         .global_tokens = targets,
-        .first_sample = (uint64_t)(t->steps * c->global_batch),
+        .first_sample = (uint64_t)t->taken,
         .stop = t->stop,
+        .checkpoint = t->wants_checkpoint,
         .missing = api_samples(t) - rows,
     };
 }
@@ -91,6 +92,7 @@ static void keep_result(struct muster_trainer *t, const struct trainer_stats *st
     t->last = (struct muster_result){.size = sizeof t->last,
                                      .skipped = stats->skipped,
                                      .stop = stats->stop,
+                                     .checkpoint = stats->checkpoint,
                                      .loss = stats->loss,
                                      .grad_norm = stats->grad_norm,
                                      .learning_rate = values->learning_rate,
@@ -102,6 +104,7 @@ static void keep_result(struct muster_trainer *t, const struct trainer_stats *st
                                      .nonfinite = stats->nonfinite_param,
                                      .nonfinite_rank = stats->nonfinite_rank};
     t->steps++;
+    t->taken += t->config.global_batch;
     t->updates += !stats->skipped;
 }
 

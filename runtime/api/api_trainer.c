@@ -68,6 +68,7 @@ void api_release(struct muster_trainer *t)
     mem_free(t->model.params);
     mem_free(t->model.layers);
     mem_free(t->folder);
+    train_settings_free(t->notes);
     muster_model_free(t->shared);
 }
 
@@ -115,6 +116,7 @@ static int open_trainer(struct muster_trainer *t, struct muster_world *world, st
         options.local_world_size = muster_world_local_size(world);
         options.store = world_store(world);
     }
+    t->rank = options.rank;
     t->world_size = options.world_size;
     int failed = prepare(t, world, model, settings, &options, address, e);
     if (muster_world_agree(world, failed, e) < 0)
@@ -134,6 +136,7 @@ struct muster_trainer *muster_trainer_open(struct muster_world *world, struct mu
         return NULL;
     }
     t->loaded_dtype = DTYPE_COUNT;
+    t->saved_step = -1;
     t->overrides = (struct api_overrides){NAN, NAN, NAN, NAN, NAN, NAN};
     if (open_trainer(t, world, model, settings, err) < 0)
         muster_trainer_close(&t);
@@ -237,12 +240,14 @@ int muster_trainer_set(struct muster_trainer *t, const char *name, double value,
         }
     if (!strcmp(name, "stop"))
         t->stop = value != 0;
+    else if (!strcmp(name, "checkpoint"))
+        t->wants_checkpoint = value != 0;
     else if (!strcmp(name, "targets"))
         t->targets = (int64_t)value;
     else
         return error_set(err, MUSTER_E_INVALID,
                          "'%s' cannot be set; there are learning_rate, weight_decay, beta1, beta2, epsilon, "
-                         "clip_norm, stop and targets",
+                         "clip_norm, stop, checkpoint and targets",
                          name);
     return 0;
 }
@@ -260,7 +265,9 @@ static double planned_bytes(const struct plan *plan)
     X(loss, t->last.loss) X(grad_norm, t->last.grad_norm) X(learning_rate, t->last.learning_rate)            \
     X(targets, t->last.targets) X(skipped, t->last.skipped) X(stop, t->last.stop)                            \
     X(loss_scale, t->last.loss_scale) X(step_ns, t->last.step_ns) X(comm_ns, t->last.comm_ns) X(exposed_ns, t->last.exposed_ns)                \
-    X(steps, t->steps) X(samples, api_samples(t)) X(micro_batch, t->plan.shape.B)                            \
+    X(steps, t->steps) X(taken, t->taken)                \
+    X(checkpoint, t->last.checkpoint) X(checkpoint_step, t->saved_step)                                       \
+    X(checkpoint_ns, t->checkpoint_ns) X(checkpoint_bytes, t->checkpoint_bytes) X(samples, api_samples(t)) X(micro_batch, t->plan.shape.B)                            \
     X(micro_batches, t->plan.micro_batches) X(positions, t->plan.shape.T) X(threads, t->threads)             \
     X(replicas, t->plan.mesh.replicate) X(parameters, model_parameters(&t->model))                           \
     X(groups, plan->group_count) X(gathers_in_flight, plan->gathers_in_flight)                               \

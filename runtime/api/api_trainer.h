@@ -18,18 +18,23 @@ struct muster_trainer {
     struct train_config config;
     struct plan_options plan;
     struct trainer *trainer;
-    int world_size, threads;
+    int rank, world_size, threads;
     char *folder; /* of Hugging Face that was loaded last; NULL: none */
     enum dtype
         loaded_dtype; /* of its tensors, or those of another file; DTYPE_COUNT: none was, or they differ */
     double dropout;   /* that its config.json gives, and which is not applied */
     struct api_overrides overrides;
     bool stop;
-    int64_t targets;                  /* of a whole step, where they are known; 0: they are counted */
-    int64_t steps, updates;           /* so far; a skipped step does not advance the schedule */
-    struct muster_result last;        /* step */
-    int64_t vocabulary[BATCH_INPUTS]; /* of each input: its numbers are below it */
-    bool compared[BATCH_INPUTS];      /* with logits: -1 does not count */
+    int64_t targets;        /* of a whole step, where they are known; 0: they are counted */
+    int64_t steps, updates; /* so far; a skipped step does not advance the schedule */
+    int64_t taken;          /* samples so far, over all ranks */
+    bool wants_checkpoint;  /* this rank asks for one with its next step */
+    char **notes;           /* "key=value" that a checkpoint keeps, NULL at the end; NULL: none */
+    int64_t saved_step;     /* of the checkpoint that was written or loaded last; -1: none */
+    int64_t checkpoint_ns, checkpoint_bytes; /* that writing it took; of this rank */
+    struct muster_result last;               /* step */
+    int64_t vocabulary[BATCH_INPUTS];        /* of each input: its numbers are below it */
+    bool compared[BATCH_INPUTS];             /* with logits: -1 does not count */
 };
 
 int64_t api_samples(const struct muster_trainer *trainer); /* of a step on this rank */

@@ -19,6 +19,7 @@
 #include "proto/base/io.h"
 #include "proto/base/text.h"
 #include "proto/exit_code.h"
+#include "runtime/app/checkpoints.h"
 #include "runtime/app/progress.h"
 #include "runtime/app/train_file.h"
 #include "runtime/config/train_settings.h"
@@ -51,8 +52,10 @@ struct run {
     int skipped;               /* steps in a row */
     int32_t *tokens, *targets; /* (micro_batches, micro_batch, sequence_length) */
     struct progress progress;
+    struct checkpoints checkpoints;
     bool listens, noticed;  /* for stop notices; of one */
-    bool cut_short;         /* all ranks have stopped for a notice, before the last step */
+    struct instant ends;    /* by that notice */
+    bool cut_short;         /* all ranks have stopped for a notice or SIGTERM, before the last step */
     int64_t resident_bytes; /* measured at resident_at */
     struct instant resident_at;
     bool terminal, line_open; /* an unterminated progress line is on the terminal */
@@ -147,7 +150,7 @@ static int print_help(void)
 static bool is_usage(int code)
 {
     return code == MUSTER_E_INVALID || code == MUSTER_E_NOT_FOUND || code == MUSTER_E_UNSUPPORTED ||
-           code == MUSTER_E_LIMIT || code == MUSTER_E_NOMEM;
+           code == MUSTER_E_LIMIT || code == MUSTER_E_NOMEM || code == MUSTER_E_REFUSED;
 }
 
 static int run_fail(const struct run *run, const struct muster_error *err)
@@ -245,8 +248,13 @@ static int open_run(struct run *run, struct muster_error *err)
     if (muster_world_agree(run->world, open_inputs(run, err), err) < 0)
         return -1;
     run->trainer = muster_trainer_open(run->world, run->model, (const char *const *)run->settings, err);
-    if (!run->trainer ||
-        (c->model_path && *c->model_path && muster_trainer_load(run->trainer, c->model_path, err) < 0))
+    if (!run->trainer)
+        return -1;
+    run->checkpoints = (struct checkpoints){
+        .config = c, .trainer = run->trainer, .rank = run->rank, .world_size = run->world_size, .last = -1};
+    int resumed = checkpoints_wanted(c) ? checkpoints_resume(&run->checkpoints, err) : 0;
+    if (resumed < 0 || (!resumed && c->model_path && *c->model_path &&
+                        muster_trainer_load(run->trainer, c->model_path, err) < 0))
         return -1;
     return muster_trainer_set(run->trainer, "targets", tokens, err);
 }
@@ -340,7 +348,8 @@ static int look_for_notice(struct run *run, bool asked, struct muster_error *err
     int noticed = run->listens ? muster_notice(&notice, err) : 0;
     if (noticed < 0)
         return -1;
-    run->noticed = noticed > 0;
+    run->noticed = noticed > 0 || checkpoints_terminated();
+    run->ends = noticed > 0 ? (struct instant){notice.deadline_ns} : INSTANT_NEVER;
     run->cut_short = asked || (run->noticed && run->world_size == 1);
     return 0;
 }
@@ -399,10 +408,11 @@ static int take_step(struct run *run, int64_t step, struct muster_result *result
 {
     const struct train_config *c = &run->config;
     const void *const arrays[] = {run->tokens, run->targets};
-    data_batch(run->data, step, run->rank, run->world_size, run->micro_batches, (int)c->micro_batch,
-               run->tokens, run->targets);
+    data_batch(run->data, figure(run, "taken"), run->rank, run->world_size, run->micro_batches,
+               (int)c->micro_batch, run->tokens, run->targets);
     *result = (struct muster_result){.size = sizeof *result};
     if (muster_trainer_set(run->trainer, "stop", run->noticed, err) < 0 ||
+        checkpoints_ask(&run->checkpoints, err) < 0 ||
         muster_trainer_train(run->trainer, arrays, run->micro_batches * c->micro_batch, result, err) < 0)
         return error_wrap(err, "step %lld", (long long)step + 1);
     return check_result(run, step, result, err);
@@ -410,20 +420,49 @@ static int take_step(struct run *run, int64_t step, struct muster_result *result
 
 static void say_end(struct run *run)
 {
-    int64_t done = run->progress.done, count = done < PROGRESS_LOSSES ? done : PROGRESS_LOSSES;
-    if (run->cut_short)
+    const int64_t done = run->progress.done, count = progress_losses(&run->progress);
+    if (run->cut_short && checkpoints_wanted(&run->config))
+        fprintf(stderr,
+                "muster-train: warning: a stop was announced: all ranks end after step %lld of %lld\n",
+                (long long)done, (long long)run->config.steps);
+    else if (run->cut_short)
         fprintf(stderr,
                 "muster-train: warning: a stop was announced: all ranks end after step %lld of %lld; "
-                "checkpoints are not supported yet, so the next round restarts at step 1%s\n",
+                "training.checkpoint_dir is not set, so the next round restarts at step 1%s\n",
                 (long long)done, (long long)run->config.steps,
                 saves(run) ? "; the current parameters are saved" : "");
-    printf("mean loss of the last %lld steps: %.4f\n", (long long)count, progress_mean_loss(&run->progress));
+    if (count)
+        printf("mean loss of the last %lld steps: %.4f\n", (long long)count,
+               progress_mean_loss(&run->progress));
+    else
+        printf("all %lld steps had been done already\n", (long long)done);
+}
+
+/* After a step: the checkpoint that is due, if one is. */
+static int save_state(struct run *run, int64_t step, bool asked, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const bool ends = step == c->steps || run->cut_short;
+    if (!checkpoints_wanted(c) ||
+        !(asked || ends || (c->checkpoint_every > 0 && step % c->checkpoint_every == 0)))
+        return 0;
+    if (muster_heartbeat(-1, err) < 0) /* it takes longer than a step */
+        return -1;
+    if (run->line_open && run->rank == 0)
+        printf("\n");
+    run->line_open = false;
+    if (run->cut_short && run->ends.ns != INT64_MAX)
+        checkpoints_estimate(&run->checkpoints,
+                             (double)instant_diff_ns(run->ends, clock_now(NULL)) / (double)NS_PER_S);
+    checkpoints_write(&run->checkpoints, step);
+    return 0;
 }
 
 static int train(struct run *run, struct muster_error *err)
 {
-    const int64_t steps = run->config.steps;
-    for (int64_t step = 0; step < steps && !run->cut_short; step++) {
+    const int64_t steps = run->config.steps, begun = figure(run, "steps");
+    run->progress.begun = run->progress.done = begun;
+    for (int64_t step = begun; step < steps && !run->cut_short; step++) {
         struct muster_result result;
         if (take_step(run, step, &result, err) < 0)
             return -1;
@@ -438,7 +477,7 @@ static int train(struct run *run, struct muster_error *err)
         if (!final && look_for_notice(run, result.stop, err) < 0)
             return -1;
         show_progress(run, &shown, final || run->cut_short);
-        if (muster_heartbeat(step, err) < 0)
+        if (muster_heartbeat(step, err) < 0 || save_state(run, step + 1, result.checkpoint, err) < 0)
             return -1;
     }
     if (muster_heartbeat(-1, err) < 0) /* the remaining work takes longer than a step */
@@ -488,7 +527,7 @@ static int print_sample(const struct run *run, struct muster_error *err)
 static int run_finish(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    if (saves(run)) {
+    if (saves(run) && !(run->cut_short && checkpoints_wanted(c))) {
         if (muster_trainer_export(run->trainer, c->output, train_config_output_format(c), err) < 0)
             return -1;
         if (run->rank == 0)
@@ -527,6 +566,9 @@ static int run_training(struct run *run, struct muster_error *err)
     if (listens < 0)
         return -1;
     run->listens = listens > 0;
+    run->ends = INSTANT_NEVER;
+    if (checkpoints_wanted(&run->config) && checkpoints_listen(!run->listens, err) < 0)
+        return -1;
     say_start(run);
     if (train(run, err) < 0)
         return -1;
@@ -565,6 +607,8 @@ int main(int argc, char *argv[])
     if (!result)
         result = command.plan ? print_plan(&run, &command, &err) : run_training(&run, &err);
     int code = result < 0 ? run_fail(&run, &err) : EXIT_CODE_OK;
+    if (!code && run.cut_short && checkpoints_terminated())
+        code = EXIT_CODE_TERMINATED;
     close_run(&run);
     return code;
 }

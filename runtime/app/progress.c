@@ -17,12 +17,18 @@ void progress_add(struct progress *p, const struct progress_step *step)
     p->step_ns = p->step_ns > 0 ? p->step_ns + smoothing * (ns - p->step_ns) : ns;
 }
 
+int64_t progress_losses(const struct progress *p)
+{
+    int64_t count = p->done - p->begun;
+    return count < PROGRESS_LOSSES ? count : PROGRESS_LOSSES;
+}
+
 double progress_mean_loss(const struct progress *p)
 {
-    int64_t count = p->done < PROGRESS_LOSSES ? p->done : PROGRESS_LOSSES;
+    int64_t count = progress_losses(p);
     double sum = 0;
-    for (int64_t i = 0; i < count; i++)
-        sum += p->last[i];
+    for (int64_t i = p->done - count; i < p->done; i++)
+        sum += p->last[i % PROGRESS_LOSSES];
     return count ? sum / (double)count : 0;
 }
 

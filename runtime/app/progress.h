@@ -15,7 +15,8 @@ struct progress {
     int64_t planned_bytes;        /* of this rank's arenas */
     double step_ns;               /* smoothed time of a step; 0 before the first */
     double last[PROGRESS_LOSSES]; /* ring of the latest losses */
-    int64_t done;
+    int64_t done;                 /* steps */
+    int64_t begun;                /* steps that were done before this process */
 };
 
 struct progress_step {
@@ -29,7 +30,8 @@ void progress_add(struct progress *progress, const struct progress_step *step);
 /* "step 120/900  loss 2.7134  18204 tok/s  comm 4.1 ms, 0.1 ms exposed (98% hidden)  mem 34.1 MB
  * planned, 61.0 MB used  eta 0:41" */
 int progress_line(const struct progress *progress, const struct progress_step *step, struct buffer *out);
-/* Mean of the latest losses, at most PROGRESS_LOSSES of them; 0 before the first. */
+/* Mean of the latest losses, at most PROGRESS_LOSSES of them, and how many they are; 0 before the first. */
+int64_t progress_losses(const struct progress *progress);
 double progress_mean_loss(const struct progress *progress);
 
 /* The "Pss:" line of /proc/PID/smaps_rollup in bytes, 0 where there is none. Pure. */

@@ -20,6 +20,7 @@ enum { TRAIN_ARCHITECTURE_GPT2, TRAIN_ARCHITECTURE_LLAMA, TRAIN_ARCHITECTURE_AUT
 enum { TRAIN_OUTPUT_AUTO, TRAIN_OUTPUT_FP32, TRAIN_OUTPUT_BF16 };
 enum { TRAIN_TOKENIZER_BYTES };
 enum { TRAIN_CONFIG_KEYS = 128 }; /* rows of the table at most */
+enum { TRAIN_NUMERICS_WARN, TRAIN_NUMERICS_REFUSE };
 enum { TRAIN_NONFINITE_SKIP, TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_ROLL_BACK };
 
 struct train_config {
@@ -65,6 +66,10 @@ struct train_config {
     int output_format;    /* enum files_format */
     int output_dtype;     /* TRAIN_OUTPUT_... */
     int64_t output_shard_size;
+    char *checkpoint_dir;                                             /* "": no checkpoints */
+    int64_t checkpoint_every, checkpoint_keep, checkpoint_keep_every; /* steps, checkpoints, steps; 0: none */
+    char *resume;                                                     /* "auto", "none" or a path */
+    int resume_numerics;                                              /* TRAIN_NUMERICS_... */
     /* model */
     char *model_path; /* files of parameters; "": values are drawn */
     int architecture;

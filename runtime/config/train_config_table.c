@@ -32,6 +32,7 @@ static const char *const output_formats[] = {
     FILES_FORMATS(FILES_FORMAT_NAME)
 #undef FILES_FORMAT_NAME
         NULL};
+static const char *const numerics_policies[] = {"warn", "refuse", NULL}; /* TRAIN_NUMERICS_... */
 static const char *const output_dtypes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const recomputes[] = {
 #define RECOMPUTE_NAME(symbol, name) name,
@@ -460,6 +461,55 @@ static const struct knob rows[] = {
      .unit = "bytes",
      .section = "training",
      .help = "hf: most bytes of tensors in one file; 0: one file"},
+    {.name = "training.checkpoint_dir",
+     .type = KNOB_TEXT,
+     .offset = AT(checkpoint_dir),
+     .initial = "",
+     .section = "training",
+     .help = "folder of checkpoints, one that all nodes share; empty: there are none, and a restarted run "
+             "begins anew"},
+    {.name = "training.checkpoint_every",
+     .type = KNOB_INT,
+     .offset = AT(checkpoint_every),
+     .initial = "500",
+     .min = 0,
+     .max = 1e12,
+     .unit = "steps",
+     .section = "training",
+     .help = "between two checkpoints; one more is written at the end, on a planned stop and on SIGUSR2; 0: "
+             "those alone"},
+    {.name = "training.checkpoint_keep",
+     .type = KNOB_INT,
+     .offset = AT(checkpoint_keep),
+     .initial = "3",
+     .min = 1,
+     .max = 1e9,
+     .section = "training",
+     .help = "newest checkpoints that stay; older ones are removed when another one is complete"},
+    {.name = "training.checkpoint_keep_every",
+     .type = KNOB_INT,
+     .offset = AT(checkpoint_keep_every),
+     .initial = "0",
+     .min = 0,
+     .max = 1e12,
+     .unit = "steps",
+     .section = "training",
+     .help = "checkpoints of multiples of it stay too; 0: none"},
+    {.name = "training.resume",
+     .type = KNOB_TEXT,
+     .offset = AT(resume),
+     .initial = "auto",
+     .section = "training",
+     .help = "auto: from the newest checkpoint of checkpoint_dir that is whole; none: begin anew, in a "
+             "folder without checkpoints; a path: from that checkpoint while the folder has none"},
+    {.name = "training.resume_numerics",
+     .type = KNOB_CHOICE,
+     .offset = AT(resume_numerics),
+     .initial = "warn",
+     .choices = numerics_policies,
+     .section = "training",
+     .help = "where ranks, threads or processor differ from the checkpoint's, so that the last bits will: "
+             "warn names what differs and goes on, refuse ends the run"},
     {.name = "model.path",
      .type = KNOB_TEXT,
      .offset = AT(model_path),

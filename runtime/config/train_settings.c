@@ -8,7 +8,8 @@
 #include "runtime/config/train_config_check.h"
 
 /* Keys of section training that are the program's alone. */
-static const char *const of_program[] = {"training.output", "training.output_format", "model.path"};
+static const char *const of_program[] = {"training.output", "training.output_format",
+                                         "training.checkpoint_every", "model.path"};
 
 static int refuse_key(const char *key, size_t length, struct muster_error *err)
 {

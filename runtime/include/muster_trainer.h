@@ -48,10 +48,10 @@ MUSTER_API int muster_plan_fits(struct muster_model *model, int32_t world_size, 
 /* ---- steps ---- */
 
 struct muster_result {
-    uint32_t size;   /* sizeof(struct muster_result), set by the caller */
-    int32_t skipped; /* not 0: a gradient was not finite and the parameters are as before */
-    int32_t stop;    /* not 0: a rank asked to stop; the same on every rank */
-    int32_t reserved;
+    uint32_t size;        /* sizeof(struct muster_result), set by the caller */
+    int32_t skipped;      /* not 0: a gradient was not finite and the parameters are as before */
+    int32_t stop;         /* not 0: a rank asked to stop; the same on every rank */
+    int32_t checkpoint;   /* not 0: a rank asked for a checkpoint; the same on every rank */
     double loss;          /* mean over the step's targets of all ranks */
     double grad_norm;     /* before clipping; 0 if not clipped */
     double learning_rate; /* of this step */
@@ -85,16 +85,19 @@ MUSTER_API int muster_trainer_forward(struct muster_trainer *trainer, const void
                                       int32_t value, float *out, double sums[2], struct muster_error *err);
 /* For all later steps: "learning_rate", "weight_decay", "beta1", "beta2", "epsilon" or "clip_norm" in place
  * of what the settings give (NaN: as in the settings again); "stop": not 0: this rank asks all to stop after
- * the next step; "targets": that count in every whole step over all ranks, where all of them are known
- * (0: counted, by a collective before each step). */
+ * the next step; "checkpoint": likewise, for a checkpoint: muster_result.checkpoint, after which all ranks
+ * call muster_trainer_checkpoint; "targets": that count in every whole step over all ranks, where all of them
+ * are known (0: counted, by a collective before each step). */
 MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *name, double value,
                                   struct muster_error *err);
 /* A figure by its name, NaN if there is none of that name. Of the last step: "loss", "grad_norm",
  * "learning_rate", "targets", "skipped", "stop", "loss_scale", "step_ns", "comm_ns", "exposed_ns". Of the
  * run: "steps" so far, "samples" of a step on this rank, "micro_batch", "micro_batches", "positions",
- * "threads", "replicas", "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight",
- * "planned_bytes" (all memory that this rank will ever hold), "dropout" (the largest probability in the
- * config.json of files that were loaded; it is not applied). */
+ * "taken" (samples so far, over all ranks), "checkpoint_step" (that was written or loaded last; -1),
+ * "checkpoint_ns" and "checkpoint_bytes" (of the last that was written, on this rank), "threads", "replicas",
+ * "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight", "planned_bytes" (all
+ * memory that this rank will ever hold), "dropout" (the largest probability in the config.json of files that
+ * were loaded; it is not applied). */
 MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, const char *name);
 /* Draws `count` tokens behind a prompt of at least one, from a language model whose first input is the
  * token. Collective; rank 0 gets them, others may pass NULL. temperature 0: the most likely one. limit:
@@ -102,6 +105,28 @@ MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, co
 MUSTER_API int muster_trainer_generate(struct muster_trainer *trainer, const int32_t *prompt,
                                        int64_t prompt_count, double temperature, uint64_t seed, int32_t limit,
                                        int32_t *tokens, int64_t count, struct muster_error *err);
+
+/* ---- checkpoints ---- */
+
+/* Collective, between steps. Writes all that the run needs to go on into training.checkpoint_dir/step-N, a
+ * folder that all nodes share, and removes older ones (training.checkpoint_keep, checkpoint_keep_every). 1:
+ * written; 0: that of this step is there. -1: it was not written; checkpoints that there were are intact, and
+ * if the reason is the file system the run may go on. */
+MUSTER_API int muster_trainer_checkpoint(struct muster_trainer *trainer, struct muster_error *err);
+/* Collective, before the first step. Goes on as training.resume asks. 1: from a checkpoint: figures "steps"
+ * and "taken" have the place; 0: there is none, and the run begins anew. report: lines of what was refused
+ * and of what differs from the run that wrote it, on each rank its own; cut off at size - 1 bytes; may be
+ * NULL. -1: MUSTER_E_REFUSED for a checkpoint that is whole and does not fit, with the setting; the run
+ * cannot go on as it was. */
+MUSTER_API int muster_trainer_resume(struct muster_trainer *trainer, char *report, int64_t size,
+                                     struct muster_error *err);
+/* A text of the caller's that checkpoints keep, under a key without "=": the name of a data set, say, or a
+ * place in it. Rank 0's are kept. */
+MUSTER_API int muster_trainer_note(struct muster_trainer *trainer, const char *key, const char *text,
+                                   struct muster_error *err);
+/* The text that was set last, or came from a checkpoint; NULL: there is none. It lives until the next one is
+ * set. */
+MUSTER_API const char *muster_trainer_noted(const struct muster_trainer *trainer, const char *key);
 
 /* ---- parameters ---- */
 

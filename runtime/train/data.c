@@ -171,14 +171,14 @@ void data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *
         targets[t] = from[t + 1];
 }
 
-void data_batch(const struct data *data, int64_t step, int rank, int world_size, int micro_batches, int B,
+void data_batch(const struct data *data, int64_t first, int rank, int world_size, int micro_batches, int B,
                 int32_t *tokens, int32_t *targets)
 {
-    uint64_t first = (uint64_t)step * (uint64_t)micro_batches * (uint64_t)world_size * (uint64_t)B;
     for (int micro = 0; micro < micro_batches; micro++) {
         for (int b = 0; b < B; b++) {
-            uint64_t g =
-                first + ((uint64_t)micro * (uint64_t)world_size + (uint64_t)rank) * (uint64_t)B + (uint64_t)b;
+            uint64_t g = (uint64_t)first +
+                         ((uint64_t)micro * (uint64_t)world_size + (uint64_t)rank) * (uint64_t)B +
+                         (uint64_t)b;
             int64_t row = ((int64_t)micro * B + b) * data->T;
             data_sample(data, g, tokens + row, targets + row);
         }

@@ -23,10 +23,10 @@ int64_t data_tokens(const struct data *data);
 int data_files(const struct data *data);
 /* tokens, targets (T) of global sample g; targets are the tokens shifted by one. Either may be NULL. */
 void data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *targets);
-/* The (micro_batches, B, T) block of one rank at a step. Sample of row b: step*G + (micro*world + rank)*B + b
- * with G = micro_batches*world*B, so that the samples of a step are the same for every split of the same G.
- */
-void data_batch(const struct data *data, int64_t step, int rank, int world_size, int micro_batches, int B,
+/* The (micro_batches, B, T) block of one rank in a step that begins with global sample `first`. Sample of row
+ * b: first + (micro*world + rank)*B + b, so that the samples of a step are the same for every split of the
+ * same micro_batches*world*B. */
+void data_batch(const struct data *data, int64_t first, int rank, int world_size, int micro_batches, int B,
                 int32_t *tokens, int32_t *targets);
 
 /* The bijection on [0, n), pure: a four-round Feistel network, walked until it falls inside n. */

@@ -261,11 +261,15 @@ int trainer_settle(struct trainer *trainer, struct muster_error *err)
 
 /* ---- a step ---- */
 
+/* Requests ride on one number of the loss's sum, plan_loss.stops: a rank adds 1 to ask for a stop, and more
+ * than all ranks can add up to in ones to ask for a checkpoint. */
+#define ASKS_CHECKPOINT 0x1p30
+
 void trainer_write_input(struct trainer *trainer, const struct trainer_step_values *values)
 {
     double t = (double)(trainer->updates + 1);
     const float scale = trainer->scales ? (float)trainer->scale.scale : 0.0F;
-    struct plan_input input = {.loss.stops = values->stop};
+    struct plan_input input = {.loss.stops = values->stop + (values->checkpoint ? ASKS_CHECKPOINT : 0)};
     input.scalars = (struct step_scalars){
         .learning_rate = {values->learning_rate, values->learning_rate},
         .weight_decay = {values->weight_decay, 0},
@@ -327,7 +331,8 @@ static void read_stats(const struct trainer *trainer, const struct trainer_step_
     stats->grad_norm =
         normed ? sqrt(result.scalars.norm_squared) / (trainer->scales ? stats->loss_scale : 1) : 0;
     stats->skipped = result.scalars.skip != 0;
-    stats->stop = result.loss.stops > 0;
+    stats->checkpoint = result.loss.stops >= ASKS_CHECKPOINT;
+    stats->stop = fmod(result.loss.stops, ASKS_CHECKPOINT) > 0;
 }
 
 /* What follows from a gradient that is not finite, the same on every rank. */

@@ -47,6 +47,7 @@ struct trainer_step_values {
     int64_t global_tokens; /* tokens that count in the whole step, over all ranks and micro-batches */
     uint64_t first_sample; /* global index of the step's first sample */
     bool stop;             /* this rank asks all to stop after this step */
+    bool checkpoint;       /* this rank asks all to write a checkpoint after this step */
     int64_t missing;       /* samples at the end of this rank's batch that are not there: they do not count */
 };
 
@@ -59,6 +60,7 @@ struct trainer_stats {
     int nonfinite_param, nonfinite_rank;
     double loss_scale; /* of this step; 0: none */
     bool stop;         /* some rank has asked to stop: the same on every rank of the step */
+    bool checkpoint;   /* some rank has asked for a checkpoint, likewise */
     int64_t step_ns;   /* wall */
     /* comm_ns: every collective from its start on its stream to its end, waiting for late peers included,
      * added up (two at once count twice). exposed_ns: time in which the compute stream waited for other
@@ -127,6 +129,36 @@ typedef int trainer_param_source(void *context, int param, int64_t first, int64_
  * are some old, some new, and the other ranks do not know of it: agree before the next step. */
 int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, void *context,
                         struct muster_error *err);
+
+/* ---- the training state, for checkpoints: between steps, on this rank alone ---- */
+
+enum trainer_tensor { TRAINER_VALUE, TRAINER_MOMENT1, TRAINER_MOMENT2, TRAINER_TENSOR_COUNT };
+/* What a rank holds of one tensor of the state: elements first..first+count-1 of the parameter. */
+struct trainer_part {
+    enum dtype dtype;
+    int64_t first, count;
+    int copies, copy; /* ranks that hold the same elements, and this one's number among them */
+    int entry;        /* the trainer's own: the buffer, and the element in it */
+    int64_t at;
+};
+/* Values are the masters where there are any. false: no rank has such a tensor. */
+bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor tensor,
+                  struct trainer_part *part);
+/* Elements of the parameter inside of the part, of its dtype. Values are written by trainer_fill_params: what
+ * gathers move follows from them. */
+int trainer_read_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
+                      void *out, struct muster_error *err);
+int trainer_write_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
+                       const void *values, struct muster_error *err);
+/* What a step's scalars depend on. */
+struct trainer_counts {
+    int64_t steps, updates;
+    struct loss_scale scale; /* scale 0: the loss was not scaled */
+};
+void trainer_get_counts(const struct trainer *trainer, struct trainer_counts *counts);
+void trainer_set_counts(struct trainer *trainer, const struct trainer_counts *counts);
+/* Values, moments and counts as after trainer_create. */
+int trainer_restart(struct trainer *trainer, struct muster_error *err);
 
 /* Runs fn on the compute stream, where kernels may be called, and waits for it: benchmarks measure kernels
  * with the threads of a step this way. */

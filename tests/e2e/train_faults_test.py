@@ -3,7 +3,7 @@
     MUSTER_BUILD=build python3 tests/e2e/train_faults_test.py [TrainFaults.test_name ...]
 
 What befalls it on several nodes plays train_matrix_test.py. A node is a set of namespaces here (cluster.py). Ranks of one node share
-memory, those of several speak TCP, and the model is the same to the last bit. It has no checkpoints: a restart begins at step 0,
+memory, those of several speak TCP, and the model is the same to the last bit. Checkpoints are off here: a restart begins at step 0,
 and ends with the same bytes as a run that nothing befell. Needs root."""
 
 import functools

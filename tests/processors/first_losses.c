@@ -89,7 +89,7 @@ static void fill_batch(struct rank *r, int step)
 {
     const struct train_config *c = &r->config;
     size_t length = (size_t)c->sequence_length, rows = (size_t)r->micro_batches * (size_t)c->micro_batch;
-    data_batch(r->data, step, muster_world_rank(r->world), muster_world_size(r->world), r->micro_batches,
+    data_batch(r->data, step * c->global_batch, muster_world_rank(r->world), muster_world_size(r->world), r->micro_batches,
                (int)c->micro_batch, r->plain_tokens, r->plain_targets);
     for (size_t row = 0; row < rows; row++) {
         size_t from = !strcmp(r->order, "reversed")  ? rows - 1 - row

@@ -132,7 +132,7 @@ static void the_global_batch_does_not_depend_on_the_world(void **state)
             long sum = 0;
             for (int rank = 0; rank < world; rank++) {
                 int32_t tokens[16], targets[16];
-                data_batch(data, step, rank, world, micros, B, tokens, targets);
+                data_batch(data, step * 8, rank, world, micros, B, tokens, targets);
                 for (int i = 0; i < micros * B * 2; i++)
                     sum += (long)tokens[i] * tokens[i] + 3L * targets[i];
             }

@@ -129,7 +129,9 @@ static int train_steps(const struct training *run, struct trainer *trainer, int 
     if (!tokens || !targets)
         return -1;
     bool stop = false;
-    int updates = 0; /* a skipped step does not advance the schedule */
+    struct trainer_counts counts; /* visit may have loaded a checkpoint */
+    trainer_get_counts(trainer, &counts);
+    int updates = (int)counts.updates; /* a skipped step does not advance the schedule */
     for (int step = 0; step < run->steps && !stop; step++) {
         struct trainer_stats stats;
         struct trainer_step_values values = training_values(run, updates);

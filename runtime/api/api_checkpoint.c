@@ -1,0 +1,250 @@
+/* api_checkpoint.c - muster_trainer.h: checkpoints, and the notes that they keep. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "runtime/api/api_trainer.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/folder.h"
+#include "runtime/config/train_resume.h"
+#include "runtime/config/train_settings.h"
+
+/* ---- notes ---- */
+
+static size_t note_count(char *const *notes)
+{
+    size_t count = 0;
+    while (notes && notes[count])
+        count++;
+    return count;
+}
+
+/* Of "key=": its place in the list, or the list's end. */
+static size_t find_note(char *const *notes, const char *key, size_t length)
+{
+    size_t i = 0;
+    while (notes && notes[i] && (strncmp(notes[i], key, length) != 0 || notes[i][length] != '='))
+        i++;
+    return i;
+}
+
+static int set_note(struct muster_trainer *t, char *text, size_t key_length, struct muster_error *err)
+{
+    size_t count = note_count(t->notes), at = text ? find_note(t->notes, text, key_length) : 0;
+    char **notes = text ? mem_realloc(t->notes, count + 2, sizeof *notes) : NULL;
+    if (!notes) {
+        mem_free(text);
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a note");
+    }
+    if (at == count)
+        notes[count + 1] = NULL;
+    else
+        mem_free(notes[at]);
+    notes[at] = text;
+    t->notes = notes;
+    return 0;
+}
+
+int muster_trainer_note(struct muster_trainer *t, const char *key, const char *text, struct muster_error *err)
+{
+    if (!*key || strchr(key, '='))
+        return error_set(err, MUSTER_E_INVALID, "'%s' is no key of a note: it is empty or has a '='", key);
+    return set_note(t, mem_printf("%s=%s", key, text), strlen(key), err);
+}
+
+const char *muster_trainer_noted(const struct muster_trainer *t, const char *key)
+{
+    size_t at = find_note(t->notes, key, strlen(key));
+    return t->notes && t->notes[at] ? t->notes[at] + strlen(key) + 1 : NULL;
+}
+
+/* ---- saving ---- */
+
+static int check_folder(const struct muster_trainer *t, struct muster_error *err)
+{
+    if (t->config.checkpoint_dir && *t->config.checkpoint_dir)
+        return 0;
+    return error_set(err, MUSTER_E_INVALID,
+                     "training.checkpoint_dir is not set: name a folder for checkpoints");
+}
+
+int muster_trainer_checkpoint(struct muster_trainer *t, struct muster_error *err)
+{
+    if (check_folder(t, err) < 0)
+        return -1;
+    if (t->saved_step == t->steps)
+        return 0;
+    char **settings = train_resume_texts(&t->config);
+    if (!settings) /* the ranks have the same settings, but not the same memory: this one cannot go on */
+        return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
+    struct checkpoint_save save = {
+        .trainer = t->trainer,
+        .folder = t->config.checkpoint_dir,
+        .rank = t->rank,
+        .retention = {.last = t->config.checkpoint_keep, .every = t->config.checkpoint_keep_every},
+        .run = {.step = t->steps,
+                .samples = t->taken,
+                .settings = (manifest_texts)settings,
+                .notes = (manifest_texts)t->notes},
+    };
+    struct instant start = clock_now(NULL);
+    int result = checkpoint_save(&save, err);
+    train_settings_free(settings);
+    if (result < 0)
+        return error_wrap(err, "checkpoint of step %lld", (long long)t->steps);
+    t->checkpoint_ns = instant_diff_ns(clock_now(NULL), start);
+    t->checkpoint_bytes = save.bytes;
+    t->saved_step = t->steps;
+    return 1;
+}
+
+/* ---- resuming ---- */
+
+/* Lines that differ between two fingerprints, as "world_size 4, now 2". */
+static void put_differences(const struct fingerprint *written, const struct fingerprint *now,
+                            struct buffer *out)
+{
+#define NUMBER_DIFFERS(name, meaning)                                                                        \
+    if (written->name != now->name)                                                                          \
+        (void)buffer_printf(out, "%s" #name " %d, now %d", out->length ? "; " : "", written->name, now->name);
+#define TEXT_DIFFERS(name, meaning)                                                                          \
+    if (strcmp(written->name, now->name) != 0)                                                               \
+        (void)buffer_printf(out, "%s" #name " %s, now %s", out->length ? "; " : "", written->name, now->name);
+    FINGERPRINT_NUMBERS(NUMBER_DIFFERS)
+    FINGERPRINT_TEXTS(TEXT_DIFFERS)
+#undef NUMBER_DIFFERS
+#undef TEXT_DIFFERS
+}
+
+static int compare_numerics(const struct muster_trainer *t, const struct manifest_run *run,
+                            struct buffer *report, struct muster_error *err)
+{
+    struct fingerprint written, now;
+    scope_buffer differences = {0};
+    if (fingerprint_parse(run->numerics, &written, err) < 0)
+        return -1;
+    trainer_fingerprint(t->trainer, &now);
+    put_differences(&written, &now, &differences);
+    if (!differences.length)
+        return 0;
+    if (t->config.resume_numerics == TRAIN_NUMERICS_REFUSE)
+        return error_set(err, MUSTER_E_REFUSED,
+                         "the numerics differ from the checkpoint's: %s; restore them, or set "
+                         "training.resume_numerics: warn",
+                         differences.data);
+    (void)buffer_printf(report, "the numerics differ, so that the last bits will: %s\n", differences.data);
+    return 0;
+}
+
+static int accept(void *context, const struct manifest *manifest, struct buffer *report,
+                  struct muster_error *err)
+{
+    const struct muster_trainer *t = context;
+    char **now = train_resume_texts(&t->config);
+    if (!now)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to compare settings");
+    int result = train_resume_compare(manifest->run.settings, (const char *const *)now, report, err);
+    train_settings_free(now);
+    return result < 0 ? -1 : compare_numerics(t, &manifest->run, report, err);
+}
+
+static int take_notes(struct muster_trainer *t, manifest_texts notes, struct muster_error *err)
+{
+    for (size_t i = 0; notes && notes[i]; i++)
+        if (set_note(t, mem_strdup(notes[i]), strcspn(notes[i], "="), err) < 0)
+            return -1;
+    return 0;
+}
+
+static int load_path(struct muster_trainer *t, const char *path, bool one, struct buffer *report,
+                     struct muster_error *err)
+{
+    struct checkpoint_load load = {.trainer = t->trainer,
+                                   .folder = path,
+                                   .one = one,
+                                   .rank = t->rank,
+                                   .world_size = t->world_size,
+                                   .accept = accept,
+                                   .context = t,
+                                   .report = report};
+    int result = checkpoint_load(&load, err);
+    const struct manifest_run *run = &load.manifest.run;
+    if (result > 0) {
+        t->steps = run->step;
+        t->updates = run->updates;
+        t->taken = run->samples;
+        t->saved_step = one ? -1 : run->step; /* a new folder gets its own */
+        if (take_notes(t, run->notes, err) < 0)
+            result = -1;
+        (void)buffer_printf(report,
+                            "resumed from step %lld (%s, written by %d ranks); sample %lld is the next\n",
+                            (long long)run->step, path, run->world_size, (long long)run->samples);
+    }
+    manifest_free(&load.manifest);
+    return result;
+}
+
+/* How many checkpoints there are, on every rank what rank 0 sees. */
+static int count_checkpoints(const struct muster_trainer *t, int64_t *newest, struct muster_error *err)
+{
+    scope_free int64_t *steps = NULL;
+    struct muster_error own = {0};
+    int count = t->rank ? 0 : folder_list(t->config.checkpoint_dir, &steps, &own);
+    double values[2] = {count > 0 ? (double)steps[0] : 0, count};
+    if (trainer_reduce(t->trainer, values, 2, err) < 0)
+        return -1;
+    if (own.code && err)
+        *err = own;
+    if (values[1] < 0)
+        return own.code ? -1 : error_set(err, MUSTER_E_PEER, "rank 0 cannot read training.checkpoint_dir");
+    *newest = (int64_t)values[0];
+    return (int)values[1];
+}
+
+static int resume(struct muster_trainer *t, struct buffer *report, struct muster_error *err)
+{
+    const char *folder = t->config.checkpoint_dir, *how = t->config.resume;
+    const bool none = !strcmp(how, "none"), automatic = !*how || !strcmp(how, "auto");
+    int64_t newest = 0;
+    int count = count_checkpoints(t, &newest, err);
+    if (count < 0)
+        return -1;
+    if (none && count)
+        return error_set(err, MUSTER_E_REFUSED,
+                         "training.resume: none, but %s has checkpoints up to step %lld: remove them, name "
+                         "another folder or resume from them (auto)",
+                         folder, (long long)newest);
+    if (none || (automatic && !count))
+        return 0;
+    if (!automatic && !count)
+        return load_path(t, how, true, report, err);
+    if (!automatic)
+        (void)buffer_printf(report, "training.resume %s is not used: %s has checkpoints up to step %lld\n",
+                            how, folder, (long long)newest);
+    return load_path(t, folder, false, report, err);
+}
+
+int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, struct muster_error *err)
+{
+    scope_buffer report = {0};
+    if (check_folder(t, err) < 0)
+        return -1;
+    struct muster_error own = {0};
+    int failed = t->rank ? 0 : folder_probe(t->config.checkpoint_dir, &own);
+    double sum = failed != 0;
+    if (trainer_reduce(t->trainer, &sum, 1, err) < 0)
+        return -1;
+    if (failed && err)
+        *err = own;
+    if (sum > 0)
+        return failed ? -1 : error_set(err, MUSTER_E_INVALID, "rank 0 cannot write training.checkpoint_dir");
+    int result = resume(t, &report, err);
+    if (text && size > 0) {
+        size_t length = (int64_t)report.length < size ? report.length : (size_t)size - 1;
+        if (length)
+            memcpy(text, report.data, length);
+        text[length] = '\0';
+    }
+    return result;
+}

@@ -1,0 +1,37 @@
+/* checkpoints.h - when muster-train writes checkpoints, from which it goes on, and what it prints of them.
+ *
+ * Requests come as signals: SIGUSR2 asks for a checkpoint after the next step, SIGTERM, where no launcher
+ * gives stop notices, for one and the end. Ranks agree on both through the step itself. */
+#ifndef MUSTER_RUNTIME_APP_CHECKPOINTS_H
+#define MUSTER_RUNTIME_APP_CHECKPOINTS_H
+
+#include <stdbool.h>
+
+#include "runtime/config/train_config.h"
+#include "runtime/include/muster.h"
+
+struct checkpoints {
+    const struct train_config *config;
+    struct muster_trainer *trainer;
+    int rank, world_size;
+    int64_t last; /* step of the last one; -1: none */
+};
+
+/* Whether training.checkpoint_dir is set. */
+bool checkpoints_wanted(const struct train_config *config);
+
+/* Installs the handlers of the signals; terminates: of SIGTERM too. */
+int checkpoints_listen(bool terminates, struct muster_error *err);
+/* Whether SIGTERM has come. */
+bool checkpoints_terminated(void);
+
+/* Goes on from a checkpoint, as muster_trainer_resume; prints what was refused and what differs. */
+int checkpoints_resume(struct checkpoints *checkpoints, struct muster_error *err);
+/* Before a step: passes this rank's request on. */
+int checkpoints_ask(struct checkpoints *checkpoints, struct muster_error *err);
+/* Writes one and prints it. One that cannot be written is a warning: training goes on. */
+void checkpoints_write(struct checkpoints *checkpoints, int64_t step);
+/* Before the last one of a run that is stopped: warns where it may take longer than left_s. */
+void checkpoints_estimate(const struct checkpoints *checkpoints, double left_s);
+
+#endif

@@ -1,0 +1,37 @@
+/* commit.c - see commit.h. */
+#include "runtime/checkpoint/commit.h"
+
+const struct commit_row commit_table[COMMIT_STATE_COUNT] = {
+#define COMMIT_ROW(symbol, what, good_, bad_) [symbol] = {.good = (good_), .bad = (bad_)},
+    COMMIT_STATES(COMMIT_ROW)
+#undef COMMIT_ROW
+};
+
+enum commit_state commit_next(const struct commit_row *table, enum commit_state state, bool good)
+{
+    return good ? table[state].good : table[state].bad;
+}
+
+bool commit_ended(enum commit_state state)
+{
+    return state == COMMIT_DONE || state == COMMIT_FAILED;
+}
+
+/* Checkpoints between that one and the one just saved, which is among those that stay. */
+static int64_t newer_than(int64_t step, int64_t saved, const int64_t *steps, int count)
+{
+    int64_t newer = 1;
+    for (int i = 0; i < count; i++)
+        newer += steps[i] > step && steps[i] < saved;
+    return newer;
+}
+
+void retention_choose(const struct retention *retention, int64_t step, const int64_t *steps, int count,
+                      bool *remove)
+{
+    for (int i = 0; i < count; i++) {
+        bool multiple = retention->every > 0 && steps[i] % retention->every == 0;
+        remove[i] =
+            steps[i] < step && !multiple && newer_than(steps[i], step, steps, count) >= retention->last;
+    }
+}

@@ -1,0 +1,54 @@
+/* commit.h - the order in which a checkpoint becomes one, as a table. Pure.
+ *
+ * A checkpoint is a folder. It is written beside its name, every file synced, renamed into place and made
+ * durable; only then are older ones removed. Rank 0 walks the table; the other ranks take part in one of its
+ * steps (COMMIT_WRITE). A crash between any two steps leaves every checkpoint that was reported as saved, but
+ * for those that the rule of retention removes. */
+#ifndef MUSTER_RUNTIME_CHECKPOINT_COMMIT_H
+#define MUSTER_RUNTIME_CHECKPOINT_COMMIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* symbol, what is done in this state, state after success, state after failure */
+#define COMMIT_STATES(X)                                                                                     \
+    X(COMMIT_MAKE, "makes the hidden folder, empty", COMMIT_WRITE, COMMIT_FAILED)                            \
+    X(COMMIT_WRITE, "every rank writes and syncs its file in it", COMMIT_MANIFEST, COMMIT_CLEAN)             \
+    X(COMMIT_MANIFEST, "writes and syncs the manifest", COMMIT_SYNC_INSIDE, COMMIT_CLEAN)                    \
+    X(COMMIT_SYNC_INSIDE, "syncs the hidden folder", COMMIT_RETIRE, COMMIT_CLEAN)                            \
+    X(COMMIT_RETIRE, "hides a damaged folder of the same name", COMMIT_PLACE, COMMIT_CLEAN)                  \
+    X(COMMIT_PLACE, "renames the hidden folder to its name", COMMIT_SYNC_OUTSIDE, COMMIT_CLEAN)              \
+    X(COMMIT_SYNC_OUTSIDE, "syncs the folder of all checkpoints", COMMIT_PRUNE, COMMIT_FAILED)               \
+    X(COMMIT_PRUNE, "removes what retention does not keep", COMMIT_DONE, COMMIT_DONE)                        \
+    X(COMMIT_CLEAN, "removes the hidden folder", COMMIT_FAILED, COMMIT_FAILED)                               \
+    X(COMMIT_DONE, "saved", COMMIT_DONE, COMMIT_DONE)                                                        \
+    X(COMMIT_FAILED, "not saved", COMMIT_FAILED, COMMIT_FAILED)
+enum commit_state {
+#define COMMIT_STATE_ENUM(symbol, what, good, bad) symbol,
+    COMMIT_STATES(COMMIT_STATE_ENUM)
+#undef COMMIT_STATE_ENUM
+        COMMIT_STATE_COUNT
+};
+
+struct commit_row {
+    enum commit_state good, bad;
+};
+extern const struct commit_row commit_table[COMMIT_STATE_COUNT];
+
+/* The state after one in which the work went well or did not. */
+enum commit_state commit_next(const struct commit_row *table, enum commit_state state, bool good);
+/* Whether nothing is left to do. */
+bool commit_ended(enum commit_state state);
+
+/* Which checkpoints stay when `step` has just been saved: itself; of those before it the newest, so that
+ * `last` stay in all; and every multiple of `every` (0: none). Later ones were refused when this run resumed
+ * before them, and are left alone. */
+struct retention {
+    int64_t last;  /* at least 1 */
+    int64_t every; /* steps */
+};
+/* steps: those that there are, in any order. Fills remove[count]. */
+void retention_choose(const struct retention *retention, int64_t step, const int64_t *steps, int count,
+                      bool *remove);
+
+#endif

@@ -1,0 +1,209 @@
+/* folder.c - see folder.h. */
+#include "runtime/checkpoint/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "proto/base/text.h"
+
+static const char prefix[] = "step-";
+
+static void close_dir(DIR *dir)
+{
+    if (dir)
+        (void)closedir(dir); /* it was only read */
+}
+GUARD_DEFINE(dir, DIR *, close_dir);
+
+/* ---- names ---- */
+
+char *folder_step_path(const char *folder, int64_t step)
+{
+    return mem_printf("%s/%s%lld", folder, prefix, (long long)step);
+}
+
+char *folder_new_path(const char *folder, int64_t step)
+{
+    return mem_printf("%s/.%s%lld.new", folder, prefix, (long long)step);
+}
+
+static char *old_path(const char *folder, int64_t step)
+{
+    return mem_printf("%s/.%s%lld.old", folder, prefix, (long long)step);
+}
+
+char *folder_rank_name(int rank)
+{
+    return mem_printf("rank-%d.safetensors", rank);
+}
+
+int64_t folder_parse_step(const char *name)
+{
+    int64_t step;
+    const char *digits = name + strlen(prefix);
+    if (strncmp(name, prefix, strlen(prefix)) != 0 || *digits < '0' || *digits > '9' ||
+        (*digits == '0' && digits[1]) || !text_int64(digits, &step))
+        return -1;
+    return step;
+}
+
+static int no_path(struct muster_error *err)
+{
+    return error_set(err, MUSTER_E_NOMEM, "no memory for the path of a checkpoint");
+}
+
+/* ---- reading ---- */
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t first = *(const int64_t *)a, second = *(const int64_t *)b;
+    return first < second ? 1 : first > second ? -1 : 0;
+}
+
+int folder_list(const char *folder, int64_t **steps, struct muster_error *err)
+{
+    GUARD(guard_dir) DIR *dir = opendir(folder);
+    scope_free int64_t *found = NULL;
+    int count = 0, room = 0;
+    *steps = NULL;
+    if (!dir)
+        return errno == ENOENT ? 0 : error_errno(err, "cannot read folder %s", folder);
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry && errno)
+            return error_errno(err, "cannot read folder %s", folder);
+        if (!entry)
+            break;
+        int64_t step = folder_parse_step(entry->d_name);
+        if (step < 0)
+            continue;
+        if (count == room) {
+            int64_t *more = mem_realloc(found, (size_t)(room = room ? 2 * room : 16), sizeof *more);
+            if (!more)
+                return no_path(err);
+            found = more;
+        }
+        found[count++] = step;
+    }
+    if (count)
+        qsort(found, (size_t)count, sizeof *found, newest_first);
+    *steps = take_pointer(&found);
+    return count;
+}
+
+/* ---- removing ---- */
+
+/* A folder of files; what is missing already is no error. */
+static int remove_tree(const char *path, struct muster_error *err)
+{
+    GUARD(guard_dir) DIR *dir = opendir(path);
+    const struct dirent *entry;
+    if (!dir)
+        return errno == ENOENT ? 0 : error_errno(err, "cannot read %s", path);
+    while ((entry = readdir(dir))) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+            continue;
+        if (unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
+            return error_errno(err, "cannot remove %s/%s", path, entry->d_name);
+    }
+    return rmdir(path) < 0 && errno != ENOENT ? error_errno(err, "cannot remove %s", path) : 0;
+}
+
+/* Hides step-N and removes what was hidden; 0 where there is none. */
+static int hide(const char *folder, int64_t step, const char *hidden, struct muster_error *err)
+{
+    scope_free char *path = folder_step_path(folder, step);
+    if (!path)
+        return no_path(err);
+    if (remove_tree(hidden, err) < 0)
+        return -1;
+    return rename(path, hidden) < 0 && errno != ENOENT ? error_errno(err, "cannot rename %s", path) : 0;
+}
+
+int folder_remove(const char *folder, int64_t step, struct muster_error *err)
+{
+    scope_free char *hidden = old_path(folder, step);
+    if (!hidden)
+        return no_path(err);
+    return hide(folder, step, hidden, err) < 0 ? -1 : remove_tree(hidden, err);
+}
+
+void folder_clean(const char *folder)
+{
+    GUARD(guard_dir) DIR *dir = opendir(folder);
+    const struct dirent *entry;
+    while (dir && (entry = readdir(dir))) {
+        const char *name = entry->d_name, *end = strrchr(name, '.');
+        if (strncmp(name, ".step-", 6) != 0 || (strcmp(end, ".new") != 0 && strcmp(end, ".old") != 0))
+            continue;
+        scope_free char *path = mem_printf("%s/%s", folder, name);
+        if (path)
+            (void)remove_tree(path, NULL); /* it is tried again beside the next checkpoint */
+    }
+}
+
+/* ---- a commit ---- */
+
+int folder_sync(const char *path, struct muster_error *err)
+{
+    scope_close int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 || fsync(fd) < 0 ? error_errno(err, "cannot sync folder %s", path) : 0;
+}
+
+int folder_make_new(const char *folder, int64_t step, struct muster_error *err)
+{
+    scope_free char *path = folder_new_path(folder, step);
+    if (!path)
+        return no_path(err);
+    if (io_make_directories(folder, 0777, err) < 0)
+        return -1;
+    folder_clean(folder);
+    return mkdir(path, 0777) < 0 ? error_errno(err, "cannot create folder %s", path) : 0;
+}
+
+int folder_retire(const char *folder, int64_t step, struct muster_error *err)
+{
+    scope_free char *hidden = old_path(folder, step);
+    return hidden ? hide(folder, step, hidden, err) : no_path(err);
+}
+
+int folder_place(const char *folder, int64_t step, struct muster_error *err)
+{
+    scope_free char *from = folder_new_path(folder, step), *to = folder_step_path(folder, step);
+    if (!from || !to)
+        return no_path(err);
+    return rename(from, to) < 0 ? error_errno(err, "cannot rename %s to %s", from, to) : 0;
+}
+
+static int try_file(const char *folder, struct muster_error *err)
+{
+    scope_free char *path = mem_printf("%s/.step-0.%d.new", folder, (int)getpid());
+    if (!path)
+        return no_path(err);
+    if (io_make_directories(folder, 0777, err) < 0)
+        return -1;
+    scope_close int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return error_errno(err, "cannot write checkpoints in folder %s", folder);
+    return unlink(path) < 0 ? error_errno(err, "cannot remove %s", path) : 0;
+}
+
+int folder_probe(const char *folder, struct muster_error *err)
+{
+    struct muster_error own = {0};
+    int result = try_file(folder, &own);
+    if (own.code == MUSTER_E_IO)
+        own.code = MUSTER_E_INVALID; /* it is the setting that is wrong */
+    if (result < 0 && err)
+        *err = own;
+    return result;
+}

@@ -1,0 +1,41 @@
+/* folder.h - the folder of all checkpoints of a run, and its names: the thin edge to the file system.
+ *
+ *     DIR/step-20/               a checkpoint
+ *     DIR/.step-30.new/          one that is being written, or was when its writer ended
+ *     DIR/.step-10.old/          one that is being removed
+ * What a name begins with a point is never read. */
+#ifndef MUSTER_RUNTIME_CHECKPOINT_FOLDER_H
+#define MUSTER_RUNTIME_CHECKPOINT_FOLDER_H
+
+#include <stdint.h>
+
+#include "proto/include/muster_error.h"
+
+#define MANIFEST_NAME "manifest.json"
+
+/* Paths, owned by the caller; NULL: no memory. */
+char *folder_step_path(const char *folder, int64_t step);
+char *folder_new_path(const char *folder, int64_t step);
+char *folder_rank_name(int rank); /* "rank-3.safetensors" */
+
+/* The step of "step-20"; -1: another name. Pure. */
+int64_t folder_parse_step(const char *name);
+
+/* Steps of the checkpoints by name, newest first, owned by the caller (mem_free). Returns how many, 0 where
+ * there is no such folder; -1. */
+int folder_list(const char *folder, int64_t **steps, struct muster_error *err);
+
+/* Makes the folder and finds out whether files can be written in it. */
+int folder_probe(const char *folder, struct muster_error *err);
+
+/* Operations of a commit. */
+int folder_make_new(const char *folder, int64_t step, struct muster_error *err);
+int folder_sync(const char *path, struct muster_error *err);
+int folder_retire(const char *folder, int64_t step, struct muster_error *err);
+int folder_place(const char *folder, int64_t step, struct muster_error *err);
+/* Removes a checkpoint: it loses its name first, so that it is there as a whole or not at all. */
+int folder_remove(const char *folder, int64_t step, struct muster_error *err);
+/* Removes hidden folders that an earlier writer left; of errors nothing follows. */
+void folder_clean(const char *folder);
+
+#endif

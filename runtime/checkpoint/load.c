@@ -1,0 +1,348 @@
+/* load.c - a checkpoint is read: the newest one that is whole, by every rank the elements that it holds. */
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/folder.h"
+#include "runtime/checkpoint/rank_file.h"
+#include "runtime/files/json_text.h"
+
+/* ---- bytes of slices ---- */
+
+enum { OPEN_FILES = 8 };
+
+/* One checkpoint that is read; holds the chunk that was read last, because the next elements often begin in
+ * it. */
+struct source {
+    struct checkpoint_load *load;
+    const char *folder;
+    struct crc32 crc;
+    struct {
+        int file, fd;
+    } open[OPEN_FILES];
+    char *chunk; /* MANIFEST_CHUNK bytes */
+    const struct manifest_slice *held;
+    int64_t held_chunk;
+    char *wide; /* values before they are converted */
+};
+
+static int source_open(struct source *s, struct checkpoint_load *load, const char *folder,
+                       struct muster_error *err)
+{
+    *s = (struct source){.load = load, .folder = folder, .chunk = mem_calloc(MANIFEST_CHUNK, 1)};
+    for (int i = 0; i < OPEN_FILES; i++)
+        s->open[i].fd = -1;
+    crc32_make(&s->crc);
+    return s->chunk ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
+}
+
+static void source_close(struct source *s)
+{
+    for (int i = 0; i < OPEN_FILES; i++)
+        guard_close(&s->open[i].fd);
+    mem_free(s->chunk);
+}
+
+static int file_of(struct source *s, int file, struct muster_error *err)
+{
+    const int at = file % OPEN_FILES;
+    if (s->open[at].fd >= 0 && s->open[at].file == file)
+        return s->open[at].fd;
+    scope_free char *path = mem_printf("%s/%s", s->folder, s->load->manifest.files[file].name);
+    if (!path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
+    guard_close(&s->open[at].fd);
+    s->open[at].file = file;
+    s->open[at].fd = open(path, O_RDONLY | O_CLOEXEC);
+    return s->open[at].fd < 0 ? error_errno(err, "cannot read %s", path) : s->open[at].fd;
+}
+
+/* Reads a chunk of a slice and holds it against its checksum. */
+static int hold_chunk(struct source *s, const struct manifest_slice *slice, int64_t chunk,
+                      struct muster_error *err)
+{
+    if (s->held == slice && s->held_chunk == chunk)
+        return 0;
+    int64_t bytes = slice->count * dtype_size(slice->dtype), begin = chunk * MANIFEST_CHUNK;
+    int64_t length = bytes - begin < MANIFEST_CHUNK ? bytes - begin : MANIFEST_CHUNK;
+    const struct checkpoint_load *load = s->load;
+    int fd = file_of(s, slice->file, err);
+    s->held = NULL;
+    if (fd < 0)
+        return -1;
+    for (int64_t done = 0; done < length;) {
+        ssize_t got = pread(fd, s->chunk + done, (size_t)(length - done), slice->offset + begin + done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return error_errno(err, "cannot read %s/%s", s->folder, load->manifest.files[slice->file].name);
+        if (!got)
+            return error_set(err, MUSTER_E_INVALID, "%s/%s is damaged: it is cut off", s->folder,
+                             load->manifest.files[slice->file].name);
+        done += got;
+    }
+    if (crc32_add(&s->crc, 0, s->chunk, length) != manifest_chunk_crc(slice, chunk))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s/%s is damaged: the checksum of %s of %s differs (bytes %lld to %lld)", s->folder,
+                         load->manifest.files[slice->file].name, manifest_tensor_name(slice->tensor),
+                         trainer_model(load->trainer)->params[slice->param].name,
+                         (long long)(slice->offset + begin), (long long)(slice->offset + begin + length));
+    s->held = slice;
+    s->held_chunk = chunk;
+    return 0;
+}
+
+static void convert(const void *from, enum dtype dtype_from, int64_t count, enum dtype dtype_to, void *to)
+{
+    if (dtype_from == dtype_to)
+        memcpy(to, from, (size_t)(count * dtype_size(dtype_to)));
+    else
+        kernels_ref_f64()->cast(to, dtype_to, from, dtype_from, count, NULL);
+}
+
+/* Elements of a slice, counted from the parameter's first. */
+static int read_slice(struct source *s, const struct manifest_slice *slice, int64_t first, int64_t count,
+                      enum dtype dtype, char *out, struct muster_error *err)
+{
+    const int64_t size = dtype_size(slice->dtype), per_chunk = MANIFEST_CHUNK / size;
+    while (count) {
+        int64_t at = first - slice->first, chunk = at / per_chunk, inside = at % per_chunk;
+        int64_t now = per_chunk - inside < count ? per_chunk - inside : count;
+        if (hold_chunk(s, slice, chunk, err) < 0)
+            return -1;
+        convert(s->chunk + inside * size, slice->dtype, now, dtype, out);
+        first += now;
+        count -= now;
+        out += now * dtype_size(dtype);
+    }
+    return 0;
+}
+
+/* Elements of a tensor, from the slices that hold them. */
+static int read_elements(struct source *s, enum trainer_tensor tensor, int param, int64_t first,
+                         int64_t count, enum dtype dtype, void *out, struct muster_error *err)
+{
+    const struct manifest_slice *slices;
+    int slice_count = manifest_slices(&s->load->manifest, tensor, param, &slices);
+    const int64_t end = first + count;
+    for (int i = 0; i < slice_count; i++) {
+        int64_t from = slices[i].first > first ? slices[i].first : first;
+        int64_t to = slices[i].first + slices[i].count < end ? slices[i].first + slices[i].count : end;
+        if (from < to && read_slice(s, &slices[i], from, to - from, dtype,
+                                    (char *)out + (from - first) * dtype_size(dtype), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- tensors of a rank ---- */
+
+static int read_values(void *context, int param, int64_t first, int64_t count, enum dtype dtype, void *out,
+                       struct muster_error *err)
+{
+    return read_elements(context, TRAINER_VALUE, param, first, count, dtype, out, err);
+}
+
+static int load_moment(struct source *s, int param, enum trainer_tensor tensor, void *block, int64_t most,
+                       struct muster_error *err)
+{
+    struct trainer *trainer = s->load->trainer;
+    struct trainer_part part;
+    if (!trainer_part(trainer, param, tensor, &part))
+        return 0;
+    for (int64_t done = 0; done < part.count; done += most) {
+        int64_t count = part.count - done < most ? part.count - done : most;
+        if (read_elements(s, tensor, param, part.first + done, count, part.dtype, block, err) < 0 ||
+            trainer_write_part(trainer, &part, part.first + done, count, block, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int load_tensors(struct source *s, struct muster_error *err)
+{
+    enum { MOST = MANIFEST_CHUNK / 8 }; /* elements of any type */
+    const struct model *model = trainer_model(s->load->trainer);
+    scope_free void *block = mem_calloc(MANIFEST_CHUNK, 1);
+    if (!block)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
+    if (trainer_fill_params(s->load->trainer, read_values, s, err) < 0)
+        return -1;
+    for (int param = 0; param < model->param_count; param++)
+        if (load_moment(s, param, TRAINER_MOMENT1, block, MOST, err) < 0 ||
+            load_moment(s, param, TRAINER_MOMENT2, block, MOST, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* ---- one checkpoint ---- */
+
+/* The optimizer keeps the same moments: of what was written and of this run. */
+static int check_moments(const struct checkpoint_load *load, const char *folder, struct muster_error *err)
+{
+    const struct model *model = trainer_model(load->trainer);
+    for (int param = 0; param < model->param_count; param++)
+        for (int t = TRAINER_MOMENT1; t < TRAINER_TENSOR_COUNT; t++) {
+            const struct manifest_slice *slices;
+            struct trainer_part part;
+            bool wanted = trainer_part(load->trainer, param, (enum trainer_tensor)t, &part);
+            bool there = manifest_slices(&load->manifest, (enum trainer_tensor)t, param, &slices) > 0;
+            if (wanted != there)
+                return error_set(
+                    err, MUSTER_E_REFUSED,
+                    "%s %s %s of %s, and this run's optimizer %s: training.optimizer, momentum or "
+                    "frozen parameters differ",
+                    folder, there ? "has a" : "has no", manifest_tensor_name((enum trainer_tensor)t),
+                    model->params[param].name, wanted ? "needs it" : "keeps none");
+        }
+    return 0;
+}
+
+/* What can be found out without the tensors. */
+static int open_checkpoint(struct checkpoint_load *load, const char *folder, struct buffer *notes,
+                           struct muster_error *err)
+{
+    scope_free char *path = mem_printf("%s/%s", folder, MANIFEST_NAME);
+    scope_buffer text = {0};
+    if (!path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
+    manifest_free(&load->manifest);
+    if (io_read_file(path, JSON_TEXT_LIMIT, &text, err) < 0 ||
+        manifest_parse(path, text.data ? text.data : "", text.length, trainer_model(load->trainer),
+                       &load->manifest, err) < 0 ||
+        check_moments(load, folder, err) < 0)
+        return -1;
+    const char *name = strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder;
+    if (!load->one && folder_parse_step(name) != load->manifest.run.step)
+        return error_set(err, MUSTER_E_INVALID, "%s is damaged: it is of step %lld", path,
+                         (long long)load->manifest.run.step);
+    for (int i = 0; i < load->manifest.file_count; i++)
+        if (rank_file_check(folder, &load->manifest.files[i], i % load->world_size == load->rank, err) < 0)
+            return -1;
+    return load->accept ? load->accept(load->context, &load->manifest, notes, err) : 0;
+}
+
+static int read_checkpoint(struct checkpoint_load *load, const char *folder, struct muster_error *err)
+{
+    struct source source;
+    const struct manifest_run *run = &load->manifest.run;
+    const struct trainer_counts counts = {.steps = run->step, .updates = run->updates, .scale = run->scale};
+    int result = source_open(&source, load, folder, err);
+    if (!result)
+        result = load_tensors(&source, err);
+    if (!result)
+        trainer_set_counts(load->trainer, &counts);
+    source_close(&source);
+    return result;
+}
+
+/* Collective. 1: loaded; 0: refused on some rank; -1: the ranks cannot go on together. refused: this rank's
+ * error, code 0 if it has none. */
+static int try_checkpoint(struct checkpoint_load *load, const char *folder, struct muster_error *refused,
+                          struct muster_error *err)
+{
+    scope_buffer notes = {0};
+    double sum;
+    error_clear(refused);
+    for (int part = 0; part < 2; part++) {
+        int failed = part == 0 ? open_checkpoint(load, folder, &notes, refused)
+                               : read_checkpoint(load, folder, refused);
+        sum = failed != 0;
+        if (trainer_reduce(load->trainer, &sum, 1, err) < 0)
+            return -1;
+        if (sum > 0)
+            return 0;
+    }
+    if (notes.length)
+        (void)buffer_append(load->report, notes.data, notes.length);
+    return 1;
+}
+
+/* ---- which one ---- */
+
+/* Rank 0's number, on every rank. */
+static int broadcast(const struct checkpoint_load *load, int64_t *number, struct muster_error *err)
+{
+    double value = load->rank ? 0 : (double)*number;
+    if (trainer_reduce(load->trainer, &value, 1, err) < 0)
+        return -1;
+    *number = (int64_t)value;
+    return 0;
+}
+
+/* Whether bytes are damaged: what is whole and refused has been chosen wrongly by the user. */
+static bool is_damage(const struct muster_error *refused)
+{
+    return !refused->code || refused->code == MUSTER_E_INVALID || refused->code == MUSTER_E_NOT_FOUND ||
+           refused->code == MUSTER_E_IO;
+}
+
+static int load_one(struct checkpoint_load *load, struct muster_error *err)
+{
+    struct muster_error refused;
+    int result = try_checkpoint(load, load->folder, &refused, err);
+    if (result)
+        return result;
+    if (refused.code && err)
+        *err = refused;
+    return refused.code ? -1
+                        : error_set(err, MUSTER_E_REFUSED, "%s was refused on another rank, see its error",
+                                    load->folder);
+}
+
+/* After all were refused: whether the run begins anew. */
+static int end_without(struct checkpoint_load *load, const struct muster_error *chosen, int tried,
+                       struct muster_error *err)
+{
+    double wrong = chosen->code != 0;
+    if (!tried)
+        return 0;
+    if (trainer_reduce(load->trainer, &wrong, 1, err) < 0)
+        return -1;
+    if (chosen->code && err)
+        *err = *chosen;
+    if (chosen->code)
+        return -1;
+    if (wrong > 0)
+        return error_set(err, MUSTER_E_REFUSED,
+                         "the checkpoints were refused on another rank, see its error");
+    return trainer_restart(load->trainer, err) < 0 ? -1 : 0;
+}
+
+static int load_newest(struct checkpoint_load *load, struct muster_error *err)
+{
+    scope_free int64_t *steps = NULL;
+    struct muster_error refused, chosen = {0}, listing = {0};
+    int count = load->rank ? 0 : folder_list(load->folder, &steps, &listing);
+    for (int i = 0;; i++) {
+        int64_t step = i < count ? steps[i] : count < 0 ? -2 : -1; /* of rank 0 */
+        if (broadcast(load, &step, err) < 0)
+            return -1;
+        if (step == -2)
+            return error_set(err, listing.code ? (enum muster_error_code)listing.code : MUSTER_E_PEER, "%s",
+                             listing.code ? listing.text : "rank 0 cannot read training.checkpoint_dir");
+        if (step < 0)
+            return end_without(load, &chosen, i, err);
+        scope_free char *folder = folder_step_path(load->folder, step);
+        if (!folder)
+            return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
+        int result = try_checkpoint(load, folder, &refused, err);
+        if (result)
+            return result;
+        if (refused.code)
+            (void)buffer_printf(load->report, "refused %s: %s\n", folder, refused.text);
+        if (!is_damage(&refused) && !chosen.code)
+            chosen = refused;
+    }
+}
+
+int checkpoint_load(struct checkpoint_load *load, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    return load->one ? load_one(load, e) : load_newest(load, e);
+}

@@ -1,0 +1,100 @@
+/* manifest.h - manifest.json: what a checkpoint holds, and where each element's bytes are. Pure.
+ *
+ * One JSON object; its last member is the CRC-32 of all bytes before it. Elements are found by tensor and
+ * range, whatever the number of ranks that wrote them; their bytes have a checksum for each MANIFEST_CHUNK of
+ * a range. */
+#ifndef MUSTER_RUNTIME_CHECKPOINT_MANIFEST_H
+#define MUSTER_RUNTIME_CHECKPOINT_MANIFEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
+#include "runtime/files/zip.h"
+#include "runtime/train/trainer.h"
+
+#define MANIFEST_FORMAT "muster-checkpoint-1"
+enum { MANIFEST_CHUNK = 1 << 20 }; /* bytes under one checksum */
+
+/* "value", "moment1", "moment2" */
+const char *manifest_tensor_name(enum trainer_tensor tensor);
+
+/* Texts that are kept with a checkpoint: "key=value", NULL at the end; NULL: none. */
+typedef const char *const *manifest_texts;
+
+/* What is known of the run beside its tensors. */
+struct manifest_run {
+    int64_t step;    /* finished ones */
+    int64_t updates; /* of the parameters: without skipped steps */
+    int64_t samples; /* taken from the data; the next step begins with this one */
+    struct loss_scale scale;
+    int world_size;
+    struct mesh mesh;
+    const char *numerics; /* fingerprint_format's */
+    manifest_texts settings, notes;
+};
+
+struct manifest_file {
+    const char *name;
+    int64_t bytes;
+    int64_t header; /* bytes before the first tensor */
+    uint32_t header_crc;
+};
+
+/* Elements of one tensor that lie in one file one behind the other. */
+struct manifest_slice {
+    enum trainer_tensor tensor;
+    int param;
+    int64_t first, count; /* elements of the parameter */
+    int file;
+    int64_t offset; /* bytes from the file's start */
+    enum dtype dtype;
+    const char *crc; /* eight hexadecimal digits for each chunk */
+};
+
+struct manifest {
+    struct manifest_run run; /* its texts belong to the manifest */
+    struct manifest_file *files;
+    int file_count;
+    struct manifest_slice *slices; /* by tensor, parameter and first element */
+    int slice_count;
+    int *first_slice; /* [tensors * parameters + 1] of each tensor's parameter */
+    int param_count;
+    json_t *root;
+};
+
+/* ---- writing ---- */
+
+struct manifest_writer {
+    struct buffer files, slices; /* rows so far */
+    struct crc32 crc;
+};
+void manifest_writer_begin(struct manifest_writer *writer);
+void manifest_writer_free(struct manifest_writer *writer);
+void manifest_add_file(struct manifest_writer *writer, const struct manifest_file *file);
+void manifest_add_slice(struct manifest_writer *writer, const struct manifest_slice *slice);
+/* The whole text. */
+int manifest_format(const struct manifest_writer *writer, const struct manifest_run *run,
+                    const struct model *model, struct buffer *out, struct muster_error *err);
+
+/* ---- reading ---- */
+
+/* Reads and checks a manifest against a model: MUSTER_E_INVALID where it is damaged (name stands for the
+ * file), MUSTER_E_REFUSED where it is of another model or format. Free it afterwards in any case
+ * (manifest_free). */
+int manifest_parse(const char *name, const char *text, size_t length, const struct model *model,
+                   struct manifest *manifest, struct muster_error *err);
+void manifest_free(struct manifest *manifest); /* accepts a zeroed one */
+
+/* The slices of a tensor of a parameter, which together hold each of its elements once; 0: none. */
+int manifest_slices(const struct manifest *manifest, enum trainer_tensor tensor, int param,
+                    const struct manifest_slice **slices);
+/* Of the i-th chunk. */
+uint32_t manifest_chunk_crc(const struct manifest_slice *slice, int64_t chunk);
+/* Eight hexadecimal digits. */
+int manifest_put_crc(struct buffer *out, uint32_t crc);
+
+#endif

@@ -1,0 +1,115 @@
+/* trainer_part.c - what a rank holds of the training state, by parameter and elements: for checkpoints,
+ * between steps. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "runtime/train/trainer_state.h"
+
+static int entry_of(const struct param_group *group, enum trainer_tensor tensor)
+{
+    switch (tensor) {
+    case TRAINER_MOMENT1:
+        return group->moment1;
+    case TRAINER_MOMENT2:
+        return group->moment2;
+    default:
+        return group->master >= 0 ? group->master : group->param;
+    }
+}
+
+bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor tensor,
+                  struct trainer_part *part)
+{
+    const struct plan *plan = &trainer->plan;
+    const struct param_group *group = &plan->groups[plan->places[param].group];
+    struct piece piece = trainer_shard_piece(trainer, param);
+    int entry = entry_of(group, tensor);
+    if (entry < 0)
+        return false;
+    /* Where all parameters of a sharded group are resident, this rank's shard is a part of the buffer. */
+    bool whole = entry == group->param && group->resident;
+    bool cut = group->shard_size > 1;
+    *part = (struct trainer_part){
+        .dtype = plan->entries[entry].dtype,
+        .first = piece.first,
+        .count = piece.count,
+        .copies = trainer->world_size / group->shard_size,
+        .copy = cut ? mesh_place_of(plan->options.mesh, trainer->rank).replica : trainer->rank,
+        .entry = entry,
+        .at = piece.at + (whole ? group->shard_start : 0),
+    };
+    return true;
+}
+
+/* Between host memory and a part's elements. */
+static int move_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
+                     void *out, const void *in, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
+    int64_t size = dtype_size(part->dtype);
+    char *at = executor_address(&trainer->parts, part->entry, (part->at + first - part->first) * size);
+    if (trainer_usable(trainer, e))
+        return -1;
+    int failed = trainer->ops->copy(stream, out ? out : at, out ? at : in, count * size)
+                     ? executor_refused(trainer->ops, trainer->device, e)
+                     : trainer->ops->sync(stream, INSTANT_NEVER, e);
+    return failed
+               ? trainer_break(trainer, e, out ? "reading the training state" : "writing the training state")
+               : 0;
+}
+
+int trainer_read_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
+                      void *out, struct muster_error *err)
+{
+    return move_part(trainer, part, first, count, out, NULL, err);
+}
+
+int trainer_write_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
+                       const void *values, struct muster_error *err)
+{
+    return move_part(trainer, part, first, count, NULL, values, err);
+}
+
+void trainer_get_counts(const struct trainer *trainer, struct trainer_counts *counts)
+{
+    *counts = (struct trainer_counts){.steps = trainer->steps, .updates = trainer->updates};
+    if (trainer->scales)
+        counts->scale = trainer->scale;
+}
+
+void trainer_set_counts(struct trainer *trainer, const struct trainer_counts *counts)
+{
+    trainer->steps = counts->steps;
+    trainer->updates = counts->updates;
+    if (trainer->scales && counts->scale.scale > 0 && !(trainer->scale_options.fixed > 0))
+        trainer->scale = counts->scale;
+    trainer->stepped_scale = 0;
+}
+
+static int zero_moment(struct trainer *trainer, int entry, struct muster_error *err)
+{
+    const struct plan_entry *moment = &trainer->plan.entries[entry];
+    struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
+    if (trainer->ops->fill(stream, executor_address(&trainer->parts, entry, 0), 0, moment->bytes))
+        return executor_refused(trainer->ops, trainer->device, err);
+    return trainer->ops->sync(stream, INSTANT_NEVER, err);
+}
+
+int trainer_restart(struct trainer *trainer, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    if (trainer_initialise(trainer, trainer->seed, e))
+        return -1;
+    for (int g = 0; g < trainer->plan.group_count; g++) {
+        const struct param_group *group = &trainer->plan.groups[g];
+        if ((group->moment1 >= 0 && zero_moment(trainer, group->moment1, e)) ||
+            (group->moment2 >= 0 && zero_moment(trainer, group->moment2, e)))
+            return trainer_break(trainer, e, "clearing the optimizer's state");
+    }
+    trainer->steps = trainer->updates = 0;
+    loss_scale_begin(&trainer->scale_options, &trainer->scale);
+    return 0;
+}

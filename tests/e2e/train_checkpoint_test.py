@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Checkpoints of muster-train from end to end: killed at random and restarted, stopped and started again with other numbers of ranks,
+on disks that are full or read-only; what goes on is what an undisturbed run would have been."""
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
+MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
+LIMIT = 300  # of any run, against a hang
+KILLS = 100 if os.environ.get("MUSTER_FULL") else 10
+
+CONFIG = """\
+training: {{steps: {steps}, micro_batch: 1, global_batch: 12, sequence_length: 32, learning_rate: 3.0e-3, schedule: constant, warmup_steps: 5,
+           threads: 1, output: "{folder}/model", checkpoint_dir: "{folder}/checkpoints", checkpoint_every: {every}}}
+model: {{layers: 2, channels: 32, heads: 2}}
+data: {{path: "{folder}/text"}}
+logging: {{sample_length: 0, interval: 1}}
+"""
+PROSE = "the quick fox jumps over the hill and then it rests. " * 200
+
+
+def foreign(variable):
+    return re.match(r"PET_|MUSTER_(?!BUILD)|TORCHELASTIC_|MASTER_|RANK$|LOCAL_RANK$|WORLD_SIZE$", variable)
+
+
+class Checkpoints(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="muster checkpoints ")  # a space in every path
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        (self.folder / "text").write_text(PROSE)
+        self.checkpoints = self.folder / "checkpoints"
+
+    def command(self, *words, ranks=0, steps=30, every=10, flags=()):
+        config = self.folder / "config.yaml"
+        config.write_text(CONFIG.format(folder=self.folder, steps=steps, every=every))
+        command = [TRAIN, config, *(word for setting in words for word in ("--set", setting))]
+        if ranks:
+            command = [MUSTER, "run", "--standalone", f"--nproc_per_node={ranks}", "--termination-log=", *flags, *command]
+        return [str(word) for word in command]
+
+    def start(self, *words, **options):
+        environment = {k: v for k, v in os.environ.items() if not foreign(k)} | {"OMP_NUM_THREADS": "1"}
+        out, err = open(self.folder / "out", "w+"), open(self.folder / "err", "w+")
+        self.addCleanup(out.close)
+        self.addCleanup(err.close)
+        run = subprocess.Popen(self.command(*words, **options), stdout=out, stderr=err, cwd=self.folder, env=environment)
+        self.addCleanup(run.wait)
+        self.addCleanup(run.kill)
+        return run
+
+    def printed(self):
+        return (self.folder / "out").read_text(errors="replace")
+
+    def said(self):
+        return (self.folder / "err").read_text(errors="replace")
+
+    def ends(self, run, code=0):
+        self.assertEqual(run.wait(timeout=LIMIT), code, self.said())
+        return self.printed()
+
+    def run_whole(self, *words, code=0, **options):
+        return self.ends(self.start(*words, **options), code)
+
+    def model(self):
+        return (self.folder / "model").read_bytes()
+
+    def steps(self):
+        """Checkpoints that there are, and nothing else beside them."""
+        names = sorted(path.name for path in self.checkpoints.iterdir())
+        self.assertTrue(all(re.fullmatch(r"step-\d+", name) for name in names), names)
+        return sorted(int(name[5:]) for name in names)
+
+    def undisturbed(self, **options):
+        other = self.folder / "other"
+        self.run_whole("training.checkpoint_every=0", f"training.checkpoint_dir={other}", **options)
+        shutil.rmtree(other)
+        return self.model()
+
+    def workers(self):
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[:2] == [str(TRAIN).encode(), str(self.folder / "config.yaml").encode()]:
+                found.append(int(path.parent.name))
+        return found
+
+    def wait_until(self, there, run):
+        deadline = time.monotonic() + LIMIT
+        while not there():
+            self.assertIsNone(run.poll(), "it ended too soon: " + self.said())
+            self.assertLess(time.monotonic(), deadline, self.said())
+            time.sleep(0.002)
+
+    # ---- kill -9 ----
+
+    def test_killed_at_random_ends_as_if_undisturbed(self):
+        steps = 250 * KILLS
+        expected = self.undisturbed(ranks=2, steps=steps)
+        chance = random.Random(7)
+        run = self.start(ranks=2, steps=steps, every=3, flags=("--max-restarts=1000", "--restart-backoff=0"))
+        for kill in range(KILLS):
+            self.wait_until(lambda: self.printed().count("data: ") > kill and self.printed().rsplit("data: ", 1)[1].count("\nstep "), run)
+            time.sleep(chance.random() * 0.2)  # about a half of it is in a checkpoint's write
+            os.kill(chance.choice(self.workers()), signal.SIGKILL)
+        out = self.ends(run)
+        self.assertEqual(out.count("data: "), KILLS + 1)  # each of them cost a round
+        self.assertGreater(out.count("resumed from step"), KILLS // 2)
+        self.assertNotIn("refused", self.said())
+        self.assertEqual(self.model(), expected)
+        self.assertEqual(len(self.steps()), 3)  # training.checkpoint_keep; what was half written is gone
+
+    # ---- planned stops, requests ----
+
+    def test_a_stop_writes_one_and_the_next_start_goes_on(self):
+        for ranks in (0, 2):
+            expected = self.undisturbed(ranks=ranks, steps=600)
+            run = self.start("training.checkpoint_every=0", ranks=ranks, steps=600)
+            self.wait_until(lambda: "\nstep 20/" in self.printed(), run)
+            run.send_signal(signal.SIGTERM)
+            out = self.ends(run, 143)
+            step = int(re.search(r"all ranks end after step (\d+) of 600\n", self.said()).group(1))
+            self.assertEqual(self.steps(), [step])
+            self.assertNotIn("saved ", out)  # the work is in the checkpoint
+            out = self.run_whole(ranks=ranks, steps=600, every=0)
+            self.assertIn(f"resumed from step {step} (", out)
+            self.assertIn(f"; sample {12 * step} is the next", out)
+            self.assertEqual(re.findall(r"\nstep (\d+)/", out)[0], str(step + 1))
+            self.assertEqual(self.model(), expected)
+            self.assertIn("all 600 steps had been done already", self.run_whole(ranks=ranks, steps=600))
+            self.assertEqual(self.model(), expected)
+            shutil.rmtree(self.checkpoints)
+
+    def test_one_is_written_on_request(self):
+        for ranks in (0, 2):
+            run = self.start("training.checkpoint_keep=100", ranks=ranks, steps=100000, every=0)
+            for count in (1, 2):
+                self.wait_until(lambda: "\nstep " in self.printed().rsplit("checkpoint ", 1)[-1], run)
+                os.kill(random.choice(self.workers()), signal.SIGUSR2)
+                self.wait_until(lambda: len(re.findall(r"\ncheckpoint .*/step-\d+: ", self.printed())) == count, run)
+            run.send_signal(signal.SIGTERM)
+            self.ends(run, 143)
+            self.assertEqual(len(self.steps()), 3)
+            shutil.rmtree(self.checkpoints)
+
+    # ---- other numbers of ranks, other settings ----
+
+    def test_4_then_3_then_2_then_4_ranks(self):
+        alone = re.findall(r"step \d+/40  loss ([\d.]+)", self.run_whole("training.checkpoint_dir=" + str(self.folder / "other"), steps=40))
+        losses = []
+        for part, ranks in enumerate((4, 3, 2, 4)):
+            out = self.run_whole(ranks=ranks, steps=10 * (part + 1), every=0)
+            losses += re.findall(r"step \d+/\d+  loss ([\d.]+)", out)
+            if part:
+                self.assertIn(f"resumed from step {10 * part} (", out)
+                self.assertIn(f"sample {120 * part} is the next", out)
+                self.assertIn(f"the numerics differ, so that the last bits will: world_size {(4, 3, 2)[part - 1]}, now {ranks}", self.said())
+        self.assertEqual(len(losses), 40)
+        for a, b in zip(alone, losses):
+            self.assertAlmostEqual(float(a), float(b), delta=2e-4)
+
+    def test_what_does_not_fit_is_named(self):
+        self.run_whole(ranks=2, steps=10)
+        kept = self.steps()
+        for words, code, says in (
+                (("training.resume_numerics=refuse",), 2, "world_size 2, now 1"),
+                (("training.seed=1",), 2, "training.seed is 1, and the checkpoint was written with 42"),
+                (("training.sequence_length=16", "model.positions=32"), 2, "training.sequence_length is 16"),
+                (("model.channels=64",), 2, "is of another model: its parameter 0 is wte.weight (256, 32), and this model's is wte.weight (256, 64)"),
+                (("training.optimizer=SGD",), 2, "training.optimizer"),
+                (("training.resume=none",), 2, "has checkpoints up to step 10"),
+                (("training.checkpoint_dir=/proc/nowhere",), 2, "/proc/nowhere"),
+                (("training.checkpoint_dir=",), 2, "training.checkpoint_every has no effect with training.checkpoint_dir"),
+                (("training.learning_rate=0.001", "training.steps=12"), 0, "warning: training.learning_rate is 0.001")):
+            self.run_whole(*words, code=code, steps=10)
+            self.assertIn(says, self.said())
+            self.assertNotIn("restart", self.said())
+            self.assertEqual([step for step in self.steps() if step <= 10], kept)
+
+    def test_a_path_begins_a_run_in_a_new_folder(self):
+        expected = self.undisturbed(steps=30)
+        self.run_whole(steps=10, every=0)
+        path, new = self.checkpoints / "step-10", self.folder / "new"
+        elsewhere = (f"training.checkpoint_dir={new}", f"training.resume={path}")
+        self.assertIn("resumed from step 10", self.run_whole(*elsewhere, steps=20, every=5))
+        self.assertEqual(sorted(p.name for p in new.iterdir()), ["step-15", "step-20"])
+        self.assertIn("resumed from step 20", self.run_whole(*elsewhere, steps=30, every=5))  # the folder's own come first
+        self.assertIn("is not used: ", self.said())
+        self.assertEqual(self.model(), expected)
+        self.assertEqual(self.steps(), [10])
+
+    # ---- disks ----
+
+    def test_a_full_disk(self):
+        if os.getuid():
+            self.skipTest("mounting a small file system needs root")
+        expected = self.undisturbed(ranks=2, steps=60)
+        self.checkpoints.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1200K", "tmpfs", str(self.checkpoints)], check=True)  # two fit
+        try:
+            self.run_whole("training.checkpoint_keep=9", ranks=2, steps=50, every=10)
+            self.assertRegex(self.said(), r"warning: checkpoint of step 30: cannot write .*No space left on device; the last one is that of step 20")
+            self.assertEqual(self.steps(), [10, 20])
+            out = self.run_whole("training.checkpoint_keep=1", ranks=2, steps=60, every=0)
+            self.assertIn("resumed from step 20", out)
+            self.assertNotIn("refused", self.said())
+            self.assertEqual(self.model(), expected)
+        finally:
+            subprocess.run(["umount", str(self.checkpoints)], check=True)
+
+    def test_a_read_only_disk(self):
+        if os.getuid():
+            self.skipTest("mounting needs root")
+        self.run_whole(steps=20)
+        subprocess.run(["mount", "--bind", str(self.checkpoints), str(self.checkpoints)], check=True)
+        try:
+            subprocess.run(["mount", "-o", "remount,ro,bind", str(self.checkpoints)], check=True)
+            for ranks in (0, 2):
+                self.run_whole(ranks=ranks, steps=30, code=2)  # before the first step, not at the first checkpoint
+                self.assertIn("Read-only file system", self.said())
+                self.assertNotIn("\nstep ", self.printed())
+            self.assertEqual(self.steps(), [10, 20])
+        finally:
+            subprocess.run(["umount", str(self.checkpoints)], check=True)
+
+    def test_a_damaged_one_is_named_and_the_one_before_is_used(self):
+        expected = self.undisturbed(ranks=2, steps=40)
+        self.run_whole(ranks=2, steps=30)
+        file = self.checkpoints / "step-30" / "rank-1.safetensors"
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 4
+        file.write_bytes(data)
+        out = self.run_whole(ranks=2, steps=40)
+        self.assertRegex(self.said(), r"warning: refused \S.*/step-30: .*rank-1.safetensors is damaged: the checksum of .* differs")
+        self.assertIn("resumed from step 20", out)
+        self.assertEqual(self.model(), expected)
+        self.assertEqual(self.steps(), [20, 30, 40])  # 30 is a new one
+        self.assertIn("all 40 steps", self.run_whole(ranks=2, steps=40))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

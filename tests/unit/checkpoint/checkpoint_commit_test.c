@@ -1,0 +1,326 @@
+/* checkpoint_commit_test.c - the commit of a checkpoint, crashed between and inside all of its steps on a
+ * file system that loses what was not synced; and that bugs planted in the table and in the rule of retention
+ * are found so. */
+#include "tests/support/cmocka_all.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/checkpoint/commit.h"
+#include "runtime/checkpoint/folder.h"
+#include "tests/support/walk.h"
+
+enum { RANKS = 3, SAVES = 6, STEPS_PER_SAVE = 10, MOST = SAVES + 2 };
+
+/* ---- a file system ---- */
+
+/* A folder of checkpoint files. A file is whole on the disk when it was synced, a name when the folder was.
+ */
+struct sim_folder {
+    bool there;
+    int64_t step;
+    bool file[RANKS], manifest;           /* were written */
+    bool file_safe[RANKS], manifest_safe; /* their bytes are on the disk */
+    bool names_safe;                      /* so are their names in it */
+};
+
+/* What memory sees and what a crash leaves: the disk may hold any of the changes since the last sync. */
+struct sim_disk {
+    struct sim_folder hidden, shown[MOST];
+    struct sim_folder old_hidden, old_shown[MOST]; /* of the parent folder when it was last synced */
+};
+
+static void sync_parent(struct sim_disk *d)
+{
+    d->old_hidden = d->hidden;
+    memcpy(d->old_shown, d->shown, sizeof d->shown);
+}
+
+/* Bytes and names that were not synced are lost or not, each by itself. */
+static void lose(struct walk *walk, struct sim_folder *f)
+{
+    for (int rank = 0; rank < RANKS; rank++)
+        f->file[rank] = f->file[rank] && (f->file_safe[rank] || walk_one_in(walk, 2)) &&
+                        (f->names_safe || walk_one_in(walk, 2));
+    f->manifest =
+        f->manifest && (f->manifest_safe || walk_one_in(walk, 2)) && (f->names_safe || walk_one_in(walk, 2));
+}
+
+/* Changes of the parent folder reach the disk in any subset. */
+static void crash(struct walk *walk, struct sim_disk *d)
+{
+    for (int i = 0; i < MOST; i++) {
+        if (walk_one_in(walk, 2)) {
+            /* A name that was removed comes back with what is left of its files: a removal of files is as
+             * likely on the disk. */
+            bool removed = d->old_shown[i].there && !d->shown[i].there;
+            d->shown[i] = d->old_shown[i];
+            if (removed && walk_one_in(walk, 2))
+                d->shown[i].manifest = false;
+        }
+        lose(walk, &d->shown[i]);
+    }
+    d->hidden = (struct sim_folder){0};
+    sync_parent(d);
+}
+
+/* What a loader takes. */
+static bool whole(const struct sim_folder *f)
+{
+    bool all = f->there && f->manifest;
+    for (int rank = 0; rank < RANKS; rank++)
+        all &= f->file[rank];
+    return all;
+}
+
+/* ---- a writer ---- */
+
+struct writer {
+    const struct commit_row *table;
+    struct retention retention;
+    void (*choose)(const struct retention *retention, int64_t step, const int64_t *steps, int count,
+                   bool *remove);
+    struct sim_disk disk;
+    int64_t reported; /* step of the newest one that was reported as saved */
+};
+
+static void prune(struct writer *w, int64_t step)
+{
+    int64_t steps[MOST];
+    bool remove[MOST];
+    int at[MOST], count = 0;
+    for (int i = 0; i < MOST; i++) {
+        if (w->disk.shown[i].there) {
+            at[count] = i;
+            steps[count++] = w->disk.shown[i].step;
+        }
+    }
+    w->choose(&w->retention, step, steps, count, remove);
+    for (int i = 0; i < count; i++)
+        if (remove[i])
+            w->disk.shown[at[i]] = (struct sim_folder){0};
+}
+
+/* Does a state's work; fails: it does a part of it and reports a failure. */
+static bool work(struct writer *w, enum commit_state state, int64_t step, struct walk *walk, bool fails)
+{
+    struct sim_folder *hidden = &w->disk.hidden, *shown = &w->disk.shown[step / STEPS_PER_SAVE];
+    switch (state) {
+    case COMMIT_MAKE:
+        *hidden = (struct sim_folder){.there = !fails, .step = step};
+        break;
+    case COMMIT_WRITE:
+        for (int rank = 0; rank < RANKS; rank++)
+            hidden->file[rank] = hidden->file_safe[rank] = !fails || walk_one_in(walk, 2);
+        if (fails)
+            hidden->file[walk_below(walk, RANKS)] = false;
+        break;
+    case COMMIT_MANIFEST:
+        hidden->manifest = hidden->manifest_safe = !fails;
+        break;
+    case COMMIT_SYNC_INSIDE:
+        hidden->names_safe = !fails;
+        break;
+    case COMMIT_RETIRE:
+        if (!fails)
+            *shown = (struct sim_folder){0};
+        break;
+    case COMMIT_PLACE:
+        if (!fails) {
+            *shown = *hidden;
+            *hidden = (struct sim_folder){0};
+        }
+        break;
+    case COMMIT_SYNC_OUTSIDE:
+        if (!fails)
+            sync_parent(&w->disk);
+        break;
+    case COMMIT_PRUNE:
+        prune(w, step);
+        break;
+    case COMMIT_CLEAN:
+        *hidden = (struct sim_folder){0};
+        break;
+    default:
+        break;
+    }
+    return !fails;
+}
+
+/* Every checkpoint of a run is new; crash_at: after so many states the machine stops (-1: never); fails_at
+ * likewise. */
+static void save(struct writer *w, int64_t step, int *crash_at, int *fails_at, struct walk *walk)
+{
+    enum commit_state state = COMMIT_MAKE;
+    for (int turns = 0; !commit_ended(state) && turns < 20; turns++) {
+        if ((*crash_at)-- == 0)
+            return;
+        bool good = work(w, state, step, walk, (*fails_at)-- == 0);
+        state = commit_next(w->table, state, good);
+    }
+    if (state == COMMIT_DONE)
+        w->reported = step;
+}
+
+static int64_t newest_whole(const struct sim_disk *d)
+{
+    int64_t newest = -1;
+    for (int i = 0; i < MOST; i++)
+        if (whole(&d->shown[i]) && d->shown[i].step > newest)
+            newest = d->shown[i].step;
+    return newest;
+}
+
+/* A run that is crashed there; false: what was reported as saved is lost, or a part of one is taken for
+ * whole. */
+static bool survives(const struct writer *plan, int crash_at, int fails_at, uint64_t seed)
+{
+    struct writer w = *plan;
+    struct walk walk = walk_begin(seed);
+    w.reported = -1;
+    for (int64_t step = STEPS_PER_SAVE; step <= SAVES * STEPS_PER_SAVE && crash_at >= 0;
+         step += STEPS_PER_SAVE)
+        save(&w, step, &crash_at, &fails_at, &walk);
+    crash(&walk, &w.disk);
+    return newest_whole(&w.disk) >= w.reported;
+}
+
+/* All places of a crash, with and without a failure before it. */
+static bool all_survive(const struct writer *plan)
+{
+    const int states = SAVES * COMMIT_STATE_COUNT;
+    for (int crash_at = 1; crash_at < states; crash_at++)
+        for (int fails_at = -1; fails_at < crash_at; fails_at++)
+            for (uint64_t seed = 0; seed < 12; seed++)
+                if (!survives(plan, crash_at, fails_at, seed * 7919 + (uint64_t)crash_at))
+                    return false;
+    return true;
+}
+
+static struct writer right(int64_t last, int64_t every)
+{
+    return (struct writer){.table = commit_table, .retention = {last, every}, .choose = retention_choose};
+}
+
+static void a_crash_anywhere_leaves_what_was_reported(void **state)
+{
+    (void)state;
+    for (int64_t last = 1; last <= 3; last++)
+        for (int64_t every = 0; every <= 20; every += 20) {
+            struct writer plan = right(last, every);
+            assert_true(all_survive(&plan));
+        }
+}
+
+/* ---- planted bugs ---- */
+
+static bool found(enum commit_state from, bool good, enum commit_state to)
+{
+    struct commit_row table[COMMIT_STATE_COUNT];
+    memcpy(table, commit_table, sizeof table);
+    *(good ? &table[from].good : &table[from].bad) = to;
+    struct writer plan = right(1, 0);
+    plan.table = table;
+    return !all_survive(&plan);
+}
+
+static void bugs_in_the_table_are_found(void **state)
+{
+    (void)state;
+    assert_true(found(COMMIT_MAKE, true, COMMIT_MANIFEST));         /* ranks' files are left out */
+    assert_true(found(COMMIT_WRITE, true, COMMIT_SYNC_INSIDE));     /* so is the manifest */
+    assert_true(found(COMMIT_WRITE, false, COMMIT_MANIFEST));       /* a rank's failure is not looked at */
+    assert_true(found(COMMIT_MANIFEST, false, COMMIT_SYNC_INSIDE)); /* nor the manifest's */
+    assert_true(found(COMMIT_MANIFEST, true, COMMIT_RETIRE));       /* names are not synced */
+    assert_true(found(COMMIT_SYNC_INSIDE, false, COMMIT_RETIRE));   /* or could not be */
+    assert_true(found(COMMIT_RETIRE, true, COMMIT_SYNC_OUTSIDE));   /* it is never put in place */
+    assert_true(found(COMMIT_PLACE, true, COMMIT_PRUNE));         /* old ones go before the new one is safe */
+    assert_true(found(COMMIT_PLACE, false, COMMIT_SYNC_OUTSIDE)); /* the rename failed */
+    assert_true(found(COMMIT_SYNC_OUTSIDE, false, COMMIT_PRUNE)); /* its sync failed */
+    assert_true(found(COMMIT_SYNC_INSIDE, true, COMMIT_PRUNE));   /* old ones go first */
+    assert_true(found(COMMIT_WRITE, false, COMMIT_DONE));         /* a failure is reported as success */
+}
+
+static void keeps_none(const struct retention *retention, int64_t step, const int64_t *steps, int count,
+                       bool *remove)
+{
+    (void)retention;
+    (void)step;
+    (void)steps;
+    memset(remove, 1, (size_t)count * sizeof *remove);
+}
+
+static void keeps_the_oldest(const struct retention *retention, int64_t step, const int64_t *steps, int count,
+                             bool *remove)
+{
+    retention_choose(retention, step, steps, count, remove);
+    for (int i = 0; i < count; i++)
+        remove[i] = steps[i] != STEPS_PER_SAVE;
+}
+
+static void bugs_in_retention_are_found(void **state)
+{
+    (void)state;
+    struct writer plan = right(1, 0);
+    plan.choose = keeps_none;
+    assert_false(all_survive(&plan));
+    plan.choose = keeps_the_oldest;
+    assert_false(all_survive(&plan));
+}
+
+/* ---- retention, names ---- */
+
+static void retention_is_as_it_says(void **state)
+{
+    (void)state;
+    const int64_t steps[] = {70, 10, 60, 20, 50, 30, 40, 90};
+    const struct {
+        struct retention retention;
+        int64_t step;
+        const char *kept;
+    } rows[] = {
+        {{1, 0}, 70, "70 90"},
+        {{2, 0}, 70, "70 60 90"},
+        {{3, 20}, 70, "70 60 20 50 40 90"},
+        {{99, 0}, 70, "70 10 60 20 50 30 40 90"},
+        {{1, 30}, 70, "70 60 30 90"},
+        {{1, 0}, 10, "70 10 60 20 50 30 40 90"},
+    };
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        bool remove[8];
+        char kept[64] = "";
+        retention_choose(&rows[r].retention, rows[r].step, steps, 8, remove);
+        for (int i = 0; i < 8; i++) {
+            size_t length = strlen(kept);
+            if (!remove[i])
+                (void)snprintf(kept + length, sizeof kept - length, "%s%lld", length ? " " : "",
+                               (long long)steps[i]);
+        }
+        assert_string_equal(kept, rows[r].kept);
+    }
+}
+
+static void names_are_strict(void **state)
+{
+    (void)state;
+    assert_int_equal(folder_parse_step("step-0"), 0);
+    assert_int_equal(folder_parse_step("step-120"), 120);
+    const char *const wrong[] = {"step-",   "step-01",     "step-1x",
+                                 "step--1", ".step-1.new", "step-1.old",
+                                 "Step-1",  "step 1",      "step-99999999999999999999",
+                                 ""};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(folder_parse_step(wrong[i]), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_crash_anywhere_leaves_what_was_reported),
+        cmocka_unit_test(bugs_in_the_table_are_found),
+        cmocka_unit_test(bugs_in_retention_are_found),
+        cmocka_unit_test(retention_is_as_it_says),
+        cmocka_unit_test(names_are_strict),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
