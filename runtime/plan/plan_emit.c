@@ -30,9 +30,15 @@ static bool grow(void **first, size_t first_size, void **second, size_t second_s
     void *b = mem_realloc(*second, (size_t)larger, second_size);
     if (b)
         *second = b;
-    if (a && b)
-        *capacity = larger;
+    *capacity = larger;
     return a && b;
+}
+
+static void fail_without_memory(struct plan_builder *b)
+{
+    b->failed =
+        error_set(b->err, MUSTER_E_NOMEM, "no memory for a plan of more than %d buffers and %d operations",
+                  b->plan->entry_count, b->plan->op_count);
 }
 
 static bool room_for_entry(struct plan_builder *b)
@@ -40,8 +46,7 @@ static bool room_for_entry(struct plan_builder *b)
     struct plan *plan = b->plan;
     if (!b->failed && !grow((void **)&plan->entries, sizeof *plan->entries, (void **)&b->entry_states,
                             sizeof *b->entry_states, plan->entry_count, &b->entry_capacity))
-        b->failed =
-            error_set(b->err, MUSTER_E_NOMEM, "no memory for a plan of %d buffers", plan->entry_count + 1);
+        fail_without_memory(b);
     return !b->failed;
 }
 
@@ -50,15 +55,14 @@ static bool room_for_op(struct plan_builder *b)
     struct plan *plan = b->plan;
     if (!b->failed && !grow((void **)&plan->ops, sizeof *plan->ops, (void **)&b->clocks, sizeof *b->clocks,
                             plan->op_count, &b->op_capacity))
-        b->failed =
-            error_set(b->err, MUSTER_E_NOMEM, "no memory for a plan of %d operations", plan->op_count + 1);
+        fail_without_memory(b);
     return !b->failed;
 }
 
-/* So that index 0 is there, whatever fails later. */
+/* So that entry 0 is there, whatever fails later. */
 void plan_reserve(struct plan_builder *b)
 {
-    (void)(room_for_entry(b) && room_for_op(b));
+    (void)room_for_entry(b);
 }
 
 int plan_add_entry(struct plan_builder *b, const struct plan_entry *entry)
@@ -126,9 +130,9 @@ struct schedule_op plan_op(enum op_kind kind, enum stream_id stream)
     return op;
 }
 
-/* The last op of every other stream that must be finished: need[stream], -1 none. */
-static void find_needs(const struct plan_builder *b, const struct schedule_op *op, int after,
-                       const struct plan_access *accesses, int count, struct plan_clock *need)
+/* The last op of every stream that must be finished, -1 none. */
+static void find_needs(const struct plan_builder *b, int after, const struct plan_access *accesses, int count,
+                       struct plan_clock *need)
 {
     *need = never;
     if (after >= 0)
@@ -139,7 +143,6 @@ static void find_needs(const struct plan_builder *b, const struct schedule_op *o
         if (accesses[i].write)
             clock_merge(need, &state->read);
     }
-    need->reached[op->stream] = -1;
 }
 
 /* Turns needs into as few waits as possible. */
@@ -173,7 +176,7 @@ int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after)
     struct plan_access accesses[PLAN_ACCESSES];
     int count = plan_op_accesses(plan, added, accesses);
     struct plan_clock need, clock;
-    find_needs(b, added, after, accesses, count, &need);
+    find_needs(b, after, accesses, count, &need);
     add_waits(b, added, &need, &clock);
     clock.reached[added->stream] = index;
     b->clocks[index] = b->stream_clock[added->stream] = clock;

@@ -264,11 +264,10 @@ void plan_close_gradients(struct plan_builder *b, int step)
         struct plan_group_state *state = &b->groups[g];
         if (!b->plan->groups[g].trainable || --state->backward_left > 0)
             continue;
-        const int before = b->plan->op_count;
         reduce_group(b, g, b->steps[step].micro);
         state->reduced = b->plan->op_count;
-        if (state->reduced > before && b->options->prefetch_backward == 0)
-            b->stall = state->reduced - 1;
+        if (b->options->prefetch_backward == 0)
+            b->stall = state->reduced - 1; /* the call itself, if nothing is reduced yet */
         if (b->reshard) {
             b->entry_states[state->grad].busy = false;
             b->entry_states[state->grad].released = b->plan->op_count;

@@ -9,7 +9,7 @@ ROSTER = ("rendezvous_roster_walk_test", "rendezvous_roster_test", "rendezvous_r
 CLIENT = ("rendezvous_walk_test", "rendezvous_client_test", "rendezvous_return_test", "simulation_roster_traces", "simulation_server_return",
           "simulation_digests", "simulation_kept", "rendezvous_silence_test", "rendezvous_handover_test", SIMULATE)  # fmt: skip
 CONFIG = ("launcher_identity_walk_test", "launcher_config_walk_test", "launcher_config_test", "launcher_config_workers_test", "launcher_flag_command_test")
-PLAN = ("plan_golden_test", "plan_access_test", "plan_build_test", "plan_random_test", "plan_check_test")
+PLAN = ("plan_golden_test", "plan_access_test", "plan_emit_test", "plan_build_test", "plan_random_test", "plan_check_test")
 DECIDE = ("nccl_decide_test", "nccl_values_test", "nccl_policy_test", "nccl_random_test", "launcher_tune_test")
 LINES = ("launcher_walk_test", "launcher_log_parts_test", "launcher_line_test", "launcher_pump_test", "launcher_event_line_test")
 

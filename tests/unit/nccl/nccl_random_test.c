@@ -123,22 +123,24 @@ static void add_ports(struct description *m)
 {
     static const char *const states[] = {"ACTIVE", "ACTIVE", "DOWN", "INIT", ""};
     static const double rates[] = {0, 1, 50, 75, 100, 150, 200, 400};
+    const bool roce = chance(25); /* ports that all are fit for it */
     m->rdma_count = (int)draw(LIST);
     m->rdma = mem_calloc(LIST, sizeof *m->rdma);
     for (int i = 0; i < m->rdma_count; i++) {
         struct description_rdma *port = &m->rdma[i];
         (void)snprintf(port->device, sizeof port->device, "mlx5_%u", draw(12));
         SET_TEXT(port->vendor, chance(20) ? "0x1d0f" : "0x15b3");
-        SET_TEXT(port->state, PICK(states));
+        SET_TEXT(port->state, roce ? "ACTIVE" : PICK(states));
         port->port = 1;
-        port->ethernet = chance(40);
-        port->rate_gbit = PICK(rates);
-        port->uverbs = chance(80);
+        port->ethernet = roce || chance(40);
+        port->rate_gbit = roce ? 400 : PICK(rates);
+        port->uverbs = roce || chance(80);
         port->gid_count = (int)draw(4);
         port->gids = mem_calloc(4, sizeof *port->gids);
-        for (int k = 0; k < port->gid_count; k++)
+        for (int k = 0; k < 4; k++) /* what stands behind the last counts for nothing */
             port->gids[k] = (struct description_gid){.index = k,
-                                                     .type = (enum description_gid_type)draw(4),
+                                                     .type = roce ? DESCRIPTION_GID_ROCE_V2
+                                                                  : (enum description_gid_type)draw(4),
                                                      .ipv4 = chance(50),
                                                      .link_local = chance(40)};
     }

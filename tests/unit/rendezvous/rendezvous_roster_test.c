@@ -1,6 +1,7 @@
 /* rendezvous_roster_test.c - what the members of a world report, and how it ends: tables, causes, agents that
  * are done or drain. */
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "proto/exit_code.h"
@@ -171,6 +172,41 @@ static void of_many_failures_the_best_are_kept(void **state)
     for (int i = 0; i < event.other_count; i++) {
         assert_int_equal(event.others[i].rank, COUNT - 2 - i);
         assert_true(event.others[i].after_ns == (i + 1) * NS_PER_S);
+    }
+}
+
+/* What came first stays, and is kept where one more has no room. */
+static void of_equal_failures_the_first_are_kept(void **state)
+{
+    enum { ROOM = FAILURE_OTHERS_LIMIT + 1, COUNT = ROOM + 3 };
+    struct fixture *f = *state;
+    f->now.ns = 100 * NS_PER_S;
+    all_run(f);
+    for (uint32_t round = 0; round < 2; round++) {
+        f->sequence[0] = 10000 * (round + 1); /* as after a restart */
+        for (int i = 0; i < COUNT; i++) {
+            struct worker_failure failure = {.rank = 0, .pid = 10, .exit_code = 7};
+            (void)snprintf(failure.message, sizeof failure.message, "number %d", i);
+            assert_int_equal(report(f, 0, round, MEMBERSHIP_REPORT_FAILED, &failure), 0);
+        }
+        /* one that completes none of those kept may have been counted before */
+        struct worker_failure late = {.rank = 1, .pid = 20, .exit_code = 7, .completes = true};
+        assert_int_equal(report(f, 0, round, MEMBERSHIP_REPORT_FAILED, &late), 0);
+        for (int rank = 0; rank < NODES; rank++) {
+            f->sequence[rank] += 100;
+            assert_int_equal(report(f, rank, round, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+        }
+    }
+    const struct membership_event *verdict = verdict_of(f);
+    assert_non_null(verdict);
+    assert_int_equal(verdict->failure.pid, 10);
+    assert_string_equal(verdict->failure.message, "number 0");
+    assert_int_equal(verdict->other_total, COUNT - 1);
+    assert_int_equal(verdict->other_count, ROOM - 1);
+    for (int i = 0; i < verdict->other_count; i++) {
+        char wanted[32];
+        (void)snprintf(wanted, sizeof wanted, "number %d", i + 1);
+        assert_string_equal(verdict->others[i].excerpt, wanted);
     }
 }
 
@@ -366,6 +402,7 @@ int main(void)
         WITH_WORLD(what_completes_an_unknown_report_is_one),
         WITH_WORLD(the_first_cause_is_found_among_many),
         WITH_WORLD(of_many_failures_the_best_are_kept),
+        WITH_WORLD(of_equal_failures_the_first_are_kept),
         WITH_WORLD(a_late_joiner_is_told_how_it_ended),
         WITH_WORLD(a_done_agent_may_go),
         WITH_WORLD(a_drain_ends_a_static_job_when_all_have_saved),
