@@ -17,7 +17,7 @@
 #include "runtime/model/gpt2.h"
 #include "runtime/model/rng.h"
 #include "runtime/train/trainer.h"
-#include "tests/support/kv_memory.h"
+#include "rendezvous/store/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 enum { RANKS = 2, ROWS = 4, ROUNDS_LIMIT = 100 };

@@ -2,7 +2,7 @@
  * functions.
  *
  * Two implementations: over the TCPStore client (tcpstore_client_kv in tcpstore_client.h) and in memory for
- * ranks that are threads of one process (tests/support/kv_memory.h). Keys are NUL-terminated text without a
+ * ranks that are threads of one process (kv_memory.h). Keys are NUL-terminated text without a
  * prefix of their own; values are opaque bytes.
  *
  * Threading: the in-memory one may be shared by threads; the one over a client belongs to one thread at a

@@ -20,6 +20,7 @@
 #include "proto/base/text.h"
 #include "proto/exit_code.h"
 #include "runtime/app/checkpoints.h"
+#include "runtime/app/prediction.h"
 #include "runtime/app/progress.h"
 #include "runtime/app/train_file.h"
 #include "runtime/config/train_settings.h"
@@ -35,7 +36,7 @@ struct command {
     const char *config_path;
     char *overrides[OVERRIDE_LIMIT];
     int override_count;
-    bool plan, help, version;
+    bool plan, predict, help, version;
     int32_t format;     /* of --plan: enum muster_plan_format */
     int64_t world_size; /* for --plan; 0: the current world */
 };
@@ -79,6 +80,8 @@ static int take_option(struct command *command, char *const argv[], int argc, in
     bool set = !strcmp(name, "--set"), world = !strcmp(name, "--world-size");
     if (!strcmp(name, "--plan"))
         command->plan = true;
+    else if (!strcmp(name, "--predict"))
+        command->predict = true;
     else if (!strcmp(name, "--verbose"))
         command->format = MUSTER_PLAN_WHOLE;
     else if (!strcmp(name, "--output=json"))
@@ -99,8 +102,8 @@ static int take_option(struct command *command, char *const argv[], int argc, in
             command->world_size > 1 << 20)
             return usage_error("--world-size: '%s' is not a number of ranks from 1 to 1048576", value);
     } else {
-        static const char *const known[] = {"--plan",       "--verbose", "--set",    "--output=json",
-                                            "--world-size", "--help",    "--version"};
+        static const char *const known[] = {"--plan",        "--predict",    "--verbose", "--set",
+                                            "--output=json", "--world-size", "--help",    "--version"};
         const char *nearest = text_nearest(name, known, sizeof known / sizeof *known);
         return usage_error("unknown option '%s'%s%s%s", name, nearest ? "; did you mean '" : "",
                            nearest ? nearest : "", nearest ? "'?" : "");
@@ -123,6 +126,8 @@ static int parse_command(int argc, char *const argv[], struct command *command)
     }
     if (command->world_size && !command->plan)
         return usage_error("--world-size goes with --plan");
+    if (command->predict && !command->plan)
+        return usage_error("--predict goes with --plan");
     if (command->format && !command->plan)
         return usage_error("--verbose and --output=json go with --plan");
     if (!command->config_path && !command->help && !command->version)
@@ -134,9 +139,11 @@ static int print_help(void)
 {
     scope_buffer out = {0};
     buffer_text(&out, "usage: muster-train CONFIG.yaml [--set key=value ...] [--plan [--world-size N] "
-                      "[--verbose | --output=json]]\n\n"
+                      "[--predict] [--verbose | --output=json]]\n\n"
                       "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
                       "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
+                      "--predict adds what a step takes, from a measurement of its parts on this machine; "
+                      "it takes as long as a few steps.\n"
                       "--verbose adds every buffer and every operation of a step; --output=json prints one "
                       "JSON object. With\n"
                       "training.memory_limit a plan that is larger is refused with the changes that make it "
@@ -209,7 +216,14 @@ static int print_plan(struct run *run, const struct command *command, struct mus
     if (length < 0 ||
         muster_plan_text(run->model, world_size, settings, command->format, text, length + 1, err) < 0)
         return -1;
-    if (fputs(text, stdout) < 0 || fflush(stdout))
+    struct muster_prediction prediction = {.size = sizeof prediction};
+    scope_buffer out = {0};
+    const bool json = command->format == MUSTER_PLAN_JSON;
+    if (command->predict && muster_plan_predict(run->model, world_size, settings, &prediction, err) < 0)
+        return -1;
+    if (prediction_text(text, command->predict ? &prediction : NULL, world_size, json, &out) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
+    if (fputs(out.data, stdout) < 0 || fflush(stdout))
         return error_errno(err, "cannot print the plan");
     return muster_plan_fits(run->model, world_size, settings, err);
 }
@@ -256,6 +270,10 @@ static int open_run(struct run *run, struct muster_error *err)
     if (resumed < 0 || (!resumed && c->model_path && *c->model_path &&
                         muster_trainer_load(run->trainer, c->model_path, err) < 0))
         return -1;
+    double limit_s;
+    if (muster_trainer_limit(run->trainer, &limit_s, err) < 0) /* on all ranks at once */
+        return -1;
+    run->progress.limit_ns = limit_s * (double)NS_PER_S;
     return muster_trainer_set(run->trainer, "targets", tokens, err);
 }
 

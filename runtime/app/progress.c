@@ -47,6 +47,8 @@ int progress_line(const struct progress *p, const struct progress_step *step, st
     double rate = p->step_ns > 0 ? (double)p->tokens_per_step * 1e9 / p->step_ns : 0;
     buffer_printf(out, "step %lld/%lld  loss %.4f  norm %.2f  lr %.2e  %.0f tok/s  ", (long long)p->done,
                   (long long)p->steps, step->loss, step->grad_norm, step->learning_rate, rate);
+    if (p->limit_ns > 0 && step->step_ns > 0)
+        buffer_printf(out, "%.0f%% of limit  ", 100 * p->limit_ns / (double)step->step_ns);
     if (step->comm_ns > 0) {
         double hidden = 100.0 * (1.0 - (double)step->exposed_ns / (double)step->comm_ns);
         buffer_printf(out, "comm %.1f ms, %.1f ms exposed (%.0f%% hidden)  ", (double)step->comm_ns / 1e6,

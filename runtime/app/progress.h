@@ -14,6 +14,7 @@ struct progress {
     int64_t tokens_per_step;      /* over all ranks */
     int64_t planned_bytes;        /* of this rank's arenas */
     double step_ns;               /* smoothed time of a step; 0 before the first */
+    double limit_ns;              /* what a step takes at the least; 0: not known */
     double last[PROGRESS_LOSSES]; /* ring of the latest losses */
     int64_t done;                 /* steps */
     int64_t begun;                /* steps that were done before this process */
@@ -27,8 +28,8 @@ struct progress_step {
 
 /* Records one finished step. */
 void progress_add(struct progress *progress, const struct progress_step *step);
-/* "step 120/900  loss 2.7134  18204 tok/s  comm 4.1 ms, 0.1 ms exposed (98% hidden)  mem 34.1 MB
- * planned, 61.0 MB used  eta 0:41" */
+/* "step 120/900  loss 2.7134  18204 tok/s  91% of limit  comm 4.1 ms, 0.1 ms exposed (98% hidden)  mem
+ * 34.1 MB planned, 61.0 MB used  eta 0:41". Of the limit: its share of this step's time. */
 int progress_line(const struct progress *progress, const struct progress_step *step, struct buffer *out);
 /* Mean of the latest losses, at most PROGRESS_LOSSES of them, and how many they are; 0 before the first. */
 int64_t progress_losses(const struct progress *progress);

@@ -45,6 +45,23 @@ MUSTER_API int64_t muster_plan_text(struct muster_model *model, int32_t world_si
 MUSTER_API int muster_plan_fits(struct muster_model *model, int32_t world_size, const char *const *settings,
                                 struct muster_error *err);
 
+struct muster_prediction {
+    uint32_t size;          /* sizeof(struct muster_prediction), set by the caller */
+    int32_t ranks, threads; /* that were measured at once, threads of this process; compute threads of each */
+    int32_t kinds;          /* of layers that were called */
+    double step_s;          /* wall time of a step in the middle of a run */
+    double compute_s;       /* of it, without waits */
+    double comm_s;          /* of all collectives */
+    double exposed_s;       /* in which compute waits for them, or they take its cores */
+    double measured_s;      /* what measuring took */
+};
+/* Predicts the step of the same plan from what this machine takes for its parts: each kind of layer,
+ * the optimizer, collectives, called alone on as many ranks as the machine has room for, at most world_size.
+ * It takes about as long as a few steps, and as much memory as the largest layer. */
+MUSTER_API int muster_plan_predict(struct muster_model *model, int32_t world_size,
+                                   const char *const *settings, struct muster_prediction *prediction,
+                                   struct muster_error *err);
+
 /* ---- steps ---- */
 
 struct muster_result {
@@ -99,6 +116,10 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
  * memory that this rank will ever hold), "dropout" (the largest probability in the config.json of files that
  * were loaded; it is not applied). */
 MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, const char *name);
+/* Seconds that a step takes at the least on this rank: its matrix products and the bytes that all else moves,
+ * at rates that are measured now for about 0.3 s, best on all ranks at once; 0 where no layer multiplies. */
+MUSTER_API int muster_trainer_limit(struct muster_trainer *trainer, double *seconds,
+                                    struct muster_error *err);
 /* Draws `count` tokens behind a prompt of at least one, from a language model whose first input is the
  * token. Collective; rank 0 gets them, others may pass NULL. temperature 0: the most likely one. limit:
  * tokens from it on are never drawn; 0: the vocabulary. Rank 0 holds all parameters meanwhile. */

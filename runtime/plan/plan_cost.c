@@ -9,18 +9,45 @@ enum { STEPS_PREDICTED = 3 }; /* the first begins with nothing; from the second 
 
 struct plan_rates plan_rates_nominal(int threads)
 {
-    const double cores = threads > 1 ? threads : 1;
-    return (struct plan_rates){.flops = 60e9 * cores, .memory = 8e9 * cores, .comm = 4e9, .latency_s = 20e-6};
+    const double cores = threads > 1 ? threads : 1, byte_s = 1 / (8e9 * cores);
+    struct plan_rates rates = {.flops = 60e9 * cores, .memory = 8e9 * cores};
+    for (int k = 0; k < OP_KIND_COUNT; k++)
+        rates.op[k].byte_s = byte_s;
+    rates.op[OP_COPY].byte_s = rates.op[OP_ENCODE].byte_s = rates.op[OP_DECODE].byte_s = 2 * byte_s;
+    rates.op[OP_STEP].byte_s = 7 * byte_s; /* of Adam, see moved_bytes */
+    rates.op[OP_CAST].byte_s = rates.cast_narrow.byte_s = 1.5 * byte_s;
+    for (int k = 0; k < COMM_KIND_COUNT; k++)
+        rates.comm[k] = (struct plan_line){20e-6, 1 / 4e9};
+    return rates;
 }
 
 /* ---- one operation ---- */
 
 struct layer_cost {
-    double flops, bytes; /* of a forward call */
+    double flops, bytes; /* of a forward call; */
+    double weights;      /* bytes of the parameters that its products read */
 };
 
-static double layer_seconds(const struct model *model, const struct schedule_op *op,
-                            const struct layer_cost *layer, const struct plan_rates *rates)
+static struct layer_cost *describe_layers(const struct model *model, const struct plan_options *o,
+                                          struct muster_error *err)
+{
+    struct layer_cost *layers = mem_calloc((size_t)model->layer_count, sizeof *layers);
+    for (int l = 0; layers && l < model->layer_count; l++) {
+        struct layer_sizes sizes = {0};
+        model->layers[l].ops->sizes(model->layers[l].config, o->shape, o->dtype,
+                                    o->train ? LAYER_TRAIN : LAYER_EVAL, o->kernels, &sizes);
+        layers[l] = (struct layer_cost){sizes.forward_flops, (double)(sizes.out + sizes.saved) * 2, 0};
+        for (int i = 0; sizes.forward_flops > 0 && i < model->layers[l].param_count; i++)
+            layers[l].weights +=
+                (double)param_elements(&model->params[model->layers[l].param[i]]) * dtype_size(o->dtype);
+    }
+    if (!layers)
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory to describe %d layers", model->layer_count);
+    return layers;
+}
+
+/* How often a call of a layer does what its forward call does. */
+static double layer_passes(const struct model *model, const struct schedule_op *op)
 {
     const bool loss = op->layer == model->layer_count - 1, train = op->mode != LAYER_EVAL;
     double calls = 1;
@@ -28,11 +55,10 @@ static double layer_seconds(const struct model *model, const struct schedule_op 
         calls = (op->parts & LAYER_INPUT ? 1 : 0) + (op->parts & LAYER_WEIGHT ? 1 : 0);
     if (loss && train) /* its backward forms everything, see model.h */
         calls = op->kind == OP_BACKWARD ? calls + 1 : 0;
-    return calls * (layer->flops / rates->flops + layer->bytes / rates->memory);
+    return calls;
 }
 
-static double comm_seconds(const struct plan *plan, const struct schedule_op *op,
-                           const struct plan_rates *rates)
+static double received_bytes(const struct plan *plan, const struct schedule_op *op)
 {
     const struct mesh *mesh = &plan->options.mesh;
     const int sizes[AXIS_COUNT] = {[AXIS_SHARD] = mesh->shard,
@@ -41,33 +67,99 @@ static double comm_seconds(const struct plan *plan, const struct schedule_op *op
                                    [AXIS_TIED] = 2,
                                    [AXIS_WORLD] = mesh_size(*mesh)};
     const double bytes = (double)op->comm.count * dtype_size(op->comm.dtype), ranks = sizes[op->axis];
-    double received = bytes;
     if (op->comm.kind == COMM_ALL_GATHER || op->comm.kind == COMM_REDUCE_SCATTER)
-        received = bytes * (ranks - 1);
-    else if (op->comm.kind == COMM_ALL_REDUCE)
-        received = 2 * bytes * (ranks - 1) / ranks;
-    return rates->latency_s + received / rates->comm;
+        return bytes * (ranks - 1);
+    return op->comm.kind == COMM_ALL_REDUCE ? 2 * bytes * (ranks - 1) / ranks : bytes;
+}
+
+/* In the layers' dtype. */
+static double element_bytes(const struct plan *plan, const struct schedule_op *op)
+{
+    const double size = dtype_size(plan->options.dtype);
+    if (op->kind == OP_STEP)
+        return (double)op->bytes / dtype_size(plan->options.param_dtype) * size;
+    if (op->kind == OP_CAST)
+        return (double)op->bytes / dtype_size(plan->entries[op->to].dtype) * size;
+    return (double)op->bytes;
+}
+
+static bool narrows(const struct plan *plan, const struct schedule_op *op)
+{
+    return op->kind == OP_CAST && dtype_size(plan->entries[op->to].dtype) < dtype_size(plan->options.dtype);
+}
+
+static double line_seconds(const struct plan_line *line, double bytes)
+{
+    return line->begin_s + bytes * line->byte_s;
+}
+
+static double layer_seconds(const struct model *model, const struct schedule_op *op,
+                            const struct layer_cost *layer, const struct plan_rates *rates)
+{
+    if (rates->layers)
+        return op->kind == OP_BACKWARD ? rates->layers[op->layer].backward_s
+                                       : rates->layers[op->layer].forward_s;
+    return layer_passes(model, op) * (layer->flops / rates->flops + layer->bytes / rates->memory);
 }
 
 static double op_seconds(const struct model *model, const struct plan *plan, const struct schedule_op *op,
                          const struct layer_cost *layers, const struct plan_rates *rates)
 {
-    const double bytes = (double)op->bytes;
+    double seconds;
+    if (op->kind == OP_FORWARD || op->kind == OP_BACKWARD)
+        seconds = layer_seconds(model, op, &layers[op->layer], rates);
+    else if (op->kind == OP_COMM)
+        seconds = line_seconds(&rates->comm[op->comm.kind], received_bytes(plan, op));
+    else if (narrows(plan, op))
+        seconds = line_seconds(&rates->cast_narrow, element_bytes(plan, op));
+    else
+        seconds = line_seconds(&rates->op[op->kind], element_bytes(plan, op));
+    return rates->launch_s + seconds;
+}
+
+/* ---- the limit ---- */
+
+/* Read or written by an operation that is neither a call of a layer nor a collective. */
+static double moved_bytes(const struct plan *plan, const struct schedule_op *op)
+{
+    const double bytes = element_bytes(plan, op);
     switch (op->kind) {
-    case OP_FORWARD:
-    case OP_BACKWARD:
-        return layer_seconds(model, op, &layers[op->layer], rates);
-    case OP_COMM:
-        return comm_seconds(plan, op, rates);
     case OP_STEP: /* gradient, parameter and moments are read; all but the gradient are written */
-        return bytes * (3 + 2 * optimizer_moments(&plan->options.optimizer)) / rates->memory;
+        return bytes * (3 + 2 * optimizer_moments(&plan->options.optimizer));
+    case OP_CAST: /* one of its sides is half as long */
+        return bytes * (op->beta ? 2.5 : 1.5);
     case OP_COPY:
     case OP_ENCODE:
     case OP_DECODE:
-        return 2 * bytes / rates->memory;
+        return 2 * bytes;
+    case OP_CLIP:
+        return 0;
     default:
-        return bytes / rates->memory;
+        return bytes;
     }
+}
+
+int plan_count_work(const struct model *model, const struct plan *plan, struct plan_work *work,
+                    struct muster_error *err)
+{
+    scope_free struct layer_cost *layers = describe_layers(model, &plan->options, err);
+    *work = (struct plan_work){0};
+    if (!layers)
+        return -1;
+    for (int i = 0; i < plan->op_count; i++) {
+        const struct schedule_op *op = &plan->ops[i];
+        if (op->kind == OP_FORWARD || op->kind == OP_BACKWARD) {
+            const double passes = layer_passes(model, op);
+            work->flops += passes * layers[op->layer].flops;
+            /* A gradient of weights is written where a product reads them. */
+            work->bytes += passes * (layers[op->layer].bytes + layers[op->layer].weights);
+        } else if (op->kind == OP_COMM) {
+            work->bytes += 2 * received_bytes(plan, op);
+        } else {
+            work->bytes += moved_bytes(plan, op);
+        }
+    }
+    return 0;
 }
 
 /* ---- a run ---- */
@@ -77,19 +169,22 @@ struct prediction {
     double streams[STREAM_COUNT], compute, comm, exposed;
 };
 
-static void predict_op(struct prediction *p, const struct schedule_op *op, int index, double seconds)
+static void predict_op(struct prediction *p, const struct schedule_op *op, int index, double seconds,
+                       bool cores_shared)
 {
-    double *stream = &p->streams[op->stream], start = *stream;
+    const int on = cores_shared ? STREAM_COMPUTE : (int)op->stream;
+    double *stream = &p->streams[on], start = *stream;
     for (int i = 0; i < op->wait_count; i++) /* a later one still has the time of the step before */
         start = p->finished[op->wait[i]] > start ? p->finished[op->wait[i]] : start;
-    if (op->stream == STREAM_COMPUTE)
-        p->exposed += start - *stream;
-    *(op->stream == STREAM_COMPUTE ? &p->compute : &p->comm) += seconds;
+    const bool computes = op->stream == STREAM_COMPUTE;
+    if (on == STREAM_COMPUTE)
+        p->exposed += computes ? start - *stream : seconds;
+    *(computes ? &p->compute : &p->comm) += seconds;
     *stream = p->finished[index] = start + seconds;
 }
 
-static void predict_steps(const struct plan *plan, const double *seconds, struct prediction *p,
-                          struct plan_cost *cost)
+static void predict_steps(const struct plan *plan, const double *seconds, bool cores_shared,
+                          struct prediction *p, struct plan_cost *cost)
 {
     for (int step = 0; step < STEPS_PREDICTED; step++) {
         const double begun = p->streams[STREAM_COMPUTE];
@@ -97,7 +192,7 @@ static void predict_steps(const struct plan *plan, const double *seconds, struct
         for (int s = 0; s < STREAM_COUNT; s++) /* the host enqueues it then */
             p->streams[s] = p->streams[s] > begun ? p->streams[s] : begun;
         for (int o = 0; o < plan->op_count; o++)
-            predict_op(p, &plan->ops[o], o, seconds[o]);
+            predict_op(p, &plan->ops[o], o, seconds[o], cores_shared);
         *cost = (struct plan_cost){p->streams[STREAM_COMPUTE] - begun, p->compute, p->comm, p->exposed};
     }
 }
@@ -105,20 +200,13 @@ static void predict_steps(const struct plan *plan, const double *seconds, struct
 int plan_predict(const struct model *model, const struct plan *plan, const struct plan_rates *rates,
                  struct plan_cost *cost, struct muster_error *err)
 {
-    const struct plan_options *o = &plan->options;
-    scope_free struct layer_cost *layers = mem_calloc((size_t)model->layer_count, sizeof *layers);
+    scope_free struct layer_cost *layers = describe_layers(model, &plan->options, err);
     scope_free double *numbers = mem_calloc((size_t)plan->op_count * 2, sizeof *numbers);
     if (!layers || !numbers)
         return error_set(err, MUSTER_E_NOMEM, "no memory to predict a plan of %d operations", plan->op_count);
-    for (int l = 0; l < model->layer_count; l++) {
-        struct layer_sizes sizes = {0};
-        model->layers[l].ops->sizes(model->layers[l].config, o->shape, o->dtype,
-                                    o->train ? LAYER_TRAIN : LAYER_EVAL, o->kernels, &sizes);
-        layers[l] = (struct layer_cost){sizes.forward_flops, (double)(sizes.out + sizes.saved) * 2};
-    }
     for (int i = 0; i < plan->op_count; i++)
         numbers[i] = op_seconds(model, plan, &plan->ops[i], layers, rates);
     struct prediction p = {.finished = numbers + plan->op_count};
-    predict_steps(plan, numbers, &p, cost);
+    predict_steps(plan, numbers, rates->cores_shared, &p, cost);
     return 0;
 }

@@ -4,12 +4,27 @@
 
 #include "runtime/plan/plan.h"
 
-/* What a rank can do in a second. */
+/* Seconds of an operation on a number of bytes. */
+struct plan_line {
+    double begin_s, byte_s;
+};
+/* Seconds of the calls of a layer, of one micro-batch. */
+struct plan_layer_times {
+    double forward_s, backward_s;
+};
+
+/* What a rank can do. */
 struct plan_rates {
-    double flops;     /* of matrix products */
-    double memory;    /* bytes read or written by all else that computes */
-    double comm;      /* bytes that a collective receives */
-    double latency_s; /* of a collective */
+    double flops;  /* of matrix products, in a second */
+    double memory; /* bytes read or written in a second */
+    /* Operations that are neither calls of layers nor collectives. Bytes of the elements in the layers'
+     * dtype; a cast is a narrow one where its result has 16 bits, else a wide one. */
+    struct plan_line op[OP_KIND_COUNT], cast_narrow;
+    struct plan_line comm[COMM_KIND_COUNT]; /* bytes that a rank receives */
+    double launch_s;                        /* of every operation besides */
+    /* [model.layer_count]; NULL: products over flops, outputs and saved memory over memory */
+    const struct plan_layer_times *layers;
+    bool cores_shared; /* collectives take the cores of compute: nothing overlaps */
 };
 /* An ordinary core's, for comparing plans with each other: not this machine's. */
 struct plan_rates plan_rates_nominal(int threads);
@@ -22,5 +37,18 @@ struct plan_cost {
 /* Of a step in the middle of a run: it begins with what the step before has gathered. */
 int plan_predict(const struct model *model, const struct plan *plan, const struct plan_rates *rates,
                  struct plan_cost *cost, struct muster_error *err);
+
+/* What a step does at the least: its matrix products, and the bytes that everything else reads and writes.
+ */
+struct plan_work {
+    double flops, bytes;
+};
+int plan_count_work(const struct model *model, const struct plan *plan, struct plan_work *work,
+                    struct muster_error *err);
+/* The step's own limit: its products, then its bytes. */
+static inline double plan_limit_s(const struct plan_work *work, double flops, double memory)
+{
+    return work->flops / flops + work->bytes / memory;
+}
 
 #endif

@@ -16,7 +16,7 @@
 #include "proto/base/guard.h"
 #include "runtime/files/files.h"
 #include "runtime/model/logits.h"
-#include "tests/support/kv_memory.h"
+#include "rendezvous/store/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 struct dump {

@@ -25,7 +25,7 @@
 #include "runtime/model/llama.h"
 #include "runtime/model/param_patterns.h"
 #include "runtime/train/trainer.h"
-#include "tests/support/kv_memory.h"
+#include "rendezvous/store/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 struct settings {

@@ -199,6 +199,21 @@ class Train(unittest.TestCase):
         secret.chmod(0)
         self.check_rejected(self.run_program(self.config(path=secret)), 2, str(secret), "Permission denied")
 
+    def test_a_plan_predicts_its_step_when_asked(self):
+        self.check_rejected(self.run_program("--predict", self.config()), 2, "--predict goes with --plan")
+        plain = self.run_program(self.config(), "--plan", "--world-size", 2)
+        for world, said in ((1, "1 rank of"), (2, "ranks of")):
+            run = self.run_program(self.config(), "--plan", "--predict", "--world-size", world)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertRegex(run.stdout, r"a step takes [0-9.]+ ms: [0-9.]+ ms compute, .*\npredicted from the schedule, .*: 3 kinds")
+            self.assertIn(said, run.stdout)
+        self.assertTrue(run.stdout.startswith(plain.stdout))
+        run = self.run_program(self.config(), "--plan", "--predict", "--output=json", "--world-size", 2)
+        plan = json.loads(run.stdout)
+        self.assertGreater(plan["prediction"]["step_s"], 0)
+        self.assertEqual(plan["prediction"]["layer_kinds"], 3)
+        self.assertEqual(plan["world_size"], 2)
+
     def test_plan_for_any_world(self):
         for world in (1, 8, 512):
             run = self.run_program(self.config(), "--plan", "--world-size", world, "--set", f"training.global_batch={2 * world}")

@@ -8,7 +8,7 @@
 
 #include "runtime/comm/comm_internal.h"
 #include "runtime/device/device_cpu.h"
-#include "tests/support/kv_memory.h"
+#include "rendezvous/store/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 #ifndef TEST_COMM

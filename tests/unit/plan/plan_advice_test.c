@@ -124,12 +124,13 @@ static void prediction_follows_the_schedule(void **state)
     struct plan plan = built(m, &options);
     struct plan_rates rates = plan_rates_nominal(1);
     struct plan_cost free_comm, slow, serial;
-    rates.comm = 1e18;
-    rates.latency_s = 0;
+    for (int k = 0; k < COMM_KIND_COUNT; k++)
+        rates.comm[k] = (struct plan_line){0, 1e-18};
     assert_int_equal(plan_predict(&m->model, &plan, &rates, &free_comm, NULL), 0);
     assert_true(free_comm.exposed_s < 1e-6);
     assert_true(free_comm.step_s < free_comm.compute_s + 1e-6);
-    rates.comm = 1e7;
+    for (int k = 0; k < COMM_KIND_COUNT; k++)
+        rates.comm[k].byte_s = 1e-7;
     assert_int_equal(plan_predict(&m->model, &plan, &rates, &slow, NULL), 0);
     assert_true(slow.step_s > free_comm.step_s && slow.exposed_s < slow.comm_s);
     plan_free(&plan);

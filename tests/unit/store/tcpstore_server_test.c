@@ -18,7 +18,7 @@
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 #include "tests/support/free_port.h"
-#include "tests/support/kv_memory.h"
+#include "rendezvous/store/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 #define LONG_NS  (240 * NS_PER_S) /* never reached where things work */

@@ -1,5 +1,6 @@
 /* progress_test.c - the progress line and the closing mean. */
 #include "proto/base/clock.h"
+#include "runtime/app/prediction.h"
 #include "runtime/app/progress.h"
 #include "tests/support/cmocka_all.h"
 
@@ -20,6 +21,10 @@ static void the_line_says_it_all(void **state)
     assert_string_equal(
         out.data, "step 1/900  loss 2.5000  norm 0.75  lr 1.00e-03  20480 tok/s  comm 4.0 ms, 0.1 ms exposed "
                   "(98% hidden)  mem 34.0 MB planned, 61.0 MB used  eta 0:45");
+    p.limit_ns = 45e6;
+    buffer_clear(&out);
+    assert_int_equal(progress_line(&p, &s, &out), 0);
+    assert_non_null(strstr(out.data, "  20480 tok/s  90% of limit  comm 4.0 ms"));
 }
 
 static void the_mean_is_of_the_last_fifty(void **state)
@@ -40,12 +45,45 @@ static void pss_is_read(void **state)
     assert_int_equal(progress_parse_pss("nothing"), 0);
 }
 
+/* The plan's text comes first, whole; what it was predicted from is said. */
+static void a_prediction_says_what_it_is_from(void **state)
+{
+    (void)state;
+    const struct muster_prediction p = {.ranks = 2,
+                                        .threads = 1,
+                                        .kinds = 3,
+                                        .step_s = 0.05,
+                                        .compute_s = 0.04,
+                                        .comm_s = 0.02,
+                                        .exposed_s = 0.01,
+                                        .measured_s = 1.5};
+    scope_buffer out = {0};
+    assert_int_equal(prediction_text("the plan\n", NULL, 2, false, &out), 0);
+    assert_string_equal(out.data, "the plan\n");
+    buffer_clear(&out);
+    assert_int_equal(prediction_text("the plan\n", &p, 2, false, &out), 0);
+    assert_non_null(strstr(out.data,
+                           "the plan\na step takes 50.0 ms: 40.0 ms compute, 20.0 ms collectives of "
+                           "which 10.0 ms are not hidden\n"));
+    assert_non_null(
+        strstr(out.data, "from 1.5 s of measuring its parts on this machine, each alone: 3 kinds"));
+    assert_non_null(strstr(out.data, "2 ranks of 1 thread at once"));
+    assert_null(strstr(out.data, "no room"));
+    buffer_clear(&out);
+    assert_int_equal(prediction_text("the plan\n", &p, 64, false, &out), 0);
+    assert_non_null(strstr(out.data, "this machine has no room for all 64 ranks"));
+    buffer_clear(&out);
+    assert_int_equal(prediction_text("{\"hash\": \"1\"}\n", &p, 2, true, &out), 0);
+    assert_non_null(strstr(out.data, "{\"hash\": \"1\",\n \"prediction\": {\"step_s\": 0.050000"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_line_says_it_all),
         cmocka_unit_test(the_mean_is_of_the_last_fifty),
         cmocka_unit_test(pss_is_read),
+        cmocka_unit_test(a_prediction_says_what_it_is_from),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #include "proto/base/guard.h"
+#include "rendezvous/store/kv_memory.h"
 #include "runtime/model/rng.h"
-#include "tests/support/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);

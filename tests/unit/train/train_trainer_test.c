@@ -10,11 +10,11 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "rendezvous/store/kv_memory.h"
 #include "runtime/files/files.h"
 #include "runtime/model/rng.h"
 #include "runtime/train/executor.h"
 #include "tests/support/faults.h"
-#include "tests/support/kv_memory.h"
 #include "tests/support/rank_threads.h"
 #include "tests/unit/train/train_harness.h"
 

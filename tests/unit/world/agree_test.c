@@ -7,7 +7,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "runtime/world/agree.h"
-#include "tests/support/kv_memory.h"
+#include "rendezvous/store/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 enum { RANKS = 3 };

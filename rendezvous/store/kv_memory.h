@@ -1,6 +1,6 @@
 /* kv_memory.h - the runtime's key-value store in memory, for ranks that are threads of one process. */
-#ifndef MUSTER_TESTS_KV_MEMORY_H
-#define MUSTER_TESTS_KV_MEMORY_H
+#ifndef MUSTER_RENDEZVOUS_STORE_KV_MEMORY_H
+#define MUSTER_RENDEZVOUS_STORE_KV_MEMORY_H
 
 #include "proto/include/muster_error.h"
 #include "rendezvous/store/kv_store.h"
@@ -11,7 +11,7 @@ struct kv_memory;
 struct kv_memory *kv_memory_create(struct muster_error *err);
 /* After the last thread is done with it. Accepts NULL. */
 void kv_memory_destroy(struct kv_memory *m);
-/* The face that the code under test gets; borrows m, and every thread may use its own copy or one for all. */
+/* The face that its users get; borrows m, and every thread may use its own copy or one for all. */
 struct kv_store kv_memory_store(struct kv_memory *m);
 
 #endif

@@ -1,5 +1,5 @@
-/* kv_memory.c - see kv_memory.h. A store under a mutex; who waits for a key sleeps until anything was set. */
-#include "tests/support/kv_memory.h"
+/* kv_memory.c - see kv_memory.h. A store under a mutex; a wait for a key sleeps until anything was set. */
+#include "rendezvous/store/kv_memory.h"
 
 #include <errno.h>
 #include <pthread.h>

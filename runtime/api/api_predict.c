@@ -1,0 +1,96 @@
+/* api_predict.c - what a step takes: predicted from a plan, and the least that is possible. */
+#include <string.h>
+
+#include "proto/base/cgroup.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/processor/processor.h"
+#include "runtime/api/api_trainer.h"
+#include "runtime/calibrate/calibrate.h"
+#include "runtime/device/host_threads.h"
+#include "runtime/world/sized.h"
+
+/* A micro-batch whose numbers are spread over the vocabularies; the caller frees it. */
+static void *make_batch(const struct muster_trainer *t, struct batch *batch)
+{
+    const struct shape shape = t->plan.shape;
+    char *memory = mem_calloc((size_t)batch_bytes(&t->model, shape) + 1, 1);
+    uint32_t state = 1;
+    for (int i = 0; memory && i < t->model.input_count; i++) {
+        int32_t *numbers = (int32_t *)(void *)(memory + batch_offset(&t->model, shape, i));
+        const int64_t count = batch_input_bytes(&t->model, shape, i) / (int64_t)sizeof *numbers;
+        batch->input[i] = numbers;
+        for (int64_t n = 0; t->vocabulary[i] > 0 && n < count; n++) {
+            state = state * 1664525U + 1013904223U;
+            numbers[n] = (int32_t)((state >> 8) % (uint64_t)t->vocabulary[i]);
+        }
+    }
+    return memory;
+}
+
+/* As many ranks as this machine has room for, each with the threads that it would have here. */
+static void choose_ranks(const struct muster_trainer *t, int world_size, struct calibrate_options *options)
+{
+    const int cores = cgroup_cores();
+    options->ranks = world_size < cores ? world_size : cores;
+    options->threads = t->config.threads ? (int)t->config.threads : host_threads(options->ranks);
+    const int room = cores / options->threads;
+    if (options->ranks > room)
+        options->ranks = room > 1 ? room : world_size < 2 ? 1 : 2; /* two show what collectives take */
+}
+
+static int predict(struct muster_trainer *t, const struct plan *plan, int world_size,
+                   struct muster_prediction *out, struct muster_error *err)
+{
+    struct batch batch = {0};
+    struct calibration calibration;
+    struct plan_cost cost;
+    scope_free void *memory = make_batch(t, &batch);
+    if (!memory)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a batch");
+    struct calibrate_options options = {.model = &t->model, .plan = plan, .batch = &batch};
+    choose_ranks(t, world_size, &options);
+    if (calibrate(&options, &calibration, err) < 0)
+        return -1;
+    const int result = plan_predict(&t->model, plan, &calibration.rates, &cost, err);
+    if (result == 0)
+        *out = (struct muster_prediction){.size = sizeof *out,
+                                          .ranks = options.ranks,
+                                          .threads = options.threads,
+                                          .kinds = calibration.kinds,
+                                          .step_s = cost.step_s,
+                                          .compute_s = cost.compute_s,
+                                          .comm_s = cost.comm_s,
+                                          .exposed_s = cost.exposed_s,
+                                          .measured_s = (double)calibration.taken_ns / (double)NS_PER_S};
+    calibration_free(&calibration);
+    return result;
+}
+
+int muster_plan_predict(struct muster_model *model, int32_t world_size, const char *const *settings,
+                        struct muster_prediction *prediction, struct muster_error *err)
+{
+    const struct train_place place = {0, world_size, world_size};
+    struct muster_trainer t = {0};
+    struct plan plan;
+    if (processor_check(err))
+        return -1;
+    if (world_size < 1 || !prediction)
+        return error_set(err, MUSTER_E_INVALID, "a prediction for %d ranks: 1 at least, and into a struct",
+                         world_size);
+    struct muster_prediction found = {.size = sizeof found};
+    int result = api_prepare(&t, model, settings, &place, err);
+    if (!result && !(result = plan_build(&t.model, &t.plan, &plan, err))) {
+        result = predict(&t, &plan, world_size, &found, err);
+        plan_free(&plan);
+    }
+    api_release(&t);
+    return result ? result
+                  : sized_out("muster_prediction", prediction, prediction->size, &found, sizeof found,
+                              sizeof found, err);
+}
+
+int muster_trainer_limit(struct muster_trainer *t, double *seconds, struct muster_error *err)
+{
+    return trainer_limit(t->trainer, seconds, err);
+}

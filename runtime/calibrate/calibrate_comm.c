@@ -1,0 +1,107 @@
+/* calibrate_comm.c - what collectives of this machine's ranks take: a small one gives the beginning, a large
+ * one the bytes. */
+#include "proto/base/error.h"
+#include "runtime/calibrate/calibrate_internal.h"
+#include "runtime/comm/comm_internal.h"
+
+enum { SMALL = 256, LARGE_MAX = 2 << 20, SMALL_RUNS = 32, LARGE_RUNS = 4 };
+
+struct meeting {
+    struct calibrate_rank *rank;
+    struct comm *comm;
+    char *send, *recv;
+};
+
+static int issue(const struct meeting *m, const struct comm_op *op, int runs)
+{
+    struct calibrate_rank *rank = m->rank;
+    for (int i = 0; i < runs; i++)
+        if (comm_shm()->issue(m->comm, op, m->send, m->recv, rank->side, &rank->err))
+            return -1;
+    return rank->ops->sync(rank->side, INSTANT_NEVER, &rank->err) ||
+                   rank->ops->poll_error(rank->device, &rank->err)
+               ? -1
+               : 0;
+}
+
+/* Seconds of one operation. */
+static int measure(const struct meeting *m, const struct comm_op *op, int runs, double *seconds)
+{
+    if (calibrate_together(m->rank, issue(m, op, 1)))
+        return -1;
+    const double begun = calibrate_seconds();
+    const int failed = issue(m, op, runs);
+    *seconds = (calibrate_seconds() - begun) / runs;
+    return calibrate_together(m->rank, failed);
+}
+
+static int measure_kind(const struct meeting *m, enum comm_kind kind, enum dtype dtype, int64_t large)
+{
+    const int ranks = m->rank->crowd->options->ranks;
+    struct comm_op op = {.kind = kind, .dtype = dtype, .reduction = REDUCE_SUM, .count = SMALL};
+    double small_s, large_s;
+    if (measure(m, &op, SMALL_RUNS, &small_s))
+        return -1;
+    const double small_bytes = (double)comm_received_bytes(&op, ranks);
+    op.count = large;
+    if (measure(m, &op, LARGE_RUNS, &large_s))
+        return -1;
+    const double bytes = (double)comm_received_bytes(&op, ranks) - small_bytes;
+    struct plan_line *line = &m->rank->found.rates.comm[kind];
+    *line = (struct plan_line){small_s, large_s > small_s ? (large_s - small_s) / bytes : 0};
+    return 0;
+}
+
+static int measure_all(const struct meeting *m, int64_t large)
+{
+    const struct plan_options *o = &m->rank->crowd->options->plan->options;
+    if (measure_kind(m, COMM_ALL_GATHER, o->param_dtype, large) ||
+        measure_kind(m, COMM_REDUCE_SCATTER, o->reduce_dtype, large) ||
+        measure_kind(m, COMM_ALL_REDUCE, o->reduce_dtype, large))
+        return -1;
+    return 0;
+}
+
+/* Elements of a rank's part that are like those of the plan. */
+static int64_t large_part(const struct plan *plan)
+{
+    int64_t large = SMALL * 2;
+    for (int g = 0; g < plan->group_count; g++)
+        large = plan->groups[g].shard > large ? plan->groups[g].shard : large;
+    return large > LARGE_MAX ? LARGE_MAX : large;
+}
+
+int calibrate_comm(struct calibrate_rank *rank)
+{
+    const struct calibrate_options *o = rank->crowd->options;
+    if (o->ranks == 1)
+        return 0;
+    const int64_t large = large_part(o->plan), whole = large * o->ranks * dtype_size(rank->kernels->dtype);
+    struct device_arena arena = {0};
+    struct meeting m = {.rank = rank};
+    int failed = rank->ops->arena_create(rank->device, MEMORY_COMM, 2 * whole, &arena, &rank->err);
+    m.send = arena.base;
+    m.recv = failed ? NULL : m.send + whole;
+    if (!failed)
+        calibrate_fill(m.send, rank->kernels->dtype, 2 * whole, 0.01);
+    int result = calibrate_together(rank, failed);
+    if (!result) {
+        m.comm = comm_shm()->create(&(struct comm_options){.rank = rank->rank,
+                                                           .size = o->ranks,
+                                                           .store = &rank->crowd->store,
+                                                           .key = "calibrate",
+                                                           .timeout_ns = 60 * NS_PER_S,
+                                                           .device = rank->device,
+                                                           .device_ops = rank->ops,
+                                                           .arenas = &arena,
+                                                           .arena_count = 1},
+                                    &rank->err);
+        result = calibrate_together(rank, !m.comm);
+    }
+    if (!result)
+        result = measure_all(&m, large);
+    comm_shm()->destroy(m.comm);
+    if (arena.base)
+        rank->ops->arena_destroy(rank->device, &arena);
+    return result;
+}

@@ -1,0 +1,277 @@
+/* calibrate_layers.c - what calls of layers take. Layers of one kind take the same time: one of each kind is
+ * called, forward through all copies of its memory and backward in reverse, as a step does. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/calibrate/calibrate_internal.h"
+
+/* Copies of a kind's memory beyond these bytes are as cold as more of them. */
+enum { COLD_BYTES = 96 << 20, COPIES_MAX = 16, PASSES_MIN = 2, PASSES_MAX = 9 };
+static const double pass_seconds = 0.3; /* after these no further pass begins */
+
+struct kind {
+    int layer, count; /* the first layer of the kind; how many there are */
+    const struct schedule_op *forward, *backward;
+    struct layer_sizes sizes;
+};
+
+/* One copy of a layer's memory. */
+struct call {
+    struct layer_context forward, backward;
+    const void *weight[LAYER_PARAMS], *in[LAYER_SOURCES];
+    void *grad[LAYER_PARAMS], *din[LAYER_SOURCES];
+};
+
+/* Of one kind on one rank. */
+struct work {
+    const struct layer_desc *layer;
+    const struct kind *kind;
+    struct call *calls;
+    int copies;
+    int64_t dout_bytes;
+    enum dtype dtype;
+    struct plan_layer_times times;
+};
+
+/* ---- kinds ---- */
+
+static bool same_kind(const struct model *model, const struct kind *kind, const struct kind *other)
+{
+    const struct layer_desc *a = &model->layers[kind->layer], *b = &model->layers[other->layer];
+    if (a->ops != b->ops || a->param_count != b->param_count || a->source_count != b->source_count ||
+        kind->sizes.out != other->sizes.out || kind->sizes.saved != other->sizes.saved ||
+        kind->sizes.work != other->sizes.work || kind->sizes.forward_flops != other->sizes.forward_flops)
+        return false;
+    if (!kind->backward != !other->backward ||
+        (kind->backward && kind->backward->parts != other->backward->parts))
+        return false;
+    for (int i = 0; i < a->param_count; i++) {
+        const struct param_desc *p = &model->params[a->param[i]], *q = &model->params[b->param[i]];
+        if (p->trainable != q->trainable || p->ndim != q->ndim || memcmp(p->dim, q->dim, sizeof p->dim) != 0)
+            return false;
+    }
+    return true;
+}
+
+static struct kind describe(const struct model *model, const struct plan *plan, int layer)
+{
+    const struct plan_options *o = &plan->options;
+    struct kind kind = {.layer = layer, .count = 1};
+    model->layers[layer].ops->sizes(model->layers[layer].config, o->shape, o->dtype, LAYER_TRAIN, o->kernels,
+                                    &kind.sizes);
+    for (int i = 0; i < plan->op_count; i++) {
+        const struct schedule_op *op = &plan->ops[i];
+        if (op->kind == OP_FORWARD && op->layer == layer && !kind.forward)
+            kind.forward = op;
+        if (op->kind == OP_BACKWARD && op->layer == layer && !kind.backward)
+            kind.backward = op;
+    }
+    return kind;
+}
+
+/* kind_of: [layer_count] filled. Returns how many there are. */
+static int list_kinds(const struct model *model, const struct plan *plan, struct kind *kinds, int *kind_of)
+{
+    int count = 0;
+    for (int l = 0; l < model->layer_count; l++) {
+        const struct kind here = describe(model, plan, l);
+        int k = 0;
+        while (k < count && !same_kind(model, &kinds[k], &here))
+            k++;
+        if (k == count)
+            kinds[count++] = here;
+        else
+            kinds[k].count++;
+        kind_of[l] = k;
+    }
+    return count;
+}
+
+/* ---- memory ---- */
+
+/* Hands out parts of an arena; without one (base NULL) it counts. */
+struct cutter {
+    char *base;
+    int64_t used;
+};
+
+static void *cutter_take(struct cutter *cutter, int64_t bytes)
+{
+    void *part = cutter->base ? cutter->base + cutter->used : NULL;
+    cutter->used += (bytes + 255) / 256 * 256;
+    return bytes ? part : NULL;
+}
+
+/* Lays one copy out; values: what is read is filled. */
+static void cut_call(const struct calibrate_rank *rank, const struct kind *kind, struct cutter *cutter,
+                     struct call *call)
+{
+    const struct model *model = rank->crowd->options->model;
+    const struct layer_desc *layer = &model->layers[kind->layer];
+    const enum dtype dtype = rank->kernels->dtype;
+    for (int i = 0; i < layer->param_count; i++) {
+        const struct param_desc *param = &model->params[layer->param[i]];
+        const int64_t bytes = param_elements(param) * dtype_size(dtype);
+        call->weight[i] = cutter_take(cutter, bytes);
+        call->grad[i] = kind->backward && param->trainable ? cutter_take(cutter, bytes) : NULL;
+        if (cutter->base)
+            calibrate_fill((void *)(uintptr_t)call->weight[i], dtype, bytes, 0.05);
+    }
+    call->forward.saved = cutter_take(cutter, kind->sizes.saved);
+    call->forward.out = cutter_take(cutter, kind->sizes.out);
+    call->backward.dout = cutter_take(cutter, kind->sizes.out);
+}
+
+static int64_t source_bytes(const struct calibrate_rank *rank, int source)
+{
+    const struct calibrate_options *o = rank->crowd->options;
+    struct layer_sizes sizes = {0};
+    if (source == SOURCE_BATCH)
+        return 0;
+    o->model->layers[source].ops->sizes(o->model->layers[source].config, o->plan->options.shape,
+                                        o->plan->options.dtype, LAYER_TRAIN, rank->kernels, &sizes);
+    return sizes.out;
+}
+
+/* What all copies share: inputs, their gradients, work memory, scalars, loss. */
+static void cut_shared(const struct calibrate_rank *rank, const struct kind *kind, struct cutter *cutter,
+                       struct call *calls, int copies)
+{
+    const struct calibrate_options *o = rank->crowd->options;
+    const struct layer_desc *layer = &o->model->layers[kind->layer];
+    const enum dtype dtype = rank->kernels->dtype;
+    struct layer_context shared = {.kernels = rank->kernels,
+                                   .stream = rank->ops->stream_handle(rank->compute),
+                                   .mode = LAYER_TRAIN,
+                                   .shape = o->plan->options.shape,
+                                   .batch = o->batch};
+    struct call first = {0};
+    for (int i = 0; i < layer->source_count; i++) {
+        const int64_t bytes = source_bytes(rank, layer->source[i]);
+        void *in = cutter_take(cutter, bytes);
+        first.in[i] = in;
+        first.din[i] = kind->backward && kind->backward->din[i] >= 0 ? cutter_take(cutter, bytes) : NULL;
+        if (in)
+            calibrate_fill(in, dtype, bytes, 1);
+    }
+    shared.work = cutter_take(cutter, kind->sizes.work);
+    struct step_scalars *scalars = cutter_take(cutter, sizeof *scalars);
+    double *loss = cutter_take(cutter, 2 * sizeof *loss);
+    if (scalars)
+        scalars->inverse_tokens = 1.0 / ((double)shared.shape.B * shared.shape.T);
+    shared.scalars = scalars;
+    if (layer - o->model->layers == o->model->layer_count - 1) {
+        shared.loss_total = loss;
+        shared.loss_count = loss ? (int64_t *)(void *)(loss + 1) : NULL;
+    }
+    for (int c = 0; cutter->base && c < copies; c++) {
+        struct call *call = &calls[c];
+        void *saved = call->forward.saved, *out = call->forward.out;
+        const void *dout = call->backward.dout;
+        memcpy(call->in, first.in, sizeof first.in);
+        memcpy(call->din, first.din, sizeof first.din);
+        call->forward = shared;
+        call->forward.weight = call->weight;
+        call->forward.grad = call->grad;
+        call->forward.in = call->in;
+        call->forward.saved = saved;
+        call->forward.out = out;
+        call->backward = call->forward;
+        call->backward.dout = dout;
+        call->backward.din = call->din;
+        if (kind->backward) {
+            call->backward.grad_beta = kind->backward->grad_beta;
+            call->backward.din_beta = kind->backward->din_beta;
+        }
+    }
+}
+
+/* ---- measuring ---- */
+
+static void run_pass(const struct work *w, double *forward_s, double *backward_s)
+{
+    const struct layer_ops *ops = w->layer->ops;
+    for (int c = 0; c < w->copies; c++) /* a backward may have used it up */
+        if (w->dout_bytes)
+            calibrate_fill((void *)(uintptr_t)w->calls[c].backward.dout, w->dtype, w->dout_bytes, 1e-3);
+    double begun = calibrate_seconds();
+    for (int c = 0; c < w->copies; c++)
+        ops->forward(w->layer->config, &w->calls[c].forward);
+    const double turned = calibrate_seconds();
+    for (int c = w->copies - 1; w->kind->backward && c >= 0; c--)
+        ops->backward(w->layer->config, &w->calls[c].backward, w->kind->backward->parts);
+    *backward_s = (calibrate_seconds() - turned) / w->copies;
+    *forward_s = (turned - begun) / w->copies;
+}
+
+/* The first pass touches the memory and is not counted. */
+static void run_passes(void *argument)
+{
+    struct work *w = argument;
+    double forward[PASSES_MAX], backward[PASSES_MAX];
+    int passes = 0;
+    run_pass(w, &forward[0], &backward[0]);
+    const double begun = calibrate_seconds();
+    while (passes < PASSES_MAX && (passes < PASSES_MIN || calibrate_seconds() - begun < pass_seconds)) {
+        run_pass(w, &forward[passes], &backward[passes]);
+        passes++;
+    }
+    w->times.forward_s = calibrate_median(forward, passes);
+    w->times.backward_s = calibrate_median(backward, passes);
+}
+
+static int measure_kind(struct calibrate_rank *rank, const struct kind *kind, struct plan_layer_times *times)
+{
+    const struct model *model = rank->crowd->options->model;
+    struct call calls[COPIES_MAX] = {0};
+    struct cutter one = {0}, shared = {0};
+    cut_call(rank, kind, &one, calls);
+    cut_shared(rank, kind, &shared, calls, 0);
+    int64_t copies = 1 + COLD_BYTES / (one.used + 1);
+    copies = copies > kind->count ? kind->count : copies;
+    copies = copies > COPIES_MAX ? COPIES_MAX : copies;
+    struct device_arena arena = {0};
+    const int failed = rank->ops->arena_create(rank->device, MEMORY_DEVICE, shared.used + copies * one.used,
+                                               &arena, &rank->err);
+    struct work work = {.layer = &model->layers[kind->layer],
+                        .kind = kind,
+                        .calls = calls,
+                        .copies = (int)copies,
+                        .dout_bytes = kind->sizes.out,
+                        .dtype = rank->kernels->dtype};
+    struct cutter all = {arena.base, 0};
+    for (int c = 0; !failed && c < copies; c++)
+        cut_call(rank, kind, &all, &calls[c]);
+    if (!failed)
+        cut_shared(rank, kind, &all, calls, (int)copies);
+    int result = calibrate_together(rank, failed);
+    if (!result)
+        result = calibrate_at_once(rank, run_passes, &work);
+    if (arena.base)
+        rank->ops->arena_destroy(rank->device, &arena);
+    *times = work.times;
+    return result;
+}
+
+int calibrate_layers(struct calibrate_rank *rank)
+{
+    const struct calibrate_options *o = rank->crowd->options;
+    const size_t count = (size_t)o->model->layer_count;
+    scope_free struct kind *kinds = mem_calloc(count, sizeof *kinds);
+    scope_free int *kind_of = mem_calloc(count, sizeof *kind_of);
+    if (!kinds || !kind_of)
+        (void)error_set(&rank->err, MUSTER_E_NOMEM, "no memory to measure %zu layers", count);
+    if (calibrate_together(rank, !kinds || !kind_of))
+        return -1;
+    rank->found.kinds = list_kinds(o->model, o->plan, kinds, kind_of);
+    for (int k = 0; k < rank->found.kinds; k++) {
+        struct plan_layer_times times;
+        if (measure_kind(rank, &kinds[k], &times))
+            return -1;
+        for (size_t l = 0; l < count; l++)
+            if (kind_of[l] == k)
+                rank->found.layers[l] = times;
+    }
+    return 0;
+}

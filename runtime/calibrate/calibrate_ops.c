@@ -1,0 +1,143 @@
+/* calibrate_ops.c - what passes over memory take: the optimizer, norms, casts, copies; and what it costs to
+ * launch anything. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "runtime/calibrate/calibrate_internal.h"
+
+enum { ELEMENTS_MIN = 1 << 14, ELEMENTS_MAX = 4 << 20, RUNS = 5, LAUNCHES = 512 };
+
+struct arrays {
+    struct calibrate_rank *rank;
+    char *part[4]; /* of elements each */
+    struct step_scalars scalars;
+    int64_t elements;
+};
+
+static void run_norm(const struct arrays *a)
+{
+    double squares;
+    a->rank->kernels->norm_squared(&squares, a->part[0], a->elements, 0, NULL);
+}
+
+static void run_step(const struct arrays *a)
+{
+    const struct kernels *k = a->rank->kernels;
+    const struct plan_options *o = &a->rank->crowd->options->plan->options;
+    const int64_t n = a->elements;
+    void *moved = NULL;
+    if (o->optimizer.kind == OPTIMIZER_SGD)
+        k->sgd(a->part[0], optimizer_moments(&o->optimizer) ? a->part[1] : NULL, a->part[3], n, 0,
+               o->optimizer.momentum, o->optimizer.dampening, o->optimizer.nesterov, moved, k->dtype,
+               &a->scalars, NULL);
+    else
+        (o->optimizer.kind == OPTIMIZER_ADAM ? k->adam : k->adamw)(
+            a->part[0], a->part[1], a->part[2], a->part[3], n, 0, moved, k->dtype, &a->scalars, NULL);
+}
+
+static void run_copy(const struct arrays *a)
+{
+    memcpy(a->part[0], a->part[1], (size_t)(a->elements * dtype_size(a->rank->kernels->dtype)));
+}
+
+static void run_fill(const struct arrays *a)
+{
+    memset(a->part[2], 0, (size_t)(a->elements * dtype_size(a->rank->kernels->dtype)));
+}
+
+static enum dtype narrow_dtype(const struct arrays *a)
+{
+    const struct plan_options *o = &a->rank->crowd->options->plan->options;
+    return o->param_dtype != o->dtype ? o->param_dtype : o->reduce_dtype;
+}
+
+static void run_narrow(const struct arrays *a)
+{
+    a->rank->kernels->cast(a->part[2], narrow_dtype(a), a->part[0], a->rank->kernels->dtype, a->elements,
+                           NULL);
+}
+
+static void run_widen(const struct arrays *a)
+{
+    a->rank->kernels->widen(a->part[1], a->part[2], narrow_dtype(a), 0, a->elements, NULL);
+}
+
+/* Seconds a byte; the arrays take turns, so that one is as cold as in a step. */
+static double byte_seconds(struct arrays *a, void (*run)(const struct arrays *))
+{
+    double taken[RUNS];
+    run(a);
+    for (int i = 0; i < RUNS; i++) {
+        char *first = a->part[0];
+        memmove(&a->part[0], &a->part[1], 3 * sizeof *a->part);
+        a->part[3] = first;
+        const double begun = calibrate_seconds();
+        run(a);
+        taken[i] = calibrate_seconds() - begun;
+    }
+    return calibrate_median(taken, RUNS) / ((double)a->elements * dtype_size(a->rank->kernels->dtype));
+}
+
+static void run_all(void *argument)
+{
+    struct arrays *a = argument;
+    struct plan_rates *rates = &a->rank->found.rates;
+    rates->op[OP_NORM].byte_s = byte_seconds(a, run_norm);
+    rates->op[OP_STEP].byte_s = byte_seconds(a, run_step);
+    rates->op[OP_COPY].byte_s = byte_seconds(a, run_copy);
+    rates->op[OP_FILL].byte_s = byte_seconds(a, run_fill);
+    if (narrow_dtype(a) == a->rank->kernels->dtype)
+        return;
+    rates->cast_narrow.byte_s = byte_seconds(a, run_narrow);
+    rates->op[OP_CAST].byte_s = byte_seconds(a, run_widen);
+}
+
+static void run_nothing(void *argument)
+{
+    (void)argument;
+}
+
+static int measure_launch(struct calibrate_rank *rank)
+{
+    const double begun = calibrate_seconds();
+    int failed = 0;
+    for (int i = 0; !failed && i < LAUNCHES; i++)
+        failed = rank->ops->launch(rank->compute, run_nothing, NULL);
+    failed = failed || rank->ops->sync(rank->compute, INSTANT_NEVER, &rank->err);
+    rank->found.rates.launch_s = (calibrate_seconds() - begun) / LAUNCHES;
+    return calibrate_together(rank, failed);
+}
+
+int calibrate_ops(struct calibrate_rank *rank)
+{
+    const struct plan *plan = rank->crowd->options->plan;
+    const int64_t size = dtype_size(rank->kernels->dtype);
+    int64_t held = 0; /* of the optimizer's memory: what a step passes over */
+    for (int g = 0; g < plan->group_count; g++)
+        held += plan->groups[g].trainable ? plan->groups[g].shard : 0;
+    struct arrays arrays = {.rank = rank, .elements = held};
+    arrays.elements = arrays.elements < ELEMENTS_MIN ? ELEMENTS_MIN : arrays.elements;
+    arrays.elements = arrays.elements > ELEMENTS_MAX ? ELEMENTS_MAX : arrays.elements;
+    arrays.scalars = (struct step_scalars){.learning_rate = {1e-3, 1e-3},
+                                           .weight_decay = {0.1},
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.95,
+                                           .epsilon = 1e-8,
+                                           .bias_correction1 = 0.1,
+                                           .bias_correction2 = 0.05,
+                                           .clip = 1,
+                                           .step = 2};
+    struct device_arena arena = {0};
+    const int failed =
+        rank->ops->arena_create(rank->device, MEMORY_DEVICE, arrays.elements * size * 4, &arena, &rank->err);
+    for (int i = 0; !failed && i < 4; i++) {
+        arrays.part[i] = (char *)arena.base + i * arrays.elements * size;
+        calibrate_fill(arrays.part[i], rank->kernels->dtype, arrays.elements * size, 0.1);
+    }
+    int result = calibrate_together(rank, failed);
+    if (!result)
+        result = calibrate_at_once(rank, run_all, &arrays);
+    if (arena.base)
+        rank->ops->arena_destroy(rank->device, &arena);
+    return result ? result : measure_launch(rank);
+}
