@@ -30,11 +30,12 @@ struct train_config {
     int64_t micro_batch;  /* sequences of one forward on one rank */
     int64_t global_batch; /* sequences of one optimizer step over all ranks; accumulation follows from it */
     int64_t sequence_length;
-    int strategy;        /* enum strategy */
-    int64_t replicas;    /* of HYBRID_SHARD; 0: one a node */
-    int64_t prefetch;    /* gathers in flight ahead of compute */
-    int64_t group_bytes; /* 0: clamp(total/8, 64 KB, 48 MB) */
-    int recompute;       /* enum recompute */
+    int strategy;             /* enum strategy */
+    int64_t replicas;         /* of HYBRID_SHARD; 0: one a node */
+    int64_t prefetch;         /* gathers in flight ahead of compute */
+    int64_t group_bytes;      /* 0: clamp(total/8, 64 KB, 48 MB) */
+    int64_t keep_whole_below; /* bytes of a parameter */
+    int recompute;            /* enum recompute */
     int64_t recompute_every;
     int optimizer_memory; /* enum memory_class of the choices device, host */
     int64_t head_chunk;   /* bytes of logits at a time; 0: 64 MB */

@@ -19,6 +19,7 @@ enum { TEXT_SIZE = 160 };
 #define LLAMA            ONLY(TRAIN_ARCHITECTURE_LLAMA)
 #define NOT_EMPTY        1 /* a text */
 #define SIZES            2 /* a path to files that do not give the sizes of their model */
+#define SHARDED          (~ONLY(STRATEGY_NO_SHARD))
 #define SCALED           (ONLY(ROTARY_LINEAR) | ONLY(ROTARY_LLAMA3))
 
 /* Keys that have an effect only beside these values of another one. */
@@ -70,6 +71,7 @@ static const struct effect {
     {"model.rope_high_frequency", "model.path", SIZES},
     {"model.rope_original_positions", "model.path", SIZES},
     {"training.recompute_every", "training.recompute", ONLY(RECOMPUTE_EVERY)},
+    {"training.keep_whole_below", "training.strategy", SHARDED},
     {"model.kv_heads", "model.architecture", LLAMA},
     {"model.head_size", "model.architecture", LLAMA},
     {"model.hidden", "model.architecture", LLAMA},

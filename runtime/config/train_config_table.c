@@ -109,6 +109,17 @@ static const struct knob rows[] = {
      .unit = "bytes",
      .section = "training",
      .help = "small units are merged up to this size; 0: an eighth of the model, 64K to 48M"},
+    {.name = "training.keep_whole_below",
+     .type = KNOB_BYTES,
+     .offset = AT(keep_whole_below),
+     .initial = "0",
+     .min = 0,
+     .max = 1e15,
+     .unit = "bytes",
+     .section = "training",
+     .help = "parameters smaller than this (biases, norms) are not sharded: every rank keeps, reduces and "
+             "steps them whole, with their optimizer state; DeepSpeed's stage3_param_persistence_threshold, "
+             "which counts elements, is 400K in fp32; 0: none"},
     {.name = "training.recompute",
      .type = KNOB_CHOICE,
      .offset = AT(recompute),

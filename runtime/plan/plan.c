@@ -121,9 +121,10 @@ static int plan_check_options(const struct model *model, const struct plan_optio
         o->prefetch_backward > PREFETCH_LIMIT)
         return error_set(err, MUSTER_E_INVALID, "prefetch of %d forward and %d backward; use 0 to %d",
                          o->prefetch_forward, o->prefetch_backward, PREFETCH_LIMIT);
-    if (o->group_bytes < 0)
-        return error_set(err, MUSTER_E_INVALID, "group_bytes is %lld; use 0 for the default or a size",
-                         (long long)o->group_bytes);
+    if (o->group_bytes < 0 || o->keep_whole_bytes < 0)
+        return error_set(err, MUSTER_E_INVALID, "%s is %lld; use 0 for the default or a size",
+                         o->group_bytes < 0 ? "group_bytes" : "keep_whole_bytes",
+                         (long long)(o->group_bytes < 0 ? o->group_bytes : o->keep_whole_bytes));
     if (check_optimizer(&o->optimizer, err) < 0 || check_recompute(&o->recompute, err) < 0)
         return -1;
     if (o->optimizer_memory != MEMORY_DEVICE && o->optimizer_memory != MEMORY_HOST)
@@ -294,6 +295,8 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
     };
     if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype || o->check)
         hash = hash_ints(hash, (const int[]){(int)o->param_dtype, (int)o->reduce_dtype, o->check}, 3);
+    if (o->keep_whole_bytes)
+        hash = text_hash(hash, &o->keep_whole_bytes, sizeof o->keep_whole_bytes);
     const double numbers[] = {o->topk_ratio, o->optimizer.momentum, o->optimizer.dampening};
     hash = hash_ints(hash, fields, sizeof fields / sizeof *fields);
     hash = text_hash(hash, numbers, sizeof numbers);

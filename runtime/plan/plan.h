@@ -113,9 +113,12 @@ struct plan_options {
     int prefetch_forward; /* gathers in flight ahead of compute; 0: none, no overlap */
     int prefetch_backward;
     int64_t group_bytes; /* size that small units are merged up to; 0: clamp(total/8, 64 KB, 48 MB) */
-    bool clip;           /* global-norm clipping */
-    bool check;          /* a gradient that is not finite, on any rank, skips the step; clip implies it */
-    bool train;          /* false: forward only */
+    /* Parameters below these bytes (as gathers would move them) are kept whole by every rank, in groups of
+     * their own: never gathered, gradients all-reduced, stepped alike everywhere; 0: none. */
+    int64_t keep_whole_bytes;
+    bool clip;  /* global-norm clipping */
+    bool check; /* a gradient that is not finite, on any rank, skips the step; clip implies it */
+    bool train; /* false: forward only */
     struct optimizer_options optimizer;
     enum memory_class optimizer_memory; /* of the moments: MEMORY_DEVICE or MEMORY_HOST */
     struct recompute_options recompute;
@@ -130,10 +133,11 @@ struct param_group {
     char name[MODEL_NAME_LIMIT];
     int first_param, param_count; /* indices into plan.group_params */
     bool trainable;
+    bool whole; /* kept whole by the ranks that shard the others: shard_size is 1 (keep_whole_bytes) */
     int stage;
     int tied_stage;   /* the other pipeline stage that holds a copy; -1: none */
     int64_t elements; /* of its parameters with their alignment gaps */
-    int64_t padded;   /* elements, a multiple of shard_size * alignment */
+    int64_t padded;   /* elements, a multiple of shard_size * alignment (whole: of the ranks' number * it) */
     int64_t shard;    /* padded / shard_size */
     int shard_size;   /* ranks its optimizer state is cut into (1: not sharded) */
     /* On this rank. Entries are -1 where the group belongs to another stage or has none (frozen). */
@@ -258,7 +262,8 @@ enum { OP_WAITS = 8 };
  *   comm               from -> to, `comm` holds the rest (send: from only; recv: to only)
  *   copy               from -> to, bytes; both are on this rank
  *   fill               zeroes bytes of to
- *   norm               to (scalars) norm_squared = beta*norm_squared + squares of bytes of from
+ *   norm               to (scalars) norm_squared = beta*norm_squared + squares of bytes of from (of a group
+ *                      that is kept whole each rank counts its part)
  *   clip               to: scalars
  *   step               group; from: gradient of the shard; to, to_offset: where the shard's parameters begin
  *                      (written only, where the group has a master)

@@ -15,7 +15,7 @@ enum { CHANGES_MAX = 24, TRIES_MAX = CHANGES_MAX * CHANGES_MAX, ADVICES = 3, TEX
 
 /* One setting with another value. What kind of change it is: two of one kind exclude each other. */
 struct change {
-    enum { CHANGE_STRATEGY, CHANGE_RECOMPUTE, CHANGE_MICRO_BATCH, CHANGE_PREFETCH } kind;
+    enum { CHANGE_STRATEGY, CHANGE_RECOMPUTE, CHANGE_MICRO_BATCH, CHANGE_PREFETCH, CHANGE_WHOLE } kind;
     int value, extra;
     char text[TEXT_SIZE]; /* "training.recompute: all" */
 };
@@ -87,6 +87,9 @@ static int list_changes(const struct plan_options *o, struct change *changes)
     }
     if (o->prefetch_forward > 1 || o->prefetch_backward > 1)
         (void)add_change(changes, &count, (struct change){CHANGE_PREFETCH, 1, 0, "training.prefetch: 1"});
+    if (o->keep_whole_bytes > 0)
+        (void)add_change(changes, &count,
+                         (struct change){CHANGE_WHOLE, 0, 0, "training.keep_whole_below: 0"});
     return count;
 }
 
@@ -104,6 +107,9 @@ static void apply(const struct change *change, struct plan_options *o)
     case CHANGE_MICRO_BATCH:
         o->micro_batches *= o->shape.B / change->value;
         o->shape.B = change->value;
+        break;
+    case CHANGE_WHOLE:
+        o->keep_whole_bytes = 0;
         break;
     default: /* CHANGE_PREFETCH */
         o->prefetch_forward = o->prefetch_backward = change->value;

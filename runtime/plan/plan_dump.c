@@ -47,7 +47,8 @@ static void dump_groups(const struct model *model, const struct plan *plan, stru
         (void)buffer_printf(out, " padded %" PRId64 " / %d = %" PRId64 " at %" PRId64, group->padded,
                             group->shard_size, group->shard, group->shard_start);
         if (group->local)
-            (void)buffer_printf(out, "%s param b%d", group->resident ? " resident" : "", group->param);
+            (void)buffer_printf(out, "%s%s param b%d", group->resident ? " resident" : "",
+                                group->whole ? " whole" : "", group->param);
         if (group->master >= 0)
             (void)buffer_printf(out, " master b%d", group->master);
         if (group->local && group->trainable)
@@ -208,6 +209,15 @@ int plan_summary(const struct model *model, const struct plan *plan, struct buff
     }
     (void)buffer_printf(out, "  %-15s %16" PRId64 "  %s\n", "total", total,
                         text_format_bytes(text, sizeof text, total));
+    int whole = 0, kept = 0;
+    for (int g = 0; g < plan->group_count; g++) {
+        whole += plan->groups[g].whole;
+        kept += plan->groups[g].whole ? plan->groups[g].param_count : 0;
+    }
+    if (whole)
+        (void)buffer_printf(out, "%d parameters below %s are kept whole by every rank, in %d group%s\n", kept,
+                            text_format_bytes(text, sizeof text, o->keep_whole_bytes), whole,
+                            whole > 1 ? "s" : "");
     (void)buffer_printf(out, "%d param groups, at most %d gathers in flight, %d operations a step\n",
                         plan->group_count, plan->gathers_in_flight, plan->op_count);
     return out->failed ? -1 : 0;

@@ -32,15 +32,19 @@ static void classify(struct plan_builder *b)
         b->groups[g].slot_class = -1;
     for (;;) {
         int64_t largest = 0;
+        bool whole = false;
         for (int g = 0; g < plan->group_count; g++)
-            if (plan->groups[g].local && b->groups[g].slot_class < 0 && plan->groups[g].padded > largest)
+            if (plan->groups[g].local && b->groups[g].slot_class < 0 && plan->groups[g].padded > largest) {
                 largest = plan->groups[g].padded;
+                whole = plan->groups[g].whole;
+            }
         if (largest == 0)
             return;
         struct slot_class *class = &b->classes[b->class_count];
         class->elements = largest;
+        class->whole = whole;
         for (int g = 0; g < plan->group_count; g++) {
-            if (!plan->groups[g].local || b->groups[g].slot_class >= 0 ||
+            if (!plan->groups[g].local || b->groups[g].slot_class >= 0 || plan->groups[g].whole != whole ||
                 plan->groups[g].padded * (b->keep ? 1 : 2) < largest)
                 continue;
             b->groups[g].slot_class = b->class_count;
@@ -91,7 +95,7 @@ void plan_slot_classes(struct plan_builder *b)
         int count = most_at_once(b, c) + depth;
         if (b->keep || count > b->classes[c].groups)
             count = b->classes[c].groups;
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < count && !b->classes[c].whole; i++)
             add_slot(b, c, number++);
     }
 }
@@ -195,6 +199,8 @@ static void assign_all(struct plan_builder *b, struct assignment *a)
         const struct plan_layer *layer = &b->layers[b->steps[t].layer];
         for (int i = 0; i < layer->group_count; i++) {
             int group = layer->group[i];
+            if (b->plan->groups[group].whole)
+                continue; /* it is always there */
             if (a->held[group] < 0)
                 assign_miss(b, a, group, t);
             struct slot *slot = &a->slots[a->held[group]];

@@ -4,8 +4,8 @@
  * A piece is the smallest unit that stays together: the parameters of one unit that are equally trainable
  * and used by the same stages. Pieces that layers use one behind the other merge up to group_bytes; a
  * piece that is used from several places (tied embeddings, also across stages) stays alone, so that its
- * long lifetime keeps no other memory.
- *  */
+ * long lifetime keeps no other memory. Parameters that every rank keeps whole are pieces apart, which merge
+ * with each other only. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ enum { GROUP_ALIGNMENT = 64 }; /* bytes */
 
 struct piece {
     int unit, stage, tied_stage, first_layer, first_param;
-    bool trainable, alone;
+    bool trainable, whole, alone;
     int64_t bytes;
     int group;
 };
@@ -50,14 +50,21 @@ static int collect_uses(struct plan_builder *b, struct use *uses)
     return 0;
 }
 
+static bool kept_whole(const struct plan_builder *b, int param)
+{
+    return b->shard_ranks > 1 &&
+           param_elements(&b->model->params[param]) * b->param < b->options->keep_whole_bytes;
+}
+
 static int piece_of(const struct plan_builder *b, const struct use *use, int param, struct piece *pieces,
                     int *count)
 {
     const struct param_desc *desc = &b->model->params[param];
     int tied = use->first_stage != use->last_stage ? use->last_stage : -1;
+    const bool whole = kept_whole(b, param);
     for (int i = *count - 1; i >= 0; i--)
         if (pieces[i].unit == desc->unit && pieces[i].trainable == desc->trainable &&
-            pieces[i].stage == use->first_stage && pieces[i].tied_stage == tied)
+            pieces[i].whole == whole && pieces[i].stage == use->first_stage && pieces[i].tied_stage == tied)
             return i;
     pieces[*count] = (struct piece){
         .unit = desc->unit,
@@ -66,6 +73,7 @@ static int piece_of(const struct plan_builder *b, const struct use *use, int par
         .first_layer = use->first_layer,
         .first_param = param,
         .trainable = desc->trainable,
+        .whole = whole,
         .alone = tied >= 0,
         .group = -1,
     };
@@ -80,7 +88,7 @@ static void mark_scattered(const struct plan_builder *b, const struct use *uses,
         const struct layer_desc *layer = &b->model->layers[l];
         for (int i = 0; i < layer->param_count; i++) {
             int piece = uses[layer->param[i]].piece;
-            if (last_user[piece] >= 0 && last_user[piece] < l - 1)
+            if (last_user[piece] >= 0 && last_user[piece] < l - 1 && !pieces[piece].whole)
                 pieces[piece].alone = true;
             last_user[piece] = l;
         }
@@ -113,14 +121,14 @@ static int merge_pieces(const struct plan_builder *b, struct piece *const *order
         bool begun;
         int group, stage;
         int64_t filled;
-    } open[2] = {0}; /* frozen, trainable */
+    } open[4] = {0}; /* frozen, trainable; kept whole: frozen, trainable */
     for (int i = 0; i < count; i++) {
         struct piece *piece = order[i];
         if (piece->alone) {
             piece->group = groups++;
             continue;
         }
-        int t = piece->trainable;
+        int t = piece->trainable + 2 * piece->whole;
         if (!open[t].begun || open[t].stage != piece->stage || open[t].filled + piece->bytes > target) {
             open[t].begun = true;
             open[t].group = groups++;
@@ -138,6 +146,7 @@ static void start_group(struct plan_builder *b, int index, const struct piece *p
     struct param_group *group = &b->plan->groups[index];
     *group = (struct param_group){
         .trainable = piece->trainable,
+        .whole = piece->whole,
         .stage = piece->stage,
         .tied_stage = piece->tied_stage,
         .shard_size = shard_size,
@@ -171,7 +180,8 @@ static void fill_group(struct plan_builder *b, int index, const struct use *uses
         (void)snprintf(group->name, sizeof group->name, "%s", first);
     else /* a name that is too long is truncated: it is for display only */
         (void)snprintf(group->name, sizeof group->name, "%.50s+%d", first, group->param_count - 1);
-    group->padded = plan_round_up(group->elements, (int64_t)align * group->shard_size);
+    const int parts = group->whole ? b->shard_ranks : group->shard_size;
+    group->padded = plan_round_up(group->elements, (int64_t)align * parts);
     group->shard = group->padded / group->shard_size;
     bool cut = b->reshard || group->trainable;
     group->resident = !b->reshard || group->shard_size == 1;
@@ -193,8 +203,10 @@ static void make_groups(struct plan_builder *b, const struct use *uses, struct p
         return;
     }
     plan->group_count = groups;
-    for (int i = count - 1; i >= 0; i--)
-        start_group(b, order[i]->group, order[i], b->reshard || order[i]->trainable ? b->shard_ranks : 1);
+    for (int i = count - 1; i >= 0; i--) {
+        const bool cut = (b->reshard || order[i]->trainable) && !order[i]->whole;
+        start_group(b, order[i]->group, order[i], cut ? b->shard_ranks : 1);
+    }
     for (int g = 0; g < groups; g++)
         fill_group(b, g, uses, pieces, &next);
 }

@@ -69,6 +69,7 @@ struct plan_gather {
 /* Groups of similar size share slots. */
 struct slot_class {
     int64_t elements;
+    bool whole;                   /* of groups that need no gather slots */
     int groups, trainable_groups; /* of this class, on this rank */
     int gather_first, gather_count, grad_first, grad_count, reduce_first, reduce_count; /* entries */
 };
@@ -151,6 +152,12 @@ struct plan_builder {
     struct plan_clock stream_clock[STREAM_COUNT];
 };
 
+/* Whether a group is gathered into slots, and its gradient reduced from one. */
+static inline bool plan_reshards(const struct plan_builder *b, int group)
+{
+    return b->reshard && !b->plan->groups[group].whole;
+}
+
 static inline int64_t plan_round_up(int64_t value, int64_t multiple)
 {
     return (value + multiple - 1) / multiple * multiple;
@@ -178,7 +185,7 @@ static inline bool plan_narrow_gradients(const struct plan_builder *b)
 int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after);
 /* like: stream, axis, group, micro, from, to and offsets; kind, dtype and count are filled in. */
 void plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum comm_kind kind,
-                   enum dtype dtype, int64_t count);
+                    enum dtype dtype, int64_t count);
 
 /* plan_group.c */
 void plan_cut_groups(struct plan_builder *b);

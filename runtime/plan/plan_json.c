@@ -54,9 +54,9 @@ static void json_groups(const struct plan *plan, struct buffer *out)
         (void)buffer_json_string(out, group->name);
         (void)buffer_printf(out,
                             ", \"parameters\": %d, \"elements\": %" PRId64 ", \"shard_elements\": %" PRId64
-                            ", \"shard_size\": %d, \"trainable\": %s}",
+                            ", \"shard_size\": %d, \"trainable\": %s, \"whole\": %s}",
                             group->param_count, group->elements, group->shard, group->shard_size,
-                            group->trainable ? "true" : "false");
+                            group->trainable ? "true" : "false", group->whole ? "true" : "false");
     }
     (void)buffer_text(out, "],\n");
 }

@@ -97,8 +97,8 @@ void plan_reduce_narrow(struct plan_builder *b, int g, int micro)
 {
     const struct param_group *group = &b->plan->groups[g];
     bool last_micro = micro == b->options->micro_batches - 1,
-         sums = b->reshard && b->options->micro_batches > 1;
-    if (!b->reshard && !last_micro)
+         sums = plan_reshards(b, g) && b->options->micro_batches > 1;
+    if (!plan_reshards(b, g) && !last_micro)
         return;
     plan_finish_gradient(b, g); /* of the micro-batch before */
     int slot = take_slot(b, g);
@@ -106,6 +106,8 @@ void plan_reduce_narrow(struct plan_builder *b, int g, int micro)
     emit_cast(b, g, micro, b->groups[g].grad, 0, slot, group->padded * b->reduce, false);
     if (group->shard_size > 1)
         emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, slot, 0, own);
+    else if (group->whole)
+        emit_reduction(b, COMM_ALL_REDUCE, AXIS_SHARD, g, micro, slot, own, own);
     if (b->replicas > 1 && last_micro && !sums)
         emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, slot, own, own);
     b->groups[g].rounded = (struct plan_reduced){.entry = slot,

@@ -1,8 +1,8 @@
 /* plan_reduce.c - gradients from the first backward that writes them to the optimizer's step.
  *
  * A sharded group's gradient is formed in a full-sized slot and reduce-scattered after its last backward of
- * each micro-batch, adding into the shard. Otherwise full gradients stay where they are, add up over
- * micro-batches and are reduced in the last one.
+ * each micro-batch, adding into the shard. Otherwise, and of a group that is kept whole, full gradients stay
+ * where they are, add up over micro-batches and are reduced in the last one.
  *
  * Where reductions move 16 bits (plan_narrow.c) a gradient is formed in memory that only the compute stream
  * touches. */
@@ -74,7 +74,7 @@ static void make_slots(struct plan_builder *b)
         int count = most_open(b, c) + (b->options->prefetch_backward > 0);
         if (count > class->trainable_groups)
             count = class->trainable_groups;
-        for (int i = 0; i < count; i++) {
+        for (int i = 0; i < count && !class->whole; i++) {
             int entry = plan_add_buffer(b, PLAN_GRAD_FULL, MEMORY_COMM, class->elements * b->real);
             b->plan->entries[entry].slot = number++;
             if (class->grad_count++ == 0)
@@ -94,12 +94,12 @@ static void group_buffers(struct plan_builder *b, int g)
 {
     struct param_group *group = &b->plan->groups[g];
     struct plan_group_state *state = &b->groups[g];
-    if (!b->reshard)
+    if (!plan_reshards(b, g))
         state->grad = add_group_buffer(b, g, PLAN_GRAD_FULL, MEMORY_COMM, group->padded);
     group->grad = state->grad;
     if (group->shard_size > 1)
         group->grad = add_group_buffer(b, g, PLAN_GRAD_SHARD, MEMORY_COMM, group->shard);
-    if (!compressed(b))
+    if (!compressed(b) || group->whole)
         return;
     state->feedback = add_group_buffer(b, g, PLAN_ERROR_FEEDBACK, MEMORY_DEVICE, group->shard);
     b->plan->entries[state->feedback].checkpointed = true;
@@ -168,7 +168,7 @@ void plan_open_gradients(struct plan_builder *b, int step)
         int g = layer->group[i];
         if (!b->plan->groups[g].trainable)
             continue;
-        if (b->reshard && b->groups[g].grad < 0)
+        if (plan_reshards(b, g) && b->groups[g].grad < 0)
             open_gradient(b, g, b->steps[step].micro);
         b->groups[g].backward_left =
             b->groups[g].backward_left > 0 ? b->groups[g].backward_left : b->groups[g].backward_steps;
@@ -232,10 +232,12 @@ static void reduce_group(struct plan_builder *b, int g, int micro)
         plan_reduce_narrow(b, g, micro);
         return;
     }
-    if (b->reshard || (group->shard_size > 1 && last_micro(b, micro)))
+    if (plan_reshards(b, g) || (group->shard_size > 1 && last_micro(b, micro)))
         emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, full, group->grad,
-                       b->reshard && micro > 0);
-    if (last_micro(b, micro) && compressed(b))
+                       plan_reshards(b, g) && micro > 0);
+    else if (group->whole && last_micro(b, micro))
+        emit_reduction(b, COMM_ALL_REDUCE, AXIS_SHARD, g, micro, group->grad, group->grad, false);
+    if (last_micro(b, micro) && compressed(b) && !group->whole)
         emit_compressed(b, g, micro, group->grad);
     else if (last_micro(b, micro) && b->replicas > 1)
         emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, group->grad, group->grad, false);
@@ -268,7 +270,7 @@ void plan_close_gradients(struct plan_builder *b, int step)
         state->reduced = b->plan->op_count;
         if (b->options->prefetch_backward == 0)
             b->stall = state->reduced - 1; /* the call itself, if nothing is reduced yet */
-        if (b->reshard) {
+        if (plan_reshards(b, g)) {
             b->entry_states[state->grad].busy = false;
             b->entry_states[state->grad].released = b->plan->op_count;
             state->grad = -1;

@@ -123,7 +123,8 @@ static void use_gradients(struct plan_builder *b, const struct plan_step *step, 
         if (!b->model->params[param].trainable)
             continue;
         /* A slot starts fresh in every micro-batch; a resident gradient accumulates. */
-        op->grad_beta[i] = b->reshard ? b->written[param] == step->micro : b->written[param] >= 0;
+        op->grad_beta[i] = plan_reshards(b, b->plan->places[param].group) ? b->written[param] == step->micro
+                                                                          : b->written[param] >= 0;
         b->written[param] = step->micro;
     }
 }

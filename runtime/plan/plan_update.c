@@ -62,7 +62,8 @@ static void order_by_use(const struct plan_builder *b, struct turn *turns)
 /* ---- norm ---- */
 
 /* Squares of all gradients: over this rank's shards, then over the ranks with other shards and other
- * stages. A tied group counts on its first stage. */
+ * stages. A tied group counts on its first stage; of a group that all of them keep whole each rank counts
+ * its part. */
 static void emit_norm(struct plan_builder *b, const struct turn *turns)
 {
     struct plan *plan = b->plan;
@@ -77,6 +78,10 @@ static void emit_norm(struct plan_builder *b, const struct turn *turns)
         op.from = plan->groups[g].grad;
         op.to = plan->scalars;
         op.bytes = plan->groups[g].shard * b->real;
+        if (plan->groups[g].whole) {
+            op.bytes /= b->shard_ranks;
+            op.from_offset = op.bytes * b->place.shard;
+        }
         op.beta = started;
         started = true;
         plan_emit(b, &op, -1);

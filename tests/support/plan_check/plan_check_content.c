@@ -36,7 +36,12 @@ struct content {
     int parts;
     int64_t filled; /* HOLDS_GRAD: bytes zeroed */
 };
-enum rounded_part { ROUNDED_SCATTERED = 1, ROUNDED_REPLICATED = 2, ROUNDED_SUM = 4 /* of micro-batches */ };
+enum rounded_part {
+    ROUNDED_SCATTERED = 1,
+    ROUNDED_REPLICATED = 2,
+    ROUNDED_SUM = 4,   /* of micro-batches */
+    ROUNDED_WHOLE = 8, /* summed over the ranks that shard the other groups */
+};
 /* What has been done with a group so far. */
 struct group_progress {
     int contributions; /* backward calls that write its gradient in one micro-batch */
@@ -65,6 +70,23 @@ struct follower {
     enum mesh_axis replica_axis;
     struct muster_error *err;
 };
+
+/* A group that is kept whole is one without shards: its gradient stays where it is, and is summed over the
+ * ranks that shard the others, then over the replicas. */
+static bool reshards(const struct follower *f, int group)
+{
+    return f->reshard && !f->plan->groups[group].whole;
+}
+
+static bool sums_late(const struct follower *f, int group)
+{
+    return f->sums && !f->plan->groups[group].whole;
+}
+
+static int wanted_sums(const struct follower *f, int group)
+{
+    return f->plan->groups[group].whole + (f->replicas > 1);
+}
 
 #define WRONG(f, ...) error_set((f)->err, MUSTER_E_STATE, __VA_ARGS__)
 
@@ -188,11 +210,11 @@ static int follow_param_gradients(struct follower *f, const struct schedule_op *
         if (entry < 0 || !(op->parts & LAYER_WEIGHT))
             return WRONG(f, "op %d forms no gradient of trainable parameter %d", f->op, param);
         struct content *c = &f->content[entry];
-        int micro = f->reshard ? op->micro : -1;
+        int micro = reshards(f, group) ? op->micro : -1;
         bool opened = c->held == HOLDS_GRAD && c->of == group && c->parts == 0; /* its gaps are zeroed */
         if (opened)
             c->micro = micro;
-        else if (f->reshard && c->held == HOLDS_GRAD && (c->of != group || c->micro != micro))
+        else if (reshards(f, group) && c->held == HOLDS_GRAD && (c->of != group || c->micro != micro))
             return WRONG(f, "op %d writes gradients of group %d over those of group %d", f->op, group, c->of);
         else if (c->held != HOLDS_GRAD)
             hold(f, entry, HOLDS_GRAD, group, micro);
@@ -245,13 +267,13 @@ static int check_complete(const struct follower *f, int entry, int g, int micro)
     const struct group_progress *group = &f->groups[g];
     const struct param_group *desc = &f->plan->groups[g];
     int element = dtype_size(f->plan->options.dtype);
-    int expected = group->contributions * (f->reshard ? 1 : f->plan->options.micro_batches);
-    if (expect(f, entry, HOLDS_GRAD, g, f->reshard ? micro : -1) < 0)
+    int expected = group->contributions * (reshards(f, g) ? 1 : f->plan->options.micro_batches);
+    if (expect(f, entry, HOLDS_GRAD, g, reshards(f, g) ? micro : -1) < 0)
         return -1;
     if (f->content[entry].parts != expected)
         return WRONG(f, "op %d reduces group %d after %d of %d contributions", f->op, g,
                      f->content[entry].parts, expected);
-    if (f->reshard && f->content[entry].filled != (desc->padded - group->used) * element)
+    if (reshards(f, g) && f->content[entry].filled != (desc->padded - group->used) * element)
         return WRONG(f, "op %d reduces group %d with %lld of %lld bytes of gaps zeroed", f->op, g,
                      (long long)f->content[entry].filled, (long long)(desc->padded - group->used) * element);
     return 0;
@@ -281,10 +303,12 @@ static int follow_narrow(struct follower *f, const struct schedule_op *op, enum 
         return WRONG(f, "op %d reduces %lld elements of group %d at %lld to %lld", f->op,
                      (long long)op->comm.count, op->group, (long long)op->from_offset,
                      (long long)op->to_offset);
-    if (!scatters && !sum && (c->micro != f->plan->options.micro_batches - 1 || f->sums))
+    if (!scatters && !sum && (c->micro != f->plan->options.micro_batches - 1 || sums_late(f, op->group)))
         return WRONG(f, "op %d sums micro-batch %d of group %d over replicas", f->op, c->micro, op->group);
     if (!scatters && !sum && desc->shard_size > 1 && !(c->parts & ROUNDED_SCATTERED))
         return WRONG(f, "op %d sums group %d over replicas before its shards", f->op, op->group);
+    if (desc->whole && part == ROUNDED_REPLICATED && !(c->parts & ROUNDED_WHOLE))
+        return WRONG(f, "op %d sums group %d over replicas before its ranks", f->op, op->group);
     c->parts |= (int)part;
     (*(scatters ? &f->groups[op->group].scattered : &f->groups[op->group].replicated))++;
     return 0;
@@ -311,13 +335,15 @@ static int follow_reduce_scatter(struct follower *f, const struct schedule_op *o
 /* What a group's shard has been through before replicas exchange it. */
 static int check_scattered(const struct follower *f, int entry, int g)
 {
-    int scatters = f->reshard ? f->plan->options.micro_batches : f->shard_ranks > 1;
+    int scatters = reshards(f, g)             ? f->plan->options.micro_batches
+                   : f->plan->groups[g].whole ? 0
+                                              : f->shard_ranks > 1;
     if (entry != f->plan->groups[g].grad)
         return WRONG(f, "op %d works on buffer %d, not on the gradient of group %d", f->op, entry, g);
     if (f->groups[g].scattered != scatters)
         return WRONG(f, "op %d works on the gradient of group %d after %d of %d reductions", f->op, g,
                      f->groups[g].scattered, scatters);
-    int widened = !f->narrow ? 0 : f->reshard ? f->plan->options.micro_batches + f->sums : 1;
+    int widened = !f->narrow ? 0 : reshards(f, g) ? f->plan->options.micro_batches + sums_late(f, g) : 1;
     if (f->groups[g].widened != widened)
         return WRONG(f, "op %d works on the gradient of group %d after %d of %d widenings", f->op, g,
                      f->groups[g].widened, widened);
@@ -328,11 +354,12 @@ static int follow_all_reduce(struct follower *f, const struct schedule_op *op)
 {
     struct group_progress *group = &f->groups[op->group];
     bool tied = op->axis == AXIS_TIED;
-    if (!tied && op->axis != f->replica_axis)
+    const bool whole = f->plan->groups[op->group].whole && group->replicated == 0;
+    if (!tied && op->axis != (whole ? AXIS_SHARD : f->replica_axis))
         return WRONG(f, "op %d reduces group %d over axis %s", f->op, op->group, axis_name(op->axis));
     if (f->narrow && !tied)
-        return follow_narrow(f, op, ROUNDED_REPLICATED);
-    if (tied && group->replicated != (f->replicas > 1))
+        return follow_narrow(f, op, whole ? ROUNDED_WHOLE : ROUNDED_REPLICATED);
+    if (tied && group->replicated != wanted_sums(f, op->group))
         return WRONG(f, "op %d ties group %d before its replicas are summed", f->op, op->group);
     (*(tied ? &group->tied : &group->replicated))++;
     return check_scattered(f, op->to, op->group);
@@ -434,7 +461,7 @@ static int round_gradient(struct follower *f, const struct schedule_op *op)
     const struct plan_options *o = &f->plan->options;
     const struct param_group *desc = &f->plan->groups[op->group];
     const struct group_progress *group = &f->groups[op->group];
-    bool sum = f->sums && op->from == desc->grad;
+    bool sum = sums_late(f, op->group) && op->from == desc->grad;
     if (f->content[op->to].held == HOLDS_ROUNDED)
         return WRONG(f, "op %d overwrites a reduction of group %d", f->op, f->content[op->to].of);
     if (!sum && check_complete(f, op->from, op->group, op->micro) < 0)
@@ -444,9 +471,9 @@ static int round_gradient(struct follower *f, const struct schedule_op *op)
     if (op->from_offset || op->to_offset || op->beta ||
         op->bytes != (sum ? desc->shard : desc->padded) * dtype_size(o->reduce_dtype))
         return WRONG(f, "op %d rounds %lld bytes of group %d", f->op, (long long)op->bytes, op->group);
-    if (f->reshard && !sum)
+    if (reshards(f, op->group) && !sum)
         f->content[op->from].held = HOLDS_NOTHING;
-    hold(f, op->to, HOLDS_ROUNDED, op->group, f->reshard ? op->micro : o->micro_batches - 1);
+    hold(f, op->to, HOLDS_ROUNDED, op->group, reshards(f, op->group) ? op->micro : o->micro_batches - 1);
     f->content[op->to].parts = sum ? ROUNDED_SUM : 0;
     return 0;
 }
@@ -458,13 +485,15 @@ static int widen_gradient(struct follower *f, const struct schedule_op *op)
     struct group_progress *group = &f->groups[op->group];
     struct content *c = &f->content[op->from];
     bool sum = c->parts & ROUNDED_SUM;
-    bool replicates = f->replicas > 1 && (sum || (!f->sums && c->micro == o->micro_batches - 1));
+    bool replicates =
+        f->replicas > 1 && (sum || (!sums_late(f, op->group) && c->micro == o->micro_batches - 1));
     int wanted = (!sum && desc->shard_size > 1 ? ROUNDED_SCATTERED : 0) |
-                 (replicates ? ROUNDED_REPLICATED : 0) | (sum ? ROUNDED_SUM : 0);
+                 (replicates ? ROUNDED_REPLICATED : 0) | (sum ? ROUNDED_SUM : 0) |
+                 (desc->whole ? ROUNDED_WHOLE : 0);
     if (c->held != HOLDS_ROUNDED || c->of != op->group || c->parts != wanted)
         return WRONG(f, "op %d widens buffer %d, which is no finished reduction of group %d", f->op, op->from,
                      op->group);
-    bool adds = f->reshard && !sum && group->widened > 0;
+    bool adds = reshards(f, op->group) && !sum && group->widened > 0;
     if (op->to_offset || op->bytes != desc->shard * dtype_size(o->dtype) || op->beta != adds ||
         op->from_offset != (sum ? 0 : own_bytes(f, op->group, o->reduce_dtype)))
         return WRONG(f, "op %d widens %lld bytes at %lld of group %d%s", f->op, (long long)op->bytes,
@@ -523,10 +552,26 @@ static int check_dtypes(const struct follower *f)
 static int check_final(const struct follower *f, const struct schedule_op *op)
 {
     const struct group_progress *group = &f->groups[op->group];
-    if (group->replicated != (f->replicas > 1) || group->tied != (f->plan->groups[op->group].tied_stage >= 0))
+    if (group->replicated != wanted_sums(f, op->group) ||
+        group->tied != (f->plan->groups[op->group].tied_stage >= 0))
         return WRONG(f, "op %d uses the gradient of group %d after %d sums over replicas and %d over ties",
                      f->op, op->group, group->replicated, group->tied);
     return check_scattered(f, op->from, op->group);
+}
+
+/* Every square is counted once over the ranks whose norms are summed. */
+static int follow_norm(struct follower *f, const struct schedule_op *op)
+{
+    const struct param_group *desc = &f->plan->groups[op->group];
+    const struct plan_options *o = &f->plan->options;
+    const int ranks = desc->whole ? f->shard_ranks : 1,
+              part = desc->whole ? mesh_place_of(o->mesh, o->rank).shard : 0;
+    const int64_t bytes = desc->shard * dtype_size(o->dtype);
+    if (bytes % ranks || op->bytes != bytes / ranks || op->from_offset != part * op->bytes)
+        return WRONG(f, "op %d counts %lld bytes at %lld of group %d", f->op, (long long)op->bytes,
+                     (long long)op->from_offset, op->group);
+    f->groups[op->group].normed++;
+    return check_final(f, op);
 }
 
 static int follow_step(struct follower *f, const struct schedule_op *op)
@@ -603,8 +648,7 @@ static int follow(struct follower *f, const struct schedule_op *op)
     case OP_FILL:
         return follow_fill(f, op);
     case OP_NORM:
-        f->groups[op->group].normed++;
-        return check_final(f, op);
+        return follow_norm(f, op);
     case OP_CLIP:
         f->clipped = true;
         return 0;

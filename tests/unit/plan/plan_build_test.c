@@ -79,6 +79,7 @@ static void options_are_rejected_with_reasons(void **state)
         CASE("prefetch of -1", o.prefetch_forward = -1),
         CASE("and 65 backward", o.prefetch_backward = 65),
         CASE("group_bytes is -5", o.group_bytes = -5),
+        CASE("keep_whole_bytes is -7", o.keep_whole_bytes = -7),
         CASE("strategy 99", o.strategy = (enum strategy)99),
         CASE("top-k ratio is 0", o.compression = COMPRESSION_TOPK),
         CASE("top-k ratio is 1.5", o.compression = COMPRESSION_TOPK; o.topk_ratio = 1.5),

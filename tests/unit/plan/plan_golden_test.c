@@ -148,6 +148,15 @@ static void gpt_topk(void **state)
     golden("gpt_topk", gpt(), &options, 3, 4);
 }
 
+static void gpt_kept_whole(void **state)
+{
+    (void)state;
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    options.micro_batches = 2;
+    options.keep_whole_bytes = 4096;
+    golden("gpt_kept_whole", gpt(), &options, 1, 2);
+}
+
 static void gpt_bf16(void **state)
 {
     (void)state;
@@ -215,15 +224,15 @@ static void gpt2_124m_summary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt_no_shard),      cmocka_unit_test(gpt_no_shard_accumulation),
-        cmocka_unit_test(gpt_full_shard),    cmocka_unit_test(gpt_accumulation),
-        cmocka_unit_test(gpt_no_prefetch),   cmocka_unit_test(gpt_recompute),
-        cmocka_unit_test(gpt_lora),          cmocka_unit_test(cnn),
-        cmocka_unit_test(gpt_shard_optim),   cmocka_unit_test(gpt_shard_grad_op),
-        cmocka_unit_test(gpt_hybrid),        cmocka_unit_test(gpt_pipeline),
-        cmocka_unit_test(gpt_bf16),          cmocka_unit_test(gpt_bf16_hybrid),
-        cmocka_unit_test(gpt_f16_no_shard),  cmocka_unit_test(gpt_topk),
-        cmocka_unit_test(gpt2_124m_summary),
+        cmocka_unit_test(gpt_no_shard),    cmocka_unit_test(gpt_no_shard_accumulation),
+        cmocka_unit_test(gpt_full_shard),  cmocka_unit_test(gpt_accumulation),
+        cmocka_unit_test(gpt_no_prefetch), cmocka_unit_test(gpt_recompute),
+        cmocka_unit_test(gpt_lora),        cmocka_unit_test(cnn),
+        cmocka_unit_test(gpt_shard_optim), cmocka_unit_test(gpt_shard_grad_op),
+        cmocka_unit_test(gpt_hybrid),      cmocka_unit_test(gpt_pipeline),
+        cmocka_unit_test(gpt_kept_whole),  cmocka_unit_test(gpt_bf16),
+        cmocka_unit_test(gpt_bf16_hybrid), cmocka_unit_test(gpt_f16_no_shard),
+        cmocka_unit_test(gpt_topk),        cmocka_unit_test(gpt2_124m_summary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

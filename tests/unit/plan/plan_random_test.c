@@ -55,6 +55,8 @@ static void random_dtypes(uint64_t seed, struct plan_options *options)
     if (options->compression == COMPRESSION_NONE)
         options->reduce_dtype = dtypes[plan_model_next(&own, 3)];
     options->check = plan_model_next(&own, 2) > 0;
+    if (plan_model_next(&own, 2)) /* none, some or all of the parameters */
+        options->keep_whole_bytes = (int64_t)1 << plan_model_next(&own, 24);
 }
 
 static void random_plans_are_right(void **state)
@@ -210,6 +212,7 @@ static void spoil(uint64_t *seed, struct plan_model *m, struct plan_options *opt
         break;
     case 13:
         options->group_bytes = value;
+        options->keep_whole_bytes = near;
         break;
     case 14:
         options->compression = (enum compression)(value & 3);

@@ -73,6 +73,7 @@ struct trainer_options training_options(const struct training *run, int rank)
                  .prefetch_forward = run->prefetch,
                  .prefetch_backward = run->prefetch,
                  .group_bytes = run->group_bytes,
+                 .keep_whole_bytes = run->keep_whole_bytes,
                  .clip = run->clip_norm > 0,
                  .check = run->check,
                  .param_dtype = run->param_dtype,

@@ -19,7 +19,7 @@ struct training {
     int first_step; /* number of the first batch */
     int prefetch;
     int threads; /* of a rank's compute stream */
-    int64_t group_bytes;
+    int64_t group_bytes, keep_whole_bytes;
     enum sample_order order;
     double learning_rate, clip_norm;
     enum dtype param_dtype, reduce_dtype; /* as in plan_options */

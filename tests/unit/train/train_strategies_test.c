@@ -6,6 +6,7 @@
  *     train_strategies_test [--full]    one cell of each world and strategy, or all of them */
 #include "tests/support/cmocka_all.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -115,10 +116,69 @@ static void recomputation_changes_nothing(void **state)
     }
 }
 
+/* Parameters that every rank keeps whole (biases and norms, or all of them) are gathered by none, and trained
+ * alike: in all worlds, with several micro-batches and replicas, and to the same bits each time. */
+static void parameters_kept_whole_learn_the_same(void **state)
+{
+    (void)state;
+    static const struct world_shape sharding[] = {
+        {STRATEGY_SHARD_OPTIM, {1, 1, 2}}, {STRATEGY_SHARD_GRAD_OP, {1, 1, 2}},
+        {STRATEGY_FULL_SHARD, {1, 1, 2}},  {STRATEGY_FULL_SHARD, {1, 1, 3}},
+        {STRATEGY_FULL_SHARD, {1, 1, 4}},  {STRATEGY_HYBRID_SHARD, {1, 2, 2}},
+    };
+    const double bound = 3 * control > 1e-6 ? 3 * control : 1e-6;
+    for (size_t w = 0; w < sizeof sharding / sizeof *sharding; w++)
+        for (int all = 0; all < 2; all++) {
+            double losses[STEPS], again[STEPS];
+            struct training run = strategies_run(losses);
+            run.strategy = sharding[w].strategy;
+            run.mesh = sharding[w].mesh;
+            run.micro_batches = 1 + (int)(w + (size_t)all) % 2;
+            run.policy = policies[w % POLICIES];
+            run.keep_whole_bytes = all ? 1 << 30 : 1 << 10;
+            assert_int_equal(training_run(&run), 0);
+            run.losses = again;
+            assert_int_equal(training_run(&run), 0);
+            assert_memory_equal(losses, again, sizeof losses);
+            double deviation = training_deviation(losses, base, STEPS);
+            printf("%dx%d %-13s %s whole: %.2e\n", run.mesh.replicate, run.mesh.shard,
+                   strategy_name(run.strategy), all ? "all" : "small ones", deviation);
+            assert_true(deviation <= bound);
+        }
+}
+
+/* In 16 bits too; and what is read at the end, whole groups and gathered ones, is the same model. */
+static void kept_whole_in_16_bits(void **state)
+{
+    (void)state;
+    static float params[2][1 << 17];
+    double losses[2][STEPS];
+    for (int whole = 0; whole < 2; whole++) {
+        struct training run = strategies_run(losses[whole]);
+        run.strategy = whole ? STRATEGY_HYBRID_SHARD : STRATEGY_FULL_SHARD;
+        run.mesh = (struct mesh){1, 1 + whole, 2};
+        run.micro_batches = 2;
+        run.param_dtype = run.reduce_dtype = DTYPE_BF16;
+        run.keep_whole_bytes = whole << 10;
+        run.params = params[whole];
+        assert_int_equal(training_run(&run), 0);
+    }
+    assert_true(training_deviation(losses[1], losses[0], STEPS) <
+                2e-3); /* bf16 has 8 bits, sums other orders */
+    double difference = 0, size = 0;
+    for (int i = 0; i < 1 << 17; i++) {
+        difference += pow((double)params[0][i] - (double)params[1][i], 2);
+        size += pow((double)params[0][i], 2);
+    }
+    assert_true(size > 0 && difference < 1e-3 * size);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recomputation_changes_nothing),
+        cmocka_unit_test(parameters_kept_whole_learn_the_same),
+        cmocka_unit_test(kept_whole_in_16_bits),
         cmocka_unit_test(every_world_and_policy_learns_the_same),
     };
     full = argc > 1 && !strcmp(argv[1], "--full");
