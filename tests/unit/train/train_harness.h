@@ -30,6 +30,8 @@ struct training {
     const struct comm_ops *comm;   /* NULL: the trainer's choice */
     bool recompute;                /* every block: the model asks for it */
     struct recompute_options policy;
+    enum memory_class optimizer_memory;
+    int64_t head_chunk; /* bytes; 0: the head's */
     /* NULL: gpt2_create of gpt. Every rank makes its own. */
     struct model *(*create)(const struct training *run, struct muster_error *err);
 
