@@ -12,83 +12,11 @@
 #include "proto/base/guard.h"
 #include "runtime/plan/plan_internal.h"
 #include "tests/support/plan_check/plan_check.h"
+#include "tests/support/plan_check/plan_check_content.h"
 
-enum held {
-    HOLDS_NOTHING,
-    HOLDS_PARAM,
-    HOLDS_OUT,
-    HOLDS_DOUT,
-    HOLDS_SAVED,
-    HOLDS_GRAD,
-    HOLDS_BATCH,
-    HOLDS_WIDE,
-    HOLDS_ROUNDED
-};
 static const char *const held_names[] = {"nothing",         "parameters",      "output",
                                          "output gradient", "saved",           "gradient",
                                          "batch",           "wide parameters", "rounded gradient"};
-
-struct content {
-    enum held held;
-    int of, micro; /* group or layer */
-    /* HOLDS_DOUT, HOLDS_GRAD: contributions so far; HOLDS_PARAM, HOLDS_WIDE: steps taken; HOLDS_ROUNDED: see
-     * rounded_part */
-    int parts;
-    int64_t filled; /* HOLDS_GRAD: bytes zeroed */
-};
-enum rounded_part {
-    ROUNDED_SCATTERED = 1,
-    ROUNDED_REPLICATED = 2,
-    ROUNDED_SUM = 4,   /* of micro-batches */
-    ROUNDED_WHOLE = 8, /* summed over the ranks that shard the other groups */
-};
-/* What has been done with a group so far. */
-struct group_progress {
-    int contributions; /* backward calls that write its gradient in one micro-batch */
-    int64_t used;      /* elements of its parameters */
-    int scattered, encoded, exchanged, replicated, tied, normed, stepped, regathered;
-    int version; /* steps that this rank's part of its parameters has taken, in all runs */
-    int widened; /* results of 16-bit reductions that are in its gradient */
-};
-struct follower {
-    const struct model *model;
-    const struct plan *plan;
-    struct content *content; /* [entry] */
-    struct group_progress *groups;
-    int *calls;     /* [2][layer * micro]: forwards and backwards */
-    int *consumers; /* [layer] contributions to its output's gradient */
-    int *written;   /* [param] contributions since its gradient began */
-    bool *needs_grad;
-    int stage, op;
-    int steps; /* taken in the runs before */
-    bool reshard, clipped;
-    bool narrow;                         /* reductions are in another dtype than gradients */
-    bool sums;                           /* and replicas exchange sums of several micro-batches */
-    int scalars_in, loss_begun, results; /* copies of the step's frame */
-    int norm_sums[AXIS_COUNT], loss_sums;
-    int replicas, shard_ranks;
-    enum mesh_axis replica_axis;
-    struct muster_error *err;
-};
-
-/* A group that is kept whole is one without shards: its gradient stays where it is, and is summed over the
- * ranks that shard the others, then over the replicas. */
-static bool reshards(const struct follower *f, int group)
-{
-    return f->reshard && !f->plan->groups[group].whole;
-}
-
-static bool sums_late(const struct follower *f, int group)
-{
-    return f->sums && !f->plan->groups[group].whole;
-}
-
-static int wanted_sums(const struct follower *f, int group)
-{
-    return f->plan->groups[group].whole + (f->replicas > 1);
-}
-
-#define WRONG(f, ...) error_set((f)->err, MUSTER_E_STATE, __VA_ARGS__)
 
 /* ---- expectations ---- */
 
@@ -130,7 +58,7 @@ static void expect_resident(struct follower *f)
 
 /* ---- calls ---- */
 
-static int expect(const struct follower *f, int entry, enum held held, int of, int micro)
+int follower_expect(const struct follower *f, int entry, enum held held, int of, int micro)
 {
     if (entry < 0)
         return WRONG(f, "op %d has no buffer for the %s of %d", f->op, held_names[held], of);
@@ -147,7 +75,7 @@ static int follow_inputs(struct follower *f, const struct schedule_op *op)
     const struct layer_desc *layer = &f->model->layers[op->layer];
     for (int i = 0; i < layer->source_count; i++)
         if (layer->source[i] != SOURCE_BATCH &&
-            expect(f, op->in[i], HOLDS_OUT, layer->source[i], op->micro) < 0)
+            follower_expect(f, op->in[i], HOLDS_OUT, layer->source[i], op->micro) < 0)
             return -1;
     for (int i = 0; i < layer->param_count; i++) {
         int group = f->plan->places[layer->param[i]].group, at = 0;
@@ -156,17 +84,18 @@ static int follow_inputs(struct follower *f, const struct schedule_op *op)
         if (at == op->group_count)
             return WRONG(f, "op %d has no weights for group %d", f->op, group);
         const struct plan_options *o = &f->plan->options;
-        if (expect(f, op->weight[at], o->param_dtype == o->dtype ? HOLDS_PARAM : HOLDS_WIDE, group, -1) < 0)
+        if (follower_expect(f, op->weight[at], o->param_dtype == o->dtype ? HOLDS_PARAM : HOLDS_WIDE, group,
+                            -1) < 0)
             return -1;
         const int version = f->content[op->weight[at]].parts;
         if (version != (f->plan->groups[group].trainable ? f->steps : 0))
             return WRONG(f, "op %d uses parameters of group %d after %d of %d steps", f->op, group, version,
                          f->steps);
     }
-    return expect(f, op->batch, HOLDS_BATCH, -1, op->micro);
+    return follower_expect(f, op->batch, HOLDS_BATCH, -1, op->micro);
 }
 
-static void hold(struct follower *f, int entry, enum held held, int of, int micro)
+void follower_hold(struct follower *f, int entry, enum held held, int of, int micro)
 {
     if (entry >= 0)
         f->content[entry] = (struct content){.held = held, .of = of, .micro = micro};
@@ -179,8 +108,8 @@ static int follow_forward(struct follower *f, const struct schedule_op *op)
         return -1;
     if (op->mode != LAYER_RECOMPUTE && f->calls[2 * at]++ > 0)
         return WRONG(f, "op %d calls layer %d forward again", f->op, op->layer);
-    hold(f, op->out, HOLDS_OUT, op->layer, op->micro);
-    hold(f, op->saved, HOLDS_SAVED, op->layer, op->micro);
+    follower_hold(f, op->out, HOLDS_OUT, op->layer, op->micro);
+    follower_hold(f, op->saved, HOLDS_SAVED, op->layer, op->micro);
     return 0;
 }
 
@@ -192,7 +121,7 @@ static int add_contribution(struct follower *f, int entry, enum held held, int o
         return WRONG(f, "op %d %s buffer %d, which holds the %s of %d after %d parts", f->op,
                      beta ? "adds to" : "overwrites", entry, held_names[c->held], c->of, c->parts);
     if (!begun)
-        hold(f, entry, held, of, micro);
+        follower_hold(f, entry, held, of, micro);
     c->parts++;
     return 0;
 }
@@ -217,7 +146,7 @@ static int follow_param_gradients(struct follower *f, const struct schedule_op *
         else if (reshards(f, group) && c->held == HOLDS_GRAD && (c->of != group || c->micro != micro))
             return WRONG(f, "op %d writes gradients of group %d over those of group %d", f->op, group, c->of);
         else if (c->held != HOLDS_GRAD)
-            hold(f, entry, HOLDS_GRAD, group, micro);
+            follower_hold(f, entry, HOLDS_GRAD, group, micro);
         if (c->parts == 0) /* a new gradient: none of its parameters is written */
             for (int p = 0; p < f->model->param_count; p++)
                 f->written[p] = f->plan->places[p].group == group ? 0 : f->written[p];
@@ -237,11 +166,11 @@ static int follow_backward(struct follower *f, const struct schedule_op *op, boo
         return -1;
     if (f->calls[2 * at] == 0 || f->calls[2 * at + 1]++ > 0)
         return WRONG(f, "op %d calls layer %d backward before its forward or again", f->op, op->layer);
-    if (saved && expect(f, op->saved, HOLDS_SAVED, op->layer, op->micro) < 0)
+    if (saved && follower_expect(f, op->saved, HOLDS_SAVED, op->layer, op->micro) < 0)
         return -1;
     if (op->out >= 0) {
-        if (expect(f, op->out, HOLDS_OUT, op->layer, op->micro) < 0 ||
-            expect(f, op->dout, HOLDS_DOUT, op->layer, op->micro) < 0)
+        if (follower_expect(f, op->out, HOLDS_OUT, op->layer, op->micro) < 0 ||
+            follower_expect(f, op->dout, HOLDS_DOUT, op->layer, op->micro) < 0)
             return -1;
         if (f->content[op->dout].parts != f->consumers[op->layer])
             return WRONG(f, "op %d uses the output gradient of layer %d after %d of %d parts", f->op,
@@ -262,13 +191,13 @@ static int follow_backward(struct follower *f, const struct schedule_op *op, boo
 /* ---- communication ---- */
 
 /* The full gradient has everything that this reduction needs. */
-static int check_complete(const struct follower *f, int entry, int g, int micro)
+int follower_check_complete(const struct follower *f, int entry, int g, int micro)
 {
     const struct group_progress *group = &f->groups[g];
     const struct param_group *desc = &f->plan->groups[g];
     int element = dtype_size(f->plan->options.dtype);
     int expected = group->contributions * (reshards(f, g) ? 1 : f->plan->options.micro_batches);
-    if (expect(f, entry, HOLDS_GRAD, g, reshards(f, g) ? micro : -1) < 0)
+    if (follower_expect(f, entry, HOLDS_GRAD, g, reshards(f, g) ? micro : -1) < 0)
         return -1;
     if (f->content[entry].parts != expected)
         return WRONG(f, "op %d reduces group %d after %d of %d contributions", f->op, g,
@@ -280,7 +209,7 @@ static int check_complete(const struct follower *f, int entry, int g, int micro)
 }
 
 /* Bytes from the begin of a full buffer of the group to this rank's shard of it. */
-static int64_t own_bytes(const struct follower *f, int g, enum dtype dtype)
+int64_t follower_own_bytes(const struct follower *f, int g, enum dtype dtype)
 {
     const struct param_group *group = &f->plan->groups[g];
     const struct plan_options *o = &f->plan->options;
@@ -292,7 +221,7 @@ static int64_t own_bytes(const struct follower *f, int g, enum dtype dtype)
 static int follow_narrow(struct follower *f, const struct schedule_op *op, enum rounded_part part)
 {
     const struct param_group *desc = &f->plan->groups[op->group];
-    int64_t own = own_bytes(f, op->group, f->plan->options.reduce_dtype);
+    int64_t own = follower_own_bytes(f, op->group, f->plan->options.reduce_dtype);
     struct content *c = op->from == op->to && op->to >= 0 ? &f->content[op->to] : NULL;
     if (!c || c->held != HOLDS_ROUNDED || c->of != op->group || (c->parts & (int)part))
         return WRONG(f, "op %d reduces buffer %d, which does not hold the rounded gradient of group %d",
@@ -319,7 +248,7 @@ static int follow_reduce_scatter(struct follower *f, const struct schedule_op *o
     struct group_progress *group = &f->groups[op->group];
     if (f->narrow)
         return follow_narrow(f, op, ROUNDED_SCATTERED);
-    if (check_complete(f, op->from, op->group, op->micro) < 0)
+    if (follower_check_complete(f, op->from, op->group, op->micro) < 0)
         return -1;
     if (op->to != f->plan->groups[op->group].grad || op->comm.count != f->plan->groups[op->group].shard)
         return WRONG(f, "op %d reduces group %d into buffer %d, %lld elements", f->op, op->group, op->to,
@@ -347,7 +276,7 @@ static int check_scattered(const struct follower *f, int entry, int g)
     if (f->groups[g].widened != widened)
         return WRONG(f, "op %d works on the gradient of group %d after %d of %d widenings", f->op, g,
                      f->groups[g].widened, widened);
-    return scatters == 0 ? check_complete(f, entry, g, -1) : 0;
+    return scatters == 0 ? follower_check_complete(f, entry, g, -1) : 0;
 }
 
 static int follow_all_reduce(struct follower *f, const struct schedule_op *op)
@@ -391,7 +320,7 @@ static int follow_all_gather(struct follower *f, const struct schedule_op *op)
     }
     if (to == PLAN_PARAM_SHARD)
         group->regathered += group->stepped == 1;
-    hold(f, op->to, HOLDS_PARAM, op->group, -1);
+    follower_hold(f, op->to, HOLDS_PARAM, op->group, -1);
     f->content[op->to].parts = group->version;
     return 0;
 }
@@ -423,14 +352,14 @@ static int follow_comm(struct follower *f, const struct schedule_op *op)
         return op->group < 0 ? follow_sum(f, op) : follow_all_reduce(f, op);
     case COMM_RECV:
         if (f->model->layers[op->layer].stage < f->stage)
-            hold(f, op->to, HOLDS_OUT, op->layer, op->micro);
+            follower_hold(f, op->to, HOLDS_OUT, op->layer, op->micro);
         else
             return add_contribution(f, op->to, HOLDS_DOUT, op->layer, op->micro, 0);
         return 0;
     case COMM_SEND:
         if (f->model->layers[op->layer].stage == f->stage)
-            return expect(f, op->from, HOLDS_OUT, op->layer, op->micro);
-        if (expect(f, op->from, HOLDS_DOUT, op->layer, op->micro) < 0)
+            return follower_expect(f, op->from, HOLDS_OUT, op->layer, op->micro);
+        if (follower_expect(f, op->from, HOLDS_DOUT, op->layer, op->micro) < 0)
             return -1;
         if (f->content[op->from].parts != f->consumers[op->layer])
             return WRONG(f, "op %d sends an incomplete gradient of layer %d", f->op, op->layer);
@@ -438,112 +367,6 @@ static int follow_comm(struct follower *f, const struct schedule_op *op)
     default:
         return WRONG(f, "op %d: %d is no communication of a plan", f->op, (int)op->comm.kind);
     }
-}
-
-/* ---- other dtypes ---- */
-
-static int cast_weights(struct follower *f, const struct schedule_op *op)
-{
-    const struct param_group *group = &f->plan->groups[op->group];
-    if (expect(f, op->from, HOLDS_PARAM, op->group, -1) < 0)
-        return -1;
-    if (op->from_offset || op->to_offset || op->beta ||
-        op->bytes != group->padded * dtype_size(f->plan->options.dtype))
-        return WRONG(f, "op %d widens %lld bytes of group %d", f->op, (long long)op->bytes, op->group);
-    hold(f, op->to, HOLDS_WIDE, op->group, -1);
-    f->content[op->to].parts = f->content[op->from].parts;
-    return 0;
-}
-
-/* A full gradient of one micro-batch (of all, where it is not sharded), or the shard's sum over them. */
-static int round_gradient(struct follower *f, const struct schedule_op *op)
-{
-    const struct plan_options *o = &f->plan->options;
-    const struct param_group *desc = &f->plan->groups[op->group];
-    const struct group_progress *group = &f->groups[op->group];
-    bool sum = sums_late(f, op->group) && op->from == desc->grad;
-    if (f->content[op->to].held == HOLDS_ROUNDED)
-        return WRONG(f, "op %d overwrites a reduction of group %d", f->op, f->content[op->to].of);
-    if (!sum && check_complete(f, op->from, op->group, op->micro) < 0)
-        return -1;
-    if (sum && (group->scattered != o->micro_batches || group->widened != o->micro_batches))
-        return WRONG(f, "op %d exchanges group %d after %d reductions", f->op, op->group, group->widened);
-    if (op->from_offset || op->to_offset || op->beta ||
-        op->bytes != (sum ? desc->shard : desc->padded) * dtype_size(o->reduce_dtype))
-        return WRONG(f, "op %d rounds %lld bytes of group %d", f->op, (long long)op->bytes, op->group);
-    if (reshards(f, op->group) && !sum)
-        f->content[op->from].held = HOLDS_NOTHING;
-    hold(f, op->to, HOLDS_ROUNDED, op->group, reshards(f, op->group) ? op->micro : o->micro_batches - 1);
-    f->content[op->to].parts = sum ? ROUNDED_SUM : 0;
-    return 0;
-}
-
-static int widen_gradient(struct follower *f, const struct schedule_op *op)
-{
-    const struct plan_options *o = &f->plan->options;
-    const struct param_group *desc = &f->plan->groups[op->group];
-    struct group_progress *group = &f->groups[op->group];
-    struct content *c = &f->content[op->from];
-    bool sum = c->parts & ROUNDED_SUM;
-    bool replicates =
-        f->replicas > 1 && (sum || (!sums_late(f, op->group) && c->micro == o->micro_batches - 1));
-    int wanted = (!sum && desc->shard_size > 1 ? ROUNDED_SCATTERED : 0) |
-                 (replicates ? ROUNDED_REPLICATED : 0) | (sum ? ROUNDED_SUM : 0) |
-                 (desc->whole ? ROUNDED_WHOLE : 0);
-    if (c->held != HOLDS_ROUNDED || c->of != op->group || c->parts != wanted)
-        return WRONG(f, "op %d widens buffer %d, which is no finished reduction of group %d", f->op, op->from,
-                     op->group);
-    bool adds = reshards(f, op->group) && !sum && group->widened > 0;
-    if (op->to_offset || op->bytes != desc->shard * dtype_size(o->dtype) || op->beta != adds ||
-        op->from_offset != (sum ? 0 : own_bytes(f, op->group, o->reduce_dtype)))
-        return WRONG(f, "op %d widens %lld bytes at %lld of group %d%s", f->op, (long long)op->bytes,
-                     (long long)op->from_offset, op->group, op->beta ? ", adding" : "");
-    c->held = HOLDS_NOTHING;
-    group->widened++;
-    return 0;
-}
-
-static int follow_cast(struct follower *f, const struct schedule_op *op)
-{
-    if (op->group < 0 || op->from < 0 || op->to < 0)
-        return WRONG(f, "op %d casts buffer %d to %d of group %d", f->op, op->from, op->to, op->group);
-    enum plan_kind to = f->plan->entries[op->to].kind;
-    if (to == PLAN_WIDE)
-        return cast_weights(f, op);
-    if (to == PLAN_REDUCE)
-        return round_gradient(f, op);
-    if (op->to == f->plan->groups[op->group].grad)
-        return widen_gradient(f, op);
-    return WRONG(f, "op %d casts into a %s", f->op, plan_kind_name(to));
-}
-
-/* What every buffer of a kind is made of. */
-static int check_dtypes(const struct follower *f)
-{
-    const struct plan_options *o = &f->plan->options;
-    for (int e = 0; e < f->plan->entry_count; e++) {
-        const struct plan_entry *entry = &f->plan->entries[e];
-        enum dtype wanted = o->dtype;
-        switch (entry->kind) {
-        case PLAN_PARAM_SHARD:
-        case PLAN_GATHER_SLOT:
-            wanted = o->param_dtype;
-            break;
-        case PLAN_REDUCE:
-            wanted = o->reduce_dtype;
-            break;
-        case PLAN_BATCH:
-        case PLAN_SCALARS:
-        case PLAN_STAGING:
-            continue;
-        default:
-            break;
-        }
-        if (entry->dtype != wanted)
-            return WRONG(f, "buffer %d (%s) is of dtype %s, not %s", e, plan_kind_name(entry->kind),
-                         dtype_name(entry->dtype), dtype_name(wanted));
-    }
-    return 0;
 }
 
 /* ---- update ---- */
@@ -584,7 +407,7 @@ static int follow_step(struct follower *f, const struct schedule_op *op)
     if (f->clipped != (o->clip || o->check) || group->stepped++ > 0 || op->to != desc->param)
         return WRONG(f, "op %d steps group %d twice, before the clip, or into buffer %d", f->op, op->group,
                      op->to);
-    if (op->to_offset != (desc->resident ? own_bytes(f, op->group, o->param_dtype) : 0))
+    if (op->to_offset != (desc->resident ? follower_own_bytes(f, op->group, o->param_dtype) : 0))
         return WRONG(f, "op %d steps group %d at byte %lld", f->op, op->group, (long long)op->to_offset);
     bool master = desc->master >= 0;
     if (master != (o->param_dtype != o->dtype) ||
@@ -600,7 +423,7 @@ static int follow_step(struct follower *f, const struct schedule_op *op)
 static int follow_copy(struct follower *f, const struct schedule_op *op)
 {
     if (op->to >= 0 && f->plan->entries[op->to].kind == PLAN_BATCH)
-        hold(f, op->to, HOLDS_BATCH, -1, op->micro);
+        follower_hold(f, op->to, HOLDS_BATCH, -1, op->micro);
     bool input = op->to >= 0 && op->from == f->plan->staging_input;
     f->scalars_in += input && op->to == f->plan->scalars &&
                      op->from_offset == (int64_t)offsetof(struct plan_input, scalars) &&
@@ -621,7 +444,7 @@ static int follow_fill(struct follower *f, const struct schedule_op *op)
     if (c->held == HOLDS_GRAD && c->parts > 0)
         return WRONG(f, "op %d zeroes part of a gradient of group %d that is in use", f->op, c->of);
     if (c->held != HOLDS_GRAD || c->of != op->group)
-        hold(f, op->to, HOLDS_GRAD, op->group, -1);
+        follower_hold(f, op->to, HOLDS_GRAD, op->group, -1);
     c->filled += op->bytes;
     return 0;
 }
@@ -655,7 +478,7 @@ static int follow(struct follower *f, const struct schedule_op *op)
     case OP_STEP:
         return follow_step(f, op);
     case OP_CAST:
-        return follow_cast(f, op);
+        return follower_cast(f, op);
     default:
         return 0;
     }
@@ -774,7 +597,7 @@ static int follow_all(struct follower *f)
     f->sums = f->narrow && f->reshard && f->replicas > 1 && o->micro_batches > 1;
     expect_layers(f);
     expect_resident(f);
-    if (check_dtypes(f) < 0)
+    if (follower_check_dtypes(f) < 0)
         return -1;
     if (follow_carried(f) < 0 || follow_step_run(f) < 0 || follow_step_run(f) < 0)
         return error_wrap(f->err, "after %d steps", f->steps);

@@ -1,0 +1,93 @@
+/* plan_check_content.h - what plan_check_content.c knows of a plan while it follows it, for its part on other
+ * dtypes. */
+#ifndef MUSTER_TESTS_PLAN_CHECK_CONTENT_H
+#define MUSTER_TESTS_PLAN_CHECK_CONTENT_H
+
+#include "proto/base/error.h"
+#include "tests/support/plan_check/plan_check.h"
+
+enum held {
+    HOLDS_NOTHING,
+    HOLDS_PARAM,
+    HOLDS_OUT,
+    HOLDS_DOUT,
+    HOLDS_SAVED,
+    HOLDS_GRAD,
+    HOLDS_BATCH,
+    HOLDS_WIDE,
+    HOLDS_ROUNDED
+};
+
+struct content {
+    enum held held;
+    int of, micro; /* group or layer */
+    /* HOLDS_DOUT, HOLDS_GRAD: contributions so far; HOLDS_PARAM, HOLDS_WIDE: steps taken; HOLDS_ROUNDED: see
+     * rounded_part */
+    int parts;
+    int64_t filled; /* HOLDS_GRAD: bytes zeroed */
+};
+enum rounded_part {
+    ROUNDED_SCATTERED = 1,
+    ROUNDED_REPLICATED = 2,
+    ROUNDED_SUM = 4,   /* of micro-batches */
+    ROUNDED_WHOLE = 8, /* summed over the ranks that shard the other groups */
+};
+/* What has been done with a group so far. */
+struct group_progress {
+    int contributions; /* backward calls that write its gradient in one micro-batch */
+    int64_t used;      /* elements of its parameters */
+    int scattered, encoded, exchanged, replicated, tied, normed, stepped, regathered;
+    int version; /* steps that this rank's part of its parameters has taken, in all runs */
+    int widened; /* results of 16-bit reductions that are in its gradient */
+};
+struct follower {
+    const struct model *model;
+    const struct plan *plan;
+    struct content *content; /* [entry] */
+    struct group_progress *groups;
+    int *calls;     /* [2][layer * micro]: forwards and backwards */
+    int *consumers; /* [layer] contributions to its output's gradient */
+    int *written;   /* [param] contributions since its gradient began */
+    bool *needs_grad;
+    int stage, op;
+    int steps; /* taken in the runs before */
+    bool reshard, clipped;
+    bool narrow;                         /* reductions are in another dtype than gradients */
+    bool sums;                           /* and replicas exchange sums of several micro-batches */
+    int scalars_in, loss_begun, results; /* copies of the step's frame */
+    int norm_sums[AXIS_COUNT], loss_sums;
+    int replicas, shard_ranks;
+    enum mesh_axis replica_axis;
+    struct muster_error *err;
+};
+
+/* A group that is kept whole is one without shards: its gradient stays where it is, and is summed over the
+ * ranks that shard the others, then over the replicas. */
+static inline bool reshards(const struct follower *f, int group)
+{
+    return f->reshard && !f->plan->groups[group].whole;
+}
+
+static inline bool sums_late(const struct follower *f, int group)
+{
+    return f->sums && !f->plan->groups[group].whole;
+}
+
+static inline int wanted_sums(const struct follower *f, int group)
+{
+    return f->plan->groups[group].whole + (f->replicas > 1);
+}
+
+#define WRONG(f, ...) error_set((f)->err, MUSTER_E_STATE, __VA_ARGS__)
+
+/* plan_check_content.c */
+int follower_expect(const struct follower *f, int entry, enum held held, int of, int micro);
+void follower_hold(struct follower *f, int entry, enum held held, int of, int micro);
+int follower_check_complete(const struct follower *f, int entry, int g, int micro);
+int64_t follower_own_bytes(const struct follower *f, int g, enum dtype dtype);
+
+/* plan_check_dtypes.c */
+int follower_cast(struct follower *f, const struct schedule_op *op);
+int follower_check_dtypes(const struct follower *f);
+
+#endif
