@@ -166,7 +166,8 @@ void agent_actions_take(struct agent *agent, const struct agent_event *event)
 {
     if (steps[event->kind] != AGENT_NO_STEP)
         step_group(agent, event);
-    else if (event->kind == AGENT_FILES)
+    else if ((event->kind == AGENT_FILES && !agent_processes_await_template(agent)) ||
+             event->kind == AGENT_TEMPLATE)
         start_workers(agent);
     else if (event->kind == AGENT_NO_FILES)
         agent_failures_not_started(agent, NULL, 0, event->text);

@@ -30,7 +30,7 @@ struct agent_failures {
     int64_t seen;
     struct instant started, watch_at; /* the round's workers; when the kernel's evidence is opened */
     struct postmortem *postmortem;    /* of this round; NULL: not yet, or no memory */
-    struct loop_source watched;    /* its thread, while one is in progress; fd -1 */
+    struct loop_source watched;       /* its thread, while one is in progress; fd -1 */
     struct instant deadline;
 };
 
@@ -361,7 +361,7 @@ static void reap_children(struct agent *agent)
     }
     state = agent->group.state;
     if ((state == GROUP_RUNNING || state == GROUP_DRAINING || state == GROUP_SAVING) && round->alive == 0 &&
-        !agent_output_opens_files(agent))
+        !agent_output_opens_files(agent) && !agent_processes_awaits_template(agent))
         agent_emit(agent, &(struct agent_event){.kind = AGENT_SUCCESS});
 }
 

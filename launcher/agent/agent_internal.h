@@ -51,6 +51,8 @@ struct agent_part {
     X(AGENT_CLEANED, GROUP_CLEANED, "the clean-up after the workers is done")                                \
     X(AGENT_STATE, AGENT_NO_STEP, "the worker group has changed its state; code: enum, the one before")      \
     X(AGENT_FILES, AGENT_NO_STEP, "the round's log files are open: its workers can be started")              \
+    X(AGENT_TEMPLATE, AGENT_NO_STEP,                                                                         \
+      "the template is ready or has ended: the workers that waited for it can be started")                   \
     X(AGENT_NO_FILES, AGENT_NO_STEP, "they cannot be opened; text")                                          \
     X(AGENT_STARTED, AGENT_NO_STEP, "all workers were started, or one was not; duration_ns; code: 1, 0")     \
     X(AGENT_CHILDREN, AGENT_NO_STEP, "a child may have ended")                                               \

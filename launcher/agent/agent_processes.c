@@ -23,6 +23,8 @@
 #include "launcher/process/spawn.h"
 #include "launcher/process/worker_command.h"
 #include "launcher/verdict/error_directory.h"
+#include "launcher/warm/warm.h"
+#include "launcher/warm/warm_message.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
@@ -32,6 +34,8 @@ enum { GUARDIANS_LIMIT = 4 };
 struct agent_processes {
     char *program; /* the file to execute; NULL: not searched yet */
     bool ran;
+    struct warm *warm;    /* NULL: no template */
+    bool awaits_template; /* the round's workers are started when its state changes */
     struct guardian guardian;
     struct loop_source guard;
     int guardians; /* started so far */
@@ -78,33 +82,48 @@ static void starting_free(struct starting *s)
     guard_close(&s->notices);
 }
 
-static int spawn_routed(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
+static int open_routes(struct agent *agent, struct starting *s, struct muster_error *err)
 {
     struct worker *worker = s->worker;
-    if (agent_output_route(agent, worker, STDOUT_FILENO, &s->out, err) < 0 ||
-        agent_output_route(agent, worker, STDERR_FILENO, &s->error, err) < 0 ||
-        agent_heartbeats_open(agent, worker, &s->beats, err) < 0 ||
-        agent_notices_open(agent, worker, &s->notices, err) < 0)
-        return -1;
-    const struct spawn_options options = {
-        .path = agent->processes->program,
-        .argv = s->command->argv,
-        .envp = s->command->envp,
-        .out_fd = s->out.fd,
-        .err_fd = s->error.fd,
-        .extra_fds = {s->beats, s->notices},
-        .extra_count = 2,
-        .mark = descendants_mark(agent->id),
-        .ignored = agent_signals_ignored(agent),
-        .descriptors = &agent->descriptors,
-        .core_dumps = agent_server_core_dumps(agent),
-        .cpus = agent->config->cpus ? &agent->config->cpus[worker->local_rank] : NULL};
-    pid_t pid = spawn_worker(&options, exit_code, err);
-    if (pid < 0)
-        return -1;
+    return agent_output_route(agent, worker, STDOUT_FILENO, &s->out, err) < 0 ||
+                   agent_output_route(agent, worker, STDERR_FILENO, &s->error, err) < 0 ||
+                   agent_heartbeats_open(agent, worker, &s->beats, err) < 0 ||
+                   agent_notices_open(agent, worker, &s->notices, err) < 0
+               ? -1
+               : 0;
+}
+
+static struct spawn_options options_of(const struct agent *agent, const struct starting *s)
+{
+    return (struct spawn_options){.path = agent->processes->program,
+                                  .argv = s->command->argv,
+                                  .envp = s->command->envp,
+                                  .out_fd = s->out.fd,
+                                  .err_fd = s->error.fd,
+                                  .extra_fds = {s->beats, s->notices},
+                                  .extra_count = 2,
+                                  .mark = descendants_mark(agent->id),
+                                  .ignored = agent_signals_ignored(agent),
+                                  .descriptors = &agent->descriptors,
+                                  .core_dumps = agent_server_core_dumps(agent),
+                                  .cpus = agent->config->cpus ? &agent->config->cpus[s->worker->local_rank]
+                                                              : NULL};
+}
+
+static void take_up(struct agent *agent, struct worker *worker, pid_t pid)
+{
     guardian_add(&agent->processes->guardian, pid);
     round_worker_started(&agent->round, worker, pid);
     agent->processes->ran = true;
+}
+
+static int spawn_cold(struct agent *agent, const struct starting *s, int *exit_code, struct muster_error *err)
+{
+    const struct spawn_options options = options_of(agent, s);
+    pid_t pid = spawn_worker(&options, exit_code, err);
+    if (pid < 0)
+        return -1;
+    take_up(agent, s->worker, pid);
     return 0;
 }
 
@@ -149,8 +168,8 @@ static int command_worker(struct agent *agent, struct starting *s, struct muster
                                       config->cores, agent->id_chain, worker->error_file, s->command, err);
 }
 
-/* *exit_code: of a failure. */
-static int start_worker(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
+/* All but the start itself. *exit_code: of a failure. */
+static int prepare_worker(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
 {
     *exit_code = EXIT_CODE_FAILURE;
     if (name_error_file(agent, s->worker, err) < 0 || command_worker(agent, s, err) < 0)
@@ -159,16 +178,18 @@ static int start_worker(struct agent *agent, struct starting *s, int *exit_code,
     if (find_once(agent, s->command->argv[0], err) < 0)
         return -1;
     *exit_code = EXIT_CODE_FAILURE;
-    return spawn_routed(agent, s, exit_code, err);
+    return open_routes(agent, s, err);
 }
 
-static int start_all(struct agent *agent, struct agent_start *out, struct muster_error *err)
+static int start_cold(struct agent *agent, struct agent_start *out, struct muster_error *err)
 {
     struct worker_command __attribute__((cleanup(worker_command_free))) command = {0};
     for (int i = 0; i < agent->round.worker_count; i++) {
         struct starting s = {
             .worker = &agent->round.workers[i], .command = &command, .beats = -1, .notices = -1};
-        int exit_code, result = start_worker(agent, &s, &exit_code, err);
+        int exit_code, result = prepare_worker(agent, &s, &exit_code, err);
+        if (result == 0)
+            result = spawn_cold(agent, &s, &exit_code, err);
         starting_free(&s);
         if (result < 0) {
             *out = (struct agent_start){.worker = s.worker, .exit_code = exit_code};
@@ -178,11 +199,171 @@ static int start_all(struct agent *agent, struct agent_start *out, struct muster
     return 0;
 }
 
+/* --- starting from a template --- */
+
+/* A template that makes no worker for so long is stuck. */
+static const int64_t template_patience_ns = 10 * NS_PER_S;
+
+static void template_changed(void *context)
+{
+    struct agent *agent = context;
+    const struct agent_processes *processes = agent->processes;
+    const char *reason = warm_reason(processes->warm);
+    if (warm_state(processes->warm) == WARM_ENDED)
+        log_warning(&agent->log,
+                    "--warm: the template cannot be used (%s): workers start their own interpreters", reason);
+    else if (*reason)
+        log_warning(&agent->log, "--warm: left out of the template: %s", reason);
+    bool wanted = agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING;
+    if (wanted && processes->awaits_template) /* else it is being stopped before it began */
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_TEMPLATE});
+}
+
+static bool is_compiled(const char *program)
+{
+    size_t length = strlen(program);
+    return length > 4 && (!strcmp(program + length - 4, ".pyc") || !strcmp(program + length - 4, ".pyz"));
+}
+
+static int open_template(struct agent *agent, struct muster_error *err)
+{
+    const struct run_config *config = agent->config;
+    if (config->kind == PROGRAM_PYTHON && is_compiled(config->program))
+        return error_set(err, MUSTER_E_UNSUPPORTED, "%s is no Python source", config->program);
+    struct worker_command __attribute__((cleanup(worker_command_free))) command = {0};
+    scope_text_list argv = {0};
+    char *const *inherited = agent_nccl_environment(agent);
+    if (worker_command_template(config, config->kind, inherited, config->cores, agent->id_chain, &command,
+                                err) < 0 ||
+        find_once(agent, command.argv[0], err) < 0)
+        return -1;
+    if (config->kind != PROGRAM_EXECUTABLE && warm_python_command(config->warm, command.argv, &argv) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the template's command");
+    const struct spawn_options options = {.path = agent->processes->program,
+                                          .argv = argv.items ? argv.items : command.argv,
+                                          .envp = command.envp,
+                                          .out_fd = STDERR_FILENO,
+                                          .err_fd = STDERR_FILENO,
+                                          .mark = descendants_mark(agent->id),
+                                          .ignored = agent_signals_ignored(agent),
+                                          .descriptors = &agent->descriptors,
+                                          .core_dumps = agent_server_core_dumps(agent),
+                                          .cpus = config->cpus && config->nproc_per_node == 1 ? config->cpus
+                                                                                              : NULL};
+    agent->processes->warm = warm_open(&options, &agent->loop, template_changed, agent, err);
+    return agent->processes->warm ? 0 : -1;
+}
+
+/* A missing interpreter and the like are errors of the workers' start, with its exit codes. */
+static void try_template(struct agent *agent)
+{
+    struct muster_error err = {0};
+    const char *modules = agent->config->warm;
+    if (modules && *modules && open_template(agent, &err) < 0)
+        log_warning(&agent->log, "--warm: %s: workers start their own interpreters", err.text);
+}
+
+static bool template_serves(const struct agent *agent)
+{
+    return agent->processes->warm && warm_state(agent->processes->warm) == WARM_SERVING;
+}
+
+bool agent_processes_await_template(struct agent *agent)
+{
+    struct agent_processes *processes = agent->processes;
+    processes->awaits_template = processes->warm && warm_state(processes->warm) == WARM_IMPORTING;
+    return processes->awaits_template;
+}
+
+bool agent_processes_awaits_template(const struct agent *agent)
+{
+    return agent->processes->awaits_template;
+}
+
+/* Requests all, so that the workers' own set-up runs beside the template's next fork, and then takes them up
+ * as they answer. Returns how many did. */
+static int start_requested(struct agent *agent, struct starting *all, int requested)
+{
+    struct muster_error err = {0};
+    struct instant deadline = instant_add(clock_now(NULL), template_patience_ns);
+    int taken = 0;
+    for (; taken < requested; taken++) {
+        unsigned number;
+        pid_t pid = warm_collect(agent->processes->warm, deadline, &number, &err);
+        if (pid < 0)
+            break;
+        take_up(agent, all[number].worker, pid);
+    }
+    if (taken < requested)
+        log_warning(&agent->log, "--warm: %s: workers start their own interpreters", err.text);
+    return taken;
+}
+
+static int prepare_and_request(struct agent *agent, struct starting *s, bool *requests, int *exit_code,
+                               struct muster_error *err)
+{
+    struct muster_error refused = {0};
+    if (prepare_worker(agent, s, exit_code, err) < 0)
+        return -1;
+    const struct spawn_options options = options_of(agent, s);
+    *requests = *requests && warm_request(agent->processes->warm, (unsigned)s->worker->local_rank, &options,
+                                          &refused) == 0;
+    if (*refused.text)
+        log_warning(&agent->log, "--warm: %s: the workers from local rank %d on start their own interpreters",
+                    refused.text, s->worker->local_rank);
+    return 0;
+}
+
+/* Those that the template did not make. */
+static int start_rest(struct agent *agent, struct starting *all, struct agent_start *out,
+                      struct muster_error *err)
+{
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        struct starting *s = &all[i];
+        int exit_code = EXIT_CODE_FAILURE;
+        if (s->worker->pid)
+            continue;
+        if (command_worker(agent, s, err) < 0 || spawn_cold(agent, s, &exit_code, err) < 0) {
+            *out = (struct agent_start){.worker = s->worker, .exit_code = exit_code};
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int start_from_template(struct agent *agent, struct agent_start *out, struct muster_error *err)
+{
+    struct worker_command __attribute__((cleanup(worker_command_free))) command = {0};
+    int count = agent->round.worker_count, prepared = 0, requested = 0, result = 0;
+    bool requests = true;
+    scope_free struct starting *all = mem_calloc((size_t)count, sizeof *all);
+    if (!all)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to start %d workers", count);
+    for (; result == 0 && prepared < count; prepared++) {
+        struct starting *s = &all[prepared];
+        *s = (struct starting){
+            .worker = &agent->round.workers[prepared], .command = &command, .beats = -1, .notices = -1};
+        int exit_code;
+        result = prepare_and_request(agent, s, &requests, &exit_code, err);
+        requested += result == 0 && requests;
+        if (result < 0)
+            *out = (struct agent_start){.worker = s->worker, .exit_code = exit_code};
+    }
+    (void)start_requested(agent, all, requested);
+    if (result == 0)
+        result = start_rest(agent, all, out, err);
+    for (int i = 0; i < prepared; i++)
+        starting_free(&all[i]);
+    return result;
+}
+
 int agent_processes_start(struct agent *agent, struct agent_start *out, struct muster_error *err)
 {
     *out = (struct agent_start){.exit_code = EXIT_CODE_FAILURE};
     agent->round.started_wall_ns = clock_wall_ns();
-    return agent_nccl_decide(agent, err) < 0 ? -1 : start_all(agent, out, err);
+    if (agent_nccl_decide(agent, err) < 0)
+        return -1;
+    return (template_serves(agent) ? start_from_template : start_cold)(agent, out, err);
 }
 
 void agent_processes_release(struct agent *agent)
@@ -203,7 +384,10 @@ static void send_killer(struct agent *agent, int signal)
     struct agent_processes *processes = agent->processes;
     struct muster_error err = {0};
     struct sweep_order order = {
-        .descendants = {.id = agent->id, .parent = getpid(), .except = {getpid(), processes->guardian.pid}},
+        .descendants = {.id = agent->id,
+                        .parent = getpid(),
+                        .except = {getpid(), processes->guardian.pid},
+                        .keeper = processes->warm ? warm_keeper(processes->warm) : 0},
         .signal = signal,
         .spare_groups = signal != SIGKILL, /* they get theirs directly, once */
     };
@@ -382,7 +566,10 @@ static int processes_create(struct agent *agent, struct muster_error *err)
     processes->kill_at = INSTANT_NEVER;
     if (guardian_adopt_orphans(err) < 0 && warn_of_unsupported(agent, err) < 0)
         return -1;
-    return watch_guardian(agent, err);
+    if (watch_guardian(agent, err) < 0)
+        return -1;
+    try_template(agent);
+    return 0;
 }
 
 static struct instant processes_deadline(const struct agent *agent)
@@ -422,6 +609,10 @@ static void processes_event(struct agent *agent, const struct agent_event *event
     case AGENT_EMPTY: /* it must not find the next round's workers */
         descendant_killer_cancel(&agent->processes->killer);
         break;
+    case AGENT_WORLD:
+    case AGENT_TEMPLATE:
+        agent->processes->awaits_template = false;
+        break;
     case AGENT_ROUND_ENDS:
         forget_sessions(agent);
         break;
@@ -437,6 +628,7 @@ static void processes_destroy(struct agent *agent)
         return;
     descendant_killer_cancel(&processes->killer);
     background_watch_end(&processes->cleaning);
+    warm_close(processes->warm);
     guardian_dismiss(&processes->guardian);
     mem_free(processes->program);
     mem_free(processes);

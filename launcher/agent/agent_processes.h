@@ -13,6 +13,10 @@ struct agent_start {
     int exit_code;               /* the exit code of its end */
 };
 
+/* The workers of the round cannot be started yet: AGENT_TEMPLATE follows when they can. */
+bool agent_processes_await_template(struct agent *agent);
+/* Whether that has been answered, and AGENT_TEMPLATE did not follow yet. */
+bool agent_processes_awaits_template(const struct agent *agent);
 /* Starts all workers of the round back to back. -1: those that were started are left to be stopped; out
  * names the one that was not. */
 int agent_processes_start(struct agent *agent, struct agent_start *out, struct muster_error *err);

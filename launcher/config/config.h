@@ -31,6 +31,9 @@ enum config_command { COMMAND_RUN, COMMAND_LAUNCH, COMMAND_ENV };
 /* Which process serves the workers' store. */
 enum worker_store { WORKER_STORE_AGENT, WORKER_STORE_WORKER };
 
+/* --warm without a value: what torch loads itself only when DDP or FSDP is built counts too. */
+#define CONFIG_WARM_MODULES "torch,torch._dynamo"
+
 enum config_output { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_MARKDOWN };
 
 /* --nccl-tune */
@@ -88,8 +91,9 @@ struct run_config {
     double notice_timeout_s;                     /* the same before new nodes join; 0: shutdown_timeout_s */
     char *signals_to_handle, *forward_signals;   /* as typed: names separated by commas */
     signal_bits stop_signals, forwarded_signals; /* the same, without unknown signals */
-    double hang_timeout_s;                       /* 0: off */
-    double restart_grace_s;                      /* the same before a restart */
+    char *warm;             /* modules of the template, separated by commas; NULL or "": workers start cold */
+    double hang_timeout_s;  /* 0: off */
+    double restart_grace_s; /* the same before a restart */
     int cores; /* available to the workers: affinity and cgroup quota, >= 1 after config_resolve */
     enum program_kind kind; /* after find_program_check (launcher/process/find_program.h) */
     /* logs */

@@ -292,6 +292,16 @@ static const struct knob rows[] = {
      .section = workers,
      .help = "the same after a worker's failure, when the others cannot finish anyway"},
 
+    {.name = "warm",
+     .env = "MUSTER_WARM",
+     .type = KNOB_TEXT,
+     .offset = AT(warm),
+     .implied = CONFIG_WARM_MODULES,
+     .section = workers,
+     .help = "import these Python modules once on this node, in a template process, and make each worker "
+             "from it by "
+             "fork, also after a restart (launcher/docs/warm.md); empty: every worker starts its own "
+             "interpreter"},
     {.name = "hang-timeout",
      .env = "MUSTER_HANG_TIMEOUT",
      .type = KNOB_DOUBLE,

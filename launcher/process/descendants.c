@@ -203,6 +203,8 @@ static bool is_descendant(const struct descendants *descendants, int proc, const
     if (!read_stat(proc, name, process) || process->state == 'Z' || process->state == 'X')
         return false;
     if (process->pid == descendants->except[0] || process->pid == descendants->except[1] ||
+        (descendants->keeper &&
+         (process->pid == descendants->keeper || process->parent == descendants->keeper)) ||
         !strcmp(process->name, DESCENDANTS_GUARDIAN_NAME))
         return false;
     if (descendants->parent && process->parent == descendants->parent)

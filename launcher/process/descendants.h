@@ -36,6 +36,8 @@ struct descendants {
     bool blind;      /* no environment is read: that may block */
     pid_t parent;    /* its children are descendants; 0: not looked for */
     pid_t except[2]; /* excluded: the agent and its guardian; 0 for none */
+    pid_t
+        keeper; /* excluded with its children, a template of workers (launcher/warm/warm_keeper.h); 0: none */
     const struct descendants_session *sessions; /* whose members are descendants */
     size_t session_count;
     const pid_t *unread; /* processes whose environment is not read: it hung before */

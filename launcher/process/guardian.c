@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/process/close_descriptors.h"
 #include "launcher/process/descendants.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -81,15 +82,6 @@ static void kill_all(void)
     kill_descendants(&descendants, CLEAN_LOOKS);
 }
 
-static void close_between(unsigned first, unsigned last)
-{
-    if (first > last || syscall(SYS_close_range, first, last, 0) == 0)
-        return;
-    enum { OLD_KERNEL_LIMIT = 65536 }; /* Linux before 5.9 */
-    for (unsigned fd = first; fd <= last && fd < OLD_KERNEL_LIMIT; fd++)
-        (void)close((int)fd); /* most are not open */
-}
-
 static void detach(int fd)
 {
     sigset_t all;
@@ -98,8 +90,8 @@ static void detach(int fd)
     (void)setsid(); /* cannot fail: a fresh process leads no group */
     (void)chdir("/");
     (void)prctl(PR_SET_NAME, DESCENDANTS_GUARDIAN_NAME);
-    close_between(0, (unsigned)fd - 1);
-    close_between((unsigned)fd + 1, UINT_MAX);
+    close_descriptors(0, (unsigned)fd - 1);
+    close_descriptors((unsigned)fd + 1, UINT_MAX);
 }
 
 static void __attribute__((noreturn))

@@ -156,7 +156,7 @@ static int set_world(const struct place *p, struct text_list *overlay)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (set_number(overlay, numbers[i].name, numbers[i].value) < 0)
             return -1;
-    return 0;
+    return set_text(overlay, ENV_MASTER_ADDR, w->master_addr);
 }
 
 /* The GPU of a worker with --virtual-local-rank: its entry of the list, or its number if there is no list. */
@@ -189,7 +189,6 @@ static int set_texts(const struct place *p, struct text_list *overlay)
     if (threads > 0 && set_number(overlay, ENV_OMP_NUM_THREADS, threads) < 0)
         return -1;
     if (set_text(overlay, ENV_ROLE_NAME, p->config->role) < 0 ||
-        set_text(overlay, ENV_MASTER_ADDR, p->world->master_addr) < 0 ||
         set_text(overlay, ENV_RUN_ID, p->config->rdzv_id) < 0 ||
         set_text(overlay, ENV_USE_AGENT_STORE,
                  p->config->worker_store == WORKER_STORE_AGENT ? "True" : "False") < 0 ||
@@ -224,17 +223,20 @@ static bool is_withheld(const char *entry)
     return false;
 }
 
-/* The agent's environment without the contract's variables, then the contract's, of which the worker's own
- * come first: *own is the first of them. */
-static int build_environment(const struct place *p, struct text_list *envp, size_t *own)
+/* The agent's environment without the contract's variables, then the contract's: the worker's own, *own is
+ * the first of them, then the world's, then those that are the same in every round. */
+static int build_environment(const struct place *p, struct text_list *envp, size_t *own, size_t *same)
 {
     struct text_list overlay = {0};
-    int result =
-        set_own(p, &overlay) < 0 || set_world(p, &overlay) < 0 || set_texts(p, &overlay) < 0 ? -1 : 0;
+    int result = set_own(p, &overlay) < 0 || set_world(p, &overlay) < 0 ? -1 : 0;
+    *same = overlay.count;
+    if (result == 0)
+        result = set_texts(p, &overlay);
     for (size_t i = 0; result == 0 && p->inherited && p->inherited[i]; i++)
         if (!is_overlaid(&overlay, p->inherited[i]) && !is_withheld(p->inherited[i]))
             result = text_list_take(envp, mem_strdup(p->inherited[i]));
     *own = envp->count;
+    *same += *own;
     for (size_t i = 0; i < overlay.count; i++) /* each is replaced, or left out */
         if (result == 0)
             result = text_list_take(envp, overlay.items[i]);
@@ -251,15 +253,34 @@ int worker_command_build(const struct run_config *config, const struct membershi
 {
     struct place place = {config, world, inherited, local_rank, cores, agent_id, error_file};
     struct text_list argv = {0}, envp = {0};
-    size_t own = 0;
+    size_t own = 0, same = 0;
     if (build_argv(config, kind, inherited, local_rank, &argv) < 0 ||
-        build_environment(&place, &envp, &own) < 0) {
+        build_environment(&place, &envp, &own, &same) < 0) {
         text_list_free(&argv);
         text_list_free(&envp);
         return error_set(err, MUSTER_E_NOMEM, "no memory for the command of local rank %d", local_rank);
     }
     *command =
         (struct worker_command){argv.items, envp.items, local_rank, world->rank_base + local_rank, own};
+    return 0;
+}
+
+int worker_command_template(const struct run_config *config, enum program_kind kind, char *const *inherited,
+                            int cores, const char *agent_id, struct worker_command *command,
+                            struct muster_error *err)
+{
+    const struct membership_world none = {0};
+    struct place place = {config, &none, inherited, 0, cores, agent_id, NULL};
+    scope_text_list argv = {0}, envp = {0};
+    size_t own = 0, same = 0;
+    if (build_argv(config, kind, inherited, 0, &argv) < 0 ||
+        build_environment(&place, &envp, &own, &same) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the template's command");
+    for (size_t i = own; i < same; i++)
+        mem_free(envp.items[i]);
+    for (size_t i = same; i <= envp.count; i++) /* and the NULL */
+        envp.items[own + i - same] = envp.items[i];
+    *command = (struct worker_command){take_pointer(&argv.items), take_pointer(&envp.items), 0, 0, own};
     return 0;
 }
 

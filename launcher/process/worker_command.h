@@ -24,6 +24,11 @@ int worker_command_build(const struct run_config *config, const struct membershi
                          int local_rank, enum program_kind kind, char *const *inherited, int cores,
                          const char *agent_id, const char *error_file, struct worker_command *command,
                          struct muster_error *err);
+/* The same for a process of which workers are forked in any round (launcher/warm/warm.h): argv as of local
+ * rank 0, no variable of a world or a rank, neither the agent's own. */
+int worker_command_template(const struct run_config *config, enum program_kind kind, char *const *inherited,
+                            int cores, const char *agent_id, struct worker_command *command,
+                            struct muster_error *err);
 /* Makes a command that worker_command_build has filled, with the same arguments otherwise, that of another
  * worker of the round: a large environment is copied once a round. On failure it stays as it was. */
 int worker_command_change(const struct run_config *config, const struct membership_world *world,

@@ -41,10 +41,11 @@ struct knob {
     char letter;      /* short flag, 0 for none */
     const char *env;  /* environment variable that gives the default, NULL for none */
     enum knob_type type;
-    size_t offset;              /* of the value in the options struct */
-    const char *initial;        /* the default as text; NULL: zero, false or NULL */
-    double min, max;            /* for numbers; both 0: no bound */
-    const char *unit;           /* "s", "bytes"; NULL for none */
+    size_t offset;       /* of the value in the options struct */
+    const char *initial; /* the default as text; NULL: zero, false or NULL */
+    const char *implied; /* of a flag without "=VALUE", which then takes no argument; NULL: it takes one */
+    double min, max;     /* for numbers; both 0: no bound */
+    const char *unit;    /* "s", "bytes"; NULL for none */
     const char *const *choices; /* NULL-terminated, for KNOB_CHOICE */
     const char *section;        /* heading in --help */
     const char *help;           /* one line; the effect of the setting */

@@ -55,6 +55,8 @@ static int take_value(struct line *line, const struct knob *knob, const char *sh
         if (attached)
             return error_set(err, MUSTER_E_INVALID, "%s takes no value, but '%s' was given", shown, attached);
         value = "1";
+    } else if (!value && knob->implied) {
+        value = knob->implied;
     } else if (!value && !knob->refused) {
         if (line->at >= line->argc || looks_like_flag(line->argv[line->at]))
             return error_set(err, MUSTER_E_INVALID, "%s needs a value", shown);

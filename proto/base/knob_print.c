@@ -94,6 +94,8 @@ static void knob_describe(const struct knob *knob, struct buffer *out)
         for (int i = 0; knob->choices[i]; i++)
             buffer_printf(out, " %s", knob->choices[i]);
     }
+    if (!knob->refused && knob->implied)
+        buffer_printf(out, "; without a value: %s", knob->implied);
     if (!knob->refused && knob->initial && *knob->initial && knob->type != KNOB_BOOL)
         buffer_printf(out, " (default %s%s%s)", knob->initial, knob->unit ? " " : "",
                       knob->unit ? knob->unit : "");

@@ -1,7 +1,8 @@
 """The scripts of scripts/, unmodified, under `muster run` with two workers; their peer is torchrun of the same PyTorch.
 
 The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch everything is skipped (exit
-77), without transformers or accelerate their cases are (never in CI)."""
+77), without transformers or accelerate their cases are (never in CI). With --warm workers are forked from a template that has
+imported torch, transformers and accelerate."""
 
 import importlib.util
 import json
@@ -19,6 +20,8 @@ import torch_python
 torch_python.require()
 HERE = pathlib.Path(__file__).resolve().parent
 MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster"
+WARM = "--warm" in sys.argv
+MODULES = "torch,torch._dynamo,transformers,accelerate"
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -26,6 +29,8 @@ def environment():
     drop = ("PET_", "MUSTER_", "TORCHELASTIC_", "TORCH_", "OMP_", "MASTER_", "ACCELERATE_", "RANK", "WORLD_SIZE", "LOGLEVEL")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
     kept.update(PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", HF_HUB_OFFLINE="1")
+    if WARM:
+        kept["MUSTER_WARM"] = MODULES
     return kept
 
 
@@ -54,6 +59,7 @@ class RealScripts(unittest.TestCase):
         folder = folder or self.folder
         done = torch_python.run([*command, str(folder), *arguments], folder, env=environment(), timeout=900)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertNotIn("--warm: ", done.stderr)  # nothing was left out, no worker started cold
         return self.results(folder)
 
     def results(self, folder):
@@ -67,6 +73,8 @@ class RealScripts(unittest.TestCase):
         self.assertEqual(first["checksum"], second["checksum"])
         self.assertAlmostEqual(first["held"] + second["held"], 1, places=6)  # each keeps its shards, nothing twice
         self.assertLess(max(first["held"], second["held"]), 0.51)
+        if WARM:
+            return
         beside = self.folder / "torchrun"
         beside.mkdir()
         torchrun = (sys.executable, "-m", "torch.distributed.run")
@@ -126,4 +134,4 @@ class RealScripts(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    unittest.main(argv=[each for each in sys.argv if each != "--warm"], verbosity=2)

@@ -18,7 +18,7 @@ BANNED = {
     r"\bclock_gettime\s*\(": (r"^proto/base/clock\.c$", "time comes from proto/base/clock.h"),
     r"\b(?:gettimeofday|usleep|sleep|nanosleep)\s*\(": (None, "no polling: wait on a descriptor, a futex or a deadline"),
     r"(?<![>.])\b(?:exit|abort|_exit|quick_exit)\s*\(": (
-        r"^(proto/processor/start\.c|launcher/main\.c|launcher/(process/(spawn|guardian)|host/isolated_call|local/run/pod_isolation)\w*\.c|runtime/app/muster_train\.c)$", "libraries never end the process"),
+        r"^(proto/processor/start\.c|launcher/main\.c|launcher/(process/(spawn|guardian)|warm/warm_keeper|host/isolated_call|local/run/pod_isolation)\w*\.c|runtime/app/muster_train\.c)$", "libraries never end the process"),
     r"\b(?:printf|puts|perror|putchar)\s*\(": (r"^(launcher/main\.c|runtime/app/(muster_train|checkpoints)\.c)$", "libraries never print"),
     r"\bfprintf\s*\(\s*std(?:err|out)": (r"^(launcher/main\.c|runtime/app/(muster_train|checkpoints)\.c)$", "libraries never print"),
     r"\b(?:malloc|calloc|realloc|strdup|strndup|asprintf)\s*\(": (r"^proto/base/mem\.c$", "memory comes from proto/base/mem.h"),

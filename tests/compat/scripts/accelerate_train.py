@@ -40,6 +40,8 @@ def main():
         "last": losses[-1],
     }
     (folder / f"rank-{result['rank']}.json").write_text(json.dumps(result))
+    # PyTorch 2.13 may hang where DDP is destroyed while gloo's thread still destroys a gather's tensors: both want the GIL.
+    accelerator.wait_for_everyone()
     accelerator.end_training()
 
 

@@ -3,6 +3,7 @@
 #include "launcher/commands/dry_run.h"
 #include "launcher/process/find_program.h"
 #include "launcher/process/worker_command.h"
+#include "proto/base/text_list.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
@@ -338,6 +339,32 @@ static void changed_is_built(void **state)
     }
 }
 
+/* A template is for all rounds: nothing of a world or a rank, but what is set for its workers in each. */
+static void a_template_has_no_rank(void **state)
+{
+    (void)state;
+    char *inherited[] = {(char *)"HOME=/root", (char *)"RANK=7", (char *)"MUSTER_SECRET_FILE=/s", NULL};
+    struct run_config config = two_by_two();
+    struct worker_command template, worker;
+    assert_int_equal(worker_command_template(&config, PROGRAM_MODULE, inherited, 8, "id", &template, NULL),
+                     0);
+    assert_int_equal(worker_command_build(&config, &second_node, 0, PROGRAM_MODULE, inherited, 8, "id", NULL,
+                                          &worker, NULL),
+                     0);
+    static const char *const absent[] = {"RANK",        "LOCAL_RANK", "WORLD_SIZE",   "MASTER_ADDR",
+                                         "MASTER_PORT", "GROUP_RANK", "MUSTER_ROUND", "MUSTER_SECRET_FILE"};
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
+        assert_null(text_list_value(template.envp, absent[i]));
+    static const char *const same[] = {"HOME", "OMP_NUM_THREADS", "MUSTER_AGENT_ID", "PYTHONUNBUFFERED",
+                                       "TORCHELASTIC_RUN_ID"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        assert_string_equal(text_list_value(template.envp, same[i]), text_list_value(worker.envp, same[i]));
+    for (size_t i = 0; worker.argv[i]; i++)
+        assert_string_equal(template.argv[i], worker.argv[i]);
+    worker_command_free(&template);
+    worker_command_free(&worker);
+}
+
 static int build_once(void *context)
 {
     (void)context;
@@ -351,6 +378,11 @@ static int build_once(void *context)
     result =
         worker_command_change(&config, &second_node, 0, PROGRAM_MODULE, inherited, "error", &command, NULL);
     worker_command_free(&command);
+    if (result < 0)
+        return result;
+    result = worker_command_template(&config, PROGRAM_MODULE, inherited, 8, "id", &command, NULL);
+    if (result == 0)
+        worker_command_free(&command);
     return result;
 }
 
@@ -375,6 +407,7 @@ int main(void)
         cmocka_unit_test(the_print_shows_what_differs),
         cmocka_unit_test(a_dry_run_shows_every_worker),
         cmocka_unit_test(programs_are_found_before_anything_starts),
+        cmocka_unit_test(a_template_has_no_rank),
         cmocka_unit_test(no_memory_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

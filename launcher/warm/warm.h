@@ -1,0 +1,55 @@
+/* warm.h - warm workers: a template process of this node imports what workers need, once, and each worker is
+ * made from it by fork.
+ *
+ * The template (launcher/docs/warm.md) lives as long as the agent, over all rounds. A worker that it makes is
+ * the agent's child like any other: its parent in between ends, and the agent adopts orphans. What the agent
+ * knows of the template is what it sends on a socket. A template that ends, or does not answer, is not
+ * replaced: workers are then started without it. */
+#ifndef MUSTER_LAUNCHER_WARM_WARM_H
+#define MUSTER_LAUNCHER_WARM_WARM_H
+
+#include <stdint.h>
+
+#include "launcher/loop/loop.h"
+#include "launcher/process/spawn.h"
+#include "proto/include/muster_error.h"
+
+/* symbol, name, meaning */
+#define WARM_STATES(X)                                                                                       \
+    X(WARM_IMPORTING, "importing", "the template was started and is not ready")                              \
+    X(WARM_SERVING, "serving", "it makes workers")                                                           \
+    X(WARM_ENDED, "ended", "it ended, or was ended: no worker can be made any more")
+
+#define WARM_STATE_ENUM(symbol, name, meaning) symbol,
+enum warm_state { WARM_STATES(WARM_STATE_ENUM) };
+#undef WARM_STATE_ENUM
+
+const char *warm_state_name(enum warm_state state);
+
+struct warm;
+
+/* Starts the template: options->path with argv, envp and the rest as of a worker; what it prints goes to
+ * out_fd and err_fd; extra_fds must be empty. changed is called in the loop after each change of state. */
+struct warm *warm_open(const struct spawn_options *options, struct loop *loop, void (*changed)(void *context),
+                       void *context, struct muster_error *err);
+/* Ends the template; its workers live on. Accepts NULL. */
+void warm_close(struct warm *warm);
+
+enum warm_state warm_state(const struct warm *warm);
+/* WARM_SERVING: "NAME: REASON; ..." of the modules that the template does not have; "": it has all.
+ * WARM_ENDED: why it ended. */
+const char *warm_reason(const struct warm *warm);
+/* The process between agent and template, whose child is the template: not to be signalled with workers. 0:
+ * none. */
+pid_t warm_keeper(const struct warm *warm);
+
+/* Requests a worker with these options (path is not used: the template is the program). number: of the
+ * request, in the answer. -1: no request was made. WARM_SERVING only. */
+int warm_request(struct warm *warm, unsigned number, const struct spawn_options *options,
+                 struct muster_error *err);
+/* Waits for the next answer, at most until deadline: the worker's pid, which is our child and leads its
+ * session, and the number of its request. -1: a worker could not be made, or none answered: the template is
+ * ended, so that no late worker appears, and no further answer comes. */
+pid_t warm_collect(struct warm *warm, struct instant deadline, unsigned *number, struct muster_error *err);
+
+#endif
