@@ -5,7 +5,8 @@ torchrun, on nodes that are network namespaces of this machine.
 
 Each sample begins right before the fault and ends with the main function of the last worker of the new world (recovery_worker.c tells
 both by one clock). Launchers take turns in every round, and medians are shown. The workers are small C programs that die at SIGTERM,
-so that launchers are measured and nothing else. Needs root, for the namespaces."""
+so that launchers are measured and nothing else; in the case `torch` they are scripts that import PyTorch (recovery_torch.py). Needs
+root, for the namespaces."""
 
 import argparse
 import json
@@ -66,6 +67,16 @@ class Reports:
                 return starts
         return None
 
+    def groups(self, size, since_ns, limit):
+        """The last rank's ns of its process group since then, when all of a world of this size have one."""
+        deadline = time.monotonic() + limit
+        while time.monotonic() < deadline:
+            found = {rank: ns for what, _, rank, world, ns in self.lines if what == "group" and ns > since_ns and world == size}
+            if len(found) == size:
+                return max(found.values())
+            self.read(deadline - time.monotonic())
+        return None
+
     def stops(self, since_ns, hosts):
         return [ns for what, host, *_, ns in self.lines if what == "stop" and ns > since_ns and host in hosts]
 
@@ -97,10 +108,10 @@ class Job:
         self.bench, self.kind, self.agents = bench, kind, {}
         bench.port += 10
         self.port = bench.port
-        begin = time.monotonic_ns()
+        self.begun = time.monotonic_ns()
         for number in range(bench.count):
             self.start(number)
-        if not bench.reports.world(self.size(bench.count), begin, LIMIT):
+        if not bench.reports.world(self.size(bench.count), self.begun, LIMIT):
             raise OSError(f"{kind} on {bench.count} nodes does not start:\n{self.agents[0].said()}")
 
     def size(self, nodes):
@@ -116,6 +127,8 @@ class Job:
         self.agents[number] = self.bench.nodes[number].start(*KINDS[self.kind](self, number))
 
     def worker(self):
+        if self.kind in TORCH_KINDS:
+            return [SOURCE / "benchmarks" / "recovery_torch.py", self.bench.reports.path]
         return [self.bench.build / "benchmarks" / "recovery_worker", self.bench.reports.path]
 
     def close(self):
@@ -171,6 +184,16 @@ KINDS = {
 }  # fmt: skip
 
 
+TORCH_KINDS = {
+    "muster --warm, torch": lambda job, number: muster_static(job, number, "--warm=torch"),
+    "muster, torch": muster_static,
+    "torchrun, torch": lambda job, number: [
+        each for each in torchrun(job, number, job.bench.count) if each != "--no-python"
+    ],
+}
+KINDS.update(TORCH_KINDS)
+
+
 # --- faults: what came of each, in seconds, as a dictionary; None where the job did not come back in time ---
 
 
@@ -185,6 +208,18 @@ def outcome(job, begin, nodes, hosts, limit):
         "stopped": (max(stops) - begin) / 1e9 if stops else None,
         "first": (first - begin) / 1e9,
     }
+
+
+def kill_torch_worker(job, turn, limit):
+    """As below; what came besides: the process group of the new world, and that of the first one, counted from the launch."""
+    first = job.bench.reports.groups(job.size(job.bench.count), job.begun, limit)
+    begin = time.monotonic_ns()
+    sample = kill_worker(job, turn, limit)
+    group = job.bench.reports.groups(job.size(job.bench.count), begin, limit)
+    if sample and first and group:
+        sample.update(group=(group - begin) / 1e9, launch=(first - job.begun) / 1e9)
+        return sample
+    return None
 
 
 def kill_worker(job, turn, limit):
@@ -330,6 +365,29 @@ def show_killed_worker(bench, torch):
         )
 
 
+def show_torch(bench, torch):
+    """Workers that import PyTorch, before and after one of them is killed."""
+    workers = bench.count * bench.options.nproc
+    print(f"\n{bench.count} nodes, {workers} workers that import torch")
+    if not torch:
+        print("  skipped: no torch")
+        return
+    rounds = {"torchrun, torch": bench.options.torch_rounds}
+    found = measure(bench, kill_torch_worker, {kind: (rounds.get(kind, bench.options.rounds), 1) for kind in TORCH_KINDS}, LIMIT)
+    parts = {"running": "killed -> all in their scripts", "group": "killed -> process group", "launch": "launch -> process group"}
+    for part, what in parts.items():
+        medians = {kind: median(list(filter(None, samples)), part) for kind, samples in found.items() if any(samples)}
+        for kind, value in medians.items():
+            print(f"  {what:32}{kind:24}{shown(value):>11}")
+        warm, peer = medians.get("muster --warm, torch"), medians.get("torchrun, torch")
+        if warm and peer:
+            bars = {"running": (25, 0.15), "group": (25, None), "launch": (10, None)}[part]
+            bar(f"at least {bars[0]} times faster than torchrun; it is {peer / warm:.1f} times", peer / warm >= bars[0])
+            if bars[1]:
+                bar(f"within {shown(bars[1])}; it is {shown(warm)}", warm <= bars[1])
+    print("  physical limit: fork of an interpreter that has imported torch, 6 ms a worker; --restart-backoff")
+
+
 def show_cut(bench, torch):
     kinds = {"muster, elastic": (bench.options.rounds, 1)}
     found = measure(bench, cut_off, kinds, 30)["muster, elastic"]
@@ -376,7 +434,7 @@ def show_killed_server(bench, torch):
     print("  physical limit: none but the start of workers; the others try to reach the server again every 0.1 s and more")
 
 
-CASES = {"worker": show_killed_worker, "cut": show_cut, "agent": show_killed_agent, "server": show_killed_server}
+CASES = {"worker": show_killed_worker, "torch": show_torch, "cut": show_cut, "agent": show_killed_agent, "server": show_killed_server}
 
 
 def arguments():
@@ -400,7 +458,7 @@ def main():
     foreign = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|TORCH_|PYTHON|LOGLEVEL|MASTER_|RANK$|WORLD_SIZE$")
     for name in filter(foreign.match, list(os.environ)):
         del os.environ[name]
-    os.environ.update(OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+    os.environ.update(OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", PYTHON_EXEC=options.torch_python)
     version = torch_peer.version(options.torch_python)
     print(f"recovery: {options.nproc} workers a node, nodes are network namespaces of this machine; medians")
     print(f"torchrun: {version or f'skipped, {options.torch_python} has no torch (MUSTER_TORCH_PYTHON names another interpreter)'}")
