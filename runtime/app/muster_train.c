@@ -20,6 +20,7 @@
 #include "proto/base/text.h"
 #include "proto/exit_code.h"
 #include "runtime/app/checkpoints.h"
+#include "runtime/app/next_batch.h"
 #include "runtime/app/prediction.h"
 #include "runtime/app/progress.h"
 #include "runtime/app/train_file.h"
@@ -50,8 +51,8 @@ struct run {
     struct muster_trainer *trainer;
     char **settings; /* of the trainer */
     int rank, world_size, micro_batches;
-    int skipped;               /* steps in a row */
-    int32_t *tokens, *targets; /* (micro_batches, micro_batch, sequence_length) */
+    int skipped; /* steps in a row */
+    struct next_batch *next;
     struct progress progress;
     struct checkpoints checkpoints;
     bool listens, noticed;  /* for stop notices; of one */
@@ -246,11 +247,15 @@ static int open_inputs(struct run *run, struct muster_error *err)
             err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */
         return -1;
     }
-    const size_t count = (size_t)run->micro_batches * (size_t)c->micro_batch * (size_t)c->sequence_length;
-    run->tokens = mem_calloc(count, sizeof *run->tokens);
-    run->targets = mem_calloc(count, sizeof *run->targets);
-    if (!run->tokens || !run->targets)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for %d micro-batches", run->micro_batches);
+    run->next = next_batch_create(&(struct next_batch_options){.data = run->data,
+                                                               .rank = run->rank,
+                                                               .world_size = run->world_size,
+                                                               .micro_batches = run->micro_batches,
+                                                               .micro_batch = (int)c->micro_batch,
+                                                               .positions = (int)c->sequence_length},
+                                  err);
+    if (!run->next)
+        return -1;
     return run->rank == 0 && saves(run) ? muster_export_probe(c->output, train_config_output_format(c), err)
                                         : 0;
 }
@@ -425,9 +430,9 @@ static int check_result(struct run *run, int64_t step, const struct muster_resul
 static int take_step(struct run *run, int64_t step, struct muster_result *result, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    const void *const arrays[] = {run->tokens, run->targets};
-    data_batch(run->data, figure(run, "taken"), run->rank, run->world_size, run->micro_batches,
-               (int)c->micro_batch, run->tokens, run->targets);
+    const int32_t *tokens, *targets;
+    next_batch_take(run->next, figure(run, "taken"), &tokens, &targets);
+    const void *const arrays[] = {tokens, targets};
     *result = (struct muster_result){.size = sizeof *result};
     if (muster_trainer_set(run->trainer, "stop", run->noticed, err) < 0 ||
         checkpoints_ask(&run->checkpoints, err) < 0 ||
@@ -559,8 +564,7 @@ static int run_finish(struct run *run, struct muster_error *err)
 static void close_run(struct run *run)
 {
     muster_trainer_close(&run->trainer);
-    mem_free(run->tokens);
-    mem_free(run->targets);
+    next_batch_destroy(run->next); /* before what it reads */
     data_destroy(run->data);
     muster_model_free(run->model);
     train_settings_free(run->settings);
