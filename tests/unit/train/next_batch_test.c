@@ -1,6 +1,7 @@
 /* Batches that a thread makes ahead are those of data_batch, whatever the pace of their user and where it
  * goes back; what was taken stays as it is until the next is taken; and the thread ends at any time. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -57,7 +58,7 @@ static void it_ends_at_any_time(void **state)
         struct next_batch *next = next_batch_create(&options, NULL);
         const int32_t *tokens, *targets;
         for (int i = 0; i < taken % 4; i++)
-            next_batch_take(next, &tokens, &targets);
+            next_batch_take(next, i, &tokens, &targets);
         next_batch_destroy(next);
     }
     next_batch_destroy(NULL);
