@@ -4,7 +4,7 @@ adds; and how much of its communication is hidden where that costs time and no p
     python3 benchmarks/fsdp.py --build BUILD_DIR [--rounds N] [--positions N] [--layers N] [--parts shard,hidden]
 
 Two ranks of one thread. All are started once and then step in turns, in another order each round; a step takes as long as its slowest
-rank. The limit of FULL_SHARD is NO_SHARD's step and the copies of the bytes that it receives more, measured beside each step. `hidden`
+rank. The limit of FULL_SHARD is NO_SHARD's step and the copies of the bytes that it receives more, measured beside each step; differences are of one round. `hidden`
 runs one rank beside a delay line, whose rate makes communication as long as --share of the step without any."""
 
 import argparse
@@ -62,6 +62,11 @@ class Ranks:
             process.stdin.flush()
         return max([int(word) for word in self.read(process)] for process in self.processes)
 
+    def processor_ns(self):
+        """Of the first rank's threads so far: not disturbed by what else the machine does."""
+        tasks = pathlib.Path(f"/proc/{self.processes[0].pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
     def close(self):
         for process in self.processes:
             process.stdin.close()
@@ -83,25 +88,30 @@ def shard(options):
     else:
         print(f"FSDP2: left out, {options.torch_python} has no torch")
     taken, order = {name: [] for name in ranks}, list(ranks)
+    begun = {}
     for number in range(options.rounds + WARM_UP):
+        if number == WARM_UP:
+            begun = {name: world.processor_ns() for name, world in ranks.items()}
         for name in order:
             figures = ranks[name].step()
             if number >= WARM_UP:
                 taken[name].append(figures)
         order.append(order.pop(0))
+    processor = {name: (world.processor_ns() - begun[name]) / options.rounds / 1e6 for name, world in ranks.items()}
     for world in ranks.values():
         world.close()
     print(f"{RANKS} ranks of one thread, {options.positions} tokens a rank, {options.layers} blocks; medians of {options.rounds} steps in turns")
     ms = {name: statistics.median(figures[0] for figures in steps) / 1e6 for name, steps in taken.items()}
     copies = statistics.median(figures[3] for figures in taken["FULL_SHARD"]) / 1e6
     for name, value in ms.items():
-        print(f"  {name:12}{value:9.0f} ms{value / ms['FULL_SHARD']:8.2f} times FULL_SHARD's")
+        print(f"  {name:12}{value:9.0f} ms{value / ms['FULL_SHARD']:8.2f} times FULL_SHARD's, {processor[name]:6.0f} ms of a rank's processor time")
     if int(ranks["FULL_SHARD"].first[0][1]) <= 0:
         print("  FULL_SHARD receives no more bytes than NO_SHARD: use more --layers")
         return
-    more = (ms["FULL_SHARD"] - ms["NO_SHARD"]) / copies
-    print(f"  more bytes copied alone {copies:.0f} ms; FULL_SHARD takes NO_SHARD and {more:.2f} times as long; bar {BAR_COPIES}: "
-          f"{'reached' if more <= BAR_COPIES else 'missed'}")
+    pairs = [(full[0] - none[0]) / 1e6 for full, none in zip(taken["FULL_SHARD"], taken["NO_SHARD"])]
+    more, quarters = statistics.median(pairs), statistics.quantiles(pairs, n=4)
+    print(f"  FULL_SHARD less NO_SHARD of the same round: {more:+.0f} ms (median; quarters {quarters[0]:+.0f} to {quarters[2]:+.0f}); more bytes "
+          f"copied alone {copies:.0f} ms: {more / copies:.2f} times; bar {BAR_COPIES}: {'reached' if more <= BAR_COPIES * copies else 'missed'}")
 
 
 def hidden(options):

@@ -177,6 +177,18 @@ static void program_sizes(const void *config, struct shape max, enum dtype dtype
     }
 }
 
+/* Only losses have chunks. */
+static void program_chunked_sizes(const void *config, struct shape max, enum dtype dtype,
+                                  enum layer_mode mode, const struct kernels *kernels, int64_t chunk_bytes,
+                                  struct layer_sizes *sizes)
+{
+    struct program changed = *(const struct program *)config;
+    for (int s = 0; s < changed.step_count; s++)
+        if (changed.steps[s].op->loss)
+            changed.steps[s].settings.chunk_bytes = chunk_bytes;
+    program_sizes(&changed, max, dtype, mode, kernels, sizes);
+}
+
 /* ---- forward ---- */
 
 static void program_forward(const void *config, const struct layer_context *x)
@@ -291,4 +303,5 @@ static void program_backward(const void *config, const struct layer_context *x, 
     }
 }
 
-const struct layer_ops program_ops = {"program", program_sizes, program_forward, program_backward};
+const struct layer_ops program_ops = {"program", program_sizes, program_forward, program_backward,
+                                      program_chunked_sizes};

@@ -117,6 +117,10 @@ struct layer_ops {
                   const struct kernels *kernels, struct layer_sizes *sizes);
     void (*forward)(const void *config, const struct layer_context *context);
     void (*backward)(const void *config, const struct layer_context *context, unsigned parts);
+    /* Its sizes if what it forms in chunks (a loss layer its logits) came in chunks of at most these bytes:
+     * for plans that are only compared. NULL: it forms nothing so, or cannot be asked. */
+    void (*chunked_sizes)(const void *config, struct shape max, enum dtype dtype, enum layer_mode mode,
+                          const struct kernels *kernels, int64_t chunk_bytes, struct layer_sizes *sizes);
 };
 
 enum { SOURCE_BATCH = -1 }; /* a source that is the batch itself */

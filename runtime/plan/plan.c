@@ -295,6 +295,8 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
     };
     if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype || o->check)
         hash = hash_ints(hash, (const int[]){(int)o->param_dtype, (int)o->reduce_dtype, o->check}, 3);
+    if (o->chunk_bytes)
+        hash = text_hash(hash, &o->chunk_bytes, sizeof o->chunk_bytes);
     if (o->keep_whole_bytes)
         hash = text_hash(hash, &o->keep_whole_bytes, sizeof o->keep_whole_bytes);
     const double numbers[] = {o->topk_ratio, o->optimizer.momentum, o->optimizer.dampening};

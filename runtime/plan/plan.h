@@ -122,6 +122,8 @@ struct plan_options {
     struct optimizer_options optimizer;
     enum memory_class optimizer_memory; /* of the moments: MEMORY_DEVICE or MEMORY_HOST */
     struct recompute_options recompute;
+    int64_t chunk_bytes; /* layers that form something in chunks are planned with these (chunked_sizes), for
+                            advice: such a plan is not executed; 0: as the layers have it */
     enum compression compression;
     double topk_ratio;
     const struct kernels *kernels; /* for work sizes */

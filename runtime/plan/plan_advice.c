@@ -15,7 +15,15 @@ enum { CHANGES_MAX = 24, TRIES_MAX = CHANGES_MAX * CHANGES_MAX, ADVICES = 3, TEX
 
 /* One setting with another value. What kind of change it is: two of one kind exclude each other. */
 struct change {
-    enum { CHANGE_STRATEGY, CHANGE_RECOMPUTE, CHANGE_MICRO_BATCH, CHANGE_PREFETCH, CHANGE_WHOLE } kind;
+    enum {
+        CHANGE_STRATEGY,
+        CHANGE_RECOMPUTE,
+        CHANGE_MICRO_BATCH,
+        CHANGE_PREFETCH,
+        CHANGE_WHOLE,
+        CHANGE_CHUNK,
+        CHANGE_KINDS
+    } kind;
     int value, extra;
     char text[TEXT_SIZE]; /* "training.recompute: all" */
 };
@@ -87,6 +95,11 @@ static int list_changes(const struct plan_options *o, struct change *changes)
     }
     if (o->prefetch_forward > 1 || o->prefetch_backward > 1)
         (void)add_change(changes, &count, (struct change){CHANGE_PREFETCH, 1, 0, "training.prefetch: 1"});
+    for (int mb = 32; mb >= 8; mb /= 2) { /* of 64: smaller products, but of many rows still */
+        struct change change = {.kind = CHANGE_CHUNK, .value = mb << 20};
+        (void)snprintf(change.text, sizeof change.text, "training.head_chunk: %dM", mb);
+        (void)add_change(changes, &count, change);
+    }
     if (o->keep_whole_bytes > 0)
         (void)add_change(changes, &count,
                          (struct change){CHANGE_WHOLE, 0, 0, "training.keep_whole_below: 0"});
@@ -107,6 +120,9 @@ static void apply(const struct change *change, struct plan_options *o)
     case CHANGE_MICRO_BATCH:
         o->micro_batches *= o->shape.B / change->value;
         o->shape.B = change->value;
+        break;
+    case CHANGE_CHUNK:
+        o->chunk_bytes = change->value;
         break;
     case CHANGE_WHOLE:
         o->keep_whole_bytes = 0;
@@ -152,15 +168,16 @@ static int find_advice(const struct model *model, const struct plan *plan, int64
 {
     bool alone[CHANGES_MAX];
     int fitting = 0;
-    bool smaller_fits = false; /* micro-batches come in falling order: the largest that fits is enough */
+    /* Micro-batches and chunks come in falling order: the largest that fits is enough. */
+    bool smaller_fits[CHANGE_KINDS] = {false};
     for (int i = 0; i < count; i++) {
-        const bool micro_batch = changes[i].kind == CHANGE_MICRO_BATCH;
-        alone[i] = micro_batch && smaller_fits;
+        const bool falling = changes[i].kind == CHANGE_MICRO_BATCH || changes[i].kind == CHANGE_CHUNK;
+        alone[i] = smaller_fits[changes[i].kind];
         if (alone[i])
             continue;
         found[fitting] = (struct advice){.first = &changes[i]};
         alone[i] = try_changes(model, plan, &found[fitting], limit);
-        smaller_fits = smaller_fits || (micro_batch && alone[i]);
+        smaller_fits[changes[i].kind] = falling && alone[i];
         fitting += alone[i];
     }
     for (int i = 0; fitting < ADVICES && i < count; i++)
@@ -189,7 +206,10 @@ static void write_advice(const struct model *model, const struct plan *plan, con
                                             : " or",
                             a->first->text, a->second ? " and " : "", a->second ? a->second->text : "");
         const double slower = step_s > 0 ? 100 * (a->step_s / step_s - 1) : 0;
-        if (step_s > 0 && fabs(slower) < 0.5)
+        const bool chunks = a->first->kind == CHANGE_CHUNK || (a->second && a->second->kind == CHANGE_CHUNK);
+        if (chunks) /* the prediction does not see how large a product is */
+            (void)buffer_text(out, " (its smaller products cost some time)");
+        else if (step_s > 0 && fabs(slower) < 0.5)
             (void)buffer_text(out, " (as fast)");
         else if (step_s > 0)
             (void)buffer_printf(out, " (about %+.0f%% time)", slower);

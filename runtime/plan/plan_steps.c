@@ -27,19 +27,28 @@ static int find_groups(struct plan_builder *b, int index)
     return 0;
 }
 
+static void sizes_of(const struct plan_builder *b, const struct layer_desc *layer, enum layer_mode mode,
+                     struct layer_sizes *sizes)
+{
+    const struct plan_options *o = b->options;
+    if (o->chunk_bytes > 0 && layer->ops->chunked_sizes)
+        layer->ops->chunked_sizes(layer->config, o->shape, o->dtype, mode, o->kernels, o->chunk_bytes, sizes);
+    else
+        layer->ops->sizes(layer->config, o->shape, o->dtype, mode, o->kernels, sizes);
+}
+
 static void find_sizes(struct plan_builder *b, int index)
 {
     const struct layer_desc *layer = &b->model->layers[index];
     const struct plan_options *o = b->options;
     struct plan_layer *info = &b->layers[index];
     struct layer_sizes other = {0};
-    layer->ops->sizes(layer->config, o->shape, o->dtype, o->train ? LAYER_TRAIN : LAYER_EVAL, o->kernels,
-                      &info->sizes);
+    sizes_of(b, layer, o->train ? LAYER_TRAIN : LAYER_EVAL, &info->sizes);
     info->forward_work = info->sizes.work;
     info->loss = info->sizes.out == 0;
-    layer->ops->sizes(layer->config, o->shape, o->dtype, LAYER_EVAL, o->kernels, &other);
+    sizes_of(b, layer, LAYER_EVAL, &other);
     info->evaluation_work = other.work;
-    layer->ops->sizes(layer->config, o->shape, o->dtype, LAYER_RECOMPUTE, o->kernels, &other);
+    sizes_of(b, layer, LAYER_RECOMPUTE, &other);
     info->recompute_work = other.work;
 }
 

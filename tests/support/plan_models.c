@@ -21,7 +21,17 @@ static void sizes_of(const void *config, struct shape max, enum dtype dtype, enu
     };
 }
 
-static const struct layer_ops sizes_only = {.name = "sizes", .sizes = sizes_of};
+/* A loss forms its logits in its work memory. */
+static void chunked_sizes_of(const void *config, struct shape max, enum dtype dtype, enum layer_mode mode,
+                             const struct kernels *kernels, int64_t chunk_bytes, struct layer_sizes *sizes)
+{
+    sizes_of(config, max, dtype, mode, kernels, sizes);
+    if (sizes->out == 0 && sizes->work > chunk_bytes)
+        sizes->work = chunk_bytes;
+}
+
+static const struct layer_ops sizes_only = {
+    .name = "sizes", .sizes = sizes_of, .chunked_sizes = chunked_sizes_of};
 
 struct plan_model *plan_model_create(const char *name, int params, int layers)
 {

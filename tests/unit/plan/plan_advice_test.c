@@ -41,6 +41,8 @@ static void follow_advice(const char *text, struct plan_options *o)
         o->micro_batches *= o->shape.B / batch;
         o->shape.B = batch;
     }
+    if ((at = strstr(text, "training.head_chunk: ")))
+        o->chunk_bytes = (int64_t)atoi(at + strlen("training.head_chunk: ")) << 20;
     if (strstr(text, "training.prefetch: 1"))
         o->prefetch_forward = o->prefetch_backward = 1;
 }
@@ -112,6 +114,28 @@ static void what_does_not_fit_is_told_what_would(void **state)
     assert_true(check_advice(m, &options, 85) > 0);
     options = plan_world_options(STRATEGY_HYBRID_SHARD, 1, 2, 2);
     assert_true(check_advice(m, &options, 80) > 0);
+    plan_model_destroy(m);
+}
+
+/* Logits are cut into chunks where that is enough: the largest that fits, once. */
+static void a_large_head_is_cut_into_chunks(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(2, 32, 8192, 128, 2048, 0); /* 64 MB of logits */
+    struct plan_options options = plan_world_options(STRATEGY_NO_SHARD, 1, 1, 1);
+    struct plan plan = built(m, &options);
+    struct muster_error err = {0};
+    assert_int_equal(plan_fits(&m->model, &plan, plan_bytes(&plan) - (40 << 20), "is too little", &err), -1);
+    print_message("%s\n", err.text);
+    const char *first = strstr(err.text, "training.head_chunk: 16M");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "training.head_chunk"));
+    assert_null(strstr(err.text, "training.head_chunk: 32M"));
+    options.chunk_bytes = 16 << 20;
+    struct plan smaller = built(m, &options);
+    assert_true(plan_bytes(&smaller) <= plan_bytes(&plan) - (40 << 20) && smaller.hash != plan.hash);
+    plan_free(&smaller);
+    plan_free(&plan);
     plan_model_destroy(m);
 }
 
@@ -187,6 +211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_fit_is_told_what_would),
+        cmocka_unit_test(a_large_head_is_cut_into_chunks),
         cmocka_unit_test(prediction_follows_the_schedule),
         cmocka_unit_test(json_says_what_the_plan_says),
     };
