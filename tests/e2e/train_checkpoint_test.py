@@ -103,6 +103,22 @@ class Checkpoints(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, self.said())
             time.sleep(0.002)
 
+    # ---- another way of sharding ----
+
+    def test_parameters_kept_whole_are_resumed_sharded_and_the_other_way_round(self):
+        def losses(text):
+            return [float(loss) for loss in re.findall(r"^step \d+/\d+  loss ([0-9.]+)", text, re.M)]
+
+        whole, last = "training.keep_whole_below=2K", 12
+        expected = losses(self.run_whole(steps=last, every=0))
+        for first, then, ranks in (([whole], [], (2, 3)), ([], [whole], (3, 2))):
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+            self.run_whole(*first, ranks=ranks[0], steps=last // 2)
+            found = losses(self.run_whole(*then, ranks=ranks[1], steps=last))
+            self.assertEqual(len(found), last // 2)
+            for loss, wanted in zip(found, expected[last // 2:]):
+                self.assertAlmostEqual(loss, wanted, delta=2e-4)  # printed with four digits
+
     # ---- kill -9 ----
 
     def test_killed_at_random_ends_as_if_undisturbed(self):
