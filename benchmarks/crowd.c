@@ -264,8 +264,8 @@ static void loop_until(struct play *play, struct instant limit, bool all_done)
         loop_once(play);
     errno = 0;
     if (all_done && play->done < play->agent_count) {
-        (void)fprintf(stderr, "crowd: %d of %d have heard\n", play->done, play->agent_count);
-        crowd_die("not all agents have heard in time");
+        (void)fprintf(stderr, "crowd: %d of %d have received it\n", play->done, play->agent_count);
+        crowd_die("not all agents have received it in time");
     }
 }
 

@@ -23,7 +23,7 @@ struct crowd {
     struct job_keys keys; /* where keyed */
 };
 
-/* What the serving process has used, as it says on request. */
+/* What the serving process has used, as it reports on request. */
 struct crowd_usage {
     int64_t cpu_ns;
     int64_t resident_kb;

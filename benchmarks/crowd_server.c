@@ -32,7 +32,7 @@ struct crowd_usage crowd_usage_now(void)
     long pages = 0;
     FILE *file = fopen("/proc/self/statm", "re");
     if (!file || fscanf(file, "%*s %ld", &pages) != 1 || getrusage(RUSAGE_SELF, &used) < 0)
-        crowd_die("cannot tell what this process uses");
+        crowd_die("cannot report what this process uses");
     (void)fclose(file);
     int64_t us = (int64_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 + used.ru_utime.tv_usec +
                  used.ru_stime.tv_usec;

@@ -5,7 +5,7 @@
  * A GPT-2 124M on one rank, in float32 and bf16: exported as a folder of Hugging Face, and imported again,
  * with the file in the page cache and after it was dropped from it. The limit of each, in the same round: as
  * many bytes written in pieces of 1 MB and synced, and read in such pieces. Prints medians and ratios. FOLDER
- * (default: .) says which disk. */
+ * (default: .) selects the disk. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -35,7 +35,7 @@ def arguments():
 
 
 class Ranks:
-    """Processes of one world that step when they are told to."""
+    """Processes of one world that step on request."""
 
     def __init__(self, command, ranks=RANKS):
         with socket.socket() as free:

@@ -65,7 +65,7 @@ def hold(port, count, report, greeting=b""):
     waits = select.EPOLLIN | select.EPOLLRDHUP
 
     def greeted(peer):
-        """At once where it can, since the server may end who is slow at that."""
+        """At once where it can, since the server may close a connection that is slow at that."""
         try:
             return peer.send(greeting) == len(greeting)
         except BlockingIOError:
@@ -238,7 +238,7 @@ def come(port, patience):
 
 
 def ask_for_a_while(member, port, patience):
-    """[seconds of the member's calls], [seconds of newcomers that were let in], newcomers that were not, tries more than one each"""
+    """[seconds of the member's calls], [seconds of newcomers that were admitted], newcomers that were not, tries more than one each"""
     calls, arrivals, refused, again, end = [], [], 0, 0, time.monotonic() + ASKING_S
     while time.monotonic() < end:
         calls += [ask(member) for _ in range(10)]

@@ -23,7 +23,7 @@ from support import mpi_peers, torch_peer
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 LIMIT_S = 60
 
-# rounds by number of workers, unless --rounds says otherwise
+# rounds by number of workers, unless --rounds is given
 ROUNDS = {1: 41, 8: 41, 64: 21, 256: 11}
 # by number of workers: at most so many times the bare loop, at least so many times as quick as hydra
 BARS = {1: (2.0, 1.4), 8: (1.3, 1.6), 64: (1.15, 1.2), 256: (1.15, 1.2)}
@@ -134,7 +134,7 @@ def verdict(name, value, bar, at_most):
 
 
 def show(workers, what, found, titles):
-    """The table of one number of workers, and what it says of the bars."""
+    """The table of one number of workers, and whether the bars are reached."""
     ended = {name: [sample for sample in samples if not sample.hung] for name, samples in found.items()}
     middle = {name: statistics.median(s.ms for s in samples) for name, samples in ended.items() if samples}
     plural = "s" if workers > 1 else ""

@@ -2,7 +2,7 @@
 
     python3 benchmarks/logs.py --build BUILD_DIR [--rounds N] [--workers N] [--megabytes N]
 
-tee: the workers' lines go to their log files and, with a prefix, to a console that is a pipe; whoever reads it counts,
+tee: the workers' lines go to their log files and, with a prefix, to a console that is a pipe; its reader counts,
 and nothing may be missing in the files. cat: the same workers write to one pipe that cat copies into a file. Both in the same rounds, one
 after the other. cat makes one copy of what it reads and tee two, so that half of its rate is the bar. Files are in a folder
 under TMPDIR."""

@@ -1,4 +1,4 @@
-/* mark_start.c - a worker that only tells when it was started: appends the monotonic time to a file.
+/* mark_start.c - a worker that only records when it was started: appends the monotonic time to a file.
  *
  *     mark_start FILE */
 #include <fcntl.h>

@@ -3,7 +3,7 @@ torchrun, on nodes that are network namespaces of this machine.
 
     python3 benchmarks/recovery.py --build BUILD_DIR [--nodes 2,16] [--rounds N] [--torch-rounds N] [--torch-python PYTHON]
 
-Each sample begins right before the fault and ends with the main function of the last worker of the new world (recovery_worker.c tells
+Each sample begins right before the fault and ends with the main function of the last worker of the new world (recovery_worker.c records
 both by one clock). Launchers take turns in every round, and medians are shown. The workers are small C programs that die at SIGTERM,
 so that launchers are measured and nothing else; in the case `torch` they are scripts that import PyTorch (recovery_torch.py). Needs
 root, for the namespaces."""
@@ -28,11 +28,11 @@ from harness import cluster  # noqa: E402
 from support import torch_peer  # noqa: E402
 
 LIMIT = 240  # of any wait for a world that must come
-SETTLED = 0.3  # so long without a word from any worker, and a world is there to stay
+SETTLED = 0.3  # so long without a line from any worker, and a world is there to stay
 
 
 class Reports:
-    """What workers tell: [(start or stop, host, rank, world size, ns)], in the order of its arrival."""
+    """What workers report: [(start or stop, host, rank, world size, ns)], in the order of its arrival."""
 
     def __init__(self, folder):
         self.path = folder / "reports"
@@ -42,7 +42,7 @@ class Reports:
         self.lines = []
 
     def read(self, seconds):
-        """Whether anything was said within so many seconds."""
+        """Whether anything was reported within so many seconds."""
         if not select.select([self.fd], [], [], max(0.0, seconds))[0]:
             return False
         self.rest += os.read(self.fd, 1 << 16)
@@ -53,7 +53,7 @@ class Reports:
         return True
 
     def world(self, size, since_ns, limit):
-        """{rank: ns} of the last start of each rank since then, when all of a world of this size have started and nobody has said
+        """{rank: ns} of the last start of each rank since then, when all of a world of this size have started and no worker has reported
         anything more for a while; None where this does not come."""
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
@@ -91,7 +91,7 @@ class Bench:
         self.cluster = cluster.Cluster(count, folder)
         self.nodes = self.cluster.nodes
         names = "".join(f"{node.address} {node.name}\n" for node in self.nodes)
-        for node in self.nodes:  # torch asks for names of addresses, and waits long for one that nobody knows
+        for node in self.nodes:  # torch asks for names of addresses, and waits long for one that is unknown
             node.pod.hosts.write_text("127.0.0.1 localhost\n" + names)
         self.reports = Reports(folder)
         self.port = 29600

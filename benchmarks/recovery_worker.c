@@ -1,5 +1,5 @@
-/* recovery_worker.c - the worker of recovery.py: it costs nothing, and tells when it started and when it was
- * told to stop.
+/* recovery_worker.c - the worker of recovery.py: it costs nothing, and records when it started and when it
+ * was asked to stop.
  *
  *     recovery_worker FILE [once]
  *

@@ -7,7 +7,7 @@ first connect to the last message with the world; against a bare ROUTER that ech
 libzmq with the same security, and against the same by plain TCP, which is what any protocol pays. The kinds take turns, so that
 a noisy machine disturbs all alike; medians are shown, and ratios of medians.
 
-agents: 32 `muster run` on this host, each with a worker that does nothing but tell when it was started, from the first exec to
+agents: 32 `muster run` on this host, each with a worker that does nothing but record when it was started, from the first exec to
 the last worker's start and to the end of the last agent; against 32 torchrun with the c10d backend and the same worker."""
 
 import argparse

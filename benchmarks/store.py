@@ -16,7 +16,7 @@ import sys
 from support import store_crew, store_servers, torch_peer
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
-# Calls of all clients together in one measurement, and the smallest number of clients for which the row says something.
+# Calls of all clients together in one measurement, and the smallest number of clients for which the row has a meaning.
 ROWS = {
     "set": (30000, 1), "get": (6000, 1), "add": (6000, 1), "wake": (4000, 2), "barrier": (3200, 8), "gather": (1600, 8),
     "gather_gets": (640, 8),

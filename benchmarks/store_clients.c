@@ -1,4 +1,4 @@
-/* store_clients.c - threads with clients in C, told what to do on standard input: the counterpart of
+/* store_clients.c - threads with clients in C, with their orders on standard input: the counterpart of
  * support/store_clients.py for store.py, with the same arguments and lines.
  *
  *     store_clients FIRST THREADS ALL NAME=PORT...

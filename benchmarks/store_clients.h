@@ -8,7 +8,7 @@
 
 #include "proto/base/buffer.h"
 
-/* Failures end the program with a line that says what failed. */
+/* Failures end the program with a line that names what failed. */
 struct store_calls {
     void *(*connect)(uint16_t port); /* to this host */
     void (*set)(void *client, const char *key, const char *value);

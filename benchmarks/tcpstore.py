@@ -26,7 +26,7 @@ CALLS = {
     "multi_get": 4000, "queue": 4000, "wake": 4000,
 }
 MORE = {"set": 4, "append": 4, "multi_set": 2}  # times as many for 8 clients and more: no reply, so much is done at once
-NOT_BARE = ("wake",)  # the bare server parks nobody
+NOT_BARE = ("wake",)  # the bare server parks no client
 
 
 def arguments():

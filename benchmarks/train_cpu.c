@@ -5,8 +5,8 @@
  * Reads lines from stdin and answers each with "STEP_NS PRODUCTS_NS": first a whole optimizer step of the
  * trainer (one rank, one micro-batch), then the same matrix products alone: the same calls with the same
  * shapes in the same order on the same thread, every layer with weights, inputs and outputs of its own, so
- * that nothing is warmer than in the step. At end of file it ends. Whoever writes the lines takes the
- * medians. */
+ * that nothing is warmer than in the step. At end of file it ends. The program that writes the lines takes
+ * the medians. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@ if(NOT CMAKE_CUDA_COMPILER)
     "nvcc on PATH or name it with -DCMAKE_CUDA_COMPILER=/usr/local/cuda/bin/nvcc, or configure with -DMUSTER_CUDA=OFF")
 endif()
 
-# Our choice: 75 (T4), 80 (A100), 90 (H100, H200), less what this toolkit no longer or not yet compiles for. Whoever sets
+# Our choice: 75 (T4), 80 (A100), 90 (H100, H200), less what this toolkit no longer or not yet compiles for. A user who sets
 # CMAKE_CUDA_ARCHITECTURES gets exactly that. It has to be set before the language is enabled, which has a default too.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch OUTPUT_VARIABLE known RESULT_VARIABLE status ERROR_QUIET)

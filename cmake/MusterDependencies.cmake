@@ -1,4 +1,4 @@
-# The libraries outside our core, each found once and with a message that says what to install.
+# The libraries outside our core, each found once and with a message that names what to install.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 

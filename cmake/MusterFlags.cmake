@@ -4,7 +4,7 @@ set(CMAKE_C_FLAGS_RELEASE "-O2")
 
 # The flags of every target, carried by one interface target.
 add_library(muster_flags INTERFACE)
-if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # clang has no such flag, and says so for every file
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # clang has no such flag, and warns of it for every file
   set(shadow -Wshadow=local)
 endif()
 set(c_flags -Wall -Wextra ${shadow} -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
@@ -22,7 +22,7 @@ if(MUSTER_SANITIZE)
 else()
   list(APPEND c_flags -fstack-protector-strong)
 endif()
-if(MUSTER_SANITIZE MATCHES thread) # tell every program of the libraries that the sanitizer cannot see into
+if(MUSTER_SANITIZE MATCHES thread) # inform every program of the libraries that the sanitizer cannot see into
   add_library(muster_tsan OBJECT ${CMAKE_SOURCE_DIR}/tests/support/tsan_suppressions.c)
   target_sources(muster_flags INTERFACE
     "$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:$<TARGET_OBJECTS:muster_tsan>>")

@@ -20,7 +20,7 @@ function(muster_test_timeout name seconds)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds})
 endfunction()
 
-# Tests run in networks of their own, so that those beside each other do not meet; Testing/canary/NAME says how the machine
+# Tests run in networks of their own, so that those beside each other do not meet; Testing/canary/NAME records how the machine
 # served each (tests/support/apart.c).
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/Testing/canary)
 function(muster_apart out name)
@@ -49,7 +49,7 @@ endfunction()
 
 # muster_script_test(name COMMAND program args... [LABELS e2e] [TIMEOUT seconds] [WAITS] [SECONDS n] [SERIAL]
 #   [MACHINE_NETWORK])
-# A script that starts real programs. MUSTER_BUILD and MUSTER_SOURCE tell it where they are. MACHINE_NETWORK: it fetches something.
+# A script that starts real programs. MUSTER_BUILD and MUSTER_SOURCE hold where they are. MACHINE_NETWORK: it fetches something.
 function(muster_script_test name)
   cmake_parse_arguments(T "SERIAL;MACHINE_NETWORK;WAITS" "TIMEOUT;SECONDS" "COMMAND;LABELS" ${ARGN})
   if(NOT T_TIMEOUT)

@@ -60,7 +60,7 @@ def _version(folder, requirement):
 
 
 def find():
-    """{name: Peer}, installed at the first use; says which is missing and why."""
+    """{name: Peer}, installed at the first use; prints which is missing and why."""
     found = {}
     for name, (requirement, launcher, arguments) in PEERS.items():
         folder = HOME / name.replace(" ", "-")

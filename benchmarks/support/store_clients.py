@@ -1,4 +1,4 @@
-"""Threads with torch's own TCPStore clients, told what to do on standard input. Run by tcpstore.py and store.py under torch's Python.
+"""Threads with torch's own TCPStore clients, with their orders on standard input. Run by tcpstore.py and store.py under torch's Python.
 
     store_clients.py FIRST THREADS ALL NAME=PORT...
 
@@ -110,7 +110,7 @@ def barrier_query(store, client, clients, count, turn):
 
 
 def gather(store, client, clients, count, turn):
-    """Everybody's small value to everybody, by multi_get."""
+    """Each client's small value to all, by multi_get."""
     for i in range(count):
         store.set(f"g{turn}.{i}.{client}", f"value of {client}")
         values = store.multi_get([f"g{turn}.{i}.{other}" for other in range(clients)])
@@ -154,7 +154,7 @@ class Threads:
                     TOGETHER[operation](stores[server], client, self.clients, count, turn)
                 else:
                     OPERATIONS[operation](stores[server], key, count, turn)
-            except Exception as error:  # noqa: BLE001 - told to the one who started us, whatever it is
+            except Exception as error:  # noqa: BLE001 - reported to the process that started us, whatever it is
                 self.errors.append(error)
             self.times[i] = (began, time.monotonic_ns())
             self.end.wait()

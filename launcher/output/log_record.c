@@ -12,10 +12,10 @@ void log_record_time(int64_t wall_ns, char out[LOG_TIME_SIZE])
     time_t seconds = (time_t)(wall_ns / NS_PER_S);
     struct tm utc = {0};
     char text[LOG_TIME_SIZE];
-    unsigned ms = (unsigned)(wall_ns / NS_PER_MS % 1000);
+    const unsigned ms = (unsigned)(wall_ns / NS_PER_MS % 1000);
     (void)gmtime_r(&seconds, &utc); /* fails for years that do not fit into an int: then it is 1900 */
     (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc); /* four digits of a year fit */
-    (void)snprintf(out, LOG_TIME_SIZE, "%.19s.%03uZ", text, ms % 1000);
+    (void)snprintf(out, LOG_TIME_SIZE, "%.19s.%03uZ", text, ms);
 }
 
 /* line without "muster: " and "warning: ", which JSON has as a key. */

@@ -16,7 +16,8 @@ struct pump_stream {
     struct write_queue *outlet;                 /* of the console */
     const struct log_filter *filter;
     size_t read_bytes; /* fewer if prefixes make short lines long */
-    struct tail *tail;
+    bool has_tail;     /* its last lines are kept, */
+    struct tail *tail; /* from its first bytes on */
 
     char *pattern; /* of the prefix */
     struct line_names names;

@@ -35,6 +35,8 @@ static void pass_on(struct pump_stream *s, const char *data, size_t length)
         .target = s->file, .data = data, .length = length, .keep = true, .must = true};
     if (s->file)
         (void)write_queue_put(pump->files, &piece); /* if it is refused it is counted */
+    if (s->has_tail && !s->tail)
+        s->tail = mem_calloc(1, sizeof *s->tail); /* without memory a report has no last lines */
     if (s->tail)
         tail_add(s->tail, data, length);
     if (!s->console && !s->matches)
@@ -148,10 +150,9 @@ static struct pump_stream *make_stream(struct pump *pump, const struct pump_stre
     s->timed = s->pattern && line_prefix_has_time(s->pattern);
     s->read_bytes = PUMP_READ_BYTES;
     s->flush_at = INSTANT_NEVER;
-    s->tail = options->tail ? mem_calloc(1, sizeof *s->tail) : NULL;
+    s->has_tail = options->tail;
     bool json = pump->style.format == LOG_FORMAT_JSON;
-    bool complete =
-        (!options->tail || s->tail) && (!options->prefix || s->pattern) && pump_format_prepare(s, json) == 0;
+    bool complete = (!options->prefix || s->pattern) && pump_format_prepare(s, json) == 0;
     if (complete)
         return s;
     stream_free(s);

@@ -36,7 +36,7 @@ static const char *const step_texts[] = {
 };
 
 enum {
-    LOW_LIMIT = 32, /* with fewer descriptors than that, a copy of all costs the same */
+    LOW_LIMIT = 64, /* with fewer descriptors than that, a copy of all costs the same */
     STACK_BYTES = 16384,
 };
 

@@ -42,16 +42,20 @@ int io_read_all(int fd, void *data, size_t length, const char *what, struct must
     return 0;
 }
 
+enum { READ_LEAST = 1024 };
+
 int io_read_file(const char *path, size_t limit, struct buffer *out, struct muster_error *err)
 {
     scope_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return error_errno(err, "cannot open %s", path);
     for (;;) {
-        char *to = buffer_reserve(out, 16384);
+        /* most are a line: little at first, then as much again as there is */
+        const size_t room = out->length < READ_LEAST ? READ_LEAST : out->length;
+        char *to = buffer_reserve(out, room);
         if (!to)
             return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", path);
-        ssize_t n = read(fd, to, 16384);
+        ssize_t n = read(fd, to, room);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)

@@ -157,17 +157,16 @@ enum tcpstore_parsed tcpstore_parse(struct tcpstore_parser *p, const char *data,
     return TCPSTORE_PARSE_DONE;
 }
 
-void tcpstore_parser_reset(struct tcpstore_parser *p)
-{
-    if (p->capacity > SPANS_KEPT) {
-        mem_free(take_pointer(&p->spans));
-        p->capacity = 0;
-    }
-    *p = (struct tcpstore_parser){.dialect = p->dialect, .spans = p->spans, .capacity = p->capacity};
-}
-
 void tcpstore_parser_free(struct tcpstore_parser *p)
 {
     mem_free(p->spans);
     *p = (struct tcpstore_parser){0};
+}
+
+void tcpstore_parser_reset(struct tcpstore_parser *p)
+{
+    const enum tcpstore_dialect dialect = p->dialect;
+    if (p->capacity > SPANS_KEPT)
+        tcpstore_parser_free(p);
+    *p = (struct tcpstore_parser){.dialect = dialect, .spans = p->spans, .capacity = p->capacity};
 }

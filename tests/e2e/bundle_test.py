@@ -2,7 +2,7 @@
 
     MUSTER_BUILD=build python3 tests/e2e/bundle_test.py [TestClass.test_name ...]
 
-Makes its own in <build>/bundle. Root, or a user who may make namespaces, is needed for the roots that it runs in:
+Makes its own in <build>/bundle. Root, or the right to make namespaces, is needed for the roots that it runs in:
   FewFiles    a folder with libc, a shell and nothing else
   CleanDebian a minimal Debian by debootstrap (needs Debian's package server; slow)
 """
@@ -166,7 +166,7 @@ class CleanDebian(Root):
     def fill(self):
         if os.geteuid() != 0 or not shutil.which("debootstrap"):
             self.skipTest("debootstrap needs root and the package debootstrap")
-        kept = os.environ.get("MUSTER_DEBIAN_ROOT")  # a root made before, for those who run this often
+        kept = os.environ.get("MUSTER_DEBIAN_ROOT")  # a root made before, for repeated runs
         if kept:
             shutil.copytree(kept, self.root, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns("dev", "proc"))
             return

@@ -1,4 +1,4 @@
-"""The tool itself: that each kind of harm does what it says, and can be taken back.
+"""The tool itself: that each kind of harm does what its name promises, and can be taken back.
 
     MUSTER_BUILD=build python3 tests/e2e/cluster_test.py [TestClass.test_name ...]"""
 
@@ -24,7 +24,7 @@ while True:
     for line in peer.makefile("rb"):
         peer.sendall(line)
 """
-# asks it once, and says how long that took
+# asks it once, and prints how long that took
 ASK = """
 import socket, sys, time
 began = time.monotonic()

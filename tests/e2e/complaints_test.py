@@ -17,13 +17,13 @@ from harness import MUSTER, AgentTest, environment, free_port, wait_until
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
-# Says that it is up, by round and rank, and stays until there is a file "go".
+# Writes that it is up, by round and rank, and stays until there is a file "go".
 WAITER = """echo "$MUSTER_HOSTNAME $GROUP_RANK $TORCHELASTIC_RESTART_COUNT" > up.$MUSTER_ROUND.$RANK.new
 mv up.$MUSTER_ROUND.$RANK.new up.$MUSTER_ROUND.$RANK
 while [ ! -e go ]; do sleep 0.02; done
 """
 
-# PyTorch's store, spoken by hand: GET of a key that nobody waits for, then SET.
+# PyTorch's store, spoken by hand: GET of a key without waiters, then SET.
 STORE = """import os, socket, struct
 s = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
 def text(t):
@@ -235,7 +235,7 @@ class Ranks(Complaint):
 
 class Losses(Complaint):
     def test_a_static_pod_that_was_restarted_in_place_is_taken_back(self):
-        """The operator recreates a killed worker under the same name: the world forms again, everybody starts again."""
+        """The operator recreates a killed worker under the same name: the world forms again, all workers start again."""
         port = free_port()
         first, second = [self.static(rank, port, "--max-restarts=2", *self.waiter()) for rank in (0, 1)]
         self.up(0, 2)
@@ -248,7 +248,7 @@ class Losses(Complaint):
             self.finish(process, 0)
 
     def test_a_node_that_falls_silent_is_given_up(self):
-        """Power lost, network gone: no packet tells of it."""
+        """Power lost, network gone: no packet reports it."""
         port = free_port()
         first, second = [self.static(rank, port, *self.waiter()) for rank in (0, 1)]
         self.up(0, 2)

@@ -29,7 +29,7 @@ class Crowd(unittest.TestCase):
         done = subprocess.run([CROWD, "ours", str(agents), *flags], capture_output=True, text=True, timeout=1500)
         self.assertEqual(done.returncode, 0, done.stderr)
         wall_ns = int(re.search(r"wall_ns (\d+)", done.stdout).group(1))
-        if wall_ns < GREETING_NS:  # else somebody may have been too slow to greet, and came again, and that is right
+        if wall_ns < GREETING_NS:  # else an agent may have been too slow to greet, and came again, and that is right
             self.assertNotIn("refused", done.stderr)
 
     def test_static(self):

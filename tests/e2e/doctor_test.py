@@ -56,7 +56,7 @@ class DoctorTest(unittest.TestCase):
         return subprocess.run(command, env=environment(**variables), capture_output=True, text=True, timeout=5 * LIMIT)
 
     def report(self, *flags, around=(), hangs=False, **variables):
-        """hangs: something does not answer, and the report says so; elsewhere that is a busy machine, which is asked again."""
+        """hangs: something does not answer, and the report names it; elsewhere that is a busy machine, which is asked again."""
         for _ in range(20):
             done = self.run_doctor("--output=json", *flags, around=around, **variables)
             if hangs or "did not respond in" not in done.stdout:

@@ -56,7 +56,7 @@ class ElasticTest(AgentTest):
         return rows if all(row[1] == str(size) for row in rows) else None
 
     def seen(self, round_, size):
-        """What the workers of a round of this size were given, by rank, when all of them have said so."""
+        """What the workers of a round of this size were given, by rank, when all of them have written it."""
         return wait_until(lambda: self.read_round(round_, size), f"round {round_} with {size} workers: {sorted(os.listdir(self.folder))}")
 
     def seen_since(self, first, size):
@@ -200,11 +200,11 @@ class Changing(ElasticTest):
         self.assertEqual([row[4] for row in rows], ["1"] * 4)  # a newcomer costs nothing
         nodes[1].send_signal(signal.SIGTERM)
         rows = self.seen(3, 3)
-        self.assertEqual([row[4] for row in rows], ["1"] * 3)  # nor does one who says that it goes
+        self.assertEqual([row[4] for row in rows], ["1"] * 3)  # nor does one that announces its leave
         self.assertNotIn("node-1", [row[7] for row in rows])
         self.finish(nodes[1], 143)
         for rank in range(4):
-            self.assertTrue((self.folder / f"saved.2.{rank}").exists(), rank)  # all were told in time
+            self.assertTrue((self.folder / f"saved.2.{rank}").exists(), rank)  # all were informed in time
         _, err = self.finish_all([nodes[0], nodes[2], nodes[3]])[0]
         self.assertIn("restart 1 of 3: round 1 starts", err)
         self.assertEqual(err.count("of 3: round"), 1, err)  # a planned change is no restart
@@ -320,7 +320,7 @@ class Changing(ElasticTest):
         self.seen(0, 3)
         nodes[0].send_signal(signal.SIGTERM)
         self.finish(nodes[0], 143)
-        nodes[1].send_signal(signal.SIGTERM)  # whoever waits leaves at once
+        nodes[1].send_signal(signal.SIGTERM)  # agents that wait leave at once
         self.finish(nodes[1], 143)
         _, err = self.finish(nodes[2], 138)
         self.assertIn(f"left on SIGTERM: 127.0.0.1:{self.port} did not come back within 12", err)
@@ -365,7 +365,7 @@ class TwoAgentsOfOneHost(ElasticTest):
     def comes_back(self, nodes, restarts):
         for node in nodes[1:]:
             self.wait_said(node, "stopping the workers")
-        nodes[0] = self.on_host("node-0", "2:3")  # the port was free: nobody took it meanwhile
+        nodes[0] = self.on_host("node-0", "2:3")  # the port was free: no process took it meanwhile
         rows = self.seen_since(1, 3)
         self.assertEqual(rows[0][7], "node-0")
         self.assertEqual([row[4] for row in rows], [restarts] * 3)

@@ -4,7 +4,7 @@
         [--keep FOLDER] [--jobs N] [--list]
 
 For each job one line is printed: the fault, mode, nodes, when the first agent spoke of it, when a world trained again, what
-came out. The times are for information only. Of every job it is asked: did it end as the row says, did nobody hang, did no two
+came out. The times are for information only. Of every job it is asked: did it end as the row has it, did nothing hang, did no two
 worlds train at once, was the cause named. --rows takes those whose name has the text in it; --keep keeps the logs of all jobs
 there, each in a folder of its own (otherwise those of a failed job are printed, the last lines of each agent). A job that fails
 while the machine starves is played again: an agent that gets no processor for seconds is lost to the others, and rightly so; but
@@ -97,7 +97,7 @@ class Played:
         return job
 
     def listen(self, job, since):
-        """Notes when any agent says anything: in a thread, since the row waits for other things."""
+        """Notes when any agent prints anything: in a thread, since the row waits for other things."""
         sizes = {}
         for agent in job.all_agents:
             sizes[f"{agent.log}.err"] = os.stat(f"{agent.log}.err").st_size
@@ -174,7 +174,7 @@ class Played:
             assert agent.poll() == -9 or found == wanted, f"{agent.log.name} takes {found} for the cause, not {wanted}\n{job.tails()}"
 
     def run(self):
-        known = (self.count + self.row.spares + 1) ** 2  # everybody knows everybody, and the hub
+        known = (self.count + self.row.spares + 1) ** 2  # each node knows all nodes, and the hub
         NEIGHBOURS.take(known)
         try:
             for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""Faults with real processes, and the proof that nothing is left of them: no orphan, no zombie, no lost line that is not told.
+"""Faults with real processes, and the proof that nothing is left of them: no orphan, no zombie, no lost line that is not reported.
 
     MUSTER_BUILD=build python3 tests/e2e/faults_test.py [--full] [TestClass.test_name ...]
 
@@ -28,7 +28,7 @@ IS_ROOT = os.geteuid() == 0
 
 # --- lines of the dying ---
 
-# Tells by shared memory how many lines its write has accepted: what a death right behind it must not take away. Nobody is far ahead
+# Counts in shared memory how many lines its write has accepted: what a death right behind it must not take away. No rank is far ahead
 # of rank 1: all of it fits into the agent's memory, where a console that is slow for want of a processor drops nothing.
 PRINTER = """import mmap, os, signal, sys, time
 rank, how, fd = int(os.environ["RANK"]), sys.argv[1], int(sys.argv[2])
@@ -82,12 +82,12 @@ class Printing(AdoptingTest):
                 files = sorted((self.folder / "logs").glob(f"*/attempt_0/*/{name}"), key=lambda path: int(path.parent.name))
                 self.assertEqual(len(files), self.RANKS)
                 texts = [path.read_text() for path in files]
-                # a file takes a part of a line from one that is killed while it writes; whoever ends by itself has written all
+                # a file takes a part of a line from one that is killed while it writes; one that ends by itself has written all
                 texts = [text if rank == 1 else text[: text.rfind("\n") + 1] for rank, text in enumerate(texts)]
             else:
                 texts = [out if fd == 1 else err]
             counts = [sum(column) for column in zip(*map(self.check_lines, texts))]
-            for rank in range(self.RANKS):  # one more may have been written than was told
+            for rank in range(self.RANKS):  # one more may have been written than was counted
                 self.assertIn(counts[rank] - said[rank], (0, 1), f"rank {rank}: {said[rank]} were written, {counts[rank]} are there")
             self.assertEqual(said[1], 2000)
             self.assertIn("rank      : 1 ", err[err.index("Root Cause") :])
@@ -144,7 +144,7 @@ exit $1
 
 
 def told(text):
-    """What the agent says of missing output."""
+    """What the agent reports of missing output."""
     return "".join(re.findall(r"^muster: warning: .*\d+ bytes.*$", text, re.MULTILINE))
 
 
@@ -163,7 +163,7 @@ class Shouting(AdoptingTest):
             old.unlink()
 
     def account(self, texts, told):
-        """Lines that are there are whole and each rank's in order, but for the last before a gap; with what is told to be missing
+        """Lines that are there are whole and each rank's in order, but for the last before a gap; with what is reported missing
         they are all. Returns bytes that are there, and all."""
         last, shown = {}, 0
         for line in (line for text in texts for line in text.splitlines(keepends=True)):
@@ -188,7 +188,7 @@ class Shouting(AdoptingTest):
             with self.subTest(code=code):
                 self.clear()
                 process = self.start("--standalone", f"--nproc-per-node={self.RANKS}", "--", self.path, code)
-                self.pids("shouted", self.RANKS)  # all could write to the end though nobody reads
+                self.pids("shouted", self.RANKS)  # all could write to the end though nothing reads
                 err = []
                 thread = threading.Thread(target=lambda: err.append(process.stderr.read()))
                 thread.start()
@@ -241,7 +241,7 @@ class Shouting(AdoptingTest):
 
 # --- families ---
 
-# A child that outlives its parent, hidden by what is asked for.
+# A child that outlives its parent, hidden as requested.
 HIDE = """import os, signal, subprocess, sys, time
 ways, then, folder, rank = sys.argv[1].split("+"), sys.argv[2], os.environ["E2E_FOLDER"], os.environ["RANK"]
 def note(name, pid):
@@ -359,7 +359,7 @@ class Process1(AdoptingTest):
             self.left_by(process, 128 + number if number != signal.SIGKILL else 1)  # unshare's own code for it
 
     def test_orphans_of_other_programs_are_reaped(self):
-        """Whoever is orphaned in the namespace is handed to process 1, which must not be kept busy or filled by it."""
+        """A process that is orphaned in the namespace is handed to process 1, which must not be kept busy or filled by it."""
         path = self.script(
             "orphans.py",
             "import os, sys, time\n"

@@ -1,4 +1,4 @@
-"""Who is who: agents that claim what others hold, that differ in what they were started with, that come too late, and other jobs on
+"""Identity: agents that claim what others hold, that differ in what they were started with, that come too late, and other jobs on
 the same port.
 
     MUSTER_BUILD=build python3 tests/e2e/identity_test.py [TestClass.test_name ...]"""
@@ -152,14 +152,14 @@ class Late(IdentityTest):
 
     @staticmethod
     def state(agent):
-        """As the agent tells it, when the server knows of it."""
+        """From the agent's status, when the server knows of it."""
         asked = subprocess.run([MUSTER, "status", f"--pid={agent.pid}", "--output=json"], capture_output=True, check=False)
         status = json.loads(asked.stdout) if asked.returncode == 0 else {"waiting": "it does not answer"}
         return None if status["waiting"] else status["state"]
 
 
 class OtherJobs(IdentityTest):
-    """Two jobs that nobody gave an id, on the same machines and the same port."""
+    """Two jobs without an id, on the same machines and the same port."""
 
     def test_static(self):
         agents = [self.node(k) for k in range(2)]

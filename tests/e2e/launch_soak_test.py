@@ -21,7 +21,7 @@ import time
 
 BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", "build")).resolve()
 MUSTER, NOTHING = str(BUILD / "bin" / "muster"), str(BUILD / "benchmarks" / "do_nothing")
-LIMIT_S = 300  # of one launch: on a machine that starves everybody 256 shells take long
+LIMIT_S = 300  # of one launch: on a machine that starves all processes 256 shells take long
 WORKERS_LIMIT = 256
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -71,7 +71,7 @@ class Launch:
 
 
 def look_at(pid):
-    """Where each thread of a process stands, for whoever looks for the cause of a hang."""
+    """Where each thread of a process stands, to find the cause of a hang."""
     told = []
     for task in glob.glob(f"/proc/{pid}/task/*"):
         for file in ("wchan", "syscall"):
@@ -83,7 +83,7 @@ def look_at(pid):
 
 
 def left_behind():
-    """Orphans of a launch become our children. Whoever is still ending gets a moment."""
+    """Orphans of a launch become our children. Those that are still ending get a moment."""
     for _ in range(100):
         try:
             os.waitpid(-1, os.WNOHANG)

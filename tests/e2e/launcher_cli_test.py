@@ -180,7 +180,7 @@ class CommandLine(unittest.TestCase):
         return f"./{name}"
 
     def dry(self, *arguments, **environment):
-        """The workers that a dry run prints, and what it says beside them."""
+        """The workers that a dry run prints, and what it prints beside them."""
         program = self.executable("train", "#!/bin/sh\n")
         done = muster("run", "--dry-run", "--output=json", *arguments, program, cwd=self.path, **environment)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -195,9 +195,9 @@ class CommandLine(unittest.TestCase):
 
     def test_pods_find_their_place(self):
         rows = [
-            # a job of workers only: the operator says the number of nodes and nothing else
+            # a job of workers only: the operator gives the number of nodes and nothing else
             ({"MUSTER_HOSTNAME": "pt-worker-2", "PET_NNODES": "3"}, "2", "3", "pt-worker-0", "23456"),
-            # operators before 1.7, the master told that it is localhost
+            # operators before 1.7, the master's address is localhost
             (
                 {"MUSTER_HOSTNAME": "pt-master-0", "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "23456"},
                 "0", "2", "pt-master-0", "23456",

@@ -253,7 +253,7 @@ if os.environ["RANK"] == "2" and not os.path.exists({str(marker)!r}):
 
 
 class Elastic(LocalTest):
-    """Workers that come and go. A script says who it is, and ends when the test says so."""
+    """Workers that come and go. A script writes its identity, and ends at the test's request."""
 
     SCRIPT = """
 import os, time
@@ -359,7 +359,7 @@ while True:
         workers = self.pids("pid", 4)
         process.kill()
         process.wait()
-        wait_until(lambda: not any(map(alive, workers)), "workers are gone")  # not every process 1 buries the dead
+        wait_until(lambda: not any(map(alive, workers)), "workers are gone")  # not every process 1 waits for exited children
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ LINE = 100
 LINES = 100000  # of a worker, 10 MB
 NOTICE = re.compile(r"muster: warning: (\d+) (?:lines \((\d+) bytes\) are not shown|bytes are missing here)")
 
-# Numbered lines, then a file that says that all of them were written.
+# Numbered lines, then a file once all of them were written.
 SHOUT = """
 import os, sys
 rank, count = os.environ["RANK"], int(sys.argv[1])
@@ -81,7 +81,7 @@ class LogsTest(AgentTest):
         return self.start("--standalone", *flags, self.script("shout.py", script), str(count), **options)
 
     def slowly(self, reader):
-        """Reads to the end, slowly until self.quick is set: it never stands still, and is far behind whatever the workers' pace is.
+        """Reads to the end, slowly until self.quick is set: it never pauses, and is far behind whatever the workers' pace is.
         The text is in self.text afterwards."""
         self.quick, self.text = threading.Event(), b""
 
@@ -203,7 +203,7 @@ class Matrix(LogsTest):
         self.assertEqual(self.missing_in_files(err), 0)
 
     def test_file_that_cannot_be_opened(self):
-        process, fifo = self.ambush("--redirects=1", "--log-open-timeout=4")  # nobody opens the other end
+        process, fifo = self.ambush("--redirects=1", "--log-open-timeout=4")  # nothing opens the other end
         _, err = self.finish(process, 1)
         self.assertIn(f"the log file {fifo} could not be opened: its file system did not respond within 4 s", err)
 
@@ -228,7 +228,7 @@ class Matrix(LogsTest):
             _, err = self.finish(process, 1)
             self.assertIn("did not respond within 4 s", err)
 
-    # --- the spool, under a console that nobody reads ---
+    # --- the spool, under a console that is not read ---
 
     def spool(self, env, flags=()):
         reader, writer = os.pipe()
@@ -272,7 +272,7 @@ class Matrix(LogsTest):
     # --- the console ---
 
     def console(self, *flags, then=None):
-        """Whoever reads is slow until the worker is through."""
+        """The reader is slow until the worker is through."""
         reader, writer = os.pipe()
         process = self.shout(*flags, stdout=writer)
         os.close(writer)

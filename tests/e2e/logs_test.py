@@ -128,7 +128,7 @@ class Logs(AgentTest):
 
     def test_a_console_that_stays_stuck_is_told_of_on_the_other(self):
         process = self.start("--standalone", "--", "sh", "-c", "yes 'a line of the worker' | head -n 100000")
-        process.wait(timeout=LIMIT)  # nobody reads standard output, to the very end; it is more than the largest pipe takes
+        process.wait(timeout=LIMIT)  # nothing reads standard output, to the very end; it is more than the largest pipe takes
         out, err = process.communicate()
         match = re.search(r"muster: warning: standard output is stuck: (\d+) bytes of the workers are not shown", err)
         self.assertTrue(match, err)

@@ -1,4 +1,4 @@
-"""The server's name: late, wrong, slow, never, more than one address; and what workers are told as MASTER_ADDR.
+"""The server's name: late, wrong, slow, never, more than one address; and what workers get as MASTER_ADDR.
 
     MUSTER_BUILD=build python3 tests/e2e/names_test.py [TestClass.test_name ...]"""
 
@@ -12,7 +12,7 @@ from harness.cluster import BUILD, Cluster
 
 MUSTER = BUILD / "bin" / "muster"
 PORT = 23456
-# the store of its world answers under the address that it was told
+# the store of its world answers under the address that it was given
 REACH = """exec 3<>"/dev/tcp/$MASTER_ADDR/$MASTER_PORT" || exit 5; echo "$MASTER_ADDR" > "$OUT/reached.$RANK" """
 
 

@@ -3,7 +3,7 @@
     MUSTER_BUILD=build python3 tests/e2e/namespaces_test.py
 
 A hub routes between the nodes' networks, as switches do between the nodes of a cluster; every node has another interface with
-the default route, by which nobody is reached. Needs root; skipped (exit 77) elsewhere."""
+the default route, by which nothing is reached. Needs root; skipped (exit 77) elsewhere."""
 
 import pathlib
 import subprocess

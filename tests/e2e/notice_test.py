@@ -1,4 +1,4 @@
-"""Notices end to end: workers that listen are told of a planned stop, save and end by themselves; the others are told to end.
+"""Notices end to end: workers that listen get a planned stop, save and end by themselves; the others get SIGTERM.
 
     MUSTER_BUILD=build python3 tests/e2e/notice_test.py [TestClass.test_name ...]
 
@@ -14,7 +14,7 @@ import unittest
 
 from harness import BUILD, LIMIT, AgentTest, free_port, wait_until
 
-# LISTEN: all, none, or the local ranks that do; LEAVE=no: what they are told is written down and not followed
+# LISTEN: all, none, or the local ranks that do; LEAVE=no: notices are written down and not followed
 WORKER = r"""
 import json, os, select, signal, sys, time
 rank, round_, local = os.environ["RANK"], os.environ["MUSTER_ROUND"], os.environ["LOCAL_RANK"]
@@ -101,7 +101,7 @@ class Elastic(NoticeTest):
         for notice in self.notices(0, 2):
             self.assertEqual((notice["coming"], notice["round"], notice["nodes"], notice["next_nodes"]), ("nodes-join", 0, 2, 3))
             self.assertIn("the world grows from 2 to 3", notice["reason"])
-            self.assertTrue(30 < notice["deadline_s"] <= 39, notice)  # a second is left for who does not end
+            self.assertTrue(30 < notice["deadline_s"] <= 39, notice)  # a second is left for workers that do not end
             left = notice["deadline_monotonic_ns"] / 1e9 - time.monotonic()
             self.assertTrue(-LIMIT < left <= 39, left)  # read some time after
         nodes[1].send_signal(signal.SIGTERM)
@@ -116,7 +116,7 @@ class Elastic(NoticeTest):
             self.assertNotIn("restart 1", err)
 
     def test_who_does_not_listen_is_told_to_end_at_once(self):
-        """On a node of two of whom one listens, and on one where nobody does."""
+        """On a node of two of which one listens, and on one where none does."""
         first = self.node(0, "1:2", nproc=2, env={"LISTEN": "0"})
         self.words("seen", 0, 2)
         second = self.node(1, "1:2", nproc=2, env={"LISTEN": "none"})
@@ -315,7 +315,7 @@ class OneNode(NoticeTest):
         self.assertIn("got the stop notice but still runs: sending the stop signal", err)
 
     def test_only_the_worker_has_the_descriptor(self):
-        """What another worker, or a program that the worker starts with its descriptors closed, has is nobody's notice socket."""
+        """What another worker, or a program that the worker starts with its descriptors closed, has is not a notice socket."""
         script = self.script(
             "sockets.py",
             "import os, subprocess, sys\n"

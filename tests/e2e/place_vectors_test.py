@@ -1,5 +1,5 @@
 """Every pod of every static PyTorchJob in tests/data, as the operator's releases since 1.3 set it up, finds its place: the
-number of pods, its rank, and the one master that all pods of the job name. Nothing is started: muster env tells."""
+number of pods, its rank, and the one master that all pods of the job name. Nothing is started: muster env prints it."""
 
 import json
 import os
@@ -60,7 +60,7 @@ class Placement(unittest.TestCase):
         for job_id, release, host, environment, rank, counts, name in self.each_pod():
             with self.subTest(job=job_id, release=release, host=host):
                 told = "PET_NNODES" in environment or "WORLD_SIZE" in environment
-                # before 1.8 jobs of workers only are told nothing at all: their users give the number
+                # before 1.8 jobs of workers only get nothing at all: their users give the number
                 flags = [] if told else [f"--nnodes={sum(counts.values())}"]
                 if environment.get("PET_NPROC_PER_NODE", "1") not in ("auto", "gpu", "cpu") and not environment.get(
                     "PET_NPROC_PER_NODE", "1"

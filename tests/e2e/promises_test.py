@@ -15,7 +15,7 @@ import unittest
 from harness import cluster
 from harness import BUILD, LIMIT, MUSTER, AgentTest, Machine, alive, environment, free_port, wait_until
 
-WORKER = BUILD / "benchmarks" / "recovery_worker"  # tells when it starts and when it is sent SIGTERM
+WORKER = BUILD / "benchmarks" / "recovery_worker"  # records when it starts and when it is sent SIGTERM
 SANITIZED = os.environ.get("MUSTER_SANITIZED")
 
 LOST_TOLD = 2.5  # the survivors' workers are sent SIGTERM so long after a node is cut off
@@ -34,7 +34,7 @@ class PromiseTest(AgentTest):
 
 @unittest.skipIf(cluster.why_not(), cluster.why_not())
 class Lost(PromiseTest):
-    """A node of three is cut off, without a word and for good."""
+    """A node of three is cut off, silently and for good."""
 
     NODES, PORT = 3, 29600
 

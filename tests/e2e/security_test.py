@@ -1,4 +1,4 @@
-"""Who may join a job, and what unauthenticated peers at its port can do: real agents on loopback addresses, with and without a secret.
+"""Admission to a job, and what unauthenticated peers at its port can do: real agents on loopback addresses, with and without a secret.
 
     MUSTER_BUILD=build python3 tests/e2e/security_test.py [TestClass.test_name ...]"""
 
@@ -18,7 +18,7 @@ import unittest
 
 from harness import LIMIT, MUSTER, AgentTest, environment, free_port, wait_until
 
-# says what it was given and waits for a file named finish
+# writes what it was given and waits for a file named finish
 WORKER = """#!/bin/sh
 { env; echo "core=$(ulimit -c)"; } > "seen.$RANK.new" && mv "seen.$RANK.new" "seen.$RANK"
 while [ ! -e finish ]; do sleep 0.05; done
@@ -140,13 +140,13 @@ class SecurityTest(AgentTest):
         return [self.finish(process, 0)[1] for process in processes]
 
     def refused(self, reason, err):
-        """It is in the log, with the peer's address or without: who is sent away may be gone before it is asked for."""
+        """It is in the log, with the peer's address or without: a rejected peer may be gone before its address is read."""
         self.assertRegex(err, r"refused (127\.0\.0\.1|a peer): " + re.escape(reason))
 
     def not_taken(self, words, *flags, join=45, instead=None):
-        """A node whose flags do not go together with the server's gives up and says why. instead: what it may say at the time-out:
+        """A node whose flags do not go together with the server's gives up and prints why. instead: what it may print at the time-out:
         libzmq's server closes as soon as it has read a greeting that it does not like, often before its own has left, and then
-        nobody can tell the node more."""
+        no peer can inform the node better."""
         process = self.node(1, *flags, join=join)
         _, err = process.communicate(timeout=join + LIMIT)
         if process.returncode == 138 and instead:
@@ -156,7 +156,7 @@ class SecurityTest(AgentTest):
             self.assertIn(f"does not admit this node: {words}", err)
 
     def breaks_off(self, *flags):
-        """A node with another secret gives up at its time-out; where that was too short to hear anything it tries for longer."""
+        """A node with another secret gives up at its time-out; where that was too short to receive anything it tries for longer."""
         for join in (4, 16, 64):
             process = self.node(1, *flags, join=join)
             _, err = process.communicate(timeout=join + LIMIT)
@@ -170,7 +170,7 @@ class SecurityTest(AgentTest):
         return self.finish(process, 143)[1]
 
     def stream(self, data=b""):
-        """A connection to the server that has said data."""
+        """A connection to the server that has sent data."""
         peer = wait_until(self.connected, "the server listens")
         peer.settimeout(LIMIT)
         with contextlib.suppress(OSError):  # the server may close before it has read all
@@ -284,7 +284,7 @@ class TheSecret(SecurityTest):
         self.finish_all(*nodes)
 
     def test_a_recorded_session_is_of_no_use(self):
-        """A relay hears everything: it learns nothing, and saying the same again does not let it in."""
+        """A relay receives everything: it learns nothing, and sending the same again does not admit it."""
         secret, name, said = self.secret(), "a-name-to-look-for", bytearray()
         listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self.relay, args=(listener, said), daemon=True).start()

@@ -54,7 +54,7 @@ class ServerLost(unittest.TestCase):
         return [self.agent(k, *more) for k in range(self.nodes)]
 
     def seen(self, round_, restarts):
-        """Waits for the workers of a round; all of them must have been told the same."""
+        """Waits for the workers of a round; all of them must have got the same."""
         names = [self.out / f"seen.{round_}.{rank}" for rank in range(self.nodes)]
         wait_until(lambda: all(name.exists() for name in names), f"round {round_} runs: {sorted(os.listdir(self.out))}")
         for rank, name in enumerate(names):
@@ -144,7 +144,7 @@ class Done(ServerLost):
         for rank in (0, 1):
             (self.out / f"finish.{rank}").touch()
         wait_until(lambda: all(map(self.is_done, self.cluster.nodes[:2])), "two agents are done, and the server knows it")
-        time.sleep(4)  # the last one hears of it with its next beat, and shows that nowhere; one without a beat for 2.5 s is lost
+        time.sleep(4)  # the last one learns it with its next beat, and shows that nowhere; one without a beat for 2.5 s is lost
         self.cluster.nodes[0].restart("10.66.9.9")
         agents[2].wait_said("server lost")
         agents[0] = self.agent(0)

@@ -24,7 +24,7 @@ HAVE_HTTP = bool(ctypes.util.find_library("microhttpd"))
 
 class StatusTest(AgentTest):
     def gate(self):
-        """A worker that runs until the file `go` is there; each says that it runs by a file of its own."""
+        """A worker that runs until the file `go` is there; each shows that it runs by a file of its own."""
         return self.script("gate.sh", 'echo $$ >up.$RANK\nwhile [ ! -e go ]; do sleep 0.02; done\n')
 
     def open_gate(self):
@@ -267,7 +267,7 @@ class Http(StatusTest):
 
 class WithoutTheLibrary(StatusTest):
     def test_the_package_is_named(self):
-        """A file that is no library stands before the real one."""
+        """A file that is no library comes before the real one."""
         (self.folder / "libmicrohttpd.so.12").write_text("no library")
         _, err = self.run_muster("--standalone", "--metrics-port=1", "--", "true", code=1,
                                  env={"LD_LIBRARY_PATH": str(self.folder)})

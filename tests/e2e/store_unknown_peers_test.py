@@ -16,7 +16,7 @@ from harness import wait_until
 
 # All ranks take turns that no one can end without the others, each over a connection that it has and, unless there is a file named
 # old-only, over one that is new in every turn and tried again where it is ended (as torch's client does: among thousands that say
-# nothing it may have been slow to greet). The last to come to a turn says whether it is the end.
+# nothing it may have been slow to greet). The last to come to a turn decides whether it is the end.
 WORKER = r"""
 import contextlib, os, pathlib, socket, struct
 
@@ -126,7 +126,7 @@ class StoreUnknownPeers(security_test.SecurityTest):
         return peer
 
     def is_closed(self, data):
-        """The server closes a connection that says this, while this side keeps it open; what it answered."""
+        """The server closes a connection that sends this, while this side keeps it open; what it answered."""
         return security_test.until_closed(self.peer(data))
 
     def end(self):
@@ -171,7 +171,7 @@ class StoreUnknownPeers(security_test.SecurityTest):
 
     @unittest.skipIf("thread" in os.environ.get("MUSTER_SANITIZED", ""), "that sanitizer makes the server slower than the peers")
     def test_more_silent_connections_than_descriptors(self):
-        """Those that are ended come again at once; in every turn every worker comes anew, and is let in."""
+        """Those that are ended come again at once; in every turn every worker comes anew, and is admitted."""
         self.need(self.DESCRIPTORS + 600)
         self.job()
         with security_test.silent_crowd(self.DESCRIPTORS + 50, self.idle):
@@ -181,7 +181,7 @@ class StoreUnknownPeers(security_test.SecurityTest):
         self.assertIn("it had sent no request, and too many such connections are open", self.end())
 
     def test_more_greeted_connections_than_the_limit(self):
-        """They look like workers that are silent. Who is in goes on; who comes later waits until one of them leaves. That is the
+        """They look like workers that are silent. Members go on; a later one waits until one of them leaves. That is the
         number beyond which members suffer: three quarters of the descriptors."""
         self.need(self.DESCRIPTORS + 600)
         self.job()

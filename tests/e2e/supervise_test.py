@@ -1,5 +1,5 @@
 """Supervision end to end: every signal at every phase, once, twice and KILL; workers that do not want to end; hangs; restarts
-that outlive the agent. After each, nobody is left and the exit code is the right one.
+that outlive the agent. After each, no process is left and the exit code is the right one.
 
     MUSTER_BUILD=build python3 tests/e2e/supervise_test.py [--full] [TestClass.test_name ...]
 
@@ -56,7 +56,7 @@ while True:
     time.sleep(1000)
 """
 
-# kind: (whether the grace must run out before it is gone, whether sh -c stands before it)
+# kind: (whether the grace must run out before it is gone, whether sh -c is before it)
 KINDS = {
     "plain": (False, False),
     "polite": (False, False),
@@ -331,7 +331,7 @@ class Phases(SuperviseTest):
             self.assertEqual("start it with: exec muster run" in done.stderr, warned, done.stderr)
 
 
-# Rank 1 hangs in step 5 only when the others have got there, and theirs is the last beat: who is behind is never a matter of who
+# Rank 1 hangs in step 5 only when the others have got there, and theirs is the last beat: which rank is behind is never a matter of which
 # was quick.
 BEAT = """import os, pathlib, signal, sys, time
 rank, count, fd = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["MUSTER_HEARTBEAT_FD"])
@@ -456,7 +456,7 @@ class Kept(SuperviseTest):
         self.assertEqual(self.run_muster(*where, "--", "sh", "-c", "echo $TORCHELASTIC_RESTART_COUNT")[0], "0\n")
 
     def test_a_signal_ends_the_wait_for_a_volume(self):
-        fifo = self.folder / "job.muster-job"  # whoever opens it waits for the other end
+        fifo = self.folder / "job.muster-job"  # a process that opens it waits for the other end
         os.mkfifo(fifo)
         for flags in (["--rdzv-id=job", f"--state-dir={self.folder}"], ["--log-dir=/dev/null", f"--event-log-handler={fifo}"]):
             agent = self.start(*flags, "--", "true")

@@ -3,7 +3,7 @@
     MUSTER_BUILD=build python3 tests/e2e/torchrun_cases_test.py [TestClass.test_name ...]
 
 The behaviour is that of torch 2.13's test_run.py, launch_test.py, local_elastic_agent_test.py and multiprocessing tests; each
-class names its source. Where torchrun raises an exception of Python, muster says one line and exits 2 (bad usage)."""
+class names its source. Where torchrun raises an exception of Python, muster prints one line and exits 2 (bad usage)."""
 
 import json
 import os
@@ -311,7 +311,7 @@ class Agent(Case):
         self.finish(early, 0)
 
     def test_an_exit_barrier_of_nothing_fails_nobody(self):
-        """workers_drift_fail: where nobody waits for the others to leave, all still leave with 0"""
+        """workers_drift_fail: where no agent waits for the others to leave, all still leave with 0"""
         gate = self.folder / "gate"
         slow = self.shell("slow.sh", f"#!/bin/sh\nwhile [ ! -e '{gate}' ]; do sleep 0.05; done\n")
         late, early = self.nodes(["--no-python", slow], ["true"], env={"TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT": "0"})

@@ -4,7 +4,7 @@
         [--keep FOLDER] [--jobs N] [--list]
 
 Of every job it is asked what fault_matrix_test.py asks, and that its model is, to the last bit, the one that as many ranks of one
-node learn in as many steps that nothing befell. Checkpoints are off here: every world begins with step 1.
+node learn in as many steps without a fault. Checkpoints are off here: every world begins with step 1.
 
 The worker is muster-train as it is. step_tap (tests/support) stands between it and the launcher: it records its beats as
 steps, holds them back so that a test is not about who gets the processor, and ends the training by a notice. Needs root, for namespaces."""

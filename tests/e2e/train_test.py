@@ -230,10 +230,10 @@ class Train(unittest.TestCase):
         run = self.run_program(self.config(steps=2, output="no/such/folder/model"))
         self.assertEqual(run.returncode, 2, run.stderr)
         self.assertIn("no/such/folder", run.stderr)
-        self.assertNotIn("step 1/", run.stdout)  # told before the first step, not after the last
+        self.assertNotIn("step 1/", run.stdout)  # printed before the first step, not after the last
 
     def without_launcher(self, words_of_rank, stdout=subprocess.PIPE, variables="RANK={rank} WORLD_SIZE=2 MASTER_ADDR=127.0.0.1"):
-        """Two ranks as mpirun would start them: nobody kills one when the other fails. Returns their codes and errors."""
+        """Two ranks as mpirun would start them: nothing kills one when the other fails. Returns their codes and errors."""
         port = free_port()
         ranks = []
         for rank, words in enumerate(words_of_rank):
@@ -273,7 +273,7 @@ class Train(unittest.TestCase):
         os.close(read)
         codes, errors = self.without_launcher([[self.config()]] * 2, stdout=write)
         os.close(write)
-        self.assertEqual(codes, [1, 0], errors)  # the sample could not be printed, and rank 0 says so
+        self.assertEqual(codes, [1, 0], errors)  # the sample could not be printed, and rank 0 reports it
         self.assertIn("cannot print the sample: Broken pipe", errors[0])
         self.assertEqual(tensors(self.path / "model.safetensors")[0]["wte.weight"]["shape"], [256, 32])
 
@@ -291,7 +291,7 @@ class Train(unittest.TestCase):
                                stderr=subprocess.STDOUT, cwd=self.path)
         os.close(other)
         output = b""
-        with contextlib.suppress(OSError):  # EIO: the last one who had the terminal open is gone
+        with contextlib.suppress(OSError):  # EIO: the last process that had the terminal open is gone
             while piece := os.read(main, 65536):
                 output += piece
         os.close(main)

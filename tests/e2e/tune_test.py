@@ -1,4 +1,4 @@
-"""muster run and NCCL's environment: what workers get on a machine, what is said of it, what a policy does.
+"""muster run and NCCL's environment: what workers get on a machine, what is printed of it, what a policy does.
 
     MUSTER_BUILD=build python3 tests/e2e/tune_test.py [TestClass.test_name ...]
 

@@ -1,4 +1,4 @@
-"""The verdict end to end: what is said of a death of every kind, what the job leaves with, and who else is told.
+"""The verdict end to end: what is reported of a death of every kind, what the job leaves with, and which others are informed.
 
     MUSTER_BUILD=build python3 tests/e2e/verdict_test.py [--full] [TestClass.test_name ...]
 
@@ -170,7 +170,7 @@ class Causes(AgentTest):
         path = self.script(
             "cascade.py",
             "import os, signal, sys, time\n"
-            "if os.environ['RANK'] == '1':\n"  # dies when it is told to stop: the others were faster
+            "if os.environ['RANK'] == '1':\n"  # dies when it gets SIGTERM: the others were faster
             "    signal.signal(signal.SIGTERM, lambda *_: (signal.signal(11, signal.SIG_DFL), os.kill(os.getpid(), 11)))\n"
             "    open('ready', 'w').close()\n"
             "    time.sleep(1000)\n"
@@ -218,7 +218,7 @@ class Causes(AgentTest):
             "if os.environ['RANK'] == '0':\n"
             "    while not os.path.exists('ready'):\n"
             "        time.sleep(0.001)\n"
-            "    os.mkfifo(os.environ['TORCHELASTIC_ERROR_FILE'])\n"  # whoever opens it waits for the other end
+            "    os.mkfifo(os.environ['TORCHELASTIC_ERROR_FILE'])\n"  # a process that opens it waits for the other end
             "    sys.exit(3)\n"
             "def stop(*_):\n"
             "    open('stopped', 'w').write(str(time.time()))\n"
@@ -393,7 +393,7 @@ class Unkillable(AgentTest):
         _, err = self.run_muster("--standalone", "--nproc-per-node=2", path, group, code=138)
         self.assertIn("rank      : 0 ", root_cause(err))
         self.assertRegex(root_cause(err), r"traceback : survived SIGKILL: process \d+ \(python3?\S*\) is in state D\n")
-        self.assertIn("exitcode  : 3 ", err)  # the one that failed first is told too
+        self.assertIn("exitcode  : 3 ", err)  # the one that failed first is reported too
         self.assertIn("so its node is unfit", verdict_of(err))
 
 

@@ -1,9 +1,9 @@
-"""muster run --worker-store=worker end to end: rank 0 serves the store itself, on a port that nobody else gets meanwhile.
+"""muster run --worker-store=worker end to end: rank 0 serves the store itself, on a port that no other process gets meanwhile.
 
     MUSTER_BUILD=build python3 tests/e2e/worker_store_test.py [TestClass.test_name ...]
 
 Rank 0 of the workers does what PyTorch's store does: it binds MASTER_PORT by number, with SO_REUSEADDR, and listens; the others
-connect until somebody answers."""
+connect until one answers."""
 
 import socket
 import unittest
@@ -123,7 +123,7 @@ class WorkerStore(AgentTest):
         given = {tuple(self.given(round_, rank)) for round_ in range(2) for rank in range(4)}
         self.assertEqual({row[:2] for row in given}, {("False", address)})
         ports = {round_: {self.given(round_, rank)[2] for rank in range(4)} for round_ in range(2)}
-        self.assertEqual([len(ports[round_]) for round_ in range(2)], [1, 1])  # everybody of a round was told the same
+        self.assertEqual([len(ports[round_]) for round_ in range(2)], [1, 1])  # all of a round got the same
         return int(ports[0].pop())
 
     def test_two_nodes_with_ranks(self):

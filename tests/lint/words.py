@@ -2,17 +2,22 @@
 """Texts and names read as the field writes: a list of words that were this project's own, and names of static functions used too often.
 
 words.py --source DIR     looks at log, error and help texts (string literals of product C with several words), the comments of
-headers, the head comments of sources, and Markdown, in the folders of CLEAN; then at all static functions of product C.
-Prints one line per breach and exits 1 where there is one.
+headers, the head comments of sources, and Markdown, in the folders of CLEAN, in those of COMMENTED at comments and docstrings of
+Python and CMake too; then at all static functions of product C. Prints one line per breach and exits 1 where there is one.
 """
 import argparse
+import ast
+import io
 import pathlib
 import re
 import sys
+import tokenize
 
 CODE = ("proto", "rendezvous", "kernels", "runtime", "launcher")
 # Folders whose texts are held against WORDS; a folder covers those below it.
-CLEAN = ("runtime", "kernels", "proto", "rendezvous", "launcher", "k8s", "tests/README.md", "tests/compat", "tests/data", "tests/fuzz", "tests/lint", "tests/simulation")
+CLEAN = ("runtime", "kernels", "proto", "rendezvous", "launcher", "k8s", "tests/README.md", "tests/compat", "tests/data", "tests/fuzz", "tests/lint", "tests/simulation",
+         "tests/e2e", "benchmarks", "cmake")
+COMMENTED = ("tests/e2e", "benchmarks", "cmake")
 
 # word or phrase -> what to write
 WORDS = {
@@ -63,6 +68,12 @@ def texts(path):
     if path.suffix == ".md":
         yield from enumerate(re.sub(r"`[^`\n]*`", "``", source).splitlines(), 1)
         return
+    if path.suffix == ".py":
+        yield from texts_of_python(source)
+        return
+    if path.suffix == ".cmake" or path.name == "CMakeLists.txt":
+        yield from ((number, line.partition("#")[2]) for number, line in enumerate(source.splitlines(), 1))
+        return
     head = True
     for match in TOKEN.finditer(source):
         token, line = match.group(), source.count("\n", 0, match.start()) + 1
@@ -74,6 +85,23 @@ def texts(path):
             yield line, token
 
 
+def texts_of_python(source):
+    """Comments and docstrings; other strings are quotations of programs, or of torchrun's."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, clean=False):
+            yield from enumerate(node.body[0].value.value.splitlines(), node.body[0].lineno)
+
+
+def is_read(path, relative):
+    """Whether a file has texts for people to read."""
+    if any(relative.startswith(folder + "/") for folder in COMMENTED):
+        return path.suffix in (".c", ".h", ".md", ".py", ".cmake") or path.name == "CMakeLists.txt"
+    return path.suffix == ".md" or (path.suffix in (".c", ".h", ".cu") and relative.partition("/")[0] in CODE)
+
+
 def check_words(root):
     breaches, count = [], 0
     for name in CLEAN:
@@ -81,8 +109,7 @@ def check_words(root):
         files = [base] if base.is_file() else sorted(base.rglob("*"))
         for path in files:
             relative = path.relative_to(root).as_posix()
-            code = path.suffix in (".c", ".h", ".cu") and relative.partition("/")[0] in CODE
-            if not path.is_file() or not (code or path.suffix == ".md"):
+            if not path.is_file() or not is_read(path, relative):
                 continue
             count += 1
             for line, text in texts(path):

@@ -73,7 +73,8 @@ def changes(line, is_bool):
         is_size = line[: m.start()].endswith("[") and value > 1
         is_zeroed = line[: m.start()].endswith("{") and line[m.end() :].startswith("}")
         # by contract 0 or -1: callers look whether it is below 0
-        is_success = not is_bool and line[m.end() :] == ";" and re.match(r"\s*(return|:)", line) and re.search(r"(return|:) 0;$", line)
+        is_last = line[m.end() :] == ";" and re.search(r"(return|:) 0;$", line)
+        is_success = not is_bool and re.match(r"\s*(return|:)", line) and (is_last or line[m.start() :] == "0 : -1;")
         if not is_size and not is_zeroed:
             found.append((m.start(), m.end(), "-1" if is_success else str(1 - value if value < 2 else value + 1)))
     if (m := RETURN.match(line)) and is_bool and m["value"] not in ("true", "false"):

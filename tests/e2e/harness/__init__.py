@@ -72,7 +72,7 @@ def adopt_orphans():
 
 
 def children():
-    """{pid: (name, state)} of this process's children, the dead ones that nobody waited for included."""
+    """{pid: (name, state)} of this process's children, those that have ended and were not waited for included."""
     found = {}
     for task in os.listdir("/proc/self/task"):
         with open(f"/proc/self/task/{task}/children") as file:
@@ -99,7 +99,7 @@ def wait_until(condition, what, limit=LIMIT):
 
 class Machine:
     """How slow the machine is while this is entered, measured then by a canary (tests/support/canary.h). A promise of so many seconds
-    is one for an idle machine; bound() says how long it may take on this one, now.
+    is one for an idle machine; bound() is how long it may take on this one, now.
 
         with Machine() as machine:
             took = ...
@@ -179,7 +179,7 @@ class AgentTest(unittest.TestCase):
             return ""
 
     def script(self, name, text):
-        """A file in the test's folder. It changes as a whole: who was started before may just be reading it."""
+        """A file in the test's folder. It changes as a whole: a process that was started before may just be reading it."""
         path, new = self.folder / name, self.folder / f"{name}.new"
         new.write_text(text)
         new.rename(path)
@@ -227,13 +227,13 @@ class AgentTest(unittest.TestCase):
 
     @staticmethod
     def status(process):
-        """What the agent tells of itself; None where it cannot be asked yet, or any more."""
+        """The agent's status; None where it does not answer yet, or any more."""
         command = [MUSTER, "status", f"--pid={process.pid}", "--output=json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def waits(self, process, text):
-        """Waits until the agent waits for a world, and the text is in what it says of that."""
+        """Waits until the agent waits for a world, and the text is in its status."""
 
         def read():
             status = self.status(process)
@@ -261,7 +261,7 @@ class AgentTest(unittest.TestCase):
 
 
 class AdoptingTest(AgentTest):
-    """A test that adopts what its agents leave behind, and proves that this is nobody."""
+    """A test that adopts what its agents leave behind, and proves that this is nothing."""
 
     @classmethod
     def setUpClass(cls):
@@ -273,8 +273,8 @@ class AdoptingTest(AgentTest):
         return {pid: about for pid, about in children().items() if pid not in mine and pid not in self.before}
 
     def nobody_is_left(self, killed=False):
-        """To be called when all agents have ended: at once there is nobody, not even a zombie; where an agent was killed, as soon
-        as its guardian has done its work, and the dead are this process's to bury."""
+        """To be called when all agents have ended: at once there is no process, not even a zombie; where an agent was killed, as soon
+        as its guardian has done its work, and exited children are this process's to wait for."""
         if not killed:
             self.assertEqual(self.new_children(), {}, "the agents left these behind")
             return

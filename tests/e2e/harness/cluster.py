@@ -16,7 +16,7 @@ never meet. Nothing is done to the machine's own network, and all of it ends wit
 folder: NAME.agent.N.out and .err, N counting the programs of that name that were started in the node.
 
 Harm lasts until it is taken back, by heal() or by the opposite call, and several kinds add up. A cut is made by dropping frames
-in the hub, so the node does not see it; unplug() takes its carrier away instead. Standard library, iproute2, nftables and the
+in the hub, so the node does not see it; unplug() takes its link down instead. Standard library, iproute2, nftables and the
 build's delay_line; needs root."""
 
 import concurrent.futures
@@ -100,7 +100,7 @@ def ruleset(harm):
 
 
 def hardware_of(address):
-    """A link address for an IP address, always the same, so that nobody's neighbour table is ever wrong."""
+    """A link address for an IP address, always the same, so that no neighbour table is ever wrong."""
     return "02:42:" + ":".join(f"{int(byte):02x}" for byte in address.split("."))
 
 
@@ -258,7 +258,7 @@ class Node:
         """Stops everything in the pod, or one process; thaw() lets it go on."""
         wanted = (lambda: [process.pid]) if process else self.pod.pids
         deadline = time.monotonic() + LIMIT
-        while pids := [pid for pid in wanted() if not stands(pid)]:  # until nobody is left who could start another
+        while pids := [pid for pid in wanted() if not stands(pid)]:  # until no process is left that could start another
             for pid in pids:
                 try:
                     os.kill(pid, signal.SIGSTOP)
@@ -390,7 +390,7 @@ class Cluster:
         return self.nodes[-1]
 
     def helper(self, *command):
-        """A program of ours in the hub that says "ready" and ends with its stdin. It stands for the network, which does not get slower
+        """A program of ours in the hub that prints "ready" and ends with its stdin. It stands for the network, which does not get slower
         where a machine has much to do."""
         with open(self.folder / "hub.log", "a") as log:
             process = subprocess.Popen(
@@ -409,7 +409,7 @@ class Cluster:
         namespaces.run(*self.hub.command("nft", "-f", "-"), given=ruleset({node.port: node.dropped() for node in self.nodes}))
 
     def publish(self, name, address, delay=0):
-        """From now on the name server says so, after delay seconds; the nodes' programs see it when they next ask."""
+        """From now on the name server answers so, after delay seconds; the nodes' programs see it when they next ask."""
         self.names[name] = {"address": address, "delay": delay}
         self.write_names()
 

@@ -10,7 +10,7 @@ A row is played in this order:
     again   the world that trains afterwards: its size; SAME (the old one goes on); None: the job ends by itself
     codes   what the agents leave with: one for all, or by a piece of the log's name ("node1.", * for the rest); None: not asked
     cause   (class, node): the first cause in the failure.json of every agent that was not killed
-    says    what one of the agents must have said (a regular expression), the cause by name
+    `says`    what one of the agents must have logged (a regular expression), the cause by name
     restarts  how many the job has used in the end; None: not asked
 
 Values may differ by mode ({"static": .., "elastic": ..}; a mode that is missing there is not played) and may be functions of
@@ -311,7 +311,7 @@ NO_RESTART = ("--max-restarts=0",)
 SHORT_JOIN = ("--join-timeout=8",)
 LONG_CALL = ("--last-call-timeout=60",)  # a server that was started again waits for all who look for it
 STRANGE_PEER = "it does not speak muster's protocol: torchrun"
-LOST_VICTIM = r"the first cause: node rank \d+ \(node\d+\) is lost"  # whatever followers said before
+LOST_VICTIM = r"the first cause: node rank \d+ \(node\d+\) is lost"  # whatever followers reported before
 LOST_SERVER = r"the first cause: the agent that served the job was lost in round 0"
 OTHER_JOB = {
     "static": 'refused by the server: job id: this agent has "another"',

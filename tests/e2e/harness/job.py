@@ -1,9 +1,9 @@
 """One job over the nodes of a cluster: its agents, its phases, what its workers do. Used by fault_matrix_test.py, and by whatever
 else wants a job that can be harmed.
 
-Workers are step_worker unless `program` says otherwise; the observer (steps.py) watches them. Node 0 serves; `victim` is the last
+Workers are step_worker unless `program` names another; the observer (steps.py) watches them. Node 0 serves; `victim` is the last
 node of the world. A static job gives ranks and node 0's name, an elastic one meets there and takes `lowest` to `count` nodes,
-and has a secret unless told otherwise."""
+and has a secret by default."""
 
 import json
 import os
@@ -43,7 +43,7 @@ class Job:
         path.chmod(0o600)
         return path
 
-    # who is who
+    # the nodes and their roles
 
     @property
     def elastic(self):
@@ -87,7 +87,7 @@ class Job:
             self.start(node)
 
     def status(self, node):
-        """What its agent tells of itself; {} where none does."""
+        """Its agent's status; {} where none answers."""
         done = subprocess.run(
             node.pod.command(MUSTER, "status", "--output=json"), capture_output=True, text=True, timeout=cluster.LIMIT, check=False
         )
@@ -108,7 +108,7 @@ class Job:
             raise AssertionError(failed()) from None
 
     def tails(self):
-        """The last words of each agent."""
+        """The last lines of each agent."""
         found = []
         for agent in self.all_agents:
             words = "\n    ".join(agent.said().splitlines()[-12:])

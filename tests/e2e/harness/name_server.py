@@ -3,7 +3,7 @@
     python3 name_server.py TABLE ADDRESS
 
 TABLE is a JSON file, read again for each question: {"node0": {"address": "10.66.0.1", "delay": 1.5}}; a name that is not in it
-does not exist. Answers questions for A records at ADDRESS:53 and says "ready" when it can; ends with its stdin."""
+does not exist. Answers questions for A records at ADDRESS:53 and prints "ready" when it can; ends with its stdin."""
 
 import heapq
 import json

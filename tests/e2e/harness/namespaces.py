@@ -58,7 +58,7 @@ exec cat
         run("nsenter", "-t", str(self.holder.pid), "--net", "ip", *arguments)
 
     def pids(self):
-        """Those of its processes, as they are numbered outside; the holder and the dead are not among them."""
+        """Those of its processes, as they are numbered outside; the holder and exited ones are not among them."""
         found = []
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:

@@ -1,4 +1,4 @@
-"""Ports for tests that must know a number before somebody listens there. Standard library only."""
+"""Ports for tests that must know a number before a program listens there. Standard library only."""
 
 import itertools
 import pathlib
@@ -42,7 +42,7 @@ def is_free(port):
 
 
 def free_port(count=2):
-    """The first of `count` neighbouring ports that are nobody else's while this process lives."""
+    """The first of `count` neighbouring ports that no other test gets while this process lives."""
     global waiting
     while True:
         ports = list(itertools.islice(waiting, count))

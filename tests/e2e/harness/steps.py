@@ -1,7 +1,7 @@
 """What step_worker (tests/support/step_worker.c) recorded, read while it goes on: which worlds trained when, and that no two did
 at once.
 
-A world trained from the first step that all its ranks took to the last one; the time of a step is when the first rank had heard
+A world trained from the first step that all its ranks took to the last one; the time of a step is when the first rank had received
 of it from every other, since at that moment each of them was at work in this world. What a rank does alone later, as one that was
 frozen and reads what had reached it before, is not training."""
 

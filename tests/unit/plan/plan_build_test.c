@@ -304,6 +304,35 @@ static void optimizers_that_cannot_be_are_named(void **state)
 }
 
 /* Over all ranks, the segments of a class hold each of its parameters' elements once. */
+/* Neighbours are merged while they fit into an eighth of all parameters, and no further. */
+static void groups_are_an_eighth_of_the_parameters(void **state)
+{
+    (void)state;
+    for (int blocks = 1; blocks <= 30; blocks++) {
+        struct plan_model *m = plan_model_gpt(blocks, 128, 256, 128, 512, 0);
+        const struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+        struct plan plan = built(m, &options);
+        const int64_t target = model_parameters(&m->model) * 4 / 8;
+        int64_t before = 0;
+        for (int g = 1; g < plan.group_count; g++) { /* group 0 is the tied embedding */
+            const struct param_group *group = &plan.groups[g];
+            int64_t bytes = 0, first = 0;
+            for (int i = 0; i < group->param_count; i++) {
+                const struct param_desc *param = &m->params[plan.group_params[group->first_param + i]];
+                bytes += param_elements(param) * 4;
+                first += param->unit == m->params[plan.group_params[group->first_param]].unit
+                             ? param_elements(param) * 4
+                             : 0;
+            }
+            assert_true(bytes == first || bytes <= target);
+            assert_true(before == 0 || before + first > target);
+            before = bytes;
+        }
+        plan_free(&plan);
+        plan_model_destroy(m);
+    }
+}
+
 static void segments_cover_every_parameter_once(void **state)
 {
     (void)state;
@@ -333,6 +362,16 @@ static void segments_cover_every_parameter_once(void **state)
             }
             assert_int_equal(found, 1);
         }
+    }
+    for (int rank = 0; rank < 3; rank++) { /* each group has its own, in their order */
+        const struct plan *plan = &world.plans[rank];
+        int next = 0;
+        for (int g = 0; g < plan->group_count; g++) {
+            assert_int_equal(plan->groups[g].first_segment, next);
+            for (int s = 0; s < plan->groups[g].segment_count; s++)
+                assert_int_equal(plan->segments[next++].group, g);
+        }
+        assert_int_equal(next, plan->segment_count);
     }
     plan_world_free(&world);
     plan_model_destroy(m);
@@ -604,6 +643,7 @@ int main(void)
         cmocka_unit_test(frozen_and_trainable_do_not_mix),
         cmocka_unit_test(moments_are_the_optimizers),
         cmocka_unit_test(optimizers_that_cannot_be_are_named),
+        cmocka_unit_test(groups_are_an_eighth_of_the_parameters),
         cmocka_unit_test(segments_cover_every_parameter_once),
         cmocka_unit_test(hash_tells_schedules_apart),
         cmocka_unit_test(memory_falls_with_sharding),
