@@ -84,4 +84,4 @@ def chosen(options):
 
 
 if __name__ == "__main__":
-    sys.exit(play(__doc__, chosen, jobs=2, torch=sys.executable))
+    sys.exit(play(__doc__, chosen, jobs=3, torch=sys.executable))  # half of a job is waiting
