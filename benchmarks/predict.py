@@ -1,9 +1,9 @@
-"""What `muster-train --plan --predict` says of a step against the steps that muster-train then takes.
+"""What `muster-train --plan --predict` expects of a step against the steps that muster-train then takes.
 
     python3 benchmarks/predict.py --build BUILD_DIR [--steps N] [--cases NAME,...]
 
 Each case is predicted and then run; a step's time is that between two progress lines, the median of all but the first ones. The error is
-the predicted time over the measured one; the bar is 10%. The share of the limit is what the progress line says: the plan's products and
+the predicted time over the measured one; the bar is 10%. The share of the limit is what the progress line shows: the plan's products and
 bytes at the rates that a rank measured at its start."""
 
 import argparse

@@ -66,7 +66,7 @@ class WarmTest(AgentTest):
 
 class LikeAnyOther(WarmTest):
     def facts(self, warm, arguments, count=2):
-        """Of each rank; the agent is started by a shell that says its pid, so that the workers know their parent."""
+        """Of each rank; the agent is started by a shell that prints its pid, so that the workers know their parent."""
         env = {"MUSTER_WARM": "json"} if warm else {}
         command = 'E2E_PARENT=$$ exec "$0" "$@"'
         flags = ["--standalone", f"--nproc-per-node={count}", *arguments]
