@@ -129,8 +129,8 @@ static bool send_notice(struct agent *agent, const struct worker *worker, const 
 
 static void terminate_worker(const struct agent *agent, const struct worker *worker)
 {
-    (void)kill(-worker->pid, agent->group.signal); /* it is not reaped: the number is its own */
-    (void)kill(-worker->pid, SIGCONT);             /* a stopped process handles nothing */
+    worker_signal(worker, agent->group.signal, (enum signal_scope)agent->config->signal_scope);
+    worker_signal(worker, SIGCONT, agent->config->signal_scope); /* a stopped process handles nothing */
 }
 
 void agent_notices_announce(struct agent *agent)

@@ -40,6 +40,7 @@ struct agent_processes {
     struct loop_source guard;
     int guardians; /* started so far */
     struct descendant_killer killer;
+    int late_signal;                  /* for what is left when no worker is; 0: none */
     struct instant kill_at;           /* next scan for processes to kill */
     struct background_watch cleaning; /* during the clean-up after the workers */
     struct shm_cleanup *cleanup;      /* of cleaning */
@@ -397,12 +398,11 @@ static void send_killer(struct agent *agent, int signal)
         log_warning(&agent->log, "%s", err.text);
 }
 
-/* To the session of every live worker; processes that left it are not reached. */
 static void signal_workers(const struct agent *agent, int signal)
 {
     for (int i = 0; i < agent->round.worker_count; i++)
         if (agent->round.workers[i].alive)
-            (void)kill(-agent->round.workers[i].pid, signal); /* it is not reaped: the number is its own */
+            worker_signal(&agent->round.workers[i], signal, agent->config->signal_scope);
 }
 
 void agent_processes_terminate(struct agent *agent, int signal)
@@ -411,7 +411,21 @@ void agent_processes_terminate(struct agent *agent, int signal)
         return;
     signal_workers(agent, signal);
     signal_workers(agent, SIGCONT); /* a stopped process handles nothing */
-    send_killer(agent, signal);
+    if (agent->config->signal_scope == SIGNAL_SCOPE_GROUP)
+        send_killer(agent, signal);
+    else
+        agent->processes->late_signal = signal;
+}
+
+/* What the workers have left behind gets the stop signal too. */
+static void signal_remains(struct agent *agent)
+{
+    int signal = agent->processes->late_signal;
+    if (!signal || agent->round.alive)
+        return;
+    agent->processes->late_signal = 0;
+    if (!agent_processes_are_gone(agent))
+        send_killer(agent, signal);
 }
 
 void agent_processes_kill(struct agent *agent)
@@ -587,6 +601,7 @@ static void processes_tick(struct agent *agent, struct instant now)
                     (int)stuck);
     if (instant_reached(now, processes->kill_at))
         agent_processes_kill(agent);
+    signal_remains(agent);
 }
 
 static void forget_sessions(struct agent *agent)
@@ -605,6 +620,8 @@ static void processes_event(struct agent *agent, const struct agent_event *event
     case AGENT_STATE:
         if (agent->group.state != GROUP_KILLING)
             agent->processes->kill_at = INSTANT_NEVER;
+        if (agent->group.state != GROUP_STOPPING)
+            agent->processes->late_signal = 0;
         break;
     case AGENT_EMPTY: /* it must not find the next round's workers */
         descendant_killer_cancel(&agent->processes->killer);

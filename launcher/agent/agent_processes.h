@@ -20,7 +20,8 @@ bool agent_processes_awaits_template(const struct agent *agent);
 /* Starts all workers of the round back to back. -1: those that were started are left to be stopped; out
  * names the one that was not. */
 int agent_processes_start(struct agent *agent, struct agent_start *out, struct muster_error *err);
-/* signal, then CONT, to every session of a live worker and to all descendants outside of them. */
+/* signal, then CONT, to every live worker, and to all descendants: at once or when no worker is left, by
+ * --signal-scope. */
 void agent_processes_terminate(struct agent *agent, int signal);
 /* KILL to every session and all descendants, again and again until the worker group is not KILLING. */
 void agent_processes_kill(struct agent *agent);

@@ -2,6 +2,7 @@
 #include "launcher/agent/round.h"
 
 #include <assert.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,13 @@ void round_worker_reaped(struct round *round, struct worker *worker, int code, i
     worker->ended = clock_now(NULL);
     round->alive--;
     round_check(round);
+}
+
+void worker_signal(const struct worker *worker, int signal, enum signal_scope scope)
+{
+    bool session = scope == SIGNAL_SCOPE_GROUP || signal == SIGKILL || signal == SIGCONT;
+    assert(worker->alive); /* it is not reaped: the number is its own */
+    (void)kill(session ? -worker->pid : worker->pid, signal);
 }
 
 struct worker *round_find_worker(struct round *round, pid_t pid)

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "launcher/config/config.h"
 #include "launcher/output/pump.h"
 #include "launcher/policy/heartbeat.h"
 #include "launcher/verdict/postmortem.h"
@@ -78,6 +79,9 @@ void round_take_stop(struct round *round, const struct membership_event *stop);
 /* A worker was started, a worker was reaped. */
 void round_worker_started(struct round *round, struct worker *worker, pid_t pid);
 void round_worker_reaped(struct round *round, struct worker *worker, int code, int status);
+/* To a live worker: its process or its session; KILL and CONT always to the session. Processes
+ * that left the session are not reached. */
+void worker_signal(const struct worker *worker, int signal, enum signal_scope scope);
 /* The live worker of this pid; NULL: none. */
 struct worker *round_find_worker(struct round *round, pid_t pid);
 /* pid was reaped; without memory for it, its files are not cleaned up. */

@@ -28,6 +28,12 @@ enum { CONFIG_WORKERS_LIMIT = 4096, CONFIG_NODES_LIMIT = 4096, CONFIG_ROWS_LIMIT
  */
 enum config_command { COMMAND_RUN, COMMAND_LAUNCH, COMMAND_ENV };
 
+/* --signal-scope */
+enum signal_scope {
+    SIGNAL_SCOPE_WORKER, /* the worker's process; what is left of it when all workers have ended */
+    SIGNAL_SCOPE_GROUP,  /* its whole session, and descendants that have left it */
+};
+
 /* Which process serves the workers' store. */
 enum worker_store { WORKER_STORE_AGENT, WORKER_STORE_WORKER };
 
@@ -91,6 +97,7 @@ struct run_config {
     double notice_timeout_s;                     /* the same before new nodes join; 0: shutdown_timeout_s */
     char *signals_to_handle, *forward_signals;   /* as typed: names separated by commas */
     signal_bits stop_signals, forwarded_signals; /* the same, without unknown signals */
+    int signal_scope;                            /* enum signal_scope */
     char *warm;             /* modules of the template, separated by commas; NULL or "": workers start cold */
     double hang_timeout_s;  /* 0: off */
     double restart_grace_s; /* the same before a restart */

@@ -24,6 +24,8 @@ static const char *const exit_modes[] = {
 /* in the order of enum log_format */
 static const char *const log_formats[] = {"text", "timed", "json", NULL};
 
+static const char *const signal_scopes[] = {
+    [SIGNAL_SCOPE_WORKER] = "worker", [SIGNAL_SCOPE_GROUP] = "group", NULL};
 static const char *const worker_stores[] = {
     [WORKER_STORE_AGENT] = "agent", [WORKER_STORE_WORKER] = "worker", NULL};
 static const char *const tune_modes[] = {
@@ -321,6 +323,17 @@ static const struct knob rows[] = {
      .help = "signals that stop the job: the workers get the same signal, then the grace, then SIGKILL; HUP, "
              "INT and QUIT that were ignored at the start stay ignored, and signals not listed have their "
              "default action"},
+    {.name = "signal-scope",
+     .env = "MUSTER_SIGNAL_SCOPE",
+     .type = KNOB_CHOICE,
+     .offset = AT(signal_scope),
+     .initial = "worker",
+     .choices = signal_scopes,
+     .section = workers,
+     .help = "processes that get the stop signal and forwarded ones: the worker's own, so that what it "
+             "started (loaders of "
+             "data) serves it while it saves and gets the signal when no worker is left; or all of its "
+             "session at once"},
     {.name = "forward-signals",
      .env = "MUSTER_FORWARD_SIGNALS",
      .type = KNOB_TEXT,

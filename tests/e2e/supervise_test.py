@@ -366,6 +366,62 @@ time.sleep(4.5)  # longer than the timeout: a phase that is not watched
 """
 
 
+class Scope(SuperviseTest):
+    """--signal-scope: what a worker has started serves it while it saves."""
+
+    LOADS = """import os, signal, subprocess, sys
+loader = subprocess.Popen([sys.executable, "-c", "for line in open(0): print(line, end='', flush=True)"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+def load(text):
+    try:
+        print(text, file=loader.stdin, flush=True)
+    except BrokenPipeError:
+        return ""
+    return loader.stdout.readline().strip()
+
+def stop(*_):
+    if loader.poll() is None:  # where it was signalled too, it is about to die
+        try:
+            loader.wait(0.3)
+        except subprocess.TimeoutExpired:
+            pass
+    print("saved with", repr(load("the last batch")), flush=True)
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGUSR1, lambda *_: print("noted,", load("still here"), flush=True))
+print("ready", load("the first batch"), flush=True)
+while True:
+    signal.pause()
+"""
+
+    def stopped(self, *flags, passed_on=False):
+        process = self.start("--standalone", *flags, "--forward-signals=USR1", self.script("loads.py", self.LOADS))
+        self.assertEqual(process.stdout.readline(), "ready the first batch\n")
+        if passed_on:
+            process.send_signal(signal.SIGUSR1)
+            self.assertEqual(process.stdout.readline(), "noted, still here\n")
+        process.terminate()
+        out, _ = self.finish(process, 143)
+        return out
+
+    def test_loaders_live_until_their_worker_has_saved(self):
+        self.assertEqual(self.stopped(passed_on=True), "saved with 'the last batch'\n")
+
+    def test_a_whole_session_gets_the_signal_on_demand(self):
+        self.assertEqual(self.stopped("--signal-scope=group"), "saved with ''\n")
+
+    def test_what_a_wrapper_leaves_behind_gets_the_signal(self):
+        inner = self.script("inner.py", "import signal, sys\n"
+                            "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n"
+                            "print('ready', flush=True)\nwhile True:\n    signal.pause()\n")  # fmt: skip
+        process = self.start("--standalone", "--shutdown-timeout=60", "--", "sh", "-c", f"python3 '{inner}'; true")
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        process.terminate()
+        out, _ = self.finish(process, 143)
+        self.assertEqual(out, "saved\n")
+
+
 class Hangs(SuperviseTest):
     def test_the_rank_behind_is_named_and_shown(self):
         for how in ("silent", "stopped", "tells"):
