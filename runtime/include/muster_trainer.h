@@ -116,8 +116,9 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
  * memory that this rank will ever hold), "dropout" (the largest probability in the config.json of files that
  * were loaded; it is not applied). */
 MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, const char *name);
-/* Seconds that a step takes at the least on this rank: its matrix products and the bytes that all else moves,
- * at rates that are measured now for about 0.3 s, best on all ranks at once; 0 where no layer multiplies. */
+/* Seconds that a step takes at the least on this rank: its matrix products and what the optimizer and copies
+ * move, at rates that are measured now for about 0.5 s, best on all ranks at once; 0 where no layer
+ * multiplies. */
 MUSTER_API int muster_trainer_limit(struct muster_trainer *trainer, double *seconds,
                                     struct muster_error *err);
 /* Draws `count` tokens behind a prompt of at least one, from a language model whose first input is the

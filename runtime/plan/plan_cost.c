@@ -24,8 +24,7 @@ struct plan_rates plan_rates_nominal(int threads)
 /* ---- one operation ---- */
 
 struct layer_cost {
-    double flops, bytes; /* of a forward call; */
-    double weights;      /* bytes of the parameters that its products read */
+    double flops, bytes; /* of a forward call */
 };
 
 static struct layer_cost *describe_layers(const struct model *model, const struct plan_options *o,
@@ -36,10 +35,7 @@ static struct layer_cost *describe_layers(const struct model *model, const struc
         struct layer_sizes sizes = {0};
         model->layers[l].ops->sizes(model->layers[l].config, o->shape, o->dtype,
                                     o->train ? LAYER_TRAIN : LAYER_EVAL, o->kernels, &sizes);
-        layers[l] = (struct layer_cost){sizes.forward_flops, (double)(sizes.out + sizes.saved) * 2, 0};
-        for (int i = 0; sizes.forward_flops > 0 && i < model->layers[l].param_count; i++)
-            layers[l].weights +=
-                (double)param_elements(&model->params[model->layers[l].param[i]]) * dtype_size(o->dtype);
+        layers[l] = (struct layer_cost){sizes.forward_flops, (double)(sizes.out + sizes.saved) * 2};
     }
     if (!layers)
         (void)error_set(err, MUSTER_E_NOMEM, "no memory to describe %d layers", model->layer_count);
@@ -149,13 +145,8 @@ int plan_count_work(const struct model *model, const struct plan *plan, struct p
     for (int i = 0; i < plan->op_count; i++) {
         const struct schedule_op *op = &plan->ops[i];
         if (op->kind == OP_FORWARD || op->kind == OP_BACKWARD) {
-            const double passes = layer_passes(model, op);
-            work->flops += passes * layers[op->layer].flops;
-            /* A gradient of weights is written where a product reads them. */
-            work->bytes += passes * (layers[op->layer].bytes + layers[op->layer].weights);
-        } else if (op->kind == OP_COMM) {
-            work->bytes += 2 * received_bytes(plan, op);
-        } else {
+            work->flops += layer_passes(model, op) * layers[op->layer].flops;
+        } else if (op->kind != OP_COMM) {
             work->bytes += moved_bytes(plan, op);
         }
     }

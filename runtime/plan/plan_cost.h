@@ -38,8 +38,9 @@ struct plan_cost {
 int plan_predict(const struct model *model, const struct plan *plan, const struct plan_rates *rates,
                  struct plan_cost *cost, struct muster_error *err);
 
-/* What a step does at the least: its matrix products, and the bytes that everything else reads and writes.
- */
+/* What a step does at the least: its matrix products, and the bytes that operations outside of layers read
+ * and write (optimizer, norms, casts, copies). What layers move besides can be in caches, and collectives
+ * run beside them: neither counts. */
 struct plan_work {
     double flops, bytes;
 };

@@ -165,8 +165,8 @@ int trainer_restart(struct trainer *trainer, struct muster_error *err);
 int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argument,
                 struct muster_error *err);
 
-/* Seconds that a step takes at the least: its products and the bytes that everything else moves
- * (plan_count_work), at the rates at which this rank multiplies and reads, measured now for about 0.3 s; 0
+/* Seconds that a step takes at the least: its products and the bytes that the optimizer and copies move
+ * (plan_count_work), at the rates at which this rank multiplies and reads, measured now for about 0.5 s; 0
  * where no layer multiplies. Not collective, but ranks that share a machine should measure at once. */
 int trainer_limit(struct trainer *trainer, double *seconds, struct muster_error *err);
 
