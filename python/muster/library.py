@@ -23,7 +23,8 @@ class MusterError(RuntimeError):
 class ShardOptions(ctypes.Structure):
     _fields_ = (
         [("size", c_uint32)]
-        + [(name, c_int32) for name in ("dtype", "optimizer", "momentum", "prefetch", "threads", "gradient_slots", "reserved")]
+        + [(name, c_int32) for name in ("dtype", "optimizer", "momentum", "prefetch", "threads", "gradient_slots", "param_dtype",
+                                   "reduce_dtype", "reserved")]
         + [("timeout_ms", c_int64)]
     )
 
@@ -75,6 +76,9 @@ FUNCTIONS = {
     "muster_shard_step": (c_int, [c_void_p, POINTER(ShardStep), POINTER(ShardResult), POINTER(Error)]),
     "muster_shard_grad_norm": (c_int, [c_void_p, POINTER(c_double), POINTER(Error)]),
     "muster_shard_part": (c_void_p, [c_void_p, c_int, c_int, POINTER(c_int64), POINTER(c_int64)]),
+    "muster_shard_read": (c_int, [c_void_p, c_int, c_int, c_void_p, POINTER(Error)]),
+    "muster_shard_write": (c_int, [c_void_p, c_int, c_int, c_void_p, c_int, POINTER(Error)]),
+    "muster_shard_updates": (c_int64, [c_void_p, c_int, c_int64]),
     "muster_shard_statistics": (c_int, [c_void_p, POINTER(ShardStats), POINTER(Error)]),
 }
 

@@ -18,17 +18,18 @@ torchrun, mpirun or srun ranks find each other by the launcher's variables; with
 
 import contextlib
 import ctypes
-import json
-import struct
 import weakref
 
 import torch
 
 from muster.library import MusterError, ShardOptions, ShardResult, ShardStats, ShardStep, load
+from muster.torch_files import SafetensorsReader, SafetensorsWriter
 from muster.torch_units import Group, Unit, assign, nesting, units_of
 
 OPTIMIZERS = {None: 0, "sgd": 1, "adam": 2, "adamw": 3}
 DTYPES = {torch.float32: 0, torch.float64: 1}
+NARROW = {torch.bfloat16: 2, torch.float16: 3}
+MASTER, MOMENTS = 0, (2, 3)  # enum muster_shard_local
 TRAIN, EVALUATE, READ, WRITE = range(4)  # kinds of passes, each with its recorded order
 
 
@@ -36,18 +37,23 @@ class Sharded:
     """A module that is sharded: made by `shard`."""
 
     def __init__(self, module, units=None, *, optimizer="adamw", momentum=False, parameter_class=None, reshard_after_forward=True,
-                 hold_gradients=False, prefetch=1, threads=0, timeout=None, world=None, init=None):
+                 hold_gradients=False, prefetch=1, threads=0, timeout=None, world=None, init=None, param_dtype=None,
+                 reduce_dtype=None, cast_inputs=True):
         self.module, self.reshard_after_forward, self.synchronizes = module, reshard_after_forward, True
         self.hold_gradients, self.in_backward, self.clip_norm, self.reading = hold_gradients, False, 0.0, False
         self.library = load()
         modules = units_of(module, units)
         plan = assign(module, modules)
         parameters = [p for _, _, owned in plan for p in owned]
-        dtype = self.dtype = _common_dtype(parameters)
+        self.dtype = _common_dtype(parameters)
+        self.param_dtype, self.moments = param_dtype or self.dtype, {"adam": 2, "adamw": 2, "sgd": int(momentum)}.get(optimizer, 0)
+        self.reduce_dtype = reduce_dtype or self.param_dtype
+        self.has_masters = self.param_dtype != self.dtype
+        self.input_dtype = self.param_dtype if self.has_masters and cast_inputs else None
         meta = [p.names[0] for p in parameters if p.parameter.is_meta]
         if meta:
             _check_meta(module)
-        self._open(world, dtype, optimizer, momentum, prefetch, threads, timeout, -1 if hold_gradients else nesting(plan) + 2)
+        self._open(world, optimizer, momentum, prefetch, threads, timeout, -1 if hold_gradients else nesting(plan) + 2)
         try:
             self._register(plan, parameter_class)
             self.call("muster_shard_ready")
@@ -64,12 +70,16 @@ class Sharded:
 
     # ---- creation ----
 
-    def _open(self, world, dtype, optimizer, momentum, prefetch, threads, timeout, slots):
+    def _open(self, world, optimizer, momentum, prefetch, threads, timeout, slots):
         if optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer is {optimizer!r}, but must be one of {', '.join(map(repr, OPTIMIZERS))}")
+        for name, wanted in (("param_dtype", self.param_dtype), ("reduce_dtype", self.reduce_dtype)):
+            if wanted != self.dtype and not (wanted in NARROW and self.dtype == torch.float32):
+                raise ValueError(f"{name} is {wanted}, but must be torch.bfloat16, torch.float16 or None, beside float32 parameters")
         options = ShardOptions()
         self.library.muster_shard_defaults(ctypes.byref(options))
-        options.dtype, options.optimizer, options.momentum = DTYPES[dtype], OPTIMIZERS[optimizer], int(momentum)
+        options.dtype, options.optimizer, options.momentum = DTYPES[self.dtype], OPTIMIZERS[optimizer], int(momentum)
+        options.param_dtype, options.reduce_dtype = ({**DTYPES, **NARROW}[d] for d in (self.param_dtype, self.reduce_dtype))
         options.prefetch, options.threads, options.gradient_slots = prefetch, threads, slots
         options.timeout_ms = 0 if timeout is None else int(timeout * 1000)
         self.world = self.library.call("muster_world_open", None) if world is None else world
@@ -107,16 +117,19 @@ class Sharded:
         for unit in self.units:
             for group in unit.groups:
                 for p in group.parameters:
-                    p.address = self.library.muster_shard_address(self._handles["shard"], p.index)
-                    p.full = p.tensor_at(p.address)
-                group.offsets = [p.address - group.parameters[0].address for p in group.parameters]
-                group.views = {}
+                    p.place(self.library.muster_shard_address(self._handles["shard"], p.index), self.param_dtype)
+                first, size = group.parameters[0].address, self.param_dtype.itemsize
+                group.dtype, group.views = self.reduce_dtype, {}
+                group.offsets = [(p.address - first) // size * group.dtype.itemsize for p in group.parameters]
 
     def _store_initial(self, init):
         """The parameters become rank 0's; those on the meta device are made here, one unit at a time."""
         self.call("muster_shard_begin", WRITE)
         for unit in self.units:
             kept = {}
+            if self.has_masters:
+                self._write_initial(unit, init)
+                continue
             for group in unit.groups:
                 self.call("muster_shard_gather", group.index)
                 for p in group.parameters:
@@ -133,11 +146,25 @@ class Sharded:
                 for p in group.parameters:
                     p.parameter.data = p.blank
                 self.call("muster_shard_release", group.index)
+        for unit in self.units:
             for group in unit.groups:
                 for i, p in enumerate(group.parameters if not group.frozen else ()):
                     p.parameter.register_post_accumulate_grad_hook(
                         lambda parameter, unit=unit, group=group, i=i: unit.gradient_arrived(group, i, parameter)
                     )
+
+    def _write_initial(self, unit, init):
+        """The masters become rank 0's parameters, in full precision."""
+        kept, parameters = {}, [p for group in unit.groups for p in group.parameters]
+        for p in parameters:
+            if p.parameter.is_meta:
+                kept[p.parameter] = p
+                p.parameter = torch.nn.Parameter(torch.empty(p.shape, dtype=p.dtype), p.parameter.requires_grad)
+        if kept:
+            _materialize(self.module, kept, init)
+        for p in parameters:
+            self._write(p, MASTER, p.parameter.data.contiguous() if self.rank == 0 else torch.empty(p.shape, dtype=p.dtype))
+            p.parameter.data = p.blank
 
     # ---- passes ----
 
@@ -236,11 +263,24 @@ class Sharded:
         buffer = (ctypes.c_char * (count.value * p.dtype.itemsize)).from_address(at)
         return torch.frombuffer(buffer, dtype=p.dtype, count=count.value), first.value
 
+    def _read(self, p, kind):
+        """Collective: all of a parameter's master or moment."""
+        values = torch.empty(p.shape, dtype=p.dtype)
+        self.call("muster_shard_read", p.index, kind, values.data_ptr())
+        return values
+
+    def _write(self, p, kind, values):
+        self.call("muster_shard_write", p.index, kind, values.data_ptr(), 0)
+
     # ---- full parameters ----
 
     def stream(self):
         """Collective: (names, full tensor) of each parameter, one unit in memory at a time; a tensor is valid until the next one is
-        asked for."""
+        asked for. Beside 16-bit parameters it is the master."""
+        if self.has_masters:
+            for p in self._parameters():
+                yield p.names, self._read(p, MASTER)
+            return
         self.call("muster_shard_begin", READ)
         for unit in self.units:
             unit.gather()
@@ -253,7 +293,8 @@ class Sharded:
 
     @contextlib.contextmanager
     def gathered(self, write=False):
-        """Collective: all parameters have their values inside. write: rank 0's become everybody's at the end."""
+        """Collective: all parameters have their values inside. write: rank 0's become everybody's at the end, masters as they were
+        rounded."""
         self.call("muster_shard_begin", WRITE)
         for unit in self.units:
             unit.gather()
@@ -290,7 +331,12 @@ class Sharded:
         if self._anywhere(bool(wrong)):
             raise RuntimeError("; ".join(wrong) or "rank 0's state does not fit the module")
         self.call("muster_shard_begin", WRITE)
-        for unit in self.units:
+        for p in self._parameters() if self.has_masters else ():
+            values, name = self._read(p, MASTER), next((n for n in p.names if state and n in state), None)
+            if name and self.rank == 0:
+                values.copy_(state[name])
+            self._write(p, MASTER, values)
+        for unit in self.units if not self.has_masters else ():
             unit.gather()
             for group in unit.groups:
                 for p in group.parameters:
@@ -303,23 +349,71 @@ class Sharded:
             if state and name in state:
                 buffer.copy_(state[name])
 
+    def _parameters(self):
+        return [p for unit in self.units for group in unit.groups for p in group.parameters]
+
     def save(self, path):
         """Collective: rank 0 writes all parameters as one safetensors file, one unit in memory at a time."""
-        kinds, header, at = {torch.float32: "F32", torch.float64: "F64"}, {}, 0
+        tensors = [(p.names[0], p.dtype, p.shape) for p in self._parameters()]
+        self._on_rank_0(lambda: SafetensorsWriter(path, tensors), (tensor for _, tensor in self.stream()))
+
+    def save_state(self, path):
+        """Collective: rank 0 writes what a later run needs to go on: parameters (beside 16 bits their masters), moments, and how often
+        each parameter was updated. Between steps; one parameter in memory at a time. Buffers, random generators and the position
+        in the data are the program's."""
+        counts = {p.names[0]: str(self.library.muster_shard_updates(self._handles["shard"], p.index, -1)) for p in self._parameters()}
+        tensors = [(name, p.dtype, p.shape) for name, p, _ in self._state()]
+        values = (self._read(p, kind) for _, p, kind in self._state())
+        self._on_rank_0(lambda: SafetensorsWriter(path, tensors, counts), values)
+
+    def load_state(self, path):
+        """Collective: goes on where save_state was; rank 0 reads. The world may have another size."""
+        file, problem = None, None
+        if self.rank == 0:
+            try:
+                file = SafetensorsReader(path)
+                file.check({name: (p.dtype, p.shape) for name, p, _ in self._state()}, [p.names[0] for p in self._parameters()])
+            except (OSError, ValueError) as error:
+                problem = error
+        if self._anywhere(problem is not None):
+            raise problem or RuntimeError(f"rank 0 cannot load {path}")
+        counts = torch.zeros(len(self._parameters()), dtype=torch.int64)
+        for i, p in enumerate(self._parameters()):
+            counts[i] = int(file.metadata[p.names[0]]) if file else 0
+        self.library.call("muster_world_broadcast", self.world, counts.data_ptr(), counts.numel() * 8, 0)
+        for p, count in zip(self._parameters(), counts.tolist()):
+            self.library.muster_shard_updates(self._handles["shard"], p.index, count)
+        for name, p, kind in self._state():
+            self._write(p, kind, file.read(name) if file else torch.empty(p.shape, dtype=p.dtype))
+
+    def _state(self):
+        """(name in a file, parameter, kind) of all that training changes."""
         for unit in self.units:
             for group in unit.groups:
                 for p in group.parameters:
-                    size = p.shape.numel() * p.dtype.itemsize
-                    header[p.names[0]] = {"dtype": kinds[p.dtype], "shape": list(p.shape), "data_offsets": [at, at + size]}
-                    at += size
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        with open(path, "wb") if self.rank == 0 else contextlib.nullcontext() as file:
-            if file:
-                file.write(struct.pack("<Q", len(text)) + text)
-            for _, tensor in self.stream():
-                if file:
-                    file.write(memoryview(tensor.detach().reshape(-1).numpy()).cast("B"))
+                    for kind in (MASTER, *(MOMENTS[: self.moments] if not group.frozen else ())):
+                        yield f"{('parameter', None, 'moment1', 'moment2')[kind]}/{p.names[0]}", p, kind
+
+    def _on_rank_0(self, make, values):
+        """Rank 0 writes the values that all ranks produce together; its failure is one of all ranks."""
+        writer, problem = None, None
+        try:
+            writer = make() if self.rank == 0 else None
+        except OSError as error:
+            problem = error
+        for value in values:
+            try:
+                if writer and not problem:
+                    writer.write(value)
+            except OSError as error:
+                problem = error
+        try:
+            if writer:
+                writer.close(problem is None)
+        except OSError as error:
+            problem = error
+        if self._anywhere(problem is not None):
+            raise problem or RuntimeError("rank 0 could not write")
 
     def _refuse_state_dict(self, *unused):
         if not self.reading:
@@ -345,6 +439,9 @@ def shard(module, units=None, **options):
     reshard_after_forward: False keeps all units gathered until their backward.
     hold_gradients: memory for no_sync().
     prefetch: units that are gathered ahead. threads: of the optimizer. timeout: seconds that a collective waits for other ranks.
+    param_dtype: torch.bfloat16 or float16: gathered parameters and their gradients; masters and optimizer state stay float32, and
+    the module computes in these 16 bits. reduce_dtype: of gradients on their way, None: as param_dtype. cast_inputs: floating
+    inputs of units become param_dtype. Losses are not scaled.
     init(module): fills a module whose parameters were on the meta device; None: its reset_parameters()."""
     return Sharded(module, units, **options)
 

@@ -12,15 +12,19 @@ class Parameter:
 
     def __init__(self, parameter, names):
         self.parameter, self.names = parameter, names
-        self.index = self.address = self.full = None
+        self.index = self.address = self.full = self.blank = None
         self.shape, self.dtype = parameter.shape, parameter.dtype
-        # the right shape without memory: NaN where it is read, an error where it is written in place
-        self.blank = torch.full((), float("nan"), dtype=parameter.dtype).expand(parameter.shape)
 
-    def tensor_at(self, address):
+    def place(self, address, dtype):
+        """Where the full tensor will be, and its dtype."""
+        self.address, self.full = address, self.tensor_at(address, dtype)
+        # the right shape without memory: NaN where it is read, an error where it is written in place
+        self.blank = torch.full((), float("nan"), dtype=dtype).expand(self.shape)
+
+    def tensor_at(self, address, dtype):
         count = self.shape.numel()
-        buffer = (ctypes.c_char * (count * self.dtype.itemsize)).from_address(address)
-        return torch.frombuffer(buffer, dtype=self.dtype, count=count).view(self.shape)
+        buffer = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+        return torch.frombuffer(buffer, dtype=dtype, count=count).view(self.shape)
 
 
 class AfterBackward(torch.autograd.Function):
@@ -42,13 +46,13 @@ class Group:
 
     def __init__(self, name, parameters, frozen):
         self.name, self.parameters, self.frozen, self.index = name, parameters, frozen, None
-        self.offsets = self.views = self.base = None  # of gradients; base: where they are now
+        self.offsets = self.views = self.base = self.dtype = None  # of gradients; base: where they are now
         self.arrived = set()  # gradients of this pass, by position
 
     def gradient(self, position, base):
         """The tensor of a gradient in the gradient memory at base; there are few such places."""
         if (position, base) not in self.views:
-            self.views[position, base] = self.parameters[position].tensor_at(base + self.offsets[position])
+            self.views[position, base] = self.parameters[position].tensor_at(base + self.offsets[position], self.dtype)
         return self.views[position, base]
 
 
@@ -96,12 +100,18 @@ class Unit:
             self.owner.begin_pass()
         self.gather()
         self.forwards += 1
-        if not torch.is_grad_enabled() or self.held and self.owner.in_graph():
+        cast = self.owner.input_dtype
+        hooked = torch.is_grad_enabled() and not (self.held and self.owner.in_graph())
+        if not hooked and cast is None:
             return None  # also a forward that is repeated in backward, for a unit that backward holds
         leaves, spec = pytree.tree_flatten((args, kwargs))
+        if cast is not None:
+            leaves = [x.to(cast) if torch.is_tensor(x) and x.is_floating_point() else x for x in leaves]
+        if not hooked:
+            return pytree.tree_unflatten(leaves, spec)
         at = [i for i, leaf in enumerate(leaves) if torch.is_tensor(leaf) and leaf.requires_grad]
         if not at:
-            return None
+            return None if cast is None else pytree.tree_unflatten(leaves, spec)
         for i, leaf in zip(at, AfterBackward.apply(self, *(leaves[i] for i in at))):
             leaves[i] = leaf
         return pytree.tree_unflatten(leaves, spec)
@@ -140,7 +150,7 @@ class Unit:
                 view.copy_(gradient)
         group.arrived.add(position)
         # held gradients stay where they are, and later passes add to them; others are reduced at once
-        parameter.grad = None if self.owner.synchronizes else view
+        parameter.grad = None if self.owner.synchronizes or view.dtype != parameter.dtype else view
 
     def reduce(self):
         if not self.owner.synchronizes:

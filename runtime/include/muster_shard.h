@@ -29,8 +29,13 @@ extern "C" {
 
 struct muster_shard;
 
-/* Of parameters, gradients and optimizer state alike. */
-enum muster_shard_dtype { MUSTER_SHARD_F32, MUSTER_SHARD_F64 };
+enum muster_shard_dtype {
+    MUSTER_SHARD_SAME = -1, /* of param_dtype: as dtype; of reduce_dtype: as param_dtype */
+    MUSTER_SHARD_F32,
+    MUSTER_SHARD_F64,
+    MUSTER_SHARD_BF16, /* with a dtype of F32 only, as F16 */
+    MUSTER_SHARD_F16,  /* losses are not scaled: that is the caller's */
+};
 
 enum muster_shard_optimizer {
     MUSTER_SHARD_NONE,  /* the caller updates muster_shard_local(MUSTER_LOCAL_PARAMETERS) itself */
@@ -41,7 +46,7 @@ enum muster_shard_optimizer {
 
 struct muster_shard_options {
     uint32_t size;     /* sizeof(struct muster_shard_options) */
-    int32_t dtype;     /* enum muster_shard_dtype */
+    int32_t dtype;     /* enum muster_shard_dtype: of masters, reduced gradients and optimizer state */
     int32_t optimizer; /* enum muster_shard_optimizer */
     int32_t momentum;  /* not 0: SGD keeps a momentum */
     int32_t prefetch;  /* gathers begun ahead of their use; 0: none */
@@ -49,10 +54,14 @@ struct muster_shard_options {
     /* Groups that may hold gradients before they are reduced, for each class of sizes; -1: all of them, for
      * gradients that are added up over passes before they are reduced. */
     int32_t gradient_slots;
+    /* Of gathered parameters, and of gradients as the caller writes them and as they travel. The masters,
+     * which the optimizer updates, stay F32, and are rounded once for the gathers. A sum over ranks is formed
+     * in float, rounded once to reduce_dtype, and added to what was reduced before in F32. */
+    int32_t param_dtype, reduce_dtype;
     int32_t reserved;
     int64_t timeout_ms; /* of a collective; 0: the world's */
 };
-/* F32, AdamW, prefetch 1, 3 gradient slots. */
+/* F32, AdamW, prefetch 1, 3 gradient slots, SAME. */
 MUSTER_API void muster_shard_defaults(struct muster_shard_options *options);
 
 /* world NULL: a world of one. It must stay open while the object lives. Not collective. */
@@ -86,25 +95,28 @@ MUSTER_API void *muster_shard_address(const struct muster_shard *shard, int para
  * evaluation. pass: 0 to 3, one number for each kind of pass; its order is recorded the first time and again
  * when it has changed. Without this call `step` separates passes. */
 MUSTER_API int muster_shard_begin(struct muster_shard *shard, int pass, struct muster_error *err);
-/* Collective. Returns when all parameters of the group are at their addresses; they may be read until
- * `release`. May be called again before that: there must be as many releases. */
+/* Collective. Returns when all parameters of the group are at their addresses, of param_dtype; they may be
+ * read until `release`. May be called again before that: there must be as many releases. */
 MUSTER_API int muster_shard_gather(struct muster_shard *shard, int group, struct muster_error *err);
 MUSTER_API int muster_shard_release(struct muster_shard *shard, int group, struct muster_error *err);
 /* Writes back a gathered group: its parameters become what rank root has at their addresses (collective), or
- * with root -1 what each rank has at the addresses of its own part. Not to be mixed with prefetched gathers:
- * outside of passes. */
+ * with root -1 what each rank has at the addresses of its own part. Masters become these values too: with 16
+ * bits use muster_shard_write for values of more bits. Not to be mixed with prefetched gathers: outside of
+ * passes. */
 MUSTER_API int muster_shard_store(struct muster_shard *shard, int group, int root, struct muster_error *err);
 
 /* ---- gradients ---- */
 
-/* Where the gradient of a parameter may be written, so that `reduce` copies nothing: valid until the group is
- * reduced or discarded. The first call takes one of the gradient slots and waits for an earlier reduction if
- * all are in use; the contents are not defined. NULL on error; frozen groups have none. */
+/* Where the gradient of a parameter, of reduce_dtype, may be written, so that `reduce` copies nothing: valid
+ * until the group is reduced or discarded. The first call takes one of the gradient slots and waits for an
+ * earlier reduction if all are in use; the contents are not defined. NULL on error; frozen groups have none.
+ */
 MUSTER_API void *muster_shard_gradient(struct muster_shard *shard, int parameter, struct muster_error *err);
 /* Collective: averages the gradients of a group over the ranks and adds them to what was reduced since the
  * last step; returns when it has begun. gradients: one address for each parameter of the group, in the order
- * of registration. NULL: none in this pass (0 in the average). Another address than muster_shard_gradient's
- * is copied before the function returns. A parameter without gradient on all ranks is not changed by `step`.
+ * of registration, of reduce_dtype. NULL: none in this pass (0 in the average). Another address than
+ * muster_shard_gradient's is copied before the function returns. A parameter without gradient on all ranks is
+ * not changed by `step`.
  */
 MUSTER_API int muster_shard_reduce(struct muster_shard *shard, int group, const void *const *gradients,
                                    struct muster_error *err);
@@ -153,6 +165,21 @@ enum muster_shard_local {
  * *elements 0 where this rank has none of it, or there is nothing of this kind. */
 MUSTER_API void *muster_shard_part(struct muster_shard *shard, int parameter, int local, int64_t *first,
                                    int64_t *elements);
+
+/* ---- all of it, a parameter at a time: what a program saves and loads to go on later, in a world of any
+ * size ---- */
+
+/* Collective: all elements of a parameter (local: its master, or a moment), of dtype, to `values` of every
+ * rank. */
+MUSTER_API int muster_shard_read(struct muster_shard *shard, int parameter, int local, void *values,
+                                 struct muster_error *err);
+/* Collective, outside of passes: they become what rank root has at `values`; other ranks give memory of the
+ * same size, which is overwritten. */
+MUSTER_API int muster_shard_write(struct muster_shard *shard, int parameter, int local, void *values,
+                                  int root, struct muster_error *err);
+/* Steps that have updated a parameter, which Adam's bias correction counts; set: unless -1, what it becomes,
+ * on every rank alike. Returns the number, -1 for a wrong index. */
+MUSTER_API int64_t muster_shard_updates(struct muster_shard *shard, int parameter, int64_t set);
 
 struct muster_shard_stats {
     uint32_t size;       /* sizeof(struct muster_shard_stats), set by the caller */

@@ -21,7 +21,25 @@ void muster_shard_defaults(struct muster_shard_options *options)
                                              .dtype = MUSTER_SHARD_F32,
                                              .optimizer = MUSTER_SHARD_ADAMW,
                                              .prefetch = 1,
-                                             .gradient_slots = 3};
+                                             .gradient_slots = 3,
+                                             .param_dtype = MUSTER_SHARD_SAME,
+                                             .reduce_dtype = MUSTER_SHARD_SAME};
+}
+
+/* 16 bits below fp32; a gradient that travels in more bits than the update reads would gain nothing. */
+static int check_dtypes(const struct muster_shard_options *o, struct muster_error *err)
+{
+    const int32_t others[] = {o->param_dtype, o->reduce_dtype};
+    for (int i = 0; i < 2; i++) {
+        bool narrow = others[i] == MUSTER_SHARD_BF16 || others[i] == MUSTER_SHARD_F16;
+        if (others[i] != MUSTER_SHARD_SAME && others[i] != o->dtype &&
+            !(narrow && o->dtype == MUSTER_SHARD_F32))
+            return error_set(err, MUSTER_E_UNSUPPORTED,
+                             "%s is neither dtype nor 16 bits beside a dtype of fp32: masters of fp32 can be "
+                             "gathered and reduced as fp32, bf16 or fp16, those of fp64 as fp64",
+                             i ? "reduce_dtype" : "param_dtype");
+    }
+    return 0;
 }
 
 static int check_options(const struct muster_shard_options *o, struct muster_error *err)
@@ -30,11 +48,13 @@ static int check_options(const struct muster_shard_options *o, struct muster_err
         const char *name;
         int64_t value, low, high;
     } limits[] = {
-        {"dtype", o->dtype, 0, MUSTER_SHARD_F64},
+        {"dtype", o->dtype, MUSTER_SHARD_F32, MUSTER_SHARD_F64},
         {"optimizer", o->optimizer, 0, MUSTER_SHARD_ADAMW},
         {"prefetch", o->prefetch, 0, SHARD_PREFETCH_MAX},
         {"threads", o->threads, 0, HOST_THREADS_MAX},
         {"gradient_slots", o->gradient_slots ? o->gradient_slots : -2, -1, SHARD_GROUPS_MAX},
+        {"param_dtype", o->param_dtype, MUSTER_SHARD_SAME, MUSTER_SHARD_F16},
+        {"reduce_dtype", o->reduce_dtype, MUSTER_SHARD_SAME, MUSTER_SHARD_F16},
         {"timeout_ms", o->timeout_ms, 0, INT64_MAX / NS_PER_MS},
     };
     if (o->size != sizeof *o)
@@ -48,7 +68,13 @@ static int check_options(const struct muster_shard_options *o, struct muster_err
                              limits[i].name, (long long)(limits[i].value == -2 ? 0 : limits[i].value),
                              (long long)limits[i].low, (long long)limits[i].high);
     }
-    return 0;
+    return check_dtypes(o, err);
+}
+
+static enum dtype dtype_of(int32_t dtype, enum dtype same)
+{
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16, DTYPE_F16};
+    return dtype == MUSTER_SHARD_SAME ? same : dtypes[dtype];
 }
 
 struct muster_shard *muster_shard_create(struct muster_world *world,
@@ -67,7 +93,10 @@ struct muster_shard *muster_shard_create(struct muster_world *world,
     shard->dtype = options->dtype == MUSTER_SHARD_F64 ? DTYPE_F64 : DTYPE_F32;
     shard->layout.rank = world ? muster_world_rank(world) : 0;
     shard->layout.size = world ? muster_world_size(world) : 1;
-    shard->layout.element_bytes = dtype_size(shard->dtype);
+    shard->param_dtype = dtype_of(options->param_dtype, shard->dtype);
+    shard->reduce_dtype = dtype_of(options->reduce_dtype, shard->param_dtype);
+    shard->layout.element_bytes = dtype_size(shard->param_dtype);
+    shard->layout.gradient_bytes = dtype_size(shard->reduce_dtype);
     shard->ops = device_cpu();
     return shard;
 }
@@ -137,7 +166,11 @@ static int make_memory(struct muster_shard *shard, struct muster_error *err)
     if (shard->ops->arena_create(shard->device, MEMORY_COMM, layout->part_elements * layout->element_bytes,
                                  &shard->parts, err))
         return error_wrap(err, "this rank's part of the parameters");
-    int64_t state = shard->state_kinds * layout->state_elements * layout->element_bytes;
+    int64_t element = dtype_size(shard->dtype), state = shard->state_kinds * layout->state_elements * element;
+    if (shard_has_masters(shard) &&
+        shard->ops->arena_create(shard->device, MEMORY_DEVICE, layout->part_elements * element,
+                                 &shard->masters, err))
+        return error_wrap(err, "this rank's masters of the parameters");
     if (state && shard->ops->arena_create(shard->device, MEMORY_DEVICE, state, &shard->state, err))
         return error_wrap(err, "this rank's gradients and optimizer state");
     if (shard_gradients_create(shard, err))
@@ -173,7 +206,7 @@ static int prepare(struct muster_shard *shard, struct muster_error *err)
 
 struct registration {
     int64_t groups, params;
-    int32_t dtype, optimizer, momentum, prefetch;
+    int32_t dtype, param_dtype, reduce_dtype, optimizer, momentum, prefetch;
 };
 
 static int differs(const struct muster_shard *shard, const char *what, int rank, int64_t mine, int64_t theirs,
@@ -191,6 +224,8 @@ static int compare_counts(struct muster_shard *shard, struct muster_error *err)
     const struct registration mine = {.groups = shard->layout.group_count,
                                       .params = shard->layout.param_count,
                                       .dtype = shard->options.dtype,
+                                      .param_dtype = (int32_t)shard->param_dtype,
+                                      .reduce_dtype = (int32_t)shard->reduce_dtype,
                                       .optimizer = shard->options.optimizer,
                                       .momentum = shard->options.momentum,
                                       .prefetch = shard->options.prefetch};
@@ -207,6 +242,10 @@ static int compare_counts(struct muster_shard *shard, struct muster_error *err)
             return differs(shard, "groups", rank, mine.groups, r->groups, err);
         if (r->dtype != mine.dtype)
             return differs(shard, "as its dtype", rank, mine.dtype, r->dtype, err);
+        if (r->param_dtype != mine.param_dtype)
+            return differs(shard, "as its param_dtype", rank, mine.param_dtype, r->param_dtype, err);
+        if (r->reduce_dtype != mine.reduce_dtype)
+            return differs(shard, "as its reduce_dtype", rank, mine.reduce_dtype, r->reduce_dtype, err);
         if (r->optimizer != mine.optimizer || r->momentum != mine.momentum)
             return differs(shard, "as its optimizer", rank, mine.optimizer, r->optimizer, err);
         if (r->prefetch != mine.prefetch)
@@ -326,7 +365,7 @@ static void stop_streams(struct muster_shard *shard)
 
 static void close_device(struct muster_shard *shard)
 {
-    struct device_arena *arenas[] = {&shard->gradients, &shard->state, &shard->parts};
+    struct device_arena *arenas[] = {&shard->gradients, &shard->state, &shard->masters, &shard->parts};
     shard->ops->stream_destroy(shard->reductions.stream);
     shard->ops->stream_destroy(shard->gathers.stream);
     shard->ops->stream_destroy(shard->compute);

@@ -29,7 +29,7 @@ int shard_gradients_create(struct muster_shard *shard, struct muster_error *err)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a list of %d gradient slots", count);
     for (int c = 0; c < shard->layout.class_count; c++) {
         const struct shard_class *slot = &shard->layout.classes[c];
-        for (int i = 0; i < slots_of(shard, slot); i++, bytes += slot->bytes)
+        for (int i = 0; i < slots_of(shard, slot); i++, bytes += slot->gradient_bytes)
             shard->grad_slots[shard->grad_slot_count++] =
                 (struct shard_grad_slot){.offset = bytes, .slot_class = c, .number = i, .group = -1};
     }
@@ -95,7 +95,7 @@ int shard_gradients_take(struct muster_shard *shard, int group, struct muster_er
     }
     shard->grad_slots[at].group = group;
     shard->runs[group].grad_slot = at;
-    shard->grad_bytes_now += shard->layout.classes[slot_class].bytes;
+    shard->grad_bytes_now += shard->layout.classes[slot_class].gradient_bytes;
     if (shard->grad_bytes < shard->grad_bytes_now)
         shard->grad_bytes = shard->grad_bytes_now;
     return 0;
@@ -107,7 +107,7 @@ void shard_gradients_free(struct muster_shard *shard, int group)
     if (at < 0)
         return;
     struct shard_grad_slot *slot = &shard->grad_slots[at];
-    int64_t bytes = shard->layout.classes[slot->slot_class].bytes;
+    int64_t bytes = shard->layout.classes[slot->slot_class].gradient_bytes;
     if (slot->number >= SLOTS_KEPT) /* if it fails, the pages stay */
         (void)madvise((char *)shard->gradients.base + slot->offset, (size_t)bytes, MADV_REMOVE);
     slot->group = -1;
@@ -134,7 +134,7 @@ static int check_trainable(const struct muster_shard *shard, int group, struct m
 
 static char *gradient_of(const struct muster_shard *shard, const struct shard_param *param)
 {
-    return shard_gradients_base(shard, param->group) + param->offset * shard->layout.element_bytes;
+    return shard_gradients_base(shard, param->group) + param->offset * shard->layout.gradient_bytes;
 }
 
 void *muster_shard_gradient(struct muster_shard *shard, int parameter, struct muster_error *err)
@@ -159,7 +159,7 @@ static void fill(struct muster_shard *shard, int group, const void *const *gradi
     const struct shard_group *g = &shard->layout.groups[group];
     for (int i = 0; i < g->param_count; i++) {
         const struct shard_param *param = &shard->layout.params[g->first_param + i];
-        size_t bytes = (size_t)(param->elements * shard->layout.element_bytes);
+        size_t bytes = (size_t)(param->elements * shard->layout.gradient_bytes);
         char *to = gradient_of(shard, param);
         if (!gradients[i])
             memset(to, 0, bytes);

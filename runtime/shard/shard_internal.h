@@ -24,10 +24,19 @@ struct shard_grad_slot {
     int group;  /* -1: free */
 };
 
+/* A reduction's result of a 16-bit dtype, on its way to the reduced gradients. */
+struct shard_widening {
+    struct muster_shard *shard;
+    int group;
+    bool add;
+    const void *from; /* in the gradient slot */
+};
+
 /* What the shell knows of a group, beside the core. */
 struct shard_group_run {
     uint32_t gather, reduction; /* the number of its last one on its tracker */
     int grad_slot;              /* -1: none */
+    struct shard_widening widening;
 };
 
 /* What the optimizer's stream works on. */
@@ -51,14 +60,16 @@ struct muster_shard {
 
     const struct device_ops *ops;
     struct device *device;
-    const struct kernels *kernels; /* of the dtype */
-    enum dtype dtype;
+    const struct kernels *kernels;        /* of the dtype */
+    enum dtype dtype;                     /* of masters, reduced gradients and moments */
+    enum dtype param_dtype, reduce_dtype; /* of gathered parameters; of gradients until they are reduced */
     struct device_stream *compute;
     struct shard_tracker gathers, reductions;
     const struct comm_ops *comm_ops;
     struct comm *gather_comm, *reduce_comm;
 
-    struct device_arena parts;     /* COMM: this rank's parameters */
+    struct device_arena parts;     /* COMM: this rank's parameters, as they are gathered */
+    struct device_arena masters;   /* the same in dtype; none where that is how they are gathered */
     struct device_arena gradients; /* COMM: slots for gradients before they are reduced */
     struct device_arena state;     /* reduced gradients, moments: state_elements each */
     int state_kinds;
@@ -118,12 +129,23 @@ static inline char *shard_part(const struct muster_shard *shard, int group)
 {
     return (char *)shard->parts.base + shard->layout.groups[group].part_offset * shard->layout.element_bytes;
 }
+static inline bool shard_has_masters(const struct muster_shard *shard)
+{
+    return shard->param_dtype != shard->dtype;
+}
+/* This rank's part of a group, as the optimizer updates it. */
+static inline char *shard_master(const struct muster_shard *shard, int group)
+{
+    return shard_has_masters(shard) ? (char *)shard->masters.base +
+                                          shard->layout.groups[group].part_offset * dtype_size(shard->dtype)
+                                    : shard_part(shard, group);
+}
 /* kind 0: reduced gradients; 1, 2: moments. Of trainable groups. */
 static inline char *shard_state(const struct muster_shard *shard, int kind, int group)
 {
     return (char *)shard->state.base +
            (kind * shard->layout.state_elements + shard->layout.groups[group].state_offset) *
-               shard->layout.element_bytes;
+               dtype_size(shard->dtype);
 }
 
 #endif

@@ -85,15 +85,33 @@ static int64_t round_up(int64_t value, int64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-/* The elements that [from, from + count) and this rank's part have in common. */
+/* Where a parameter and a rank's part of its group overlap; *begin and *end in the group, equal if nowhere.
+ */
+static void overlap(const struct shard_group *group, const struct shard_param *param, int rank,
+                    int64_t *begin, int64_t *end)
+{
+    int64_t from = rank * group->part, to = from + group->part, last = param->offset + param->elements;
+    *begin = param->offset > from ? param->offset : from;
+    *end = last < to ? last : to;
+    if (*end < *begin)
+        *end = *begin;
+}
+
+void shard_layout_piece(const struct shard_layout *layout, const struct shard_param *param, int rank,
+                        int64_t *first, int64_t *count)
+{
+    int64_t begin, end;
+    overlap(&layout->groups[param->group], param, rank, &begin, &end);
+    *count = end - begin;
+    *first = *count ? begin - param->offset : 0;
+}
+
 static void cut(const struct shard_layout *layout, const struct shard_group *group, struct shard_param *param)
 {
-    int64_t begin = layout->rank * group->part, end = begin + group->part;
-    int64_t from = param->offset > begin ? param->offset : begin,
-            to = param->offset + param->elements < end ? param->offset + param->elements : end;
-    param->part = to > from ? to - from : 0;
-    param->first = param->part ? from - param->offset : 0;
-    param->part_offset = param->part ? from - begin : 0;
+    int64_t begin, end;
+    overlap(group, param, layout->rank, &begin, &end);
+    shard_layout_piece(layout, param, layout->rank, &param->first, &param->part);
+    param->part_offset = param->part ? begin - layout->rank * group->part : 0;
 }
 
 static void place_group(struct shard_layout *layout, struct shard_group *group)
@@ -114,9 +132,9 @@ static void place_group(struct shard_layout *layout, struct shard_group *group)
     layout->state_elements += group->frozen ? 0 : group->part;
 }
 
-static int64_t slot_bytes(const struct shard_layout *layout, const struct shard_group *group)
+static int64_t slot_bytes(const struct shard_group *group, int element_bytes)
 {
-    return round_up(group->elements * layout->element_bytes, SHARD_PAGE_BYTES);
+    return round_up(group->elements * element_bytes, SHARD_PAGE_BYTES);
 }
 
 /* Groups of more than half a slot's size share it; from the largest on. */
@@ -130,14 +148,16 @@ static int classify(struct shard_layout *layout)
     for (int left = layout->group_count; left > 0;) {
         struct shard_class *slot = &layout->classes[layout->class_count];
         for (int i = 0; i < layout->group_count; i++) {
-            int64_t bytes = slot_bytes(layout, &layout->groups[i]);
+            int64_t bytes = slot_bytes(&layout->groups[i], layout->element_bytes);
             if (layout->groups[i].slot_class < 0 && bytes > slot->bytes)
                 slot->bytes = bytes;
         }
         for (int i = 0; i < layout->group_count; i++) {
             struct shard_group *group = &layout->groups[i];
-            if (group->slot_class >= 0 || 2 * slot_bytes(layout, group) <= slot->bytes)
+            if (group->slot_class >= 0 || 2 * slot_bytes(group, layout->element_bytes) <= slot->bytes)
                 continue;
+            int64_t gradients = slot_bytes(group, layout->gradient_bytes);
+            slot->gradient_bytes = gradients > slot->gradient_bytes ? gradients : slot->gradient_bytes;
             group->slot_class = layout->class_count;
             slot->groups++;
             slot->trainable += !group->frozen;
@@ -165,7 +185,7 @@ uint64_t shard_layout_hash(const struct shard_layout *layout, int group)
 {
     const struct shard_group *g = &layout->groups[group];
     uint64_t hash = text_hash(TEXT_HASH_START, g->name, strlen(g->name) + 1);
-    int64_t numbers[] = {g->frozen, g->param_count, layout->element_bytes};
+    int64_t numbers[] = {g->frozen, g->param_count, layout->element_bytes, layout->gradient_bytes};
     hash = text_hash(hash, numbers, sizeof numbers);
     for (int i = 0; i < g->param_count; i++) {
         const struct shard_param *p = &layout->params[g->first_param + i];

@@ -40,12 +40,14 @@ struct shard_group {
 
 struct shard_class {
     int groups, trainable;
-    int64_t bytes; /* of a slot: a multiple of SHARD_PAGE_BYTES */
+    int64_t bytes,
+        gradient_bytes; /* of a slot for parameters, for gradients: multiples of SHARD_PAGE_BYTES */
 };
 
 struct shard_layout {
     int rank, size;
-    int element_bytes;
+    int element_bytes,
+        gradient_bytes; /* of a gathered parameter's element; of a gradient's before it is reduced */
     struct shard_group *groups;
     int group_count, group_room;
     struct shard_param *params;
@@ -61,6 +63,9 @@ int shard_layout_parameter(struct shard_layout *layout, const char *name, int64_
                            int parameter_class, struct muster_error *err);
 /* Places everything. -1: no groups, a group without parameters, no memory. */
 int shard_layout_finish(struct shard_layout *layout, struct muster_error *err);
+/* The elements of a parameter that a rank has: *count of them from *first on. */
+void shard_layout_piece(const struct shard_layout *layout, const struct shard_param *param, int rank,
+                        int64_t *first, int64_t *count);
 /* Of what must be equal on all ranks of a group: names, sizes, classes. */
 uint64_t shard_layout_hash(const struct shard_layout *layout, int group);
 void shard_layout_free(struct shard_layout *layout);

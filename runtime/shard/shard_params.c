@@ -52,18 +52,20 @@ int muster_shard_store(struct muster_shard *shard, int group, int root, struct m
                          layout->size - 1);
     if (!shard->core.groups[group].uses)
         return error_set(err, MUSTER_E_STATE, "group %s has to be gathered before it is stored", g->name);
-    if (layout->size == 1)
-        return 0; /* its address is where it is kept */
     char *full = shard_full(shard, group);
     const struct comm_op op = {.kind = COMM_BROADCAST,
-                               .dtype = shard->dtype,
+                               .dtype = shard->param_dtype,
                                .root = root,
                                .count = g->elements,
                                .tag = (uint32_t)group + 1};
-    if (root >= 0 && shard_collective(shard, &op, NULL, full, err))
+    if (root >= 0 && layout->size > 1 && shard_collective(shard, &op, NULL, full, err))
         return -1;
     size_t bytes = (size_t)(g->part * layout->element_bytes);
-    memcpy(shard_part(shard, group), full + (size_t)layout->rank * bytes, bytes);
+    if (layout->size > 1) /* else its address is where it is kept */
+        memcpy(shard_part(shard, group), full + (size_t)layout->rank * bytes, bytes);
+    if (shard_has_masters(shard))
+        shard->kernels->widen(shard_master(shard, group), shard_part(shard, group), shard->param_dtype, 0,
+                              g->part, NULL);
     return 0;
 }
 
@@ -84,9 +86,9 @@ void *muster_shard_part(struct muster_shard *shard, int parameter, int local, in
         return NULL;
     *first = param->first;
     *elements = param->part;
-    char *base = local == MUSTER_LOCAL_PARAMETERS ? shard_part(shard, param->group)
+    char *base = local == MUSTER_LOCAL_PARAMETERS ? shard_master(shard, param->group)
                                                   : shard_state(shard, local - 1, param->group);
-    return base + param->part_offset * shard->layout.element_bytes;
+    return base + param->part_offset * dtype_size(shard->dtype);
 }
 
 int muster_shard_statistics(const struct muster_shard *shard, struct muster_shard_stats *stats,
@@ -103,7 +105,7 @@ int muster_shard_statistics(const struct muster_shard *shard, struct muster_shar
     *stats = (struct muster_shard_stats){
         .size = sizeof *stats,
         .slots = shard->ranges.slot_count,
-        .shard_bytes = shard->parts.bytes + shard->state.bytes,
+        .shard_bytes = shard->parts.bytes + shard->masters.bytes + shard->state.bytes,
         .slot_bytes = shard->ranges.slot_bytes,
         .grad_bytes = shard->grad_bytes,
         .gathers = shard->gathered,

@@ -18,7 +18,7 @@ void muster_shard_step_defaults(struct muster_shard_step *step)
 
 static char *part_of(struct muster_shard *shard, const struct shard_param *param, int kind)
 {
-    return shard_state(shard, kind, param->group) + param->part_offset * shard->layout.element_bytes;
+    return shard_state(shard, kind, param->group) + param->part_offset * dtype_size(shard->dtype);
 }
 
 static void sum_squares(void *argument)
@@ -41,22 +41,24 @@ static void update_param(struct shard_update *u, const struct shard_param *param
     const struct muster_shard_step *s = u->step;
     const struct kernels *k = shard->kernels;
     void *stream = shard->ops->stream_handle(shard->compute);
-    char *values = shard_part(shard, param->group) + param->part_offset * shard->layout.element_bytes;
+    char *values = shard_master(shard, param->group) + param->part_offset * dtype_size(shard->dtype);
+    char *sent = shard_part(shard, param->group) + param->part_offset * shard->layout.element_bytes;
+    void *moved = shard_has_masters(shard) ? sent : NULL;
     char *grad = part_of(shard, param, 0);
     char *m = shard->state_kinds > 1 ? part_of(shard, param, 1) : NULL;
     int c = param->parameter_class;
     switch (shard->options.optimizer) {
     case MUSTER_SHARD_SGD:
-        k->sgd(values, m, grad, param->part, c, s->momentum, s->dampening, s->nesterov, NULL, DTYPE_F32,
-               &u->scalars, stream);
+        k->sgd(values, m, grad, param->part, c, s->momentum, s->dampening, s->nesterov, moved,
+               shard->param_dtype, &u->scalars, stream);
         break;
     case MUSTER_SHARD_ADAM:
-        k->adam(values, m, part_of(shard, param, 2), grad, param->part, c, NULL, DTYPE_F32, &u->scalars,
-                stream);
+        k->adam(values, m, part_of(shard, param, 2), grad, param->part, c, moved, shard->param_dtype,
+                &u->scalars, stream);
         break;
     case MUSTER_SHARD_ADAMW:
-        k->adamw(values, m, part_of(shard, param, 2), grad, param->part, c, NULL, DTYPE_F32, &u->scalars,
-                 stream);
+        k->adamw(values, m, part_of(shard, param, 2), grad, param->part, c, moved, shard->param_dtype,
+                 &u->scalars, stream);
         break;
     default:
         break;

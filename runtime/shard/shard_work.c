@@ -139,7 +139,7 @@ static int start(struct muster_shard *shard, int group, struct muster_error *err
 {
     const struct shard_group *g = &shard->layout.groups[group];
     const struct comm_op op = {
-        .kind = COMM_ALL_GATHER, .dtype = shard->dtype, .count = g->part, .tag = (uint32_t)group + 1};
+        .kind = COMM_ALL_GATHER, .dtype = shard->param_dtype, .count = g->part, .tag = (uint32_t)group + 1};
     shard->gathered++;
     if (shard->layout.size == 1)
         return 0;
@@ -163,18 +163,34 @@ static int drop(struct muster_shard *shard, int group, struct muster_error *err)
     return shard->layout.size == 1 ? 0 : shard_ranges_unmap(&shard->ranges, group, err);
 }
 
+static void widen(void *argument)
+{
+    const struct shard_widening *w = argument;
+    struct muster_shard *shard = w->shard;
+    shard->kernels->widen(shard_state(shard, 0, w->group), w->from, shard->reduce_dtype, w->add,
+                          shard->layout.groups[w->group].part,
+                          shard->ops->stream_handle(shard->reductions.stream));
+}
+
 static int reduce(struct muster_shard *shard, int group, bool add, struct muster_error *err)
 {
+    const struct shard_group *g = &shard->layout.groups[group];
+    struct shard_group_run *run = &shard->runs[group];
+    bool widens = shard->reduce_dtype != shard->dtype;
     const struct comm_op op = {.kind = COMM_REDUCE_SCATTER,
-                               .dtype = shard->dtype,
+                               .dtype = shard->reduce_dtype,
                                .reduction = REDUCE_AVERAGE,
-                               .accumulate = add,
-                               .count = shard->layout.groups[group].part,
+                               .accumulate = add && !widens,
+                               .count = g->part,
                                .tag = (uint32_t)group + 1};
-    if (shard->comm_ops->issue(shard->reduce_comm, &op, shard_gradients_base(shard, group),
-                               shard_state(shard, 0, group), shard->reductions.stream, err))
+    char *from = shard_gradients_base(shard, group);
+    char *part = from + shard->layout.rank * g->part * shard->layout.gradient_bytes;
+    run->widening = (struct shard_widening){.shard = shard, .group = group, .add = add, .from = part};
+    if (shard->comm_ops->issue(shard->reduce_comm, &op, from, widens ? part : shard_state(shard, 0, group),
+                               shard->reductions.stream, err) ||
+        (widens && shard->ops->launch(shard->reductions.stream, widen, &run->widening)))
         return shard_failed(shard, err);
-    return shard_tracker_mark(shard, &shard->reductions, &shard->runs[group].reduction, err);
+    return shard_tracker_mark(shard, &shard->reductions, &run->reduction, err);
 }
 
 static int settle(struct muster_shard *shard, int group, struct muster_error *err)

@@ -242,18 +242,19 @@ def transformers_models():
         sharded.close()
 
 
-def fully_sharded(model, steps, lr, clip, forward):
+def fully_sharded(model, steps, lr, clip, forward, policy=None, fused=None):
     """PyTorch's own FSDP2 with gloo."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     mesh, losses = init_device_mesh("cpu", (SIZE,)), []
+    policy = MixedPrecisionPolicy(**policy) if policy else MixedPrecisionPolicy()
     for child in model.modules():
         if isinstance(child, torch.nn.ModuleList):
             for block in child:
-                fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    update = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01)
+                fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    update = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01, fused=fused)
     for step in range(steps):
         loss = forward(model, *mine(batch(step)))
         loss.backward()
@@ -262,6 +263,90 @@ def fully_sharded(model, steps, lr, clip, forward):
         update.zero_grad()
         losses.append(mean(loss.item()))
     return losses
+
+
+def sixteen_bits():
+    """As fully_shard with a MixedPrecisionPolicy: the same roundings, so as far from it as it is from itself with another AdamW."""
+    def forward(model, tokens, targets):
+        return model(tokens, targets).float()
+
+    for dtype, reduce in ((torch.bfloat16, None), (torch.bfloat16, torch.float32), (torch.float16, torch.float32)):
+        policy = {"param_dtype": dtype, "reduce_dtype": reduce}
+        run = (20, 1e-3, 1.0, forward)
+        want, control = fully_sharded(made(torch.float32), *run, policy), fully_sharded(made(torch.float32), *run, policy, fused=True)
+        sharded = muster.torch.shard(made(torch.float32), **policy)
+        got = sharded_run(sharded, 20, 1e-3, 1.0, forward=forward)
+        distance = [max(abs(a - b) / b for a, b in zip(other, want)) for other in (got, control)]
+        if RANK == 0:
+            print(f"{SIZE} ranks, {dtype}, reduced as {reduce}: {distance[0]:.1e} from fully_shard, its own control {distance[1]:.1e}", flush=True)
+        assert got[0] == want[0], "the same roundings"
+        assert distance[0] <= max(SINGLE, 3 * distance[1]), f"{dtype}, {reduce}: {distance[0]:.1e}, control {distance[1]:.1e}"
+        assert want[-1] < want[0] - 0.1, "it learns"
+        assert sharded.module.norm.weight.dtype == dtype
+        part, _ = sharded.local(sharded.module.blocks[0].up.weight)
+        assert part is None or part.dtype == torch.float32, "masters"
+        state = sharded.state_dict()
+        assert RANK or state["norm.weight"].dtype == torch.float32
+        sharded.close()
+    # gradients of several passes are added up in reduce_dtype, then reduced once
+    if ROWS // SIZE >= 2:
+        losses = []
+        for options in ({"reduce_dtype": torch.float32, "hold_gradients": True}, {"reduce_dtype": torch.float32}):
+            sharded = muster.torch.shard(made(torch.float32), param_dtype=torch.bfloat16, **options)
+            losses.append(sharded_run(sharded, 4, 1e-3, 1.0, pieces=2, forward=forward, hold="hold_gradients" in options))
+            sharded.close()
+        for a, b in zip(*losses):
+            close(a, b, 1e-4, "held and reduced each time")
+    for wrong in ({"param_dtype": torch.int8}, {"reduce_dtype": torch.float64}):
+        try:
+            muster.torch.shard(made(torch.float32), **wrong)
+        except ValueError as error:
+            assert next(iter(wrong)) in str(error), error
+        else:
+            raise AssertionError("accepted " + str(wrong))
+
+
+def resume(folder):
+    """What goes on from a file goes on byte for byte; a file of another model is refused on every rank."""
+    for name, options in (("adamw", {}), ("adamw", {"param_dtype": torch.bfloat16}), ("sgd", {"momentum": True})):
+        def one():
+            return muster.torch.shard(made(torch.float32, kinds=("plain", "unused", "frozen", "plain")), optimizer=name, **options)
+
+        def forward(model, tokens, targets):
+            return model(tokens, targets).float()
+
+        def steps(sharded, first, last):
+            losses = []
+            for step in range(first, last):
+                loss = forward(sharded.module, *mine(batch(step)))
+                loss.backward()
+                sharded.step(lr=1e-2, clip_norm=1.0, momentum=0.9 if name == "sgd" else 0.0)
+                losses.append(loss.item())
+            return losses
+
+        path = folder / f"{name}.state"
+        through = one()
+        steps(through, 0, 3)
+        through.save_state(path)
+        want, full = steps(through, 3, 6), through.state_dict()
+        again = one()
+        steps(again, 7, 8)  # another history, which is forgotten
+        again.load_state(path)
+        assert steps(again, 3, 6) == want, f"{name} {options}: {want}"
+        held = again.state_dict()
+        assert all(torch.equal(held[key], full[key]) for key in full), name
+        wrong = muster.torch.shard(made(torch.float32), optimizer=name, **options)
+        for text, broken in (("blocks.1.never", path), ("No such file", folder / "absent")):
+            try:
+                wrong.load_state(broken)
+            except (OSError, ValueError, RuntimeError) as error:
+                assert RANK or text in str(error), error
+            else:
+                raise AssertionError("loaded another model's state")
+        for sharded in (through, again, wrong):
+            sharded.close()
+        dist.barrier()
+    assert sorted(p.name for p in folder.iterdir() if p.name.endswith("part")) == []
 
 
 def states(folder):
@@ -427,7 +512,7 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     cases = [memory, exact_in_float64, modules_of_every_kind, accumulation, activation_checkpoints, other_optimizers, nested_units,
-             transformers_models, lambda: states(folder), from_the_meta_device, failures]
+             transformers_models, sixteen_bits, lambda: states(folder), lambda: resume(folder), from_the_meta_device, failures]
     for case in cases:
         case()
         dist.barrier()

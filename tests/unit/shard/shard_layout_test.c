@@ -10,7 +10,7 @@
 static struct shard_layout random_layout(uint64_t seed, int rank, int size)
 {
     struct walk w = walk_begin(seed);
-    struct shard_layout layout = {.rank = rank, .size = size, .element_bytes = 4};
+    struct shard_layout layout = {.rank = rank, .size = size, .element_bytes = 4, .gradient_bytes = 4};
     int groups = 1 + (int)walk_below(&w, 8);
     for (int g = 0; g < groups; g++) {
         char name[32];
@@ -94,7 +94,7 @@ static void hashes_differ_where_models_do(void **state)
                {"a", "w", 4, 0, false}, {"a", "w", 3, 1, false}, {"a", "w", 3, 0, true}};
     uint64_t hashes[6];
     for (int i = 0; i < 6; i++) {
-        struct shard_layout layout = {.size = 1, .element_bytes = 4};
+        struct shard_layout layout = {.size = 1, .element_bytes = 4, .gradient_bytes = 4};
         assert_int_equal(shard_layout_group(&layout, all[i].group, all[i].frozen, NULL), 0);
         assert_int_equal(
             shard_layout_parameter(&layout, all[i].param, all[i].elements, all[i].parameter_class, NULL), 0);
@@ -109,7 +109,7 @@ static void mistakes_are_named(void **state)
 {
     (void)state;
     struct muster_error err = {0};
-    struct shard_layout layout = {.size = 1, .element_bytes = 4};
+    struct shard_layout layout = {.size = 1, .element_bytes = 4, .gradient_bytes = 4};
     assert_int_equal(shard_layout_finish(&layout, &err), -1);
     assert_non_null(strstr(err.text, "no groups"));
     assert_int_equal(shard_layout_parameter(&layout, "w", 1, 0, &err), -1);

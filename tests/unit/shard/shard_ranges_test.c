@@ -15,7 +15,7 @@ enum { GROUPS = 4, ELEMENTS = 3 << 20 }; /* 12 MB */
 
 static struct shard_layout layout_of(int groups)
 {
-    struct shard_layout layout = {.size = 2, .element_bytes = 4};
+    struct shard_layout layout = {.size = 2, .element_bytes = 4, .gradient_bytes = 4};
     for (int i = 0; i < groups; i++) {
         char name[16];
         snprintf(name, sizeof name, "g%d", i);
