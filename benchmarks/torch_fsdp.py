@@ -2,7 +2,8 @@
 
     torch_fsdp.py --build DIR [--ranks 2 4] [--rounds 3] [--steps 4] [--layers 12] [--width 768] [--tokens 128]
 
-Both train the same model on the same tokens with AdamW, each rank one thread; rounds alternate. Two limits are measured in the same
+Both train the same model on the same tokens with AdamW, each rank one thread, in fp32 and with bf16 parameters whose gradients are
+reduced in fp32; rounds alternate. Two limits are measured in the same
 rounds: `alone` is the same forward and backward of a whole model on every rank at once with no communication, and AdamW on 1/size of it;
 `copies` is the time of the bytes that sharding has to move through memory (every gathered parameter written once, every gradient read
 and written once, every reduced one read), at the rate at which all ranks copy at once. Memory is the peak of a rank's own and shared
@@ -56,22 +57,24 @@ def copy_rate(torch, dist):
 
 
 def steppers(torch, dist, model, size):
-    """mode: a function that makes the function that updates after backward."""
+    """mode: a function that makes the function that updates after backward. bf16: 16-bit parameters, gradients reduced in fp32."""
+    narrow = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}
 
-    def muster():
+    def muster(**dtypes):
         import muster.torch
 
-        sharded = muster.torch.shard(model, model.blocks)
+        sharded = muster.torch.shard(model, model.blocks, **dtypes)
         return lambda: sharded.step(lr=1e-4)
 
-    def fully_shard():
+    def fully_shard(**dtypes):
         from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy
         from torch.distributed.fsdp import fully_shard as shard
 
-        mesh = init_device_mesh("cpu", (size,))
+        mesh, policy = init_device_mesh("cpu", (size,)), MixedPrecisionPolicy(**dtypes)
         for block in model.blocks:
-            shard(block, mesh=mesh)
-        shard(model, mesh=mesh)
+            shard(block, mesh=mesh, mp_policy=policy)
+        shard(model, mesh=mesh, mp_policy=policy)
         update = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
         def step():
@@ -92,7 +95,8 @@ def steppers(torch, dist, model, size):
 
         return step
 
-    return {"muster": muster, "fully_shard": fully_shard, "alone": alone}
+    return {"muster": muster, "fully_shard": fully_shard, "alone": alone, "muster bf16": lambda: muster(**narrow),
+            "fully_shard bf16": lambda: fully_shard(**narrow)}
 
 
 def worker(options):
@@ -117,7 +121,7 @@ def worker(options):
     def step(number):
         generator = torch.Generator().manual_seed(100 * number + rank)
         tokens = torch.randint(0, VOCABULARY, (1, options.tokens + 1), generator=generator)
-        loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten())
         loss.backward()
         update()
         return loss.item()
@@ -178,7 +182,7 @@ def main():
     options = parser.parse_args()
     if options.worker:
         return worker(options)
-    modes = ("muster", "fully_shard", "alone")
+    modes = ("muster", "fully_shard", "alone", "muster bf16", "fully_shard bf16")
     for ranks in options.ranks:
         rounds = [{mode: run(options, mode, ranks) for mode in modes} for _ in range(options.rounds)]
 
@@ -189,16 +193,18 @@ def main():
         print(f"{ranks} ranks of one thread, {first['muster']['parameters'] / 1e6:.0f}M parameters, {options.tokens} tokens a rank; medians of "
               f"{options.rounds} rounds of {options.steps} steps")
         for mode in modes:
-            print(f"  {mode:12} {median(mode, 'seconds') * 1000:8.0f} ms a step   {median(mode, 'memory') / 2**20:8.0f} MB a rank")
+            print(f"  {mode:16} {median(mode, 'seconds') * 1000:8.0f} ms a step   {median(mode, 'memory') / 2**20:8.0f} MB a rank")
         limit = median("alone", "seconds") + copies
         whole = 16 * first["muster"]["parameters"] / ranks
-        print(f"  copies       {copies * 1000:8.0f} ms; alone and copies {limit * 1000:.0f} ms; parameters, gradients and moments / ranks "
+        print(f"  copies           {copies * 1000:8.0f} ms; alone and copies {limit * 1000:.0f} ms; parameters, gradients and moments / ranks "
               f"{whole / 2**20:.0f} MB")
-        print(f"  muster against fully_shard: {statistics.median(r['fully_shard']['seconds'] / r['muster']['seconds'] for r in rounds):.2f} times as fast, "
-              f"{statistics.median(r['muster']['memory'] / r['fully_shard']['memory'] for r in rounds):.2f} of its memory; "
-              f"{statistics.median(r['muster']['seconds'] for r in rounds) / limit:.2f} of the limit")
-        far = max(abs(a - b) / b for a, b in zip(first["muster"]["losses"], first["fully_shard"]["losses"]))
-        print(f"  losses {first['muster']['losses'][0]:.6f} ... {first['muster']['losses'][-1]:.6f}, from fully_shard's at most {far:.1e} (relative)")
+        print(f"  muster: {median('muster', 'seconds') / limit:.2f} of the limit")
+        for kind in ("", " bf16"):
+            ours, theirs = f"muster{kind}", f"fully_shard{kind}"
+            far = max(abs(a - b) / b for a, b in zip(first[ours]["losses"], first[theirs]["losses"]))
+            print(f"  {ours} against {theirs}: {statistics.median(r[theirs]['seconds'] / r[ours]['seconds'] for r in rounds):.2f} times as fast, "
+                  f"{statistics.median(r[ours]['memory'] / r[theirs]['memory'] for r in rounds):.2f} of its memory; losses "
+                  f"{first[ours]['losses'][0]:.6f} ... {first[ours]['losses'][-1]:.6f}, from its at most {far:.1e} (relative)")
 
 
 if __name__ == "__main__":

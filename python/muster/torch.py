@@ -12,7 +12,8 @@ parameter's full tensor has one address for life, with memory behind it only whi
 from forward to backward, and the next gather fills them again.
 
 Every rank runs the same modules in the same order. Parameters between passes have their shape but no values (reading gives NaN,
-writing fails): `sharded.state_dict()`, `sharded.load_state_dict()` and `sharded.gathered()` are for that. Under `muster run`,
+writing fails): `sharded.state_dict()`, `sharded.load_state_dict()` and `sharded.gathered()` are for that; `sharded.save_state()` and
+`load_state()` let a later run go on. Under `muster run`,
 torchrun, mpirun or srun ranks find each other by the launcher's variables; without any there is one rank.
 """
 
