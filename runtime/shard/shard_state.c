@@ -15,7 +15,7 @@ static char *local_of(const struct muster_shard *shard, const struct shard_param
     return shard_state(shard, local - 1, param->group) + param->part_offset * dtype_size(shard->dtype);
 }
 
-static char *find(const struct muster_shard *shard, int parameter, int local, struct muster_error *err)
+static char *find_state(const struct muster_shard *shard, int parameter, int local, struct muster_error *err)
 {
     if (shard_check_ready(shard, err))
         return NULL;
@@ -45,7 +45,7 @@ static struct comm_op broadcast(const struct muster_shard *shard, const struct s
 int muster_shard_read(struct muster_shard *shard, int parameter, int local, void *values,
                       struct muster_error *err)
 {
-    const char *mine = find(shard, parameter, local, err);
+    const char *mine = find_state(shard, parameter, local, err);
     if (!mine)
         return -1;
     const struct shard_param *param = &shard->layout.params[parameter];
@@ -64,7 +64,7 @@ int muster_shard_read(struct muster_shard *shard, int parameter, int local, void
 int muster_shard_write(struct muster_shard *shard, int parameter, int local, void *values, int root,
                        struct muster_error *err)
 {
-    char *mine = find(shard, parameter, local, err);
+    char *mine = find_state(shard, parameter, local, err);
     struct shard_names names = shard_names_of(shard);
     if (!mine)
         return -1;

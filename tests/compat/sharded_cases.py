@@ -271,6 +271,7 @@ def fully_sharded(model, steps, lr, clip, forward, policy=None, nudge=0):
 
 
 def same_gradients(policy):
+    """To the bit between two ranks; of more, gloo rounds each addition to reduce_dtype, and adds in another order."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     peer, sharded = made(torch.float32), muster.torch.shard(made(torch.float32), **policy)
@@ -281,7 +282,12 @@ def same_gradients(policy):
     want = {name: p.grad.full_tensor().flatten() for name, p in peer.named_parameters()}
     for name, p in sharded.module.named_parameters():
         got, first = sharded.local(p, 1)
-        assert got is None or torch.equal(got, want[name][first : first + got.numel()]), f"{policy}: gradient of {name}"
+        if got is None:
+            continue
+        part = want[name][first : first + got.numel()]
+        far = ((got - part).norm() / part.norm().clamp_min(1e-30)).item()
+        bound = 0.0 if SIZE < 3 else 2.0**-8 if policy["reduce_dtype"] is None else SINGLE
+        assert far <= bound, f"{policy}: gradient of {name} differs by {far:.1e} (L2, relative), allowed {bound:.1e}"
     sharded.close()
 
 
