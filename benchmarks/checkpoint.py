@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""A checkpoint of GPT-2 124M (masters and two moments, 1.5 GB) written and read, on one rank.
+
+Beside it in the same rounds: one copy of the state in memory, the same bytes written plainly and synced, and read plainly from the disk (the
+limits), and torch.distributed.checkpoint: save, async_save and load. Prints medians and ratios. A stall is the time for which training stands
+still: all of the save, which has no background writer; of async_save the time until it returns."""
+import argparse
+import pathlib
+import statistics
+import subprocess
+
+from support import torch_peer
+
+SUPPORT = pathlib.Path(__file__).resolve().parent / "support"
+
+
+def figures(command):
+    words = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout.split()
+    return {name: float(value) for name, value in zip(words[::2], words[1::2], strict=True)}
+
+
+def medians(rounds):
+    return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]} if rounds else {}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("."), help="says which disk")
+    torch_peer.add_argument(parser)
+    options = parser.parse_args()
+    version = torch_peer.version(options.torch_python)
+    ours, theirs = [], []
+    for _ in range(options.rounds):
+        ours.append(figures([options.build / "benchmarks" / "checkpoint_once", options.folder]))
+        if version:
+            theirs.append(figures([options.torch_python, SUPPORT / "checkpoint_torch.py", options.folder]))
+    m, t = medians(ours), medians(theirs)
+    rate = m["bytes"] / 1e6
+    print(f"{m['bytes'] / 1e9:.2f} GB, medians of {options.rounds} rounds")
+    print(f"save, synced     {m['save']:7.3f} s {rate / m['save']:7.0f} MB/s; written plainly {rate / m['write']:7.0f} MB/s: {m['write'] / m['save']:.2f} of it")
+    print(f"stall            {m['save']:7.3f} s; one copy of the state {m['copy']:.3f} s: {m['save'] / m['copy']:.1f} copies")
+    print(f"load, from disk  {m['load']:7.3f} s {rate / m['load']:7.0f} MB/s; read plainly    {rate / m['read']:7.0f} MB/s: {m['read'] / m['load']:.2f} of it")
+    if not version:
+        print(f"{options.torch_python} has no torch: no peer")
+        return
+    print(f"torch {version}   save {t['save']:.3f} s: {t['save'] / m['save']:.2f} times ours; async_save stalls for {t['async']:.3f} s: "
+          f"{t['async'] / m['copy']:.1f} copies; load {t['load']:.3f} s: {t['load'] / m['load']:.2f} times ours")
+
+
+if __name__ == "__main__":
+    main()
