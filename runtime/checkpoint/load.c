@@ -20,7 +20,7 @@ enum { OPEN_FILES = 8 };
 struct source {
     struct checkpoint_load *load;
     const char *folder;
-    struct crc32 crc;
+    struct checksum crc;
     struct {
         int file, fd;
     } open[OPEN_FILES];
@@ -36,7 +36,7 @@ static int source_open(struct source *s, struct checkpoint_load *load, const cha
     *s = (struct source){.load = load, .folder = folder, .chunk = mem_calloc(MANIFEST_CHUNK, 1)};
     for (int i = 0; i < OPEN_FILES; i++)
         s->open[i].fd = -1;
-    crc32_make(&s->crc);
+    checksum_make(&s->crc, true);
     return s->chunk ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
 }
 
@@ -85,7 +85,7 @@ static int hold_chunk(struct source *s, const struct manifest_slice *slice, int6
                              load->manifest.files[slice->file].name);
         done += got;
     }
-    if (crc32_add(&s->crc, 0, s->chunk, length) != manifest_chunk_crc(slice, chunk))
+    if (checksum_add(&s->crc, 0, s->chunk, length) != manifest_chunk_crc(slice, chunk))
         return error_set(err, MUSTER_E_INVALID,
                          "%s/%s is damaged: the checksum of %s of %s differs (bytes %lld to %lld)", s->folder,
                          load->manifest.files[slice->file].name, manifest_tensor_name(slice->tensor),

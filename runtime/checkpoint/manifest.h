@@ -1,6 +1,6 @@
 /* manifest.h - manifest.json: what a checkpoint holds, and where each element's bytes are. Pure.
  *
- * One JSON object; its last member is the CRC-32 of all bytes before it. Elements are found by tensor and
+ * One JSON object; its last member is the CRC-32C of all bytes before it. Elements are found by tensor and
  * range, whatever the number of ranks that wrote them; their bytes have a checksum for each MANIFEST_CHUNK of
  * a range. */
 #ifndef MUSTER_RUNTIME_CHECKPOINT_MANIFEST_H
@@ -13,7 +13,7 @@
 
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
-#include "runtime/files/zip.h"
+#include "runtime/checkpoint/checksum.h"
 #include "runtime/train/trainer.h"
 
 #define MANIFEST_FORMAT "muster-checkpoint-1"
@@ -70,7 +70,7 @@ struct manifest {
 
 struct manifest_writer {
     struct buffer files, slices; /* rows so far */
-    struct crc32 crc;
+    struct checksum crc;
 };
 void manifest_writer_begin(struct manifest_writer *writer);
 void manifest_writer_free(struct manifest_writer *writer);

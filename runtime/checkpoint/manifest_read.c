@@ -55,15 +55,15 @@ uint32_t manifest_chunk_crc(const struct manifest_slice *slice, int64_t chunk)
 /* The last member is the checksum of all that stands before it. */
 static int check_crc(const struct reading *r, const char *text, size_t length)
 {
-    static const char tail[] = ",\n\"crc32\":\"00000000\"}\n";
-    const size_t end = sizeof tail - 1, key = strlen(",\n\"crc32\":\"");
-    struct crc32 table;
+    static const char tail[] = ",\n\"crc32c\":\"00000000\"}\n";
+    const size_t end = sizeof tail - 1, key = strlen(",\n\"crc32c\":\"");
+    struct checksum table;
     uint32_t written;
     if (length < end || memcmp(text + length - end, tail, key) != 0 ||
         !parse_crc(text + length - end + key, &written) || text[length - 1] != '\n')
         return damaged(r, "it is cut off");
-    crc32_make(&table);
-    if (crc32_add(&table, 0, text, (int64_t)(length - end)) != written)
+    checksum_make(&table, true);
+    if (checksum_add(&table, 0, text, (int64_t)(length - end)) != written)
         return damaged(r, "its checksum differs");
     return 0;
 }
@@ -164,7 +164,7 @@ static int read_files(const struct reading *r)
         *file = (struct manifest_file){
             .name = text_of(row, "name"), .bytes = count_of(row, "bytes"), .header = count_of(row, "header")};
         if (!file->name || strchr(file->name, '/') || file->header < 1 || file->bytes < file->header ||
-            !parse_crc(text_of(row, "header_crc32"), &file->header_crc))
+            !parse_crc(text_of(row, "header_crc32c"), &file->header_crc))
             return damaged(r, "the row of a file is wrong");
     }
     return 0;
@@ -196,7 +196,7 @@ static int read_slice(const struct reading *r, const json_t *row, struct manifes
     *slice = (struct manifest_slice){.first = count_of(row, "first"),
                                      .count = count_of(row, "count"),
                                      .offset = count_of(row, "offset"),
-                                     .crc = text_of(row, "crc32")};
+                                     .crc = text_of(row, "crc32c")};
     if (tensor < 0 || dtype < 0 || param < 0 || param >= r->model->param_count || file < 0 ||
         file >= r->m->file_count || slice->first < 0 || slice->count < 1 || slice->offset < 0 || !slice->crc)
         return damaged(r, "the row of a tensor is wrong");

@@ -19,7 +19,7 @@ int manifest_put_crc(struct buffer *out, uint32_t crc)
 void manifest_writer_begin(struct manifest_writer *writer)
 {
     *writer = (struct manifest_writer){0};
-    crc32_make(&writer->crc);
+    checksum_make(&writer->crc, true);
 }
 
 void manifest_writer_free(struct manifest_writer *writer)
@@ -40,7 +40,7 @@ void manifest_add_file(struct manifest_writer *writer, const struct manifest_fil
     begin_row(rows);
     (void)buffer_text(rows, "{\"name\":");
     (void)buffer_json_string(rows, file->name);
-    (void)buffer_printf(rows, ",\"bytes\":%lld,\"header\":%lld,\"header_crc32\":\"%08x\"}",
+    (void)buffer_printf(rows, ",\"bytes\":%lld,\"header\":%lld,\"header_crc32c\":\"%08x\"}",
                         (long long)file->bytes, (long long)file->header, file->header_crc);
 }
 
@@ -50,7 +50,7 @@ void manifest_add_slice(struct manifest_writer *writer, const struct manifest_sl
     begin_row(rows);
     (void)buffer_printf(rows,
                         "{\"tensor\":\"%s\",\"parameter\":%d,\"first\":%lld,\"count\":%lld,\"file\":%d,"
-                        "\"offset\":%lld,\"dtype\":\"%s\",\"crc32\":\"%s\"}",
+                        "\"offset\":%lld,\"dtype\":\"%s\",\"crc32c\":\"%s\"}",
                         manifest_tensor_name(slice->tensor), slice->param, (long long)slice->first,
                         (long long)slice->count, slice->file, (long long)slice->offset,
                         dtype_name(slice->dtype), slice->crc);
@@ -113,8 +113,8 @@ int manifest_format(const struct manifest_writer *writer, const struct manifest_
     put_rows(out, "files", &writer->files);
     put_rows(out, "slices", &writer->slices);
     if (!out->failed) {
-        uint32_t crc = crc32_add(&writer->crc, 0, out->data, (int64_t)out->length);
-        (void)buffer_printf(out, ",\n\"crc32\":\"%08x\"}\n", crc);
+        uint32_t crc = checksum_add(&writer->crc, 0, out->data, (int64_t)out->length);
+        (void)buffer_printf(out, ",\n\"crc32c\":\"%08x\"}\n", crc);
     }
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for a checkpoint's manifest") : 0;
 }

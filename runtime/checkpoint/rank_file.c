@@ -31,7 +31,7 @@ struct rank_file {
     int count;
     const char **metadata; /* of the header: pairs, NULL at the end */
     char numbers[2][32];   /* texts among them */
-    struct crc32 crc;
+    struct checksum crc;
     struct output output;
 };
 
@@ -146,7 +146,7 @@ static int write_run(struct rank_file *f, struct run *run, struct stage *stage, 
         char *to = stage->data + stage->used;
         if (trainer_read_part(f->trainer, &run->part, run->first + done, count, to, err) < 0)
             return -1;
-        (void)snprintf(text, sizeof text, "%08x", crc32_add(&f->crc, 0, to, count * size)); /* fits */
+        (void)snprintf(text, sizeof text, "%08x", checksum_add(&f->crc, 0, to, count * size)); /* fits */
         memcpy(run->crc.data + digits, text, 8);
         stage->used += count * size;
     }
@@ -183,7 +183,7 @@ int rank_file_write(struct trainer *trainer, const char *folder, int rank, int64
 {
     struct rank_file f = {.trainer = trainer, .output = {.fd = -1}};
     scope_free char *name = folder_rank_name(rank), *path = name ? mem_printf("%s/%s", folder, name) : NULL;
-    crc32_make(&f.crc);
+    checksum_make(&f.crc, true);
     int result = path ? open_runs(&f, rank, err) : rank_file_no_memory(err);
     if (!result)
         result = write_file(&f, path, bytes, err);
@@ -282,7 +282,7 @@ int rank_file_describe(const struct model *model, const char *folder, int rank,
                           rank);
     file.name = name;
     file.header = (int64_t)header.length;
-    file.header_crc = crc32_add(&writer->crc, 0, header.data, file.header);
+    file.header_crc = checksum_add(&writer->crc, 0, header.data, file.header);
     manifest_add_file(writer, &file);
     return describe_tensors(model, path, &header, file.bytes, rank, writer, err);
 }
@@ -293,7 +293,7 @@ int rank_file_check(const char *folder, const struct manifest_file *file, bool h
     scope_free char *path = mem_printf("%s/%s", folder, file->name);
     scope_buffer text = {0};
     struct stat status;
-    struct crc32 crc;
+    struct checksum crc;
     int64_t bytes;
     if (!path)
         return rank_file_no_memory(err);
@@ -306,9 +306,9 @@ int rank_file_check(const char *folder, const struct manifest_file *file, bool h
         return 0;
     if (read_header(path, &text, &bytes, err) < 0)
         return -1;
-    crc32_make(&crc);
+    checksum_make(&crc, true);
     if ((int64_t)text.length != file->header ||
-        crc32_add(&crc, 0, text.data, file->header) != file->header_crc)
+        checksum_add(&crc, 0, text.data, file->header) != file->header_crc)
         return error_set(err, MUSTER_E_INVALID, "%s is damaged: its header's checksum differs", path);
     return 0;
 }

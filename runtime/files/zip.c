@@ -180,18 +180,23 @@ int zip_directory(const struct zip *zip, struct buffer *out)
 /* ---- checksums ---- */
 
 /* table[0] is the reflected polynomial's table; table[k] advances a byte past k more of zeros. */
-void crc32_make(struct crc32 *crc)
+void crc32_make_table(struct crc32 *crc, uint32_t polynomial)
 {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t value = i;
         for (int bit = 0; bit < 8; bit++)
-            value = value >> 1 ^ (value & 1 ? 0xedb88320u : 0);
+            value = value >> 1 ^ (value & 1 ? polynomial : 0);
         crc->table[0][i] = value;
     }
     for (int k = 1; k < 8; k++) {
         for (int i = 0; i < 256; i++)
             crc->table[k][i] = crc->table[k - 1][i] >> 8 ^ crc->table[0][crc->table[k - 1][i] & 0xff];
     }
+}
+
+void crc32_make(struct crc32 *crc)
+{
+    crc32_make_table(crc, 0xedb88320u);
 }
 
 uint32_t crc32_add(const struct crc32 *crc, uint32_t value, const void *data, int64_t bytes)

@@ -38,6 +38,8 @@ struct crc32 {
     uint32_t table[8][256];
 };
 void crc32_make(struct crc32 *crc);
+/* Of another polynomial, reflected, with which crc32_add works then. */
+void crc32_make_table(struct crc32 *crc, uint32_t polynomial);
 /* Of all bytes so far and these; begin with 0. */
 uint32_t crc32_add(const struct crc32 *crc, uint32_t value, const void *data, int64_t bytes);
 

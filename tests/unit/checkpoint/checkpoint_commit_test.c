@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/checkpoint/checksum.h"
 #include "runtime/checkpoint/commit.h"
 #include "runtime/checkpoint/folder.h"
 #include "tests/support/walk.h"
@@ -268,6 +269,29 @@ static void bugs_in_retention_are_found(void **state)
     assert_false(all_survive(&plan));
 }
 
+/* ---- checksums ---- */
+
+static void checksums_are_castagnolis(void **state)
+{
+    (void)state;
+    struct checksum fast, table;
+    unsigned char bytes[300];
+    struct walk walk = walk_begin(3);
+    checksum_make(&fast, true);
+    checksum_make(&table, false);
+    assert_false(table.by_instruction);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)walk_below(&walk, 256);
+    assert_int_equal(checksum_add(&fast, 0, "123456789", 9), 0xe3069283); /* RFC 3720's */
+    for (int64_t begin = 0; begin < 9; begin++)
+        for (int64_t length = 0; length + begin <= (int64_t)sizeof bytes; length++) {
+            uint32_t whole = checksum_add(&table, 0, bytes + begin, length);
+            uint32_t first = checksum_add(&fast, 0, bytes + begin, length / 3);
+            assert_int_equal(checksum_add(&fast, first, bytes + begin + length / 3, length - length / 3),
+                             whole);
+        }
+}
+
 /* ---- retention, names ---- */
 
 static void retention_is_as_it_says(void **state)
@@ -319,6 +343,7 @@ int main(void)
         cmocka_unit_test(a_crash_anywhere_leaves_what_was_reported),
         cmocka_unit_test(bugs_in_the_table_are_found),
         cmocka_unit_test(bugs_in_retention_are_found),
+        cmocka_unit_test(checksums_are_castagnolis),
         cmocka_unit_test(retention_is_as_it_says),
         cmocka_unit_test(names_are_strict),
     };
