@@ -5,6 +5,7 @@ Beside it in the same rounds: one copy of the state in memory, the same bytes wr
 limits), and torch.distributed.checkpoint: save, async_save and load. Prints medians and ratios. A stall is the time for which training stands
 still: all of the save, which has no background writer; of async_save the time until it returns."""
 import argparse
+import os
 import pathlib
 import statistics
 import subprocess
@@ -32,10 +33,12 @@ def main():
     options = parser.parse_args()
     version = torch_peer.version(options.torch_python)
     ours, theirs = [], []
-    for _ in range(options.rounds):
-        ours.append(figures([options.build / "benchmarks" / "checkpoint_once", options.folder]))
+    for turn in range(options.rounds):
+        ours.append(figures([options.build / "benchmarks" / "checkpoint_once", options.folder, *(["write-first"] if turn % 2 else [])]))
+        os.sync()  # what was removed is given back now, not in the next one's time
         if version:
             theirs.append(figures([options.torch_python, SUPPORT / "checkpoint_torch.py", options.folder]))
+            os.sync()
     m, t = medians(ours), medians(theirs)
     rate = m["bytes"] / 1e6
     print(f"{m['bytes'] / 1e9:.2f} GB, medians of {options.rounds} rounds")

@@ -1,7 +1,7 @@
 /* checkpoint_once.c - one round of checkpoint.py: a checkpoint of GPT-2 124M on one rank, written and read,
  * against one copy of the state in memory and the same bytes written and read plainly.
  *
- *     checkpoint_once FOLDER
+ *     checkpoint_once FOLDER [write-first]
  *
  * Prints one line: seconds of copy, plain write and sync, save, plain read and load (both after the files
  * were dropped from the page cache), and the bytes. FOLDER says which disk. */
@@ -17,6 +17,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/folder.h"
 #include "runtime/model/gpt2.h"
+#include "runtime/model/rng.h"
 
 enum { PIECE = 1 << 20 };
 
@@ -116,12 +117,13 @@ static double load(const struct once *o, struct muster_error *err)
     return loaded == 1 ? seconds : -1;
 }
 
-static int once(struct once *o, struct muster_error *err)
+/* Into new files both: a disk takes long to give the blocks of a large one back. */
+static int once(struct once *o, bool write_first, struct muster_error *err)
 {
-    double saved = save(o, err); /* the first one: its bytes are those of all */
-    double wrote = saved < 0 ? -1 : write_plainly(o);
-    saved = wrote < 0 ? -1 : save(o, err);
-    double copied = saved < 0 ? -1 : copy(o);
+    double wrote = write_first ? write_plainly(o) : 0, saved = wrote < 0 ? -1 : save(o, err);
+    if (!write_first)
+        wrote = saved < 0 ? -1 : write_plainly(o);
+    double copied = saved < 0 || wrote < 0 ? -1 : copy(o);
     double was_read = copied < 0 ? -1 : read_plainly(o), loaded = was_read < 0 ? -1 : load(o, err);
     if (loaded < 0)
         return -1;
@@ -154,8 +156,12 @@ int main(int argc, char **argv)
         .timeout_ns = 60 * NS_PER_S,
     };
     o.piece = mem_calloc(PIECE, 1);
+    o.bytes =
+        model ? (model_parameters(model) * 3 * 4 + PIECE - 1) / PIECE * PIECE : 0; /* but for the header */
+    for (int i = 0; o.piece && i < PIECE; i++) /* what a disk below cannot compress */
+        o.piece[i] = (char)(rng_bits(1, RNG_SAMPLE, 0, (uint64_t)i) & 0xff);
     o.trainer = model && o.piece ? trainer_create(model, &options, &err) : NULL;
-    int failed = !o.trainer || once(&o, &err) < 0;
+    int failed = !o.trainer || once(&o, argc > 2, &err) < 0;
     if (failed)
         fprintf(stderr, "checkpoint_once: %s\n",
                 err.text[0] ? err.text : "a file could not be written or read");
