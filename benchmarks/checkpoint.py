@@ -28,7 +28,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("."), help="says which disk")
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("."), help="chooses the disk")
     torch_peer.add_argument(parser)
     options = parser.parse_args()
     version = torch_peer.version(options.torch_python)

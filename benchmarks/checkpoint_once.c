@@ -4,7 +4,7 @@
  *     checkpoint_once FOLDER [write-first]
  *
  * Prints one line: seconds of copy, plain write and sync, save, plain read and load (both after the files
- * were dropped from the page cache), and the bytes. FOLDER says which disk. */
+ * were dropped from the page cache), and the bytes. FOLDER chooses the disk. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
