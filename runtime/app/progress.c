@@ -14,6 +14,8 @@ void progress_add(struct progress *p, const struct progress_step *step)
     p->last[p->done % PROGRESS_LOSSES] = step->loss;
     p->done++;
     double ns = (double)step->step_ns;
+    if (p->limit_ns > ns) /* something else ran while it was measured: the best step knows better */
+        p->limit_ns = ns;
     p->step_ns = p->step_ns > 0 ? p->step_ns + smoothing * (ns - p->step_ns) : ns;
 }
 

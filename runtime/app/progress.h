@@ -10,11 +10,11 @@
 enum { PROGRESS_LOSSES = 50 }; /* losses in the closing mean */
 
 struct progress {
-    int64_t steps;                /* total */
-    int64_t tokens_per_step;      /* over all ranks */
-    int64_t planned_bytes;        /* of this rank's arenas */
-    double step_ns;               /* smoothed time of a step; 0 before the first */
-    double limit_ns;              /* what a step takes at the least; 0: not known */
+    int64_t steps;           /* total */
+    int64_t tokens_per_step; /* over all ranks */
+    int64_t planned_bytes;   /* of this rank's arenas */
+    double step_ns;          /* smoothed time of a step; 0 before the first */
+    double limit_ns;         /* what a step takes at the least, as measured or as one took; 0: not known */
     double last[PROGRESS_LOSSES]; /* ring of the latest losses */
     int64_t done;                 /* steps */
     int64_t begun;                /* steps that were done before this process */

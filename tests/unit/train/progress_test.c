@@ -25,6 +25,13 @@ static void the_line_says_it_all(void **state)
     buffer_clear(&out);
     assert_int_equal(progress_line(&p, &s, &out), 0);
     assert_non_null(strstr(out.data, "  20480 tok/s  90% of limit  comm 4.0 ms"));
+    s.step_ns = 40 * NS_PER_MS; /* less than the limit: that was measured beside something else */
+    progress_add(&p, &s);
+    s.step_ns = 50 * NS_PER_MS;
+    progress_add(&p, &s);
+    buffer_clear(&out);
+    assert_int_equal(progress_line(&p, &s, &out), 0);
+    assert_non_null(strstr(out.data, "80% of limit"));
 }
 
 static void the_mean_is_of_the_last_fifty(void **state)
