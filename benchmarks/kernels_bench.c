@@ -235,19 +235,19 @@ static void run_adamw(struct bench *b, int OC, int C)
 {
     (void)OC, (void)C;
     b->k->adamw(b->moments, b->moments + b->slice, b->moments + 2 * b->slice, b->moments + 3 * b->slice,
-                b->slice, 0, NULL, DTYPE_F32, &b->scalars, NULL);
+                OPTIMIZER_WHOLE(b->slice, 0), NULL, DTYPE_F32, &b->scalars, NULL);
 }
 static void run_adam(struct bench *b, int OC, int C)
 {
     (void)OC, (void)C;
     b->k->adam(b->moments, b->moments + b->slice, b->moments + 2 * b->slice, b->moments + 3 * b->slice,
-               b->slice, 0, NULL, DTYPE_F32, &b->scalars, NULL);
+               OPTIMIZER_WHOLE(b->slice, 0), NULL, DTYPE_F32, &b->scalars, NULL);
 }
 static void run_sgd(struct bench *b, int OC, int C)
 {
     (void)OC, (void)C;
-    b->k->sgd(b->moments, b->moments + b->slice, b->moments + 3 * b->slice, b->slice, 0, 0.9, 0, 0, NULL,
-              DTYPE_F32, &b->scalars, NULL);
+    b->k->sgd(b->moments, b->moments + b->slice, b->moments + 3 * b->slice, OPTIMIZER_WHOLE(b->slice, 0), 0.9,
+              0, 0, NULL, DTYPE_F32, &b->scalars, NULL);
 }
 /* The two limits of what moves OC * C bytes: a copy, whose destination is read before it is written, and an
  * update in place, on as many threads as the kernels have. */

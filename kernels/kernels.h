@@ -48,6 +48,14 @@ struct step_scalars {
     float loss_scale;      /* what gradients are multiplied by on their way to the optimizer; 0: nothing */
 };
 
+/* A run of an optimizer's elements that share a learning rate and a decay. */
+struct optimizer_segment {
+    int64_t offset, count; /* elements, in all buffers of the call */
+    int parameter_class;   /* selects learning_rate[] and weight_decay[] */
+};
+/* Elements 0..n-1 of one class, as the arguments segments and segment_count. */
+#define OPTIMIZER_WHOLE(n, parameter_class) &(const struct optimizer_segment){0, (n), (parameter_class)}, 1
+
 /* Attention of q (B,T,heads,head_size) over k and v (B,T,kv_heads,head_size). Rows of q, k and v lie q_row,
  * k_row and v_row elements apart, so that the three may be parts of one row (packed: each 3C apart); kv_heads
  * divides heads, and query head h reads head h / (heads / kv_heads). */
@@ -196,22 +204,24 @@ struct kernels {
      * loss_scale, 1 / loss_scale where clip_norm is 0; a norm that is not finite sets skip */
     void (*clip_factor)(struct step_scalars *scalars, void *stream);
     /* AdamW with decoupled decay, clip folded in: g = grad*clip; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
-     * p -= lr (m/c1 / (sqrt(v/c2) + eps) + wd p). class selects learning_rate[] and weight_decay[]. Nothing
-     * where skip. Of all optimizers: moved (n) of dtype_moved gets the new parameters, rounded; NULL: none.
-     */
-    void (*adamw)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
-                  void *moved, enum dtype dtype_moved, const struct step_scalars *scalars, void *stream);
+     * p -= lr (m/c1 / (sqrt(v/c2) + eps) + wd p). Nothing where skip. Of all optimizers: one pass over all
+     * segments, which are in host memory, ascend and do not overlap; what is in none is left as it is. moved,
+     * of dtype_moved, gets the new parameters, rounded; NULL: none. */
+    void (*adamw)(void *param, void *m, void *v, const void *grad, const struct optimizer_segment *segments,
+                  int segment_count, void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
+                  void *stream);
 
     /* Adam as torch.optim.Adam: as adamw, but the decay is part of the gradient: g = grad*clip + wd p, and p
      * -= lr m/c1 / (sqrt(v/c2) + eps). */
-    void (*adam)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class, void *moved,
-                 enum dtype dtype_moved, const struct step_scalars *scalars, void *stream);
+    void (*adam)(void *param, void *m, void *v, const void *grad, const struct optimizer_segment *segments,
+                 int segment_count, void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
+                 void *stream);
     /* SGD as torch.optim.SGD: g = grad*clip + wd p; momentum = g where scalars->step is 1, else
      * momentum_factor*momentum + (1-dampening) g; p -= lr (nesterov ? g + momentum_factor*momentum :
      * momentum). momentum NULL: none, p -= lr g. Nothing where skip. */
-    void (*sgd)(void *param, void *momentum, const void *grad, int64_t n, int parameter_class,
-                double momentum_factor, double dampening, int nesterov, void *moved, enum dtype dtype_moved,
-                const struct step_scalars *scalars, void *stream);
+    void (*sgd)(void *param, void *momentum, const void *grad, const struct optimizer_segment *segments,
+                int segment_count, double momentum_factor, double dampening, int nesterov, void *moved,
+                enum dtype dtype_moved, const struct step_scalars *scalars, void *stream);
 
     /* values *= factor */
     void (*scale)(void *values, double factor, int64_t n, void *stream);
@@ -222,7 +232,7 @@ struct kernels {
     void (*widen)(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream);
 };
 
-enum { KERNELS_ABI = 3 };
+enum { KERNELS_ABI = 4 };
 
 /* The reference, kept for ever: plain loops, one thread. */
 const struct kernels *kernels_ref_f32(void);

@@ -2,6 +2,7 @@
  * formulas: kernels/ref/adamw.c, kernels/ref/adam.c). Constants are formed in double and rounded once. */
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/segments.h"
 
 #include <math.h>
 
@@ -27,10 +28,12 @@ static inline __attribute__((always_inline)) void adam_chunk(float *restrict par
     }
 }
 
-static void adam_step(float *param, float *m, float *v, const float *grad, int64_t n, int parameter_class,
-                      void *moved, enum dtype dtype_moved, const struct step_scalars *scalars, int coupled)
+static void adam_step(float *param, float *m, float *v, const float *grad,
+                      const struct optimizer_segment *list, int count, void *moved, enum dtype dtype_moved,
+                      const struct step_scalars *scalars, int coupled)
 {
-    const struct adamw_constants k = {
+    const struct segments segments = segments_of(list, count);
+    const struct adamw_constants common = {
         .clip = (float)scalars->clip,
         .beta1 = (float)scalars->beta1,
         .one_minus_beta1 = (float)(1.0 - scalars->beta1),
@@ -39,33 +42,36 @@ static void adam_step(float *param, float *m, float *v, const float *grad, int64
         .inverse_correction1 = (float)(1.0 / scalars->bias_correction1),
         .inverse_correction2 = (float)(1.0 / scalars->bias_correction2),
         .epsilon = (float)scalars->epsilon,
-        .rate = (float)scalars->learning_rate[parameter_class],
-        .decay = (float)scalars->weight_decay[parameter_class],
     };
     if (scalars->skip)
         return;
-    CPU_PARALLEL_FOR(n >= CPU_PARALLEL_MIN)
-    for (int64_t chunk = 0; chunk < cpu_chunks(n); chunk++) {
-        int64_t first = chunk * CPU_CHUNK, size = cpu_chunk_size(n, chunk);
+    CPU_PARALLEL_FOR(segments.elements >= CPU_PARALLEL_MIN)
+    for (int64_t chunk = 0; chunk < segments.chunks; chunk++) {
+        const struct segment_chunk c = segments_chunk(&segments, chunk);
+        struct adamw_constants k = common;
+        k.rate = (float)scalars->learning_rate[c.parameter_class];
+        k.decay = (float)scalars->weight_decay[c.parameter_class];
         if (coupled)
-            adam_chunk(param + first, m + first, v + first, grad + first, size, k, 1);
+            adam_chunk(param + c.at, m + c.at, v + c.at, grad + c.at, c.size, k, 1);
         else
-            adam_chunk(param + first, m + first, v + first, grad + first, size, k, 0);
+            adam_chunk(param + c.at, m + c.at, v + c.at, grad + c.at, c.size, k, 0);
         if (moved) /* while the chunk is in the cache */
-            cpu_narrow((uint16_t *)moved + first, dtype_moved, param + first, size);
+            cpu_narrow((uint16_t *)moved + c.at, dtype_moved, param + c.at, c.size);
     }
 }
 
-void CPU(adamw)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class, void *moved,
-                enum dtype dtype_moved, const struct step_scalars *scalars, void *stream)
+void CPU(adamw)(void *param, void *m, void *v, const void *grad, const struct optimizer_segment *segments,
+                int segment_count, void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
+                void *stream)
 {
     (void)stream;
-    adam_step(param, m, v, grad, n, parameter_class, moved, dtype_moved, scalars, 0);
+    adam_step(param, m, v, grad, segments, segment_count, moved, dtype_moved, scalars, 0);
 }
 
-void CPU(adam)(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class, void *moved,
-               enum dtype dtype_moved, const struct step_scalars *scalars, void *stream)
+void CPU(adam)(void *param, void *m, void *v, const void *grad, const struct optimizer_segment *segments,
+               int segment_count, void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
+               void *stream)
 {
     (void)stream;
-    adam_step(param, m, v, grad, n, parameter_class, moved, dtype_moved, scalars, 1);
+    adam_step(param, m, v, grad, segments, segment_count, moved, dtype_moved, scalars, 1);
 }

@@ -2,6 +2,7 @@
  * without momentum; rules: kernels/ref/sgd.c). Constants are formed in double and rounded once. */
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/segments.h"
 
 struct sgd_constants {
     float clip, rate, decay;
@@ -37,16 +38,15 @@ static void plain_chunk(float *restrict param, const float *restrict grad, int64
         param[i] = param[i] - k.rate * (grad[i] * k.clip + k.decay * param[i]);
 }
 
-void CPU(sgd)(void *param_, void *momentum_, const void *grad_, int64_t n, int parameter_class,
-              double momentum_factor, double dampening, int nesterov, void *moved, enum dtype dtype_moved,
-              const struct step_scalars *scalars, void *stream)
+void CPU(sgd)(void *param_, void *momentum_, const void *grad_, const struct optimizer_segment *list,
+              int count, double momentum_factor, double dampening, int nesterov, void *moved,
+              enum dtype dtype_moved, const struct step_scalars *scalars, void *stream)
 {
     float *param = param_, *momentum = momentum_;
     const float *grad = grad_;
-    const struct sgd_constants k = {
+    const struct segments segments = segments_of(list, count);
+    const struct sgd_constants common = {
         .clip = (float)scalars->clip,
-        .rate = (float)scalars->learning_rate[parameter_class],
-        .decay = (float)scalars->weight_decay[parameter_class],
         .kept = (float)momentum_factor,
         .added = (float)(1.0 - dampening),
         .ahead = nesterov ? (float)momentum_factor : 1.0f,
@@ -55,16 +55,19 @@ void CPU(sgd)(void *param_, void *momentum_, const void *grad_, int64_t n, int p
     (void)stream;
     if (scalars->skip)
         return;
-    CPU_PARALLEL_FOR(n >= CPU_PARALLEL_MIN)
-    for (int64_t chunk = 0; chunk < cpu_chunks(n); chunk++) {
-        int64_t at = chunk * CPU_CHUNK, size = cpu_chunk_size(n, chunk);
+    CPU_PARALLEL_FOR(segments.elements >= CPU_PARALLEL_MIN)
+    for (int64_t chunk = 0; chunk < segments.chunks; chunk++) {
+        const struct segment_chunk c = segments_chunk(&segments, chunk);
+        struct sgd_constants k = common;
+        k.rate = (float)scalars->learning_rate[c.parameter_class];
+        k.decay = (float)scalars->weight_decay[c.parameter_class];
         if (!momentum)
-            plain_chunk(param + at, grad + at, size, k);
+            plain_chunk(param + c.at, grad + c.at, c.size, k);
         else if (scalars->step == 1)
-            first_chunk(param + at, momentum + at, grad + at, size, k);
+            first_chunk(param + c.at, momentum + c.at, grad + c.at, c.size, k);
         else
-            momentum_chunk(param + at, momentum + at, grad + at, size, k);
+            momentum_chunk(param + c.at, momentum + c.at, grad + c.at, c.size, k);
         if (moved)
-            cpu_narrow((uint16_t *)moved + at, dtype_moved, param + at, size);
+            cpu_narrow((uint16_t *)moved + c.at, dtype_moved, param + c.at, c.size);
     }
 }

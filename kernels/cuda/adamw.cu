@@ -53,34 +53,40 @@ static __global__ void adamw_kernel(float *param, float *m, float *v, const floa
 }
 
 template <bool coupled>
-static int launch(const char *name, void *param, void *m, void *v, const void *grad, int64_t n,
-                  int parameter_class, void *moved, enum dtype dtype_moved,
-                  const struct step_scalars *scalars, void *stream, struct muster_error *err)
+static int launch(const char *name, float *param, float *m, float *v, const float *grad,
+                  const struct optimizer_segment *segments, int segment_count, uint16_t *moved,
+                  enum dtype dtype_moved, const struct step_scalars *scalars, void *stream,
+                  struct muster_error *err)
 {
-    struct cuda_grid grid = cuda_grid_elements(n);
-    CUDA_CHECK_SIZE(name, n, err);
-    CUDA_CHECK_CLASS(name, parameter_class, err);
-    if (n == 0)
-        return 0;
-    adamw_kernel<coupled><<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-        (float *)param, (float *)m, (float *)v, (const float *)grad, n, parameter_class, (uint16_t *)moved,
-        dtype_moved, scalars);
-    CUDA_CHECK_LAUNCH(name, err);
+    for (int i = 0; i < segment_count; i++) {
+        const int64_t at = segments[i].offset, n = segments[i].count;
+        struct cuda_grid grid = cuda_grid_elements(n);
+        CUDA_CHECK_SIZE(name, n, err);
+        CUDA_CHECK_CLASS(name, segments[i].parameter_class, err);
+        if (n == 0)
+            continue;
+        adamw_kernel<coupled><<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
+            param + at, m + at, v + at, grad + at, n, segments[i].parameter_class, moved ? moved + at : NULL,
+            dtype_moved, scalars);
+        CUDA_CHECK_LAUNCH(name, err);
+    }
     return 0;
 }
 
-extern "C" int cuda_adamw(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
-                          void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
-                          void *stream, struct muster_error *err)
+extern "C" int cuda_adamw(void *param, void *m, void *v, const void *grad,
+                          const struct optimizer_segment *segments, int segment_count, void *moved,
+                          enum dtype dtype_moved, const struct step_scalars *scalars, void *stream,
+                          struct muster_error *err)
 {
-    return launch<false>("adamw", param, m, v, grad, n, parameter_class, moved, dtype_moved, scalars, stream,
-                         err);
+    return launch<false>("adamw", (float *)param, (float *)m, (float *)v, (const float *)grad, segments,
+                         segment_count, (uint16_t *)moved, dtype_moved, scalars, stream, err);
 }
 
-extern "C" int cuda_adam(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class,
-                         void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
-                         void *stream, struct muster_error *err)
+extern "C" int cuda_adam(void *param, void *m, void *v, const void *grad,
+                         const struct optimizer_segment *segments, int segment_count, void *moved,
+                         enum dtype dtype_moved, const struct step_scalars *scalars, void *stream,
+                         struct muster_error *err)
 {
-    return launch<true>("adam", param, m, v, grad, n, parameter_class, moved, dtype_moved, scalars, stream,
-                        err);
+    return launch<true>("adam", (float *)param, (float *)m, (float *)v, (const float *)grad, segments,
+                        segment_count, (uint16_t *)moved, dtype_moved, scalars, stream, err);
 }

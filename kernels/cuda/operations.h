@@ -84,16 +84,18 @@ int cuda_cross_entropy(void *logits, void *losses, const int32_t *targets, int N
 int cuda_loss_sum(double *total, int64_t *count, const void *losses, const int32_t *targets, int64_t n,
                   void *stream, struct muster_error *err);
 int cuda_clip_factor(struct step_scalars *scalars, void *stream, struct muster_error *err);
-/* parameter_class outside 0..7 is MUSTER_E_INVALID, for all optimizers. */
-int cuda_adamw(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class, void *moved,
-               enum dtype dtype_moved, const struct step_scalars *scalars, void *stream,
-               struct muster_error *err);
-int cuda_adam(void *param, void *m, void *v, const void *grad, int64_t n, int parameter_class, void *moved,
-              enum dtype dtype_moved, const struct step_scalars *scalars, void *stream,
-              struct muster_error *err);
-int cuda_sgd(void *param, void *momentum, const void *grad, int64_t n, int parameter_class,
-             double momentum_factor, double dampening, int nesterov, void *moved, enum dtype dtype_moved,
-             const struct step_scalars *scalars, void *stream, struct muster_error *err);
+/* A parameter_class outside 0..7 is MUSTER_E_INVALID, for all optimizers; a kernel is launched for each
+ * segment. */
+int cuda_adamw(void *param, void *m, void *v, const void *grad, const struct optimizer_segment *segments,
+               int segment_count, void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
+               void *stream, struct muster_error *err);
+int cuda_adam(void *param, void *m, void *v, const void *grad, const struct optimizer_segment *segments,
+              int segment_count, void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
+              void *stream, struct muster_error *err);
+int cuda_sgd(void *param, void *momentum, const void *grad, const struct optimizer_segment *segments,
+             int segment_count, double momentum_factor, double dampening, int nesterov, void *moved,
+             enum dtype dtype_moved, const struct step_scalars *scalars, void *stream,
+             struct muster_error *err);
 int cuda_scale(void *values, double factor, int64_t n, void *stream, struct muster_error *err);
 /* An unknown dtype is MUSTER_E_INVALID. */
 int cuda_cast(void *to, enum dtype dtype_to, const void *from, enum dtype dtype_from, int64_t n, void *stream,

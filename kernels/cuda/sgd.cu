@@ -27,19 +27,26 @@ static __global__ void sgd_kernel(float *param, float *momentum, const float *gr
     }
 }
 
-extern "C" int cuda_sgd(void *param, void *momentum, const void *grad, int64_t n, int parameter_class,
-                        double momentum_factor, double dampening, int nesterov, void *moved,
-                        enum dtype dtype_moved, const struct step_scalars *scalars, void *stream,
-                        struct muster_error *err)
+extern "C" int cuda_sgd(void *param_, void *momentum_, const void *grad_,
+                        const struct optimizer_segment *segments, int segment_count, double momentum_factor,
+                        double dampening, int nesterov, void *moved_, enum dtype dtype_moved,
+                        const struct step_scalars *scalars, void *stream, struct muster_error *err)
 {
-    struct cuda_grid grid = cuda_grid_elements(n);
-    CUDA_CHECK_SIZE("sgd", n, err);
-    CUDA_CHECK_CLASS("sgd", parameter_class, err);
-    if (n == 0)
-        return 0;
-    sgd_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-        (float *)param, (float *)momentum, (const float *)grad, n, parameter_class, (float)momentum_factor,
-        (float)(1.0 - dampening), nesterov, (uint16_t *)moved, dtype_moved, scalars);
-    CUDA_CHECK_LAUNCH("sgd", err);
+    float *param = (float *)param_, *momentum = (float *)momentum_;
+    const float *grad = (const float *)grad_;
+    uint16_t *moved = (uint16_t *)moved_;
+    for (int i = 0; i < segment_count; i++) {
+        const int64_t at = segments[i].offset, n = segments[i].count;
+        struct cuda_grid grid = cuda_grid_elements(n);
+        CUDA_CHECK_SIZE("sgd", n, err);
+        CUDA_CHECK_CLASS("sgd", segments[i].parameter_class, err);
+        if (n == 0)
+            continue;
+        sgd_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
+            param + at, momentum ? momentum + at : NULL, grad + at, n, segments[i].parameter_class,
+            (float)momentum_factor, (float)(1.0 - dampening), nesterov, moved ? moved + at : NULL,
+            dtype_moved, scalars);
+        CUDA_CHECK_LAUNCH("sgd", err);
+    }
     return 0;
 }

@@ -4,24 +4,31 @@
 
 #include <math.h>
 
-void REF(adamw)(void *param_, void *m_, void *v_, const void *grad_, int64_t n, int parameter_class,
-                void *moved, enum dtype dtype_moved, const struct step_scalars *scalars, void *stream)
+void REF(adamw)(void *param_, void *m_, void *v_, const void *grad_, const struct optimizer_segment *segments,
+                int segment_count, void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
+                void *stream)
 {
     real *param = param_, *m = m_, *v = v_;
     const real *grad = grad_;
     const struct step_scalars *s = scalars;
-    double rate = s->learning_rate[parameter_class], decay = s->weight_decay[parameter_class];
     if (s->skip)
         return;
-    for (int64_t i = 0; i < n; i++) {
-        double g = (double)grad[i] * s->clip;
-        double m_new = s->beta1 * (double)m[i] + (1.0 - s->beta1) * g;
-        double v_new = s->beta2 * (double)v[i] + (1.0 - s->beta2) * g * g;
-        double step = m_new / s->bias_correction1 / (sqrt(v_new / s->bias_correction2) + s->epsilon);
-        param[i] = (real)((double)param[i] - rate * (step + decay * (double)param[i]));
-        m[i] = (real)m_new;
-        v[i] = (real)v_new;
+    for (; segment_count > 0; segments++, segment_count--) {
+        double rate = s->learning_rate[segments->parameter_class],
+               decay = s->weight_decay[segments->parameter_class];
+        int64_t first = segments->offset, end = first + segments->count;
+        for (int64_t i = first; i < end; i++) {
+            double g = (double)grad[i] * s->clip;
+            double m_new = s->beta1 * (double)m[i] + (1.0 - s->beta1) * g;
+            double v_new = s->beta2 * (double)v[i] + (1.0 - s->beta2) * g * g;
+            double step = m_new / s->bias_correction1 / (sqrt(v_new / s->bias_correction2) + s->epsilon);
+            param[i] = (real)((double)param[i] - rate * (step + decay * (double)param[i]));
+            m[i] = (real)m_new;
+            v[i] = (real)v_new;
+        }
+        if (moved)
+            REF(cast)
+            ((char *)moved + first * dtype_size(dtype_moved), dtype_moved, param + first, REF_DTYPE,
+             segments->count, stream);
     }
-    if (moved)
-        REF(cast)(moved, dtype_moved, param, REF_DTYPE, n, stream);
 }

@@ -27,12 +27,13 @@ static void run_step(const struct arrays *a)
     const int64_t n = a->elements;
     void *moved = NULL;
     if (o->optimizer.kind == OPTIMIZER_SGD)
-        k->sgd(a->part[0], optimizer_moments(&o->optimizer) ? a->part[1] : NULL, a->part[3], n, 0,
-               o->optimizer.momentum, o->optimizer.dampening, o->optimizer.nesterov, moved, k->dtype,
-               &a->scalars, NULL);
+        k->sgd(a->part[0], optimizer_moments(&o->optimizer) ? a->part[1] : NULL, a->part[3],
+               OPTIMIZER_WHOLE(n, 0), o->optimizer.momentum, o->optimizer.dampening, o->optimizer.nesterov,
+               moved, k->dtype, &a->scalars, NULL);
     else
-        (o->optimizer.kind == OPTIMIZER_ADAM ? k->adam : k->adamw)(
-            a->part[0], a->part[1], a->part[2], a->part[3], n, 0, moved, k->dtype, &a->scalars, NULL);
+        (o->optimizer.kind == OPTIMIZER_ADAM ? k->adam : k->adamw)(a->part[0], a->part[1], a->part[2],
+                                                                   a->part[3], OPTIMIZER_WHOLE(n, 0), moved,
+                                                                   k->dtype, &a->scalars, NULL);
 }
 
 static void run_copy(const struct arrays *a)

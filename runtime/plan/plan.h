@@ -150,18 +150,12 @@ struct param_group {
     int master;           /* PLAN_MASTER: `shard` elements; -1: the optimizer works on `param` */
     int grad;             /* the optimizer's input: `shard` elements, from 0 (shard_size 1: all) */
     int moment1, moment2; /* `shard` elements; -1: the optimizer keeps none */
-    int first_segment, segment_count; /* of this rank's shard, in plan.segments */
+    int first_segment, segment_count; /* in plan.segments: runs of this rank's shard, by offset */
 };
 /* A parameter's place in its group's flat buffer. */
 struct param_place {
     int group;
     int64_t offset; /* elements */
-};
-/* A run of one rank's shard that belongs to one parameter class (for the optimizer); ordered by group, then
- * offset. */
-struct plan_segment {
-    int group, parameter_class;
-    int64_t offset, count; /* elements, inside the rank's shard */
 };
 
 /* ---- buffers ---- */
@@ -306,9 +300,9 @@ struct plan {
     struct plan_options options;
     struct param_group *groups;
     int group_count;
-    struct param_place *places; /* [model.param_count] */
-    int *group_params;          /* parameter indices in group order */
-    struct plan_segment *segments;
+    struct param_place *places;         /* [model.param_count] */
+    int *group_params;                  /* parameter indices in group order */
+    struct optimizer_segment *segments; /* by group */
     int segment_count;
     struct plan_entry *entries;
     int entry_count;

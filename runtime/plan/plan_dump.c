@@ -62,10 +62,12 @@ static void dump_groups(const struct model *model, const struct plan *plan, stru
         }
     }
     (void)buffer_text(out, "\nsegments\n");
-    for (int s = 0; s < plan->segment_count; s++)
-        (void)buffer_printf(out, "g%d class %d %" PRId64 " + %" PRId64 "\n", plan->segments[s].group,
-                            plan->segments[s].parameter_class, plan->segments[s].offset,
-                            plan->segments[s].count);
+    for (int g = 0; g < plan->group_count; g++) {
+        const struct optimizer_segment *segments = plan->segments + plan->groups[g].first_segment;
+        for (int s = 0; s < plan->groups[g].segment_count; s++)
+            (void)buffer_printf(out, "g%d class %d %" PRId64 " + %" PRId64 "\n", g,
+                                segments[s].parameter_class, segments[s].offset, segments[s].count);
+    }
 }
 
 static void dump_entries(const struct plan *plan, struct buffer *out)

@@ -269,12 +269,13 @@ void plan_cut_segments(struct plan_builder *b)
             int64_t offset, count;
             if (!shard_run(b, group, param, &offset, &count))
                 continue;
-            struct plan_segment *last = plan->segment_count ? &plan->segments[plan->segment_count - 1] : NULL;
+            struct optimizer_segment *last =
+                plan->segment_count > group->first_segment ? &plan->segments[plan->segment_count - 1] : NULL;
             /* A gap between two parameters of one class holds zeros and may be stepped with them. */
-            if (last && last->group == g && last->parameter_class == class)
+            if (last && last->parameter_class == class)
                 last->count = offset + count - last->offset;
             else
-                plan->segments[plan->segment_count++] = (struct plan_segment){g, class, offset, count};
+                plan->segments[plan->segment_count++] = (struct optimizer_segment){offset, count, class};
         }
         group->segment_count = plan->segment_count - group->first_segment;
     }

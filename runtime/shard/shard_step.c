@@ -46,19 +46,19 @@ static void update_param(struct shard_update *u, const struct shard_param *param
     void *moved = shard_has_masters(shard) ? sent : NULL;
     char *grad = part_of(shard, param, 0);
     char *m = shard->state_kinds > 1 ? part_of(shard, param, 1) : NULL;
-    int c = param->parameter_class;
+    const struct optimizer_segment whole[] = {{0, param->part, param->parameter_class}};
     switch (shard->options.optimizer) {
     case MUSTER_SHARD_SGD:
-        k->sgd(values, m, grad, param->part, c, s->momentum, s->dampening, s->nesterov, moved,
-               shard->param_dtype, &u->scalars, stream);
+        k->sgd(values, m, grad, whole, 1, s->momentum, s->dampening, s->nesterov, moved, shard->param_dtype,
+               &u->scalars, stream);
         break;
     case MUSTER_SHARD_ADAM:
-        k->adam(values, m, part_of(shard, param, 2), grad, param->part, c, moved, shard->param_dtype,
-                &u->scalars, stream);
+        k->adam(values, m, part_of(shard, param, 2), grad, whole, 1, moved, shard->param_dtype, &u->scalars,
+                stream);
         break;
     case MUSTER_SHARD_ADAMW:
-        k->adamw(values, m, part_of(shard, param, 2), grad, param->part, c, moved, shard->param_dtype,
-                 &u->scalars, stream);
+        k->adamw(values, m, part_of(shard, param, 2), grad, whole, 1, moved, shard->param_dtype, &u->scalars,
+                 stream);
         break;
     default:
         break;

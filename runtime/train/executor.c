@@ -79,44 +79,34 @@ static void run_clip(void *argument)
     b->executor->parts.kernels->clip_factor(b->executor->scalars, b->context.stream);
 }
 
-/* One segment of a shard: `at` bytes from the begin of param, its gradient and its moments. master NULL: the
- * parameters in `to` are stepped themselves. */
-static void step_segment(const struct op_block *b, const struct plan_segment *segment, char *master, char *m,
-                         char *v)
-{
-    const struct executor_parts *parts = &b->executor->parts;
-    const struct kernels *k = parts->kernels;
-    const struct optimizer_options *o = &parts->plan->options.optimizer;
-    const struct step_scalars *scalars = b->executor->scalars;
-    const int64_t at = segment->offset * dtype_size(k->dtype), n = segment->count;
-    const enum dtype moves = parts->plan->options.param_dtype;
-    char *param = (master ? master : (char *)b->to) + at;
-    char *moved = master ? (char *)b->to + segment->offset * dtype_size(moves) : NULL;
-    const char *grad = (const char *)b->from + at;
-    const int class = segment->parameter_class;
-    switch (o->kind) {
-    case OPTIMIZER_ADAM:
-        k->adam(param, m + at, v + at, grad, n, class, moved, moves, scalars, b->context.stream);
-        break;
-    case OPTIMIZER_SGD:
-        k->sgd(param, m ? m + at : NULL, grad, n, class, o->momentum, o->dampening, o->nesterov, moved, moves,
-               scalars, b->context.stream);
-        break;
-    default: /* OPTIMIZER_ADAMW */
-        k->adamw(param, m + at, v + at, grad, n, class, moved, moves, scalars, b->context.stream);
-        break;
-    }
-}
-
+/* All of this rank's shard in one pass. Where there are masters they are stepped, and `to` gets them rounded;
+ * else the parameters in `to` are stepped themselves. */
 static void run_step(void *argument)
 {
     const struct op_block *b = argument;
     const struct executor_parts *parts = &b->executor->parts;
+    const struct kernels *k = parts->kernels;
+    const struct optimizer_options *o = &parts->plan->options.optimizer;
+    const struct step_scalars *scalars = b->executor->scalars;
     const struct param_group *group = &parts->plan->groups[b->op->group];
-    char *m = executor_address(parts, group->moment1, 0), *v = executor_address(parts, group->moment2, 0);
-    char *master = executor_address(parts, group->master, 0);
-    for (int i = 0; i < group->segment_count; i++)
-        step_segment(b, &parts->plan->segments[group->first_segment + i], master, m, v);
+    const struct optimizer_segment *segments = &parts->plan->segments[group->first_segment];
+    const int count = group->segment_count;
+    const enum dtype moves = parts->plan->options.param_dtype;
+    void *m = executor_address(parts, group->moment1, 0), *v = executor_address(parts, group->moment2, 0);
+    void *master = executor_address(parts, group->master, 0);
+    void *param = master ? master : b->to, *moved = master ? b->to : NULL;
+    switch (o->kind) {
+    case OPTIMIZER_ADAM:
+        k->adam(param, m, v, b->from, segments, count, moved, moves, scalars, b->context.stream);
+        break;
+    case OPTIMIZER_SGD:
+        k->sgd(param, m, b->from, segments, count, o->momentum, o->dampening, o->nesterov, moved, moves,
+               scalars, b->context.stream);
+        break;
+    default: /* OPTIMIZER_ADAMW */
+        k->adamw(param, m, v, b->from, segments, count, moved, moves, scalars, b->context.stream);
+        break;
+    }
 }
 
 static void run_cast(void *argument)

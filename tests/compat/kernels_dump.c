@@ -160,10 +160,10 @@ static void dump_optimizer(struct run *run, const char *name, double momentum, d
         s.bias_correction1 = 1 - pow(s.beta1, (double)s.step);
         s.bias_correction2 = 1 - pow(s.beta2, (double)s.step);
         if (momentum < 0)
-            run->k->adam(param, first, second, grad, COUNT, 0, NULL, DTYPE_F32, &s, NULL);
+            run->k->adam(param, first, second, grad, OPTIMIZER_WHOLE(COUNT, 0), NULL, DTYPE_F32, &s, NULL);
         else
-            run->k->sgd(param, momentum > 0 ? first : NULL, grad, COUNT, 0, momentum, dampening, nesterov,
-                        NULL, DTYPE_F32, &s, NULL);
+            run->k->sgd(param, momentum > 0 ? first : NULL, grad, OPTIMIZER_WHOLE(COUNT, 0), momentum,
+                        dampening, nesterov, NULL, DTYPE_F32, &s, NULL);
         record(run, "after", param, COUNT);
     }
 }

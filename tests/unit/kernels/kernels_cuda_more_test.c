@@ -188,8 +188,9 @@ static void check_adam(size_t n)
     scope_device void *d_m = device_floats(m, n), *d_v = device_floats(v, n);
     scope_device void *d_scalars = device_copy(&s, sizeof s);
     computing("cuda adam n=%zu", n);
-    exact()->adam(param64, m64, v64, grad64, (int64_t)n, 7, NULL, DTYPE_F32, &s, NULL);
-    ENQUEUED(cuda_adam(d_param, d_m, d_v, d_grad, (int64_t)n, 7, NULL, DTYPE_F32, d_scalars, NULL, &failed));
+    exact()->adam(param64, m64, v64, grad64, OPTIMIZER_WHOLE((int64_t)n, 7), NULL, DTYPE_F32, &s, NULL);
+    ENQUEUED(cuda_adam(d_param, d_m, d_v, d_grad, OPTIMIZER_WHOLE((int64_t)n, 7), NULL, DTYPE_F32, d_scalars,
+                       NULL, &failed));
     assert_near("m", d_m, m64, n, 8 * U, U);
     assert_near("v", d_v, v64, n, 8 * U, 8 * U);
     assert_near("param", d_param, param64, n, s.learning_rate[7] * 1e3 * 16 * U, 4 * U);
@@ -206,10 +207,10 @@ static void check_sgd(size_t n, double factor, double dampening, int nesterov)
     for (s.step = 1; s.step <= 3; s.step++) {
         scope_device void *d_scalars = device_copy(&s, sizeof s);
         computing("cuda sgd n=%zu factor=%g step=%d", n, factor, (int)s.step);
-        exact()->sgd(param64, factor > 0 ? momentum64 : NULL, grad64, (int64_t)n, 0, factor, dampening,
-                     nesterov, NULL, DTYPE_F32, &s, NULL);
-        ENQUEUED(cuda_sgd(d_param, factor > 0 ? d_momentum : NULL, d_grad, (int64_t)n, 0, factor, dampening,
-                          nesterov, NULL, DTYPE_F32, d_scalars, NULL, &failed));
+        exact()->sgd(param64, factor > 0 ? momentum64 : NULL, grad64, OPTIMIZER_WHOLE((int64_t)n, 0), factor,
+                     dampening, nesterov, NULL, DTYPE_F32, &s, NULL);
+        ENQUEUED(cuda_sgd(d_param, factor > 0 ? d_momentum : NULL, d_grad, OPTIMIZER_WHOLE((int64_t)n, 0),
+                          factor, dampening, nesterov, NULL, DTYPE_F32, d_scalars, NULL, &failed));
         assert_near("momentum", d_momentum, momentum64, n, (double)s.step * 32 * U, U);
         assert_near("param", d_param, param64, n, (double)s.step * 4 * U, U);
     }

@@ -275,10 +275,11 @@ static void check_adamw(size_t n, int parameter_class, enum kernels_fill fill)
     scope_device void *d_scalars = device_copy(&s, sizeof s);
     computing("cuda adamw n=%zu class=%d fill=%s", n, parameter_class, kernels_fill_name(fill));
     for (int skip = 0; skip < 2; skip++) { /* the second time nothing may change */
-        ENQUEUED(cuda_adamw(d_param, d_m, d_v, d_grad, (int64_t)n, parameter_class, NULL, DTYPE_F32,
-                            d_scalars, NULL, &failed));
+        ENQUEUED(cuda_adamw(d_param, d_m, d_v, d_grad, OPTIMIZER_WHOLE((int64_t)n, parameter_class), NULL,
+                            DTYPE_F32, d_scalars, NULL, &failed));
         if (!skip)
-            reference()->adamw(param, m, v, grad, (int64_t)n, parameter_class, NULL, DTYPE_F32, &s, NULL);
+            reference()->adamw(param, m, v, grad, OPTIMIZER_WHOLE((int64_t)n, parameter_class), NULL,
+                               DTYPE_F32, &s, NULL);
         /* Each constant, product and sum rounds once; the sum for m may cancel, so it is absolute in the size
          * of its terms. */
         assert_close("m", d_m, m, n, 4 * U * M, U);

@@ -45,8 +45,9 @@ static void run_llama(const struct kernels *k, struct run *run, const struct ste
                          run->weight, N, C, 0, 1, run->work, NULL);
     k->swiglu_backward(gradient, out, run->in, run->dout, run->dout, 1, 1, N * C, NULL);
     k->accumulate(gradient, out, 1, N * C, NULL);
-    k->adam(out, gradient, run->outputs + SECOND, run->dout, N * C, 0, NULL, DTYPE_F32, scalars, NULL);
-    k->sgd(out, gradient, run->dout, N * C, 0, 0.9, 0, 1, NULL, DTYPE_F32, scalars, NULL);
+    k->adam(out, gradient, run->outputs + SECOND, run->dout, OPTIMIZER_WHOLE(N * C, 0), NULL, DTYPE_F32,
+            scalars, NULL);
+    k->sgd(out, gradient, run->dout, OPTIMIZER_WHOLE(N * C, 0), 0.9, 0, 1, NULL, DTYPE_F32, scalars, NULL);
 }
 
 static void run_others(const struct kernels *k, struct run *run)
@@ -73,8 +74,8 @@ static void run_others(const struct kernels *k, struct run *run)
     k->cross_entropy(o + LOGITS, o + LOSSES, run->tokens, N, V, 1, &scalars, NULL);
     k->norm_squared(&norm, o + GRADIENT, 2 * N * C, 0, NULL);
     memcpy(o + NORM, &norm, sizeof norm);
-    k->adamw(o + OUT, o + OUT + N * C, o + OUT + 2 * N * C, run->dout, N * C, 0, NULL, DTYPE_F32, &scalars,
-             NULL);
+    k->adamw(o + OUT, o + OUT + N * C, o + OUT + 2 * N * C, run->dout, OPTIMIZER_WHOLE(N * C, 0), NULL,
+             DTYPE_F32, &scalars, NULL);
     k->add(o + OUT + N * C, o + OUT, o + OUT + N * C, N * C, NULL);
 }
 

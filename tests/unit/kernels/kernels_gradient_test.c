@@ -91,7 +91,7 @@ static void adamw_by_hand(void **state)
         double m_hat = first / (1 - pow(0.9, t)), v_hat = second / (1 - pow(0.99, t));
         p = p - 0.01 * 0.1 * p - 0.01 * m_hat / (sqrt(v_hat) + 1e-8);
         s.bias_correction1 = 1 - pow(0.9, t), s.bias_correction2 = 1 - pow(0.99, t);
-        table()->adamw(&param, &m, &v, &grad, 1, 2, NULL, DTYPE_F32, &s, NULL);
+        table()->adamw(&param, &m, &v, &grad, OPTIMIZER_WHOLE(1, 2), NULL, DTYPE_F32, &s, NULL);
     }
     assert_true(fabs(param - p) < 1e-15 && fabs(m - first) < 1e-15 && fabs(v - second) < 1e-15);
 }
@@ -108,7 +108,7 @@ static void adam_by_hand(void **state)
         first = 0.9 * first + 0.1 * g, second = 0.99 * second + 0.01 * g * g;
         p -= 0.01 * first / (1 - pow(0.9, t)) / (sqrt(second / (1 - pow(0.99, t))) + 1e-8);
         s.bias_correction1 = 1 - pow(0.9, t), s.bias_correction2 = 1 - pow(0.99, t);
-        table()->adam(&param, &m, &v, &grad, 1, 2, NULL, DTYPE_F32, &s, NULL);
+        table()->adam(&param, &m, &v, &grad, OPTIMIZER_WHOLE(1, 2), NULL, DTYPE_F32, &s, NULL);
     }
     assert_true(fabs(param - p) < 1e-15 && fabs(m - first) < 1e-15 && fabs(v - second) < 1e-15);
 }
@@ -119,17 +119,17 @@ static void sgd_by_hand(void **state)
     double grad = 2, param = 1, momentum = 123; /* the first step does not read it */
     struct step_scalars s = {.clip = 0.5, .step = 1, .learning_rate = {0.1}};
     (void)state;
-    table()->sgd(&param, &momentum, &grad, 1, 0, 0.9, 0.2, 0, NULL, DTYPE_F32, &s, NULL);
+    table()->sgd(&param, &momentum, &grad, OPTIMIZER_WHOLE(1, 0), 0.9, 0.2, 0, NULL, DTYPE_F32, &s, NULL);
     assert_true(fabs(momentum - 1) < 1e-15 && fabs(param - 0.9) < 1e-15);
     s.step = 2;
-    table()->sgd(&param, &momentum, &grad, 1, 0, 0.9, 0.2, 0, NULL, DTYPE_F32, &s, NULL);
+    table()->sgd(&param, &momentum, &grad, OPTIMIZER_WHOLE(1, 0), 0.9, 0.2, 0, NULL, DTYPE_F32, &s, NULL);
     assert_true(fabs(momentum - 1.7) < 1e-15 && fabs(param - 0.73) < 1e-15);
     /* Nesterov's: one more momentum ahead. */
-    table()->sgd(&param, &momentum, &grad, 1, 0, 0.9, 0, 1, NULL, DTYPE_F32, &s, NULL);
+    table()->sgd(&param, &momentum, &grad, OPTIMIZER_WHOLE(1, 0), 0.9, 0, 1, NULL, DTYPE_F32, &s, NULL);
     assert_true(fabs(momentum - 2.53) < 1e-14 && fabs(param - (0.73 - 0.1 * (1 + 0.9 * 2.53))) < 1e-14);
     /* Without momentum, with decay. */
     s.weight_decay[0] = 0.5, param = 1;
-    table()->sgd(&param, NULL, &grad, 1, 0, 0.9, 0, 0, NULL, DTYPE_F32, &s, NULL);
+    table()->sgd(&param, NULL, &grad, OPTIMIZER_WHOLE(1, 0), 0.9, 0, 0, NULL, DTYPE_F32, &s, NULL);
     assert_true(fabs(param - (1 - 0.1 * (1 + 0.5))) < 1e-15);
 }
 

@@ -3,6 +3,7 @@
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "tests/unit/kernels/kernels_support.h"
 
@@ -74,8 +75,8 @@ static struct step_scalars adamw_scalars(void)
     return s;
 }
 
-typedef void adam_function(void *, void *, void *, const void *, int64_t, int, void *, enum dtype,
-                           const struct step_scalars *, void *);
+typedef void adam_function(void *, void *, void *, const void *, const struct optimizer_segment *, int,
+                           void *, enum dtype, const struct step_scalars *, void *);
 
 /* What an optimizer has moved is its parameters, rounded. */
 static bool moved_matches(const uint16_t *moved, enum dtype dtype, const float *param, size_t n)
@@ -106,8 +107,9 @@ static void check_adamw(const struct kernels *k, bool coupled, size_t n, int par
               kernels_fill_name(fill));
     scope_memory uint16_t *moved = (uint16_t *)floats_new(n, FILL_UNIT);
     enum dtype dtype = parameter_class ? DTYPE_BF16 : DTYPE_F16;
-    expected(param64, m64, v64, grad64, (int64_t)n, parameter_class, NULL, DTYPE_F32, &s, NULL);
-    run(param, m, v, grad, (int64_t)n, parameter_class, moved, dtype, &s, NULL);
+    expected(param64, m64, v64, grad64, OPTIMIZER_WHOLE((int64_t)n, parameter_class), NULL, DTYPE_F32, &s,
+             NULL);
+    run(param, m, v, grad, OPTIMIZER_WHOLE((int64_t)n, parameter_class), moved, dtype, &s, NULL);
     assert_true(moved_matches(moved, dtype, param, n));
     /* Each constant, product and sum rounds once; the sum for m may cancel, and g where the decay is part of
      * it, so they are absolute in the size of their terms. */
@@ -120,7 +122,7 @@ static void check_adamw(const struct kernels *k, bool coupled, size_t n, int par
     s.skip = 1;
     scope_memory float *before = floats_copy(param, n);
     memset(moved, 0x5a, n * sizeof *moved);
-    run(param, m, v, grad, (int64_t)n, parameter_class, moved, dtype, &s, NULL);
+    run(param, m, v, grad, OPTIMIZER_WHOLE((int64_t)n, parameter_class), moved, dtype, &s, NULL);
     assert_true(n == 0 || moved[n - 1] == 0x5a5a);
     assert_memory_equal(before, param, n * sizeof *before);
 }
@@ -147,7 +149,7 @@ static void gradient_vanishes(void **state)
     for (const struct kernels *const *k = kernels_variants(); *k; k++) {
         struct step_scalars s = adamw_scalars();
         float param[3] = {1, 2, 3}, m[3] = {0}, v[3] = {0}, grad[3] = {0, 1e-30f, -1e-30f};
-        (*k)->adamw(param, m, v, grad, 3, 1, NULL, DTYPE_F32, &s, NULL);
+        (*k)->adamw(param, m, v, grad, OPTIMIZER_WHOLE(3, 1), NULL, DTYPE_F32, &s, NULL);
         assert_true(floats_close("param", param, (const float[]){1, 2, 3}, 3, 1e-20, U));
     }
 }
@@ -169,10 +171,10 @@ static void check_sgd(const struct kernels *k, size_t n, double factor, double d
         scope_memory double *grad64 = doubles_of(grad, n);
         computing("%s sgd n=%zu factor=%g dampening=%g nesterov=%d class=%d step=%d fill=%s", k->name, n,
                   factor, dampening, nesterov, parameter_class, (int)s.step, kernels_fill_name(fill));
-        exact()->sgd(param64, plain ? NULL : momentum64, grad64, (int64_t)n, parameter_class, factor,
-                     dampening, nesterov, NULL, DTYPE_F32, &s, NULL);
-        k->sgd(param, plain ? NULL : momentum, grad, (int64_t)n, parameter_class, factor, dampening, nesterov,
-               moved, DTYPE_BF16, &s, NULL);
+        exact()->sgd(param64, plain ? NULL : momentum64, grad64, OPTIMIZER_WHOLE((int64_t)n, parameter_class),
+                     factor, dampening, nesterov, NULL, DTYPE_F32, &s, NULL);
+        k->sgd(param, plain ? NULL : momentum, grad, OPTIMIZER_WHOLE((int64_t)n, parameter_class), factor,
+               dampening, nesterov, moved, DTYPE_BF16, &s, NULL);
         assert_true(moved_matches(moved, DTYPE_BF16, param, n));
         G = fmax(G, floats_largest(grad, n) + 1), M = factor * M + G;
         if (!plain)
@@ -182,9 +184,80 @@ static void check_sgd(const struct kernels *k, size_t n, double factor, double d
     }
     s.skip = 1;
     scope_memory float *before = floats_copy(param, n);
-    k->sgd(param, plain ? NULL : momentum, before, (int64_t)n, parameter_class, factor, dampening, nesterov,
-           moved, DTYPE_BF16, &s, NULL);
+    k->sgd(param, plain ? NULL : momentum, before, OPTIMIZER_WHOLE((int64_t)n, parameter_class), factor,
+           dampening, nesterov, moved, DTYPE_BF16, &s, NULL);
     assert_memory_equal(before, param, n * sizeof *before);
+}
+
+/* ---- segments ---- */
+
+enum { SEGMENTS = 6, SEGMENT_ROOM = 3 * 4096 + 5 + 4096 + 1 + 9000 + 6 * 40 };
+
+struct optimizer_buffers {
+    float param[SEGMENT_ROOM], m[SEGMENT_ROOM], v[SEGMENT_ROOM];
+    uint16_t moved[SEGMENT_ROOM];
+};
+
+static void run_optimizer(const struct kernels *k, int which, struct optimizer_buffers *b, const float *grad,
+                          const struct optimizer_segment *segments, int count, const struct step_scalars *s)
+{
+    if (which == 0)
+        k->adamw(b->param, b->m, b->v, grad, segments, count, b->moved, DTYPE_BF16, s, NULL);
+    else if (which == 1)
+        k->adam(b->param, b->m, b->v, grad, segments, count, b->moved, DTYPE_F16, s, NULL);
+    else
+        k->sgd(b->param, which == 2 ? NULL : b->m, grad, segments, count, 0.9, 0.1, 1, b->moved, DTYPE_BF16,
+               s, NULL);
+}
+
+/* One call for all segments gives the bits of a call for each, and leaves what lies between them. */
+static void check_segments(const struct kernels *k, int which)
+{
+    static const int64_t counts[SEGMENTS] = {3 * 4096 + 5, 0, 1, 4096, 9000, 7};
+    struct optimizer_segment segments[SEGMENTS];
+    struct step_scalars s = adamw_scalars();
+    scope_memory struct optimizer_buffers *once = calloc(1, sizeof *once), *each = calloc(1, sizeof *each);
+    scope_memory float *grad = floats_new(SEGMENT_ROOM, FILL_UNIT);
+    int64_t at = 3;
+    s.step = 2;
+    for (int i = 0; i < SEGMENTS; i++) {
+        segments[i] = (struct optimizer_segment){at, counts[i], i % 2};
+        at += counts[i] + i * 5; /* some gaps, and none */
+    }
+    assert_true(once && each && at <= SEGMENT_ROOM);
+    for (int i = 0; i < SEGMENT_ROOM; i++) {
+        once->param[i] = grad[SEGMENT_ROOM - 1 - i], once->m[i] = grad[i] / 3, once->v[i] = grad[i] * grad[i];
+        once->moved[i] = 0x5a5a;
+    }
+    *each = *once;
+    const struct optimizer_buffers before = *once;
+    computing("%s optimizer %d of %d segments", k->name, which, SEGMENTS);
+    run_optimizer(k, which, once, grad, segments, SEGMENTS, &s);
+    for (int i = 0; i < SEGMENTS; i++)
+        run_optimizer(k, which, each, grad, &segments[i], 1, &s);
+    assert_memory_equal(once, each, sizeof *once);
+    at = 0;
+    for (int i = 0; i <= SEGMENTS; i++) {
+        int64_t end = i < SEGMENTS ? segments[i].offset : SEGMENT_ROOM;
+        assert_memory_equal(once->param + at, before.param + at, (size_t)(end - at) * sizeof *once->param);
+        assert_memory_equal(once->moved + at, before.moved + at, (size_t)(end - at) * sizeof *once->moved);
+        if (i < SEGMENTS) {
+            at = end + segments[i].count;
+            assert_true(segments[i].count == 0 || once->param[end] != before.param[end]);
+        }
+    }
+    run_optimizer(k, which, once, grad, segments, 0, &s);
+    assert_memory_equal(once, each, sizeof *once);
+}
+
+static void segments_are_one_pass(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 4; which++) {
+        check_segments(kernels_ref_f32(), which);
+        for (const struct kernels *const *k = kernels_variants(); *k; k++)
+            check_segments(*k, which);
+    }
 }
 
 static void sgd_matches(void **state)
@@ -205,9 +278,9 @@ static void sgd_matches(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm_matches),  cmocka_unit_test(clip_factor_rules),
-        cmocka_unit_test(adamw_matches), cmocka_unit_test(gradient_vanishes),
-        cmocka_unit_test(sgd_matches),
+        cmocka_unit_test(norm_matches),          cmocka_unit_test(clip_factor_rules),
+        cmocka_unit_test(adamw_matches),         cmocka_unit_test(gradient_vanishes),
+        cmocka_unit_test(segments_are_one_pass), cmocka_unit_test(sgd_matches),
     };
     kernels_test_begin(2);
     return cmocka_run_group_tests(tests, NULL, NULL);

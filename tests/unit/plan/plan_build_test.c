@@ -248,8 +248,8 @@ static void frozen_and_trainable_do_not_mix(void **state)
     for (int g = 0; g < plan.group_count; g++)
         if (!plan.groups[g].trainable)
             assert_true(plan.groups[g].grad < 0 && plan.groups[g].moment1 < 0 && plan.groups[g].moment2 < 0);
-    for (int s = 0; s < plan.segment_count; s++)
-        assert_true(plan.groups[plan.segments[s].group].trainable);
+    for (int g = 0; g < plan.group_count; g++)
+        assert_true(plan.groups[g].trainable || plan.groups[g].segment_count == 0);
     plan_free(&plan);
     plan_model_destroy(m);
 }
@@ -350,11 +350,11 @@ static void segments_cover_every_parameter_once(void **state)
             int found = 0;
             for (int rank = 0; rank < 3; rank++) {
                 const struct plan *plan = &world.plans[rank];
-                int64_t at = place->offset + e - plan->groups[place->group].shard_start;
-                for (int s = 0; s < plan->segment_count; s++) {
-                    const struct plan_segment *segment = &plan->segments[s];
-                    if (segment->group == place->group && at >= segment->offset &&
-                        at < segment->offset + segment->count) {
+                const struct param_group *group = &plan->groups[place->group];
+                int64_t at = place->offset + e - group->shard_start;
+                for (int s = 0; s < group->segment_count; s++) {
+                    const struct optimizer_segment *segment = &plan->segments[group->first_segment + s];
+                    if (at >= segment->offset && at < segment->offset + segment->count) {
                         assert_int_equal(segment->parameter_class, m->params[p].parameter_class);
                         found++;
                     }
@@ -368,8 +368,11 @@ static void segments_cover_every_parameter_once(void **state)
         int next = 0;
         for (int g = 0; g < plan->group_count; g++) {
             assert_int_equal(plan->groups[g].first_segment, next);
-            for (int s = 0; s < plan->groups[g].segment_count; s++)
-                assert_int_equal(plan->segments[next++].group, g);
+            for (int s = 0; s < plan->groups[g].segment_count; s++, next++) {
+                const struct optimizer_segment *segment = &plan->segments[next];
+                assert_true(segment->count > 0 && segment->offset + segment->count <= plan->groups[g].shard);
+                assert_true(s == 0 || segment->offset >= segment[-1].offset + segment[-1].count);
+            }
         }
         assert_int_equal(next, plan->segment_count);
     }
