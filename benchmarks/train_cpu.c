@@ -1,12 +1,12 @@
 /* train_cpu - a GPT-2 124M step against its own matrix products, in one process.
  *
- *     train_cpu [--batch 4] [--positions 64] [--threads 2] [--layers 12]
+ *     train_cpu [--batch 4] [--positions 64] [--threads 2] [--layers 12] [--weights PATH]
  *
- * Reads lines from stdin and answers each with "STEP_NS PRODUCTS_NS": first a whole optimizer step of the
- * trainer (one rank, one micro-batch), then the same matrix products alone: the same calls with the same
+ * Writes its initial parameters to PATH, if there is one, prints a line about the code that it uses, then
+ * reads lines from stdin and answers each with "STEP_NS PRODUCTS_NS LOSS": first a whole optimizer step of
+ * the trainer (one rank, one micro-batch), then the same matrix products alone: the same calls with the same
  * shapes in the same order on the same thread, every layer with weights, inputs and outputs of its own, so
- * that nothing is warmer than in the step. At end of file it ends. The program that writes the lines takes
- * the medians. */
+ * that nothing is warmer than in the step. At end of file it ends. train_cpu.py takes the medians. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +14,14 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
+#include "runtime/files/files.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/head.h"
-#include "runtime/model/rng.h"
 #include "runtime/train/trainer.h"
 
 struct settings {
     int batch, positions, threads, layers;
+    const char *weights; /* NULL: not written */
 };
 
 /* One product's arrays: in (N,C), weight (OC,C), out (N,OC) and the three gradients in their places. */
@@ -136,6 +137,12 @@ static struct trainer *make_trainer(const struct model *model, const struct sett
     return trainer_create(model, &options, err);
 }
 
+/* Batches that the peers can form as well: support/gpt2_peer.py. */
+static int32_t batch_value(uint64_t round, int which, size_t i, int vocab)
+{
+    return (int32_t)(((2 * round + (uint64_t)which) * 1000003 + (uint64_t)i * 7919) % (uint64_t)vocab);
+}
+
 static int rounds(struct trainer *trainer, struct products *products, int vocab, struct muster_error *err)
 {
     size_t count = (size_t)products->N;
@@ -154,13 +161,14 @@ static int rounds(struct trainer *trainer, struct products *products, int vocab,
     for (uint64_t round = 0; fgets(line, sizeof line, stdin); round++) {
         struct trainer_stats stats;
         for (size_t i = 0; i < count; i++) {
-            tokens[i] = (int32_t)(rng_bits(round, RNG_SAMPLE, 0, i) % (uint64_t)vocab);
-            targets[i] = (int32_t)(rng_bits(round, RNG_SAMPLE, 1, i) % (uint64_t)vocab);
+            tokens[i] = batch_value(round, 0, i, vocab);
+            targets[i] = batch_value(round, 1, i, vocab);
         }
         if (trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, err) ||
             trainer_run(trainer, products_run, products, err))
             return -1;
-        if (printf("%lld %lld\n", (long long)stats.step_ns, (long long)products->taken_ns) < 0 ||
+        if (printf("%lld %lld %.9g\n", (long long)stats.step_ns, (long long)products->taken_ns, stats.loss) <
+                0 ||
             fflush(stdout))
             return error_errno(err, "standard output");
     }
@@ -173,8 +181,10 @@ static int run(const struct settings *s, struct muster_error *err)
         .layers = s->layers, .channels = 768, .heads = 12, .vocab = 50257, .max_positions = 1024};
     GUARD(guard_model) struct model *model = gpt2_create(&config, err);
     GUARD(guard_trainer) struct trainer *trainer = model ? make_trainer(model, s, err) : NULL;
-    if (!trainer)
+    if (!trainer || (s->weights && files_save(trainer, s->weights, err)))
         return -1;
+    if (printf("%s, %s\n", trainer_kernels(trainer)->name, kernels_cpu_blas()) < 0 || fflush(stdout))
+        return error_errno(err, "standard output");
     struct products products;
     int failed = products_make(&products, &config, s->batch * s->positions, trainer_kernels(trainer))
                      ? error_set(err, MUSTER_E_NOMEM, "no memory for the products' arrays")
@@ -195,6 +205,10 @@ static int read_settings(int argc, char **argv, struct settings *s)
     for (int i = 1; i < argc; i += 2) {
         int64_t value;
         size_t flag = 0;
+        if (!strcmp(argv[i], "--weights") && i + 1 < argc) {
+            s->weights = argv[i + 1];
+            continue;
+        }
         while (flag < 4 && strcmp(flags[flag].name, argv[i]))
             flag++;
         if (flag == 4 || i + 1 == argc || !text_int64(argv[i + 1], &value) || value < 1 || value > 4096)
@@ -209,7 +223,9 @@ int main(int argc, char **argv)
     struct settings s = {.batch = 4, .positions = 64, .threads = 2, .layers = 12};
     struct muster_error err = {0};
     if (read_settings(argc, argv, &s)) {
-        fprintf(stderr, "usage: train_cpu [--batch N] [--positions N] [--threads N] [--layers N] < lines\n");
+        fprintf(stderr,
+                "usage: train_cpu [--batch N] [--positions N] [--threads N] [--layers N] [--weights PATH]"
+                " < lines\n");
         return 2;
     }
     if (run(&s, &err)) {

@@ -1,160 +1,158 @@
-"""A GPT-2 124M optimizer step on CPU: muster against its own matrix products alone and against PyTorch.
+"""A GPT-2 124M optimizer step on CPU: muster against its own matrix products alone, PyTorch and JAX.
 
-    python3 benchmarks/train_cpu.py --build BUILD_DIR [--rounds N] [--threads N] [--torch-python PYTHON] [--compile]
+    python3 benchmarks/train_cpu.py --build BUILD_DIR [--rounds N] [--threads N] [--tokens 256,1024] [--peers eager,compile,jax]
+                                    [--keep-environment] [--torch-python PYTHON] [--jax-python PYTHON]
 
 For 256 and 1,024 tokens (4 sequences of 64 and of 256): in every round one step of muster's trainer, its products alone
-(the physical limit here: same calls, shapes and threads, distinct cold weights, in the same process) and one step of
-PyTorch, one after the other, so that a noisy machine disturbs all alike. Medians over the rounds are shown; the first
-round warms up and is not counted. Without torch the comparison with it is left out."""
+(the physical limit here: same calls, shapes and threads, distinct cold weights, in the same process), and one step of
+each peer, one after the other, so that a noisy machine disturbs all alike. Medians over the rounds are shown; the first
+round warms up and compiles, and is not counted.
+
+All begin with the weights that muster wrote and get the same batches, and their losses are compared in every round: a
+peer that computes something else ends the benchmark. Variables that choose the code of a library (OPENBLAS_CORETYPE and
+its like) are taken out of the environment of all, unless --keep-environment; what each uses then is printed. A peer that
+is not there is left out."""
 
 import argparse
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 
-from support import torch_peer
+from support import jax_peer, torch_peer
 
-SOURCE = pathlib.Path(__file__).resolve().parent.parent
-LAYERS, CHANNELS, HEADS, VOCAB, POSITIONS = 12, 768, 12, 50257, 1024
+HERE = pathlib.Path(__file__).resolve().parent
+SEQUENCES = 4
+CHOOSING = re.compile("(OPENBLAS|GOTO|MKL|NVPL|BLIS|OMP|GOMP|KMP|ATEN|TORCH|TORCHINDUCTOR|ONEDNN|DNNL|XLA|JAX|EIGEN)_")
+PAUSE = 0.5  # seconds: threads of the peer before stop to spin
+LOSS_BOUND = 1e-4  # relative: float in another order, over the rounds of a benchmark
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default=str(SOURCE / "build"))
+    parser.add_argument("--build", default=str(HERE.parent / "build"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--compile", action="store_true", help="PyTorch by torch.compile instead of eager")
+    parser.add_argument("--tokens", default="256,1024", help="multiples of 4; %(default)s")
+    parser.add_argument("--peers", default="eager,compile,jax", help="some of them, or none; %(default)s")
+    parser.add_argument("--keep-environment", action="store_true", help="variables that choose a library's code stay")
     torch_peer.add_argument(parser)
-    parser.add_argument("--serve-torch", nargs=2, type=int, metavar=("BATCH", "POSITIONS"), help=argparse.SUPPRESS)
+    jax_peer.add_argument(parser)
     return parser.parse_args()
 
 
-# ---- PyTorch, in a process of its own: answers every line with the nanoseconds of one step ----
-
-
-def serve_torch(batch, positions, threads, compiled):
-    import time
-
-    import torch
-    import torch.nn as nn
-    import torch.nn.functional as functional
-
-    torch.set_num_threads(threads)
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.ln_1, self.ln_2 = nn.LayerNorm(CHANNELS), nn.LayerNorm(CHANNELS)
-            self.attention, self.project = nn.Linear(CHANNELS, 3 * CHANNELS), nn.Linear(CHANNELS, CHANNELS)
-            self.widen, self.narrow = nn.Linear(CHANNELS, 4 * CHANNELS), nn.Linear(4 * CHANNELS, CHANNELS)
-
-        def forward(self, x):
-            b, t, c = x.shape
-            qkv = self.attention(self.ln_1(x)).split(CHANNELS, dim=2)
-            q, k, v = (part.view(b, t, HEADS, c // HEADS).transpose(1, 2) for part in qkv)
-            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.project(y.transpose(1, 2).reshape(b, t, c))
-            return x + self.narrow(functional.gelu(self.widen(self.ln_2(x)), approximate="tanh"))
-
-    class Gpt(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.wte, self.wpe = nn.Embedding(VOCAB, CHANNELS), nn.Embedding(POSITIONS, CHANNELS)
-            self.blocks, self.ln_f = nn.ModuleList(Block() for _ in range(LAYERS)), nn.LayerNorm(CHANNELS)
-            nn.init.normal_(self.wte.weight, std=0.02)
-
-        def forward(self, tokens, targets):
-            x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
-            for block in self.blocks:
-                x = block(x)
-            logits = functional.linear(self.ln_f(x), self.wte.weight)
-            return functional.cross_entropy(logits.view(-1, VOCAB), targets.view(-1))
-
-    model = Gpt()
-    step_model = torch.compile(model) if compiled else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    print(torch.__version__, flush=True)
-    for _ in sys.stdin:
-        tokens, targets = torch.randint(VOCAB, (2, batch, positions))
-        start = time.monotonic_ns()
-        optimizer.zero_grad(set_to_none=True)
-        step_model(tokens, targets).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        print(time.monotonic_ns() - start, flush=True)
-
-
-# ---- the comparison ----
+def environment(options):
+    """For all programs that are measured; and a line about what was taken out or stays."""
+    choosing = {name: value for name, value in os.environ.items() if CHOOSING.match(name)}
+    listed = ", ".join(f"{name}={value}" for name, value in sorted(choosing.items())) or "none"
+    if options.keep_environment:
+        return dict(os.environ), f"variables that choose a library's code, kept: {listed}"
+    kept = {name: value for name, value in os.environ.items() if name not in choosing}
+    return kept, f"variables that choose a library's code, taken out: {listed}"
 
 
 class Server:
-    """A process that answers each line with a line of numbers."""
+    """A process that describes itself in one line, then answers each line with the times of a round, and its loss."""
 
-    def __init__(self, command):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    def __init__(self, name, command, variables):
+        self.name, self.times, self.losses = name, [], []
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
+            [str(word) for word in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env=variables,
         )
+        self.description = self.process.stdout.readline().strip()
+        if not self.description:
+            sys.exit(f"train_cpu.py: {name} ended with {self.process.wait()}")
 
     def ask(self):
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
-        line = self.process.stdout.readline()
+        line = self.process.stdout.readline().split()
         if not line:
-            sys.exit(f"train_cpu.py: {self.process.args[0]} ended with {self.process.wait()}")
-        return [int(word) / 1e6 for word in line.split()]
+            sys.exit(f"train_cpu.py: {self.name} ended with {self.process.wait()}")
+        self.times.append([int(word) / 1e6 for word in line[:-1]])
+        self.losses.append(float(line[-1]))
 
     def close(self):
         self.process.stdin.close()
         self.process.wait()
 
 
-def start_torch(options, batch, positions):
-    if not os.path.exists(options.torch_python):
-        return None, None
-    command = [options.torch_python, __file__, "--serve-torch", str(batch), str(positions), "--threads", str(options.threads)]
-    server = Server(command + (["--compile"] if options.compile else []))
-    version = server.process.stdout.readline().strip()
-    return (server, version) if version else (None, None)
+def peer_commands(options, weights, positions):
+    """Name and command of each peer that is there."""
+    shape = [weights, SEQUENCES, positions, options.threads]
+    wanted = [name for name in options.peers.split(",") if name and name != "none"]
+    for kind in ("eager", "compile"):
+        if kind not in wanted:
+            continue
+        if torch_peer.version(options.torch_python):
+            yield f"torch {kind}", [options.torch_python, HERE / "support" / "gpt2_torch.py", *shape, kind]
+        else:
+            print(f"torch {kind}: {options.torch_python} has no torch; ./dev bench installs it")
+    if "jax" in wanted:
+        missing = jax_peer.install(options.jax_python)
+        if missing:
+            print(f"jax: {missing}")
+        else:
+            yield "jax", [options.jax_python, HERE / "support" / "gpt2_jax.py", *shape]
 
 
-def compare(options, batch, positions):
-    program = pathlib.Path(options.build).resolve() / "benchmarks" / "train_cpu"
-    ours = Server([str(program), "--batch", str(batch), "--positions", str(positions), "--threads", str(options.threads)])
-    torch, version = start_torch(options, batch, positions)
-    steps, products, torch_steps = [], [], []
-    for _ in range(options.rounds + 1):
-        step, product = ours.ask()
-        steps.append(step)
-        products.append(product)
-        if torch:
-            torch_steps += torch.ask()
-    ours.close()
-    if torch:
-        torch.close()
-    tokens = batch * positions
-    step, product = statistics.median(steps[1:]), statistics.median(products[1:])
-    ratio = statistics.median(s / p for s, p in zip(steps[1:], products[1:]))
+def check_losses(ours, peer):
+    worst = max(abs(a - b) / abs(a) for a, b in zip(ours.losses, peer.losses))
+    if not worst <= LOSS_BOUND:
+        sys.exit(f"train_cpu.py: {peer.name} computes something else: losses {peer.losses} beside {ours.losses}")
+    return worst
+
+
+def report(tokens, ours, peers):
+    steps, products = zip(*ours.times[1:])
+    step, product = statistics.median(steps), statistics.median(products)
+    ratio = statistics.median(s / p for s, p in zip(steps, products))
     print(f"{tokens:5} tokens  muster step      {step:8.0f} ms  {1e3 * tokens / step:6.0f} tokens/s")
     print(f"              products alone   {product:8.0f} ms  step / products = {ratio:.3f}")
-    if torch_steps:
-        reference = statistics.median(torch_steps[1:])
-        faster = statistics.median(t / s for s, t in zip(steps[1:], torch_steps[1:]))
-        kind = "compiled" if options.compile else "eager"
-        print(f"              torch {version} {reference:8.0f} ms  torch ({kind}) / muster = {faster:.3f}")
-    else:
-        print("              torch            not there: ./dev bench installs it")
+    for peer in peers:
+        times = [taken for (taken,) in peer.times[1:]]
+        faster = statistics.median(t / s for s, t in zip(steps, times))
+        print(
+            f"              {peer.name:16} {statistics.median(times):8.0f} ms  its step / muster's = {faster:.2f};"
+            f" first step {peer.times[0][0] / 1e3:.1f} s; losses differ by {check_losses(ours, peer):.1e}"
+        )
+
+
+def compare(options, variables, tokens, describe):
+    program, positions = pathlib.Path(options.build).resolve() / "benchmarks" / "train_cpu", tokens // SEQUENCES
+    sizes = ["--batch", SEQUENCES, "--positions", positions, "--threads", options.threads]
+    with tempfile.TemporaryDirectory() as folder:
+        weights = pathlib.Path(folder) / "weights.safetensors"
+        ours = Server("muster", [program, *sizes, "--weights", weights], variables)
+        peers = [Server(name, command, variables) for name, command in peer_commands(options, weights, positions)]
+    if describe:
+        for server in [ours, *peers]:
+            print(f"{server.name}: {server.description}")
+    for _ in range(options.rounds + 1):
+        for server in [ours, *peers]:
+            time.sleep(PAUSE if peers else 0)
+            server.ask()
+    for server in [ours, *peers]:
+        server.close()
+    report(tokens, ours, peers)
 
 
 def main():
     options = arguments()
-    if options.serve_torch:
-        return serve_torch(*options.serve_torch, options.threads, options.compile)
+    variables, line = environment(options)
     print(f"GPT-2 124M, fp32, {options.threads} threads, median of {options.rounds} rounds")
-    for batch, positions in ((4, 64), (4, 256)):
-        compare(options, batch, positions)
+    print(line)
+    for index, tokens in enumerate(int(word) for word in options.tokens.split(",")):
+        compare(options, variables, tokens, describe=index == 0)
 
 
 if __name__ == "__main__":
