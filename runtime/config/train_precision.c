@@ -32,8 +32,9 @@ int train_precision_check(const char *name, const struct train_config *c, struct
     }
     if (c->on_nonfinite == TRAIN_NONFINITE_ROLL_BACK)
         return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "%straining.on_nonfinite: roll_back goes back to a checkpoint, and there are no "
-                         "checkpoints yet; use skip or stop",
+                         "%straining.on_nonfinite: roll_back is not built: from the same checkpoint the same "
+                         "samples give the same gradient again; use skip, or stop and begin from an earlier "
+                         "checkpoint with other settings (training.resume)",
                          name);
     if (has_fp16(c) && !(c->loss_scale > 0) && c->min_loss_scale > ldexp(1, (int)c->initial_scale_power))
         return error_set(err, MUSTER_E_INVALID,
