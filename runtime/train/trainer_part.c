@@ -52,6 +52,8 @@ static int move_part(struct trainer *trainer, const struct trainer_part *part, i
     char *at = executor_address(&trainer->parts, part->entry, (part->at + first - part->first) * size);
     if (trainer_usable(trainer, e))
         return -1;
+    if (trainer_settle(trainer, e))
+        return trainer_break(trainer, e, "gathering for the next step");
     int failed = trainer->ops->copy(stream, out ? out : at, out ? at : in, count * size)
                      ? executor_refused(trainer->ops, trainer->device, e)
                      : trainer->ops->sync(stream, INSTANT_NEVER, e);

@@ -8,8 +8,8 @@ enum { VALUES_KEPT = 16, VALUE_SIZE = 512 };
 
 const char *fake_environment(void *context, const char *name)
 {
-    static char values[VALUES_KEPT][VALUE_SIZE];
-    static unsigned turn;
+    static _Thread_local char values[VALUES_KEPT][VALUE_SIZE]; /* ranks are threads */
+    static _Thread_local unsigned turn;
     size_t length = strlen(name);
     for (const char *at = context; at && *at;) {
         size_t word = strcspn(at, " ");
