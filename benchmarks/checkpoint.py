@@ -28,9 +28,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("."), help="chooses the disk")
+    parser.add_argument("--folder", type=pathlib.Path, help="chooses the disk; the build folder unless given")
     torch_peer.add_argument(parser)
     options = parser.parse_args()
+    options.folder = options.folder or options.build  # git ignores it, and what a killed run leaves there
     version = torch_peer.version(options.torch_python)
     ours, theirs = [], []
     for turn in range(options.rounds):

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "benchmarks/support/plain_files.h"
 #include "proto/base/clock.h"
 #include "proto/base/guard.h"
 #include "runtime/checkpoint/checkpoint.h"
@@ -19,55 +20,12 @@
 #include "runtime/model/gpt2.h"
 #include "runtime/model/rng.h"
 
-enum { PIECE = 1 << 20 };
-
 struct once {
     char folder[256], plain[300];
     struct trainer *trainer;
     char *piece;
     int64_t bytes; /* of the rank's file */
 };
-
-static double since(struct instant start)
-{
-    return (double)instant_diff_ns(clock_now(NULL), start) / 1e9;
-}
-
-static double write_plainly(const struct once *o)
-{
-    struct instant start = clock_now(NULL);
-    int fd = open(o->plain, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool good = fd >= 0;
-    for (int64_t done = 0; good && done < o->bytes; done += PIECE)
-        good = write(fd, o->piece, PIECE) == PIECE;
-    good = good && !fsync(fd);
-    if (fd >= 0)
-        good = !close(fd) && good;
-    return good ? since(start) : -1;
-}
-
-static int drop(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int failed = fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    if (fd >= 0)
-        (void)close(fd);
-    return failed;
-}
-
-static double read_plainly(const struct once *o)
-{
-    if (drop(o->plain))
-        return -1;
-    struct instant start = clock_now(NULL);
-    int fd = open(o->plain, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? 1 : -1;
-    while (got > 0)
-        got = read(fd, o->piece, PIECE);
-    if (fd >= 0)
-        (void)close(fd);
-    return got < 0 ? -1 : since(start);
-}
 
 /* All masters and moments into memory that is there already. */
 static double copy(const struct once *o)
@@ -87,7 +45,7 @@ static double copy(const struct once *o)
             return -1;
         at += part.count * dtype_size(part.dtype);
     }
-    return since(start);
+    return plain_since(start);
 }
 
 static double save(struct once *o, struct muster_error *err)
@@ -98,7 +56,7 @@ static double save(struct once *o, struct muster_error *err)
     if (checkpoint_save(&what, err) < 0)
         return -1;
     o->bytes = what.bytes;
-    return since(start);
+    return plain_since(start);
 }
 
 static double load(const struct once *o, struct muster_error *err)
@@ -108,11 +66,11 @@ static double load(const struct once *o, struct muster_error *err)
     struct checkpoint_load what = {
         .trainer = o->trainer, .folder = o->folder, .world_size = 1, .report = &report};
     (void)snprintf(path, sizeof path, "%s/step-1/rank-0.safetensors", o->folder);
-    if (drop(path))
+    if (plain_drop(path))
         return -1;
     struct instant start = clock_now(NULL);
     int loaded = checkpoint_load(&what, err);
-    double seconds = since(start);
+    double seconds = plain_since(start);
     manifest_free(&what.manifest);
     return loaded == 1 ? seconds : -1;
 }
@@ -120,11 +78,13 @@ static double load(const struct once *o, struct muster_error *err)
 /* Into new files both: a disk takes long to give the blocks of a large one back. */
 static int once(struct once *o, bool write_first, struct muster_error *err)
 {
-    double wrote = write_first ? write_plainly(o) : 0, saved = wrote < 0 ? -1 : save(o, err);
+    double wrote = write_first ? plain_write(o->plain, o->piece, o->bytes) : 0,
+           saved = wrote < 0 ? -1 : save(o, err);
     if (!write_first)
-        wrote = saved < 0 ? -1 : write_plainly(o);
+        wrote = saved < 0 ? -1 : plain_write(o->plain, o->piece, o->bytes);
     double copied = saved < 0 || wrote < 0 ? -1 : copy(o);
-    double was_read = copied < 0 ? -1 : read_plainly(o), loaded = was_read < 0 ? -1 : load(o, err);
+    double was_read = copied < 0 || plain_drop(o->plain) ? -1 : plain_read(o->plain, o->piece),
+           loaded = was_read < 0 ? -1 : load(o, err);
     if (loaded < 0)
         return -1;
     printf("copy %.6f write %.6f save %.6f read %.6f load %.6f bytes %lld\n", copied, wrote, saved, was_read,
@@ -155,10 +115,10 @@ int main(int argc, char **argv)
         .threads = 1,
         .timeout_ns = 60 * NS_PER_S,
     };
-    o.piece = mem_calloc(PIECE, 1);
-    o.bytes =
-        model ? (model_parameters(model) * 3 * 4 + PIECE - 1) / PIECE * PIECE : 0; /* but for the header */
-    for (int i = 0; o.piece && i < PIECE; i++) /* what a disk below cannot compress */
+    o.piece = mem_calloc(PLAIN_PIECE, 1);
+    o.bytes = model ? (model_parameters(model) * 3 * 4 + PLAIN_PIECE - 1) / PLAIN_PIECE * PLAIN_PIECE
+                    : 0;                             /* but for the header */
+    for (int i = 0; o.piece && i < PLAIN_PIECE; i++) /* what a disk below cannot compress */
         o.piece[i] = (char)(rng_bits(1, RNG_SAMPLE, 0, (uint64_t)i) & 0xff);
     o.trainer = model && o.piece ? trainer_create(model, &options, &err) : NULL;
     int failed = !o.trainer || once(&o, argc > 2, &err) < 0;

@@ -13,11 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "benchmarks/support/plain_files.h"
 #include "proto/base/clock.h"
 #include "proto/base/guard.h"
 #include "runtime/files/files.h"
 
-enum { ROUNDS_MOST = 21, PIECE = 1 << 20 };
+enum { ROUNDS_MOST = 21 };
 
 static const struct architecture model_124m = {
     .kind = ARCHITECTURE_GPT2,
@@ -34,50 +35,11 @@ struct bench {
     double seconds[MEASURES][ROUNDS_MOST];
 };
 
-static double since(struct instant start)
-{
-    return (double)instant_diff_ns(clock_now(NULL), start) / 1e9;
-}
-
-static double write_plainly(const struct bench *b)
-{
-    struct instant start = clock_now(NULL);
-    int fd = open(b->plain, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool good = fd >= 0;
-    for (int64_t done = 0; good && done < b->bytes; done += PIECE)
-        good = write(fd, b->piece, PIECE) == PIECE;
-    good = good && !fsync(fd);
-    if (fd >= 0)
-        good = !close(fd) && good;
-    return good ? since(start) : -1;
-}
-
-static double read_plainly(const struct bench *b)
-{
-    struct instant start = clock_now(NULL);
-    int fd = open(b->model, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? 1 : -1;
-    while (got > 0)
-        got = read(fd, b->piece, PIECE);
-    if (fd >= 0)
-        (void)close(fd);
-    return got < 0 ? -1 : since(start);
-}
-
-static int drop(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int failed = fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    if (fd >= 0)
-        (void)close(fd);
-    return failed;
-}
-
 static double export_model(const struct bench *b, struct muster_error *err)
 {
     const struct files_export what = {.format = FILES_HF, .dtype = b->dtype, .architecture = &model_124m};
     struct instant start = clock_now(NULL);
-    return files_export(b->trainer, b->folder, &what, err) ? -1 : since(start);
+    return files_export(b->trainer, b->folder, &what, err) ? -1 : plain_since(start);
 }
 
 static double import_model(const struct bench *b, struct muster_error *err)
@@ -87,7 +49,7 @@ static double import_model(const struct bench *b, struct muster_error *err)
     if (!files || files_match(files, trainer_model(b->trainer), &model_124m, err) ||
         files_load(files, b->trainer, err))
         return -1;
-    return since(start);
+    return plain_since(start);
 }
 
 static int one_round(struct bench *b, int round, struct muster_error *err)
@@ -97,13 +59,13 @@ static int one_round(struct bench *b, int round, struct muster_error *err)
     if (b->seconds[EXPORT][round] < 0 || stat(b->model, &status))
         return -1;
     b->bytes = status.st_size;
-    b->seconds[WRITE][round] = write_plainly(b);
-    b->seconds[READ][round] = read_plainly(b);
+    b->seconds[WRITE][round] = plain_write(b->plain, b->piece, b->bytes);
+    b->seconds[READ][round] = plain_read(b->model, b->piece);
     b->seconds[IMPORT][round] = import_model(b, err);
-    bool dropped = !drop(b->model);
+    bool dropped = !plain_drop(b->model);
     b->seconds[IMPORT_COLD][round] = import_model(b, err);
-    dropped = dropped && !drop(b->model);
-    b->seconds[READ_COLD][round] = read_plainly(b);
+    dropped = dropped && !plain_drop(b->model);
+    b->seconds[READ_COLD][round] = plain_read(b->model, b->piece);
     for (int i = 0; i < MEASURES; i++)
         dropped = dropped && b->seconds[i][round] >= 0;
     return dropped ? 0 : -1;
@@ -169,7 +131,7 @@ int main(int argc, char **argv)
         .threads = 1,
         .timeout_ns = 60 * NS_PER_S,
     };
-    b.piece = mem_calloc(PIECE, 1);
+    b.piece = mem_calloc(PLAIN_PIECE, 1);
     b.trainer = model && b.piece ? trainer_create(model, &options, &err) : NULL;
     int failed = !b.trainer || run(&b, rounds, &err);
     if (failed)
