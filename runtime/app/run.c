@@ -1,0 +1,149 @@
+/* run.c - opens what a run needs, trains, finishes and closes it. See run.h. */
+#include "runtime/app/run.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/config/train_settings.h"
+
+/* A model whose files give its sizes. */
+static int open_path(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    run->model = muster_model_open(c->model_path, NULL, err);
+    if (!run->model)
+        return -1;
+    const char *found = muster_model_architecture(run->model);
+    if (c->architecture == TRAIN_ARCHITECTURE_AUTO || !strcmp(found, train_config_architecture(c)))
+        return 0;
+    return error_set(err, MUSTER_E_INVALID, "model.path %s is a %s, but model.architecture is %s",
+                     c->model_path, found, train_config_architecture(c));
+}
+
+int run_open_model(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    char **texts = train_settings_texts(c, "model");
+    run->settings = train_settings_texts(c, "training");
+    int result = 0;
+    if (!texts || !run->settings)
+        result = error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
+    else if (!train_config_gives_sizes(c))
+        result = open_path(run, err);
+    else
+        run->model = muster_model_open(train_config_architecture(c), (const char *const *)texts, err);
+    train_settings_free(texts);
+    return run->model ? result : -1;
+}
+
+bool run_saves(const struct run *run)
+{
+    return run->config.output && *run->config.output;
+}
+
+long long run_figure(const struct run *run, const char *name)
+{
+    return (long long)muster_trainer_figure(run->trainer, name);
+}
+
+/* Errors in this rank's input, found before any rank waits for another. */
+static int open_inputs(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    if (run_open_model(run, err) < 0 ||
+        train_config_accumulation(c, run->world_size, &run->micro_batches, err) < 0)
+        return -1;
+    run->data = data_open(c->path, (int)c->sequence_length, (uint64_t)c->seed, err);
+    if (!run->data) {
+        if (err->code == MUSTER_E_IO)
+            err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */
+        return -1;
+    }
+    run->next = next_batch_create(&(struct next_batch_options){.data = run->data,
+                                                               .rank = run->rank,
+                                                               .world_size = run->world_size,
+                                                               .micro_batches = run->micro_batches,
+                                                               .micro_batch = (int)c->micro_batch,
+                                                               .positions = (int)c->sequence_length},
+                                  err);
+    if (!run->next)
+        return -1;
+    return run->rank == 0 && run_saves(run)
+               ? muster_export_probe(c->output, train_config_output_format(c), err)
+               : 0;
+}
+
+static int open_run(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const double tokens = (double)(c->global_batch * c->sequence_length); /* all of them count */
+    if (muster_world_agree(run->world, open_inputs(run, err), err) < 0)
+        return -1;
+    run->trainer = muster_trainer_open(run->world, run->model, (const char *const *)run->settings, err);
+    if (!run->trainer)
+        return -1;
+    run->checkpoints = (struct checkpoints){
+        .config = c, .trainer = run->trainer, .rank = run->rank, .world_size = run->world_size, .last = -1};
+    int resumed = checkpoints_wanted(c) ? checkpoints_resume(&run->checkpoints, err) : 0;
+    if (resumed < 0 || (!resumed && c->model_path && *c->model_path &&
+                        muster_trainer_load(run->trainer, c->model_path, err) < 0))
+        return -1;
+    double limit_s;
+    if (muster_trainer_limit(run->trainer, &limit_s, err) < 0) /* on all ranks at once */
+        return -1;
+    run->progress.limit_ns = limit_s * (double)NS_PER_S;
+    return muster_trainer_set(run->trainer, "targets", tokens, err);
+}
+
+static int run_finish(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    if (run_saves(run) && !(run->cut_short && checkpoints_wanted(c))) {
+        if (muster_trainer_export(run->trainer, c->output, train_config_output_format(c), err) < 0)
+            return -1;
+        if (run->rank == 0)
+            printf("saved %s\n", c->output);
+    }
+    if (!c->sample_length || run->cut_short) /* there may not be enough time */
+        return 0;
+    return run_sample(run, err);
+}
+
+int run_training(struct run *run, struct muster_error *err)
+{
+    const struct muster_world_options options = {.size = sizeof options,
+                                                 .timeout_ms = (int64_t)(run->config.timeout_s * 1000)};
+    run->world = muster_world_open(&options, err);
+    if (!run->world)
+        return -1;
+    run->rank = muster_world_rank(run->world);
+    run->world_size = muster_world_size(run->world);
+    run->terminal = isatty(STDOUT_FILENO);
+    if (open_run(run, err) < 0)
+        return -1;
+    int listens = muster_notice_listen(err);
+    if (listens < 0)
+        return -1;
+    run->listens = listens > 0;
+    run->ends = INSTANT_NEVER;
+    if (checkpoints_wanted(&run->config) && checkpoints_listen(!run->listens, err) < 0)
+        return -1;
+    run_show_start(run);
+    if (run_steps(run, err) < 0)
+        return -1;
+    return run_finish(run, err);
+}
+
+void run_close(struct run *run)
+{
+    muster_trainer_close(&run->trainer);
+    next_batch_destroy(run->next); /* before what it reads */
+    data_destroy(run->data);
+    muster_model_free(run->model);
+    train_settings_free(run->settings);
+    muster_world_close(&run->world);
+    train_config_free(&run->config);
+}

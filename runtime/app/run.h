@@ -1,0 +1,56 @@
+/* run.h - one run of one rank of muster-train: opened, trained, finished, closed. */
+#ifndef MUSTER_RUNTIME_APP_RUN_H
+#define MUSTER_RUNTIME_APP_RUN_H
+
+#include "proto/base/clock.h"
+#include "runtime/app/checkpoints.h"
+#include "runtime/app/next_batch.h"
+#include "runtime/app/progress.h"
+#include "runtime/config/train_config.h"
+#include "runtime/include/muster.h"
+#include "runtime/train/data.h"
+
+struct run {
+    struct train_config config;
+    struct muster_world *world;
+    struct muster_model *model;
+    struct data *data;
+    struct muster_trainer *trainer;
+    char **settings; /* of the trainer */
+    int rank, world_size, micro_batches;
+    int skipped; /* steps in a row */
+    struct next_batch *next;
+    struct progress progress;
+    struct checkpoints checkpoints;
+    bool listens, noticed;  /* for stop notices; of one */
+    struct instant ends;    /* by that notice */
+    bool cut_short;         /* all ranks have stopped for a notice or SIGTERM, before the last step */
+    int64_t resident_bytes; /* measured at resident_at */
+    struct instant resident_at;
+    bool terminal, line_open; /* an unterminated progress line is on the terminal */
+};
+
+/* run.c: run->config has been read; the rest is zero, world_size 1. */
+int run_open_model(struct run *run, struct muster_error *err);
+int run_training(struct run *run, struct muster_error *err); /* from the world to the sample */
+void run_close(struct run *run);
+/* Whether parameters are written at the end. */
+bool run_saves(const struct run *run);
+/* A figure of the trainer, as a whole number. */
+long long run_figure(const struct run *run, const char *name);
+
+/* run_steps.c: all steps that are left. */
+int run_steps(struct run *run, struct muster_error *err);
+
+/* run_show.c: what rank 0 prints. */
+void run_show_start(struct run *run);
+void run_show_progress(struct run *run, struct progress_step *step, bool last);
+void run_show_skipped(const struct run *run, int64_t step, const struct muster_result *result);
+void run_show_end(struct run *run);
+void run_show_line_end(struct run *run); /* ends an overwritten line before something else is printed */
+const char *run_param_name(const struct run *run, int param);
+
+/* run_sample.c: text drawn from the trained model. */
+int run_sample(const struct run *run, struct muster_error *err);
+
+#endif

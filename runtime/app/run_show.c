@@ -1,0 +1,137 @@
+/* run_show.c - what rank 0 prints while it trains. See run.h. */
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "proto/base/text.h"
+#include "runtime/app/run.h"
+
+enum { SMAPS_LIMIT = 1 << 16 };
+/* The kernel walks all pages for the resident size: not for every step. */
+#define RESIDENT_NS NS_PER_S
+
+/* As in training.dtype. */
+static const char *precision_name(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 ? "fp32" : dtype == DTYPE_F16 ? "fp16" : "bf16";
+}
+
+void run_show_start(struct run *run)
+{
+    const struct train_config *c = &run->config;
+    char bytes[32], replicas[32] = "";
+    run->progress.planned_bytes = run_figure(run, "planned_bytes");
+    run->progress.steps = c->steps;
+    run->progress.tokens_per_step = c->global_batch * c->sequence_length;
+    if (run->rank)
+        return;
+    if (c->strategy == STRATEGY_HYBRID_SHARD)
+        (void)snprintf(replicas, sizeof replicas, " in %lld replicas",
+                       run_figure(run, "replicas")); /* fits */
+    printf("data: %s, %d files, %lld tokens\n", c->path, data_files(run->data),
+           (long long)data_tokens(run->data));
+    printf("model: %s, %lld parameters in %lld groups; %s over %d ranks%s, %lld threads each; %s a rank "
+           "planned, %lld gathers in flight\n",
+           muster_model_architecture(run->model), run_figure(run, "parameters"), run_figure(run, "groups"),
+           train_config_strategy(c), run->world_size, replicas, run_figure(run, "threads"),
+           text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes),
+           run_figure(run, "gathers_in_flight"));
+    if (muster_trainer_figure(run->trainer, "dropout") > 0)
+        printf("model.path's config.json has a dropout of %g, which is not applied\n",
+               muster_trainer_figure(run->trainer, "dropout"));
+    const enum dtype moves = train_config_dtype(c), reduces = train_config_reduce_dtype(c);
+    if (moves != DTYPE_F32 || reduces != DTYPE_F32)
+        printf("precision: parameters are kept and gathered in %s, gradients reduced in %s; on CPUs that is "
+               "storage and traffic: arithmetic, masters and optimizer state are %s\n",
+               precision_name(moves), precision_name(reduces), precision_name(DTYPE_F32));
+    printf("batch: %lld sequences of %lld tokens a step, %d micro-batches of %lld a rank\n",
+           (long long)c->global_batch, (long long)c->sequence_length, run->micro_batches,
+           (long long)c->micro_batch);
+    (void)fflush(stdout);
+}
+
+static int64_t resident_bytes(void)
+{
+    scope_buffer text = {0};
+    if (io_read_file("/proc/self/smaps_rollup", SMAPS_LIMIT, &text, NULL) < 0 || !text.data)
+        return 0; /* informational only: older kernels have no such file */
+    return progress_parse_pss(text.data);
+}
+
+static size_t terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) ? 0 : size.ws_col;
+}
+
+void run_show_progress(struct run *run, struct progress_step *step, bool last)
+{
+    if (run->rank || (run->progress.done % run->config.interval && !last))
+        return;
+    struct instant now = clock_now(NULL);
+    if (last || !run->resident_bytes || instant_diff_ns(now, run->resident_at) >= RESIDENT_NS) {
+        run->resident_bytes = resident_bytes();
+        run->resident_at = now;
+    }
+    step->resident_bytes = run->resident_bytes;
+    scope_buffer line = {0};
+    if (progress_line(&run->progress, step, &line) < 0)
+        return; /* a line less */
+    /* On a terminal one line is overwritten, if it is wide enough. */
+    bool over = run->terminal && line.length < terminal_columns();
+    printf(over ? "\r%s\033[K" : "%s", line.data);
+    run->line_open = over && !last;
+    if (!run->line_open)
+        printf("\n");
+    (void)fflush(stdout); /* a closed console does not stop the training */
+}
+
+const char *run_param_name(const struct run *run, int param)
+{
+    return param < 0 ? "no single parameter" : muster_trainer_parameter_name(run->trainer, param);
+}
+
+void run_show_skipped(const struct run *run, int64_t step, const struct muster_result *result)
+{
+    if (run->rank)
+        return;
+    fprintf(
+        stderr,
+        "muster-train: warning: step %lld: the gradient of %s is not finite (rank %d has it); the step was "
+        "skipped",
+        (long long)step + 1, run_param_name(run, result->nonfinite), result->nonfinite_rank);
+    if (result->loss_scale > 0)
+        fprintf(stderr, ", at loss scale %g", result->loss_scale);
+    fputs("\n", stderr);
+}
+
+void run_show_end(struct run *run)
+{
+    const int64_t done = run->progress.done, count = progress_losses(&run->progress);
+    if (run->cut_short && checkpoints_wanted(&run->config))
+        fprintf(stderr,
+                "muster-train: warning: a stop was announced: all ranks end after step %lld of %lld\n",
+                (long long)done, (long long)run->config.steps);
+    else if (run->cut_short)
+        fprintf(stderr,
+                "muster-train: warning: a stop was announced: all ranks end after step %lld of %lld; "
+                "training.checkpoint_dir is not set, so the next round restarts at step 1%s\n",
+                (long long)done, (long long)run->config.steps,
+                run_saves(run) ? "; the current parameters are saved" : "");
+    if (count)
+        printf("mean loss of the last %lld steps: %.4f\n", (long long)count,
+               progress_mean_loss(&run->progress));
+    else
+        printf("all %lld steps had been done already\n", (long long)done);
+}
+
+void run_show_line_end(struct run *run)
+{
+    if (run->line_open) {
+        printf("\n");
+        (void)fflush(stdout); /* errors are printed on standard error */
+    }
+    run->line_open = false;
+}

@@ -1,0 +1,114 @@
+/* run_steps.c - the loop over optimizer steps: the batch, the step, notices, checkpoints. See run.h. */
+#include <math.h>
+
+#include "proto/base/error.h"
+#include "runtime/app/run.h"
+
+enum { SKIPS_IN_A_ROW = 20 }; /* steps that change nothing; a dynamic loss scale has its own end */
+
+/* After a step that is not the last: whether this rank has a notice, and whether the run ends here.
+ * Notices come to ranks at different steps: each asks for a stop with its next step, and all see that one at
+ * its end. */
+static int look_for_notice(struct run *run, bool asked, struct muster_error *err)
+{
+    struct muster_notice notice = {.size = sizeof notice};
+    int noticed = run->listens ? muster_notice(&notice, err) : 0;
+    if (noticed < 0)
+        return -1;
+    run->noticed = noticed > 0 || checkpoints_terminated();
+    run->ends = noticed > 0 ? (struct instant){notice.deadline_ns} : INSTANT_NEVER;
+    run->cut_short = asked || (run->noticed && run->world_size == 1);
+    return 0;
+}
+
+/* After a step whose gradients were not checked before the optimizer used them. */
+static int say_nonfinite(struct run *run, int64_t step, double loss, struct muster_error *err)
+{
+    int32_t param, rank;
+    if (muster_trainer_nonfinite(run->trainer, &param, &rank, err) < 0)
+        return -1;
+    return error_set(err, MUSTER_E_STATE,
+                     "step %lld: the loss is %f and the gradient of %s is not finite (rank %d has it); lower "
+                     "training.learning_rate (%g), or set training.on_nonfinite: skip",
+                     (long long)step + 1, loss, run_param_name(run, param), rank, run->config.learning_rate);
+}
+
+/* All of it is equal on every rank. */
+static int check_result(struct run *run, int64_t step, const struct muster_result *result,
+                        struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    run->skipped = result->skipped ? run->skipped + 1 : 0;
+    if (result->skipped)
+        run_show_skipped(run, step, result);
+    if (run->skipped == SKIPS_IN_A_ROW && !(result->loss_scale > 0))
+        return error_set(err, MUSTER_E_STATE,
+                         "%d steps in a row, up to step %lld, were skipped: the gradient of %s is not "
+                         "finite, and nothing changes any more; lower training.learning_rate (%g)",
+                         SKIPS_IN_A_ROW, (long long)step + 1, run_param_name(run, result->nonfinite),
+                         c->learning_rate);
+    if (!isfinite(result->loss) && c->clip_norm == 0 && !train_config_checks(c))
+        return say_nonfinite(run, step, result->loss, err);
+    return 0;
+}
+
+static int take_step(struct run *run, int64_t step, struct muster_result *result, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const int32_t *tokens, *targets;
+    next_batch_take(run->next, run_figure(run, "taken"), &tokens, &targets);
+    const void *const arrays[] = {tokens, targets};
+    *result = (struct muster_result){.size = sizeof *result};
+    if (muster_trainer_set(run->trainer, "stop", run->noticed, err) < 0 ||
+        checkpoints_ask(&run->checkpoints, err) < 0 ||
+        muster_trainer_train(run->trainer, arrays, run->micro_batches * c->micro_batch, result, err) < 0)
+        return error_wrap(err, "step %lld", (long long)step + 1);
+    return check_result(run, step, result, err);
+}
+
+/* After a step: the checkpoint that is due, if one is. */
+static int save_state(struct run *run, int64_t step, bool asked, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const bool ends = step == c->steps || run->cut_short;
+    if (!checkpoints_wanted(c) ||
+        !(asked || ends || (c->checkpoint_every > 0 && step % c->checkpoint_every == 0)))
+        return 0;
+    if (muster_heartbeat(-1, err) < 0) /* it takes longer than a step */
+        return -1;
+    run_show_line_end(run);
+    if (run->cut_short && run->ends.ns != INT64_MAX)
+        checkpoints_estimate(&run->checkpoints,
+                             (double)instant_diff_ns(run->ends, clock_now(NULL)) / (double)NS_PER_S);
+    checkpoints_write(&run->checkpoints, step);
+    return 0;
+}
+
+int run_steps(struct run *run, struct muster_error *err)
+{
+    const int64_t steps = run->config.steps, begun = run_figure(run, "steps");
+    run->progress.begun = run->progress.done = begun;
+    for (int64_t step = begun; step < steps && !run->cut_short; step++) {
+        struct muster_result result;
+        if (take_step(run, step, &result, err) < 0)
+            return -1;
+        struct progress_step shown = {.loss = result.loss,
+                                      .learning_rate = result.learning_rate,
+                                      .grad_norm = result.grad_norm,
+                                      .step_ns = result.step_ns,
+                                      .comm_ns = result.comm_ns,
+                                      .exposed_ns = result.exposed_ns};
+        progress_add(&run->progress, &shown);
+        bool final = step + 1 == steps;
+        if (!final && look_for_notice(run, result.stop, err) < 0)
+            return -1;
+        run_show_progress(run, &shown, final || run->cut_short);
+        if (muster_heartbeat(step, err) < 0 || save_state(run, step + 1, result.checkpoint, err) < 0)
+            return -1;
+    }
+    if (muster_heartbeat(-1, err) < 0) /* the remaining work takes longer than a step */
+        return -1;
+    if (run->rank == 0)
+        run_show_end(run);
+    return 0;
+}
