@@ -190,6 +190,56 @@ int muster_trainer_forward(struct muster_trainer *t, const void *const *arrays, 
     return 0;
 }
 
+/* How many forward passes there are on the rank with the most samples; a batch that was refused is an error
+ * on every rank. */
+static int count_passes(struct muster_trainer *t, int failed, int64_t rows, int64_t *passes,
+                        struct muster_error *err)
+{
+    const int B = t->plan.shape.B;
+    double most[2] = {failed ? 0 : (double)((rows + B - 1) / B), failed != 0};
+    if (trainer_maximum(t->trainer, most, 2, failed ? NULL : err) < 0 || failed)
+        return -1;
+    if (most[1] > 0)
+        return error_set(err, MUSTER_E_PEER, "the samples of another rank were refused, see its error");
+    *passes = (int64_t)most[0];
+    return 0;
+}
+
+/* Pass number `pass` over this rank's samples, of which it may have none left. */
+static int evaluate_pass(struct muster_trainer *t, const struct batch *all, int64_t rows, int64_t pass,
+                         double sums[2], struct muster_error *err)
+{
+    const struct shape shape = t->plan.shape;
+    const int64_t first = pass * shape.B, left = rows > first ? rows - first : 0;
+    struct trainer_forward forward = {.samples = left < shape.B ? left : shape.B};
+    struct batch batch = {{0}};
+    for (int i = 0; left && i < t->model.input_count; i++)
+        batch.input[i] = (const char *)all->input[i] + pass * batch_input_bytes(&t->model, shape, i);
+    if (trainer_forward(t->trainer, &batch, &forward, err))
+        return -1;
+    sums[0] += forward.loss_total;
+    sums[1] += (double)forward.loss_count;
+    return 0;
+}
+
+int muster_trainer_evaluate(struct muster_trainer *t, const void *const *arrays, int64_t rows, double sums[2],
+                            struct muster_error *err)
+{
+    struct batch batch = {{0}};
+    int64_t targets = 0, passes = 0;
+    double found[2] = {0};
+    int failed = take_arrays(t, arrays, rows, INT64_MAX / (t->plan.shape.T + 1), &batch, &targets, err) < 0;
+    if (count_passes(t, failed, rows, &passes, err) < 0)
+        return -1;
+    for (int64_t pass = 0; pass < passes; pass++)
+        if (evaluate_pass(t, &batch, rows, pass, found, err) < 0)
+            return -1;
+    if (trainer_reduce(t->trainer, found, 2, err) < 0)
+        return -1;
+    memcpy(sums, found, sizeof found);
+    return 0;
+}
+
 /* ---- generation ---- */
 
 int muster_trainer_generate(struct muster_trainer *t, const int32_t *prompt, int64_t prompt_count,

@@ -100,6 +100,12 @@ MUSTER_API int muster_trainer_nonfinite(struct muster_trainer *trainer, int32_t 
  */
 MUSTER_API int muster_trainer_forward(struct muster_trainer *trainer, const void *const *arrays, int64_t rows,
                                       int32_t value, float *out, double sums[2], struct muster_error *err);
+/* Likewise, over any number of this rank's samples, micro-batch by micro-batch: ranks may have different
+ * numbers, 0 too. A data set that is spread over the ranks is evaluated by one call, or by several whose sums
+ * are added up: sums[0] / sums[1] is its mean loss, weighted by targets, and exp of that its perplexity. The
+ * steps before and after give the same bits as without. */
+MUSTER_API int muster_trainer_evaluate(struct muster_trainer *trainer, const void *const *arrays,
+                                       int64_t rows, double sums[2], struct muster_error *err);
 /* For all later steps: "learning_rate", "weight_decay", "beta1", "beta2", "epsilon" or "clip_norm" in place
  * of what the settings give (NaN: as in the settings again); "stop": not 0: this rank asks all to stop after
  * the next step; "checkpoint": likewise, for a checkpoint: muster_result.checkpoint, after which all ranks

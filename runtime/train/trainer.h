@@ -104,6 +104,8 @@ int trainer_forward(struct trainer *trainer, const struct batch *batch, struct t
                     struct muster_error *err);
 /* Collective: every rank gets the sums of all ranks' values, with the same bits. */
 int trainer_reduce(struct trainer *trainer, double *values, int64_t count, struct muster_error *err);
+/* Likewise the largest. */
+int trainer_maximum(struct trainer *trainer, double *values, int64_t count, struct muster_error *err);
 
 /* Collective: one full parameter, of the kernels' dtype, param_elements() long, on every rank: the master
  * where the plan has one. Any rank may pass NULL. */

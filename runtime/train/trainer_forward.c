@@ -47,12 +47,13 @@ int trainer_evaluate(struct trainer *trainer, const struct batch *batch, double 
     return 0;
 }
 
-int trainer_reduce(struct trainer *trainer, double *values, int64_t count, struct muster_error *err)
+static int reduce_values(struct trainer *trainer, enum comm_reduction reduction, double *values,
+                         int64_t count, struct muster_error *err)
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
     const struct comm_op op = {
-        .kind = COMM_ALL_REDUCE, .dtype = DTYPE_F64, .reduction = REDUCE_SUM, .count = count};
+        .kind = COMM_ALL_REDUCE, .dtype = DTYPE_F64, .reduction = reduction, .count = count};
     if (trainer_usable(trainer, e))
         return -1;
     if (!trainer->comms.control)
@@ -62,4 +63,14 @@ int trainer_reduce(struct trainer *trainer, double *values, int64_t count, struc
         trainer->ops->sync(compute, INSTANT_NEVER, e) || trainer->ops->poll_error(trainer->device, e))
         return trainer_break(trainer, e, "sums over the ranks");
     return 0;
+}
+
+int trainer_reduce(struct trainer *trainer, double *values, int64_t count, struct muster_error *err)
+{
+    return reduce_values(trainer, REDUCE_SUM, values, count, err);
+}
+
+int trainer_maximum(struct trainer *trainer, double *values, int64_t count, struct muster_error *err)
+{
+    return reduce_values(trainer, REDUCE_MAX, values, count, err);
 }

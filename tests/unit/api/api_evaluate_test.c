@@ -1,0 +1,183 @@
+/* api_evaluate_test.c - evaluation over all ranks as a user of libmuster.so sees it: one figure at any number
+ * of ranks, and a training whose bits do not depend on it. */
+#include "tests/support/cmocka_all.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "runtime/include/muster.h"
+#include "tests/support/fake_environment.h"
+#include "tests/support/free_port.h"
+#include "tests/support/rank_threads.h"
+
+enum { T = 8, VOCABULARY = 24, GLOBAL = 12, HELD = 11, STEPS = 4, RANKS = 4, VALUES = VOCABULARY * 16 };
+
+/* Sample g of a text that goes on for ever. */
+static void sample(int g, int32_t *tokens, int32_t *targets)
+{
+    for (int i = 0; i < T; i++) {
+        tokens[i] = (g * 11 + i * 5 + g * i) % VOCABULARY;
+        targets[i] = (tokens[i] * 3 + 1) % VOCABULARY;
+    }
+}
+
+/* Samples first, first + stride, ... below end; of every fourth the second half does not count. */
+static int samples(int first, int stride, int end, int32_t *tokens, int32_t *targets)
+{
+    int rows = 0;
+    for (int g = first; g < end; g += stride, rows++) {
+        sample(g, tokens + rows * T, targets + rows * T);
+        for (int i = T / 2; g % 4 == 3 && i < T; i++)
+            targets[rows * T + i] = -1;
+    }
+    return rows;
+}
+
+struct job {
+    int port, ranks;
+    const char *strategy;
+    bool evaluates;
+    /* filled: after each step, by rank */
+    double sums[RANKS][STEPS + 1][2];
+    float table[VALUES];
+};
+
+static int evaluate(struct muster_trainer *t, int rank, int ranks, double sums[2])
+{
+    int32_t tokens[HELD * T], targets[HELD * T];
+    struct muster_error err = {0};
+    int rows = samples(1000 + rank, ranks, 1000 + HELD, tokens, targets);
+    int result = muster_trainer_evaluate(t, (const void *[]){tokens, targets}, rows, sums, &err);
+    if (result)
+        fprintf(stderr, "rank %d: %s\n", rank, err.text);
+    return result;
+}
+
+static int train(struct muster_trainer *t, struct job *job, int rank)
+{
+    int32_t tokens[GLOBAL * T], targets[GLOBAL * T];
+    if (job->evaluates && evaluate(t, rank, job->ranks, job->sums[rank][0]))
+        return -1;
+    for (int step = 0; step < STEPS; step++) {
+        int rows = samples(step * GLOBAL + rank, job->ranks, (step + 1) * GLOBAL, tokens, targets);
+        if (muster_trainer_train(t, (const void *[]){tokens, targets}, rows, NULL, NULL))
+            return -1;
+        if (job->evaluates && evaluate(t, rank, job->ranks, job->sums[rank][step + 1]))
+            return -1;
+    }
+    return muster_trainer_get(t, 0, rank ? NULL : job->table, NULL);
+}
+
+/* Samples that one rank refuses are an error on all of them, before a pass begins. */
+static int refuse(struct muster_trainer *t, int rank, int ranks)
+{
+    struct muster_error err = {0};
+    int32_t tokens[T] = {0}, targets[T] = {0};
+    double sums[2] = {7, 7};
+    tokens[3] = rank ? 0 : VOCABULARY;
+    if (!muster_trainer_evaluate(t, (const void *[]){tokens, targets}, 1, sums, &err) || sums[0] != 7 ||
+        !strstr(err.text, rank ? "the samples of another rank were refused" : "tokens[3] is 24"))
+        return fprintf(stderr, "rank %d: %s\n", rank, err.text), -1;
+    return evaluate(t, rank, ranks, sums); /* and the run goes on */
+}
+
+static int live(int rank, int size, void *context)
+{
+    struct job *job = context;
+    struct muster_error err = {0};
+    char variables[200], strategy[64];
+    (void)snprintf(
+        variables, sizeof variables,
+        "RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d", rank,
+        size, rank, size, job->port);
+    (void)snprintf(strategy, sizeof strategy, "training.strategy=%s", job->strategy);
+    const struct muster_world_options options = {.size = sizeof options,
+                                                 .timeout_ms = 60000,
+                                                 .get_environment = fake_environment,
+                                                 .context = variables};
+    const char *const sizes[] = {"model.layers=3",    "model.channels=16",   "model.heads=2",
+                                 "model.positions=8", "model.vocabulary=24", NULL};
+    const char *const settings[] = {strategy,
+                                    strcmp(job->strategy, "HYBRID_SHARD") ? "training.prefetch=2"
+                                                                          : "training.replicas=2",
+                                    "training.micro_batch=1",
+                                    "training.global_batch=12",
+                                    "training.sequence_length=8",
+                                    "training.threads=1",
+                                    "training.warmup_steps=0",
+                                    "training.learning_rate=0.01",
+                                    "training.group_bytes=4K",
+                                    NULL};
+    struct muster_world *world = muster_world_open(&options, &err);
+    struct muster_model *model = world ? muster_model_open("gpt2", sizes, &err) : NULL;
+    struct muster_trainer *t = model ? muster_trainer_open(world, model, settings, &err) : NULL;
+    int result = t ? train(t, job, rank) : -1;
+    if (!result)
+        result = refuse(t, rank, size);
+    if (!result)
+        result = muster_world_agree(world, 0, &err);
+    if (result)
+        fprintf(stderr, "rank %d: %s\n", rank, err.text);
+    muster_trainer_close(&t);
+    muster_model_free(model);
+    muster_world_close(&world);
+    return result;
+}
+
+static struct job run(int ranks, const char *strategy, bool evaluates)
+{
+    struct job job = {.port = test_free_port(), .ranks = ranks, .strategy = strategy, .evaluates = evaluates};
+    assert_int_equal(rank_threads_run(ranks, live, &job), 0);
+    return job;
+}
+
+static const struct {
+    int ranks;
+    const char *strategy;
+} cells[] = {{1, "NO_SHARD"},      {2, "FULL_SHARD"},  {3, "FULL_SHARD"},   {4, "FULL_SHARD"},
+             {2, "SHARD_GRAD_OP"}, {3, "SHARD_OPTIM"}, {4, "HYBRID_SHARD"}, {2, "NO_SHARD"}};
+
+/* 11 samples lie unevenly on 2, 3 and 4 ranks; some targets of them do not count. */
+static void one_figure_at_any_number_of_ranks(void **state)
+{
+    (void)state;
+    struct job one = {0};
+    int counted = 0;
+    for (int g = 1000; g < 1000 + HELD; g++)
+        counted += g % 4 == 3 ? T / 2 : T;
+    for (size_t c = 0; c < sizeof cells / sizeof *cells; c++) {
+        struct job job = run(cells[c].ranks, cells[c].strategy, true);
+        if (c == 0)
+            one = job;
+        for (int step = 0; step <= STEPS; step++) {
+            const double *mine = job.sums[0][step], *alone = one.sums[0][step];
+            for (int rank = 1; rank < job.ranks; rank++)
+                assert_memory_equal(job.sums[rank][step], mine, sizeof job.sums[rank][step]);
+            assert_true(mine[1] == counted);
+            if (fabs(mine[0] / alone[0] - 1) > 1e-6)
+                fail_msg("%s over %d ranks, step %d: %.9g, alone %.9g", job.strategy, job.ranks, step,
+                         mine[0] / mine[1], alone[0] / alone[1]);
+        }
+        assert_true(job.sums[0][STEPS][0] != job.sums[0][0][0]);
+    }
+}
+
+static void training_does_not_depend_on_it(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < sizeof cells / sizeof *cells; c++) {
+        struct job with = run(cells[c].ranks, cells[c].strategy, true),
+                   without = run(cells[c].ranks, cells[c].strategy, false);
+        assert_memory_equal(with.table, without.table, sizeof with.table);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_figure_at_any_number_of_ranks),
+        cmocka_unit_test(training_does_not_depend_on_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
