@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -13,7 +14,10 @@ enum { BATCHES = 2 };
 struct next_batch {
     struct next_batch_options options;
     int32_t *tokens[BATCHES], *targets[BATCHES];
-    int current; /* the caller's memory; the other one holds the batch made ahead */
+    int64_t counted[BATCHES]; /* targets that count; -1: could not be read */
+    struct muster_error failure[BATCHES];
+    int64_t waited_ns; /* of the caller */
+    int current;       /* the caller's memory; the other one holds the batch made ahead */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -27,8 +31,9 @@ enum { NONE = -1 };
 static void make_batch(struct next_batch *next, int64_t number, int at)
 {
     const struct next_batch_options *o = &next->options;
-    data_batch(o->data, number, o->rank, o->world_size, o->micro_batches, o->micro_batch, next->tokens[at],
-               next->targets[at]);
+    error_clear(&next->failure[at]);
+    next->counted[at] = data_batch(o->data, number, o->rank, o->world_size, o->micro_batches, o->micro_batch,
+                                   next->tokens[at], next->targets[at], &next->failure[at]);
 }
 
 static void *make_batches(void *argument)
@@ -106,8 +111,10 @@ void next_batch_destroy(struct next_batch *next)
     mem_free(next);
 }
 
-void next_batch_take(struct next_batch *next, int64_t number, const int32_t **tokens, const int32_t **targets)
+int64_t next_batch_take(struct next_batch *next, int64_t number, const int32_t **tokens,
+                        const int32_t **targets, struct muster_error *err)
 {
+    const struct instant begun = clock_now(NULL);
     (void)pthread_mutex_lock(&next->mutex);
     while (next->asked != NONE || next->making)
         (void)pthread_cond_wait(&next->changed, &next->mutex);
@@ -119,5 +126,15 @@ void next_batch_take(struct next_batch *next, int64_t number, const int32_t **to
     (void)pthread_cond_broadcast(&next->changed);
     *tokens = next->tokens[next->current];
     *targets = next->targets[next->current];
+    const int64_t counted = next->counted[next->current];
+    if (counted < 0 && err)
+        *err = next->failure[next->current];
     (void)pthread_mutex_unlock(&next->mutex);
+    next->waited_ns += instant_diff_ns(clock_now(NULL), begun);
+    return counted;
+}
+
+int64_t next_batch_waited_ns(const struct next_batch *next)
+{
+    return next->waited_ns;
 }

@@ -56,7 +56,11 @@ static int open_inputs(struct run *run, struct muster_error *err)
     if (run_open_model(run, err) < 0 ||
         train_config_accumulation(c, run->world_size, &run->micro_batches, err) < 0)
         return -1;
-    run->data = data_open(c->path, (int)c->sequence_length, (uint64_t)c->seed, err);
+    const struct data_options data = {.path = c->path,
+                                      .positions = (int)c->sequence_length,
+                                      .seed = (uint64_t)c->seed,
+                                      .validation_share = c->validation_share};
+    run->data = data_open(&data, err);
     if (!run->data) {
         if (err->code == MUSTER_E_IO)
             err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */

@@ -7,8 +7,8 @@
 #include "runtime/app/next_batch.h"
 #include "runtime/app/progress.h"
 #include "runtime/config/train_config.h"
+#include "runtime/data/data.h"
 #include "runtime/include/muster.h"
-#include "runtime/train/data.h"
 
 struct run {
     struct train_config config;

@@ -56,7 +56,8 @@ static int take_step(struct run *run, int64_t step, struct muster_result *result
 {
     const struct train_config *c = &run->config;
     const int32_t *tokens, *targets;
-    next_batch_take(run->next, run_figure(run, "taken"), &tokens, &targets);
+    if (next_batch_take(run->next, run_figure(run, "taken"), &tokens, &targets, err) < 0)
+        return error_wrap(err, "step %lld", (long long)step + 1);
     const void *const arrays[] = {tokens, targets};
     *result = (struct muster_result){.size = sizeof *result};
     if (muster_trainer_set(run->trainer, "stop", run->noticed, err) < 0 ||

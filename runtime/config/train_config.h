@@ -86,6 +86,7 @@ struct train_config {
     /* data */
     char *path;
     int tokenizer;
+    double validation_share; /* of the samples, from the end of the corpus; 0: none */
     /* logging */
     int64_t interval;
     int64_t sample_length;

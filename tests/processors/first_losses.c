@@ -15,9 +15,9 @@
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
 #include "runtime/app/train_file.h"
+#include "runtime/data/data.h"
 #include "runtime/include/muster.h"
 #include "runtime/model/gpt2.h"
-#include "runtime/train/data.h"
 #include "runtime/train/fingerprint.h"
 #include "runtime/train/lr.h"
 #include "runtime/train/trainer.h"
@@ -45,9 +45,11 @@ static int create(struct rank *r, struct muster_error *err)
                                       .heads = (int)c->heads,
                                       .vocab = (int)c->vocabulary,
                                       .max_positions = (int)c->sequence_length};
+    const struct data_options text = {
+        .path = c->path, .positions = (int)c->sequence_length, .seed = (uint64_t)c->seed};
     r->world = muster_world_open(NULL, err);
     r->model = r->world ? gpt2_create(&shape, err) : NULL;
-    r->data = r->model ? data_open(c->path, (int)c->sequence_length, (uint64_t)c->seed, err) : NULL;
+    r->data = r->model ? data_open(&text, err) : NULL;
     if (!r->data || train_config_accumulation(c, muster_world_size(r->world), &r->micro_batches, err) < 0)
         return -1;
     int rank = muster_world_rank(r->world), size = muster_world_size(r->world);
@@ -85,12 +87,13 @@ static int create(struct rank *r, struct muster_error *err)
     return r->trainer ? 0 : -1;
 }
 
-static void fill_batch(struct rank *r, int step)
+static int fill_batch(struct rank *r, int step, struct muster_error *err)
 {
     const struct train_config *c = &r->config;
     size_t length = (size_t)c->sequence_length, rows = (size_t)r->micro_batches * (size_t)c->micro_batch;
-    data_batch(r->data, step * c->global_batch, muster_world_rank(r->world), muster_world_size(r->world), r->micro_batches,
-               (int)c->micro_batch, r->plain_tokens, r->plain_targets);
+    if (data_batch(r->data, step * c->global_batch, muster_world_rank(r->world), muster_world_size(r->world),
+                   r->micro_batches, (int)c->micro_batch, r->plain_tokens, r->plain_targets, err) < 0)
+        return -1;
     for (size_t row = 0; row < rows; row++) {
         size_t from = !strcmp(r->order, "reversed")  ? rows - 1 - row
                       : !strcmp(r->order, "rotated") ? (row + rows / 2 + 1) % rows
@@ -98,6 +101,7 @@ static void fill_batch(struct rank *r, int step)
         memcpy(r->tokens + row * length, r->plain_tokens + from * length, length * sizeof *r->tokens);
         memcpy(r->targets + row * length, r->plain_targets + from * length, length * sizeof *r->targets);
     }
+    return 0;
 }
 
 static int train(struct rank *r, struct muster_error *err)
@@ -117,8 +121,8 @@ static int train(struct rank *r, struct muster_error *err)
                                                    .clip_norm = c->clip_norm,
                                                    .global_tokens = c->global_batch * c->sequence_length,
                                                    .first_sample = (uint64_t)(step * c->global_batch)};
-        fill_batch(r, step);
-        if (trainer_step(r->trainer, &(struct batch){{r->tokens, r->targets}}, &values, &stats, err) < 0)
+        if (fill_batch(r, step, err) < 0 ||
+            trainer_step(r->trainer, &(struct batch){{r->tokens, r->targets}}, &values, &stats, err) < 0)
             return -1;
         r->losses[step] = stats.loss;
     }

@@ -19,7 +19,7 @@ static struct data *open_text(void)
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (char)('a' + (i * i + i / 7) % 26);
     assert_true(fd >= 0 && write(fd, text, sizeof text) == (ssize_t)sizeof text);
-    struct data *data = data_open(path, T, 7, NULL);
+    struct data *data = data_open(&(struct data_options){.path = path, .positions = T, .seed = 7}, NULL);
     (void)unlink(path);
     assert_non_null(data);
     return data;
@@ -37,13 +37,15 @@ static void batches_are_those_that_are_asked_for(void **state)
             int32_t wanted[2][COUNT];
             const int32_t *tokens, *targets;
             const int64_t number = 11 + (step % 17 ? step : step / 2); /* now and then a run goes back */
-            next_batch_take(next, number, &tokens, &targets);
+            assert_int_equal(next_batch_take(next, number, &tokens, &targets, NULL), COUNT);
             if (step % 5 == 0)
                 (void)usleep(500); /* the thread makes the next one meanwhile */
-            data_batch(data, number, rank, 2, MICROS, ROWS, wanted[0], wanted[1]);
+            assert_int_equal(data_batch(data, number, rank, 2, MICROS, ROWS, wanted[0], wanted[1], NULL),
+                             COUNT);
             assert_memory_equal(tokens, wanted[0], sizeof wanted[0]);
             assert_memory_equal(targets, wanted[1], sizeof wanted[1]);
         }
+        assert_true(next_batch_waited_ns(next) > 0);
         next_batch_destroy(next);
     }
     data_destroy(data);
@@ -58,7 +60,7 @@ static void it_ends_at_any_time(void **state)
         struct next_batch *next = next_batch_create(&options, NULL);
         const int32_t *tokens, *targets;
         for (int i = 0; i < taken % 4; i++)
-            next_batch_take(next, i, &tokens, &targets);
+            assert_int_equal(next_batch_take(next, i, &tokens, &targets, NULL), COUNT);
         next_batch_destroy(next);
     }
     next_batch_destroy(NULL);

@@ -2,7 +2,8 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "runtime/train/data.h"
+#include "runtime/data/data.h"
+#include "runtime/data/order.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 
@@ -57,11 +58,16 @@ static int remove_corpus(void **state)
     return rmdir(directory); /* fails where a test left something behind */
 }
 
+static struct data *open_at(const char *path, int T, struct muster_error *err)
+{
+    return data_open(&(struct data_options){.path = path, .positions = T, .seed = 7}, err);
+}
+
 static void reads_prose_and_skips_the_rest(void **state)
 {
     (void)state;
     struct muster_error err = {0};
-    struct data *data = data_open(directory, 4, 7, &err);
+    struct data *data = open_at(directory, 4, &err);
     if (!data)
         fail_msg("%s", err.text);
     assert_int_equal(data_files(data), 3);
@@ -70,7 +76,7 @@ static void reads_prose_and_skips_the_rest(void **state)
     const char *text = "hello world!again";
     for (uint64_t g = 0; g < 4; g++) {
         int32_t tokens[4], targets[4];
-        data_sample(data, g, tokens, targets);
+        assert_int_equal(data_sample(data, g, tokens, targets, &err), 4);
         for (int w = 0; w < 4; w++) {
             bool same = true;
             for (int t = 0; t < 4; t++)
@@ -88,14 +94,14 @@ static void clear_errors(void **state)
     (void)state;
     struct muster_error err = {0};
     char path[300];
-    assert_null(data_open("/nowhere/at/all", 4, 0, &err));
+    assert_null(open_at("/nowhere/at/all", 4, &err));
     assert_int_equal(err.code, MUSTER_E_NOT_FOUND);
     (void)snprintf(path, sizeof path, "%s/empty", directory);
-    assert_null(data_open(path, 4, 0, &err));
+    assert_null(open_at(path, 4, &err));
     assert_non_null(strstr(err.text, "holds no text"));
-    assert_null(data_open("/dev/zero", 4, 0, &err)); /* endless */
+    assert_null(open_at("/dev/zero", 4, &err)); /* endless */
     assert_non_null(strstr(err.text, "/dev/zero is neither a file nor a folder"));
-    assert_null(data_open(directory, 100, 0, &err));
+    assert_null(open_at(directory, 100, &err));
     assert_non_null(strstr(err.text, "17 tokens, fewer than one window"));
 }
 
@@ -106,10 +112,10 @@ static void permutation_is_a_bijection(void **state)
         char *seen = calloc(n, 1);
         int moved = 0;
         for (uint64_t i = 0; i < n; i++) {
-            uint64_t to = data_permute(3, 5, i, n);
+            uint64_t to = order_permute(3, 5, i, n);
             assert_true(to < n);
             assert_int_equal(seen[to]++, 0);
-            moved += data_permute(3, 6, i, n) != to;
+            moved += order_permute(3, 6, i, n) != to;
         }
         free(seen);
         if (n > 20)
@@ -122,7 +128,7 @@ static void the_global_batch_does_not_depend_on_the_world(void **state)
 {
     (void)state;
     struct muster_error err = {0};
-    struct data *data = data_open(directory, 2, 7, &err);
+    struct data *data = open_at(directory, 2, &err);
     assert_non_null(data);
     const int splits[][3] = {{1, 1, 8}, {2, 1, 4}, {2, 2, 2}, {4, 2, 1}, {1, 4, 2}}; /* world, micro, B */
     for (int64_t step = 0; step < 5; step++) {
@@ -132,7 +138,8 @@ static void the_global_batch_does_not_depend_on_the_world(void **state)
             long sum = 0;
             for (int rank = 0; rank < world; rank++) {
                 int32_t tokens[16], targets[16];
-                data_batch(data, step * 8, rank, world, micros, B, tokens, targets);
+                assert_int_equal(data_batch(data, step * 8, rank, world, micros, B, tokens, targets, NULL),
+                                 micros * B * 2);
                 for (int i = 0; i < micros * B * 2; i++)
                     sum += (long)tokens[i] * tokens[i] + 3L * targets[i];
             }
@@ -144,10 +151,49 @@ static void the_global_batch_does_not_depend_on_the_world(void **state)
     data_destroy(data);
 }
 
+/* Training and validation have no target in common and all of the corpus together; what is held out comes in
+ * the order of the corpus, and again from its start. */
+static void what_is_held_out_is_not_trained_on(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    const char *text = "hello world!again";
+    for (int held = 1; held < 8; held++) {
+        struct data *data = data_open(
+            &(struct data_options){
+                .path = directory, .positions = 2, .seed = 3, .validation_share = held / 8.0},
+            &err);
+        assert_non_null(data);
+        const struct data *validation = data_validation(data);
+        assert_non_null(validation);
+        assert_int_equal(data_samples(validation), held);
+        assert_int_equal(data_samples(data), 8 - held);
+        for (int g = 0; g < 2 * held; g++) {
+            int32_t tokens[2], targets[2];
+            const char *at = text + 2 * (8 - held + g % held);
+            assert_int_equal(data_sample(validation, (uint64_t)g, tokens, targets, &err), 2);
+            assert_true(tokens[0] == at[0] && targets[0] == at[1] && tokens[1] == at[1] &&
+                        targets[1] == at[2]);
+        }
+        for (uint64_t g = 0; g < 40; g++) {
+            int32_t targets[2];
+            assert_int_equal(data_sample(data, g, NULL, targets, &err), 2);
+            bool there = false;
+            for (int w = 0; w < 8 - held; w++)
+                there = there || (targets[0] == text[2 * w + 1] && targets[1] == text[2 * w + 2]);
+            assert_true(there);
+        }
+        data_destroy(data);
+    }
+    assert_null(
+        data_open(&(struct data_options){.path = directory, .positions = 9, .validation_share = 0.1}, &err));
+    assert_non_null(strstr(err.text, "leaves none of them"));
+}
+
 static int open_once(void *context)
 {
     (void)context;
-    struct data *data = data_open(directory, 4, 7, NULL);
+    struct data *data = open_at(directory, 4, NULL);
     data_destroy(data);
     return data ? 0 : -1;
 }
@@ -165,6 +211,7 @@ int main(void)
         cmocka_unit_test(clear_errors),
         cmocka_unit_test(permutation_is_a_bijection),
         cmocka_unit_test(the_global_batch_does_not_depend_on_the_world),
+        cmocka_unit_test(what_is_held_out_is_not_trained_on),
         cmocka_unit_test(survives_no_memory),
     };
     return cmocka_run_group_tests(tests, make_corpus, remove_corpus);
