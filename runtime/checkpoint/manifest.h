@@ -13,7 +13,7 @@
 
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
-#include "runtime/checkpoint/checksum.h"
+#include "proto/base/checksum.h"
 #include "runtime/train/trainer.h"
 
 #define MANIFEST_FORMAT "muster-checkpoint-1"

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "proto/base/buffer.h"
+#include "proto/base/checksum.h"
 #include "proto/include/muster_error.h"
 
 struct zip_member {
@@ -32,15 +33,5 @@ void zip_free(struct zip *zip);
 int zip_header(const struct zip_member *member, struct buffer *out);
 /* The bytes behind the last member, for the file's end. */
 int zip_directory(const struct zip *zip, struct buffer *out);
-
-/* CRC-32 as in zip, eight bytes at a time. */
-struct crc32 {
-    uint32_t table[8][256];
-};
-void crc32_make(struct crc32 *crc);
-/* Of another polynomial, reflected, with which crc32_add works then. */
-void crc32_make_table(struct crc32 *crc, uint32_t polynomial);
-/* Of all bytes so far and these; begin with 0. */
-uint32_t crc32_add(const struct crc32 *crc, uint32_t value, const void *data, int64_t bytes);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/checkpoint/checksum.h"
+#include "proto/base/checksum.h"
 #include "runtime/checkpoint/commit.h"
 #include "runtime/checkpoint/folder.h"
 #include "tests/support/walk.h"

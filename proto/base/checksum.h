@@ -1,0 +1,29 @@
+/* checksum.h - CRC-32 as in zip, and CRC-32C (Castagnoli's polynomial, as iSCSI and ext4 use it), the latter by
+ * the processor's own instruction where it has one: a table would be slower than the disk. Pure. */
+#ifndef MUSTER_PROTO_BASE_CHECKSUM_H
+#define MUSTER_PROTO_BASE_CHECKSUM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* CRC-32 as in zip, eight bytes at a time. */
+struct crc32 {
+    uint32_t table[8][256];
+};
+void crc32_make(struct crc32 *crc);
+/* Of another polynomial, reflected, with which crc32_add works then. */
+void crc32_make_table(struct crc32 *crc, uint32_t polynomial);
+/* Of all bytes so far and these; begin with 0. */
+uint32_t crc32_add(const struct crc32 *crc, uint32_t value, const void *data, int64_t bytes);
+
+struct checksum {
+    bool by_instruction;
+    struct crc32 table; /* otherwise */
+};
+
+/* instruction: false: by the table, whatever the processor has. */
+void checksum_make(struct checksum *checksum, bool instruction);
+/* Of all bytes so far and these; begin with 0. */
+uint32_t checksum_add(const struct checksum *checksum, uint32_t value, const void *data, int64_t bytes);
+
+#endif

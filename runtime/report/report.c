@@ -1,0 +1,176 @@
+/* report.c - see report.h. */
+#include "runtime/report/report.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/base/clock.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "proto/base/mem.h"
+#include "runtime/report/json_lines.h"
+#include "runtime/report/tensorboard.h"
+
+enum { PATH_SIZE = 4096 };
+
+struct report_file {
+    int fd; /* -1: none */
+    char path[PATH_SIZE];
+    int64_t lost; /* entries */
+    bool failing; /* the last one was not written */
+};
+
+struct report {
+    struct report_file json, events;
+    struct tensorboard board;
+    const struct log_sink *log;
+};
+
+static int open_file(struct report_file *file, int flags, struct muster_error *err)
+{
+    file->fd = open(file->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0666);
+    return file->fd < 0 ? error_errno(err, "cannot write the log %s", file->path) : 0;
+}
+
+static int take_path(struct report_file *file, int length, struct muster_error *err)
+{
+    return length < 0 || length >= PATH_SIZE
+               ? error_set(err, MUSTER_E_INVALID, "the log's path %.64s... is longer than %d bytes", file->path,
+                           PATH_SIZE - 1)
+               : 0;
+}
+
+/* What the path is in: "runs/a" of "runs/a/log.jsonl". */
+static int make_parent(const char *path, struct muster_error *err)
+{
+    char folder[PATH_SIZE];
+    (void)snprintf(folder, sizeof folder, "%s", path); /* fits: it was measured */
+    char *slash = strrchr(folder, '/');
+    if (!slash || slash == folder)
+        return 0;
+    *slash = '\0';
+    return io_make_directories(folder, 0777, err);
+}
+
+static int open_json(struct report *report, const struct report_options *o, struct muster_error *err)
+{
+    struct report_file *file = &report->json;
+    if (!o->json_path || !*o->json_path)
+        return 0;
+    return take_path(file, snprintf(file->path, sizeof file->path, "%s", o->json_path), err) < 0 ||
+                   make_parent(file->path, err) < 0
+               ? -1
+               : open_file(file, 0, err);
+}
+
+/* As TensorBoard's own writer names them: the second, the host, and what keeps two of a second apart. */
+static int open_events(struct report *report, const struct report_options *o, struct muster_error *err)
+{
+    struct report_file *file = &report->events;
+    if (!o->tensorboard_folder || !*o->tensorboard_folder)
+        return 0;
+    const int64_t wall_ns = clock_wall_ns();
+    const int length = snprintf(file->path, sizeof file->path, "%s/events.out.tfevents.%010lld.%s.%d.%lld",
+                                o->tensorboard_folder, (long long)(wall_ns / NS_PER_S),
+                                o->host ? o->host : "localhost", (int)getpid(), (long long)(wall_ns % NS_PER_S));
+    return take_path(file, length, err) < 0 || make_parent(file->path, err) < 0
+               ? -1
+               : open_file(file, O_EXCL, err);
+}
+
+/* All of it or nothing. */
+static int append_whole(struct report_file *file, const struct buffer *bytes, struct muster_error *err)
+{
+    const off_t before = lseek(file->fd, 0, SEEK_END);
+    if (bytes->failed)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for an entry");
+    if (io_write_all(file->fd, bytes->data, bytes->length, file->path, err) == 0)
+        return 0;
+    if (before >= 0 && ftruncate(file->fd, before) < 0)
+        return error_wrap(err, "an incomplete entry is left in %s", file->path);
+    return -1;
+}
+
+static void write_entry(struct report *report, struct report_file *file, const struct buffer *bytes)
+{
+    struct muster_error err = {0};
+    if (file->fd < 0 || (!bytes->length && !bytes->failed))
+        return;
+    const bool failed = append_whole(file, bytes, &err) < 0;
+    file->lost += failed;
+    if (failed && !file->failing)
+        log_warning(report->log, "%s; training goes on without these entries of the log", err.text);
+    file->failing = failed;
+}
+
+GUARD_DEFINE(report, struct report *, report_close);
+
+struct report *report_open(const struct report_options *options, struct muster_error *err)
+{
+    GUARD(guard_report) struct report *report = mem_calloc(1, sizeof *report);
+    if (!report) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for the run's log");
+        return NULL;
+    }
+    report->log = options->log;
+    report->json.fd = report->events.fd = -1;
+    tensorboard_make(&report->board);
+    if (open_json(report, options, err) < 0 || open_events(report, options, err) < 0)
+        return NULL;
+    scope_buffer first = {0};
+    if (tensorboard_begin(&report->board, options->step, clock_wall_ns(), &first) < 0) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for the run's log");
+        return NULL;
+    }
+    write_entry(report, &report->events, &first);
+    return take_pointer(&report);
+}
+
+static void close_file(struct report *report, struct report_file *file)
+{
+    if (file->lost)
+        log_warning(report->log, "%lld entries could not be written to %s", (long long)file->lost, file->path);
+    if (file->fd >= 0 && close(file->fd) < 0)
+        log_warning(report->log, "the last entries may be missing in %s: the file system reports an error",
+                    file->path);
+}
+
+void report_close(struct report *report)
+{
+    if (!report)
+        return;
+    close_file(report, &report->json);
+    close_file(report, &report->events);
+    mem_free(report);
+}
+
+void report_add(struct report *report, const struct entry *entry)
+{
+    if (!report)
+        return;
+    const int64_t wall_ns = clock_wall_ns();
+    scope_buffer line = {0}, record = {0};
+    (void)json_lines_add(entry, wall_ns, &line); /* a buffer that failed is an entry that is lost */
+    write_entry(report, &report->json, &line);
+    if (tensorboard_add(&report->board, entry, wall_ns, &record) < 0)
+        record.failed = true;
+    write_entry(report, &report->events, &record);
+}
+
+void report_add_text(struct report *report, const char *tag, const char *text, int64_t step)
+{
+    if (!report)
+        return;
+    const int64_t wall_ns = clock_wall_ns();
+    struct entry entry = {.kind = ENTRY_START, .step = step};
+    scope_buffer line = {0}, record = {0};
+    entry_text(&entry, tag, text);
+    (void)json_lines_add(&entry, wall_ns, &line);
+    write_entry(report, &report->json, &line);
+    if (tensorboard_add_text(&report->board, tag, text, step, wall_ns, &record) < 0)
+        record.failed = true;
+    write_entry(report, &report->events, &record);
+}
