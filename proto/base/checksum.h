@@ -1,5 +1,5 @@
-/* checksum.h - CRC-32 as in zip, and CRC-32C (Castagnoli's polynomial, as iSCSI and ext4 use it), the latter by
- * the processor's own instruction where it has one: a table would be slower than the disk. Pure. */
+/* checksum.h - CRC-32 as in zip, and CRC-32C (Castagnoli's polynomial, as iSCSI and ext4 use it), the latter
+ * by the processor's own instruction where it has one: a table would be slower than the disk. Pure. */
 #ifndef MUSTER_PROTO_BASE_CHECKSUM_H
 #define MUSTER_PROTO_BASE_CHECKSUM_H
 

@@ -92,5 +92,8 @@ int muster_plan_predict(struct muster_model *model, int32_t world_size, const ch
 
 int muster_trainer_limit(struct muster_trainer *t, double *seconds, struct muster_error *err)
 {
-    return trainer_limit(t->trainer, seconds, err);
+    if (trainer_limit(t->trainer, &t->limit, err) < 0)
+        return -1;
+    *seconds = t->limit.seconds;
+    return 0;
 }

@@ -271,7 +271,8 @@ static double planned_bytes(const struct plan *plan)
     X(micro_batches, t->plan.micro_batches) X(positions, t->plan.shape.T) X(threads, t->threads)             \
     X(replicas, t->plan.mesh.replicate) X(parameters, model_parameters(&t->model))                           \
     X(groups, plan->group_count) X(gathers_in_flight, plan->gathers_in_flight)                               \
-    X(planned_bytes, planned_bytes(plan)) X(dropout, t->dropout)
+    X(planned_bytes, planned_bytes(plan)) X(dropout, t->dropout)                     \
+    X(step_flops, t->limit.step_flops) X(peak_flops, t->limit.peak_flops)
 /* clang-format on */
 
 double muster_trainer_figure(const struct muster_trainer *t, const char *name)

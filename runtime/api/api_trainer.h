@@ -32,6 +32,7 @@ struct muster_trainer {
     char **notes;           /* "key=value" that a checkpoint keeps, NULL at the end; NULL: none */
     int64_t saved_step;     /* of the checkpoint that was written or loaded last; -1: none */
     int64_t checkpoint_ns, checkpoint_bytes; /* that writing it took; of this rank */
+    struct trainer_limit limit;              /* as measured last */
     struct muster_result last;               /* step */
     int64_t vocabulary[BATCH_INPUTS];        /* of each input: its numbers are below it */
     bool compared[BATCH_INPUTS];             /* with logits: -1 does not count */

@@ -16,7 +16,22 @@ void progress_add(struct progress *p, const struct progress_step *step)
     double ns = (double)step->step_ns;
     if (p->limit_ns > ns) /* something else ran while it was measured: the best step knows better */
         p->limit_ns = ns;
+    if (p->peak_flops > 0 && p->step_flops * 1e9 > p->peak_flops * ns)
+        p->peak_flops = p->step_flops * 1e9 / ns;
+    ns += (double)step->data_wait_ns;
     p->step_ns = p->step_ns > 0 ? p->step_ns + smoothing * (ns - p->step_ns) : ns;
+}
+
+double progress_rate(const struct progress *p)
+{
+    return p->step_ns > 0 ? (double)p->tokens_per_step * 1e9 / p->step_ns : 0;
+}
+
+double progress_mfu(const struct progress *p, const struct progress_step *step)
+{
+    return p->peak_flops > 0 && step->step_ns > 0
+               ? p->step_flops * 1e9 / (double)step->step_ns / p->peak_flops
+               : 0;
 }
 
 int64_t progress_losses(const struct progress *p)
@@ -46,11 +61,14 @@ static void duration(struct buffer *out, double seconds)
 int progress_line(const struct progress *p, const struct progress_step *step, struct buffer *out)
 {
     char planned[32], used[32];
-    double rate = p->step_ns > 0 ? (double)p->tokens_per_step * 1e9 / p->step_ns : 0;
     buffer_printf(out, "step %lld/%lld  loss %.4f  norm %.2f  lr %.2e  %.0f tok/s  ", (long long)p->done,
-                  (long long)p->steps, step->loss, step->grad_norm, step->learning_rate, rate);
+                  (long long)p->steps, step->loss, step->grad_norm, step->learning_rate, progress_rate(p));
+    buffer_printf(out, "%.1f ms  ", (double)step->step_ns / 1e6);
+    if (progress_mfu(p, step) > 0)
+        buffer_printf(out, "%.0f%% MFU  ", 100 * progress_mfu(p, step));
     if (p->limit_ns > 0 && step->step_ns > 0)
         buffer_printf(out, "%.0f%% of limit  ", 100 * p->limit_ns / (double)step->step_ns);
+    buffer_printf(out, "data %.1f ms  ", (double)step->data_wait_ns / 1e6);
     if (step->comm_ns > 0) {
         double hidden = 100.0 * (1.0 - (double)step->exposed_ns / (double)step->comm_ns);
         buffer_printf(out, "comm %.1f ms, %.1f ms exposed (%.0f%% hidden)  ", (double)step->comm_ns / 1e6,

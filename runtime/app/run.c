@@ -99,6 +99,8 @@ static int open_run(struct run *run, struct muster_error *err)
     if (muster_trainer_limit(run->trainer, &limit_s, err) < 0) /* on all ranks at once */
         return -1;
     run->progress.limit_ns = limit_s * (double)NS_PER_S;
+    run->progress.step_flops = muster_trainer_figure(run->trainer, "step_flops");
+    run->progress.peak_flops = muster_trainer_figure(run->trainer, "peak_flops");
     return muster_trainer_set(run->trainer, "targets", tokens, err);
 }
 
@@ -136,6 +138,8 @@ int run_training(struct run *run, struct muster_error *err)
     if (checkpoints_wanted(&run->config) && checkpoints_listen(!run->listens, err) < 0)
         return -1;
     run_show_start(run);
+    if (run_log_open(run, err) < 0)
+        return -1;
     if (run_steps(run, err) < 0)
         return -1;
     return run_finish(run, err);
@@ -143,6 +147,7 @@ int run_training(struct run *run, struct muster_error *err)
 
 void run_close(struct run *run)
 {
+    run_log_close(run);
     muster_trainer_close(&run->trainer);
     next_batch_destroy(run->next); /* before what it reads */
     data_destroy(run->data);

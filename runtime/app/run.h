@@ -9,6 +9,7 @@
 #include "runtime/config/train_config.h"
 #include "runtime/data/data.h"
 #include "runtime/include/muster.h"
+#include "runtime/report/report.h"
 
 struct run {
     struct train_config config;
@@ -21,6 +22,8 @@ struct run {
     int skipped; /* steps in a row */
     struct next_batch *next;
     struct progress progress;
+    struct report *report; /* the log in files; NULL: none, and on other ranks than 0 */
+    int64_t data_wait_ns;  /* of the step's batch */
     struct checkpoints checkpoints;
     bool listens, noticed;  /* for stop notices; of one */
     struct instant ends;    /* by that notice */
@@ -49,6 +52,11 @@ void run_show_skipped(const struct run *run, int64_t step, const struct muster_r
 void run_show_end(struct run *run);
 void run_show_line_end(struct run *run); /* ends an overwritten line before something else is printed */
 const char *run_param_name(const struct run *run, int param);
+
+/* run_log.c: the run's log in files (runtime/report). Collective: an error on rank 0 is one of all. */
+int run_log_open(struct run *run, struct muster_error *err);
+void run_log_step(struct run *run, const struct progress_step *step, const struct muster_result *result);
+void run_log_close(struct run *run); /* at the end of all steps, and after an error */
 
 /* run_sample.c: text drawn from the trained model. */
 int run_sample(const struct run *run, struct muster_error *err);

@@ -68,7 +68,7 @@ static size_t terminal_columns(void)
 
 void run_show_progress(struct run *run, struct progress_step *step, bool last)
 {
-    if (run->rank || (run->progress.done % run->config.interval && !last))
+    if (run->rank)
         return;
     struct instant now = clock_now(NULL);
     if (last || !run->resident_bytes || instant_diff_ns(now, run->resident_at) >= RESIDENT_NS) {
@@ -76,6 +76,8 @@ void run_show_progress(struct run *run, struct progress_step *step, bool last)
         run->resident_at = now;
     }
     step->resident_bytes = run->resident_bytes;
+    if (run->progress.done % run->config.interval && !last)
+        return;
     scope_buffer line = {0};
     if (progress_line(&run->progress, step, &line) < 0)
         return; /* a line less */

@@ -56,8 +56,10 @@ static int take_step(struct run *run, int64_t step, struct muster_result *result
 {
     const struct train_config *c = &run->config;
     const int32_t *tokens, *targets;
+    const struct instant before = clock_now(NULL);
     if (next_batch_take(run->next, run_figure(run, "taken"), &tokens, &targets, err) < 0)
         return error_wrap(err, "step %lld", (long long)step + 1);
+    run->data_wait_ns = instant_diff_ns(clock_now(NULL), before);
     const void *const arrays[] = {tokens, targets};
     *result = (struct muster_result){.size = sizeof *result};
     if (muster_trainer_set(run->trainer, "stop", run->noticed, err) < 0 ||
@@ -98,12 +100,14 @@ int run_steps(struct run *run, struct muster_error *err)
                                       .grad_norm = result.grad_norm,
                                       .step_ns = result.step_ns,
                                       .comm_ns = result.comm_ns,
-                                      .exposed_ns = result.exposed_ns};
+                                      .exposed_ns = result.exposed_ns,
+                                      .data_wait_ns = run->data_wait_ns};
         progress_add(&run->progress, &shown);
         bool final = step + 1 == steps;
         if (!final && look_for_notice(run, result.stop, err) < 0)
             return -1;
         run_show_progress(run, &shown, final || run->cut_short);
+        run_log_step(run, &shown, &result);
         if (muster_heartbeat(step, err) < 0 || save_state(run, step + 1, result.checkpoint, err) < 0)
             return -1;
     }

@@ -89,6 +89,8 @@ struct train_config {
     double validation_share; /* of the samples, from the end of the corpus; 0: none */
     /* logging */
     int64_t interval;
+    char *log_folder, *log_json; /* "": none; "": log.jsonl in log_folder */
+    bool log_tensorboard;
     int64_t sample_length;
     double sample_temperature;
     char *sample_prompt;

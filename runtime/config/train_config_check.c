@@ -70,6 +70,7 @@ static const struct effect {
     {"model.rope_low_frequency", "model.path", SIZES},
     {"model.rope_high_frequency", "model.path", SIZES},
     {"model.rope_original_positions", "model.path", SIZES},
+    {"logging.tensorboard", "logging.dir", NOT_EMPTY},
     {"training.recompute_every", "training.recompute", ONLY(RECOMPUTE_EVERY)},
     {"training.keep_whole_below", "training.strategy", SHARDED},
     {"model.kv_heads", "model.architecture", LLAMA},

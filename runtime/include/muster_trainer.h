@@ -120,7 +120,8 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
  * "checkpoint_ns" and "checkpoint_bytes" (of the last that was written, on this rank), "threads", "replicas",
  * "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight", "planned_bytes" (all
  * memory that this rank will ever hold), "dropout" (the largest probability in the config.json of files that
- * were loaded; it is not applied). */
+ * were loaded; it is not applied), "step_flops" and "peak_flops" (of this rank's matrix products, in a step
+ * and in a second at best; 0 before muster_trainer_limit). */
 MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, const char *name);
 /* Seconds that a step takes at the least on this rank: its matrix products and what the optimizer and copies
  * move, at rates that are measured now for about 0.5 s, best on all ranks at once; 0 where no layer

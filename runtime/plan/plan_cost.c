@@ -145,7 +145,9 @@ int plan_count_work(const struct model *model, const struct plan *plan, struct p
     for (int i = 0; i < plan->op_count; i++) {
         const struct schedule_op *op = &plan->ops[i];
         if (op->kind == OP_FORWARD || op->kind == OP_BACKWARD) {
-            work->flops += layer_passes(model, op) * layers[op->layer].flops;
+            const double flops = layer_passes(model, op) * layers[op->layer].flops;
+            work->flops += flops;
+            work->model_flops += op->mode == LAYER_RECOMPUTE && op->kind == OP_FORWARD ? 0 : flops;
         } else if (op->kind != OP_COMM) {
             work->bytes += moved_bytes(plan, op);
         }

@@ -43,6 +43,7 @@ int plan_predict(const struct model *model, const struct plan *plan, const struc
  * run beside them: neither counts. */
 struct plan_work {
     double flops, bytes;
+    double model_flops; /* without what is computed again: of MFU */
 };
 int plan_count_work(const struct model *model, const struct plan *plan, struct plan_work *work,
                     struct muster_error *err);

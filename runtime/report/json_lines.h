@@ -7,8 +7,8 @@
 
 enum { JSON_LINES_SCHEMA = 1 };
 
-/* Appends {"schema": 1, "kind": "step", "time": 1700000000.123, "step": 12, ...} and a newline. wall_ns: since
- * 1970. -1: no memory. */
+/* Appends {"schema": 1, "kind": "step", "time": 1700000000.123, "step": 12, ...} and a newline. wall_ns:
+ * since 1970. -1: no memory. */
 int json_lines_add(const struct entry *entry, int64_t wall_ns, struct buffer *out);
 
 #endif

@@ -1,6 +1,7 @@
 /* report.c - see report.h. */
 #include "runtime/report/report.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,17 +30,26 @@ struct report {
     const struct log_sink *log;
 };
 
-static int open_file(struct report_file *file, int flags, struct muster_error *err)
+/* A disk that is full costs the log, also where the run begins again. */
+static int open_file(struct report_file *file, int flags, const struct log_sink *log,
+                     struct muster_error *err)
 {
     file->fd = open(file->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0666);
-    return file->fd < 0 ? error_errno(err, "cannot write the log %s", file->path) : 0;
+    if (file->fd >= 0)
+        return 0;
+    const bool full = errno == ENOSPC || errno == EDQUOT;
+    (void)error_errno(err, "cannot write the log %s", file->path);
+    if (!full)
+        return -1;
+    log_warning(log, "%s; training goes on without it", err->text);
+    return 0;
 }
 
 static int take_path(struct report_file *file, int length, struct muster_error *err)
 {
     return length < 0 || length >= PATH_SIZE
-               ? error_set(err, MUSTER_E_INVALID, "the log's path %.64s... is longer than %d bytes", file->path,
-                           PATH_SIZE - 1)
+               ? error_set(err, MUSTER_E_INVALID, "the log's path %.64s... is longer than %d bytes",
+                           file->path, PATH_SIZE - 1)
                : 0;
 }
 
@@ -63,7 +73,7 @@ static int open_json(struct report *report, const struct report_options *o, stru
     return take_path(file, snprintf(file->path, sizeof file->path, "%s", o->json_path), err) < 0 ||
                    make_parent(file->path, err) < 0
                ? -1
-               : open_file(file, 0, err);
+               : open_file(file, 0, o->log, err);
 }
 
 /* As TensorBoard's own writer names them: the second, the host, and what keeps two of a second apart. */
@@ -73,12 +83,13 @@ static int open_events(struct report *report, const struct report_options *o, st
     if (!o->tensorboard_folder || !*o->tensorboard_folder)
         return 0;
     const int64_t wall_ns = clock_wall_ns();
-    const int length = snprintf(file->path, sizeof file->path, "%s/events.out.tfevents.%010lld.%s.%d.%lld",
-                                o->tensorboard_folder, (long long)(wall_ns / NS_PER_S),
-                                o->host ? o->host : "localhost", (int)getpid(), (long long)(wall_ns % NS_PER_S));
+    const int length =
+        snprintf(file->path, sizeof file->path, "%s/events.out.tfevents.%010lld.%s.%d.%lld",
+                 o->tensorboard_folder, (long long)(wall_ns / NS_PER_S), o->host ? o->host : "localhost",
+                 (int)getpid(), (long long)(wall_ns % NS_PER_S));
     return take_path(file, length, err) < 0 || make_parent(file->path, err) < 0
                ? -1
-               : open_file(file, O_EXCL, err);
+               : open_file(file, O_EXCL, o->log, err);
 }
 
 /* All of it or nothing. */
@@ -132,7 +143,8 @@ struct report *report_open(const struct report_options *options, struct muster_e
 static void close_file(struct report *report, struct report_file *file)
 {
     if (file->lost)
-        log_warning(report->log, "%lld entries could not be written to %s", (long long)file->lost, file->path);
+        log_warning(report->log, "%lld entries could not be written to %s", (long long)file->lost,
+                    file->path);
     if (file->fd >= 0 && close(file->fd) < 0)
         log_warning(report->log, "the last entries may be missing in %s: the file system reports an error",
                     file->path);

@@ -1,7 +1,7 @@
 /* report.h - the log of a run in files: JSON lines and TensorBoard's events, written by one rank.
  *
- * A file that cannot be written costs a warning and entries, never the run: what did not fit is taken back, so
- * that every line and record in a file is whole, and later entries are tried again. */
+ * A file that cannot be written costs a warning and entries, never the run: what did not fit is taken back,
+ * so that every line and record in a file is whole, and later entries are tried again. */
 #ifndef MUSTER_RUNTIME_REPORT_REPORT_H
 #define MUSTER_RUNTIME_REPORT_REPORT_H
 

@@ -1,7 +1,7 @@
 /* tensorboard.h - event files of TensorBoard: events as records of a TFRecord file. Pure.
  *
- * A record is its length (8 bytes, little-endian), the masked CRC-32C of the length, the data, and their masked
- * CRC-32C (tensorflow/core/lib/io/record_writer.cc); data is a message of tensorboard.proto. */
+ * A record is its length (8 bytes, little-endian), the masked CRC-32C of the length, the data, and their
+ * masked CRC-32C (tensorflow/core/lib/io/record_writer.cc); data is a message of tensorboard.proto. */
 #ifndef MUSTER_RUNTIME_REPORT_TENSORBOARD_H
 #define MUSTER_RUNTIME_REPORT_TENSORBOARD_H
 

@@ -167,10 +167,15 @@ int trainer_restart(struct trainer *trainer, struct muster_error *err);
 int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argument,
                 struct muster_error *err);
 
-/* Seconds that a step takes at the least: its products and the bytes that the optimizer and copies move
- * (plan_count_work), at the rates at which this rank multiplies and reads, measured now for about 0.5 s; 0
- * where no layer multiplies. Not collective, but ranks that share a machine should measure at once. */
-int trainer_limit(struct trainer *trainer, double *seconds, struct muster_error *err);
+/* What a step takes at the least: its products and the bytes that the optimizer and copies move
+ * (plan_count_work), at the rates at which this rank multiplies and reads. */
+struct trainer_limit {
+    double seconds;    /* of a step; 0 where no layer multiplies */
+    double step_flops; /* of this rank's products in a step, without what is computed again */
+    double peak_flops; /* in a second; 0 where no layer multiplies */
+};
+/* Measured now for about 0.5 s. Not collective, but ranks that share a machine should measure at once. */
+int trainer_limit(struct trainer *trainer, struct trainer_limit *limit, struct muster_error *err);
 
 /* The settings that the last bit of this run depends on. */
 void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fingerprint);

@@ -21,14 +21,14 @@ static void find_readable(const struct trainer *trainer, struct calibrate_limit 
         limit->read_bytes = READ_BYTES;
 }
 
-int trainer_limit(struct trainer *trainer, double *seconds, struct muster_error *err)
+int trainer_limit(struct trainer *trainer, struct trainer_limit *out, struct muster_error *err)
 {
     struct calibrate_limit limit = {
         .model = trainer->model, .plan = &trainer->plan, .kernels = trainer->kernels};
     struct plan_work work;
     const int64_t bytes = calibrate_limit_bytes(trainer->model, &trainer->plan);
     scope_free void *scratch = mem_calloc((size_t)bytes + 1, 1);
-    *seconds = 0;
+    *out = (struct trainer_limit){0};
     if (!scratch)
         return error_set(err, MUSTER_E_NOMEM, "no memory to measure products of %lld bytes",
                          (long long)bytes);
@@ -39,6 +39,8 @@ int trainer_limit(struct trainer *trainer, double *seconds, struct muster_error 
         return -1;
     if (work.flops > 0 && !(limit.flops > 0))
         return 0; /* products of no matrix: nothing to hold it against */
-    *seconds = plan_limit_s(&work, limit.flops > 0 ? limit.flops : 1, limit.memory);
+    out->seconds = plan_limit_s(&work, limit.flops > 0 ? limit.flops : 1, limit.memory);
+    out->step_flops = work.model_flops;
+    out->peak_flops = limit.flops;
     return 0;
 }

@@ -33,7 +33,7 @@ def main():
         check(run.returncode == 0, f"exit code {run.returncode}", output)
         plan = re.search(r"in (\d+) groups; FULL_SHARD over 2 ranks.* (\d+) gathers in flight", output)
         check(plan and int(plan[1]) >= 4 and int(plan[2]) >= 2, "fewer than 4 groups or 2 gathers in flight", output)
-        lines = re.findall(r"^step \d+/\d+  loss .* tok/s  \d+% of limit  comm .* exposed .*  mem .* planned.*  eta \S+$", output, re.M)
+        lines = re.findall(r"^step \d+/\d+  loss .* tok/s  [\d.]+ ms  (?:\d+% MFU  )?\d+% of limit  data [\d.]+ ms  comm .* exposed .*  mem .* planned.*  eta \S+$", output, re.M)
         check(len(lines) == steps, f"{len(lines)} progress lines for {steps} steps", output)
         mean = re.search(r"^mean loss of the last 50 steps: ([0-9.]+)$", output, re.M)
         check(mean and float(mean[1]) < limit, f"the mean loss is not below {limit}", output)

@@ -1,4 +1,6 @@
 /* progress_test.c - the progress line and the closing mean. */
+#include <math.h>
+
 #include "proto/base/clock.h"
 #include "runtime/app/prediction.h"
 #include "runtime/app/progress.h"
@@ -19,12 +21,14 @@ static void the_line_says_it_all(void **state)
     scope_buffer out = {0};
     assert_int_equal(progress_line(&p, &s, &out), 0);
     assert_string_equal(
-        out.data, "step 1/900  loss 2.5000  norm 0.75  lr 1.00e-03  20480 tok/s  comm 4.0 ms, 0.1 ms exposed "
-                  "(98% hidden)  mem 34.0 MB planned, 61.0 MB used  eta 0:45");
+        out.data,
+        "step 1/900  loss 2.5000  norm 0.75  lr 1.00e-03  20480 tok/s  50.0 ms  data 0.0 ms  comm 4.0 "
+        "ms, 0.1 ms exposed "
+        "(98% hidden)  mem 34.0 MB planned, 61.0 MB used  eta 0:45");
     p.limit_ns = 45e6;
     buffer_clear(&out);
     assert_int_equal(progress_line(&p, &s, &out), 0);
-    assert_non_null(strstr(out.data, "  20480 tok/s  90% of limit  comm 4.0 ms"));
+    assert_non_null(strstr(out.data, "  20480 tok/s  50.0 ms  90% of limit  data 0.0 ms  comm 4.0 ms"));
     s.step_ns = 40 * NS_PER_MS; /* less than the limit: that was measured beside something else */
     progress_add(&p, &s);
     s.step_ns = 50 * NS_PER_MS;
@@ -32,6 +36,25 @@ static void the_line_says_it_all(void **state)
     buffer_clear(&out);
     assert_int_equal(progress_line(&p, &s, &out), 0);
     assert_non_null(strstr(out.data, "80% of limit"));
+}
+
+/* The wait for data counts in the rate, not in the step. A step faster than the measured peak corrects it. */
+static void the_rate_has_the_wait_and_mfu_is_at_most_one(void **state)
+{
+    (void)state;
+    struct progress p = {.steps = 9, .tokens_per_step = 1000, .step_flops = 3e9, .peak_flops = 1e11};
+    struct progress_step s = {.step_ns = 60 * NS_PER_MS, .data_wait_ns = 40 * NS_PER_MS};
+    assert_true(progress_rate(&p) == 0 && progress_mfu(&(struct progress){0}, &s) == 0);
+    progress_add(&p, &s);
+    assert_true(fabs(progress_rate(&p) - 10000) < 1e-6);
+    assert_true(fabs(progress_mfu(&p, &s) - 0.5) < 1e-9);
+    scope_buffer out = {0};
+    assert_int_equal(progress_line(&p, &s, &out), 0);
+    assert_non_null(strstr(out.data, "  10000 tok/s  60.0 ms  50% MFU  data 40.0 ms  comm none"));
+    struct progress_step fast = {.step_ns = 15 * NS_PER_MS};
+    progress_add(&p, &fast);
+    assert_true(fabs(progress_mfu(&p, &fast) - 1) < 1e-9);
+    assert_true(fabs(progress_mfu(&p, &s) - 0.25) < 1e-9);
 }
 
 static void the_mean_is_of_the_last_fifty(void **state)
@@ -88,6 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_line_says_it_all),
+        cmocka_unit_test(the_rate_has_the_wait_and_mfu_is_at_most_one),
         cmocka_unit_test(the_mean_is_of_the_last_fifty),
         cmocka_unit_test(pss_is_read),
         cmocka_unit_test(a_prediction_says_what_it_is_from),

@@ -1,0 +1,119 @@
+/* run_log.c - what of a run goes into files: entries of its log, made on rank 0. See run.h. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/app/run.h"
+#include "runtime/config/train_settings.h"
+
+enum { HOST_SIZE = 256 };
+
+static int stderr_fd = STDERR_FILENO;
+static const struct log_sink warnings = {
+    .write = log_write_to_fd, .context = &stderr_fd, .threshold = LOG_LEVEL_WARNING, .who = "muster-train"};
+
+static bool is_set(const char *text)
+{
+    return text && *text;
+}
+
+/* All settings that were set, for TensorBoard: Markdown shows lines behind four blanks as they are. */
+static int settings_text(const struct train_config *config, struct buffer *out)
+{
+    static const char *const sections[] = {"training", "model", "data", "logging"};
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        char **texts = train_settings_texts(config, sections[i]);
+        if (!texts)
+            return -1;
+        for (char **text = texts; *text; text++)
+            buffer_printf(out, "    %s\n", *text);
+        train_settings_free(texts);
+    }
+    return out->failed ? -1 : 0;
+}
+
+static void log_start(struct run *run)
+{
+    const struct train_config *c = &run->config;
+    struct entry entry = {.kind = ENTRY_START, .step = run_figure(run, "steps")};
+    entry_integer(&entry, "steps", c->steps);
+    entry_text(&entry, "model", muster_model_architecture(run->model));
+    entry_integer(&entry, "parameters", run_figure(run, "parameters"));
+    entry_text(&entry, "strategy", train_config_strategy(c));
+    entry_integer(&entry, "world_size", run->world_size);
+    entry_integer(&entry, "micro_batches", run->micro_batches);
+    entry_integer(&entry, "global_batch", c->global_batch);
+    entry_integer(&entry, "sequence_length", c->sequence_length);
+    entry_integer(&entry, "planned_memory", run->progress.planned_bytes);
+    entry_number(&entry, "step_flops", run->progress.step_flops);
+    entry_number(&entry, "peak_flops", run->progress.peak_flops);
+    report_add(run->report, &entry);
+    scope_buffer settings = {0};
+    if (!settings_text(c, &settings) && settings.data)
+        report_add_text(run->report, "config", settings.data, entry.step);
+}
+
+static int open_report(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    char host[HOST_SIZE] = "localhost";
+    if (run->rank || (!is_set(c->log_folder) && !is_set(c->log_json)))
+        return 0;
+    (void)gethostname(host, sizeof host - 1); /* a file's name has another text then */
+    scope_free char *json =
+        is_set(c->log_json) ? mem_strdup(c->log_json) : mem_printf("%s/log.jsonl", c->log_folder);
+    scope_free char *events = is_set(c->log_folder) ? mem_printf("%s/tensorboard", c->log_folder) : NULL;
+    if (!json || (is_set(c->log_folder) && !events))
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the run's log");
+    const struct report_options options = {.json_path = json,
+                                           .tensorboard_folder = c->log_tensorboard ? events : NULL,
+                                           .host = host,
+                                           .step = run_figure(run, "steps"),
+                                           .log = &warnings};
+    run->report = report_open(&options, err);
+    if (!run->report)
+        return error_wrap(err, "logging");
+    log_start(run);
+    return 0;
+}
+
+int run_log_open(struct run *run, struct muster_error *err)
+{
+    return muster_world_agree(run->world, open_report(run, err), err);
+}
+
+static double milliseconds(int64_t ns)
+{
+    return (double)ns / (double)NS_PER_MS;
+}
+
+void run_log_step(struct run *run, const struct progress_step *step, const struct muster_result *result)
+{
+    struct entry entry = {.kind = ENTRY_STEP, .step = run->progress.done};
+    if (!run->report)
+        return;
+    entry_number(&entry, "loss", result->loss);
+    entry_number(&entry, "learning_rate", result->learning_rate);
+    entry_number(&entry, "grad_norm", result->grad_norm);
+    entry_integer(&entry, "tokens", result->targets);
+    entry_number(&entry, "tokens_per_s", progress_rate(&run->progress));
+    entry_number(&entry, "mfu", progress_mfu(&run->progress, step));
+    entry_number(&entry, "step_ms", milliseconds(step->step_ns));
+    entry_number(&entry, "comm_ms", milliseconds(step->comm_ns));
+    entry_number(&entry, "exposed_ms", milliseconds(step->exposed_ns));
+    entry_number(&entry, "data_wait_ms", milliseconds(step->data_wait_ns));
+    entry_integer(&entry, "memory", step->resident_bytes);
+    entry_number(&entry, "loss_scale", result->loss_scale);
+    entry_flag(&entry, "skipped", result->skipped != 0);
+    report_add(run->report, &entry);
+}
+
+void run_log_close(struct run *run)
+{
+    struct entry entry = {.kind = ENTRY_END, .step = run->progress.done};
+    entry_flag(&entry, "finished", run->progress.done == run->config.steps);
+    report_add(run->report, &entry);
+    report_close(run->report);
+    run->report = NULL;
+}
