@@ -1,12 +1,15 @@
-# How much of the machine a test gets beside others, in halves of a processor: ./dev test gives out four. One that waits most of its
-# time (WAITS) needs half of one. SECONDS is about how long it takes, where that is long: ctest begins with those, so that none is left
-# over at the end.
+# How much of the machine a test gets beside others, in quarters of a processor: ./dev test gives out eight. One that waits most of its
+# time (WAITS) needs one of them; a sanitizer's work makes it two. SECONDS is about how long it takes, where that is long: ctest begins
+# with those, so that none is left over at the end.
 function(muster_test_weight name waits seconds)
-  set(halves 2)
+  set(quarters 4)
   if(waits)
-    set(halves 1)
+    set(quarters 1)
+    if(MUSTER_SANITIZE)
+      set(quarters 2)
+    endif()
   endif()
-  set_tests_properties(${name} PROPERTIES PROCESSORS ${halves})
+  set_tests_properties(${name} PROPERTIES PROCESSORS ${quarters})
   if(seconds)
     set_tests_properties(${name} PROPERTIES COST ${seconds})
   endif()

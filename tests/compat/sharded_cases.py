@@ -19,6 +19,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import muster.torch  # noqa: E402
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+FULL = "--full" in sys.argv
 ROWS, LENGTH, VOCABULARY = 8, 12, 67
 EXACT, SINGLE = 1e-10, 1e-6  # relative: float64 sums of another order; the floor of T1 in float32
 
@@ -230,12 +231,12 @@ def transformers_models():
         return F.cross_entropy(model(input_ids=tokens).logits.flatten(0, 1), targets.flatten())
 
     for make in (gpt2, llama):
-        want = whole_run(make(), 20, 1e-3, 1.0, forward=forward)
-        control = whole_run(make(), 20, 1e-3, 1.0, pieces=4, forward=forward)
+        want = whole_run(make(), 10, 2e-3, 1.0, forward=forward)
+        control = whole_run(make(), 10, 2e-3, 1.0, pieces=4, forward=forward)
         bound = max(SINGLE, 3 * max(abs(a - b) / b for a, b in zip(control, want)))
         sharded = muster.torch.shard(make())
-        got = sharded_run(sharded, 20, 1e-3, 1.0, forward=forward)
-        peer = fully_sharded(make(), 20, 1e-3, 1.0, forward)
+        got = sharded_run(sharded, 10, 2e-3, 1.0, forward=forward)
+        peer = fully_sharded(make(), 10, 2e-3, 1.0, forward)
         for step, (a, b, c) in enumerate(zip(got, want, peer)):
             close(a, b, bound, f"{make.__name__}, step {step}, whole")
             close(a, c, 2 * bound, f"{make.__name__}, step {step}, fully_shard")
@@ -301,11 +302,13 @@ def sixteen_bits():
     for dtype, reduce in ((torch.bfloat16, None), (torch.bfloat16, torch.float32), (torch.float16, torch.float32)):
         policy = {"param_dtype": dtype, "reduce_dtype": reduce}
         run = (20, 1e-3, 1.0, forward)
+        same_gradients(policy)
+        if SIZE > 2 and reduce is not None and not FULL:
+            continue  # four of PyTorch's runs and ours on two cores: the courses of losses of one policy, in the full run of all
         want = fully_sharded(made(torch.float32), *run, policy)
         others = [fully_sharded(made(torch.float32), *run, policy, nudge=seed) for seed in (1, 2, 3)]
-        same_gradients(policy)
         sharded = muster.torch.shard(made(torch.float32), **policy)
-        got = sharded_run(sharded, 20, 1e-3, 1.0, forward=forward)
+        got = sharded_run(sharded, *run[:3], forward=forward)
         distance = [max(abs(a - b) / b for a, b in zip(other, want)) for other in (got, *others)]
         distance[1:] = [max(distance[1:])]
         if RANK == 0:

@@ -1,4 +1,5 @@
 """PyTorch modules sharded by libmuster (python/muster/torch.py) in worlds of 1, 2 and 4 ranks: sharded_cases.py is one rank.
+With --full 4 ranks train all policies of 16 bits, not one.
 
 The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch or transformers the test is skipped
 (exit 77), without transformers never in CI."""
@@ -20,12 +21,13 @@ if importlib.util.find_spec("transformers") is None:
 
 def main():
     here, muster = pathlib.Path(__file__).parent, os.path.join(torch_python.build(), "bin", "muster")
-    environment = dict(os.environ, OMP_NUM_THREADS="1", MUSTER_SOURCE=torch_python.source(),
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHON_EXEC=sys.executable, MUSTER_SOURCE=torch_python.source(),
                        MALLOC_MMAP_THRESHOLD_="1000000")  # else glibc keeps what autograd has freed
-    for ranks in [int(word) for word in sys.argv[1:]] or [1, 2, 4]:
+    full = sys.argv[1:] == ["--full"]
+    for ranks in [4] if full else [1, 2, 4]:
         with tempfile.TemporaryDirectory() as folder:
-            command = [muster, "run", "--standalone", f"--nproc-per-node={ranks}", "--no-python", "--", sys.executable,
-                       str(here / "sharded_cases.py"), folder]
+            command = [muster, "run", "--standalone", f"--nproc-per-node={ranks}", "--warm=torch,torch.distributed.fsdp,transformers",
+                       str(here / "sharded_cases.py"), folder, *(["--full"] if full else [])]
             done = torch_python.run(command, env=environment)
         print(done.stdout[-3000:], flush=True)
         if done.returncode:
