@@ -223,6 +223,11 @@ struct kernels {
                 int segment_count, double momentum_factor, double dampening, int nesterov, void *moved,
                 enum dtype dtype_moved, const struct step_scalars *scalars, void *stream);
 
+    /* Moving average of parameters, as torch.optim.swa_utils.AveragedModel's with ema decay: average (n) =
+     * param where scalars->step is 1, else average + (1-decay) (param - average). Nothing where skip. */
+    void (*average)(void *average, const void *param, double decay, int64_t n,
+                    const struct step_scalars *scalars, void *stream);
+
     /* values *= factor */
     void (*scale)(void *values, double factor, int64_t n, void *stream);
     /* to[i] = (dtype_to) from[i] */
@@ -232,7 +237,7 @@ struct kernels {
     void (*widen)(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream);
 };
 
-enum { KERNELS_ABI = 4 };
+enum { KERNELS_ABI = 5 };
 
 /* The reference, kept for ever: plain loops, one thread. */
 const struct kernels *kernels_ref_f32(void);

@@ -36,6 +36,7 @@
     X(adamw)                                                                                                 \
     X(adam)                                                                                                  \
     X(sgd)                                                                                                   \
+    X(average)                                                                                               \
     X(scale)                                                                                                 \
     X(cast)                                                                                                  \
     X(widen)

@@ -38,6 +38,7 @@ const struct kernels CPU(table) = {
     .adamw = CPU(adamw),
     .adam = CPU(adam),
     .sgd = CPU(sgd),
+    .average = CPU(average),
     .scale = CPU(scale),
     .cast = CPU(cast),
     .widen = CPU(widen),

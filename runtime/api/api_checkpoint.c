@@ -73,6 +73,10 @@ int muster_trainer_checkpoint(struct muster_trainer *t, struct muster_error *err
 {
     if (check_folder(t, err) < 0)
         return -1;
+    if (trainer_is_averaged(t->trainer))
+        return error_set(
+            err, MUSTER_E_STATE,
+            "the average is in the place of the parameters: muster_trainer_average with 0 first");
     if (t->saved_step == t->steps)
         return 0;
     char **settings = train_resume_texts(&t->config);

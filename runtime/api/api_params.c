@@ -57,6 +57,13 @@ int muster_trainer_put(struct muster_trainer *t, int32_t parameter, const float 
     return trainer_set_param(t->trainer, parameter, values, err);
 }
 
+int muster_trainer_average(struct muster_trainer *t, int32_t on, struct muster_error *err)
+{
+    if (t->config.ema_decay > 0)
+        return trainer_exchange_averages(t->trainer, on != 0, err);
+    return error_set(err, MUSTER_E_INVALID, "training.ema_decay is 0: no average of the parameters is kept");
+}
+
 /* ---- files ---- */
 
 static int find_format(const char *format, struct files_export *what, struct muster_error *err)

@@ -107,6 +107,8 @@ static int open_run(struct run *run, struct muster_error *err)
 static int run_finish(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
+    if (c->ema_export && muster_trainer_average(run->trainer, 1, err) < 0) /* of the file and the sample */
+        return -1;
     if (run_saves(run) && !(run->cut_short && checkpoints_wanted(c))) {
         if (muster_trainer_export(run->trainer, c->output, train_config_output_format(c), err) < 0)
             return -1;

@@ -36,6 +36,11 @@ static void run_step(const struct arrays *a)
                                                                    k->dtype, &a->scalars, NULL);
 }
 
+static void run_average(const struct arrays *a)
+{
+    a->rank->kernels->average(a->part[0], a->part[1], 0.99, a->elements, &a->scalars, NULL);
+}
+
 static void run_copy(const struct arrays *a)
 {
     memcpy(a->part[0], a->part[1], (size_t)(a->elements * dtype_size(a->rank->kernels->dtype)));
@@ -85,6 +90,7 @@ static void run_all(void *argument)
     struct plan_rates *rates = &a->rank->found.rates;
     rates->op[OP_NORM].byte_s = byte_seconds(a, run_norm);
     rates->op[OP_STEP].byte_s = byte_seconds(a, run_step);
+    rates->op[OP_AVERAGE].byte_s = byte_seconds(a, run_average);
     rates->op[OP_COPY].byte_s = byte_seconds(a, run_copy);
     rates->op[OP_FILL].byte_s = byte_seconds(a, run_fill);
     if (narrow_dtype(a) == a->rank->kernels->dtype)

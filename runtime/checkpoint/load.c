@@ -147,12 +147,15 @@ static int read_values(void *context, int param, int64_t first, int64_t count, e
     return read_elements(context, TRAINER_VALUE, param, first, count, dtype, out, err);
 }
 
-static int load_moment(struct source *s, int param, enum trainer_tensor tensor, void *block, int64_t most,
+/* A tensor that was not written stays as filling the values has left it: averages, which begin there then. */
+static int load_tensor(struct source *s, int param, enum trainer_tensor tensor, void *block, int64_t most,
                        struct muster_error *err)
 {
     struct trainer *trainer = s->load->trainer;
+    const struct manifest_slice *slices;
     struct trainer_part part;
-    if (!trainer_part(trainer, param, tensor, &part))
+    if (!trainer_part(trainer, param, tensor, &part) ||
+        !manifest_slices(&s->load->manifest, tensor, param, &slices))
         return 0;
     for (int64_t done = 0; done < part.count; done += most) {
         int64_t count = part.count - done < most ? part.count - done : most;
@@ -173,9 +176,9 @@ static int load_tensors(struct source *s, struct muster_error *err)
     if (trainer_fill_params(s->load->trainer, read_values, s, err) < 0)
         return -1;
     for (int param = 0; param < model->param_count; param++)
-        if (load_moment(s, param, TRAINER_MOMENT1, block, MOST, err) < 0 ||
-            load_moment(s, param, TRAINER_MOMENT2, block, MOST, err) < 0)
-            return -1;
+        for (int tensor = TRAINER_MOMENT1; tensor < TRAINER_TENSOR_COUNT; tensor++)
+            if (load_tensor(s, param, (enum trainer_tensor)tensor, block, MOST, err) < 0)
+                return -1;
     return 0;
 }
 
@@ -186,7 +189,7 @@ static int check_moments(const struct checkpoint_load *load, const char *folder,
 {
     const struct model *model = trainer_model(load->trainer);
     for (int param = 0; param < model->param_count; param++)
-        for (int t = TRAINER_MOMENT1; t < TRAINER_TENSOR_COUNT; t++) {
+        for (int t = TRAINER_MOMENT1; t <= TRAINER_MOMENT2; t++) {
             const struct manifest_slice *slices;
             struct trainer_part part;
             bool wanted = trainer_part(load->trainer, param, (enum trainer_tensor)t, &part);
@@ -200,6 +203,25 @@ static int check_moments(const struct checkpoint_load *load, const char *folder,
                     model->params[param].name, wanted ? "needs it" : "keeps none");
         }
     return 0;
+}
+
+/* An average may be asked for, or given up, between two runs. */
+static void compare_averages(const struct checkpoint_load *load, struct buffer *notes)
+{
+    const int params = trainer_model(load->trainer)->param_count;
+    const struct manifest_slice *slices;
+    struct trainer_part part;
+    bool wanted = false, there = false;
+    for (int param = 0; param < params; param++) {
+        wanted |= trainer_part(load->trainer, param, TRAINER_AVERAGE, &part);
+        there |= manifest_slices(&load->manifest, TRAINER_AVERAGE, param, &slices) > 0;
+    }
+    if (wanted && !there)
+        (void)buffer_text(notes,
+                          "the checkpoint has no average of the parameters: it begins with theirs now\n");
+    if (there && !wanted)
+        (void)buffer_text(
+            notes, "the checkpoint's average of the parameters is not used: training.ema_decay is 0\n");
 }
 
 /* What can be found out without the tensors. */
@@ -223,6 +245,7 @@ static int open_checkpoint(struct checkpoint_load *load, const char *folder, str
     for (int i = 0; i < load->manifest.file_count; i++)
         if (rank_file_check(folder, &load->manifest.files[i], i % load->world_size == load->rank, err) < 0)
             return -1;
+    compare_averages(load, notes);
     return load->accept ? load->accept(load->context, &load->manifest, notes, err) : 0;
 }
 

@@ -19,7 +19,7 @@
 #define MANIFEST_FORMAT "muster-checkpoint-1"
 enum { MANIFEST_CHUNK = 1 << 20 }; /* bytes under one checksum */
 
-/* "value", "moment1", "moment2" */
+/* "value", "moment1", "moment2", "average" */
 const char *manifest_tensor_name(enum trainer_tensor tensor);
 
 /* Texts that are kept with a checkpoint: "key=value", NULL at the end; NULL: none. */

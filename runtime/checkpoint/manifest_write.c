@@ -7,7 +7,7 @@
 
 const char *manifest_tensor_name(enum trainer_tensor tensor)
 {
-    static const char *const names[TRAINER_TENSOR_COUNT] = {"value", "moment1", "moment2"};
+    static const char *const names[TRAINER_TENSOR_COUNT] = {"value", "moment1", "moment2", "average"};
     return names[tensor];
 }
 

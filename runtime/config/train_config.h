@@ -53,6 +53,8 @@ struct train_config {
     int decay;                 /* enum param_decay */
     char **no_decay, **frozen; /* patterns of parameters' names */
     double weight_decay, beta1, beta2, epsilon, clip_norm;
+    double ema_decay;        /* of the parameters' moving average; 0: none is kept */
+    bool ema_export;         /* with the average in the place of the parameters */
     int dtype, reduce_dtype; /* see train_config_dtype */
     double loss_scale;       /* with fp16; 0: dynamic */
     int64_t initial_scale_power, loss_scale_window, hysteresis;

@@ -53,6 +53,7 @@ static const struct effect {
     {"training.checkpoint_keep_every", "training.checkpoint_dir", NOT_EMPTY},
     {"training.resume", "training.checkpoint_dir", NOT_EMPTY},
     {"training.resume_numerics", "training.checkpoint_dir", NOT_EMPTY},
+    {"training.ema_export", "training.ema_decay", 0},
     {"model.layers", "model.path", SIZES},
     {"model.channels", "model.path", SIZES},
     {"model.heads", "model.path", SIZES},

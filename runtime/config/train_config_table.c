@@ -53,6 +53,7 @@ static const struct knob rows[] = {
 #include "runtime/config/rows_precision.inc"
 #include "runtime/config/rows_output.inc"
 #include "runtime/config/rows_checkpoint.inc"
+#include "runtime/config/rows_evaluation.inc"
 #include "runtime/config/rows_model.inc"
 #include "runtime/config/rows_data.inc"
 #include "runtime/config/rows_logging.inc"

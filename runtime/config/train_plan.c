@@ -19,6 +19,7 @@ static struct plan_options plan_of(const struct train_config *c)
         .recompute = {(enum recompute)c->recompute,
                       c->recompute == RECOMPUTE_EVERY ? (int)c->recompute_every : 0},
         .optimizer_memory = c->optimizer_memory ? MEMORY_HOST : MEMORY_DEVICE,
+        .average_decay = c->ema_decay,
         .clip = c->clip_norm > 0,
         .check = train_config_checks(c),
         .train = true,

@@ -15,7 +15,7 @@ static const char *const elsewhere[] = {
     "training.checkpoint_keep", "training.checkpoint_keep_every",
     "training.resume",          "training.resume_numerics",
     "training.threads",         "training.memory_limit",
-    "training.timeout",
+    "training.timeout",         "training.ema_export",
 };
 /* What the order of the samples follows from. */
 static const char *const fixed[] = {"training.seed", "training.sequence_length"};

@@ -9,7 +9,7 @@
 
 /* Keys of section training that are the program's alone. */
 static const char *const of_program[] = {"training.output", "training.output_format",
-                                         "training.checkpoint_every", "model.path"};
+                                         "training.checkpoint_every", "training.ema_export", "model.path"};
 
 static int refuse_key(const char *key, size_t length, struct muster_error *err)
 {

@@ -106,6 +106,10 @@ MUSTER_API int muster_trainer_forward(struct muster_trainer *trainer, const void
  * steps before and after give the same bits as without. */
 MUSTER_API int muster_trainer_evaluate(struct muster_trainer *trainer, const void *const *arrays,
                                        int64_t rows, double sums[2], struct muster_error *err);
+/* on: not 0: from now on the moving average of the parameters (training.ema_decay) is what evaluations,
+ * forward passes, generation, exports and gets use; 0: the parameters again, to the bit. Collective. While it
+ * is on, steps, puts, loads and checkpoints are MUSTER_E_STATE. */
+MUSTER_API int muster_trainer_average(struct muster_trainer *trainer, int32_t on, struct muster_error *err);
 /* For all later steps: "learning_rate", "weight_decay", "beta1", "beta2", "epsilon" or "clip_norm" in place
  * of what the settings give (NaN: as in the settings again); "stop": not 0: this rank asks all to stop after
  * the next step; "checkpoint": likewise, for a checkpoint: muster_result.checkpoint, after which all ranks

@@ -127,6 +127,10 @@ static int plan_check_options(const struct model *model, const struct plan_optio
                          (long long)(o->group_bytes < 0 ? o->group_bytes : o->keep_whole_bytes));
     if (check_optimizer(&o->optimizer, err) < 0 || check_recompute(&o->recompute, err) < 0)
         return -1;
+    if (!(o->average_decay >= 0 && o->average_decay < 1))
+        return error_set(err, MUSTER_E_INVALID,
+                         "the decay of averaged parameters is %g; use 0 for none, or above 0 to below 1",
+                         o->average_decay);
     if (o->optimizer_memory != MEMORY_DEVICE && o->optimizer_memory != MEMORY_HOST)
         return error_set(err, MUSTER_E_INVALID, "optimizer state in memory class %d; use device or host",
                          (int)o->optimizer_memory);
@@ -197,6 +201,7 @@ int optimizer_moments(const struct optimizer_options *optimizer)
     return optimizer->kind != OPTIMIZER_SGD ? 2 : optimizer->momentum > 0;
 }
 
+/* And the average of what it steps. */
 static void add_moments(struct plan_builder *b)
 {
     const int moments = optimizer_moments(&b->options->optimizer);
@@ -209,6 +214,8 @@ static void add_moments(struct plan_builder *b)
             group->moment1 = add_state(b, g, PLAN_MOMENT1, memory, group->shard);
         if (moments > 1)
             group->moment2 = add_state(b, g, PLAN_MOMENT2, memory, group->shard);
+        if (b->options->average_decay > 0)
+            group->average = add_state(b, g, PLAN_AVERAGE, memory, group->shard);
     }
 }
 
@@ -297,6 +304,8 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
         hash = hash_ints(hash, (const int[]){(int)o->param_dtype, (int)o->reduce_dtype, o->check}, 3);
     if (o->chunk_bytes)
         hash = text_hash(hash, &o->chunk_bytes, sizeof o->chunk_bytes);
+    if (o->average_decay > 0)
+        hash = text_hash(hash, &o->average_decay, sizeof o->average_decay);
     if (o->keep_whole_bytes)
         hash = text_hash(hash, &o->keep_whole_bytes, sizeof o->keep_whole_bytes);
     const double numbers[] = {o->topk_ratio, o->optimizer.momentum, o->optimizer.dampening};

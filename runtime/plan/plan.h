@@ -120,7 +120,8 @@ struct plan_options {
     bool check; /* a gradient that is not finite, on any rank, skips the step; clip implies it */
     bool train; /* false: forward only */
     struct optimizer_options optimizer;
-    enum memory_class optimizer_memory; /* of the moments: MEMORY_DEVICE or MEMORY_HOST */
+    enum memory_class optimizer_memory; /* of the moments and averages: MEMORY_DEVICE or MEMORY_HOST */
+    double average_decay; /* of the moving average of parameters that is kept beside them; 0: none is */
     struct recompute_options recompute;
     int64_t chunk_bytes; /* layers that form something in chunks are planned with these (chunked_sizes), for
                             advice: such a plan is not executed; 0: as the layers have it */
@@ -150,6 +151,7 @@ struct param_group {
     int master;           /* PLAN_MASTER: `shard` elements; -1: the optimizer works on `param` */
     int grad;             /* the optimizer's input: `shard` elements, from 0 (shard_size 1: all) */
     int moment1, moment2; /* `shard` elements; -1: the optimizer keeps none */
+    int average; /* `shard` elements: of the master, or of the shard's parameters; -1: none is kept */
     int first_segment, segment_count; /* in plan.segments: runs of this rank's shard, by offset */
 };
 /* A parameter's place in its group's flat buffer. */
@@ -165,6 +167,7 @@ struct param_place {
     X(PLAN_MASTER, "master")           /* what the optimizer steps where parameters are of 16 bits */        \
     X(PLAN_MOMENT1, "moment1")                                                                               \
     X(PLAN_MOMENT2, "moment2")                                                                               \
+    X(PLAN_AVERAGE, "average")         /* moving average of what the optimizer steps */                      \
     X(PLAN_GATHER_SLOT, "gather_slot") /* full parameters of one group while it is gathered */               \
     X(PLAN_WIDE, "wide_param")         /* full parameters of one group in the layers' dtype */               \
     X(PLAN_GRAD_FULL, "grad_full")     /* full gradient of one group until it is reduced */                  \
@@ -228,10 +231,11 @@ struct plan_entry {
     X(OP_DECODE, "decode")                                                                                   \
     X(OP_COPY, "copy")                                                                                       \
     X(OP_FILL, "fill")                                                                                       \
-    X(OP_NORM, "norm") /* scalars.norm_squared (+)= of a group's gradient shard */                           \
-    X(OP_CLIP, "clip") /* scalars.clip from the norm */                                                      \
-    X(OP_STEP, "step") /* the optimizer on a group's shard, by segment */                                    \
-    X(OP_CAST, "cast") /* to another dtype */
+    X(OP_NORM, "norm")       /* scalars.norm_squared (+)= of a group's gradient shard */                     \
+    X(OP_CLIP, "clip")       /* scalars.clip from the norm */                                                \
+    X(OP_STEP, "step")       /* the optimizer on a group's shard, by segment */                              \
+    X(OP_CAST, "cast")       /* to another dtype */                                                          \
+    X(OP_AVERAGE, "average") /* the moving average of a group's shard takes in the step */
 enum op_kind {
 #define PLAN_OP_ENUM(symbol, name) symbol,
     PLAN_OPS(PLAN_OP_ENUM)
@@ -263,6 +267,8 @@ enum { OP_WAITS = 8 };
  *   clip               to: scalars
  *   step               group; from: gradient of the shard; to, to_offset: where the shard's parameters begin
  *                      (written only, where the group has a master)
+ *   average            group; from, from_offset: the shard's master, or its parameters; to: their average, of
+ *                      bytes
  *   cast               group; bytes of to, in its buffer's dtype, from as many elements of from; beta: added
  *   encode             from: gradient -> to: encoded; feedback: the part left out so far
  *   decode             from: encoded gradients of all replicas -> to: gradient (their sum) */
@@ -282,7 +288,7 @@ struct schedule_op {
     int in[LAYER_SOURCES], din[LAYER_SOURCES];
     uint8_t din_beta[LAYER_SOURCES];
     int out, dout, saved, work, batch;
-    /* OP_COMM, OP_COPY, OP_FILL, OP_NORM, OP_STEP, OP_ENCODE, OP_DECODE, OP_CAST: from -> to */
+    /* OP_COMM, OP_COPY, OP_FILL, OP_NORM, OP_STEP, OP_ENCODE, OP_DECODE, OP_CAST, OP_AVERAGE: from -> to */
     enum mesh_axis axis;
     struct comm_op comm;
     int from, to;

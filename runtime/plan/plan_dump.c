@@ -54,6 +54,8 @@ static void dump_groups(const struct model *model, const struct plan *plan, stru
         if (group->local && group->trainable)
             (void)buffer_printf(out, " grad b%d moments b%d b%d", group->grad, group->moment1,
                                 group->moment2);
+        if (group->average >= 0)
+            (void)buffer_printf(out, " average b%d", group->average);
         (void)buffer_text(out, "\n");
         for (int i = 0; i < group->param_count; i++) {
             int param = plan->group_params[group->first_param + i];

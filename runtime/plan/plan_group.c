@@ -156,6 +156,7 @@ static void start_group(struct plan_builder *b, int index, const struct piece *p
         .grad = -1,
         .moment1 = -1,
         .moment2 = -1,
+        .average = -1,
     };
 }
 

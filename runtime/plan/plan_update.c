@@ -115,6 +115,19 @@ static void gather_again(struct plan_builder *b, const struct schedule_op *step)
     plan_emit_comm(b, &gather, COMM_ALL_GATHER, b->options->param_dtype, group->shard);
 }
 
+/* Before the group is gathered: ranks that keep it whole write what is read here. */
+static void emit_average(struct plan_builder *b, const struct schedule_op *step)
+{
+    const struct param_group *group = &b->plan->groups[step->group];
+    struct schedule_op op = plan_op(OP_AVERAGE, STREAM_COMPUTE);
+    op.group = step->group;
+    op.from = group->master >= 0 ? group->master : group->param;
+    op.from_offset = group->master >= 0 ? 0 : step->to_offset;
+    op.to = group->average;
+    op.bytes = group->shard * b->real;
+    plan_emit(b, &op, -1);
+}
+
 static void emit_step(struct plan_builder *b, int g)
 {
     const struct param_group *group = &b->plan->groups[g];
@@ -126,6 +139,8 @@ static void emit_step(struct plan_builder *b, int g)
     op.to_offset = group->resident ? group->shard_start * b->param : 0;
     op.bytes = group->shard * b->param;
     plan_emit(b, &op, -1);
+    if (group->average >= 0)
+        emit_average(b, &op);
     if (group->resident && group->shard_size > 1)
         gather_again(b, &op);
 }

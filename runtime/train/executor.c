@@ -109,6 +109,15 @@ static void run_step(void *argument)
     }
 }
 
+static void run_average(void *argument)
+{
+    const struct op_block *b = argument;
+    const struct executor *executor = b->executor;
+    const struct kernels *k = executor->parts.kernels;
+    k->average(b->to, b->from, executor->parts.plan->options.average_decay,
+               b->op->bytes / dtype_size(k->dtype), executor->scalars, b->context.stream);
+}
+
 static void run_cast(void *argument)
 {
     const struct op_block *b = argument;
@@ -125,6 +134,7 @@ static void run_cast(void *argument)
 static void (*const runs[OP_KIND_COUNT])(void *) = {
     [OP_FORWARD] = run_forward, [OP_BACKWARD] = run_backward, [OP_NORM] = run_norm,
     [OP_CLIP] = run_clip,       [OP_STEP] = run_step,         [OP_CAST] = run_cast,
+    [OP_AVERAGE] = run_average,
 };
 
 /* ---- creation ---- */
@@ -377,6 +387,18 @@ static int gather_first(struct executor *executor, struct muster_error *err)
         const struct schedule_op *op = &plan->ops[i];
         bool into_slot = op->carried && plan->entries[op->to].kind == PLAN_GATHER_SLOT;
         if (into_slot && enqueue(executor, &executor->blocks[i], err))
+            return -1;
+    }
+    return 0;
+}
+
+int executor_share(struct executor *executor, struct muster_error *err)
+{
+    const struct plan *plan = executor->parts.plan;
+    for (int i = 0; i < plan->op_count; i++) {
+        const struct schedule_op *op = &plan->ops[i];
+        if (op->kind == OP_COMM && op->from == op->to && plan->entries[op->to].kind == PLAN_PARAM_SHARD &&
+            enqueue(executor, &executor->blocks[i], err))
             return -1;
     }
     return 0;

@@ -52,6 +52,9 @@ int executor_run(struct executor *executor, int end, bool evaluate, struct muste
  * calls it before the same run. */
 void executor_forget(struct executor *executor);
 
+/* Enqueues the gathers by which ranks that step parts of parameters that they keep whole get each other's. */
+int executor_share(struct executor *executor, struct muster_error *err);
+
 /* What the next runs copy out of a layer's forward, until the streams are idle again; NULL: nothing. */
 void executor_capture(struct executor *executor, const struct layer_capture *capture);
 

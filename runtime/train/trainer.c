@@ -366,7 +366,7 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local; /* the run keeps its error even if the caller ignores it */
-    if (trainer_usable(trainer, e) || check_values(trainer, values, e))
+    if (trainer_writable(trainer, e) || check_values(trainer, values, e))
         return -1;
     struct device_stream *compute = trainer->streams[STREAM_COMPUTE];
     int64_t comm = comm_table_busy_ns(&trainer->comms), waited = trainer->ops->stream_waited_ns(compute);

@@ -119,6 +119,14 @@ int trainer_each_param(struct trainer *trainer,
 /* Collective: its full gradient of the last step (reduced, without loss scale, before clipping). For tests.
  */
 int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muster_error *err);
+/* Exchanges the parameters and their moving averages (plan_options.average_decay): while they are exchanged,
+ * forward passes use the averages, and they are what is read; the next call of it, with `on` false, puts
+ * everything back to the bit. Parameters without an average (frozen ones) stay. Collective. While on, a step
+ * is MUSTER_E_STATE, and parameters may not be set. */
+int trainer_exchange_averages(struct trainer *trainer, bool on, struct muster_error *err);
+/* Whether they are exchanged now. */
+bool trainer_is_averaged(const struct trainer *trainer);
+
 /* Sets a full parameter; every rank passes the same values, between the same two steps: what was gathered for
  * the next step is gathered again. */
 int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err);
@@ -134,7 +142,13 @@ int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, v
 
 /* ---- the training state, for checkpoints: between steps, on this rank alone ---- */
 
-enum trainer_tensor { TRAINER_VALUE, TRAINER_MOMENT1, TRAINER_MOMENT2, TRAINER_TENSOR_COUNT };
+enum trainer_tensor {
+    TRAINER_VALUE,
+    TRAINER_MOMENT1,
+    TRAINER_MOMENT2,
+    TRAINER_AVERAGE,
+    TRAINER_TENSOR_COUNT
+};
 /* What a rank holds of one tensor of the state: elements first..first+count-1 of the parameter. */
 struct trainer_part {
     enum dtype dtype;

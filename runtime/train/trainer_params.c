@@ -55,7 +55,7 @@ static int state_entry(const struct param_group *group)
 
 /* ---- 16-bit values, on the host ---- */
 
-static void round_values(enum dtype dtype, const void *values, enum dtype from, int64_t count, uint16_t *out)
+void trainer_round(enum dtype dtype, const void *values, enum dtype from, int64_t count, uint16_t *out)
 {
     const float *floats = values;
     if (from != DTYPE_F32)
@@ -77,9 +77,23 @@ static void widen_values(void *out, enum dtype to, const uint16_t *values, enum 
 
 enum { FILL_CHUNK = 1 << 18 }; /* elements between host and device at a time */
 
+/* Those of the elements that are in this rank's shard, into a buffer of it; entry -1: none. */
+static int write_shard(struct trainer *trainer, int param, int entry, int64_t first, int64_t count,
+                       const void *values, struct muster_error *err)
+{
+    const int64_t size = dtype_size(trainer->kernels->dtype);
+    struct piece own = piece_of(trainer, param, false);
+    int64_t begin = first > own.first ? first : own.first;
+    int64_t end = first + count < own.first + own.count ? first + count : own.first + own.count;
+    if (entry < 0 || end <= begin)
+        return 0;
+    return move(trainer, executor_address(&trainer->parts, entry, (own.at + begin - own.first) * size),
+                (const char *)values + (begin - first) * size, (end - begin) * size, err);
+}
+
 /* Writes elements first..first+count-1 of a parameter, at most FILL_CHUNK: as they are into the buffer that
- * is trained, and rounded into what gathers move. A rank's shard lies within what it holds, so that one walk
- * over the latter reaches both. */
+ * is trained and into the average, which begins there, and rounded into what gathers move. A rank's shard
+ * lies within what it holds, so that one walk over the latter reaches both. */
 static int write_values(struct trainer *trainer, int param, int64_t first, int64_t count, const void *values,
                         uint16_t *rounded, struct muster_error *err)
 {
@@ -88,7 +102,7 @@ static int write_values(struct trainer *trainer, int param, int64_t first, int64
     struct piece held = piece_of(trainer, param, group->resident);
     const void *source = values;
     if (moved != real) {
-        round_values(moved, values, real, count, rounded);
+        trainer_round(moved, values, real, count, rounded);
         source = rounded;
     }
     if (move(trainer,
@@ -96,17 +110,10 @@ static int write_values(struct trainer *trainer, int param, int64_t first, int64
                               (held.at + first - held.first) * dtype_size(moved)),
              source, count * dtype_size(moved), err))
         return -1;
-    if (group->master < 0)
-        return 0;
-    struct piece own = piece_of(trainer, param, false);
-    int64_t begin = first > own.first ? first : own.first;
-    int64_t end = first + count < own.first + own.count ? first + count : own.first + own.count;
-    if (end <= begin)
-        return 0;
-    return move(
-        trainer,
-        executor_address(&trainer->parts, group->master, (own.at + begin - own.first) * dtype_size(real)),
-        (const char *)values + (begin - first) * dtype_size(real), (end - begin) * dtype_size(real), err);
+    return write_shard(trainer, param, group->master, first, count, values, err) ||
+                   write_shard(trainer, param, group->average, first, count, values, err)
+               ? -1
+               : 0;
 }
 
 static int fill_param(struct trainer *trainer, int param, trainer_param_source *source, void *context,
@@ -128,7 +135,7 @@ int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, v
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
-    if (trainer_usable(trainer, e))
+    if (trainer_writable(trainer, e))
         return -1;
     if (trainer_settle(trainer, e))
         return trainer_break(trainer, e, "gathering for the next step");
@@ -363,7 +370,7 @@ int trainer_set_param(struct trainer *trainer, int param, const void *values, st
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
-    if (check_param(trainer, param, e))
+    if (trainer_writable(trainer, e) || check_param(trainer, param, e))
         return -1;
     struct piece piece = piece_of(trainer, param, group_of(trainer, param)->resident);
     scope_free uint16_t *rounded = mem_calloc(FILL_CHUNK, sizeof *rounded);

@@ -12,6 +12,8 @@ static int entry_of(const struct param_group *group, enum trainer_tensor tensor)
         return group->moment1;
     case TRAINER_MOMENT2:
         return group->moment2;
+    case TRAINER_AVERAGE:
+        return group->average;
     default:
         return group->master >= 0 ? group->master : group->param;
     }

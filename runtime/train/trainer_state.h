@@ -30,6 +30,7 @@ struct trainer {
     struct loss_scale_options scale_options;
     struct loss_scale scale;
     double stepped_scale;       /* of the last step's gradients; 0: they have none */
+    bool averaged;              /* parameters and their averages are exchanged */
     bool stops;                 /* at a gradient that is not finite */
     int32_t *found;             /* [world_size] of trainer_nonfinite */
     struct muster_error broken; /* the error that ended the run */
@@ -40,6 +41,9 @@ int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_err
 
 /* This rank's part of a parameter in buffers of its group's shard. */
 struct piece trainer_shard_piece(const struct trainer *trainer, int param);
+
+/* Values as gathers move them, rounded as the optimizer does; dtype: bf16 or f16. On the host. */
+void trainer_round(enum dtype dtype, const void *values, enum dtype from, int64_t count, uint16_t *out);
 
 /* Ends the run: aborts the comms, waits for the streams and keeps the error, which is in err (not NULL) or
  * with the device. Returns -1. */
@@ -54,5 +58,7 @@ void trainer_write_input(struct trainer *trainer, const struct trainer_step_valu
 void trainer_write_batches(struct trainer *trainer, const struct batch *batch, int count, int64_t samples);
 /* -1 with the error that ended the run, 0 while there is none. */
 int trainer_usable(const struct trainer *trainer, struct muster_error *err);
+/* Likewise, and -1 while averages are in the parameters' place. */
+int trainer_writable(const struct trainer *trainer, struct muster_error *err);
 
 #endif

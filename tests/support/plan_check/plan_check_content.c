@@ -420,6 +420,26 @@ static int follow_step(struct follower *f, const struct schedule_op *op)
     return 0;
 }
 
+/* Behind the group's step, and before anything else writes its parameters. */
+static int follow_average(struct follower *f, const struct schedule_op *op)
+{
+    const struct param_group *desc = &f->plan->groups[op->group];
+    struct group_progress *group = &f->groups[op->group];
+    const int size = dtype_size(f->plan->options.dtype);
+    const bool master = desc->master >= 0;
+    const int64_t at =
+        !master && desc->resident ? follower_own_bytes(f, op->group, f->plan->options.dtype) : 0;
+    if (group->averaged++ > 0 || group->stepped != 1 || group->regathered > 0)
+        return WRONG(f, "op %d averages group %d twice, before its step or behind its gather", f->op,
+                     op->group);
+    if (op->from != (master ? desc->master : desc->param) || op->from_offset != at ||
+        op->to != desc->average || f->plan->entries[op->to].kind != PLAN_AVERAGE ||
+        op->bytes != desc->shard * size || f->plan->entries[op->to].bytes < op->bytes)
+        return WRONG(f, "op %d averages buffer %d of group %d at byte %lld", f->op, op->from, op->group,
+                     (long long)op->from_offset);
+    return 0;
+}
+
 static int follow_copy(struct follower *f, const struct schedule_op *op)
 {
     if (op->to >= 0 && f->plan->entries[op->to].kind == PLAN_BATCH)
@@ -479,6 +499,8 @@ static int follow(struct follower *f, const struct schedule_op *op)
         return follow_step(f, op);
     case OP_CAST:
         return follower_cast(f, op);
+    case OP_AVERAGE:
+        return follow_average(f, op);
     default:
         return 0;
     }
@@ -526,6 +548,8 @@ static int check_groups(const struct follower *f)
             group->normed !=
                 (wanted && (plan->options.clip || plan->options.check) && desc->stage == f->stage))
             return WRONG(f, "group %d has %d steps and %d norms", g, group->stepped, group->normed);
+        if (group->averaged != (wanted && plan->options.average_decay > 0))
+            return WRONG(f, "group %d is averaged %d times", g, group->averaged);
         if (group->regathered != (wanted && desc->resident && desc->shard_size > 1))
             return WRONG(f, "group %d is gathered %d times after its step", g, group->regathered);
     }

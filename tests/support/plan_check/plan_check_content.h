@@ -36,7 +36,7 @@ enum rounded_part {
 struct group_progress {
     int contributions; /* backward calls that write its gradient in one micro-batch */
     int64_t used;      /* elements of its parameters */
-    int scattered, encoded, exchanged, replicated, tied, normed, stepped, regathered;
+    int scattered, encoded, exchanged, replicated, tied, normed, stepped, averaged, regathered;
     int version; /* steps that this rank's part of its parameters has taken, in all runs */
     int widened; /* results of 16-bit reductions that are in its gradient */
 };

@@ -60,6 +60,8 @@ static int visit(const struct training *run, struct trainer *trainer, int rank, 
     const struct cut *cut = run->context;
     if (step == 0 && cut->load_step >= 0 && load(run, trainer, rank, cut) < 0)
         return -1;
+    if (run->average_decay > 0 && run->first_step + step == STEPS) /* then it is what is compared */
+        return trainer_exchange_averages(trainer, true, NULL);
     if (step > 0 && run->first_step + step == cut->save_at)
         return save(run, trainer, rank, cut->save_at, cut);
     return 0;
@@ -176,6 +178,21 @@ static void every_strategy_is_saved(void **state)
         (void)is_the_same_cut_anywhere(&plans[i]);
 }
 
+static void averages_are_saved(void **state)
+{
+    (void)state;
+    struct training plans[] = {
+        small(STRATEGY_NO_SHARD, (struct mesh){1, 2, 1}, DTYPE_F32),
+        small(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2}, DTYPE_F32),
+        small(STRATEGY_SHARD_OPTIM, (struct mesh){1, 1, 2}, DTYPE_F32),
+        small(STRATEGY_HYBRID_SHARD, (struct mesh){1, 2, 2}, DTYPE_BF16),
+    };
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        plans[i].average_decay = 0.7;
+        (void)is_the_same_cut_anywhere(&plans[i]);
+    }
+}
+
 /* The scale has to go on where it was, halved and half-way to its next doubling. */
 static void a_loss_scale_that_overflows_goes_on(void **state)
 {
@@ -199,6 +216,7 @@ static void any_number_of_ranks_goes_on(void **state)
     assert_non_null(moved);
     plan.kernels = kernels_ref_f64();
     plan.samples = 12;
+    plan.average_decay = 0.7;
     run_part(plan, &none, 0, STEPS, whole_losses, whole);
     const struct {
         enum strategy strategy;
@@ -223,6 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stop_and_resume_is_the_same_to_the_bit),
         cmocka_unit_test(every_strategy_is_saved),
+        cmocka_unit_test(averages_are_saved),
         cmocka_unit_test(a_loss_scale_that_overflows_goes_on),
         cmocka_unit_test(any_number_of_ranks_goes_on),
     };

@@ -48,6 +48,7 @@ static void run_llama(const struct kernels *k, struct run *run, const struct ste
     k->adam(out, gradient, run->outputs + SECOND, run->dout, OPTIMIZER_WHOLE(N * C, 0), NULL, DTYPE_F32,
             scalars, NULL);
     k->sgd(out, gradient, run->dout, OPTIMIZER_WHOLE(N * C, 0), 0.9, 0, 1, NULL, DTYPE_F32, scalars, NULL);
+    k->average(gradient, out, 0.9, N * C, scalars, NULL);
 }
 
 static void run_others(const struct kernels *k, struct run *run)

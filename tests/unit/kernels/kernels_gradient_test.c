@@ -58,6 +58,7 @@ static const struct coverage coverage[OPERATION_COUNT] = {
     [OPERATION_adamw] = {.reason = "an optimizer"},
     [OPERATION_adam] = {.reason = "an optimizer"},
     [OPERATION_sgd] = {.reason = "an optimizer"},
+    [OPERATION_average] = {.reason = "of parameters, behind the optimizer"},
     [OPERATION_cast] = {.reason = "a conversion: its gradient is one too"},
     [OPERATION_widen] = {.reason = "a conversion: its gradient is one too"},
 };

@@ -275,12 +275,64 @@ static void sgd_matches(void **state)
                 }
 }
 
+/* ---- the moving average ---- */
+
+/* A value is a sum of two terms, each rounded twice on the way, and the weight is rounded once. */
+static void check_average(const struct kernels *k, size_t n, double decay)
+{
+    struct step_scalars s = {0};
+    scope_memory float *average = floats_new(n, FILL_UNIT);
+    scope_memory double *average64 = doubles_of(average, n);
+    if (n > 0)
+        average[0] = NAN; /* the first update does not read it */
+    for (s.step = 1; s.step <= 5; s.step++) {
+        scope_memory float *param = floats_new(n, FILL_UNIT);
+        scope_memory double *param64 = doubles_of(param, n);
+        computing("%s average n=%zu decay=%g step=%d", k->name, n, decay, (int)s.step);
+        exact()->average(average64, param64, decay, (int64_t)n, &s, NULL);
+        k->average(average, param, decay, (int64_t)n, &s, NULL);
+        if (s.step == 1)
+            assert_memory_equal(average, param, n * sizeof *param);
+        assert_true(doubles_close("average", average, average64, n, (double)s.step * 8 * U, U));
+    }
+    s.skip = 1;
+    scope_memory float *before = floats_copy(average, n), *other = floats_new(n, FILL_UNIT);
+    k->average(average, other, decay, (int64_t)n, &s, NULL);
+    assert_memory_equal(before, average, n * sizeof *before);
+}
+
+static void average_matches(void **state)
+{
+    static const size_t sizes[] = {0, 1, 7, 16, 33, 4097, 20001};
+    static const double decays[] = {0.999, 0.9, 0.5, 0.3};
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (size_t d = 0; d < sizeof decays / sizeof *decays; d++)
+                check_average(*k, sizes[i], decays[d]);
+}
+
+/* 0.9 x 1 + 0.1 x 3 behind a first parameter of 1. */
+static void average_by_hand(void **state)
+{
+    (void)state;
+    double average = 77, param = 1;
+    struct step_scalars s = {.step = 1};
+    exact()->average(&average, &param, 0.9, 1, &s, NULL);
+    assert_true(average == 1);
+    param = 3;
+    s.step = 2;
+    exact()->average(&average, &param, 0.9, 1, &s, NULL);
+    assert_true(fabs(average - 1.2) < 1e-15);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norm_matches),          cmocka_unit_test(clip_factor_rules),
         cmocka_unit_test(adamw_matches),         cmocka_unit_test(gradient_vanishes),
         cmocka_unit_test(segments_are_one_pass), cmocka_unit_test(sgd_matches),
+        cmocka_unit_test(average_matches),       cmocka_unit_test(average_by_hand),
     };
     kernels_test_begin(2);
     return cmocka_run_group_tests(tests, NULL, NULL);

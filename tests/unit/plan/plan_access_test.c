@@ -8,8 +8,8 @@
 /* "r1 w2": the accesses of an operation, in their order. */
 static void assert_accesses(const struct schedule_op *op, const char *wanted)
 {
-    struct param_group groups[2] = {{.master = -1, .moment1 = -1, .moment2 = -1},
-                                    {.master = 51, .moment1 = 52, .moment2 = 53}};
+    struct param_group groups[2] = {{.master = -1, .moment1 = -1, .moment2 = -1, .average = -1},
+                                    {.master = 51, .moment1 = 52, .moment2 = 53, .average = 54}};
     const struct plan plan = {.groups = groups, .group_count = 2, .scalars = 50};
     struct plan_access accesses[PLAN_ACCESSES];
     int count = plan_op_accesses(&plan, op, accesses);
@@ -96,6 +96,8 @@ static void a_step_writes_the_groups_state(void **state)
         op.group = 1;
         if (kind == OP_STEP)
             assert_accesses(&op, "r6 w7 w8 w51 w52 w53 r50");
+        else if (kind == OP_AVERAGE)
+            assert_accesses(&op, "r6 w7 w8 r50");
         else if (kind != OP_FORWARD && kind != OP_BACKWARD)
             assert_accesses(&op, "r6 w7 w8");
     }

@@ -80,6 +80,7 @@ static void options_are_rejected_with_reasons(void **state)
         CASE("and 65 backward", o.prefetch_backward = 65),
         CASE("group_bytes is -5", o.group_bytes = -5),
         CASE("keep_whole_bytes is -7", o.keep_whole_bytes = -7),
+        CASE("decay of averaged parameters is 1;", o.average_decay = 1),
         CASE("strategy 99", o.strategy = (enum strategy)99),
         CASE("top-k ratio is 0", o.compression = COMPRESSION_TOPK),
         CASE("top-k ratio is 1.5", o.compression = COMPRESSION_TOPK; o.topk_ratio = 1.5),
@@ -251,6 +252,35 @@ static void frozen_and_trainable_do_not_mix(void **state)
     for (int g = 0; g < plan.group_count; g++)
         assert_true(plan.groups[g].trainable || plan.groups[g].segment_count == 0);
     plan_free(&plan);
+    plan_model_destroy(m);
+}
+
+/* An average is as long as the shard that is stepped; without one there is no buffer and no operation of it.
+ */
+static void averages_are_planned_on_demand(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_cnn(5, 64);
+    for (int narrow = 0; narrow < 2; narrow++) {
+        struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+        options.param_dtype = narrow ? DTYPE_BF16 : options.dtype;
+        struct plan without = built(m, &options);
+        options.average_decay = 0.99;
+        struct plan with = built(m, &options);
+        int averages = 0, steps = 0;
+        for (int o = 0; o < with.op_count; o++) {
+            averages += with.ops[o].kind == OP_AVERAGE;
+            steps += with.ops[o].kind == OP_STEP;
+        }
+        assert_true(averages == steps && steps > 0 && with.op_count == without.op_count + averages);
+        assert_int_equal(with.kind_bytes[PLAN_AVERAGE], with.kind_bytes[PLAN_MOMENT1]);
+        assert_int_equal(without.kind_bytes[PLAN_AVERAGE], 0);
+        assert_int_equal(with.arena_bytes[MEMORY_DEVICE],
+                         without.arena_bytes[MEMORY_DEVICE] + with.kind_bytes[PLAN_AVERAGE]);
+        assert_true(with.hash != without.hash);
+        plan_free(&with);
+        plan_free(&without);
+    }
     plan_model_destroy(m);
 }
 
@@ -645,6 +675,7 @@ int main(void)
         cmocka_unit_test(groups_follow_units),
         cmocka_unit_test(frozen_and_trainable_do_not_mix),
         cmocka_unit_test(moments_are_the_optimizers),
+        cmocka_unit_test(averages_are_planned_on_demand),
         cmocka_unit_test(optimizers_that_cannot_be_are_named),
         cmocka_unit_test(groups_are_an_eighth_of_the_parameters),
         cmocka_unit_test(segments_cover_every_parameter_once),

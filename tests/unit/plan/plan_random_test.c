@@ -57,6 +57,7 @@ static void random_dtypes(uint64_t seed, struct plan_options *options)
     options->check = plan_model_next(&own, 2) > 0;
     if (plan_model_next(&own, 2)) /* none, some or all of the parameters */
         options->keep_whole_bytes = (int64_t)1 << plan_model_next(&own, 24);
+    options->average_decay = plan_model_next(&own, 3) ? 0 : 0.99;
 }
 
 static void random_plans_are_right(void **state)

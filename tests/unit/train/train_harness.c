@@ -82,6 +82,7 @@ struct trainer_options training_options(const struct training *run, int rank)
                  .reduce_dtype = run->reduce_dtype,
                  .recompute = run->policy,
                  .optimizer_memory = run->optimizer_memory,
+                 .average_decay = run->average_decay,
                  .train = true},
         .rank = rank,
         .world_size = mesh_size(run->mesh),

@@ -22,6 +22,7 @@ struct training {
     int64_t group_bytes, keep_whole_bytes;
     enum sample_order order;
     double learning_rate, clip_norm;
+    double average_decay;                 /* as in plan_options */
     enum dtype param_dtype, reduce_dtype; /* as in plan_options */
     bool check;
     struct loss_scale_options loss_scale; /* all 0: the defaults */

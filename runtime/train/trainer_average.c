@@ -1,0 +1,109 @@
+/* trainer_average.c - the moving averages of the parameters in place of the parameters, and back: between
+ * steps, to evaluate and to save them. Nothing is allocated on the device: the two change places. */
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "runtime/train/trainer_state.h"
+
+enum { EXCHANGE_CHUNK = 1 << 16 }; /* elements that are in host memory at a time: they stay in a cache */
+
+/* Host memory for one chunk of each, and of what gathers move. */
+struct exchange {
+    struct trainer *trainer;
+    const struct param_group *group;
+    double *one, *other; /* wide enough for any dtype */
+    uint16_t *rounded;
+};
+
+static int copy_now(const struct trainer *trainer, void *to, const void *from, int64_t bytes,
+                    struct muster_error *err)
+{
+    struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
+    if (trainer->ops->copy(stream, to, from, bytes))
+        return executor_refused(trainer->ops, trainer->device, err);
+    return trainer->ops->sync(stream, INSTANT_NEVER, err);
+}
+
+/* The parameters that gathers move follow from the masters, as the optimizer rounds them. */
+static int move_rounded(const struct exchange *x, int64_t first, int64_t count, struct muster_error *err)
+{
+    const struct trainer *trainer = x->trainer;
+    const struct param_group *group = x->group;
+    const enum dtype dtype = trainer->plan.entries[group->param].dtype, real = trainer->kernels->dtype;
+    const int64_t at = (group->resident ? group->shard_start : 0) + first;
+    trainer_round(dtype, x->other, real, count, x->rounded);
+    return copy_now(trainer, executor_address(&trainer->parts, group->param, at * dtype_size(dtype)),
+                    x->rounded, count * dtype_size(dtype), err);
+}
+
+static int exchange_chunk(const struct exchange *x, int64_t first, int64_t count, struct muster_error *err)
+{
+    const struct trainer *trainer = x->trainer;
+    const struct param_group *group = x->group;
+    const int64_t size = dtype_size(trainer->kernels->dtype), bytes = count * size;
+    const bool master = group->master >= 0;
+    const int64_t start = !master && group->resident ? group->shard_start : 0;
+    void *values =
+        executor_address(&trainer->parts, master ? group->master : group->param, (start + first) * size);
+    void *average = executor_address(&trainer->parts, group->average, first * size);
+    if (copy_now(trainer, x->one, values, bytes, err) || copy_now(trainer, x->other, average, bytes, err) ||
+        copy_now(trainer, values, x->other, bytes, err) || copy_now(trainer, average, x->one, bytes, err))
+        return -1;
+    return master ? move_rounded(x, first, count, err) : 0;
+}
+
+static int exchange_groups(struct exchange *x, struct muster_error *err)
+{
+    const struct plan *plan = &x->trainer->plan;
+    for (int g = 0; g < plan->group_count; g++) {
+        x->group = &plan->groups[g];
+        for (int64_t done = 0; x->group->average >= 0 && done < x->group->shard; done += EXCHANGE_CHUNK) {
+            int64_t left = x->group->shard - done;
+            if (exchange_chunk(x, done, left < EXCHANGE_CHUNK ? left : EXCHANGE_CHUNK, err))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+int trainer_exchange_averages(struct trainer *trainer, bool on, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    if (trainer_usable(trainer, e))
+        return -1;
+    if (!(trainer->plan.options.average_decay > 0))
+        return error_set(e, MUSTER_E_STATE, "no average of the parameters is kept: the decay is 0");
+    if (on == trainer->averaged)
+        return error_set(e, MUSTER_E_STATE, "the parameters are %s already", on ? "averages" : "themselves");
+    scope_free double *one = mem_calloc(EXCHANGE_CHUNK, sizeof *one);
+    scope_free double *other = mem_calloc(EXCHANGE_CHUNK, sizeof *other);
+    scope_free uint16_t *rounded = mem_calloc(EXCHANGE_CHUNK, sizeof *rounded);
+    struct exchange x = {.trainer = trainer, .one = one, .other = other, .rounded = rounded};
+    if (!one || !other || !rounded) {
+        (void)error_set(e, MUSTER_E_NOMEM, "no memory to exchange parameters and their averages");
+        return trainer_break(trainer, e, "averages"); /* the other ranks exchange theirs */
+    }
+    if (trainer_settle(trainer, e) || exchange_groups(&x, e) || executor_share(trainer->executor, e) ||
+        trainer_sync(trainer, e))
+        return trainer_break(trainer, e, "averages");
+    executor_forget(trainer->executor);
+    trainer->averaged = on;
+    return 0;
+}
+
+int trainer_writable(const struct trainer *trainer, struct muster_error *err)
+{
+    if (trainer_usable(trainer, err))
+        return -1;
+    if (!trainer->averaged)
+        return 0;
+    return error_set(err, MUSTER_E_STATE,
+                     "the averages are in the place of the parameters: exchange them again before parameters "
+                     "change");
+}
+
+bool trainer_is_averaged(const struct trainer *trainer)
+{
+    return trainer->averaged;
+}
