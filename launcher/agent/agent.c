@@ -21,6 +21,7 @@
 #include "launcher/agent/agent_processes.h"
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/agent_signals.h"
+#include "launcher/agent/agent_start.h"
 #include "launcher/agent/agent_status.h"
 #include "launcher/verdict/report.h"
 #include "proto/base/error.h"
@@ -33,10 +34,10 @@ static const int64_t linger_ns = 2 * NS_PER_S; /* for the last messages to the s
 /* In the order in which they are created, get events and tick; they are destroyed in reverse. The worker
  * group comes last: the other parts' events of a turn of the loop are known to it. */
 static const struct agent_part *const parts[] = {
-    &agent_output_part,   &agent_signals_part,   &agent_events_part, &agent_job_state_part,
-    &agent_nccl_part,     &agent_folders_part,   &agent_server_part, &agent_heartbeats_part,
-    &agent_notices_part,  &agent_processes_part, &agent_status_part, &agent_membership_part,
-    &agent_failures_part, &agent_actions_part,
+    &agent_output_part,     &agent_signals_part,   &agent_events_part,  &agent_job_state_part,
+    &agent_nccl_part,       &agent_folders_part,   &agent_server_part,  &agent_heartbeats_part,
+    &agent_notices_part,    &agent_processes_part, &agent_start_part,   &agent_status_part,
+    &agent_membership_part, &agent_failures_part,  &agent_actions_part,
 };
 
 enum { PARTS = sizeof parts / sizeof parts[0] };
@@ -178,7 +179,7 @@ static int see_off(struct agent *agent, struct muster_error *err)
 
 static int shown_code(const struct agent *agent, int code)
 {
-    return report_exit_code((enum exit_mode)agent->config->exit_mode, code, agent_processes_ran(agent));
+    return report_exit_code((enum exit_mode)agent->config->exit_mode, code, agent_start_ran(agent));
 }
 
 static int fail_run(struct agent *agent, int code, const struct muster_error *err)

@@ -7,6 +7,7 @@
 #include "launcher/agent/agent_notices.h"
 #include "launcher/agent/agent_output.h"
 #include "launcher/agent/agent_processes.h"
+#include "launcher/agent/agent_start.h"
 #include "proto/base/guard.h"
 
 static const unsigned char steps[] = {
@@ -33,8 +34,8 @@ static void start_workers(struct agent *agent)
 {
     struct muster_error err = {0};
     struct instant begin = clock_now(NULL);
-    struct agent_start start = {0};
-    bool started = agent_processes_start(agent, &start, &err) == 0;
+    struct start_failure start = {0};
+    bool started = agent_start_workers(agent, &start, &err) == 0;
     agent_emit(agent, &(struct agent_event){.kind = AGENT_STARTED,
                                             .code = started,
                                             .duration_ns = instant_diff_ns(clock_now(NULL), begin)});
@@ -166,7 +167,7 @@ void agent_actions_take(struct agent *agent, const struct agent_event *event)
 {
     if (steps[event->kind] != AGENT_NO_STEP)
         step_group(agent, event);
-    else if ((event->kind == AGENT_FILES && !agent_processes_await_template(agent)) ||
+    else if ((event->kind == AGENT_FILES && !agent_start_await_template(agent)) ||
              event->kind == AGENT_TEMPLATE)
         start_workers(agent);
     else if (event->kind == AGENT_NO_FILES)

@@ -11,6 +11,7 @@
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_output.h"
 #include "launcher/agent/agent_processes.h"
+#include "launcher/agent/agent_start.h"
 #include "launcher/policy/worker_group.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -361,7 +362,7 @@ static void reap_children(struct agent *agent)
     }
     state = agent->group.state;
     if ((state == GROUP_RUNNING || state == GROUP_DRAINING || state == GROUP_SAVING) && round->alive == 0 &&
-        !agent_output_opens_files(agent) && !agent_processes_awaits_template(agent))
+        !agent_output_opens_files(agent) && !agent_start_awaits_template(agent))
         agent_emit(agent, &(struct agent_event){.kind = AGENT_SUCCESS});
 }
 

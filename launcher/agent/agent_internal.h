@@ -9,10 +9,10 @@
 #include <sys/types.h>
 
 #include "launcher/agent/agent.h"
-#include "launcher/agent/round.h"
 #include "launcher/loop/loop.h"
 #include "launcher/policy/worker_group.h"
 #include "launcher/process/descendants.h"
+#include "launcher/round/round.h"
 #include "rendezvous/membership.h"
 
 struct agent;
@@ -114,6 +114,7 @@ struct agent {
     struct agent_heartbeats *heartbeats;
     struct agent_notices *notices;
     struct agent_processes *processes;
+    struct agent_start *start;
     struct agent_audience *audience; /* agent_status.c */
     struct agent_membership *membership;
     struct agent_failures *failures;

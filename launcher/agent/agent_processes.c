@@ -1,45 +1,27 @@
-/* agent_processes.c - starting, signalling and cleaning up after the processes of one agent. See
- * agent_processes.h. */
+/* agent_processes.c - signalling and cleaning up after the processes of one agent. See agent_processes.h. */
 #include "launcher/agent/agent_processes.h"
 
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_heartbeats.h"
-#include "launcher/agent/agent_nccl.h"
-#include "launcher/agent/agent_notices.h"
 #include "launcher/agent/agent_output.h"
-#include "launcher/agent/agent_server.h"
-#include "launcher/agent/agent_signals.h"
 #include "launcher/loop/background_job.h"
 #include "launcher/process/descendant_killer.h"
-#include "launcher/process/find_program.h"
 #include "launcher/process/guardian.h"
 #include "launcher/process/shm_cleanup.h"
-#include "launcher/process/spawn.h"
-#include "launcher/process/worker_command.h"
-#include "launcher/verdict/error_directory.h"
-#include "launcher/warm/warm.h"
-#include "launcher/warm/warm_message.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "proto/exit_code.h"
 
 enum { GUARDIANS_LIMIT = 4 };
 
 struct agent_processes {
-    char *program; /* the file to execute; NULL: not searched yet */
-    bool ran;
-    struct warm *warm;    /* NULL: no template */
-    bool awaits_template; /* the round's workers are started when its state changes */
     struct guardian guardian;
     struct loop_source guard;
     int guardians; /* started so far */
     struct descendant_killer killer;
+    pid_t spared;                     /* no worker, and not to be signalled with them; 0: none */
     int late_signal;                  /* for what is left when no worker is; 0: none */
     struct instant kill_at;           /* next scan for processes to kill */
     struct background_watch cleaning; /* during the clean-up after the workers */
@@ -59,323 +41,23 @@ static struct descendants_session *list_sessions(const struct agent *agent, size
     return sessions;
 }
 
-/* --- starting --- */
+/* --- what there is --- */
 
-/* What one worker's start needs until its program is executed. */
-struct starting {
-    struct worker *worker;
-    struct worker_command *command; /* one for all, changed from worker to worker */
-    struct agent_route out, error;
-    int beats, notices; /* the worker's ends */
-};
-
-static void close_route(struct agent_route *route)
-{
-    if (route->owned)
-        (void)close(route->fd); /* the worker has its copy, or was not started */
-}
-
-static void starting_free(struct starting *s)
-{
-    close_route(&s->out);
-    close_route(&s->error);
-    guard_close(&s->beats);
-    guard_close(&s->notices);
-}
-
-static int open_routes(struct agent *agent, struct starting *s, struct muster_error *err)
-{
-    struct worker *worker = s->worker;
-    return agent_output_route(agent, worker, STDOUT_FILENO, &s->out, err) < 0 ||
-                   agent_output_route(agent, worker, STDERR_FILENO, &s->error, err) < 0 ||
-                   agent_heartbeats_open(agent, worker, &s->beats, err) < 0 ||
-                   agent_notices_open(agent, worker, &s->notices, err) < 0
-               ? -1
-               : 0;
-}
-
-static struct spawn_options options_of(const struct agent *agent, const struct starting *s)
-{
-    return (struct spawn_options){.path = agent->processes->program,
-                                  .argv = s->command->argv,
-                                  .envp = s->command->envp,
-                                  .out_fd = s->out.fd,
-                                  .err_fd = s->error.fd,
-                                  .extra_fds = {s->beats, s->notices},
-                                  .extra_count = 2,
-                                  .mark = descendants_mark(agent->id),
-                                  .ignored = agent_signals_ignored(agent),
-                                  .descriptors = &agent->descriptors,
-                                  .core_dumps = agent_server_core_dumps(agent),
-                                  .cpus = agent->config->cpus ? &agent->config->cpus[s->worker->local_rank]
-                                                              : NULL};
-}
-
-static void take_up(struct agent *agent, struct worker *worker, pid_t pid)
+void agent_processes_take_up(struct agent *agent, struct worker *worker, pid_t pid)
 {
     guardian_add(&agent->processes->guardian, pid);
     round_worker_started(&agent->round, worker, pid);
-    agent->processes->ran = true;
 }
 
-static int spawn_cold(struct agent *agent, const struct starting *s, int *exit_code, struct muster_error *err)
+void agent_processes_spare(struct agent *agent, pid_t pid)
 {
-    const struct spawn_options options = options_of(agent, s);
-    pid_t pid = spawn_worker(&options, exit_code, err);
-    if (pid < 0)
-        return -1;
-    take_up(agent, s->worker, pid);
-    return 0;
-}
-
-/* Where execvp(3) would find the program, once for all workers. */
-static int find_once(struct agent *agent, const char *name, struct muster_error *err)
-{
-    struct agent_processes *processes = agent->processes;
-    if (processes->program)
-        return 0;
-    const char *path = getenv("PATH");
-    processes->program = strchr(name, '/') ? mem_strdup(name) : find_program(name, path, err);
-    if (!processes->program && strchr(name, '/'))
-        return error_set(err, MUSTER_E_NOMEM, "no memory for the program's path");
-    return processes->program ? 0 : -1;
-}
-
-static int name_error_file(const struct agent *agent, struct worker *worker, struct muster_error *err)
-{
-    const struct membership_world *world = &agent->round.world;
-    const char *run_directory = agent_output_run_directory(agent),
-               *error_directory = agent_output_error_directory(agent);
-    if (run_directory)
-        worker->error_file = mem_printf("%s/attempt_%lld/%d/error.json", run_directory,
-                                        (long long)world->restart_count, worker->local_rank);
-    if (run_directory && !worker->error_file)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    if (error_directory)
-        worker->error_file = error_directory_file(error_directory, world->id.round, worker->local_rank);
-    return 0;
-}
-
-static int command_worker(struct agent *agent, struct starting *s, struct muster_error *err)
-{
-    const struct run_config *config = agent->config;
-    const struct membership_world *world = &agent->round.world;
-    const struct worker *worker = s->worker;
-    char *const *inherited = agent_nccl_environment(agent);
-    return s->command->argv
-               ? worker_command_change(config, world, worker->local_rank, config->kind, inherited,
-                                       worker->error_file, s->command, err)
-               : worker_command_build(config, world, worker->local_rank, config->kind, inherited,
-                                      config->cores, agent->id_chain, worker->error_file, s->command, err);
-}
-
-/* All but the start itself. *exit_code: of a failure. */
-static int prepare_worker(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
-{
-    *exit_code = EXIT_CODE_FAILURE;
-    if (name_error_file(agent, s->worker, err) < 0 || command_worker(agent, s, err) < 0)
-        return -1;
-    *exit_code = EXIT_CODE_NOT_FOUND;
-    if (find_once(agent, s->command->argv[0], err) < 0)
-        return -1;
-    *exit_code = EXIT_CODE_FAILURE;
-    return open_routes(agent, s, err);
-}
-
-static int start_cold(struct agent *agent, struct agent_start *out, struct muster_error *err)
-{
-    struct worker_command __attribute__((cleanup(worker_command_free))) command = {0};
-    for (int i = 0; i < agent->round.worker_count; i++) {
-        struct starting s = {
-            .worker = &agent->round.workers[i], .command = &command, .beats = -1, .notices = -1};
-        int exit_code, result = prepare_worker(agent, &s, &exit_code, err);
-        if (result == 0)
-            result = spawn_cold(agent, &s, &exit_code, err);
-        starting_free(&s);
-        if (result < 0) {
-            *out = (struct agent_start){.worker = s.worker, .exit_code = exit_code};
-            return -1;
-        }
-    }
-    return 0;
-}
-
-/* --- starting from a template --- */
-
-/* A template that makes no worker for so long is stuck. */
-static const int64_t template_patience_ns = 10 * NS_PER_S;
-
-static void template_changed(void *context)
-{
-    struct agent *agent = context;
-    const struct agent_processes *processes = agent->processes;
-    const char *reason = warm_reason(processes->warm);
-    if (warm_state(processes->warm) == WARM_ENDED)
-        log_warning(&agent->log,
-                    "--warm: the template cannot be used (%s): workers start their own interpreters", reason);
-    else if (*reason)
-        log_warning(&agent->log, "--warm: left out of the template: %s", reason);
-    bool wanted = agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING;
-    if (wanted && processes->awaits_template) /* else it is being stopped before it began */
-        agent_emit(agent, &(struct agent_event){.kind = AGENT_TEMPLATE});
-}
-
-static bool is_compiled(const char *program)
-{
-    size_t length = strlen(program);
-    return length > 4 && (!strcmp(program + length - 4, ".pyc") || !strcmp(program + length - 4, ".pyz"));
-}
-
-static int open_template(struct agent *agent, struct muster_error *err)
-{
-    const struct run_config *config = agent->config;
-    if (config->kind == PROGRAM_PYTHON && is_compiled(config->program))
-        return error_set(err, MUSTER_E_UNSUPPORTED, "%s is no Python source", config->program);
-    struct worker_command __attribute__((cleanup(worker_command_free))) command = {0};
-    scope_text_list argv = {0};
-    char *const *inherited = agent_nccl_environment(agent);
-    if (worker_command_template(config, config->kind, inherited, config->cores, agent->id_chain, &command,
-                                err) < 0 ||
-        find_once(agent, command.argv[0], err) < 0)
-        return -1;
-    if (config->kind != PROGRAM_EXECUTABLE && warm_python_command(config->warm, command.argv, &argv) < 0)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for the template's command");
-    const struct spawn_options options = {.path = agent->processes->program,
-                                          .argv = argv.items ? argv.items : command.argv,
-                                          .envp = command.envp,
-                                          .out_fd = STDERR_FILENO,
-                                          .err_fd = STDERR_FILENO,
-                                          .mark = descendants_mark(agent->id),
-                                          .ignored = agent_signals_ignored(agent),
-                                          .descriptors = &agent->descriptors,
-                                          .core_dumps = agent_server_core_dumps(agent),
-                                          .cpus = config->cpus && config->nproc_per_node == 1 ? config->cpus
-                                                                                              : NULL};
-    agent->processes->warm = warm_open(&options, &agent->loop, template_changed, agent, err);
-    return agent->processes->warm ? 0 : -1;
-}
-
-/* A missing interpreter and the like are errors of the workers' start, with its exit codes. */
-static void try_template(struct agent *agent)
-{
-    struct muster_error err = {0};
-    const char *modules = agent->config->warm;
-    if (modules && *modules && open_template(agent, &err) < 0)
-        log_warning(&agent->log, "--warm: %s: workers start their own interpreters", err.text);
-}
-
-static bool template_serves(const struct agent *agent)
-{
-    return agent->processes->warm && warm_state(agent->processes->warm) == WARM_SERVING;
-}
-
-bool agent_processes_await_template(struct agent *agent)
-{
-    struct agent_processes *processes = agent->processes;
-    processes->awaits_template = processes->warm && warm_state(processes->warm) == WARM_IMPORTING;
-    return processes->awaits_template;
-}
-
-bool agent_processes_awaits_template(const struct agent *agent)
-{
-    return agent->processes->awaits_template;
-}
-
-/* Requests all, so that the workers' own set-up runs beside the template's next fork, and then takes them up
- * as they answer. Returns how many did. */
-static int start_requested(struct agent *agent, struct starting *all, int requested)
-{
-    struct muster_error err = {0};
-    struct instant deadline = instant_add(clock_now(NULL), template_patience_ns);
-    int taken = 0;
-    for (; taken < requested; taken++) {
-        unsigned number;
-        pid_t pid = warm_collect(agent->processes->warm, deadline, &number, &err);
-        if (pid < 0)
-            break;
-        take_up(agent, all[number].worker, pid);
-    }
-    if (taken < requested)
-        log_warning(&agent->log, "--warm: %s: workers start their own interpreters", err.text);
-    return taken;
-}
-
-static int prepare_and_request(struct agent *agent, struct starting *s, bool *requests, int *exit_code,
-                               struct muster_error *err)
-{
-    struct muster_error refused = {0};
-    if (prepare_worker(agent, s, exit_code, err) < 0)
-        return -1;
-    const struct spawn_options options = options_of(agent, s);
-    *requests = *requests && warm_request(agent->processes->warm, (unsigned)s->worker->local_rank, &options,
-                                          &refused) == 0;
-    if (*refused.text)
-        log_warning(&agent->log, "--warm: %s: the workers from local rank %d on start their own interpreters",
-                    refused.text, s->worker->local_rank);
-    return 0;
-}
-
-/* Those that the template did not make. */
-static int start_rest(struct agent *agent, struct starting *all, struct agent_start *out,
-                      struct muster_error *err)
-{
-    for (int i = 0; i < agent->round.worker_count; i++) {
-        struct starting *s = &all[i];
-        int exit_code = EXIT_CODE_FAILURE;
-        if (s->worker->pid)
-            continue;
-        if (command_worker(agent, s, err) < 0 || spawn_cold(agent, s, &exit_code, err) < 0) {
-            *out = (struct agent_start){.worker = s->worker, .exit_code = exit_code};
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static int start_from_template(struct agent *agent, struct agent_start *out, struct muster_error *err)
-{
-    struct worker_command __attribute__((cleanup(worker_command_free))) command = {0};
-    int count = agent->round.worker_count, prepared = 0, requested = 0, result = 0;
-    bool requests = true;
-    scope_free struct starting *all = mem_calloc((size_t)count, sizeof *all);
-    if (!all)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to start %d workers", count);
-    for (; result == 0 && prepared < count; prepared++) {
-        struct starting *s = &all[prepared];
-        *s = (struct starting){
-            .worker = &agent->round.workers[prepared], .command = &command, .beats = -1, .notices = -1};
-        int exit_code;
-        result = prepare_and_request(agent, s, &requests, &exit_code, err);
-        requested += result == 0 && requests;
-        if (result < 0)
-            *out = (struct agent_start){.worker = s->worker, .exit_code = exit_code};
-    }
-    (void)start_requested(agent, all, requested);
-    if (result == 0)
-        result = start_rest(agent, all, out, err);
-    for (int i = 0; i < prepared; i++)
-        starting_free(&all[i]);
-    return result;
-}
-
-int agent_processes_start(struct agent *agent, struct agent_start *out, struct muster_error *err)
-{
-    *out = (struct agent_start){.exit_code = EXIT_CODE_FAILURE};
-    agent->round.started_wall_ns = clock_wall_ns();
-    if (agent_nccl_decide(agent, err) < 0)
-        return -1;
-    return (template_serves(agent) ? start_from_template : start_cold)(agent, out, err);
+    agent->processes->spared = pid;
 }
 
 void agent_processes_release(struct agent *agent)
 {
     if (agent->processes)
         guardian_release(&agent->processes->guardian);
-}
-
-bool agent_processes_ran(const struct agent *agent)
-{
-    return agent->processes && agent->processes->ran;
 }
 
 /* --- signalling --- */
@@ -388,7 +70,7 @@ static void send_killer(struct agent *agent, int signal)
         .descendants = {.id = agent->id,
                         .parent = getpid(),
                         .except = {getpid(), processes->guardian.pid},
-                        .keeper = processes->warm ? warm_keeper(processes->warm) : 0},
+                        .keeper = processes->spared},
         .signal = signal,
         .spare_groups = signal != SIGKILL, /* they get theirs directly, once */
     };
@@ -574,7 +256,7 @@ static int processes_create(struct agent *agent, struct muster_error *err)
 {
     struct agent_processes *processes = agent->processes = mem_calloc(1, sizeof *processes);
     if (!processes)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to start workers");
+        return error_set(err, MUSTER_E_NOMEM, "no memory to watch workers");
     processes->killer.loop = &agent->loop;
     processes->guardian.fd = -1;
     processes->kill_at = INSTANT_NEVER;
@@ -582,7 +264,6 @@ static int processes_create(struct agent *agent, struct muster_error *err)
         return -1;
     if (watch_guardian(agent, err) < 0)
         return -1;
-    try_template(agent);
     return 0;
 }
 
@@ -626,10 +307,6 @@ static void processes_event(struct agent *agent, const struct agent_event *event
     case AGENT_EMPTY: /* it must not find the next round's workers */
         descendant_killer_cancel(&agent->processes->killer);
         break;
-    case AGENT_WORLD:
-    case AGENT_TEMPLATE:
-        agent->processes->awaits_template = false;
-        break;
     case AGENT_ROUND_ENDS:
         forget_sessions(agent);
         break;
@@ -645,9 +322,7 @@ static void processes_destroy(struct agent *agent)
         return;
     descendant_killer_cancel(&processes->killer);
     background_watch_end(&processes->cleaning);
-    warm_close(processes->warm);
     guardian_dismiss(&processes->guardian);
-    mem_free(processes->program);
     mem_free(processes);
     agent->processes = NULL;
 }

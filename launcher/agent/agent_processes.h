@@ -1,5 +1,5 @@
-/* agent_processes.h - the processes of this agent: starts the workers of a round, signals them and their
- * descendants, keeps the guardian, and cleans up /dev/shm. */
+/* agent_processes.h - the processes of this agent: signals workers and their descendants, keeps the
+ * guardian, and cleans up /dev/shm. */
 #ifndef MUSTER_LAUNCHER_AGENT_AGENT_PROCESSES_H
 #define MUSTER_LAUNCHER_AGENT_AGENT_PROCESSES_H
 
@@ -7,19 +7,10 @@
 
 extern const struct agent_part agent_processes_part;
 
-/* The start that failed. */
-struct agent_start {
-    const struct worker *worker; /* NULL: none in particular */
-    int exit_code;               /* the exit code of its end */
-};
-
-/* The workers of the round cannot be started yet: AGENT_TEMPLATE follows when they can. */
-bool agent_processes_await_template(struct agent *agent);
-/* Whether that has been answered, and AGENT_TEMPLATE did not follow yet. */
-bool agent_processes_awaits_template(const struct agent *agent);
-/* Starts all workers of the round back to back. -1: those that were started are left to be stopped; out
- * names the one that was not. */
-int agent_processes_start(struct agent *agent, struct agent_start *out, struct muster_error *err);
+/* A worker was started: the guardian records it, and so does the round. */
+void agent_processes_take_up(struct agent *agent, struct worker *worker, pid_t pid);
+/* This child is no worker and is not signalled with them; 0: there is none. */
+void agent_processes_spare(struct agent *agent, pid_t pid);
 /* signal, then CONT, to every live worker, and to all descendants: at once or when no worker is left, by
  * --signal-scope. */
 void agent_processes_terminate(struct agent *agent, int signal);
@@ -35,8 +26,6 @@ bool agent_processes_are_gone(const struct agent *agent);
 void agent_processes_note_reaped(struct agent *agent, const struct worker *worker);
 /* The end: no descendant is left, so that the guardian may end while the agent does the rest. */
 void agent_processes_release(struct agent *agent);
-/* Whether a worker was started, in any round. */
-bool agent_processes_ran(const struct agent *agent);
 
 /* Cleans up after the workers of this round; AGENT_CLEANED follows when it is done. */
 void agent_processes_clean(struct agent *agent);

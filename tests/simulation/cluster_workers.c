@@ -1,5 +1,5 @@
 /* cluster_workers.c - the workers of one agent of a simulated cluster, from their start to their end. Stands
- * for launcher/agent/agent_processes.c and the programs that it runs. */
+ * for launcher/agent/agent_start.c and the programs that it runs. */
 #include <signal.h>
 #include <stdio.h>
 

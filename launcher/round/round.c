@@ -1,5 +1,5 @@
 /* round.c - see round.h. */
-#include "launcher/agent/round.h"
+#include "launcher/round/round.h"
 
 #include <assert.h>
 #include <signal.h>

@@ -3,8 +3,8 @@
  * round_begin makes all of it anew, so a field that is added here is reset in every round. A part keeps
  * its private state of a round itself, and renews it at AGENT_WORLD. All parts read the round; each field
  * is written by the file named in its comment, else by round.c. */
-#ifndef MUSTER_LAUNCHER_AGENT_ROUND_H
-#define MUSTER_LAUNCHER_AGENT_ROUND_H
+#ifndef MUSTER_LAUNCHER_ROUND_ROUND_H
+#define MUSTER_LAUNCHER_ROUND_ROUND_H
 
 #include <stdbool.h>
 #include <stddef.h>
