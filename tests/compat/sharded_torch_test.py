@@ -24,14 +24,16 @@ def main():
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHON_EXEC=sys.executable, MUSTER_SOURCE=torch_python.source(),
                        MALLOC_MMAP_THRESHOLD_="1000000")  # else glibc keeps what autograd has freed
     full = sys.argv[1:] == ["--full"]
-    for ranks in [4] if full else [1, 2, 4]:
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as shared:
+        for ranks in [4] if full else [4, 1, 2]:  # each loads what those before it have saved
+            folder = os.path.join(shared, f"{ranks}-ranks")
+            os.mkdir(folder)
             command = [muster, "run", "--standalone", f"--nproc-per-node={ranks}", "--warm=torch,torch.distributed.fsdp,transformers",
                        str(here / "sharded_cases.py"), folder, *(["--full"] if full else [])]
             done = torch_python.run(command, env=environment)
-        print(done.stdout[-3000:], flush=True)
-        if done.returncode:
-            sys.exit(f"{ranks} ranks: exit code {done.returncode}\n{done.stderr[-6000:]}")
+            print(done.stdout[-3000:], flush=True)
+            if done.returncode:
+                sys.exit(f"{ranks} ranks: exit code {done.returncode}\n{done.stderr[-6000:]}")
 
 
 if __name__ == "__main__":
