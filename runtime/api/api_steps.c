@@ -82,7 +82,8 @@ static struct trainer_step_values values_of(const struct muster_trainer *t, int6
         .first_sample = (uint64_t)t->taken,
         .stop = t->stop,
         .checkpoint = t->wants_checkpoint,
-        .missing = api_samples(t) - rows,
+        .missing = (int64_t)t->plan.micro_batches * t->plan.shape.B - rows,
+        .next_targets = t->next_targets,
     };
 }
 
@@ -116,7 +117,35 @@ static int run_step(struct muster_trainer *t, const struct batch *batch, int64_t
     if (trainer_step(t->trainer, batch, &values, &stats, err))
         return -1;
     keep_result(t, &stats, &values);
+    /* A run that goes back to another sample has nothing announced. */
+    t->announced = (struct api_announced){.first = -1};
+    if (!isnan(stats.next_targets))
+        t->announced = (struct api_announced){t->taken, (int64_t)t->next_targets, (int64_t)stats.next_targets};
+    t->next_targets = NAN;
     return 0;
+}
+
+/* The targets of the step that comes, over all ranks, from this rank's: known before, announced by the step
+ * before, or counted by a collective. */
+static int count_targets(struct muster_trainer *t, int failed, int64_t *targets, struct muster_error *err)
+{
+    const struct api_announced *announced = &t->announced;
+    const int64_t here = *targets;
+    const bool told = announced->first == t->taken;
+    if (!t->targets && !told && meet(t, failed, targets, err) < 0)
+        return -1;
+    if (failed)
+        return -1;
+    if (t->targets)
+        *targets = t->targets;
+    else if (told && here != announced->here)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%lld targets of this rank's batch count, but next_targets was set to %lld before "
+                         "the last step; give the batch that was announced",
+                         (long long)here, (long long)announced->here);
+    else if (told)
+        *targets = announced->sums;
+    return *targets ? 0 : error_set(err, MUSTER_E_INVALID, "no target of this step counts, on any rank");
 }
 
 int muster_trainer_train(struct muster_trainer *t, const void *const *arrays, int64_t rows,
@@ -128,13 +157,7 @@ int muster_trainer_train(struct muster_trainer *t, const void *const *arrays, in
     int failed = sized_out("muster_result", out, out->size, &t->last, sizeof t->last,
                            offsetof(struct muster_result, learning_rate), err) < 0 ||
                  take_arrays(t, arrays, rows, api_samples(t), &batch, &targets, err) < 0;
-    if (t->targets && failed)
-        return -1;
-    if (!t->targets && meet(t, failed, &targets, err) < 0)
-        return -1;
-    if (!t->targets && !targets)
-        return error_set(err, MUSTER_E_INVALID, "no target of this step counts, on any rank");
-    if (run_step(t, &batch, rows, t->targets ? t->targets : targets, err) < 0)
+    if (count_targets(t, failed, &targets, err) < 0 || run_step(t, &batch, rows, targets, err) < 0)
         return -1;
     return sized_out("muster_result", out, out->size, &t->last, sizeof t->last, 0, err);
 }

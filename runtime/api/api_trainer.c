@@ -72,9 +72,21 @@ void api_release(struct muster_trainer *t)
     muster_model_free(t->shared);
 }
 
+struct train_batch api_batch(const struct muster_trainer *t)
+{
+    return train_config_batch(&t->config, t->rank, t->world_size);
+}
+
 int64_t api_samples(const struct muster_trainer *t)
 {
-    return (int64_t)t->plan.micro_batches * t->plan.shape.B;
+    const struct train_batch batch = api_batch(t);
+    return train_batch_samples(&batch);
+}
+
+int64_t muster_trainer_row(const struct muster_trainer *t, int64_t sample)
+{
+    const struct train_batch batch = api_batch(t);
+    return sample >= 0 && sample < train_batch_samples(&batch) ? train_batch_row(&batch, sample) : -1;
 }
 
 /* ---- opening and closing ---- */
@@ -138,6 +150,8 @@ struct muster_trainer *muster_trainer_open(struct muster_world *world, struct mu
     t->loaded_dtype = DTYPE_COUNT;
     t->saved_step = -1;
     t->overrides = (struct api_overrides){NAN, NAN, NAN, NAN, NAN, NAN};
+    t->next_targets = NAN;
+    t->announced.first = -1;
     if (open_trainer(t, world, model, settings, err) < 0)
         muster_trainer_close(&t);
     return t;
@@ -244,10 +258,12 @@ int muster_trainer_set(struct muster_trainer *t, const char *name, double value,
         t->wants_checkpoint = value != 0;
     else if (!strcmp(name, "targets"))
         t->targets = (int64_t)value;
+    else if (!strcmp(name, "next_targets"))
+        t->next_targets = value;
     else
         return error_set(err, MUSTER_E_INVALID,
                          "'%s' cannot be set; there are learning_rate, weight_decay, beta1, beta2, epsilon, "
-                         "clip_norm, stop, checkpoint and targets",
+                         "clip_norm, stop, checkpoint, targets and next_targets",
                          name);
     return 0;
 }

@@ -12,6 +12,12 @@ struct api_overrides {
     double learning_rate, weight_decay, beta1, beta2, epsilon, clip_norm;
 };
 
+/* The targets of a step, as the step before it has summed them. */
+struct api_announced {
+    int64_t first;      /* sample of that step; -1: nothing was announced */
+    int64_t here, sums; /* of this rank, over all ranks */
+};
+
 struct muster_trainer {
     struct muster_model *shared;
     struct model model; /* the shared one's, with parameters and layers of its own: settings mark them */
@@ -26,6 +32,8 @@ struct muster_trainer {
     struct api_overrides overrides;
     bool stop;
     int64_t targets;        /* of a whole step, where they are known; 0: they are counted */
+    double next_targets;    /* of this rank, in the step behind the next one; NaN: not given */
+    struct api_announced announced;
     int64_t steps, updates; /* so far; a skipped step does not advance the schedule */
     int64_t taken;          /* samples so far, over all ranks */
     bool wants_checkpoint;  /* this rank asks for one with its next step */
@@ -39,6 +47,7 @@ struct muster_trainer {
 };
 
 int64_t api_samples(const struct muster_trainer *trainer); /* of a step on this rank */
+struct train_batch api_batch(const struct muster_trainer *trainer);
 /* A plan for the settings, for a world of that size (its ranks on one node) or for the rank of a trainer
  * that is being opened: fills config, model and plan. What it holds is api_release's, on failure too. */
 int api_prepare(struct muster_trainer *trainer, struct muster_model *model, const char *const *settings,

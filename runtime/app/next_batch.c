@@ -9,31 +9,40 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-enum { BATCHES = 2 };
+enum { BATCHES = 3, NONE = -1 };
+
+struct made_batch {
+    int32_t *tokens, *targets;
+    uint64_t *ids;
+    int64_t first;   /* sample of its step; NONE: nothing is in it */
+    int64_t counted; /* targets that count; -1: its samples could not be read */
+    struct muster_error failure;
+};
 
 struct next_batch {
     struct next_batch_options options;
-    int32_t *tokens[BATCHES], *targets[BATCHES];
-    int64_t counted[BATCHES]; /* targets that count; -1: could not be read */
-    struct muster_error failure[BATCHES];
-    int64_t waited_ns; /* of the caller */
-    int current;       /* the caller's memory; the other one holds the batch made ahead */
+    int64_t samples;
+    struct made_batch batches[BATCHES]; /* the caller's, the next one, and the one that the thread makes */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    int64_t ahead; /* number of that batch; NONE */
-    int64_t asked; /* number that the thread is to make; NONE */
-    bool making;   /* it does, in the memory that is not current */
+    struct made_batch *asked; /* what the thread is to make or makes; NULL: it sleeps */
+    int64_t asked_first;
+    int64_t waited_ns; /* of the caller */
     bool running, ends;
 };
-enum { NONE = -1 };
 
-static void make_batch(struct next_batch *next, int64_t number, int at)
+static void make_batch(const struct next_batch *next, int64_t first, struct made_batch *made)
 {
     const struct next_batch_options *o = &next->options;
-    error_clear(&next->failure[at]);
-    next->counted[at] = data_batch(o->data, number, o->rank, o->world_size, o->micro_batches, o->micro_batch,
-                                   next->tokens[at], next->targets[at], &next->failure[at]);
+    made->first = first;
+    made->counted = 0;
+    for (int64_t i = 0; i < next->samples && made->counted >= 0; i++) {
+        int32_t *tokens = made->tokens + i * o->positions, *targets = made->targets + i * o->positions;
+        made->ids[i] = (uint64_t)(first + train_batch_row(&o->batch, i));
+        const int counted = data_sample(o->data, made->ids[i], tokens, targets, &made->failure);
+        made->counted = counted < 0 ? -1 : made->counted + counted;
+    }
 }
 
 static void *make_batches(void *argument)
@@ -41,19 +50,16 @@ static void *make_batches(void *argument)
     struct next_batch *next = argument;
     (void)pthread_mutex_lock(&next->mutex);
     while (!next->ends) {
-        if (next->asked == NONE) {
+        if (!next->asked) {
             (void)pthread_cond_wait(&next->changed, &next->mutex);
             continue;
         }
-        const int64_t number = next->asked;
-        const int at = !next->current;
-        next->asked = NONE;
-        next->making = true;
+        struct made_batch *made = next->asked;
+        const int64_t first = next->asked_first;
         (void)pthread_mutex_unlock(&next->mutex);
-        make_batch(next, number, at);
+        make_batch(next, first, made);
         (void)pthread_mutex_lock(&next->mutex);
-        next->making = false;
-        next->ahead = number;
+        next->asked = NULL;
         (void)pthread_cond_broadcast(&next->changed);
     }
     (void)pthread_mutex_unlock(&next->mutex);
@@ -62,25 +68,35 @@ static void *make_batches(void *argument)
 
 GUARD_DEFINE(next_batch, struct next_batch *, next_batch_destroy);
 
+/* A rank without samples has memory for one, so that there are addresses. */
+static bool reserve(struct next_batch *next)
+{
+    const size_t samples = next->samples ? (size_t)next->samples : 1,
+                 positions = samples * (size_t)next->options.positions;
+    bool there = true;
+    for (int i = 0; i < BATCHES; i++) {
+        struct made_batch *made = &next->batches[i];
+        made->first = NONE;
+        made->tokens = mem_calloc(positions, sizeof *made->tokens);
+        made->targets = mem_calloc(positions, sizeof *made->targets);
+        made->ids = mem_calloc(samples, sizeof *made->ids);
+        there = there && made->tokens && made->targets && made->ids;
+    }
+    return there;
+}
+
 struct next_batch *next_batch_create(const struct next_batch_options *options, struct muster_error *err)
 {
-    const size_t count =
-        (size_t)options->micro_batches * (size_t)options->micro_batch * (size_t)options->positions;
     GUARD(guard_next_batch) struct next_batch *next = mem_calloc(1, sizeof *next);
-    bool there = next != NULL;
     if (next) {
         next->options = *options;
-        next->ahead = next->asked = NONE;
+        next->samples = train_batch_samples(&options->batch);
         (void)pthread_mutex_init(&next->mutex, NULL); /* neither can fail without attributes */
         (void)pthread_cond_init(&next->changed, NULL);
     }
-    for (int i = 0; there && i < BATCHES; i++) {
-        next->tokens[i] = mem_calloc(count, sizeof *next->tokens[i]);
-        next->targets[i] = mem_calloc(count, sizeof *next->targets[i]);
-        there = next->tokens[i] && next->targets[i];
-    }
-    if (!there) {
-        (void)error_set(err, MUSTER_E_NOMEM, "no memory for two batches of %zu tokens", count);
+    if (!next || !reserve(next)) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for %d batches of %lld samples", BATCHES,
+                        next ? (long long)next->samples : 0);
         return NULL;
     }
     if (pthread_create(&next->thread, NULL, make_batches, next)) {
@@ -103,35 +119,51 @@ void next_batch_destroy(struct next_batch *next)
         (void)pthread_join(next->thread, NULL);
     }
     for (int i = 0; i < BATCHES; i++) {
-        mem_free(next->tokens[i]);
-        mem_free(next->targets[i]);
+        mem_free(next->batches[i].tokens);
+        mem_free(next->batches[i].targets);
+        mem_free(next->batches[i].ids);
     }
     (void)pthread_cond_destroy(&next->changed);
     (void)pthread_mutex_destroy(&next->mutex);
     mem_free(next);
 }
 
-int64_t next_batch_take(struct next_batch *next, int64_t number, const int32_t **tokens,
-                        const int32_t **targets, struct muster_error *err)
+/* The batch of a step, if the thread has made it; else one that is not `kept`, with that batch made now: the
+ * thread sleeps. */
+static struct made_batch *find_batch(struct next_batch *next, int64_t first, const struct made_batch *kept)
+{
+    struct made_batch *other = NULL;
+    for (int i = 0; i < BATCHES; i++) {
+        if (next->batches[i].first == first)
+            return &next->batches[i];
+        if (&next->batches[i] != kept)
+            other = &next->batches[i];
+    }
+    make_batch(next, first, other);
+    return other;
+}
+
+int next_batch_take(struct next_batch *next, int64_t first, struct step_batch *out, struct muster_error *err)
 {
     const struct instant begun = clock_now(NULL);
+    const int64_t step = next->options.batch.global_batch;
     (void)pthread_mutex_lock(&next->mutex);
-    while (next->asked != NONE || next->making)
+    while (next->asked)
         (void)pthread_cond_wait(&next->changed, &next->mutex);
-    next->current = !next->current;
-    if (next->ahead != number)
-        make_batch(next, number, next->current); /* the thread sleeps */
-    next->ahead = NONE;
-    next->asked = number + 1;
+    const struct made_batch *now = find_batch(next, first, NULL),
+                            *after = find_batch(next, first + step, now);
+    for (int i = 0; i < BATCHES; i++)
+        if (&next->batches[i] != now && &next->batches[i] != after)
+            next->asked = &next->batches[i];
+    next->asked->first = NONE; /* until it is made */
+    next->asked_first = first + 2 * step;
     (void)pthread_cond_broadcast(&next->changed);
-    *tokens = next->tokens[next->current];
-    *targets = next->targets[next->current];
-    const int64_t counted = next->counted[next->current];
-    if (counted < 0 && err)
-        *err = next->failure[next->current];
+    *out = (struct step_batch){now->tokens, now->targets, now->ids, next->samples, after->counted};
     (void)pthread_mutex_unlock(&next->mutex);
     next->waited_ns += instant_diff_ns(clock_now(NULL), begun);
-    return counted;
+    if (now->counted < 0 && err)
+        *err = now->failure;
+    return now->counted < 0 ? -1 : 0;
 }
 
 int64_t next_batch_waited_ns(const struct next_batch *next)

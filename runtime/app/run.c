@@ -53,8 +53,7 @@ long long run_figure(const struct run *run, const char *name)
 static int open_inputs(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    if (run_open_model(run, err) < 0 ||
-        train_config_accumulation(c, run->world_size, &run->micro_batches, err) < 0)
+    if (run_open_model(run, err) < 0)
         return -1;
     const struct data_options data = {.path = c->path,
                                       .positions = (int)c->sequence_length,
@@ -66,13 +65,10 @@ static int open_inputs(struct run *run, struct muster_error *err)
             err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */
         return -1;
     }
-    run->next = next_batch_create(&(struct next_batch_options){.data = run->data,
-                                                               .rank = run->rank,
-                                                               .world_size = run->world_size,
-                                                               .micro_batches = run->micro_batches,
-                                                               .micro_batch = (int)c->micro_batch,
-                                                               .positions = (int)c->sequence_length},
-                                  err);
+    run->next = next_batch_create(
+        &(struct next_batch_options){run->data, train_config_batch(c, run->rank, run->world_size),
+                                     (int)c->sequence_length},
+        err);
     if (!run->next)
         return -1;
     return run->rank == 0 && run_saves(run)
@@ -83,7 +79,6 @@ static int open_inputs(struct run *run, struct muster_error *err)
 static int open_run(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    const double tokens = (double)(c->global_batch * c->sequence_length); /* all of them count */
     if (muster_world_agree(run->world, open_inputs(run, err), err) < 0)
         return -1;
     run->trainer = muster_trainer_open(run->world, run->model, (const char *const *)run->settings, err);
@@ -101,7 +96,9 @@ static int open_run(struct run *run, struct muster_error *err)
     run->progress.limit_ns = limit_s * (double)NS_PER_S;
     run->progress.step_flops = muster_trainer_figure(run->trainer, "step_flops");
     run->progress.peak_flops = muster_trainer_figure(run->trainer, "peak_flops");
-    return muster_trainer_set(run->trainer, "targets", tokens, err);
+    if (c->samples && *c->samples)
+        run->samples = sample_log_open(c->samples, run->world, err);
+    return c->samples && *c->samples && !run->samples ? -1 : 0;
 }
 
 static int run_finish(struct run *run, struct muster_error *err)
@@ -151,6 +148,7 @@ void run_close(struct run *run)
 {
     run_log_close(run);
     muster_trainer_close(&run->trainer);
+    sample_log_close(run->samples);
     next_batch_destroy(run->next); /* before what it reads */
     data_destroy(run->data);
     muster_model_free(run->model);

@@ -6,6 +6,7 @@
 #include "runtime/app/checkpoints.h"
 #include "runtime/app/next_batch.h"
 #include "runtime/app/progress.h"
+#include "runtime/app/sample_log.h"
 #include "runtime/config/train_config.h"
 #include "runtime/data/data.h"
 #include "runtime/include/muster.h"
@@ -18,9 +19,10 @@ struct run {
     struct data *data;
     struct muster_trainer *trainer;
     char **settings; /* of the trainer */
-    int rank, world_size, micro_batches;
+    int rank, world_size;
     int skipped; /* steps in a row */
     struct next_batch *next;
+    struct sample_log *samples; /* NULL: no log of them is written */
     struct progress progress;
     struct report *report; /* the log in files; NULL: none, and on other ranks than 0 */
     int64_t data_wait_ns;  /* of the step's batch */

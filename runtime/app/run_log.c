@@ -42,7 +42,7 @@ static void log_start(struct run *run)
     entry_integer(&entry, "parameters", run_figure(run, "parameters"));
     entry_text(&entry, "strategy", train_config_strategy(c));
     entry_integer(&entry, "world_size", run->world_size);
-    entry_integer(&entry, "micro_batches", run->micro_batches);
+    entry_integer(&entry, "micro_batches", run_figure(run, "micro_batches"));
     entry_integer(&entry, "global_batch", c->global_batch);
     entry_integer(&entry, "sequence_length", c->sequence_length);
     entry_integer(&entry, "planned_memory", run->progress.planned_bytes);

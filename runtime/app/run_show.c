@@ -46,9 +46,13 @@ void run_show_start(struct run *run)
         printf("precision: parameters are kept and gathered in %s, gradients reduced in %s; on CPUs that is "
                "storage and traffic: arithmetic, masters and optimizer state are %s\n",
                precision_name(moves), precision_name(reduces), precision_name(DTYPE_F32));
-    printf("batch: %lld sequences of %lld tokens a step, %d micro-batches of %lld a rank\n",
-           (long long)c->global_batch, (long long)c->sequence_length, run->micro_batches,
+    const long long rows = run_figure(run, "micro_batches") * c->micro_batch * run->world_size;
+    printf("batch: %lld sequences of %lld tokens a step, %lld micro-batches of %lld a rank",
+           (long long)c->global_batch, (long long)c->sequence_length, run_figure(run, "micro_batches"),
            (long long)c->micro_batch);
+    if (rows > c->global_batch)
+        printf("; %lld of the %lld rows are empty", rows - c->global_batch, rows);
+    printf("\n");
     (void)fflush(stdout);
 }
 

@@ -54,17 +54,19 @@ static int check_result(struct run *run, int64_t step, const struct muster_resul
 
 static int take_step(struct run *run, int64_t step, struct muster_result *result, struct muster_error *err)
 {
-    const struct train_config *c = &run->config;
-    const int32_t *tokens, *targets;
-    const struct instant before = clock_now(NULL);
-    if (next_batch_take(run->next, run_figure(run, "taken"), &tokens, &targets, err) < 0)
+    struct step_batch batch;
+    const int64_t waited_ns = next_batch_waited_ns(run->next);
+    if (next_batch_take(run->next, run_figure(run, "taken"), &batch, err) < 0)
         return error_wrap(err, "step %lld", (long long)step + 1);
-    run->data_wait_ns = instant_diff_ns(clock_now(NULL), before);
-    const void *const arrays[] = {tokens, targets};
+    run->data_wait_ns = next_batch_waited_ns(run->next) - waited_ns;
+    const void *const arrays[] = {batch.tokens, batch.targets};
+    const double next_targets = batch.targets_next < 0 ? NAN : (double)batch.targets_next;
     *result = (struct muster_result){.size = sizeof *result};
-    if (muster_trainer_set(run->trainer, "stop", run->noticed, err) < 0 ||
+    if ((run->samples && sample_log_step(run->samples, step + 1, batch.ids, batch.samples, err) < 0) ||
+        muster_trainer_set(run->trainer, "stop", run->noticed, err) < 0 ||
+        muster_trainer_set(run->trainer, "next_targets", next_targets, err) < 0 ||
         checkpoints_ask(&run->checkpoints, err) < 0 ||
-        muster_trainer_train(run->trainer, arrays, run->micro_batches * c->micro_batch, result, err) < 0)
+        muster_trainer_train(run->trainer, arrays, batch.samples, result, err) < 0)
         return error_wrap(err, "step %lld", (long long)step + 1);
     return check_result(run, step, result, err);
 }

@@ -11,6 +11,7 @@
 
 #include "proto/base/knob.h"
 #include "proto/include/muster_error.h"
+#include "runtime/config/train_batch.h"
 #include "runtime/model/param_patterns.h"
 #include "runtime/plan/plan.h"
 #include "runtime/train/loss_scale.h"
@@ -96,6 +97,7 @@ struct train_config {
     int64_t sample_length;
     double sample_temperature;
     char *sample_prompt;
+    char *samples; /* folder of sample_log.h; "": none */
 };
 
 const struct knob_table *train_config_table(void);
@@ -120,8 +122,7 @@ struct loss_scale_options train_config_loss_scale(const struct train_config *con
  * may find it after. */
 bool train_config_checks(const struct train_config *config);
 
-/* Micro-batches of one step for a world: global_batch / (micro_batch * world_size), which has to be whole. */
-int train_config_accumulation(const struct train_config *config, int world_size, int *micro_batches,
-                              struct muster_error *err);
+/* A rank's part of a step. Pure. */
+struct train_batch train_config_batch(const struct train_config *config, int rank, int ranks);
 
 #endif

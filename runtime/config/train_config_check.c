@@ -180,10 +180,12 @@ static int check_training(const char *name, const struct train_config *c, struct
     const struct lr_schedule schedule = train_config_schedule(c);
     if (lr_check(&schedule, err) < 0)
         return error_wrap(err, "%straining.schedule", name);
-    if (c->global_batch % c->micro_batch)
+    if (c->micro_batch > c->global_batch)
         return error_set(err, MUSTER_E_INVALID,
-                         "%straining.global_batch %lld is not a multiple of training.micro_batch %lld", name,
-                         (long long)c->global_batch, (long long)c->micro_batch);
+                         "%straining.micro_batch %lld is above training.global_batch %lld: %lld of its rows "
+                         "would always be empty",
+                         name, (long long)c->micro_batch, (long long)c->global_batch,
+                         (long long)(c->micro_batch - c->global_batch));
     return 0;
 }
 
@@ -224,16 +226,7 @@ int train_config_check(const char *name, const struct train_config *config, unsi
     return sections & TRAIN_DATA ? check_data(name, config, err) : 0;
 }
 
-int train_config_accumulation(const struct train_config *config, int world_size, int *micro_batches,
-                              struct muster_error *err)
+struct train_batch train_config_batch(const struct train_config *config, int rank, int ranks)
 {
-    int64_t at_once = config->micro_batch * world_size;
-    if (config->global_batch % at_once)
-        return error_set(err, MUSTER_E_INVALID,
-                         "training.global_batch %lld is not a multiple of training.micro_batch %lld x %d "
-                         "ranks; use a multiple of %lld",
-                         (long long)config->global_batch, (long long)config->micro_batch, world_size,
-                         (long long)at_once);
-    *micro_batches = (int)(config->global_batch / at_once);
-    return 0;
+    return (struct train_batch){config->global_batch, config->micro_batch, rank, ranks};
 }

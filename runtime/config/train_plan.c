@@ -1,6 +1,8 @@
 /* train_plan.c - see train_plan.h. */
 #include "runtime/config/train_plan.h"
 
+#include <limits.h>
+
 #include "proto/base/error.h"
 #include "runtime/model/head.h"
 
@@ -46,9 +48,11 @@ int train_plan_options(const struct train_config *c, const struct train_place *p
     if (param_patterns_decay(model, (enum param_decay)c->decay, c->no_decay, err) < 0)
         return error_wrap(err, "training.no_decay");
     if (mesh_choose(options.strategy, c->replicas, place->world_size, place->local_size, &options.mesh, err) <
-            0 ||
-        train_config_accumulation(c, place->world_size, &options.micro_batches, err) < 0)
+        0)
         return -1;
+    const struct train_batch batch = train_config_batch(c, place->rank, place->world_size);
+    const int64_t micro_batches = train_batch_micro_batches(&batch);
+    options.micro_batches = micro_batches > INT_MAX ? INT_MAX : (int)micro_batches; /* refused by the plan */
     head_set_chunk(model, c->head_chunk);
     *plan = options;
     return 0;

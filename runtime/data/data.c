@@ -201,22 +201,3 @@ int data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *t
         targets[t] = from[t + 1];
     return data->T;
 }
-
-int64_t data_batch(const struct data *data, int64_t first, int rank, int world_size, int micro_batches, int B,
-                   int32_t *tokens, int32_t *targets, struct muster_error *err)
-{
-    int64_t counted = 0;
-    for (int micro = 0; micro < micro_batches; micro++) {
-        for (int b = 0; b < B; b++) {
-            const uint64_t g = (uint64_t)first +
-                               ((uint64_t)micro * (uint64_t)world_size + (uint64_t)rank) * (uint64_t)B +
-                               (uint64_t)b;
-            const int64_t row = ((int64_t)micro * B + b) * data->T;
-            const int count = data_sample(data, g, tokens + row, targets + row, err);
-            if (count < 0)
-                return -1;
-            counted += count;
-        }
-    }
-    return counted;
-}

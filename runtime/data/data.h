@@ -44,10 +44,5 @@ int data_targets_each(const struct data *data);
  * may be NULL. Returns how many targets count; -1 on error. */
 int data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *targets,
                 struct muster_error *err);
-/* The (micro_batches, B, positions) block of one rank in a step that begins with global sample `first`.
- * Sample of row b: first + (micro*world + rank)*B + b, so that the samples of a step are the same for every
- * split of the same micro_batches*world*B. Returns how many targets count; -1 on error. */
-int64_t data_batch(const struct data *data, int64_t first, int rank, int world_size, int micro_batches, int B,
-                   int32_t *tokens, int32_t *targets, struct muster_error *err);
 
 #endif

@@ -82,13 +82,21 @@ struct muster_result {
     int32_t nonfinite, nonfinite_rank;
 };
 
-/* One optimizer step. arrays: one for each input of the model, in their order, of this rank's samples one
- * behind the other: a step has training.global_batch / ranks of them (figure "samples"), each of
- * training.sequence_length positions. rows: the samples that there are, at most that many, 0 too: the others
- * do not count, and arrays may end. Every number must be in the vocabulary; a target may be -1. result may be
- * NULL. A batch that is refused on one rank is an error on all. */
+/* One optimizer step. It has training.global_batch samples in every world; a rank has figure "samples" of them,
+ * 0 too, and muster_trainer_row gives their rows. arrays: one for each input of the model, in their order, of this
+ * rank's samples one behind the other, each of training.sequence_length positions. rows: the samples that
+ * there are, at most that many, 0 too: the others do not count, and arrays may end. Every number must be in the
+ * vocabulary; a target may be -1. Loss and gradients are means over the targets that count on all ranks, which
+ * are counted by a collective before the step unless "targets" or "next_targets" was set
+ * (muster_trainer_set). result may be NULL. A batch that is refused on one rank is an error on all where the
+ * targets are counted, else on this one alone, which may give another. */
 MUSTER_API int muster_trainer_train(struct muster_trainer *trainer, const void *const *arrays, int64_t rows,
                                     struct muster_result *result, struct muster_error *err);
+/* The row in a step's global batch, 0 to training.global_batch - 1, of this rank's sample, 0 to figure "samples"
+ * - 1; -1 for another. Sample g of the run is row r of a step where figure "taken" + r is g before it: that
+ * depends on no number of ranks, so that a run that goes on with other ranks misses none and takes none twice.
+ */
+MUSTER_API int64_t muster_trainer_row(const struct muster_trainer *trainer, int64_t sample);
 /* Collective, after a step whose loss is not finite and that was not skipped: the same two of its gradients.
  */
 MUSTER_API int muster_trainer_nonfinite(struct muster_trainer *trainer, int32_t *parameter, int32_t *rank,
@@ -114,7 +122,9 @@ MUSTER_API int muster_trainer_average(struct muster_trainer *trainer, int32_t on
  * of what the settings give (NaN: as in the settings again); "stop": not 0: this rank asks all to stop after
  * the next step; "checkpoint": likewise, for a checkpoint: muster_result.checkpoint, after which all ranks
  * call muster_trainer_checkpoint; "targets": that count in every whole step over all ranks, where all of them
- * are known (0: counted, by a collective before each step). */
+ * are known (0: counted, by a collective before each step). For the next step alone: "next_targets": how many
+ * targets will count in this rank's batch of the step behind it; they are summed with the next step's loss, so
+ * that the one behind it begins without a collective of its own. Set on all ranks, or counted as before. */
 MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *name, double value,
                                   struct muster_error *err);
 /* A figure by its name, NaN if there is none of that name. Of the last step: "loss", "grad_norm",

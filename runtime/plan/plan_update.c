@@ -165,8 +165,10 @@ static void emit_result(struct plan_builder *b, int from, int64_t offset, int64_
     plan_emit(b, &op, -1);
 }
 
-_Static_assert(offsetof(struct plan_loss, stops) == offsetof(struct plan_loss, total) + sizeof(double),
-               "total and stops are summed as one");
+_Static_assert(offsetof(struct plan_loss, stops) == offsetof(struct plan_loss, total) + sizeof(double) &&
+                   offsetof(struct plan_loss, next_targets) ==
+                       offsetof(struct plan_loss, total) + 2 * sizeof(double),
+               "total, stops and next_targets are summed as one");
 
 void plan_emit_update(struct plan_builder *b)
 {
@@ -180,8 +182,8 @@ void plan_emit_update(struct plan_builder *b)
     order_by_reduction(b, turns);
     if (gated)
         emit_norm(b, turns);
-    if (mesh_size(b->options->mesh) > 1) /* and the stops */
-        emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 2);
+    if (mesh_size(b->options->mesh) > 1) /* and what rides on it */
+        emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 3);
     if (gated) {
         order_by_use(b, turns);
         emit_clip(b);

@@ -193,7 +193,7 @@ static int resolve_params(const struct executor_parts *parts, struct op_block *b
     return 0;
 }
 
-/* As data_batch orders the samples of a step. */
+/* Rows of a step's global batch as config/train_batch.h deals them out. */
 static int64_t first_sample(const struct plan *plan, int micro)
 {
     const struct mesh *mesh = &plan->options.mesh;

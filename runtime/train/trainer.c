@@ -269,7 +269,8 @@ void trainer_write_input(struct trainer *trainer, const struct trainer_step_valu
 {
     double t = (double)(trainer->updates + 1);
     const float scale = trainer->scales ? (float)trainer->scale.scale : 0.0F;
-    struct plan_input input = {.loss.stops = values->stop + (values->checkpoint ? ASKS_CHECKPOINT : 0)};
+    struct plan_input input = {.loss = {.stops = values->stop + (values->checkpoint ? ASKS_CHECKPOINT : 0),
+                                        .next_targets = values->next_targets}};
     input.scalars = (struct step_scalars){
         .learning_rate = {values->learning_rate, values->learning_rate},
         .weight_decay = {values->weight_decay, 0},
@@ -333,6 +334,7 @@ static void read_stats(const struct trainer *trainer, const struct trainer_step_
     stats->skipped = result.scalars.skip != 0;
     stats->checkpoint = result.loss.stops >= ASKS_CHECKPOINT;
     stats->stop = fmod(result.loss.stops, ASKS_CHECKPOINT) > 0;
+    stats->next_targets = result.loss.next_targets;
 }
 
 /* What follows from a gradient that is not finite, the same on every rank. */

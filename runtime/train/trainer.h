@@ -49,6 +49,7 @@ struct trainer_step_values {
     bool stop;             /* this rank asks all to stop after this step */
     bool checkpoint;       /* this rank asks all to write a checkpoint after this step */
     int64_t missing;       /* samples at the end of this rank's batch that are not there: they do not count */
+    double next_targets;   /* that count in this rank's next step; NaN: not known */
 };
 
 struct trainer_stats {
@@ -61,6 +62,8 @@ struct trainer_stats {
     double loss_scale; /* of this step; 0: none */
     bool stop;         /* some rank has asked to stop: the same on every rank of the step */
     bool checkpoint;   /* some rank has asked for a checkpoint, likewise */
+    /* Targets that count in the next step, over all ranks; NaN: some rank did not know. The same likewise. */
+    double next_targets;
     int64_t step_ns;   /* wall */
     /* comm_ns: every collective from its start on its stream to its end, waiting for late peers included,
      * added up (two at once count twice). exposed_ns: time in which the compute stream waited for other

@@ -21,11 +21,11 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "rendezvous/store/kv_memory.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/llama.h"
 #include "runtime/model/param_patterns.h"
 #include "runtime/train/trainer.h"
-#include "rendezvous/store/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 struct settings {
@@ -151,7 +151,7 @@ static int get_grad(struct trainer *trainer, int param, void *values, struct mus
                                                              : 0;
 }
 
-/* This rank's samples of a step, in the order of data_batch. */
+/* This rank's samples of a step, in the order of train_batch_row. */
 static void take_batch(const struct run *run, int step, int rank, const int32_t *from, int32_t *to)
 {
     const struct settings *s = &run->s;

@@ -50,9 +50,11 @@ static int create(struct rank *r, struct muster_error *err)
     r->world = muster_world_open(NULL, err);
     r->model = r->world ? gpt2_create(&shape, err) : NULL;
     r->data = r->model ? data_open(&text, err) : NULL;
-    if (!r->data || train_config_accumulation(c, muster_world_size(r->world), &r->micro_batches, err) < 0)
+    if (!r->data)
         return -1;
     int rank = muster_world_rank(r->world), size = muster_world_size(r->world);
+    const struct train_batch batch = train_config_batch(c, rank, size);
+    r->micro_batches = (int)train_batch_micro_batches(&batch);
     char address[WORLD_ADDRESS];
     if (world_address(r->world, address, err) < 0)
         return -1;
@@ -91,9 +93,11 @@ static int fill_batch(struct rank *r, int step, struct muster_error *err)
 {
     const struct train_config *c = &r->config;
     size_t length = (size_t)c->sequence_length, rows = (size_t)r->micro_batches * (size_t)c->micro_batch;
-    if (data_batch(r->data, step * c->global_batch, muster_world_rank(r->world), muster_world_size(r->world),
-                   r->micro_batches, (int)c->micro_batch, r->plain_tokens, r->plain_targets, err) < 0)
-        return -1;
+    const struct train_batch batch = train_config_batch(c, muster_world_rank(r->world), muster_world_size(r->world));
+    for (size_t row = 0; row < rows; row++)
+        if (data_sample(r->data, (uint64_t)(step * c->global_batch + train_batch_row(&batch, (int64_t)row)),
+                        r->plain_tokens + row * length, r->plain_targets + row * length, err) < 0)
+            return -1;
     for (size_t row = 0; row < rows; row++) {
         size_t from = !strcmp(r->order, "reversed")  ? rows - 1 - row
                       : !strcmp(r->order, "rotated") ? (row + rows / 2 + 1) % rows

@@ -373,7 +373,7 @@ static void plans_are_texts(void **state)
     assert_int_equal(muster_plan_fits(mine.m, 64, tight, &err), -1);
     assert_int_equal(err.code, MUSTER_E_NOMEM);
     assert_non_null(strstr(err.text, "training.memory_limit"));
-    assert_int_equal(muster_plan_text(mine.m, 63, texts, MUSTER_PLAN_SUMMARY, NULL, 0, &err), -1);
+    assert_true(muster_plan_text(mine.m, 63, texts, MUSTER_PLAN_SUMMARY, NULL, 0, &err) > 0);
     assert_int_equal(muster_plan_text(mine.m, 0, texts, MUSTER_PLAN_SUMMARY, NULL, 0, &err), -1);
     muster_model_free(mine.m);
 }
@@ -390,7 +390,7 @@ static void mistakes_are_named(void **state)
         {"training.replicas=2", "replicas is 2"},
         {"training.timeout=0", "training.timeout: '0' is outside 1 to 1000000 s"},
         {"training.memory_limit=1000", "memory limit"},
-        {"training.micro_batch=3", "training.global_batch 4 is not a multiple of training.micro_batch 3"},
+        {"training.micro_batch=5", "training.micro_batch 5 is above training.global_batch 4"},
         {"training.output=x",
          "setting 'training.output' has no effect here: it is of the program muster-train"},
         {"model.layers=3", "setting 'model.layers' has no effect here: models take it"},

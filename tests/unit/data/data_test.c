@@ -123,34 +123,6 @@ static void permutation_is_a_bijection(void **state)
     }
 }
 
-/* The samples of a step are the same for every split of the same global batch. */
-static void the_global_batch_does_not_depend_on_the_world(void **state)
-{
-    (void)state;
-    struct muster_error err = {0};
-    struct data *data = open_at(directory, 2, &err);
-    assert_non_null(data);
-    const int splits[][3] = {{1, 1, 8}, {2, 1, 4}, {2, 2, 2}, {4, 2, 1}, {1, 4, 2}}; /* world, micro, B */
-    for (int64_t step = 0; step < 5; step++) {
-        long expected = -1;
-        for (size_t s = 0; s < sizeof splits / sizeof *splits; s++) {
-            int world = splits[s][0], micros = splits[s][1], B = splits[s][2];
-            long sum = 0;
-            for (int rank = 0; rank < world; rank++) {
-                int32_t tokens[16], targets[16];
-                assert_int_equal(data_batch(data, step * 8, rank, world, micros, B, tokens, targets, NULL),
-                                 micros * B * 2);
-                for (int i = 0; i < micros * B * 2; i++)
-                    sum += (long)tokens[i] * tokens[i] + 3L * targets[i];
-            }
-            if (expected < 0)
-                expected = sum;
-            assert_int_equal(sum, expected);
-        }
-    }
-    data_destroy(data);
-}
-
 /* Training and validation have no target in common and all of the corpus together; what is held out comes in
  * the order of the corpus, and again from its start. */
 static void what_is_held_out_is_not_trained_on(void **state)
@@ -210,7 +182,6 @@ int main(void)
         cmocka_unit_test(reads_prose_and_skips_the_rest),
         cmocka_unit_test(clear_errors),
         cmocka_unit_test(permutation_is_a_bijection),
-        cmocka_unit_test(the_global_batch_does_not_depend_on_the_world),
         cmocka_unit_test(what_is_held_out_is_not_trained_on),
         cmocka_unit_test(survives_no_memory),
     };

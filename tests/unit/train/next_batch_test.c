@@ -1,4 +1,4 @@
-/* Batches that a thread makes ahead are those of data_batch, whatever the pace of their user and where it
+/* Batches that a thread makes ahead are those of their steps, whatever the pace of their user and where it
  * goes back; what was taken stays as it is until the next is taken; and the thread ends at any time. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "runtime/app/next_batch.h"
 #include "tests/support/cmocka_all.h"
 
-enum { MICROS = 3, ROWS = 2, T = 16, COUNT = MICROS * ROWS * T, STEPS = 200 };
+enum { BATCH = 11, MICRO = 2, T = 16, STEPS = 200, RANKS = 3 };
 
 static struct data *open_text(void)
 {
@@ -25,29 +25,53 @@ static struct data *open_text(void)
     return data;
 }
 
+static void check_sample(const struct data *data, const struct step_batch *batch, int64_t i, uint64_t id)
+{
+    int32_t tokens[T], targets[T];
+    assert_int_equal(batch->ids[i], id);
+    assert_int_equal(data_sample(data, id, tokens, targets, NULL), T);
+    assert_memory_equal(batch->tokens + i * T, tokens, sizeof tokens);
+    assert_memory_equal(batch->targets + i * T, targets, sizeof targets);
+}
+
 static void batches_are_those_that_are_asked_for(void **state)
 {
     (void)state;
     struct data *data = open_text();
-    for (int rank = 0; rank < 2; rank++) {
-        const struct next_batch_options options = {data, rank, 2, MICROS, ROWS, T};
-        struct next_batch *next = next_batch_create(&options, NULL);
+    for (int rank = 0; rank < RANKS; rank++) {
+        const struct train_batch part = {BATCH, MICRO, rank, RANKS};
+        const int64_t samples = train_batch_samples(&part);
+        struct next_batch *next = next_batch_create(&(struct next_batch_options){data, part, T}, NULL);
         assert_non_null(next);
         for (int64_t step = 0; step < STEPS; step++) {
-            int32_t wanted[2][COUNT];
-            const int32_t *tokens, *targets;
-            const int64_t number = 11 + (step % 17 ? step : step / 2); /* now and then a run goes back */
-            assert_int_equal(next_batch_take(next, number, &tokens, &targets, NULL), COUNT);
+            struct step_batch batch;
+            const int64_t first = BATCH * (step % 17 ? step : step / 2); /* now and then a run goes back */
+            assert_int_equal(next_batch_take(next, first, &batch, NULL), 0);
             if (step % 5 == 0)
                 (void)usleep(500); /* the thread makes the next one meanwhile */
-            assert_int_equal(data_batch(data, number, rank, 2, MICROS, ROWS, wanted[0], wanted[1], NULL),
-                             COUNT);
-            assert_memory_equal(tokens, wanted[0], sizeof wanted[0]);
-            assert_memory_equal(targets, wanted[1], sizeof wanted[1]);
+            assert_int_equal(batch.samples, samples);
+            assert_int_equal(batch.targets_next, samples * T);
+            for (int64_t i = 0; i < samples; i++)
+                check_sample(data, &batch, i, (uint64_t)(first + train_batch_row(&part, i)));
         }
-        assert_true(next_batch_waited_ns(next) > 0);
         next_batch_destroy(next);
     }
+    data_destroy(data);
+}
+
+/* More ranks than samples. */
+static void a_rank_may_have_none(void **state)
+{
+    (void)state;
+    struct data *data = open_text();
+    const struct next_batch_options options = {data, {3, 1, 4, 5}, T};
+    struct next_batch *next = next_batch_create(&options, NULL);
+    for (int64_t step = 0; step < 5; step++) {
+        struct step_batch batch;
+        assert_int_equal(next_batch_take(next, 3 * step, &batch, NULL), 0);
+        assert_true(batch.samples == 0 && batch.targets_next == 0 && batch.tokens && batch.targets);
+    }
+    next_batch_destroy(next);
     data_destroy(data);
 }
 
@@ -55,12 +79,12 @@ static void it_ends_at_any_time(void **state)
 {
     (void)state;
     struct data *data = open_text();
-    const struct next_batch_options options = {data, 0, 1, MICROS, ROWS, T};
+    const struct next_batch_options options = {data, {BATCH, MICRO, 0, 1}, T};
     for (int taken = 0; taken < 50; taken++) {
         struct next_batch *next = next_batch_create(&options, NULL);
-        const int32_t *tokens, *targets;
+        struct step_batch batch;
         for (int i = 0; i < taken % 4; i++)
-            assert_int_equal(next_batch_take(next, i, &tokens, &targets, NULL), COUNT);
+            assert_int_equal(next_batch_take(next, BATCH * (int64_t)i, &batch, NULL), 0);
         next_batch_destroy(next);
     }
     next_batch_destroy(NULL);
@@ -71,6 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_those_that_are_asked_for),
+        cmocka_unit_test(a_rank_may_have_none),
         cmocka_unit_test(it_ends_at_any_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

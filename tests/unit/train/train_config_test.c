@@ -34,11 +34,10 @@ static void reads_a_good_file(void **state)
     assert_int_equal(c.vocabulary, 256);
     assert_string_equal(c.path, "/tmp/a b");
     assert_string_equal(c.sample_prompt, "x\ny");
-    int micros = 0;
-    assert_int_equal(train_config_accumulation(&c, 2, &micros, &err), 0);
-    assert_int_equal(micros, 1);
-    assert_int_equal(train_config_accumulation(&c, 3, &micros, &err), -1);
-    assert_non_null(strstr(err.text, "use a multiple of 12"));
+    const struct train_batch batch = train_config_batch(&c, 1, 2);
+    assert_true(batch.global_batch == c.global_batch && batch.micro_batch == c.micro_batch);
+    assert_true(batch.rank == 1 && batch.ranks == 2);
+    assert_int_equal(train_batch_micro_batches(&batch), 1);
     train_config_free(&c);
 }
 
