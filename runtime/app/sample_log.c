@@ -19,7 +19,7 @@ struct sample_log {
 
 GUARD_DEFINE(sample_log, struct sample_log *, sample_log_close);
 
-static int open_file(struct sample_log *log, const char *folder, struct muster_error *err)
+static int open_log_file(struct sample_log *log, const char *folder, struct muster_error *err)
 {
     log->path = mem_printf("%s/rank-%d.jsonl", folder, log->rank);
     if (!log->path)
@@ -39,7 +39,7 @@ struct sample_log *sample_log_open(const char *folder, struct muster_world *worl
                                    .rank = muster_world_rank(world),
                                    .ranks = muster_world_size(world),
                                    .run = clock_wall_ns()};
-        failed = open_file(log, folder, err);
+        failed = open_log_file(log, folder, err);
     } else {
         failed = error_set(err, MUSTER_E_NOMEM, "no memory for the log of samples");
     }

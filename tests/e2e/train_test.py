@@ -182,7 +182,7 @@ class Train(unittest.TestCase):
         self.check_rejected(self.run_program(self.path / "no.yaml"), 2, "no.yaml")
         self.check_rejected(self.run_program(), 2, "no configuration file")
         self.check_rejected(self.run_program("--pln", self.config()), 2, "--pln", "--plan")
-        self.check_rejected(self.run_program(self.config(), "--set", "training.micro_batch=3"), 2, "global_batch 4", "micro_batch 3")
+        self.check_rejected(self.run_program(self.config(), "--set", "training.micro_batch=5"), 2, "global_batch 4", "micro_batch 5")
 
     def test_a_plan_larger_than_memory_is_rejected(self):
         for ranks in (0, 2):
