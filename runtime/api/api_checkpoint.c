@@ -59,6 +59,50 @@ const char *muster_trainer_noted(const struct muster_trainer *t, const char *key
     return t->notes && t->notes[at] ? t->notes[at] + strlen(key) + 1 : NULL;
 }
 
+/* ---- evaluations ---- */
+
+/* The note of that name is this file's. */
+static const char evaluation_key[] = "evaluation";
+
+static int note_evaluation(struct muster_trainer *t, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    if (evaluation_format(&t->evaluation, &text) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a note");
+    return muster_trainer_note(t, evaluation_key, text.data, err);
+}
+
+/* Where the notes have it. */
+static int take_evaluation(struct muster_trainer *t, struct muster_error *err)
+{
+    const char *text = muster_trainer_noted(t, evaluation_key);
+    return text ? evaluation_parse(text, &t->evaluation, err) : 0;
+}
+
+int muster_trainer_judge(struct muster_trainer *t, double loss, struct muster_error *err)
+{
+    const struct evaluation_rule rule = train_config_evaluation(&t->config);
+    struct evaluation_state before = t->evaluation;
+    const bool best = evaluation_judge(&rule, &t->evaluation, t->steps, loss);
+    if (best && t->config.keep_best && t->saved_step == t->steps)
+        t->evaluation.kept_step = t->steps; /* it is there already */
+    if (note_evaluation(t, err) < 0) {
+        t->evaluation = before;
+        return -1;
+    }
+    return (best ? MUSTER_JUDGED_BEST : 0) |
+           (evaluation_stops(&rule, &t->evaluation) ? MUSTER_JUDGED_STOP : 0);
+}
+
+/* Before a checkpoint: it is the one that is kept, if its step is that of the best evaluation. */
+static int keep_best(struct muster_trainer *t, struct muster_error *err)
+{
+    if (!t->config.keep_best || t->evaluation.best_step != t->steps || !t->steps)
+        return 0;
+    t->evaluation.kept_step = t->steps;
+    return note_evaluation(t, err);
+}
+
 /* ---- saving ---- */
 
 static int check_folder(const struct muster_trainer *t, struct muster_error *err)
@@ -79,6 +123,9 @@ int muster_trainer_checkpoint(struct muster_trainer *t, struct muster_error *err
             "the average is in the place of the parameters: muster_trainer_average with 0 first");
     if (t->saved_step == t->steps)
         return 0;
+    const int64_t kept_before = t->evaluation.kept_step;
+    if (keep_best(t, err) < 0)
+        return -1;
     char **settings = train_resume_texts(&t->config);
     if (!settings) /* the ranks have the same settings, but not the same memory: this one cannot go on */
         return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
@@ -86,7 +133,9 @@ int muster_trainer_checkpoint(struct muster_trainer *t, struct muster_error *err
         .trainer = t->trainer,
         .folder = t->config.checkpoint_dir,
         .rank = t->rank,
-        .retention = {.last = t->config.checkpoint_keep, .every = t->config.checkpoint_keep_every},
+        .retention = {.last = t->config.checkpoint_keep,
+                      .every = t->config.checkpoint_keep_every,
+                      .best = t->config.keep_best ? t->evaluation.kept_step : 0},
         .run = {.step = t->steps,
                 .samples = t->taken,
                 .settings = (manifest_texts)settings,
@@ -95,8 +144,10 @@ int muster_trainer_checkpoint(struct muster_trainer *t, struct muster_error *err
     struct instant start = clock_now(NULL);
     int result = checkpoint_save(&save, err);
     train_settings_free(settings);
-    if (result < 0)
+    if (result < 0) {
+        t->evaluation.kept_step = kept_before; /* the best one there is */
         return error_wrap(err, "checkpoint of step %lld", (long long)t->steps);
+    }
     t->checkpoint_ns = instant_diff_ns(clock_now(NULL), start);
     t->checkpoint_bytes = save.bytes;
     t->saved_step = t->steps;
@@ -179,7 +230,7 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, struc
         t->updates = run->updates;
         t->taken = run->samples;
         t->saved_step = one ? -1 : run->step; /* a new folder gets its own */
-        if (take_notes(t, run->notes, err) < 0)
+        if (take_notes(t, run->notes, err) < 0 || take_evaluation(t, err) < 0)
             result = -1;
         (void)buffer_printf(report,
                             "resumed from step %lld (%s, written by %d ranks); sample %lld is the next\n",
@@ -251,4 +302,22 @@ int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, st
         text[length] = '\0';
     }
     return result;
+}
+
+int muster_trainer_best(struct muster_trainer *t, struct muster_error *err)
+{
+    scope_buffer report = {0};
+    const int64_t step = t->evaluation.kept_step;
+    if (check_folder(t, err) < 0)
+        return -1;
+    if (!step || step == t->steps)
+        return 0;
+    scope_free char *path = folder_step_path(t->config.checkpoint_dir, step);
+    if (!path) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for the path of a checkpoint");
+        return -1;
+    }
+    return load_path(t, path, true, &report, err) < 0
+               ? error_wrap(err, "the best checkpoint, of step %lld", (long long)step)
+               : 1;
 }

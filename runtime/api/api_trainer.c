@@ -149,6 +149,7 @@ struct muster_trainer *muster_trainer_open(struct muster_world *world, struct mu
     }
     t->loaded_dtype = DTYPE_COUNT;
     t->saved_step = -1;
+    evaluation_begin(&t->evaluation);
     t->overrides = (struct api_overrides){NAN, NAN, NAN, NAN, NAN, NAN};
     t->next_targets = NAN;
     t->announced.first = -1;
@@ -276,6 +277,12 @@ static double planned_bytes(const struct plan *plan)
     return (double)bytes;
 }
 
+static bool api_stops_early(const struct muster_trainer *t)
+{
+    const struct evaluation_rule rule = train_config_evaluation(&t->config);
+    return evaluation_stops(&rule, &t->evaluation);
+}
+
 /* clang-format off */
 #define FIGURES(X)                                                                                           \
     X(loss, t->last.loss) X(grad_norm, t->last.grad_norm) X(learning_rate, t->last.learning_rate)            \
@@ -287,6 +294,9 @@ static double planned_bytes(const struct plan *plan)
     X(micro_batches, t->plan.micro_batches) X(positions, t->plan.shape.T) X(threads, t->threads)             \
     X(replicas, t->plan.mesh.replicate) X(parameters, model_parameters(&t->model))                           \
     X(groups, plan->group_count) X(gathers_in_flight, plan->gathers_in_flight)                               \
+    X(evaluations, t->evaluation.count) X(evaluated_step, t->evaluation.last_step)                            \
+    X(best_step, t->evaluation.best_step) X(best_loss, t->evaluation.best_step < 0 ? NAN : t->evaluation.best_loss)                   \
+    X(evaluations_without_gain, t->evaluation.waits) X(stops_early, api_stops_early(t))                       \
     X(planned_bytes, planned_bytes(plan)) X(dropout, t->dropout)                     \
     X(step_flops, t->limit.step_flops) X(peak_flops, t->limit.peak_flops)
 /* clang-format on */

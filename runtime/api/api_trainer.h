@@ -38,7 +38,8 @@ struct muster_trainer {
     int64_t taken;          /* samples so far, over all ranks */
     bool wants_checkpoint;  /* this rank asks for one with its next step */
     char **notes;           /* "key=value" that a checkpoint keeps, NULL at the end; NULL: none */
-    int64_t saved_step;     /* of the checkpoint that was written or loaded last; -1: none */
+    struct evaluation_state evaluation;
+    int64_t saved_step;                      /* of the checkpoint that was written or loaded last; -1: none */
     int64_t checkpoint_ns, checkpoint_bytes; /* that writing it took; of this rank */
     struct trainer_limit limit;              /* as measured last */
     struct muster_result last;               /* step */

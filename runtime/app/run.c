@@ -65,6 +65,8 @@ static int open_inputs(struct run *run, struct muster_error *err)
             err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */
         return -1;
     }
+    if (run_evaluate_open(run, err) < 0)
+        return -1;
     run->next = next_batch_create(
         &(struct next_batch_options){run->data, train_config_batch(c, run->rank, run->world_size),
                                      (int)c->sequence_length},
@@ -101,12 +103,35 @@ static int open_run(struct run *run, struct muster_error *err)
     return c->samples && *c->samples && !run->samples ? -1 : 0;
 }
 
+/* The parameters that the run ends with are those of its best evaluation. */
+static int load_best(struct run *run, struct muster_error *err)
+{
+    const long long last = run_figure(run, "steps");
+    int loaded = muster_trainer_best(run->trainer, err);
+    if (loaded < 0 || run->rank)
+        return loaded < 0 ? -1 : 0;
+    if (loaded > 0)
+        printf("the best parameters, of step %lld, take the place of those of step %lld\n",
+               run_figure(run, "steps"), last);
+    else if (run_figure(run, "best_step") != last)
+        fprintf(
+            stderr,
+            "muster-train: warning: training.export_best: there is no checkpoint of a best evaluation; the "
+            "parameters are those of step %lld\n",
+            last);
+    return 0;
+}
+
 static int run_finish(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
+    if (run->cut_short && checkpoints_wanted(c))
+        return 0; /* the run goes on from there, and there may not be enough time */
+    if (c->export_best && load_best(run, err) < 0)
+        return -1;
     if (c->ema_export && muster_trainer_average(run->trainer, 1, err) < 0) /* of the file and the sample */
         return -1;
-    if (run_saves(run) && !(run->cut_short && checkpoints_wanted(c))) {
+    if (run_saves(run)) {
         if (muster_trainer_export(run->trainer, c->output, train_config_output_format(c), err) < 0)
             return -1;
         if (run->rank == 0)
@@ -150,6 +175,7 @@ void run_close(struct run *run)
     muster_trainer_close(&run->trainer);
     sample_log_close(run->samples);
     next_batch_destroy(run->next); /* before what it reads */
+    run_evaluate_close(run);
     data_destroy(run->data);
     muster_model_free(run->model);
     train_settings_free(run->settings);

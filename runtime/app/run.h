@@ -12,6 +12,16 @@
 #include "runtime/include/muster.h"
 #include "runtime/report/report.h"
 
+/* Evaluations on the samples that are held out, and the last one. */
+struct run_evaluation {
+    int64_t samples;           /* of one, over all ranks; 0: there are none */
+    int64_t passes_at_once;    /* micro-batches whose samples are in memory */
+    int32_t *tokens, *targets; /* theirs */
+    double loss;
+    int64_t counted, ns; /* targets over all ranks; wall time */
+    bool best;           /* so far */
+};
+
 struct run {
     struct train_config config;
     struct muster_world *world;
@@ -23,6 +33,7 @@ struct run {
     int skipped; /* steps in a row */
     struct next_batch *next;
     struct sample_log *samples; /* NULL: no log of them is written */
+    struct run_evaluation evaluation;
     struct progress progress;
     struct report *report; /* the log in files; NULL: none, and on other ranks than 0 */
     int64_t data_wait_ns;  /* of the step's batch */
@@ -47,10 +58,20 @@ long long run_figure(const struct run *run, const char *name);
 /* run_steps.c: all steps that are left. */
 int run_steps(struct run *run, struct muster_error *err);
 
+/* run_evaluate.c. Memory for evaluations, if there are samples for them; an error of this rank alone. */
+int run_evaluate_open(struct run *run, struct muster_error *err);
+void run_evaluate_close(struct run *run);
+/* Collective, after so many steps: evaluates if it is due and was not done yet. keep: a checkpoint of this
+ * step is to be written, and stays as the best. */
+int run_evaluate(struct run *run, int64_t step, bool *keep, struct muster_error *err);
+/* Whether evaluations end the training here; the same on every rank. */
+bool run_stops_early(const struct run *run);
+
 /* run_show.c: what rank 0 prints. */
 void run_show_start(struct run *run);
 void run_show_progress(struct run *run, struct progress_step *step, bool last);
 void run_show_skipped(const struct run *run, int64_t step, const struct muster_result *result);
+void run_show_evaluation(const struct run *run, int64_t step);
 void run_show_end(struct run *run);
 void run_show_line_end(struct run *run); /* ends an overwritten line before something else is printed */
 const char *run_param_name(const struct run *run, int param);
@@ -58,6 +79,7 @@ const char *run_param_name(const struct run *run, int param);
 /* run_log.c: the run's log in files (runtime/report). Collective: an error on rank 0 is one of all. */
 int run_log_open(struct run *run, struct muster_error *err);
 void run_log_step(struct run *run, const struct progress_step *step, const struct muster_result *result);
+void run_log_evaluation(struct run *run, int64_t step);
 void run_log_close(struct run *run); /* at the end of all steps, and after an error */
 
 /* run_sample.c: text drawn from the trained model. */

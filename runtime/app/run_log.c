@@ -1,4 +1,5 @@
 /* run_log.c - what of a run goes into files: entries of its log, made on rank 0. See run.h. */
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -106,6 +107,23 @@ void run_log_step(struct run *run, const struct progress_step *step, const struc
     entry_integer(&entry, "memory", step->resident_bytes);
     entry_number(&entry, "loss_scale", result->loss_scale);
     entry_flag(&entry, "skipped", result->skipped != 0);
+    report_add(run->report, &entry);
+}
+
+void run_log_evaluation(struct run *run, int64_t step)
+{
+    const struct run_evaluation *e = &run->evaluation;
+    struct entry entry = {.kind = ENTRY_EVALUATION, .step = step};
+    if (!run->report)
+        return;
+    entry_number(&entry, "loss", e->loss);
+    entry_number(&entry, "perplexity", exp(e->loss));
+    entry_integer(&entry, "tokens", e->counted);
+    entry_number(&entry, "ms", milliseconds(e->ns));
+    entry_flag(&entry, "best", e->best);
+    entry_integer(&entry, "best_step", run_figure(run, "best_step"));
+    entry_number(&entry, "best_loss", muster_trainer_figure(run->trainer, "best_loss"));
+    entry_integer(&entry, "without_gain", run_figure(run, "evaluations_without_gain"));
     report_add(run->report, &entry);
 }
 

@@ -1,4 +1,5 @@
 /* run_show.c - what rank 0 prints while it trains. See run.h. */
+#include <math.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -113,6 +114,21 @@ void run_show_skipped(const struct run *run, int64_t step, const struct muster_r
     fputs("\n", stderr);
 }
 
+void run_show_evaluation(const struct run *run, int64_t step)
+{
+    const struct run_evaluation *e = &run->evaluation;
+    if (run->rank)
+        return;
+    printf("evaluation after step %lld: loss %.4f, perplexity %.2f, %lld tokens in %.2f s", (long long)step,
+           e->loss, exp(e->loss), (long long)e->counted, (double)e->ns / (double)NS_PER_S);
+    if (e->best)
+        printf("; the best so far\n");
+    else
+        printf("; the best is %.4f, after step %lld\n", muster_trainer_figure(run->trainer, "best_loss"),
+               run_figure(run, "best_step"));
+    (void)fflush(stdout); /* a closed console does not stop the training */
+}
+
 void run_show_end(struct run *run)
 {
     const int64_t done = run->progress.done, count = progress_losses(&run->progress);
@@ -126,10 +142,14 @@ void run_show_end(struct run *run)
                 "training.checkpoint_dir is not set, so the next round restarts at step 1%s\n",
                 (long long)done, (long long)run->config.steps,
                 run_saves(run) ? "; the current parameters are saved" : "");
+    if (run_stops_early(run))
+        printf("the training ends early, after step %lld of %lld: %lld evaluations in a row were without a "
+               "gain\n",
+               (long long)done, (long long)run->config.steps, run_figure(run, "evaluations_without_gain"));
     if (count)
         printf("mean loss of the last %lld steps: %.4f\n", (long long)count,
                progress_mean_loss(&run->progress));
-    else
+    else if (!run_stops_early(run))
         printf("all %lld steps had been done already\n", (long long)done);
 }
 

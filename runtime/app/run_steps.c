@@ -75,7 +75,7 @@ static int take_step(struct run *run, int64_t step, struct muster_result *result
 static int save_state(struct run *run, int64_t step, bool asked, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    const bool ends = step == c->steps || run->cut_short;
+    const bool ends = step == c->steps || run->cut_short || run_stops_early(run);
     if (!checkpoints_wanted(c) ||
         !(asked || ends || (c->checkpoint_every > 0 && step % c->checkpoint_every == 0)))
         return 0;
@@ -93,7 +93,10 @@ int run_steps(struct run *run, struct muster_error *err)
 {
     const int64_t steps = run->config.steps, begun = run_figure(run, "steps");
     run->progress.begun = run->progress.done = begun;
-    for (int64_t step = begun; step < steps && !run->cut_short; step++) {
+    bool keep;
+    if (run_evaluate(run, begun, &keep, err) < 0 || (keep && save_state(run, begun, true, err) < 0))
+        return -1;
+    for (int64_t step = begun; step < steps && !run->cut_short && !run_stops_early(run); step++) {
         struct muster_result result;
         if (take_step(run, step, &result, err) < 0)
             return -1;
@@ -110,7 +113,8 @@ int run_steps(struct run *run, struct muster_error *err)
             return -1;
         run_show_progress(run, &shown, final || run->cut_short);
         run_log_step(run, &shown, &result);
-        if (muster_heartbeat(step, err) < 0 || save_state(run, step + 1, result.checkpoint, err) < 0)
+        if (muster_heartbeat(step, err) < 0 || run_evaluate(run, step + 1, &keep, err) < 0 ||
+            save_state(run, step + 1, result.checkpoint || keep, err) < 0)
             return -1;
     }
     if (muster_heartbeat(-1, err) < 0) /* the remaining work takes longer than a step */

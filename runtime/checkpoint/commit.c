@@ -31,7 +31,7 @@ void retention_choose(const struct retention *retention, int64_t step, const int
 {
     for (int i = 0; i < count; i++) {
         bool multiple = retention->every > 0 && steps[i] % retention->every == 0;
-        remove[i] =
-            steps[i] < step && !multiple && newer_than(steps[i], step, steps, count) >= retention->last;
+        remove[i] = steps[i] < step && !multiple && steps[i] != retention->best &&
+                    newer_than(steps[i], step, steps, count) >= retention->last;
     }
 }

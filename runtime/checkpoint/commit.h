@@ -41,11 +41,12 @@ enum commit_state commit_next(const struct commit_row *table, enum commit_state 
 bool commit_ended(enum commit_state state);
 
 /* Which checkpoints stay when `step` has just been saved: itself; of those before it the newest, so that
- * `last` stay in all; and every multiple of `every` (0: none). Later ones were refused when this run resumed
- * before them, and are left alone. */
+ * `last` stay in all; every multiple of `every` (0: none); and the best. Later ones were refused when this
+ * run resumed before them, and are left alone. */
 struct retention {
     int64_t last;  /* at least 1 */
     int64_t every; /* steps */
+    int64_t best;  /* that of this step stays too; 0: none */
 };
 /* steps: those that there are, in any order. Fills remove[count]. */
 void retention_choose(const struct retention *retention, int64_t step, const int64_t *steps, int count,

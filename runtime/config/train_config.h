@@ -14,6 +14,7 @@
 #include "runtime/config/train_batch.h"
 #include "runtime/model/param_patterns.h"
 #include "runtime/plan/plan.h"
+#include "runtime/train/evaluation.h"
 #include "runtime/train/loss_scale.h"
 #include "runtime/train/lr.h"
 
@@ -54,8 +55,14 @@ struct train_config {
     int decay;                 /* enum param_decay */
     char **no_decay, **frozen; /* patterns of parameters' names */
     double weight_decay, beta1, beta2, epsilon, clip_norm;
-    double ema_decay;        /* of the parameters' moving average; 0: none is kept */
-    bool ema_export;         /* with the average in the place of the parameters */
+    double ema_decay;                         /* of the parameters' moving average; 0: none is kept */
+    bool ema_evaluate, ema_export;            /* with the average in the place of the parameters */
+    int64_t evaluate_every, evaluate_samples; /* steps, samples; 0: none, all */
+    bool evaluate_at_start, evaluate_at_end;
+    bool keep_best, export_best;
+    int64_t early_stop_patience; /* evaluations; 0: never */
+    double early_stop_min_gain;
+    int early_stop_metric;   /* enum evaluation_metric */
     int dtype, reduce_dtype; /* see train_config_dtype */
     double loss_scale;       /* with fp16; 0: dynamic */
     int64_t initial_scale_power, loss_scale_window, hysteresis;
@@ -117,6 +124,8 @@ struct lr_schedule train_config_schedule(const struct train_config *config);
 /* Of parameters in gathers and of gradients in reductions: DTYPE_F32, DTYPE_BF16 or DTYPE_F16. */
 enum dtype train_config_dtype(const struct train_config *config);
 enum dtype train_config_reduce_dtype(const struct train_config *config);
+/* What ends the training early. */
+struct evaluation_rule train_config_evaluation(const struct train_config *config);
 struct loss_scale_options train_config_loss_scale(const struct train_config *config);
 /* Whether a gradient that is not finite has to be found before the optimizer steps; a run that stops anyway
  * may find it after. */

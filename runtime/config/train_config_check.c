@@ -53,7 +53,13 @@ static const struct effect {
     {"training.checkpoint_keep_every", "training.checkpoint_dir", NOT_EMPTY},
     {"training.resume", "training.checkpoint_dir", NOT_EMPTY},
     {"training.resume_numerics", "training.checkpoint_dir", NOT_EMPTY},
+    {"training.ema_evaluate", "training.ema_decay", 0},
     {"training.ema_export", "training.ema_decay", 0},
+    {"training.keep_best", "training.checkpoint_dir", NOT_EMPTY},
+    {"training.export_best", "training.keep_best", 0},
+    {"training.export_best", "training.output", NOT_EMPTY},
+    {"training.early_stop_min_gain", "training.early_stop_patience", 0},
+    {"training.early_stop_metric", "training.early_stop_patience", 0},
     {"model.layers", "model.path", SIZES},
     {"model.channels", "model.path", SIZES},
     {"model.heads", "model.path", SIZES},
@@ -110,6 +116,10 @@ static bool helps(const struct knob *other, const struct train_config *c, unsign
     const void *at = (const char *)c + other->offset;
     if (other->type == KNOB_TEXT)
         return text_helps(*(char *const *)at, values);
+    if (other->type == KNOB_BOOL)
+        return *(const bool *)at;
+    if (other->type == KNOB_INT)
+        return *(const int64_t *)at != 0;
     return other->type == KNOB_CHOICE ? values >> *(const int *)at & 1 : *(const double *)at != 0;
 }
 
@@ -118,6 +128,8 @@ static const char *name_values(const struct knob *other, unsigned values, char o
 {
     if (other->type == KNOB_TEXT)
         return values == NOT_EMPTY ? "a path" : "a .safetensors file, which does not give its sizes";
+    if (other->type == KNOB_BOOL)
+        return "true";
     if (other->type != KNOB_CHOICE)
         return "more than 0";
     *out = '\0';
@@ -151,6 +163,13 @@ static int check_effect(const char *name, const struct train_config *c, const st
 bool train_config_gives_sizes(const struct train_config *config)
 {
     return text_helps(config->model_path, SIZES);
+}
+
+struct evaluation_rule train_config_evaluation(const struct train_config *config)
+{
+    return (struct evaluation_rule){.metric = (enum evaluation_metric)config->early_stop_metric,
+                                    .min_gain = config->early_stop_min_gain,
+                                    .patience = config->early_stop_patience};
 }
 
 struct lr_schedule train_config_schedule(const struct train_config *config)
@@ -199,11 +218,15 @@ static int check_model(const char *name, const struct train_config *c, struct mu
 
 static int check_data(const char *name, const struct train_config *c, struct muster_error *err)
 {
-    /* Not an effect: the public API names the format when it exports. */
-    static const struct effect shards = {"training.output_shard_size", "training.output_format",
-                                         ONLY(FILES_HF)};
-    if (check_effect(name, c, &shards, err) < 0)
-        return -1;
+    /* Not of the public API: it names the format when it exports, and its callers evaluate when they like. */
+    static const struct effect of_program[] = {
+        {"training.output_shard_size", "training.output_format", ONLY(FILES_HF)},
+        {"training.keep_best", "training.evaluate_every", 0},
+        {"training.early_stop_patience", "training.evaluate_every", 0},
+    };
+    for (size_t i = 0; i < sizeof of_program / sizeof *of_program; i++)
+        if (check_effect(name, c, &of_program[i], err) < 0)
+            return -1;
     if (c->tokenizer == TRAIN_TOKENIZER_BYTES && c->vocabulary < 256)
         return error_set(err, MUSTER_E_INVALID,
                          "%smodel.vocabulary %lld is below 256, and data.tokenizer is bytes", name,

@@ -4,6 +4,7 @@
 
 #include "runtime/files/files.h"
 #include "runtime/plan/plan.h"
+#include "runtime/train/evaluation.h"
 
 #define PLAN_STRATEGY_NAME(symbol, name) name,
 static const char *const strategies[] = {PLAN_STRATEGIES(PLAN_STRATEGY_NAME) NULL};
@@ -39,6 +40,11 @@ static const char *const recomputes[] = {
 #define RECOMPUTE_NAME(symbol, name) name,
     RECOMPUTES(RECOMPUTE_NAME)
 #undef RECOMPUTE_NAME
+        NULL};
+static const char *const evaluation_metrics[] = {
+#define EVALUATION_METRIC_NAME(symbol, name) name,
+    EVALUATION_METRICS(EVALUATION_METRIC_NAME)
+#undef EVALUATION_METRIC_NAME
         NULL};
 static const char *const optimizer_memories[] = {"device", "host", NULL};
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL}; /* enum rotary_kind */

@@ -9,13 +9,30 @@
 
 /* What does not belong to the training itself: where files lie, how long is waited. */
 static const char *const elsewhere[] = {
-    "training.output",          "training.output_format",
-    "training.output_dtype",    "training.output_shard_size",
-    "training.checkpoint_dir",  "training.checkpoint_every",
-    "training.checkpoint_keep", "training.checkpoint_keep_every",
-    "training.resume",          "training.resume_numerics",
-    "training.threads",         "training.memory_limit",
-    "training.timeout",         "training.ema_export",
+    "training.output",
+    "training.output_format",
+    "training.output_dtype",
+    "training.output_shard_size",
+    "training.checkpoint_dir",
+    "training.checkpoint_every",
+    "training.checkpoint_keep",
+    "training.checkpoint_keep_every",
+    "training.resume",
+    "training.resume_numerics",
+    "training.threads",
+    "training.memory_limit",
+    "training.timeout",
+    "training.ema_export",
+    "training.evaluate_every",
+    "training.evaluate_samples",
+    "training.evaluate_at_start",
+    "training.evaluate_at_end",
+    "training.keep_best",
+    "training.export_best",
+    "training.early_stop_patience",
+    "training.early_stop_min_gain",
+    "training.early_stop_metric",
+    "training.ema_evaluate",
 };
 /* What the order of the samples follows from. */
 static const char *const fixed[] = {"training.seed", "training.sequence_length"};

@@ -8,8 +8,17 @@
 #include "runtime/config/train_config_check.h"
 
 /* Keys of section training that are the program's alone. */
-static const char *const of_program[] = {"training.output", "training.output_format",
-                                         "training.checkpoint_every", "training.ema_export", "model.path"};
+static const char *const of_program[] = {"training.output",
+                                         "training.output_format",
+                                         "training.checkpoint_every",
+                                         "training.ema_export",
+                                         "training.evaluate_every",
+                                         "training.evaluate_samples",
+                                         "training.evaluate_at_start",
+                                         "training.evaluate_at_end",
+                                         "training.export_best",
+                                         "training.ema_evaluate",
+                                         "model.path"};
 
 static int refuse_key(const char *key, size_t length, struct muster_error *err)
 {

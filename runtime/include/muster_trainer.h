@@ -114,6 +114,13 @@ MUSTER_API int muster_trainer_forward(struct muster_trainer *trainer, const void
  * steps before and after give the same bits as without. */
 MUSTER_API int muster_trainer_evaluate(struct muster_trainer *trainer, const void *const *arrays,
                                        int64_t rows, double sums[2], struct muster_error *err);
+/* Settings training.early_stop_... and keep_best at work: takes in the mean loss of an evaluation after the
+ * last step, the same number on every rank. 0, or the sum of: MUSTER_JUDGED_BEST: it is the lowest so far:
+ * with keep_best the checkpoint that is written before the next step is kept until the next such one;
+ * MUSTER_JUDGED_STOP: so many evaluations were without a gain that the training should end. What it knows is
+ * part of checkpoints. */
+enum { MUSTER_JUDGED_BEST = 1, MUSTER_JUDGED_STOP = 2 };
+MUSTER_API int muster_trainer_judge(struct muster_trainer *trainer, double loss, struct muster_error *err);
 /* on: not 0: from now on the moving average of the parameters (training.ema_decay) is what evaluations,
  * forward passes, generation, exports and gets use; 0: the parameters again, to the bit. Collective. While it
  * is on, steps, puts, loads and checkpoints are MUSTER_E_STATE. */
@@ -130,12 +137,14 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
 /* A figure by its name, NaN if there is none of that name. Of the last step: "loss", "grad_norm",
  * "learning_rate", "targets", "skipped", "stop", "loss_scale", "step_ns", "comm_ns", "exposed_ns". Of the
  * run: "steps" so far, "samples" of a step on this rank, "micro_batch", "micro_batches", "positions",
- * "taken" (samples so far, over all ranks), "checkpoint_step" (that was written or loaded last; -1),
- * "checkpoint_ns" and "checkpoint_bytes" (of the last that was written, on this rank), "threads", "replicas",
- * "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight", "planned_bytes" (all
- * memory that this rank will ever hold), "dropout" (the largest probability in the config.json of files that
- * were loaded; it is not applied), "step_flops" and "peak_flops" (of this rank's matrix products, in a step
- * and in a second at best; 0 before muster_trainer_limit). */
+ * "taken" (samples so far, over all ranks), "evaluations" that were judged, "evaluated_step" of the last one
+ * and "best_step" of the best (-1: none), "best_loss" (NaN: none), "evaluations_without_gain", "stops_early"
+ * (1: the training should end), "checkpoint_step" (that was written or loaded last; -1), "checkpoint_ns" and
+ * "checkpoint_bytes" (of the last that was written, on this rank), "threads", "replicas", "parameters"
+ * (elements), "groups" that are gathered as one, "gathers_in_flight", "planned_bytes" (all memory that this
+ * rank will ever hold), "dropout" (the largest probability in the config.json of files that were loaded; it
+ * is not applied), "step_flops" and "peak_flops" (of this rank's matrix products, in a step and in a second
+ * at best; 0 before muster_trainer_limit). */
 MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, const char *name);
 /* Seconds that a step takes at the least on this rank: its matrix products and what the optimizer and copies
  * move, at rates that are measured now for about 0.5 s, best on all ranks at once; 0 where no layer
@@ -163,8 +172,12 @@ MUSTER_API int muster_trainer_checkpoint(struct muster_trainer *trainer, struct 
  * cannot go on as it was. */
 MUSTER_API int muster_trainer_resume(struct muster_trainer *trainer, char *report, int64_t size,
                                      struct muster_error *err);
-/* A text of the caller's that checkpoints keep, under a key without "=": the name of a data set, say, or a
- * place in it. Rank 0's are kept. */
+/* Collective, at the end of a training, to export it: loads the checkpoint that training.keep_best has kept.
+ * 1: loaded; figure "steps" is now its step; 0: there is none, or it is the present state. -1: it cannot be
+ * read, and the parameters are lost. */
+MUSTER_API int muster_trainer_best(struct muster_trainer *trainer, struct muster_error *err);
+/* A text of the caller's that checkpoints keep, under a key without "=" ("evaluation" is taken): the name of
+ * a data set, say, or a place in it. Rank 0's are kept. */
 MUSTER_API int muster_trainer_note(struct muster_trainer *trainer, const char *key, const char *text,
                                    struct muster_error *err);
 /* The text that was set last, or came from a checkpoint; NULL: there is none. It lives until the next one is

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "runtime/include/muster.h"
 #include "tests/support/fake_environment.h"
@@ -173,11 +175,95 @@ static void training_does_not_depend_on_it(void **state)
     }
 }
 
+/* ---- what follows from the figures ---- */
+
+static struct muster_trainer *judging(const char *folder, struct muster_model **model)
+{
+    char setting[100];
+    struct muster_error err = {0};
+    (void)snprintf(setting, sizeof setting, "training.checkpoint_dir=%s", folder);
+    const char *const settings[] = {setting,
+                                    "training.checkpoint_keep=1",
+                                    "training.keep_best=true",
+                                    "training.early_stop_patience=2",
+                                    "training.micro_batch=1",
+                                    "training.global_batch=12",
+                                    "training.sequence_length=8",
+                                    "training.threads=1",
+                                    NULL};
+    const char *const sizes[] = {"model.layers=1",    "model.channels=16",   "model.heads=2",
+                                 "model.positions=8", "model.vocabulary=24", NULL};
+    *model = muster_model_open("gpt2", sizes, &err);
+    struct muster_trainer *t = *model ? muster_trainer_open(NULL, *model, settings, &err) : NULL;
+    if (!t)
+        fail_msg("%s", err.text);
+    return t;
+}
+
+static void judge_after_a_step(struct muster_trainer *t, double loss, int expected)
+{
+    int32_t tokens[GLOBAL * T], targets[GLOBAL * T];
+    struct muster_error err = {0};
+    (void)samples(0, 1, GLOBAL, tokens, targets);
+    assert_int_equal(muster_trainer_train(t, (const void *[]){tokens, targets}, GLOBAL, NULL, &err), 0);
+    assert_int_equal(muster_trainer_judge(t, loss, &err), expected);
+    assert_int_equal(muster_trainer_checkpoint(t, &err), 1);
+}
+
+static bool is_there(const char *folder, int step)
+{
+    char path[100];
+    (void)snprintf(path, sizeof path, "%s/step-%d", folder, step);
+    return access(path, F_OK) == 0;
+}
+
+/* The best of step 2 stays beside the newest, in the next process too, until step 6 is better. */
+static void the_best_is_kept_over_a_restart(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/muster-judge-XXXXXX", command[64];
+    struct muster_error err = {0};
+    struct muster_model *model;
+    assert_non_null(mkdtemp(folder));
+    struct muster_trainer *t = judging(folder, &model);
+    assert_true(muster_trainer_figure(t, "best_step") == -1 && isnan(muster_trainer_figure(t, "best_loss")));
+    assert_int_equal(muster_trainer_best(t, &err), 0);
+    judge_after_a_step(t, 3, MUSTER_JUDGED_BEST);
+    judge_after_a_step(t, 2, MUSTER_JUDGED_BEST);
+    judge_after_a_step(t, 2.5, 0);
+    assert_true(!is_there(folder, 1) && is_there(folder, 2) && is_there(folder, 3));
+    for (int process = 0; process < 2; process++) {
+        muster_trainer_close(&t);
+        muster_model_free(model);
+        t = judging(folder, &model);
+        assert_int_equal(muster_trainer_resume(t, NULL, 0, &err), 1);
+        assert_true(muster_trainer_figure(t, "steps") == 3 + process);
+        assert_true(muster_trainer_figure(t, "best_step") == 2 && muster_trainer_figure(t, "best_loss") == 2);
+        assert_true(muster_trainer_figure(t, "evaluations") == 3 + process);
+        assert_true(muster_trainer_figure(t, "stops_early") == process);
+        judge_after_a_step(t, 2.25, MUSTER_JUDGED_STOP);
+        assert_true(is_there(folder, 2) && is_there(folder, 4 + process) && !is_there(folder, 3 + process));
+    }
+    judge_after_a_step(t, 1, MUSTER_JUDGED_BEST);
+    assert_true(!is_there(folder, 2) && !is_there(folder, 5) && is_there(folder, 6));
+    assert_int_equal(muster_trainer_best(t, &err), 0); /* it is the present state */
+    judge_after_a_step(t, 4, 0);
+    assert_int_equal(muster_trainer_best(t, &err), 1);
+    assert_true(muster_trainer_figure(t, "steps") == 6);
+    assert_int_equal(muster_trainer_average(t, 1, &err), -1);
+    assert_non_null(strstr(err.text, "training.ema_decay is 0"));
+    muster_trainer_close(&t);
+    muster_model_free(model);
+    (void)snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_figure_at_any_number_of_ranks),
         cmocka_unit_test(training_does_not_depend_on_it),
+        cmocka_unit_test(the_best_is_kept_over_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -200,7 +200,8 @@ static bool all_survive(const struct writer *plan)
 
 static struct writer right(int64_t last, int64_t every)
 {
-    return (struct writer){.table = commit_table, .retention = {last, every}, .choose = retention_choose};
+    return (struct writer){
+        .table = commit_table, .retention = {.last = last, .every = every}, .choose = retention_choose};
 }
 
 static void a_crash_anywhere_leaves_what_was_reported(void **state)
@@ -303,12 +304,18 @@ static void retention_is_as_it_says(void **state)
         int64_t step;
         const char *kept;
     } rows[] = {
-        {{1, 0}, 70, "70 90"},
-        {{2, 0}, 70, "70 60 90"},
-        {{3, 20}, 70, "70 60 20 50 40 90"},
-        {{99, 0}, 70, "70 10 60 20 50 30 40 90"},
-        {{1, 30}, 70, "70 60 30 90"},
-        {{1, 0}, 10, "70 10 60 20 50 30 40 90"},
+        {{1, 0, 0}, 70, "70 90"},
+        {{2, 0, 0}, 70, "70 60 90"},
+        {{3, 20, 0}, 70, "70 60 20 50 40 90"},
+        {{99, 0, 0}, 70, "70 10 60 20 50 30 40 90"},
+        {{1, 30, 0}, 70, "70 60 30 90"},
+        {{1, 0, 30}, 70, "70 30 90"}, /* the best is one more */
+        {{1, 0, 10}, 70, "70 10 90"},
+        {{2, 0, 60}, 70, "70 60 90"},
+        {{1, 0, 70}, 70, "70 90"},
+        {{1, 40, 30}, 70, "70 30 40 90"},
+        {{1, 0, 35}, 70, "70 90"}, /* it is not there */
+        {{1, 0, 0}, 10, "70 10 60 20 50 30 40 90"},
     };
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         bool remove[8];

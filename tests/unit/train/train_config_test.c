@@ -140,6 +140,10 @@ static const struct {
     {"training.epsilon=1e-6", "training.optimizer=SGD", "training.optimizer=AdamW"},
     {"training.momentum=0.5", "training.optimizer=AdamW", "training.optimizer=SGD"},
     {"training.nesterov=true", "training.optimizer=Adam", "training.optimizer=SGD"},
+    {"training.ema_evaluate=true", "training.ema_decay=0", "training.ema_decay=0.9"},
+    {"training.early_stop_min_gain=1", "training.early_stop_patience=0", NULL},
+    {"training.early_stop_patience=1", "training.evaluate_every=0", "training.evaluate_every=1"},
+    {"training.keep_best=true", "training.checkpoint_dir=", NULL},
     {"model.kv_heads=2", "model.architecture=gpt2", "model.architecture=llama"},
     {"model.rope_factor=2", "model.architecture=gpt2", NULL},
 };
