@@ -1,6 +1,6 @@
 /* The moving average of the parameters: its values against the rule by hand, under every strategy and dtype,
  * and a training that does not depend on it, nor on the two changing places between any two steps. Against
- * PyTorch: tests/compat/evaluation_torch_test.py. */
+ * PyTorch: tests/compat/evaluation/weights_test.py. */
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-import torch_python
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import torch_python  # noqa: E402
 
 torch = torch_python.require()
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn  # noqa: E402
