@@ -29,6 +29,13 @@ function(muster_layer)
   set_property(GLOBAL APPEND PROPERTY MUSTER_LAYER_TARGETS ${name})
 endfunction()
 
+# The program finds modules (libmuster_*.so) by dlopen: in lib/ of the build folder, or beside its installed folder.
+function(muster_finds_modules target)
+  include(GNUInstallDirs)
+  set_property(TARGET ${target} APPEND PROPERTY BUILD_RPATH ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+  set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
+endfunction()
+
 # Writes the table of layers, and has the build fail on a call or an include against it (where there is a Python; ./dev test
 # installs one and checks again).
 function(muster_layers_check)

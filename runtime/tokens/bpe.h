@@ -1,0 +1,53 @@
+/* bpe.h - a byte-level BPE tokenizer in memory: what its files say, and the encoding by it. */
+#ifndef MUSTER_RUNTIME_TOKENS_BPE_H
+#define MUSTER_RUNTIME_TOKENS_BPE_H
+
+#include "runtime/tokens/added.h"
+#include "runtime/tokens/kinds.h"
+#include "runtime/tokens/merges.h"
+#include "runtime/tokens/split.h"
+#include "runtime/tokens/vocabulary.h"
+
+enum { BPE_SPLITTERS = 8 };
+
+struct bpe_word;
+
+struct bpe {
+    struct vocabulary words; /* by the bytes of a token, as merges see them: without the added tokens */
+    struct vocabulary all;   /* by the text in the file, added tokens included */
+    struct merges merges;
+    /* Found in the text as it stands, and then in what is left (`normalized`, without a normalizer). */
+    struct added_tokens added[2];
+    splitter splitters[BPE_SPLITTERS]; /* each cuts what the one before it left; the last word is encoded */
+    int splitter_count;
+    bool prefix_blank;  /* a piece between added tokens begins with a blank: add_prefix_space */
+    bool whole_words;   /* a word that is a token needs no merges: ignore_merges */
+    int32_t unknown;    /* for a byte that is no token; TOKEN_NONE: such bytes are left out */
+    int32_t bytes[256]; /* the token of each byte; -1: none */
+    struct tokenizer_special special;
+    struct bpe_word *cache; /* words seen, with their tokens */
+};
+
+struct bpe *bpe_create(struct muster_error *err);
+void bpe_destroy(struct bpe *bpe); /* accepts NULL */
+GUARD_DEFINE(bpe, struct bpe *, bpe_destroy);
+
+/* A token of the model, in the alphabet that GPT-2 writes bytes in. */
+int bpe_add_token(struct bpe *bpe, const char *text, size_t length, int64_t id, struct muster_error *err);
+/* The merge of rank `rank` of two such texts. MUSTER_E_INVALID where they or what they join to are no
+ * tokens. */
+int bpe_add_merge(struct bpe *bpe, const char *left, size_t left_length, const char *right,
+                  size_t right_length, uint32_t rank, struct muster_error *err);
+/* After the last addition. */
+int bpe_finish(struct bpe *bpe, struct muster_error *err);
+
+/* bpe_json.c: the text of a tokenizer.json; name is for errors. NULL on error. */
+struct bpe *bpe_parse_json(const char *name, const char *text, size_t length, struct muster_error *err);
+/* bpe_pair.c: GPT-2's pair: a JSON object of ids, and lines of merges. */
+struct bpe *bpe_parse_pair(const char *name, const char *words, size_t words_length, const char *merges,
+                           size_t merges_length, struct muster_error *err);
+
+/* The functions of a tokenizer whose self is a struct bpe. */
+extern const struct tokenizer_ops bpe_ops;
+
+#endif

@@ -1,0 +1,55 @@
+/* tokenizer.h - text to token ids and back, one interface for every kind of tokenizer.
+ *
+ * Kinds: bytes (token ids are the bytes), Hugging Face's byte-level BPE (tokenizer.json; GPT-2's pair of
+ * encoder.json and vocab.bpe), sentencepiece (a .model file, by libsentencepiece). Ids are those of
+ * `tokenizers` and sentencepiece for the same text, without the special tokens that they put around a text.
+ */
+#ifndef MUSTER_RUNTIME_TOKENS_TOKENIZER_H
+#define MUSTER_RUNTIME_TOKENS_TOKENIZER_H
+
+#include <stdint.h>
+
+#include "proto/base/buffer.h"
+#include "proto/base/guard.h"
+#include "proto/include/muster_error.h"
+#include "runtime/tokens/token_list.h"
+
+enum { TOKEN_NONE = -1 };
+enum { TOKENIZER_TEXT_LIMIT = 1 << 30 }; /* bytes of one text: sentencepiece counts in int */
+
+/* Ids with a meaning; TOKEN_NONE where the tokenizer has none. */
+struct tokenizer_special {
+    int32_t bos, eos, unk;
+};
+
+/* From one thread at a time: it keeps the words that it has seen. */
+struct tokenizer;
+
+/* name: "bytes", or the path of a tokenizer.json, of a sentencepiece .model, of a vocab.bpe or merges.txt
+ * with its encoder.json or vocab.json beside it, or of a folder that has one of these. Errors:
+ * MUSTER_E_NOT_FOUND, MUSTER_E_INVALID with the place, MUSTER_E_UNSUPPORTED with the part of the file that is
+ * not supported. */
+struct tokenizer *tokenizer_open(const char *name, struct muster_error *err);
+void tokenizer_destroy(struct tokenizer *tokenizer); /* accepts NULL */
+GUARD_DEFINE(tokenizer, struct tokenizer *, tokenizer_destroy);
+
+const char *tokenizer_kind(const struct tokenizer *tokenizer); /* "bytes", "byte-level BPE", ... */
+/* The file that it was read from; NULL: none. */
+const char *tokenizer_path(const struct tokenizer *tokenizer);
+/* One more than the largest id. */
+int64_t tokenizer_vocabulary(const struct tokenizer *tokenizer);
+struct tokenizer_special tokenizer_special(const struct tokenizer *tokenizer);
+/* The id of a token by its text ("<|endoftext|>"); TOKEN_NONE. */
+int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *text);
+/* Equal for equal ids of every text. */
+uint64_t tokenizer_fingerprint(const struct tokenizer *tokenizer);
+
+/* Adds the ids of length bytes to out. Bytes that are no UTF-8 are kept by the byte-level kinds, and are
+ * U+FFFD to sentencepiece. */
+int tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t length, struct token_list *out,
+                     struct muster_error *err);
+/* Adds the text of the ids to out; an id outside of the vocabulary is an error. */
+int tokenizer_decode(struct tokenizer *tokenizer, const int32_t *tokens, size_t count, struct buffer *out,
+                     struct muster_error *err);
+
+#endif

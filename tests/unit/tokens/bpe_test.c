@@ -1,0 +1,183 @@
+/* A tokenizer.json, read strictly, and the words by it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/tokens/alphabet.h"
+#include "runtime/tokens/bpe.h"
+#include "tests/support/cmocka_all.h"
+#include "tests/support/faults.h"
+
+/* "\u0120" is GPT-2's letter for a blank. */
+#define WORDS  "{\"a\":0,\"b\":1,\"c\":2,\"\\u0120\":3,\"ab\":4,\"\\u0120a\":5,\"\\u0120ab\":6,\"abc\":7}"
+#define MERGES "[\"a b\",[\"\\u0120\",\"ab\"],\"\\u0120 a\"]"
+#define PRE    "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}"
+#define ADDED                                                                                                \
+    "[{\"id\":9,\"content\":\"<e>\",\"normalized\":false,\"rstrip\":true},{\"id\":10,\"content\":\"<e>>\"}]"
+
+/* A tokenizer.json of these parts; extra stands in front of its model's. */
+static const char *json_of(const char *pre, const char *extra, const char *added)
+{
+    static char text[2000];
+    (void)snprintf(text, sizeof text,
+                   "{\"normalizer\":null,\"pre_tokenizer\":%s,\"added_tokens\":%s,"
+                   "\"model\":{\"type\":\"BPE\",%s\"vocab\":" WORDS ",\"merges\":" MERGES "}}",
+                   pre, added, extra);
+    return text;
+}
+
+static struct bpe *parse(const char *text, struct muster_error *err)
+{
+    return bpe_parse_json("t.json", text, strlen(text), err);
+}
+
+static void assert_ids(struct bpe *bpe, const char *text, const int32_t *ids, size_t count)
+{
+    scope_token_list found = {0};
+    assert_int_equal(bpe_ops.encode(bpe, text, strlen(text), &found, NULL), 0);
+    assert_int_equal(found.count, count);
+    if (count)
+        assert_memory_equal(found.tokens, ids, count * sizeof *ids);
+}
+#define ASSERT_IDS(bpe, text, ...)                                                                           \
+    assert_ids(bpe, text, (const int32_t[]){__VA_ARGS__},                                                    \
+               sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
+
+static void words_become_tokens(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    struct bpe *bpe = parse(json_of(PRE, "", ADDED), &err);
+    if (!bpe)
+        fail_msg("%s", err.text);
+    ASSERT_IDS(bpe, "ab", 4);
+    ASSERT_IDS(bpe, "abc ab", 4, 2, 6);              /* abc is a token that no merge makes */
+    ASSERT_IDS(bpe, "abc ab", 4, 2, 6);              /* from the words seen */
+    ASSERT_IDS(bpe, "a<e>  b<e>>c", 0, 9, 1, 10, 2); /* the longest; blanks behind <e> are part of it */
+    ASSERT_IDS(bpe, "axb", 4); /* a byte that is no token is left out where there is no unk_token */
+    assert_int_equal(bpe_ops.vocabulary(bpe), 11);
+    scope_buffer text = {0};
+    assert_int_equal(bpe_ops.decode(bpe, (const int32_t[]){4, 6, 9, 8}, 4, &text, &err), 0);
+    assert_string_equal(text.data, "ab ab<e>"); /* no token has the id 8 */
+    bpe_destroy(bpe);
+    bpe_destroy(NULL);
+}
+
+static void settings_count(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    struct bpe *bpe = parse(json_of(PRE, "\"ignore_merges\":true,\"unk_token\":\"c\",", "[]"), &err);
+    assert_non_null(bpe);
+    ASSERT_IDS(bpe, "abc", 7);
+    ASSERT_IDS(bpe, "aXb", 0, 2, 1);
+    bpe_destroy(bpe);
+    bpe = parse(json_of("{\"type\":\"ByteLevel\",\"add_prefix_space\":true}", "", "[]"), &err);
+    assert_non_null(bpe);
+    ASSERT_IDS(bpe, "ab ab", 6, 6);
+    ASSERT_IDS(bpe, " ab", 6);
+    bpe_destroy(bpe);
+}
+
+static void what_is_not_built_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pre, *extra, *added, *says;
+    } cases[] = {
+        {PRE, "\"byte_fallback\":true,", "[]", "model.byte_fallback true is not supported"},
+        {PRE, "\"dropout\":0.1,", "[]", "model.dropout 0.1"},
+        {PRE, "\"continuing_subword_prefix\":\"##\",", "[]", "continuing_subword_prefix \"##\""},
+        {"{\"type\":\"Metaspace\"}", "", "[]", "pre_tokenizer {\"type\":\"Metaspace\"}"},
+        {"{\"type\":\"Digits\"}", "", "[]", "without ByteLevel"},
+        {"null", "", "[]", "it has no pre_tokenizer"},
+        {"{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},\"behavior\":\"Isolated\"}", "", "[]",
+         "pre_tokenizer"},
+        {PRE, "", "[{\"id\":9,\"content\":\"x\",\"single_word\":true}]", "single_word"},
+        {PRE, "", "[{\"id\":0,\"content\":\"x\"}]", "two tokens have the id 0"},
+        {PRE, "", "[{\"id\":-1,\"content\":\"x\"}]", "not from 0"},
+        {PRE, "", "[{\"id\":9}]", "no content"},
+        {PRE, "\"merges\":[],", "[]", "duplicate"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct muster_error err = {0};
+        assert_null(parse(json_of(cases[i].pre, cases[i].extra, cases[i].added), &err));
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
+    }
+    struct muster_error err = {0};
+    assert_null(parse("{\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":" PRE "}", &err));
+    assert_non_null(strstr(err.text, "t.json: normalizer {\"type\":\"NFC\"} is not supported"));
+    assert_null(
+        parse("{\"pre_tokenizer\":" PRE ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", &err));
+    assert_non_null(strstr(err.text, "merge 0 joins 'a' and 'b', and the second is no token"));
+    assert_null(parse("{\"pre_tokenizer\":" PRE ",\"model\":{\"type\":\"Unigram\"}}", &err));
+    assert_non_null(strstr(err.text, "model.type \"Unigram\""));
+    assert_null(parse("{\"pre_tokenizer\":" PRE ",\"model\":{\"vocab\":{},\"merges\":[]}}", &err));
+    assert_non_null(strstr(err.text, "the vocabulary is empty"));
+}
+
+static void the_pair_of_files(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    const char words[] = "{\"a\":0,\"b\":1,\"ab\":2,\"<|endoftext|>\":3}",
+               good[] = "#version: 0.2\na b\r\n\n", wrong[] = "a b\nab";
+    struct bpe *bpe = bpe_parse_pair("w.json", words, strlen(words), good, strlen(good), &err);
+    assert_non_null(bpe);
+    ASSERT_IDS(bpe, "ab<|endoftext|>a", 2, 3, 0);
+    assert_int_equal(bpe_ops.special(bpe).eos, 3);
+    bpe_destroy(bpe);
+    assert_null(bpe_parse_pair("w.json", words, strlen(words), wrong, strlen(wrong), &err));
+    assert_non_null(strstr(err.text, "line 2 is no pair of tokens"));
+}
+
+/* Each byte has a letter of its own, and back. */
+static void the_alphabet_has_all_bytes(void **state)
+{
+    (void)state;
+    bool seen[256] = {false};
+    int found = 0;
+    for (unsigned point = 0; point < 0x400; point++) {
+        char text[4];
+        scope_buffer byte = {0};
+        const size_t length = point < 128 ? 1 : 2;
+        text[0] = (char)(point < 128 ? point : 0xC0 | point >> 6);
+        text[1] = (char)(0x80 | (point & 63));
+        if (!alphabet_bytes(text, length, &byte))
+            continue;
+        assert_int_equal(byte.length, 1);
+        assert_false(seen[(unsigned char)byte.data[0]]);
+        seen[(unsigned char)byte.data[0]] = true;
+        found++;
+    }
+    assert_int_equal(found, 256);
+}
+
+static int parse_once(void *context)
+{
+    (void)context;
+    scope_token_list ids = {0};
+    struct bpe *bpe = parse(json_of(PRE, "", ADDED), NULL);
+    int result = bpe ? bpe_ops.encode(bpe, "ab abc", 6, &ids, NULL) : -1;
+    bpe_destroy(bpe);
+    return result;
+}
+
+static void survives_no_memory(void **state)
+{
+    (void)state;
+    faults_sweep(parse_once, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_become_tokens),
+        cmocka_unit_test(settings_count),
+        cmocka_unit_test(what_is_not_built_is_refused_by_name),
+        cmocka_unit_test(the_pair_of_files),
+        cmocka_unit_test(the_alphabet_has_all_bytes),
+        cmocka_unit_test(survives_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
