@@ -48,7 +48,7 @@ static int open_pair(const char *merges, struct tokenizer_opened *out, struct mu
     return bpe_tokenizer_open_pair(words, merges, out, err);
 }
 
-static int open_file(struct tokenizer *tokenizer, const char *path, struct muster_error *err)
+static int open_named_file(struct tokenizer *tokenizer, const char *path, struct muster_error *err)
 {
     struct tokenizer_opened *out = &tokenizer->opened;
     tokenizer->path = mem_strdup(path);
@@ -79,7 +79,7 @@ static int open_folder(struct tokenizer *tokenizer, const char *folder, struct m
             return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
         if (access(path, F_OK) != 0)
             continue;
-        if (!open_file(tokenizer, path, &here))
+        if (!open_named_file(tokenizer, path, &here))
             return 0;
         mem_free(take_pointer(&tokenizer->path));
         if (!first.code)
@@ -102,7 +102,7 @@ static int open_named(struct tokenizer *tokenizer, const char *name, struct must
         return bytes_tokenizer_open(&tokenizer->opened);
     if (stat(name, &status) < 0)
         return error_errno(err, "cannot read the tokenizer %s", name);
-    if ((S_ISDIR(status.st_mode) ? open_folder : open_file)(tokenizer, name, err) < 0)
+    if ((S_ISDIR(status.st_mode) ? open_folder : open_named_file)(tokenizer, name, err) < 0)
         return -1;
     tokenizer->special = tokenizer->opened.ops->special(tokenizer->opened.self);
     return special_read_beside(tokenizer, &tokenizer->special, err);
