@@ -19,6 +19,7 @@ from harness import cluster
 
 MUSTER, TRAIN = (str(cluster.BUILD / "bin" / name) for name in ("muster", "muster-train"))
 STEPS = (1000, 4000, 16000)  # long enough to be in the middle of it; more where training was over before this process got a look at it
+UNDISTURBED_STEPS = 200  # where nothing is done to it
 CONFIG = """\
 training: {{steps: {steps}, micro_batch: {batch}, global_batch: 4, sequence_length: 32, warmup_steps: 5, threads: 1, strategy: {strategy},
            output: "{output}"}}
@@ -179,14 +180,14 @@ class TrainFaults(unittest.TestCase):
         self.assertEqual(sum(agent.printed().count(f"step {self.steps}/{self.steps} ") for agent in agents), 1)
 
     def test_four_nodes_train_the_model_of_one(self):
-        self.batch = 1
+        self.batch, self.steps = 1, UNDISTURBED_STEPS
         nodes = self.nodes(4)
         self.run_on(nodes, ranks=1)
         self.ended_well(self.start(nodes[0], "alone", ranks=4), 0)
         self.assertEqual((self.folder / "disturbed").read_bytes(), (self.folder / "alone").read_bytes())
 
     def test_two_ranks_on_each_of_two_nodes_by_the_other_strategies(self):
-        self.batch = 1
+        self.batch, self.steps = 1, UNDISTURBED_STEPS
         nodes = self.nodes(2)
         for self.strategy in ("NO_SHARD", "SHARD_OPTIM", "SHARD_GRAD_OP"):
             self.run_on(nodes, ranks=2)
