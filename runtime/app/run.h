@@ -80,6 +80,7 @@ const char *run_param_name(const struct run *run, int param);
 int run_log_open(struct run *run, struct muster_error *err);
 void run_log_step(struct run *run, const struct progress_step *step, const struct muster_result *result);
 void run_log_evaluation(struct run *run, int64_t step);
+void run_log_sample(const struct run *run, const char *text, size_t length);
 void run_log_close(struct run *run); /* at the end of all steps, and after an error */
 
 /* run_sample.c: text drawn from the trained model. */

@@ -5,6 +5,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "runtime/app/run.h"
 #include "runtime/config/train_settings.h"
 
@@ -125,6 +126,17 @@ void run_log_evaluation(struct run *run, int64_t step)
     entry_number(&entry, "best_loss", muster_trainer_figure(run->trainer, "best_loss"));
     entry_integer(&entry, "without_gain", run_figure(run, "evaluations_without_gain"));
     report_add(run->report, &entry);
+}
+
+void run_log_sample(const struct run *run, const char *text, size_t length)
+{
+    const struct train_config *c = &run->config;
+    struct muster_error err = {0};
+    if (run->rank || !is_set(c->log_folder))
+        return;
+    scope_free char *path = mem_printf("%s/sample.txt", c->log_folder);
+    if (!path || io_write_file_atomic(path, text, length, 0666, &err) < 0) /* the console has it */
+        fprintf(stderr, "muster-train: warning: no file of the sample: %s\n", path ? err.text : "no memory");
 }
 
 void run_log_close(struct run *run)

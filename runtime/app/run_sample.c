@@ -35,9 +35,15 @@ int run_sample(const struct run *run, struct muster_error *err)
         return -1;
     if (run->rank)
         return 0;
-    printf("sample:\n");
+    scope_free char *text = mem_calloc((size_t)c->sample_length + 1, 1);
+    if (!text)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the sample");
     for (int64_t i = 0; i < c->sample_length; i++)
-        (void)putc(tokens[i], stdout); /* an error stays in the stream, for the end */
-    printf("\n");
+        text[i] = (char)tokens[i];
+    text[c->sample_length] = '\n';
+    printf("sample:\n");
+    (void)fwrite(text, 1, (size_t)c->sample_length + 1,
+                 stdout); /* an error stays in the stream, for the end */
+    run_log_sample(run, text, (size_t)c->sample_length + 1);
     return fflush(stdout) ? error_errno(err, "cannot print the sample") : 0;
 }
