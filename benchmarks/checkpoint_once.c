@@ -53,9 +53,10 @@ static double save(struct once *o, struct muster_error *err)
     struct checkpoint_save what = {
         .trainer = o->trainer, .folder = o->folder, .retention = {.last = 1}, .run = {.step = 1}};
     struct instant start = clock_now(NULL);
-    if (checkpoint_save(&what, err) < 0)
+    struct checkpoint_figures figures;
+    if (checkpoint_save(&what, &figures, err) < 0)
         return -1;
-    o->bytes = what.bytes;
+    o->bytes = figures.bytes;
     return plain_since(start);
 }
 

@@ -84,8 +84,9 @@ int muster_trainer_judge(struct muster_trainer *t, double loss, struct muster_er
     const struct evaluation_rule rule = train_config_evaluation(&t->config);
     struct evaluation_state before = t->evaluation;
     const bool best = evaluation_judge(&rule, &t->evaluation, t->steps, loss);
-    if (best && t->config.keep_best && t->saved_step == t->steps)
-        t->evaluation.kept_step = t->steps; /* it is there already */
+    if (best && t->config.keep_best &&
+        (t->saved_step == t->steps || (t->writer && t->writing_step == t->steps)))
+        t->evaluation.kept_step = t->steps; /* it is there already, or on its way */
     if (note_evaluation(t, err) < 0) {
         t->evaluation = before;
         return -1;
@@ -113,7 +114,29 @@ static int check_folder(const struct muster_trainer *t, struct muster_error *err
                      "training.checkpoint_dir is not set: name a folder for checkpoints");
 }
 
-int muster_trainer_checkpoint(struct muster_trainer *t, struct muster_error *err)
+/* 1: the one that was being written is saved; 0: it is still being written, or there is none. */
+static int look_at_writer(struct muster_trainer *t, bool wait, struct muster_error *err)
+{
+    if (!t->writer)
+        return 0;
+    int result = checkpoint_poll(t->writer, wait, err);
+    const struct checkpoint_figures figures = checkpoint_figures(t->writer);
+    t->checkpoint_ns = figures.ns;
+    t->checkpoint_bytes = figures.bytes;
+    t->checkpoint_stall_ns = figures.stall_ns;
+    if (!result)
+        return 0;
+    checkpoint_end(take_pointer(&t->writer));
+    if (result < 0) {
+        if (t->evaluation.kept_step == t->writing_step)
+            t->evaluation.kept_step = t->kept_before; /* the best one there is */
+        return error_wrap(err, "checkpoint of step %lld", (long long)t->writing_step);
+    }
+    t->saved_step = t->writing_step;
+    return 1;
+}
+
+int muster_trainer_checkpoint_begin(struct muster_trainer *t, struct muster_error *err)
 {
     if (check_folder(t, err) < 0)
         return -1;
@@ -121,15 +144,20 @@ int muster_trainer_checkpoint(struct muster_trainer *t, struct muster_error *err
         return error_set(
             err, MUSTER_E_STATE,
             "the average is in the place of the parameters: muster_trainer_average with 0 first");
-    if (t->saved_step == t->steps)
+    if (t->saved_step == t->steps || (t->writer && t->writing_step == t->steps))
         return 0;
-    const int64_t kept_before = t->evaluation.kept_step;
+    if (t->writer)
+        return error_set(err, MUSTER_E_STATE,
+                         "the checkpoint of step %lld is still being written: call "
+                         "muster_trainer_checkpoint_end first",
+                         (long long)t->writing_step);
+    t->kept_before = t->evaluation.kept_step;
     if (keep_best(t, err) < 0)
         return -1;
     char **settings = train_resume_texts(&t->config);
     if (!settings) /* the ranks have the same settings, but not the same memory: this one cannot go on */
         return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
-    struct checkpoint_save save = {
+    const struct checkpoint_save save = {
         .trainer = t->trainer,
         .folder = t->config.checkpoint_dir,
         .rank = t->rank,
@@ -141,17 +169,27 @@ int muster_trainer_checkpoint(struct muster_trainer *t, struct muster_error *err
                 .settings = (manifest_texts)settings,
                 .notes = (manifest_texts)t->notes},
     };
-    struct instant start = clock_now(NULL);
-    int result = checkpoint_save(&save, err);
+    t->writer = checkpoint_begin(&save, err);
     train_settings_free(settings);
-    if (result < 0) {
-        t->evaluation.kept_step = kept_before; /* the best one there is */
+    if (!t->writer) {
+        t->evaluation.kept_step = t->kept_before; /* the best one there is */
         return error_wrap(err, "checkpoint of step %lld", (long long)t->steps);
     }
-    t->checkpoint_ns = instant_diff_ns(clock_now(NULL), start);
-    t->checkpoint_bytes = save.bytes;
-    t->saved_step = t->steps;
+    t->writing_step = t->steps;
     return 1;
+}
+
+int muster_trainer_checkpoint_end(struct muster_trainer *t, int32_t wait, struct muster_error *err)
+{
+    return look_at_writer(t, wait != 0, err);
+}
+
+int muster_trainer_checkpoint(struct muster_trainer *t, struct muster_error *err)
+{
+    if (t->writer && t->writing_step != t->steps)
+        (void)look_at_writer(t, true, NULL); /* this one takes its place */
+    int begun = muster_trainer_checkpoint_begin(t, err);
+    return begun < 0 || !t->writer ? begun : look_at_writer(t, true, err);
 }
 
 /* ---- resuming ---- */
@@ -285,6 +323,7 @@ int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, st
     scope_buffer report = {0};
     if (check_folder(t, err) < 0)
         return -1;
+    (void)look_at_writer(t, true, NULL); /* it is loaded from, or was not saved */
     struct muster_error own = {0};
     int failed = t->rank ? 0 : folder_probe(t->config.checkpoint_dir, &own);
     double sum = failed != 0;

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/processor/processor.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/config/train_settings.h"
 #include "runtime/device/host_threads.h"
 #include "runtime/model/program_internal.h"
@@ -162,6 +164,7 @@ void muster_trainer_close(struct muster_trainer **trainer)
 {
     if (!trainer || !*trainer)
         return;
+    checkpoint_end(take_pointer(&(*trainer)->writer)); /* it reads the trainer's memory */
     api_release(*trainer);
     mem_free(*trainer);
     *trainer = NULL;
@@ -290,7 +293,8 @@ static bool api_stops_early(const struct muster_trainer *t)
     X(loss_scale, t->last.loss_scale) X(step_ns, t->last.step_ns) X(comm_ns, t->last.comm_ns) X(exposed_ns, t->last.exposed_ns)                \
     X(steps, t->steps) X(taken, t->taken)                \
     X(checkpoint, t->last.checkpoint) X(checkpoint_step, t->saved_step)                                       \
-    X(checkpoint_ns, t->checkpoint_ns) X(checkpoint_bytes, t->checkpoint_bytes) X(samples, api_samples(t)) X(micro_batch, t->plan.shape.B)                            \
+    X(checkpoint_ns, t->checkpoint_ns) X(checkpoint_bytes, t->checkpoint_bytes)                              \
+    X(checkpoint_stall_ns, t->checkpoint_stall_ns) X(checkpoint_writing, t->writer != NULL) X(samples, api_samples(t)) X(micro_batch, t->plan.shape.B)                            \
     X(micro_batches, t->plan.micro_batches) X(positions, t->plan.shape.T) X(threads, t->threads)             \
     X(replicas, t->plan.mesh.replicate) X(parameters, model_parameters(&t->model))                           \
     X(groups, plan->group_count) X(gathers_in_flight, plan->gathers_in_flight)                               \

@@ -18,6 +18,8 @@ struct api_announced {
     int64_t here, sums; /* of this rank, over all ranks */
 };
 
+struct checkpoint_writer;
+
 struct muster_trainer {
     struct muster_model *shared;
     struct model model; /* the shared one's, with parameters and layers of its own: settings mark them */
@@ -31,8 +33,8 @@ struct muster_trainer {
     double dropout;   /* that its config.json gives, and which is not applied */
     struct api_overrides overrides;
     bool stop;
-    int64_t targets;        /* of a whole step, where they are known; 0: they are counted */
-    double next_targets;    /* of this rank, in the step behind the next one; NaN: not given */
+    int64_t targets;     /* of a whole step, where they are known; 0: they are counted */
+    double next_targets; /* of this rank, in the step behind the next one; NaN: not given */
     struct api_announced announced;
     int64_t steps, updates; /* so far; a skipped step does not advance the schedule */
     int64_t taken;          /* samples so far, over all ranks */
@@ -40,7 +42,11 @@ struct muster_trainer {
     char **notes;           /* "key=value" that a checkpoint keeps, NULL at the end; NULL: none */
     struct evaluation_state evaluation;
     int64_t saved_step;                      /* of the checkpoint that was written or loaded last; -1: none */
+    struct checkpoint_writer *writer;        /* of one that is being written behind steps; NULL: none */
+    int64_t writing_step;                    /* its step */
+    int64_t kept_before;                     /* the best one that was kept before it */
     int64_t checkpoint_ns, checkpoint_bytes; /* that writing it took; of this rank */
+    int64_t checkpoint_stall_ns;             /* of it, time in which this rank's training was stalled */
     struct trainer_limit limit;              /* as measured last */
     struct muster_result last;               /* step */
     int64_t vocabulary[BATCH_INPUTS];        /* of each input: its numbers are below it */

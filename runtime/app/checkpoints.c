@@ -85,36 +85,86 @@ int checkpoints_ask(struct checkpoints *c, struct muster_error *err)
     return muster_trainer_set(c->trainer, "checkpoint", asks, err);
 }
 
-static void print_written(const struct checkpoints *c, int64_t step)
+static double seconds(const struct checkpoints *c, const char *figure)
+{
+    return muster_trainer_figure(c->trainer, figure) / (double)NS_PER_S;
+}
+
+static void print_written(const struct checkpoints *c)
 {
     char bytes[32];
     if (c->rank)
         return;
-    printf("checkpoint %s/step-%lld: %s a rank in %.2f s\n", c->config->checkpoint_dir, (long long)step,
+    printf("checkpoint %s/step-%lld: %s a rank in %.2f s, of which training waited %.3f s\n",
+           c->config->checkpoint_dir, (long long)c->last,
            text_format_bytes(bytes, sizeof bytes,
                              (int64_t)muster_trainer_figure(c->trainer, "checkpoint_bytes")),
-           muster_trainer_figure(c->trainer, "checkpoint_ns") / (double)NS_PER_S);
+           seconds(c, "checkpoint_ns"), seconds(c, "checkpoint_stall_ns"));
     (void)fflush(stdout); /* as above */
 }
 
-void checkpoints_write(struct checkpoints *c, int64_t step)
+/* One that is saved, or could not be. */
+static void print_ended(struct checkpoints *c, int result, const struct muster_error *err)
+{
+    if (result > 0) {
+        c->last = (int64_t)muster_trainer_figure(c->trainer, "checkpoint_step");
+        print_written(c);
+    } else if (c->last >= 0)
+        fprintf(stderr, "muster-train: rank %d: warning: %s; the last one is that of step %lld\n", c->rank,
+                err->text, (long long)c->last);
+    else
+        fprintf(stderr, "muster-train: rank %d: warning: %s; there is none yet\n", c->rank, err->text);
+}
+
+static bool writing(const struct checkpoints *c)
+{
+    return muster_trainer_figure(c->trainer, "checkpoint_writing") > 0;
+}
+
+/* The next one is due already: training waits, so that there is one of every step that was asked for. */
+static void say_late(struct checkpoints *c, int64_t step)
+{
+    if (!c->rank && !c->warned)
+        fprintf(stderr,
+                "muster-train: warning: the checkpoint of step %lld waited %.2f s for the one before: raise "
+                "training.checkpoint_every (printed once)\n",
+                (long long)step, seconds(c, "checkpoint_stall_ns"));
+    c->warned = true;
+}
+
+bool checkpoints_go_on(struct checkpoints *c, bool asked, bool ends, int64_t step,
+                       void (*before_print)(void *context), void *context)
+{
+    const int64_t every = c->config->checkpoint_every;
+    const bool due = asked || ends || (every > 0 && step % every == 0);
+    struct muster_error err = {0};
+    if (!writing(c))
+        return due;
+    int ended = muster_trainer_checkpoint_end(c->trainer, false, &err);
+    const bool late = due && !ended;
+    if (late)
+        ended = muster_trainer_checkpoint_end(c->trainer, true, &err);
+    if (ended) {
+        before_print(context);
+        print_ended(c, ended, &err);
+    }
+    if (late && !ends)
+        say_late(c, step);
+    return due;
+}
+
+void checkpoints_write(struct checkpoints *c, bool ends)
 {
     struct muster_error err = {0};
-    int written = muster_trainer_checkpoint(c->trainer, &err);
-    if (written > 0)
-        print_written(c, step);
-    if (written >= 0)
-        c->last = step;
-    else if (c->last >= 0)
-        fprintf(stderr, "muster-train: rank %d: warning: %s; the last one is that of step %lld\n", c->rank,
-                err.text, (long long)c->last);
-    else
-        fprintf(stderr, "muster-train: rank %d: warning: %s; there is none yet\n", c->rank, err.text);
+    int result = ends ? muster_trainer_checkpoint(c->trainer, &err)
+                      : muster_trainer_checkpoint_begin(c->trainer, &err);
+    if (result < 0 || (ends && result > 0))
+        print_ended(c, result, &err);
 }
 
 void checkpoints_estimate(const struct checkpoints *c, double left_s)
 {
-    double last_s = muster_trainer_figure(c->trainer, "checkpoint_ns") / (double)NS_PER_S;
+    double last_s = seconds(c, "checkpoint_ns");
     if (c->rank || !(last_s > left_s))
         return;
     fprintf(stderr,

@@ -15,6 +15,7 @@ struct checkpoints {
     struct muster_trainer *trainer;
     int rank, world_size;
     int64_t last; /* step of the last one; -1: none */
+    bool warned;  /* that the disk does not follow */
 };
 
 /* Whether training.checkpoint_dir is set. */
@@ -29,8 +30,14 @@ bool checkpoints_terminated(void);
 int checkpoints_resume(struct checkpoints *checkpoints, struct muster_error *err);
 /* Before a step: passes this rank's request on. */
 int checkpoints_ask(struct checkpoints *checkpoints, struct muster_error *err);
-/* Writes one and prints it. One that cannot be written is a warning: training goes on. */
-void checkpoints_write(struct checkpoints *checkpoints, int64_t step);
+/* After a step: looks after the one that is being written behind steps, and prints how it ended (before_print
+ * is called first). Whether one is due now, by its number, by request or because the run ends: then it has
+ * waited for the one before. */
+bool checkpoints_go_on(struct checkpoints *checkpoints, bool asked, bool ends, int64_t step,
+                       void (*before_print)(void *context), void *context);
+/* Writes one: behind the next steps or, where the run ends, at once. One that cannot be written is a warning:
+ * training goes on. */
+void checkpoints_write(struct checkpoints *checkpoints, bool ends);
 /* Before the last one of a run that is stopped: warns where it may take longer than left_s. */
 void checkpoints_estimate(const struct checkpoints *checkpoints, double left_s);
 

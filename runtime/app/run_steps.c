@@ -71,21 +71,28 @@ static int take_step(struct run *run, int64_t step, struct muster_result *result
     return check_result(run, step, result, err);
 }
 
+static void end_line(void *context)
+{
+    run_show_line_end(context);
+}
+
 /* After a step: the checkpoint that is due, if one is. */
 static int save_state(struct run *run, int64_t step, bool asked, struct muster_error *err)
 {
-    const struct train_config *c = &run->config;
-    const bool ends = step == c->steps || run->cut_short || run_stops_early(run);
-    if (!checkpoints_wanted(c) ||
-        !(asked || ends || (c->checkpoint_every > 0 && step % c->checkpoint_every == 0)))
+    const bool ends = step == run->config.steps || run->cut_short || run_stops_early(run);
+    if (!checkpoints_wanted(&run->config))
         return 0;
-    if (muster_heartbeat(-1, err) < 0) /* it takes longer than a step */
+    if (ends && muster_heartbeat(-1, err) < 0) /* it takes longer than a step */
+        return -1;
+    if (!checkpoints_go_on(&run->checkpoints, asked, ends, step, end_line, run))
+        return 0;
+    if (muster_heartbeat(-1, err) < 0) /* the next step may wait for the disk */
         return -1;
     run_show_line_end(run);
     if (run->cut_short && run->ends.ns != INT64_MAX)
         checkpoints_estimate(&run->checkpoints,
                              (double)instant_diff_ns(run->ends, clock_now(NULL)) / (double)NS_PER_S);
-    checkpoints_write(&run->checkpoints, step);
+    checkpoints_write(&run->checkpoints, ends);
     return 0;
 }
 

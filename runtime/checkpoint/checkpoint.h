@@ -1,4 +1,5 @@
-/* checkpoint.h - a training run's state in files, saved and loaded by all ranks of a trainer, between steps.
+/* checkpoint.h - a training run's state in files, saved behind the steps and loaded between them by all ranks
+ * of a trainer.
  *
  * A checkpoint is the folder DIR/step-N with one safetensors file a rank and manifest.json. N ranks load what
  * M ranks have written, each reading the elements that it holds. DIR is one folder for all nodes. What there
@@ -17,13 +18,33 @@ struct checkpoint_save {
     int rank;
     struct retention retention;
     struct manifest_run run; /* step, samples, settings and notes; the rest is the trainer's */
-    int64_t bytes;           /* filled: of this rank's file */
 };
 
-/* Collective. Replaces a checkpoint of the same step. A failure of one rank is an error on all of them, and
- * leaves the checkpoints that there were and a trainer that can go on: MUSTER_E_PEER where another rank has
- * the reason. Of errors in removing older ones nothing follows. */
-int checkpoint_save(struct checkpoint_save *save, struct muster_error *err);
+/* A checkpoint that is being written: by threads of its own, from the trainer's memory, while steps go on. A
+ * step waits for what it is about to change and is not copied yet. */
+struct checkpoint_writer;
+
+/* Collective, between steps. Begins to write the state as it is now; returns when every rank has begun. Texts
+ * are copied. One at a time for a trainer. NULL: a rank could not, and on every rank nothing is written:
+ * MUSTER_E_PEER where another rank has the reason. */
+struct checkpoint_writer *checkpoint_begin(const struct checkpoint_save *save, struct muster_error *err);
+/* Collective, between steps, until it returns another number than 0. 1: all ranks have written and it is
+ * committed; 0: not yet (never where `wait`); -1: it was not, and what there was before is intact. Replaces a
+ * checkpoint of the same step. Of errors in removing older ones nothing follows. The trainer can go on. */
+int checkpoint_poll(struct checkpoint_writer *writer, bool wait, struct muster_error *err);
+/* Not collective; accepts NULL. What is not committed will not be. Before the trainer is destroyed. */
+void checkpoint_end(struct checkpoint_writer *writer);
+
+struct checkpoint_figures {
+    int64_t bytes;    /* of this rank's file */
+    int64_t ns;       /* from the begin to the end, or until now */
+    int64_t stall_ns; /* of it, time in which this rank's training was stalled */
+};
+struct checkpoint_figures checkpoint_figures(const struct checkpoint_writer *writer);
+
+/* All of it at once. */
+int checkpoint_save(const struct checkpoint_save *save, struct checkpoint_figures *figures,
+                    struct muster_error *err);
 
 /* ---- loading ---- */
 

@@ -7,6 +7,12 @@ const struct commit_row commit_table[COMMIT_STATE_COUNT] = {
 #undef COMMIT_ROW
 };
 
+const struct save_row save_table[SAVE_STATE_COUNT] = {
+#define SAVE_ROW(symbol, by_, what, good_, bad_) [symbol] = {.by = (by_), .good = (good_), .bad = (bad_)},
+    SAVE_STATES(SAVE_ROW)
+#undef SAVE_ROW
+};
+
 enum commit_state commit_next(const struct commit_row *table, enum commit_state state, bool good)
 {
     return good ? table[state].good : table[state].bad;
@@ -15,6 +21,25 @@ enum commit_state commit_next(const struct commit_row *table, enum commit_state 
 bool commit_ended(enum commit_state state)
 {
     return state == COMMIT_DONE || state == COMMIT_FAILED;
+}
+
+bool save_works(const struct save_row *table, enum save_state state, int rank)
+{
+    return !save_ended(state) && (table[state].by == SAVE_ALL || rank == 0);
+}
+
+enum save_state save_next(const struct save_row *table, enum save_state state, struct save_votes votes,
+                          int ranks)
+{
+    const double workers = table[state].by == SAVE_ALL ? ranks : 1;
+    if (votes.ended < workers)
+        return state;
+    return votes.failed > 0 ? table[state].bad : table[state].good;
+}
+
+bool save_ended(enum save_state state)
+{
+    return state == SAVE_DONE || state == SAVE_FAILED;
 }
 
 /* Checkpoints between that one and the one just saved, which is among those that stay. */

@@ -2,8 +2,9 @@
  *
  * A checkpoint is a folder. It is written beside its name, every file synced, renamed into place and made
  * durable; only then are older ones removed. Rank 0 walks the table; the other ranks take part in one of its
- * steps (COMMIT_WRITE). A crash between any two steps leaves every checkpoint that was reported as saved, but
- * for those that the rule of retention removes. */
+ * steps (COMMIT_WRITE). A second table has what all of them do while training goes on. A crash between any
+ * two steps leaves every checkpoint that was reported as saved, but for those that the rule of retention
+ * removes. */
 #ifndef MUSTER_RUNTIME_CHECKPOINT_COMMIT_H
 #define MUSTER_RUNTIME_CHECKPOINT_COMMIT_H
 
@@ -39,6 +40,41 @@ extern const struct commit_row commit_table[COMMIT_STATE_COUNT];
 enum commit_state commit_next(const struct commit_row *table, enum commit_state state, bool good);
 /* Whether nothing is left to do. */
 bool commit_ended(enum commit_state state);
+
+/* While steps go on, what a rank does for a checkpoint, from the folder's making to its end. All ranks are in
+ * the same state: between two steps they add up how many have ended a state's work and how many of these have
+ * failed. So it is committed when every rank has written, and nothing is removed under a rank that still
+ * writes.
+ * symbol, whose work it is, what is done, state after success of all, state after a failure of one */
+#define SAVE_STATES(X)                                                                                       \
+    X(SAVE_WRITE, SAVE_ALL, "every rank writes its file", SAVE_COMMIT, SAVE_UNDO)                            \
+    X(SAVE_COMMIT, SAVE_LEAD, "rank 0 walks the table above, from COMMIT_WRITE on", SAVE_DONE, SAVE_FAILED)  \
+    X(SAVE_UNDO, SAVE_LEAD, "rank 0 walks it as after a failure", SAVE_FAILED, SAVE_FAILED)                  \
+    X(SAVE_DONE, SAVE_LEAD, "saved", SAVE_DONE, SAVE_DONE)                                                   \
+    X(SAVE_FAILED, SAVE_LEAD, "not saved", SAVE_FAILED, SAVE_FAILED)
+enum save_state {
+#define SAVE_STATE_ENUM(symbol, by, what, good, bad) symbol,
+    SAVE_STATES(SAVE_STATE_ENUM)
+#undef SAVE_STATE_ENUM
+        SAVE_STATE_COUNT
+};
+enum save_by { SAVE_ALL, SAVE_LEAD };
+struct save_row {
+    enum save_by by;
+    enum save_state good, bad;
+};
+extern const struct save_row save_table[SAVE_STATE_COUNT];
+
+/* What the ranks have done of a state's work. */
+struct save_votes {
+    double ended, failed; /* failed ones have ended too */
+};
+/* Whether a rank has work in this state. */
+bool save_works(const struct save_row *table, enum save_state state, int rank);
+/* votes: of all `ranks` ranks. */
+enum save_state save_next(const struct save_row *table, enum save_state state, struct save_votes votes,
+                          int ranks);
+bool save_ended(enum save_state state);
 
 /* Which checkpoints stay when `step` has just been saved: itself; of those before it the newest, so that
  * `last` stay in all; every multiple of `every` (0: none); and the best. Later ones were refused when this

@@ -1,150 +1,284 @@
-/* save.c - a checkpoint is written: rank 0 walks the table of commit.h, every rank takes part in one step of
- * it. */
-#include "runtime/checkpoint/checkpoint.h"
-
+/* save.c - a checkpoint is written behind steps: what each rank does in the states of commit.h's second
+ * table.
+ */
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "proto/base/futex.h"
 #include "proto/base/guard.h"
-#include "proto/base/io.h"
+#include "proto/base/text_list.h"
+#include "proto/base/thread.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/commit_walk.h"
 #include "runtime/checkpoint/folder.h"
 #include "runtime/checkpoint/rank_file.h"
 
-/* Whether all ranks have succeeded. A rank that has not keeps its own error. */
-static int all_succeed(struct trainer *trainer, int failed, struct muster_error *err)
+/* A rank that waits for the end of its work votes so often meanwhile: no collective runs into its time-out.
+ */
+#define VOTE_NS (NS_PER_S / 2)
+
+/* A state's work on this rank. */
+struct job {
+    pthread_t thread;
+    bool started;
+    struct futex_word ended; /* 0 or 1 */
+    bool failed;             /* written before `ended` */
+    struct muster_error err;
+};
+
+struct checkpoint_writer {
+    struct checkpoint_save save; /* its texts are the writer's */
+    struct rank_file *file;
+    struct job job;
+    enum save_state state;
+    struct muster_error err; /* this rank's first */
+    double failed;           /* ranks, in all states */
+    struct instant begun, ended;
+    int64_t stall_ns; /* of calls; steps are counted by the file */
+};
+
+/* ---- what is kept of the run ---- */
+
+static int copy_texts(manifest_texts texts, manifest_texts *out)
 {
-    double sum = failed != 0;
-    if (trainer_reduce(trainer, &sum, 1, failed ? NULL : err) < 0 || failed)
-        return -1;
-    return sum > 0 ? error_set(err, MUSTER_E_PEER, "%.0f other ranks could not, see their errors", sum) : 0;
-}
-
-/* ---- rank 0 ---- */
-
-static int write_manifest(struct checkpoint_save *save, struct muster_error *err)
-{
-    scope_free char *folder = folder_new_path(save->folder, save->run.step),
-                    *path = folder ? mem_printf("%s/%s", folder, MANIFEST_NAME) : NULL;
-    const struct model *model = trainer_model(save->trainer);
-    struct manifest_writer writer;
-    scope_buffer text = {0};
-    if (!path)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
-    manifest_writer_begin(&writer);
-    int result = 0;
-    for (int rank = 0; !result && rank < save->run.world_size; rank++)
-        result = rank_file_describe(model, folder, rank, &writer, err);
-    if (!result)
-        result = manifest_format(&writer, &save->run, model, &text, err);
-    manifest_writer_free(&writer);
-    return result < 0 ? -1 : io_write_file_atomic(path, text.data, text.length, 0666, err);
-}
-
-static int prune(const struct checkpoint_save *save)
-{
-    scope_free int64_t *steps = NULL;
-    int count = folder_list(save->folder, &steps, NULL), failed = count < 0;
-    scope_free bool *remove = mem_calloc((size_t)(count > 0 ? count : 1), sizeof *remove);
-    if (failed || !remove)
-        return -1;
-    retention_choose(&save->retention, save->run.step, steps, count, remove);
-    for (int i = 0; i < count; i++)
-        if (remove[i] && folder_remove(save->folder, steps[i], NULL) < 0)
-            failed = -1;
-    return failed;
-}
-
-static int work(struct checkpoint_save *save, enum commit_state state, struct muster_error *err)
-{
-    const char *folder = save->folder;
-    const int64_t step = save->run.step;
-    scope_free char *hidden = folder_new_path(folder, step);
-    if (!hidden)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
-    switch (state) {
-    case COMMIT_MAKE:
-        return folder_make_new(folder, step, err);
-    case COMMIT_MANIFEST:
-        return write_manifest(save, err);
-    case COMMIT_SYNC_INSIDE:
-        return folder_sync(hidden, err);
-    case COMMIT_RETIRE:
-        return folder_retire(folder, step, err);
-    case COMMIT_PLACE:
-        return folder_place(folder, step, err);
-    case COMMIT_SYNC_OUTSIDE:
-        return folder_sync(folder, err);
-    case COMMIT_PRUNE:
-        return prune(save);
-    case COMMIT_CLEAN:
-        folder_clean(folder);
-        return 0;
-    default:
-        return 0;
-    }
-}
-
-/* ---- all ranks ---- */
-
-static int write_own(struct checkpoint_save *save, struct muster_error *err)
-{
-    scope_free char *hidden = folder_new_path(save->folder, save->run.step);
-    if (!hidden)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
-    return rank_file_write(save->trainer, hidden, save->rank, &save->bytes, err);
-}
-
-/* Rank 0 works until a state in which others take part, or the end. err keeps the first error. */
-static enum commit_state work_on(struct checkpoint_save *save, enum commit_state state,
-                                 struct muster_error *err)
-{
-    while (!commit_ended(state) && state != COMMIT_WRITE) {
-        struct muster_error own = {0};
-        int failed = work(save, state, &own);
-        if (failed && state != COMMIT_PRUNE && !err->code)
-            *err = own;
-        state = commit_next(commit_table, state, !failed);
-    }
-    return state;
+    scope_text_list list = {0};
+    *out = NULL;
+    for (size_t i = 0; texts && texts[i]; i++)
+        if (text_list_take(&list, mem_strdup(texts[i])) < 0)
+            return -1;
+    *out = (manifest_texts)take_pointer(&list.items);
+    return 0;
 }
 
 /* The fields of the run that the trainer knows. */
-static void take_counts(struct checkpoint_save *save)
+static int take_run(struct checkpoint_save *save)
 {
     struct trainer_counts counts;
+    struct fingerprint fingerprint;
+    struct buffer numerics = {0};
     const struct plan *plan = trainer_plan(save->trainer);
     trainer_get_counts(save->trainer, &counts);
     save->run.updates = counts.updates;
     save->run.scale = counts.scale;
     save->run.mesh = plan->options.mesh;
     save->run.world_size = mesh_size(plan->options.mesh);
+    trainer_fingerprint(save->trainer, &fingerprint);
+    int result = fingerprint_format(&fingerprint, &numerics);
+    save->run.numerics = numerics.data; /* the writer's, as all texts from here on */
+    return result;
 }
 
-int checkpoint_save(struct checkpoint_save *save, struct muster_error *err)
+static int writer_prepare(struct checkpoint_writer *w, const struct checkpoint_save *from)
 {
-    struct muster_error local = {0};
-    struct muster_error *e = err ? err : &local;
-    struct fingerprint fingerprint;
-    scope_buffer numerics = {0};
+    struct checkpoint_save *save = &w->save;
+    scope_free char *hidden = folder_new_path(from->folder, from->run.step);
+    *save = *from;
+    save->run.settings = save->run.notes = NULL;
+    save->run.numerics = NULL;
+    save->folder = mem_strdup(from->folder);
+    if (!hidden || !save->folder || take_run(save) < 0 ||
+        copy_texts(from->run.settings, &save->run.settings) < 0 ||
+        copy_texts(from->run.notes, &save->run.notes) < 0)
+        return error_set(&w->err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
+    w->file = rank_file_create(save->trainer, hidden, save->rank, &w->err);
+    return w->file ? 0 : -1;
+}
+
+static void release(struct checkpoint_writer *w)
+{
+    rank_file_destroy(w->file);
+    text_list_free_items((char **)w->save.run.settings);
+    text_list_free_items((char **)w->save.run.notes);
+    mem_free((void *)w->save.run.numerics);
+    mem_free((void *)w->save.folder);
+    mem_free(w);
+}
+
+/* ---- work of a state ---- */
+
+static void *work(void *argument)
+{
+    struct checkpoint_writer *w = argument;
+    struct job *job = &w->job;
+    if (w->state == SAVE_WRITE) {
+        job->failed = rank_file_write(w->file, &job->err) < 0;
+    } else {
+        enum commit_state from = commit_next(commit_table, COMMIT_WRITE, w->state == SAVE_COMMIT);
+        job->failed = commit_walk(&w->save, from, &job->err) != COMMIT_DONE;
+    }
+    atomic_store(&job->ended.value, 1);
+    futex_wake(&job->ended, FUTEX_PRIVATE);
+    return NULL;
+}
+
+static void wait_for_group(void *context, int group)
+{
+    struct checkpoint_writer *w = context;
+    rank_file_wait(w->file, group);
+}
+
+/* Where the host cannot read the trainer's memory the state is written at once. */
+static bool reads_behind(const struct checkpoint_writer *w)
+{
+    const struct trainer *trainer = w->save.trainer;
+    struct trainer_part part;
+    return w->state != SAVE_WRITE || !trainer_part(trainer, 0, TRAINER_VALUE, &part) ||
+           trainer_part_address(trainer, &part, part.first);
+}
+
+static void start_work(struct checkpoint_writer *w)
+{
+    struct job *job = &w->job;
+    *job = (struct job){0};
+    if (!save_works(save_table, w->state, w->save.rank))
+        return;
+    if (!reads_behind(w)) {
+        (void)work(w); /* its result is in the job */
+        return;
+    }
+    if (w->state == SAVE_WRITE)
+        trainer_set_guard(w->save.trainer, wait_for_group, w);
+    int failed = thread_start(&job->thread, 0, work, w);
+    job->started = !failed;
+    if (failed) {
+        errno = failed;
+        (void)error_errno(&job->err, "cannot start the thread that writes a checkpoint"); /* and is told: */
+        job->failed = true;
+        rank_file_cancel(w->file);
+        trainer_set_guard(w->save.trainer, NULL, NULL);
+        atomic_store(&job->ended.value, 1);
+    }
+}
+
+static void end_work(struct checkpoint_writer *w)
+{
+    struct job *job = &w->job;
+    if (job->started)
+        (void)pthread_join(job->thread, NULL); /* cannot fail: ours, joined once */
+    job->started = false;
+    if (w->state == SAVE_WRITE)
+        trainer_set_guard(w->save.trainer, NULL, NULL);
+    if (job->failed && !w->err.code)
+        w->err = job->err;
+}
+
+/* ---- all ranks ---- */
+
+/* Whether all ranks have begun. A rank that has not keeps its own error. */
+static int all_succeed(struct checkpoint_writer *w, int failed)
+{
+    double sum = failed != 0;
+    if (trainer_reduce(w->save.trainer, &sum, 1, failed ? NULL : &w->err) < 0 || failed)
+        return -1;
+    return sum > 0 ? error_set(&w->err, MUSTER_E_PEER, "%.0f other ranks could not, see their errors", sum)
+                   : 0;
+}
+
+struct checkpoint_writer *checkpoint_begin(const struct checkpoint_save *save, struct muster_error *err)
+{
+    static const struct muster_error no_memory = {.code = MUSTER_E_NOMEM,
+                                                  .text = "no memory to write a checkpoint"};
+    struct checkpoint_writer *w = mem_calloc(1, sizeof *w), none = {.save = *save, .err = no_memory};
+    struct instant begun = clock_now(NULL);
     const bool leads = save->rank == 0;
-    error_clear(e);
-    trainer_fingerprint(save->trainer, &fingerprint);
-    int failed = fingerprint_format(&fingerprint, &numerics)
-                     ? error_set(e, MUSTER_E_NOMEM, "no memory to write a checkpoint")
-                     : 0;
-    take_counts(save);
-    save->run.numerics = numerics.data;
-    enum commit_state state = leads && !failed ? work_on(save, COMMIT_MAKE, e) : COMMIT_WRITE;
-    if (all_succeed(save->trainer, failed || state == COMMIT_FAILED, e) < 0) {
+    int failed = !w || writer_prepare(w, save) < 0;
+    if (leads && !failed)
+        failed = commit_walk(&w->save, COMMIT_MAKE, &w->err) == COMMIT_FAILED;
+    failed = all_succeed(w ? w : &none, failed);
+    if (failed) {
+        if (err)
+            *err = w ? w->err : none.err;
         if (leads)
             folder_clean(save->folder);
-        return -1;
+        if (w)
+            release(w);
+        return NULL;
     }
-    failed = write_own(save, e);
-    failed = all_succeed(save->trainer, failed, e);
-    if (leads)
-        state = work_on(save, commit_next(commit_table, COMMIT_WRITE, !failed), e);
-    if (failed)
+    w->begun = begun;
+    start_work(w);
+    w->stall_ns = instant_diff_ns(clock_now(NULL), begun);
+    return w;
+}
+
+/* This rank's vote on the state; waits for its work a while if asked to. */
+static struct save_votes vote(struct checkpoint_writer *w, bool wait)
+{
+    struct save_votes votes = {0};
+    if (!save_works(save_table, w->state, w->save.rank))
+        return votes;
+    if (wait && !atomic_load(&w->job.ended.value))
+        (void)futex_wait(&w->job.ended, 0, instant_add(clock_now(NULL), VOTE_NS), FUTEX_PRIVATE);
+    if (atomic_load(&w->job.ended.value)) {
+        votes.ended = 1;
+        votes.failed = w->job.failed;
+    }
+    return votes;
+}
+
+static int go_on(struct checkpoint_writer *w, bool wait)
+{
+    struct save_votes votes = vote(w, wait);
+    double sums[2] = {votes.ended, votes.failed};
+    if (trainer_reduce(w->save.trainer, sums, 2, &w->err) < 0)
         return -1;
-    return all_succeed(save->trainer, leads && state != COMMIT_DONE, e);
+    enum save_state next =
+        save_next(save_table, w->state, (struct save_votes){sums[0], sums[1]}, w->save.run.world_size);
+    if (next == w->state)
+        return 0;
+    end_work(w);
+    w->failed += sums[1];
+    w->state = next;
+    start_work(w);
+    return 0;
+}
+
+int checkpoint_poll(struct checkpoint_writer *w, bool wait, struct muster_error *err)
+{
+    struct instant start = clock_now(NULL);
+    int failed = 0;
+    while (!failed && !save_ended(w->state)) {
+        failed = go_on(w, wait);
+        if (!wait)
+            break;
+    }
+    w->ended = clock_now(NULL);
+    w->stall_ns += instant_diff_ns(w->ended, start);
+    if (!failed && w->state != SAVE_FAILED)
+        return w->state == SAVE_DONE;
+    if (!w->err.code)
+        (void)error_set(&w->err, MUSTER_E_PEER, "%.0f other ranks could not, see their errors", w->failed);
+    if (err)
+        *err = w->err;
+    return -1;
+}
+
+void checkpoint_end(struct checkpoint_writer *w)
+{
+    if (!w)
+        return;
+    rank_file_cancel(w->file);
+    if (!save_ended(w->state))
+        end_work(w);
+    release(w);
+}
+
+struct checkpoint_figures checkpoint_figures(const struct checkpoint_writer *w)
+{
+    const struct instant until = w->ended.ns ? w->ended : clock_now(NULL);
+    return (struct checkpoint_figures){.bytes = rank_file_bytes(w->file),
+                                       .ns = instant_diff_ns(until, w->begun),
+                                       .stall_ns = w->stall_ns + rank_file_waited_ns(w->file)};
+}
+
+int checkpoint_save(const struct checkpoint_save *save, struct checkpoint_figures *figures,
+                    struct muster_error *err)
+{
+    struct checkpoint_writer *writer = checkpoint_begin(save, err);
+    if (!writer)
+        return -1;
+    int result = checkpoint_poll(writer, true, err);
+    if (figures)
+        *figures = checkpoint_figures(writer);
+    checkpoint_end(writer);
+    return result < 0 ? -1 : 0;
 }

@@ -64,7 +64,11 @@ static void take(const struct host_run *run, int64_t first, int64_t n)
         sources[member] = host_channel_slot(channel, member, phase) +
                           (comm_sends_blocks(call->op.kind) ? channel->me * bytes : 0);
     switch (call->op.kind) {
-    case COMM_ALL_GATHER:
+    case COMM_ALL_GATHER: /* in place this rank's part is there, and may be read meanwhile */
+        for (int member = 0; member < channel->count; member++)
+            if (member != channel->me || recv + member * part != call->send)
+                comm_copy(recv + member * part + at, sources[member], bytes);
+        break;
     case COMM_ALL_TO_ALL:
         for (int member = 0; member < channel->count; member++)
             comm_copy(recv + member * part + at, sources[member], bytes);

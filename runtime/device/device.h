@@ -49,6 +49,7 @@ struct device_arena {
 struct device_ops {
     uint32_t abi, size;
     const char *name; /* "cpu" */
+    bool host_memory; /* the host reads and writes arenas by their addresses */
 
     /* threads: OpenMP/BLAS threads of the compute stream (CPU). The kernels table comes with the device. */
     struct device *(*open)(int local_rank, int threads, struct muster_error *err);

@@ -137,6 +137,7 @@ const struct device_ops *device_cpu(void)
         .abi = DEVICE_ABI,
         .size = sizeof ops,
         .name = "cpu",
+        .host_memory = true,
         .open = cpu_open,
         .close = cpu_close,
         .kernels = cpu_kernels,

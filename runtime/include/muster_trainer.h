@@ -82,19 +82,21 @@ struct muster_result {
     int32_t nonfinite, nonfinite_rank;
 };
 
-/* One optimizer step. It has training.global_batch samples in every world; a rank has figure "samples" of them,
- * 0 too, and muster_trainer_row gives their rows. arrays: one for each input of the model, in their order, of this
- * rank's samples one behind the other, each of training.sequence_length positions. rows: the samples that
- * there are, at most that many, 0 too: the others do not count, and arrays may end. Every number must be in the
- * vocabulary; a target may be -1. Loss and gradients are means over the targets that count on all ranks, which
- * are counted by a collective before the step unless "targets" or "next_targets" was set
+/* One optimizer step. It has training.global_batch samples in every world; a rank has figure "samples" of
+ * them, 0 too, and muster_trainer_row gives their rows. arrays: one for each input of the model, in their
+ * order, of this rank's samples one behind the other, each of training.sequence_length positions. rows: the
+ * samples that there are, at most that many, 0 too: the others do not count, and arrays may end. Every number
+ * must be in the vocabulary; a target may be -1. Loss and gradients are means over the targets that count on
+ * all ranks, which are counted by a collective before the step unless "targets" or "next_targets" was set
  * (muster_trainer_set). result may be NULL. A batch that is refused on one rank is an error on all where the
  * targets are counted, else on this one alone, which may give another. */
 MUSTER_API int muster_trainer_train(struct muster_trainer *trainer, const void *const *arrays, int64_t rows,
                                     struct muster_result *result, struct muster_error *err);
-/* The row in a step's global batch, 0 to training.global_batch - 1, of this rank's sample, 0 to figure "samples"
+/* The row in a step's global batch, 0 to training.global_batch - 1, of this rank's sample, 0 to figure
+ * "samples"
  * - 1; -1 for another. Sample g of the run is row r of a step where figure "taken" + r is g before it: that
- * depends on no number of ranks, so that a run that goes on with other ranks misses none and takes none twice.
+ * depends on no number of ranks, so that a run that goes on with other ranks misses none and takes none
+ * twice.
  */
 MUSTER_API int64_t muster_trainer_row(const struct muster_trainer *trainer, int64_t sample);
 /* Collective, after a step whose loss is not finite and that was not skipped: the same two of its gradients.
@@ -130,8 +132,9 @@ MUSTER_API int muster_trainer_average(struct muster_trainer *trainer, int32_t on
  * the next step; "checkpoint": likewise, for a checkpoint: muster_result.checkpoint, after which all ranks
  * call muster_trainer_checkpoint; "targets": that count in every whole step over all ranks, where all of them
  * are known (0: counted, by a collective before each step). For the next step alone: "next_targets": how many
- * targets will count in this rank's batch of the step behind it; they are summed with the next step's loss, so
- * that the one behind it begins without a collective of its own. Set on all ranks, or counted as before. */
+ * targets will count in this rank's batch of the step behind it; they are summed with the next step's loss,
+ * so that the one behind it begins without a collective of its own. Set on all ranks, or counted as before.
+ */
 MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *name, double value,
                                   struct muster_error *err);
 /* A figure by its name, NaN if there is none of that name. Of the last step: "loss", "grad_norm",
@@ -140,11 +143,12 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
  * "taken" (samples so far, over all ranks), "evaluations" that were judged, "evaluated_step" of the last one
  * and "best_step" of the best (-1: none), "best_loss" (NaN: none), "evaluations_without_gain", "stops_early"
  * (1: the training should end), "checkpoint_step" (that was written or loaded last; -1), "checkpoint_ns" and
- * "checkpoint_bytes" (of the last that was written, on this rank), "threads", "replicas", "parameters"
- * (elements), "groups" that are gathered as one, "gathers_in_flight", "planned_bytes" (all memory that this
- * rank will ever hold), "dropout" (the largest probability in the config.json of files that were loaded; it
- * is not applied), "step_flops" and "peak_flops" (of this rank's matrix products, in a step and in a second
- * at best; 0 before muster_trainer_limit). */
+ * "checkpoint_bytes" (of the last that was written, on this rank), "checkpoint_stall_ns" (of that time, for
+ * which this rank's training was stalled), "checkpoint_writing" (1: behind steps), "threads", "replicas",
+ * "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight", "planned_bytes" (all
+ * memory that this rank will ever hold), "dropout" (the largest probability in the config.json of files that
+ * were loaded; it is not applied), "step_flops" and "peak_flops" (of this rank's matrix products, in a step
+ * and in a second at best; 0 before muster_trainer_limit). */
 MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, const char *name);
 /* Seconds that a step takes at the least on this rank: its matrix products and what the optimizer and copies
  * move, at rates that are measured now for about 0.5 s, best on all ranks at once; 0 where no layer
@@ -165,6 +169,15 @@ MUSTER_API int muster_trainer_generate(struct muster_trainer *trainer, const int
  * written; 0: that of this step is there. -1: it was not written; checkpoints that there were are intact, and
  * if the reason is the file system the run may go on. */
 MUSTER_API int muster_trainer_checkpoint(struct muster_trainer *trainer, struct muster_error *err);
+/* The same behind steps: begin returns at once, and the state of this moment is written while training goes
+ * on; a step waits for what it is about to change and is not copied yet. Both are collective, between steps.
+ * begin: 1: begun; 0: that of this step is there or on its way; -1: as above, MUSTER_E_STATE where another
+ * one is still being written (figure "checkpoint_writing"). After each step until it returns another number
+ * than 0 call end: 1: it is saved; 0: not yet, or none is being written; -1: it was not saved. wait: not 0:
+ * it does not return before the end. Closing the trainer before gives it up. */
+MUSTER_API int muster_trainer_checkpoint_begin(struct muster_trainer *trainer, struct muster_error *err);
+MUSTER_API int muster_trainer_checkpoint_end(struct muster_trainer *trainer, int32_t wait,
+                                             struct muster_error *err);
 /* Collective, before the first step. Goes on as training.resume asks. 1: from a checkpoint: figures "steps"
  * and "taken" have the place; 0: there is none, and the run begins anew. report: lines of what was refused
  * and of what differs from the run that wrote it, on each rank its own; cut off at size - 1 bytes; may be

@@ -95,6 +95,8 @@ static void run_step(void *argument)
     void *m = executor_address(parts, group->moment1, 0), *v = executor_address(parts, group->moment2, 0);
     void *master = executor_address(parts, group->master, 0);
     void *param = master ? master : b->to, *moved = master ? b->to : NULL;
+    if (parts->guard->wait)
+        parts->guard->wait(parts->guard->context, b->op->group);
     switch (o->kind) {
     case OPTIMIZER_ADAM:
         k->adam(param, m, v, b->from, segments, count, moved, moves, scalars, b->context.stream);

@@ -22,6 +22,13 @@ struct comm_table {
     struct comm *control;
 };
 
+/* Called on the compute stream, before the optimizer writes a group's values and moments: it may block while
+ * they are still read. wait NULL: nothing is called. Set while the stream is idle. */
+struct step_guard {
+    void (*wait)(void *context, int group);
+    void *context;
+};
+
 /* Inputs of an executor; the caller owns all of them, and they outlive the executor. */
 struct executor_parts {
     const struct model *model;
@@ -32,6 +39,7 @@ struct executor_parts {
     const struct device_arena *arenas;    /* [MEMORY_CLASS_COUNT] */
     struct device_stream *const *streams; /* [STREAM_COUNT] */
     const struct comm_table *comms;
+    const struct step_guard *guard;
 };
 
 struct executor;

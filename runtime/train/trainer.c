@@ -180,7 +180,8 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
                                              .kernels = trainer->kernels,
                                              .arenas = trainer->arenas,
                                              .streams = trainer->streams,
-                                             .comms = &trainer->comms};
+                                             .comms = &trainer->comms,
+                                             .guard = &trainer->guard};
     trainer->executor = executor_create(&trainer->parts, err);
     if (!trainer->executor || trainer_initialise(trainer, options->seed, err))
         return NULL;

@@ -169,6 +169,13 @@ int trainer_read_part(struct trainer *trainer, const struct trainer_part *part, 
                       void *out, struct muster_error *err);
 int trainer_write_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
                        const void *values, struct muster_error *err);
+/* Where the host reads the part from element `first` on, while no group is stepped; NULL: the device's memory
+ * is not the host's. Gathers for the next step do not write there. */
+const void *trainer_part_address(const struct trainer *trainer, const struct trainer_part *part,
+                                 int64_t first);
+/* From now on wait(context, group) is called, and may block, before a step or a function of this header
+ * changes values or moments of that group; NULL: no more. */
+void trainer_set_guard(struct trainer *trainer, void (*wait)(void *context, int group), void *context);
 /* What a step's scalars depend on. */
 struct trainer_counts {
     int64_t steps, updates;

@@ -84,6 +84,7 @@ int trainer_exchange_averages(struct trainer *trainer, bool on, struct muster_er
         (void)error_set(e, MUSTER_E_NOMEM, "no memory to exchange parameters and their averages");
         return trainer_break(trainer, e, "averages"); /* the other ranks exchange theirs */
     }
+    trainer_wait_for_readers(trainer);
     if (trainer_settle(trainer, e) || exchange_groups(&x, e) || executor_share(trainer->executor, e) ||
         trainer_sync(trainer, e))
         return trainer_break(trainer, e, "averages");

@@ -139,6 +139,7 @@ int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, v
         return -1;
     if (trainer_settle(trainer, e))
         return trainer_break(trainer, e, "gathering for the next step");
+    trainer_wait_for_readers(trainer);
     executor_forget(trainer->executor);
     scope_free double *values = mem_calloc(FILL_CHUNK, sizeof *values); /* wide enough for any dtype */
     scope_free uint16_t *rounded = mem_calloc(FILL_CHUNK, sizeof *rounded);
@@ -376,6 +377,7 @@ int trainer_set_param(struct trainer *trainer, int param, const void *values, st
     scope_free uint16_t *rounded = mem_calloc(FILL_CHUNK, sizeof *rounded);
     if (!rounded)
         return error_set(e, MUSTER_E_NOMEM, "no memory for a parameter's values");
+    trainer_wait_for_readers(trainer);
     for (int64_t done = 0; done < piece.count; done += FILL_CHUNK) {
         int64_t count = piece.count - done < FILL_CHUNK ? piece.count - done : FILL_CHUNK;
         int64_t first = piece.first + done;

@@ -43,6 +43,26 @@ bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor 
     return true;
 }
 
+const void *trainer_part_address(const struct trainer *trainer, const struct trainer_part *part,
+                                 int64_t first)
+{
+    if (!trainer->ops->host_memory)
+        return NULL;
+    return executor_address(&trainer->parts, part->entry,
+                            (part->at + first - part->first) * dtype_size(part->dtype));
+}
+
+void trainer_set_guard(struct trainer *trainer, void (*wait)(void *context, int group), void *context)
+{
+    trainer->guard = (struct step_guard){.wait = wait, .context = context};
+}
+
+void trainer_wait_for_readers(const struct trainer *trainer)
+{
+    for (int g = 0; trainer->guard.wait && g < trainer->plan.group_count; g++)
+        trainer->guard.wait(trainer->guard.context, g);
+}
+
 /* Between host memory and a part's elements. */
 static int move_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
                      void *out, const void *in, struct muster_error *err)
@@ -73,6 +93,7 @@ int trainer_read_part(struct trainer *trainer, const struct trainer_part *part, 
 int trainer_write_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
                        const void *values, struct muster_error *err)
 {
+    trainer_wait_for_readers(trainer);
     return move_part(trainer, part, first, count, NULL, values, err);
 }
 
@@ -105,6 +126,7 @@ int trainer_restart(struct trainer *trainer, struct muster_error *err)
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
+    trainer_wait_for_readers(trainer);
     if (trainer_initialise(trainer, trainer->seed, e))
         return -1;
     for (int g = 0; g < trainer->plan.group_count; g++) {

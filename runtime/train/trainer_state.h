@@ -22,6 +22,7 @@ struct trainer {
     struct device_stream *streams[STREAM_COUNT];
     struct comm_table comms;
     struct executor_parts parts;
+    struct step_guard guard; /* of values and moments that are read behind steps */
     struct executor *executor;
     uint64_t seed;
     int64_t steps;   /* of the schedule */
@@ -51,6 +52,8 @@ int trainer_break(struct trainer *trainer, struct muster_error *err, const char 
 /* Waits for the gathers that the last step has made for the next one: before parameters are read or written
  * between steps. */
 int trainer_settle(struct trainer *trainer, struct muster_error *err);
+/* Waits until nothing reads values and moments behind steps: before they are written between steps. */
+void trainer_wait_for_readers(const struct trainer *trainer);
 /* Waits for all streams. */
 int trainer_sync(struct trainer *trainer, struct muster_error *err);
 /* A step's values and batch into staging memory; samples: of all `count` micro-batches that are there. */

@@ -163,6 +163,77 @@ static void save(struct writer *w, int64_t step, int *crash_at, int *fails_at, s
         w->reported = step;
 }
 
+/* ---- behind steps ---- */
+
+/* Turns of steps: the ranks' files become whole one after the other, votes are added up between two steps,
+ * and rank 0 does one thing of the commit's table a turn. Returns false where the machine stops. */
+struct behind {
+    const struct save_row *table;
+    enum save_state state;
+    enum commit_state commit;
+    bool ended[RANKS], failed[RANKS];
+};
+
+/* One rank's work of a turn. A file that is written after its folder has got its name changes nothing there.
+ */
+static void write_some(struct writer *w, struct behind *b, int rank, bool fails, struct walk *walk)
+{
+    if (b->ended[rank] || !walk_one_in(walk, 3))
+        return;
+    b->ended[rank] = true;
+    b->failed[rank] = fails;
+    if (w->disk.hidden.there && !fails)
+        w->disk.hidden.file[rank] = w->disk.hidden.file_safe[rank] = true;
+}
+
+static void lead(struct writer *w, struct behind *b, int64_t step, bool fails, struct walk *walk)
+{
+    if (b->ended[0])
+        return;
+    bool good = work(w, b->commit, step, walk, fails);
+    b->commit = commit_next(w->table, b->commit, good);
+    b->ended[0] = commit_ended(b->commit);
+    b->failed[0] = b->commit == COMMIT_FAILED;
+}
+
+static void vote(struct writer *w, struct behind *b)
+{
+    struct save_votes votes = {0};
+    for (int rank = 0; rank < RANKS; rank++)
+        if (save_works(b->table, b->state, rank) && b->ended[rank]) {
+            votes.ended++;
+            votes.failed += b->failed[rank];
+        }
+    enum save_state next = save_next(b->table, b->state, votes, RANKS);
+    if (next == b->state)
+        return;
+    b->commit = commit_next(w->table, COMMIT_WRITE, next == SAVE_COMMIT);
+    b->state = next;
+    memset(b->ended, 0, sizeof b->ended);
+    memset(b->failed, 0, sizeof b->failed);
+}
+
+static bool save_behind(struct writer *w, const struct save_row *table, int64_t step, int *crash_at,
+                        int *fails_at, struct walk *walk)
+{
+    struct behind b = {.table = table, .state = SAVE_WRITE};
+    if (!work(w, COMMIT_MAKE, step, walk, false))
+        return true;
+    for (int turns = 0; !save_ended(b.state) && turns < 60; turns++) {
+        if ((*crash_at)-- == 0)
+            return false;
+        bool fails = (*fails_at)-- == 0;
+        for (int rank = 0; rank < RANKS && b.state == SAVE_WRITE; rank++)
+            write_some(w, &b, rank, fails && rank == 1, walk);
+        if (b.state != SAVE_WRITE)
+            lead(w, &b, step, fails, walk);
+        vote(w, &b);
+    }
+    if (b.state == SAVE_DONE)
+        w->reported = step;
+    return true;
+}
+
 static int64_t newest_whole(const struct sim_disk *d)
 {
     int64_t newest = -1;
@@ -184,6 +255,28 @@ static bool survives(const struct writer *plan, int crash_at, int fails_at, uint
         save(&w, step, &crash_at, &fails_at, &walk);
     crash(&walk, &w.disk);
     return newest_whole(&w.disk) >= w.reported;
+}
+
+static bool survives_behind(const struct save_row *table, int crash_at, int fails_at, uint64_t seed)
+{
+    struct writer w = {.table = commit_table, .retention = {1, 0}, .choose = retention_choose};
+    struct walk walk = walk_begin(seed);
+    bool runs = true;
+    w.reported = -1;
+    for (int64_t step = STEPS_PER_SAVE; runs && step <= SAVES * STEPS_PER_SAVE; step += STEPS_PER_SAVE)
+        runs = save_behind(&w, table, step, &crash_at, &fails_at, &walk);
+    crash(&walk, &w.disk);
+    return newest_whole(&w.disk) >= w.reported;
+}
+
+static bool all_survive_behind(const struct save_row *table)
+{
+    for (int crash_at = 1; crash_at < 100; crash_at += 1)
+        for (int fails_at = -1; fails_at < crash_at; fails_at += 3)
+            for (uint64_t seed = 0; seed < 12; seed++)
+                if (!survives_behind(table, crash_at, fails_at, seed * 7919 + (uint64_t)crash_at))
+                    return false;
+    return true;
 }
 
 /* All places of a crash, with and without a failure before it. */
@@ -241,6 +334,56 @@ static void bugs_in_the_table_are_found(void **state)
     assert_true(found(COMMIT_SYNC_OUTSIDE, false, COMMIT_PRUNE)); /* its sync failed */
     assert_true(found(COMMIT_SYNC_INSIDE, true, COMMIT_PRUNE));   /* old ones go first */
     assert_true(found(COMMIT_WRITE, false, COMMIT_DONE));         /* a failure is reported as success */
+}
+
+static void a_crash_behind_steps_leaves_what_was_reported(void **state)
+{
+    (void)state;
+    assert_true(all_survive_behind(save_table));
+}
+
+static bool found_behind(enum save_state from, bool good, enum save_state to)
+{
+    struct save_row table[SAVE_STATE_COUNT];
+    memcpy(table, save_table, sizeof table);
+    *(good ? &table[from].good : &table[from].bad) = to;
+    return !all_survive_behind(table);
+}
+
+static void bugs_in_the_agreement_are_found(void **state)
+{
+    (void)state;
+    struct save_row table[SAVE_STATE_COUNT];
+    memcpy(table, save_table, sizeof table);
+    table[SAVE_WRITE].by = SAVE_LEAD; /* rank 0 does not wait for the others */
+    assert_false(all_survive_behind(table));
+    assert_true(found_behind(SAVE_WRITE, false, SAVE_COMMIT)); /* a rank's failure is not looked at */
+    assert_true(found_behind(SAVE_WRITE, true, SAVE_DONE));    /* nothing is committed */
+    assert_true(found_behind(SAVE_COMMIT, false, SAVE_DONE));  /* or could not be */
+    assert_true(found_behind(SAVE_UNDO, false, SAVE_DONE));
+}
+
+static void ranks_are_waited_for(void **state)
+{
+    (void)state;
+    const struct {
+        enum save_state state, next;
+        struct save_votes votes;
+    } rows[] = {
+        {SAVE_WRITE, SAVE_WRITE, {0, 0}},   {SAVE_WRITE, SAVE_WRITE, {2, 0}},
+        {SAVE_WRITE, SAVE_WRITE, {2, 2}}, /* a rank still writes in the folder */
+        {SAVE_WRITE, SAVE_COMMIT, {3, 0}},  {SAVE_WRITE, SAVE_UNDO, {3, 1}},
+        {SAVE_COMMIT, SAVE_COMMIT, {0, 0}}, {SAVE_COMMIT, SAVE_DONE, {1, 0}},
+        {SAVE_COMMIT, SAVE_FAILED, {1, 1}}, {SAVE_UNDO, SAVE_UNDO, {0, 0}},
+        {SAVE_UNDO, SAVE_FAILED, {1, 0}},   {SAVE_UNDO, SAVE_FAILED, {1, 1}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(save_next(save_table, rows[i].state, rows[i].votes, 3), rows[i].next);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_true(save_works(save_table, SAVE_WRITE, rank));
+        assert_int_equal(save_works(save_table, SAVE_COMMIT, rank), rank == 0);
+        assert_false(save_works(save_table, SAVE_DONE, rank));
+    }
 }
 
 static void keeps_none(const struct retention *retention, int64_t step, const int64_t *steps, int count,
@@ -349,6 +492,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crash_anywhere_leaves_what_was_reported),
         cmocka_unit_test(bugs_in_the_table_are_found),
+        cmocka_unit_test(a_crash_behind_steps_leaves_what_was_reported),
+        cmocka_unit_test(bugs_in_the_agreement_are_found),
+        cmocka_unit_test(ranks_are_waited_for),
         cmocka_unit_test(bugs_in_retention_are_found),
         cmocka_unit_test(checksums_are_castagnolis),
         cmocka_unit_test(retention_is_as_it_says),

@@ -39,7 +39,7 @@ static int save_at(int64_t step, struct muster_error *err)
                                    .folder = folder,
                                    .retention = {.last = 9},
                                    .run = {.step = step, .samples = step * 8}};
-    return checkpoint_save(&save, err);
+    return checkpoint_save(&save, NULL, err);
 }
 
 /* The step that is loaded, 0: none, -1: an error. */

@@ -49,7 +49,7 @@ static int save(const struct training *run, struct trainer *trainer, int rank, i
                                    .rank = rank,
                                    .retention = {.last = 1},
                                    .run = {.step = step, .samples = (int64_t)step * run->samples}};
-    if (!checkpoint_save(&save, &err))
+    if (!checkpoint_save(&save, NULL, &err))
         return 0;
     fprintf(stderr, "rank %d: %s\n", rank, err.text);
     return -1;

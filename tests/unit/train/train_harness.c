@@ -91,6 +91,7 @@ struct trainer_options training_options(const struct training *run, int rank)
         .threads = run->threads,
         .kernels = run->kernels,
         .comm = run->comm,
+        .device = run->device,
         .timeout_ns = 60 * NS_PER_S,
         .seed = 42,
         .loss_scale = run->loss_scale,

@@ -27,9 +27,10 @@ struct training {
     bool check;
     struct loss_scale_options loss_scale; /* all 0: the defaults */
     bool stop_on_nonfinite;
-    const struct kernels *kernels; /* NULL: the device's */
-    const struct comm_ops *comm;   /* NULL: the trainer's choice */
-    bool recompute;                /* every block: the model asks for it */
+    const struct kernels *kernels;   /* NULL: the device's */
+    const struct comm_ops *comm;     /* NULL: the trainer's choice */
+    const struct device_ops *device; /* NULL: CPUs */
+    bool recompute;                  /* every block: the model asks for it */
     struct recompute_options policy;
     enum memory_class optimizer_memory;
     int64_t head_chunk; /* bytes; 0: the head's */

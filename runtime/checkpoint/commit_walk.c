@@ -1,0 +1,84 @@
+/* commit_walk.c - see commit_walk.h. */
+#include "runtime/checkpoint/commit_walk.h"
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "runtime/checkpoint/folder.h"
+#include "runtime/checkpoint/rank_file.h"
+
+static int write_manifest(const struct checkpoint_save *save, struct muster_error *err)
+{
+    scope_free char *folder = folder_new_path(save->folder, save->run.step),
+                    *path = folder ? mem_printf("%s/%s", folder, MANIFEST_NAME) : NULL;
+    const struct model *model = trainer_model(save->trainer);
+    struct manifest_writer writer;
+    scope_buffer text = {0};
+    if (!path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
+    manifest_writer_begin(&writer);
+    int result = 0;
+    for (int rank = 0; !result && rank < save->run.world_size; rank++)
+        result = rank_file_describe(model, folder, rank, &writer, err);
+    if (!result)
+        result = manifest_format(&writer, &save->run, model, &text, err);
+    manifest_writer_free(&writer);
+    return result < 0 ? -1 : io_write_file_atomic(path, text.data, text.length, 0666, err);
+}
+
+static int prune(const struct checkpoint_save *save)
+{
+    scope_free int64_t *steps = NULL;
+    int count = folder_list(save->folder, &steps, NULL), failed = count < 0;
+    scope_free bool *remove = mem_calloc((size_t)(count > 0 ? count : 1), sizeof *remove);
+    if (failed || !remove)
+        return -1;
+    retention_choose(&save->retention, save->run.step, steps, count, remove);
+    for (int i = 0; i < count; i++)
+        if (remove[i] && folder_remove(save->folder, steps[i], NULL) < 0)
+            failed = -1;
+    return failed;
+}
+
+static int work(const struct checkpoint_save *save, enum commit_state state, struct muster_error *err)
+{
+    const char *folder = save->folder;
+    const int64_t step = save->run.step;
+    scope_free char *hidden = folder_new_path(folder, step);
+    if (!hidden)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
+    switch (state) {
+    case COMMIT_MAKE:
+        return folder_make_new(folder, step, err);
+    case COMMIT_MANIFEST:
+        return write_manifest(save, err);
+    case COMMIT_SYNC_INSIDE:
+        return folder_sync(hidden, err);
+    case COMMIT_RETIRE:
+        return folder_retire(folder, step, err);
+    case COMMIT_PLACE:
+        return folder_place(folder, step, err);
+    case COMMIT_SYNC_OUTSIDE:
+        return folder_sync(folder, err);
+    case COMMIT_PRUNE:
+        return prune(save);
+    case COMMIT_CLEAN:
+        folder_clean(folder);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+enum commit_state commit_walk(const struct checkpoint_save *save, enum commit_state state,
+                              struct muster_error *err)
+{
+    while (!commit_ended(state) && state != COMMIT_WRITE) {
+        struct muster_error own = {0};
+        int failed = work(save, state, &own);
+        if (failed && state != COMMIT_PRUNE && !err->code)
+            *err = own;
+        state = commit_next(commit_table, state, !failed);
+    }
+    return state;
+}

@@ -1,0 +1,12 @@
+/* commit_walk.h - rank 0's work on a checkpoint: the table of commit.h on a file system. */
+#ifndef MUSTER_RUNTIME_CHECKPOINT_COMMIT_WALK_H
+#define MUSTER_RUNTIME_CHECKPOINT_COMMIT_WALK_H
+
+#include "runtime/checkpoint/checkpoint.h"
+
+/* Works from a state on until one in which others take part, or the end. err keeps the first error. Reads of
+ * the trainer only what never changes. */
+enum commit_state commit_walk(const struct checkpoint_save *save, enum commit_state state,
+                              struct muster_error *err);
+
+#endif

@@ -1,0 +1,220 @@
+/* disk_file.c - see disk_file.h. */
+#include "runtime/checkpoint/disk_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/futex.h"
+#include "proto/base/guard.h"
+#include "proto/base/thread.h"
+
+/* Two would do if disk and processor kept a steady pace. */
+enum { BLOCKS = 4, NOTHING_MORE = -1 };
+
+/* What is in the page cache and not yet on its way to the disk: beyond it the kernel is told to begin. */
+enum { FLUSH_BYTES = 8 << 20 };
+
+struct disk_file {
+    char *path;
+    int direct, cached; /* two descriptors; direct -1: the file system has no such way */
+    int64_t head, bytes;
+    char *memory;
+    int64_t memory_bytes;
+    int64_t length[BLOCKS];            /* of what was put */
+    struct futex_word filled, written; /* blocks so far */
+    atomic_bool hurry, failed;
+    struct muster_error error; /* of the thread; read after failed or the join */
+    pthread_t thread;
+    bool started;
+    int64_t unflushed; /* the thread's: bytes in the page cache */
+};
+
+static char *block_at(const struct disk_file *file, uint32_t number)
+{
+    return file->memory + (int64_t)(number % BLOCKS) * DISK_BLOCK;
+}
+
+/* ---- the thread ---- */
+
+static int put_all(int fd, const char *data, int64_t bytes, int64_t offset)
+{
+    for (int64_t done = 0; done < bytes;) {
+        ssize_t put = pwrite(fd, data + done, (size_t)(bytes - done), offset + done);
+        if (put < 0 && errno != EINTR)
+            return -1;
+        done += put > 0 ? put : 0;
+    }
+    return 0;
+}
+
+static int write_cached(struct disk_file *file, const char *data, int64_t bytes, int64_t offset)
+{
+    if (put_all(file->cached, data, bytes, offset) < 0)
+        return -1;
+    file->unflushed += bytes;
+    if (file->unflushed >= FLUSH_BYTES) {
+        /* A hint: where the file system does not know it, the sync does all the work. */
+        (void)sync_file_range(file->cached, 0, 0, SYNC_FILE_RANGE_WRITE);
+        file->unflushed = 0;
+    }
+    return 0;
+}
+
+/* The block's end is padded to whole sectors, behind the end of the file if it is the last one. */
+static int write_block(struct disk_file *file, uint32_t number)
+{
+    char *data = block_at(file, number);
+    const int64_t bytes = file->length[number % BLOCKS], offset = file->head + (int64_t)number * DISK_BLOCK;
+    const int64_t padded = (bytes + DISK_ALIGNMENT - 1) / DISK_ALIGNMENT * DISK_ALIGNMENT;
+    if (file->direct >= 0 && !atomic_load(&file->hurry)) {
+        memset(data + bytes, 0, (size_t)(padded - bytes));
+        if (!put_all(file->direct, data, padded, offset))
+            return 0;
+        if (errno != EINVAL)
+            return -1;
+        guard_close(&file->direct); /* sectors are larger here, or it was opened in vain */
+        file->direct = -1;
+    }
+    return write_cached(file, data, bytes, offset);
+}
+
+static void *write_blocks(void *argument)
+{
+    struct disk_file *file = argument;
+    for (uint32_t number = 0;; number++) {
+        uint32_t seen;
+        while ((seen = atomic_load(&file->filled.value)) == number)
+            (void)futex_wait(&file->filled, seen, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
+        if (file->length[number % BLOCKS] == NOTHING_MORE)
+            return NULL;
+        if (!atomic_load(&file->failed) && write_block(file, number) < 0) {
+            (void)error_errno(&file->error, "cannot write %s", file->path); /* kept for the caller */
+            atomic_store(&file->failed, true);
+        }
+        atomic_store(&file->written.value, number + 1);
+        futex_wake(&file->written, FUTEX_PRIVATE);
+    }
+}
+
+/* ---- the caller ---- */
+
+static int failure(const struct disk_file *file, struct muster_error *err)
+{
+    if (err)
+        *err = file->error;
+    return -1;
+}
+
+/* Waits until a block is free. */
+static void wait_for_block(struct disk_file *file)
+{
+    uint32_t filled = atomic_load(&file->filled.value), written;
+    while (filled - (written = atomic_load(&file->written.value)) >= BLOCKS)
+        (void)futex_wait(&file->written, written, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
+}
+
+char *disk_file_block(struct disk_file *file, struct muster_error *err)
+{
+    wait_for_block(file);
+    if (atomic_load(&file->failed)) {
+        (void)failure(file, err); /* NULL says it */
+        return NULL;
+    }
+    return block_at(file, atomic_load(&file->filled.value));
+}
+
+void disk_file_put(struct disk_file *file, int64_t bytes)
+{
+    file->length[atomic_load(&file->filled.value) % BLOCKS] = bytes;
+    atomic_fetch_add(&file->filled.value, 1);
+    futex_wake(&file->filled, FUTEX_PRIVATE);
+}
+
+void disk_file_hurry(struct disk_file *file, bool hurry)
+{
+    atomic_store(&file->hurry, hurry);
+}
+
+static void disk_file_join(struct disk_file *file)
+{
+    if (!file->started)
+        return;
+    wait_for_block(file);
+    disk_file_put(file, NOTHING_MORE);
+    (void)pthread_join(file->thread, NULL); /* cannot fail: ours, joined once */
+    file->started = false;
+}
+
+int disk_file_end(struct disk_file *file, const void *head, struct muster_error *err)
+{
+    disk_file_join(file);
+    if (atomic_load(&file->failed))
+        return failure(file, err);
+    if (put_all(file->cached, head, file->head, 0) < 0 || ftruncate(file->cached, file->bytes) < 0 ||
+        fsync(file->cached) < 0 || close(take_fd(&file->cached)) < 0)
+        return error_errno(err, "cannot write %s", file->path);
+    return 0;
+}
+
+/* ---- creation ---- */
+
+GUARD_DEFINE(disk_file, struct disk_file *, disk_file_destroy);
+
+static int open_files(struct disk_file *file, struct muster_error *err)
+{
+    file->cached = open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file->cached < 0)
+        return error_errno(err, "cannot create %s", file->path);
+    file->direct = open(file->path, O_WRONLY | O_DIRECT | O_CLOEXEC);
+    return 0;
+}
+
+struct disk_file *disk_file_create(const char *path, int64_t head, int64_t bytes, struct muster_error *err)
+{
+    GUARD(guard_disk_file) struct disk_file *file = mem_calloc(1, sizeof *file);
+    if (!file) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory to write %s", path);
+        return NULL;
+    }
+    file->direct = file->cached = -1;
+    file->head = head;
+    file->bytes = bytes;
+    file->memory_bytes = (int64_t)BLOCKS * DISK_BLOCK;
+    file->path = mem_strdup(path);
+    void *memory = mmap(NULL, (size_t)file->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                        -1, 0); /* only what is filled takes memory */
+    if (memory != MAP_FAILED)
+        file->memory = memory;
+    if (!file->path || !file->memory) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory to write %s", path);
+        return NULL;
+    }
+    if (open_files(file, err) < 0)
+        return NULL;
+    int failed = thread_start(&file->thread, 0, write_blocks, file);
+    if (failed) {
+        errno = failed;
+        (void)error_errno(err, "cannot start the thread that writes %s", path);
+        return NULL;
+    }
+    file->started = true;
+    return take_pointer(&file);
+}
+
+void disk_file_destroy(struct disk_file *file)
+{
+    if (!file)
+        return;
+    disk_file_join(file);
+    guard_close(&file->direct);
+    guard_close(&file->cached);
+    if (file->memory)
+        (void)munmap(file->memory, (size_t)file->memory_bytes); /* cannot fail: it is our mapping */
+    mem_free(file->path);
+    mem_free(file);
+}

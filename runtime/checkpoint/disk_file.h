@@ -1,0 +1,36 @@
+/* disk_file.h - a file that is written once from its start to its end: while a thread of its own writes one
+ * block, the caller fills the next one.
+ *
+ * Blocks go past the page cache where the file system can do that, which costs no copy, evicts nothing and
+ * keeps the disk's own rate. In a hurry they go into the page cache: the caller then waits for memory. */
+#ifndef MUSTER_RUNTIME_CHECKPOINT_DISK_FILE_H
+#define MUSTER_RUNTIME_CHECKPOINT_DISK_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/include/muster_error.h"
+
+enum {
+    DISK_BLOCK = 1 << 20,
+    DISK_ALIGNMENT = 4096 /* of what goes past the page cache; every disk's sectors divide it */
+};
+
+struct disk_file;
+
+/* Creates the file at path, of `bytes` bytes of which the first `head` come last; head is a multiple of
+ * DISK_ALIGNMENT. NULL: with the error. */
+struct disk_file *disk_file_create(const char *path, int64_t head, int64_t bytes, struct muster_error *err);
+void disk_file_destroy(struct disk_file *file); /* accepts NULL; a file that was not ended stays as it is */
+
+/* The next DISK_BLOCK bytes of the file, to be filled; waits for the disk. NULL: a block before could not be
+ * written. */
+char *disk_file_block(struct disk_file *file, struct muster_error *err);
+/* Gives the block to the disk: it is full, or the file's last one. */
+void disk_file_put(struct disk_file *file, int64_t bytes);
+/* From any thread. */
+void disk_file_hurry(struct disk_file *file, bool hurry);
+/* Waits for the blocks, writes the head (its length is that of creation) and syncs. */
+int disk_file_end(struct disk_file *file, const void *head, struct muster_error *err);
+
+#endif
