@@ -28,7 +28,7 @@ enum tree_kind { TREE_NULL, TREE_BOOL, TREE_INT, TREE_FLOAT, TREE_TEXT, TREE_LIS
 
 struct tree_node {
     enum tree_kind kind;
-    int line, column; /* from 1; 0 where the reader does not know (JSON that is not YAML) */
+    int line, column; /* from 1 */
     const char *text; /* of a scalar: TREE_TEXT its value, otherwise as it was written; NUL-terminated */
     union {
         bool boolean;

@@ -10,12 +10,58 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
+/* jansson keeps no positions: a second walk over the text, which is known to be JSON by then, in the order in
+ * which the values are converted. */
+struct cursor {
+    const char *at, *end;
+    int line, column;
+};
+
 struct reader {
     const char *name;
     struct tree *tree;
     size_t nodes;
+    struct cursor cursor;
     struct muster_error *err;
 };
+
+static void advance(struct cursor *c)
+{
+    if (c->at == c->end)
+        return;
+    const bool ends = *c->at == '\n';
+    c->column += (*c->at++ & 0xc0) != 0x80; /* characters, as libyaml counts them */
+    if (ends) {
+        c->line++;
+        c->column = 1;
+    }
+}
+
+/* To the next value or key: over blanks, and the punctuation between values. */
+static void seek_value(struct cursor *c)
+{
+    while (c->at < c->end && memchr(" \t\r\n,:]}", *c->at, 8))
+        advance(c);
+}
+
+/* Over a key or a scalar, or the bracket that begins a list or a mapping. */
+static void pass_value(struct cursor *c)
+{
+    const bool quoted = c->at < c->end && *c->at == '"';
+    if (c->at < c->end && !quoted && !memchr("[{", *c->at, 2)) {
+        while (c->at < c->end && !memchr(" \t\r\n,:]}", *c->at, 8))
+            advance(c);
+        return;
+    }
+    advance(c);
+    while (quoted && c->at < c->end && *c->at != '"') {
+        if (*c->at == '\\')
+            advance(c);
+        advance(c);
+    }
+    if (quoted)
+        advance(c);
+}
 
 static void guard_json(json_t **value)
 {
@@ -59,6 +105,10 @@ static int convert_map(struct reader *r, json_t *value, int depth, struct tree_n
     node->entries = entries;
     json_object_foreach(value, key, item)
     {
+        seek_value(&r->cursor);
+        entries[node->count].line = r->cursor.line;
+        entries[node->count].column = r->cursor.column;
+        pass_value(&r->cursor);
         entries[node->count].key = tree_copy(arena_of(r), key, strlen(key));
         entries[node->count].value = convert(r, item, depth + 1);
         if (!entries[node->count].value)
@@ -117,6 +167,10 @@ static struct tree_node *convert(struct reader *r, const json_t *value, int dept
         (void)json_no_memory(r);
         return NULL;
     }
+    seek_value(&r->cursor);
+    node->line = r->cursor.line;
+    node->column = r->cursor.column;
+    pass_value(&r->cursor);
     int result = json_is_array(value)    ? convert_list(r, value, depth, node)
                  : json_is_object(value) ? convert_map(r, (json_t *)value, depth, node)
                                          : convert_scalar(r, value, node);
@@ -126,7 +180,7 @@ static struct tree_node *convert(struct reader *r, const json_t *value, int dept
 int tree_parse_json(const char *name, const char *text, size_t length, struct tree *tree,
                     struct tree_stop *stop, struct muster_error *err)
 {
-    struct reader r = {.name = name, .tree = tree, .err = err};
+    struct reader r = {.name = name, .tree = tree, .cursor = {text, text, 1, 1}, .err = err};
     for (size_t at = 0;;) {
         json_error_t problem;
         while (at < length && memchr(" \t\r\n", text[at], 4))
@@ -144,6 +198,7 @@ int tree_parse_json(const char *name, const char *text, size_t length, struct tr
             return error_set(err, MUSTER_E_INVALID, "%s:%d:%d: not valid JSON: %s", name, stop->line,
                              stop->column, problem.text);
         }
+        r.cursor.end = text + at + (size_t)problem.position;
         const struct tree_node *root = convert(&r, value, 1);
         if (!root || tree_add_document(tree, root, err) < 0)
             return -1;

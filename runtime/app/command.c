@@ -2,6 +2,7 @@
 #include "runtime/app/command.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@
 #include "proto/base/text.h"
 #include "proto/exit_code.h"
 #include "runtime/config/train_config.h"
-#include "runtime/include/muster.h"
+#include "runtime/formats/formats.h"
 
 static int command_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static int command_error(const char *format, ...)
@@ -25,80 +26,206 @@ static int command_error(const char *format, ...)
     return -1;
 }
 
+/* ---- options of our own ---- */
+
+static int add_path(struct command *command, char *path)
+{
+    if (command->path_count == PATH_LIMIT)
+        return command_error("more than %d configuration files", PATH_LIMIT);
+    command->paths[command->path_count++] = path;
+    return 0;
+}
+
+static int take_override(struct command *command, char *value)
+{
+    if (command->override_count == OVERRIDE_LIMIT)
+        return command_error("more than %d --set", OVERRIDE_LIMIT);
+    command->overrides[command->override_count++] = value;
+    return 0;
+}
+
+static int take_world_size(struct command *command, char *value)
+{
+    if (!text_int64(value, &command->world_size) || command->world_size < 1 || command->world_size > 1 << 20)
+        return command_error("--world-size: '%s' is not a number of ranks from 1 to 1048576", value);
+    return 0;
+}
+
+/* take: of one with a value; flag: the position of a switch. */
+static const struct own_option {
+    const char *name;
+    int (*take)(struct command *command, char *value);
+    size_t flag;
+} own_options[] = {
+    {"--plan", NULL, offsetof(struct command, plan)},
+    {"--predict", NULL, offsetof(struct command, predict)},
+    {"--verbose", NULL, offsetof(struct command, verbose)},
+    {"--output=json", NULL, offsetof(struct command, json)},
+    {"--print-config", NULL, offsetof(struct command, print_config)},
+    {"--help", NULL, offsetof(struct command, help)},
+    {"-h", NULL, offsetof(struct command, help)},
+    {"--version", NULL, offsetof(struct command, version)},
+    {"--set", take_override, 0},
+    {"--world-size", take_world_size, 0},
+    /* as scripts name their files */
+    {"--config", add_path, 0},
+    {"--model_config", add_path, 0},
+    {"--training_config", add_path, 0},
+    {"--optimizer_config", add_path, 0},
+    {"--distributed_config", add_path, 0},
+    {"--deepspeed", add_path, 0},
+    {"--deepspeed_config", add_path, 0},
+};
+enum { OWN_OPTIONS = sizeof own_options / sizeof *own_options };
+
+static bool same_name(const char *a, const char *b, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (a[i] != b[i] && !(strchr("-_", a[i]) && strchr("-_", b[i])))
+            return false;
+    return b[length] == '\0';
+}
+
+static const struct own_option *find_own(const char *name, size_t length)
+{
+    for (int i = 0; i < OWN_OPTIONS; i++)
+        if (same_name(name, own_options[i].name, length))
+            return &own_options[i];
+    return NULL;
+}
+
+static int refuse_option(const char *name)
+{
+    const char *names[OWN_OPTIONS];
+    for (int i = 0; i < OWN_OPTIONS; i++)
+        names[i] = own_options[i].name;
+    const char *nearest = text_nearest(name, names, OWN_OPTIONS);
+    return command_error("unknown option '%s'%s%s%s", name, nearest ? "; did you mean '" : "",
+                         nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+/* Whether the next word is a value: "-1" is one. */
+static char *next_value(char *const argv[], int argc, int at)
+{
+    char *next = at + 1 < argc ? argv[at + 1] : NULL;
+    return next && (*next != '-' || (next[1] >= '0' && next[1] <= '9')) ? next : NULL;
+}
+
+/* --deepspeed alone is the switch of DeepSpeed's own scripts, which name the file by --deepspeed_config. */
+static bool is_switch(const char *name, size_t length)
+{
+    return same_name(name, "--deepspeed", length);
+}
+
+static int take_own(struct command *command, const struct own_option *own, char *const argv[], int argc,
+                    int *at)
+{
+    char *word = argv[*at], *equals = strchr(word, '=');
+    if (!own->take) {
+        *(bool *)((char *)command + own->flag) = true;
+        return 0;
+    }
+    if (equals)
+        return own->take(command, equals + 1);
+    char *value = own->take == take_override || own->take == take_world_size
+                      ? (*at + 1 < argc ? argv[*at + 1] : NULL)
+                      : next_value(argv, argc, *at);
+    if (!value)
+        return is_switch(word, strlen(word)) ? 0 : command_error("%s needs a value", word);
+    ++*at;
+    return own->take(command, value);
+}
+
+/* ---- names of other programs ---- */
+
+/* "--batch_size_per_gpu 4", "--batch-size=128", "--fp16". */
+static int take_foreign(struct command *command, char *const argv[], int argc, int *at)
+{
+    const char *word = argv[*at] + 2;
+    const size_t length = strcspn(word, "=");
+    char *value = word[length] ? NULL : next_value(argv, argc, *at);
+    scope_free char *name = mem_strndup(word, length);
+    if (!name)
+        return command_error("no memory");
+    if (!formats_option(name))
+        return refuse_option(argv[*at]);
+    if (command->option_count == OPTION_LIMIT)
+        return command_error("more than %d options of other programs", OPTION_LIMIT);
+    char *text = value ? mem_printf("%s=%s", name, value) : mem_strdup(word);
+    if (!text)
+        return command_error("no memory");
+    command->options[command->option_count++] = text;
+    *at += value != NULL;
+    return 0;
+}
+
 static int command_option(struct command *command, char *const argv[], int argc, int *at)
 {
-    const char *name = argv[*at];
-    bool set = !strcmp(name, "--set"), world = !strcmp(name, "--world-size");
-    if (!strcmp(name, "--plan"))
-        command->plan = true;
-    else if (!strcmp(name, "--predict"))
-        command->predict = true;
-    else if (!strcmp(name, "--verbose"))
-        command->format = MUSTER_PLAN_WHOLE;
-    else if (!strcmp(name, "--output=json"))
-        command->format = MUSTER_PLAN_JSON;
-    else if (!strcmp(name, "--help") || !strcmp(name, "-h"))
-        command->help = true;
-    else if (!strcmp(name, "--version"))
-        command->version = true;
-    else if ((set || world) && *at + 1 >= argc)
-        return command_error("%s needs a value", name);
-    else if (set && command->override_count == OVERRIDE_LIMIT)
-        return command_error("more than %d --set", OVERRIDE_LIMIT);
-    else if (set)
-        command->overrides[command->override_count++] = argv[++*at];
-    else if (world) {
-        const char *value = argv[++*at];
-        if (!text_int64(value, &command->world_size) || command->world_size < 1 ||
-            command->world_size > 1 << 20)
-            return command_error("--world-size: '%s' is not a number of ranks from 1 to 1048576", value);
-    } else {
-        static const char *const known[] = {"--plan",        "--predict",    "--verbose", "--set",
-                                            "--output=json", "--world-size", "--help",    "--version"};
-        const char *nearest = text_nearest(name, known, sizeof known / sizeof *known);
-        return command_error("unknown option '%s'%s%s%s", name, nearest ? "; did you mean '" : "",
-                             nearest ? nearest : "", nearest ? "'?" : "");
-    }
+    const char *word = argv[*at];
+    const struct own_option *own = find_own(word, strlen(word));
+    if (!own)
+        own = find_own(word, strcspn(word, "="));
+    if (own && (own->take || !strchr(word, '=') || !strcmp(word, own->name)))
+        return take_own(command, own, argv, argc, at);
+    return word[1] == '-' ? take_foreign(command, argv, argc, at) : refuse_option(word);
+}
+
+static int check_command(const struct command *command)
+{
+    const bool shows = command->plan || command->print_config;
+    if (command->world_size && !shows)
+        return command_error("--world-size goes with --plan and --print-config");
+    if (command->plan && command->print_config)
+        return command_error("--plan and --print-config: one of the two");
+    if (command->predict && !command->plan)
+        return command_error("--predict goes with --plan");
+    if (command->verbose && !command->plan)
+        return command_error("--verbose goes with --plan");
+    if (command->json && !shows)
+        return command_error("--output=json goes with --plan and --print-config");
+    if (!command->path_count && !command->option_count && !command->help && !command->version)
+        return command_error("no configuration file was named");
     return 0;
 }
 
 int command_parse(int argc, char *const argv[], struct command *command)
 {
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-') {
-            if (command_option(command, argv, argc, &i) < 0)
-                return -1;
-        } else if (command->config_path) {
-            return command_error("one configuration file at a time: '%s' and '%s'", command->config_path,
-                                 argv[i]);
-        } else {
-            command->config_path = argv[i];
-        }
-    }
-    if (command->world_size && !command->plan)
-        return command_error("--world-size goes with --plan");
-    if (command->predict && !command->plan)
-        return command_error("--predict goes with --plan");
-    if (command->format && !command->plan)
-        return command_error("--verbose and --output=json go with --plan");
-    if (!command->config_path && !command->help && !command->version)
-        return command_error("no configuration file was named");
-    return 0;
+    for (int i = 1; i < argc; i++)
+        if ((argv[i][0] == '-' ? command_option(command, argv, argc, &i) : add_path(command, argv[i])) < 0)
+            return -1;
+    return check_command(command);
+}
+
+void command_free(struct command *command)
+{
+    for (int i = 0; i < command->option_count; i++)
+        mem_free(command->options[i]);
+    command->option_count = 0;
 }
 
 int command_help(void)
 {
     scope_buffer out = {0};
-    buffer_text(&out, "usage: muster-train CONFIG.yaml [--set key=value ...] [--plan [--world-size N] "
-                      "[--predict] [--verbose | --output=json]]\n\n"
-                      "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
-                      "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
-                      "--predict adds what a step takes, from a measurement of its parts on this machine; "
-                      "it takes as long as a few steps.\n"
-                      "--verbose adds every buffer and every operation of a step; --output=json prints one "
-                      "JSON object. With\n"
-                      "training.memory_limit a plan that is larger is refused with the changes that make it "
-                      "fit.\n\nKeys of CONFIG.yaml, by section:\n\n");
+    buffer_text(&out,
+                "usage: muster-train CONFIG ... [--set key=value ...] [options of other programs] [--plan "
+                "[--predict] [--verbose | --output=json]]\n"
+                "       [--print-config [--output=json]] [--world-size N]\n\n"
+                "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
+                "CONFIG: a file, or a folder of files, in YAML (the keys below), as DeepSpeed's "
+                "ds_config.json, as TrainingArguments of\n"
+                "the Hugging Face Trainer, as a model's config.json, or in a ConfigMap; a later file "
+                "counts before an earlier one.\n"
+                "Options of other programs: --deepspeed FILE, --data_path, --output_dir, "
+                "--batch_size_per_gpu, --learning_rate, ...:\n"
+                "the keys of runtime/formats/KEYS.md. --print-config prints the result, and where each "
+                "value came from.\n"
+                "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
+                "--predict adds what a step takes, from a measurement of its parts on this machine; "
+                "it takes as long as a few steps.\n"
+                "--verbose adds every buffer and every operation of a step; --output=json prints one "
+                "JSON object. With\n"
+                "training.memory_limit a plan that is larger is refused with the changes that make it "
+                "fit.\n\nKeys in YAML, by section:\n\n");
     if (knob_help(train_config_table(), KNOB_HELP_COLUMNS, &out) < 0)
         return EXIT_CODE_FAILURE;
     return fputs(out.data, stdout) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE : EXIT_CODE_OK;

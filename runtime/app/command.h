@@ -5,19 +5,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { OVERRIDE_LIMIT = 64 };
+enum { OVERRIDE_LIMIT = 64, OPTION_LIMIT = 64, PATH_LIMIT = 64 };
 
 struct command {
-    const char *config_path;
+    char *paths[PATH_LIMIT]; /* configuration files and folders */
+    int path_count;
+    char *options[OPTION_LIMIT]; /* of other programs: "batch_size_per_gpu=4"; owned (command_free) */
+    int option_count;
     char *overrides[OVERRIDE_LIMIT];
     int override_count;
-    bool plan, predict, help, version;
-    int32_t format;     /* of --plan: enum muster_plan_format */
+    bool plan, predict, print_config, json, verbose, help, version;
     int64_t world_size; /* for --plan; 0: the current world */
 };
 
-/* Reads argv into command, whose texts are argv's. An error is printed to standard error. */
+/* Reads argv into command. An error is printed to standard error. */
 int command_parse(int argc, char *const argv[], struct command *command);
+void command_free(struct command *command);
 /* Prints --help; the exit code. */
 int command_help(void);
 

@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "proto/base/error.h"
@@ -15,7 +17,8 @@
 #include "runtime/app/command.h"
 #include "runtime/app/prediction.h"
 #include "runtime/app/run.h"
-#include "runtime/app/train_file.h"
+#include "runtime/formats/formats.h"
+#include "runtime/world/world_environment.h"
 
 /* Whether the user can fix it: invalid input, or a plan that does not fit into memory. */
 static bool is_usage(int code)
@@ -37,19 +40,21 @@ static int run_fail(struct run *run, const struct muster_error *err)
 static int print_plan(struct run *run, const struct command *command, struct muster_error *err)
 {
     const int world_size = command->world_size ? (int)command->world_size : 1;
+    const int32_t format = command->json      ? MUSTER_PLAN_JSON
+                           : command->verbose ? MUSTER_PLAN_WHOLE
+                                              : MUSTER_PLAN_SUMMARY;
     if (run_open_model(run, err) < 0)
         return -1;
     const char *const *settings = (const char *const *)run->settings;
-    int64_t length = muster_plan_text(run->model, world_size, settings, command->format, NULL, 0, err);
+    int64_t length = muster_plan_text(run->model, world_size, settings, format, NULL, 0, err);
     scope_free char *text = length < 0 ? NULL : mem_calloc((size_t)length + 1, 1);
     if (length >= 0 && !text)
         return error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
-    if (length < 0 ||
-        muster_plan_text(run->model, world_size, settings, command->format, text, length + 1, err) < 0)
+    if (length < 0 || muster_plan_text(run->model, world_size, settings, format, text, length + 1, err) < 0)
         return -1;
     struct muster_prediction prediction = {.size = sizeof prediction};
     scope_buffer out = {0};
-    const bool json = command->format == MUSTER_PLAN_JSON;
+    const bool json = command->json;
     if (command->predict && muster_plan_predict(run->model, world_size, settings, &prediction, err) < 0)
         return -1;
     if (prediction_text(text, command->predict ? &prediction : NULL, world_size, json, &out) < 0)
@@ -72,6 +77,69 @@ static int guard_output(void)
     return sigaction(SIGPIPE, &ignore, NULL);
 }
 
+static const char *from_environment(void *context, const char *name)
+{
+    (void)context;
+    return getenv(name);
+}
+
+/* What has to be said about the configuration: by rank 0, or beside an error of this rank. */
+static void print_notes(const char *notes)
+{
+    while (notes && *notes) {
+        const int length = (int)strcspn(notes, "\n");
+        fprintf(stderr, "muster-train: %.*s\n", length, notes);
+        notes += length + (notes[length] == '\n');
+    }
+}
+
+static int print_settings(const struct formats_settings *settings, bool json, struct muster_error *err)
+{
+    scope_buffer out = {0};
+    if (formats_print(settings, json, &out) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to print the configuration");
+    if (fputs(out.data, stdout) < 0 || fflush(stdout))
+        return error_errno(err, "cannot print the configuration");
+    return formats_check(settings, err);
+}
+
+static int read_settings(struct run *run, const struct command *command, struct formats_settings *settings,
+                         struct muster_error *err)
+{
+    struct world_place place;
+    if (world_place_read(from_environment, NULL, &place, err) < 0)
+        return -1;
+    run->rank = place.rank;
+    const struct formats_request request = {.paths = command->paths,
+                                            .path_count = command->path_count,
+                                            .options = command->options,
+                                            .option_count = command->option_count,
+                                            .overrides = command->overrides,
+                                            .override_count = command->override_count,
+                                            .unchecked = command->print_config,
+                                            .world_size =
+                                                command->world_size ? (int)command->world_size : place.size};
+    const int result = formats_read(&request, settings, err);
+    if (result < 0 || place.rank == 0)
+        print_notes(settings->notes.data);
+    return result;
+}
+
+static int run_command(struct run *run, const struct command *command, struct muster_error *err)
+{
+    struct formats_settings settings;
+    int result = read_settings(run, command, &settings, err);
+    if (!result && command->print_config) {
+        result = print_settings(&settings, command->json, err);
+    } else if (!result) {
+        run->config = settings.config; /* the run's from here */
+        settings.config = (struct train_config){0};
+        result = command->plan ? print_plan(run, command, err) : run_training(run, err);
+    }
+    formats_free(&settings);
+    return result;
+}
+
 int main(int argc, char *argv[])
 {
     struct command command = {0};
@@ -86,13 +154,10 @@ int main(int argc, char *argv[])
     if (command.version)
         return printf("muster-train %s\n", muster_version()) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE
                                                                                    : EXIT_CODE_OK;
-    int result =
-        train_config_read(command.config_path, command.overrides, command.override_count, &run.config, &err);
-    if (!result)
-        result = command.plan ? print_plan(&run, &command, &err) : run_training(&run, &err);
-    int code = result < 0 ? run_fail(&run, &err) : EXIT_CODE_OK;
+    int code = run_command(&run, &command, &err) < 0 ? run_fail(&run, &err) : EXIT_CODE_OK;
     if (!code && run.cut_short && checkpoints_terminated())
         code = EXIT_CODE_TERMINATED;
     run_close(&run);
+    command_free(&command);
     return code;
 }

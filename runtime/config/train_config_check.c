@@ -14,6 +14,7 @@ enum { TEXT_SIZE = 160 };
 #define DEEPSPEED_WARMUP (ONLY(LR_WARMUP) | ONLY(LR_WARMUP_DECAY) | ONLY(LR_WARMUP_COSINE))
 #define DECAY            (ONLY(LR_COSINE) | ONLY(LR_LINEAR) | ONLY(LR_WSD) | ONLY(LR_ONE_CYCLE))
 #define MINIMUM          (DECAY | ONLY(LR_WARMUP_COSINE)) /* WarmupDecayLR ends at 0 */
+#define LENGTH           (MINIMUM | ONLY(LR_WARMUP_DECAY))
 #define CYCLE            ONLY(LR_ONE_CYCLE)
 #define ADAM             (ONLY(OPTIMIZER_ADAMW) | ONLY(OPTIMIZER_ADAM))
 #define LLAMA            ONLY(TRAIN_ARCHITECTURE_LLAMA)
@@ -31,7 +32,7 @@ static const struct effect {
     {"training.min_learning_rate", "training.schedule", MINIMUM},
     {"training.warmup_type", "training.schedule", DEEPSPEED_WARMUP},
     {"training.warmup_min_learning_rate", "training.schedule", DEEPSPEED_WARMUP},
-    {"training.decay_steps", "training.schedule", DECAY},
+    {"training.decay_steps", "training.schedule", LENGTH},
     {"training.cycle_min_momentum", "training.schedule", CYCLE},
     {"training.cycle_max_momentum", "training.schedule", CYCLE},
     {"training.cycle_decay_rate", "training.schedule", CYCLE},
@@ -160,6 +161,15 @@ static int check_effect(const char *name, const struct train_config *c, const st
                      name_values(other, effect->values, values));
 }
 
+bool train_config_has_effect(const struct train_config *config, const struct knob *knob)
+{
+    for (size_t i = 0; i < sizeof effects / sizeof *effects; i++)
+        if (!strcmp(effects[i].key, knob->name) &&
+            !helps(row_of(effects[i].other), config, effects[i].values))
+            return false;
+    return train_precision_has_effect(config, knob->name);
+}
+
 bool train_config_gives_sizes(const struct train_config *config)
 {
     return text_helps(config->model_path, SIZES);
@@ -175,11 +185,14 @@ struct evaluation_rule train_config_evaluation(const struct train_config *config
 struct lr_schedule train_config_schedule(const struct train_config *config)
 {
     const struct train_config *c = config;
+    /* DeepSpeed's classes count from the first step to the minimum */
+    const bool of_deepspeed = c->schedule == LR_WARMUP_DECAY || c->schedule == LR_WARMUP_COSINE;
+    const int64_t total = of_deepspeed && c->decay_steps ? c->warmup_steps + c->decay_steps : c->steps;
     return (struct lr_schedule){.kind = (enum lr_kind)c->schedule,
                                 .peak = c->learning_rate,
                                 .minimum = c->min_learning_rate,
                                 .warmup_steps = c->warmup_steps,
-                                .total_steps = c->steps,
+                                .total_steps = total,
                                 .decay_steps = c->decay_steps,
                                 .warmup = (enum lr_warmup)c->warmup,
                                 .warmup_minimum = c->warmup_min_learning_rate,

@@ -12,7 +12,12 @@ enum train_section { TRAIN_TRAINING = 1, TRAIN_MODEL = 2, TRAIN_DATA = 4, TRAIN_
  * for the file, with a colon and a blank behind it; "": none. Pure. */
 int train_config_check(const char *name, const struct train_config *config, unsigned sections,
                        struct muster_error *err);
-/* The same of the keys of precision alone. */
+/* Whether a key has an effect beside the others. Pure. */
+bool train_config_has_effect(const struct train_config *config, const struct knob *knob);
+
+/* train_config_check of the keys of precision alone. */
 int train_precision_check(const char *name, const struct train_config *config, struct muster_error *err);
+/* train_config_has_effect of a key of precision; true of any other. */
+bool train_precision_has_effect(const struct train_config *config, const char *key);
 
 #endif

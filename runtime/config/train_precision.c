@@ -10,11 +10,21 @@ static bool has_fp16(const struct train_config *c)
     return train_config_dtype(c) == DTYPE_F16 || train_config_reduce_dtype(c) == DTYPE_F16;
 }
 
+/* Of fp16 alone; all but the first of a scale that is dynamic. */
+static const char *const keys[] = {
+    "training.loss_scale", "training.initial_scale_power",    "training.loss_scale_window",
+    "training.hysteresis", "training.consecutive_hysteresis", "training.min_loss_scale"};
+
+bool train_precision_has_effect(const struct train_config *config, const char *key)
+{
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!strcmp(keys[i], key))
+            return has_fp16(config) && (i == 0 || !(config->loss_scale > 0));
+    return true;
+}
+
 int train_precision_check(const char *name, const struct train_config *c, struct muster_error *err)
 {
-    static const char *const keys[] = {
-        "training.loss_scale", "training.initial_scale_power",    "training.loss_scale_window",
-        "training.hysteresis", "training.consecutive_hysteresis", "training.min_loss_scale"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const struct knob *knob = knob_find(train_config_table(), keys[i], strlen(keys[i]), false, NULL);
         if (c->sources[knob - train_config_table()->knobs] == KNOB_FROM_DEFAULT)

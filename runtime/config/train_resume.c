@@ -33,6 +33,7 @@ static const char *const elsewhere[] = {
     "training.early_stop_min_gain",
     "training.early_stop_metric",
     "training.ema_evaluate",
+    "training.strict_batch",
 };
 /* What the order of the samples follows from. */
 static const char *const fixed[] = {"training.seed", "training.sequence_length"};

@@ -18,6 +18,7 @@ static const char *const of_program[] = {"training.output",
                                          "training.evaluate_at_end",
                                          "training.export_best",
                                          "training.ema_evaluate",
+                                         "training.strict_batch",
                                          "model.path"};
 
 static int refuse_key(const char *key, size_t length, struct muster_error *err)

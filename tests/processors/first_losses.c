@@ -14,8 +14,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
-#include "runtime/app/train_file.h"
 #include "runtime/data/data.h"
+#include "runtime/formats/formats.h"
 #include "runtime/include/muster.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/train/fingerprint.h"
@@ -169,7 +169,13 @@ int main(int argc, char **argv)
     }
     r.steps = (int)steps;
     r.order = argv[2];
-    int result = train_config_read(argv[3], argv + 4, argc - 4, &r.config, &err);
+    struct formats_settings settings;
+    const struct formats_request request = {
+        .paths = argv + 3, .path_count = 1, .overrides = argv + 4, .override_count = argc - 4};
+    int result = formats_read(&request, &settings, &err);
+    r.config = settings.config;
+    settings.config = (struct train_config){0};
+    formats_free(&settings);
     if (!result)
         result = create(&r, &err);
     if (!result)

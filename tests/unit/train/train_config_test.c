@@ -1,7 +1,7 @@
 /* train_config_test.c - the strict YAML reader: good files, every kind of bad one, overrides. */
 #include "proto/base/error.h"
-#include "runtime/app/train_file.h"
 #include "runtime/config/train_model.h"
+#include "runtime/formats/formats.h"
 #include "runtime/model/program.h"
 #include "runtime/plan/plan.h"
 #include "tests/support/cmocka_all.h"
@@ -10,6 +10,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The settings of a text alone. */
+static int train_config_parse(const char *name, const char *text, size_t length, char *const *overrides,
+                              int override_count, struct train_config *config, struct muster_error *err)
+{
+    struct formats_settings settings;
+    const int result = formats_parse(name, text, length, overrides, override_count, 1, &settings, err);
+    *config = settings.config;
+    settings.config = (struct train_config){0};
+    formats_free(&settings);
+    return result;
+}
 
 static const char good[] = "# comment\n"
                            "training:\n  steps: &n 12\n  warmup_steps: *n\n  strategy: NO_SHARD\n  "
@@ -126,8 +138,8 @@ static const struct {
     {"training.warmup_min_learning_rate=1e-5", "training.schedule=linear", "training.schedule=WarmupDecayLR"},
     {"training.decay_steps=5", "training.schedule=constant", "training.schedule=cosine"},
     {"training.decay_steps=5", "training.schedule=WarmupLR", "training.schedule=linear"},
-    {"training.decay_steps=5", "training.schedule=WarmupDecayLR", "training.schedule=wsd"},
-    {"training.decay_steps=5", "training.schedule=WarmupCosineLR", "training.schedule=OneCycle"},
+    {"training.decay_steps=5", "training.schedule=constant", "training.schedule=WarmupDecayLR"},
+    {"training.decay_steps=5", "training.schedule=WarmupLR", "training.schedule=WarmupCosineLR"},
     {"training.min_learning_rate=0", "training.schedule=WarmupLR", "training.schedule=WarmupCosineLR"},
     {"training.min_learning_rate=0", "training.schedule=WarmupDecayLR", "training.schedule=linear"},
     {"training.cycle_min_momentum=0.7", "training.schedule=cosine", "training.schedule=OneCycle"},

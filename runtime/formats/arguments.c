@@ -1,0 +1,420 @@
+/* arguments.c - the reader of the Hugging Face Trainer's arguments and of what training scripts name them, in
+ * a file and on the command line. See formats.h. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/text.h"
+#include "runtime/formats/readers.h"
+#include "runtime/formats/rows.h"
+
+#define PLACE_TRAINER "the Trainer's default"
+
+static const struct key_choice optimizers[] = {{"adamw", "AdamW"},
+                                               {"adamw_torch", "AdamW"},
+                                               {"adamw_torch_fused", "AdamW"},
+                                               {"adamw_hf", "AdamW"},
+                                               {"fusedadam", "AdamW"},
+                                               {"adam", "Adam"},
+                                               {"sgd", "SGD"},
+                                               {NULL, NULL}};
+static const struct key_choice schedules[] = {{"linear", "linear"},
+                                              {"cosine", "cosine"},
+                                              {"cosine_with_min_lr", "cosine"},
+                                              {"CosineAnnealingLR", "cosine"},
+                                              {"constant", "constant"},
+                                              {"constant_with_warmup", "constant"},
+                                              {"warmup_stable_decay", "wsd"},
+                                              {"wsd", "wsd"},
+                                              {"WarmupLR", "WarmupLR"},
+                                              {"WarmupDecayLR", "WarmupDecayLR"},
+                                              {"WarmupCosineLR", "WarmupCosineLR"},
+                                              {"OneCycle", "OneCycle"},
+                                              {NULL, NULL}};
+static const struct key_choice bf16[] = {{"false", NULL}, {"true", "bf16"}, {NULL, NULL}};
+static const struct key_choice fp16[] = {{"false", NULL}, {"true", "fp16"}, {NULL, NULL}};
+static const struct key_choice precisions[] = {
+    {"no", "fp32"},      {"fp32", "fp32"}, {"float32", "fp32"}, {"32", "fp32"},       {"fp16", "fp16"},
+    {"float16", "fp16"}, {"16", "fp16"},   {"bf16", "bf16"},    {"bfloat16", "bf16"}, {NULL, NULL}};
+static const struct key_choice recomputes[] = {{"false", NULL}, {"true", "all"}, {NULL, NULL}};
+static const struct key_choice strategies[] = {{"0", "NO_SHARD"},
+                                               {"1", "SHARD_OPTIM"},
+                                               {"2", "SHARD_GRAD_OP"},
+                                               {"3", "FULL_SHARD"},
+                                               {"ddp", "NO_SHARD"},
+                                               {"no_shard", "NO_SHARD"},
+                                               {"fsdp", "FULL_SHARD"},
+                                               {"full_shard", "FULL_SHARD"},
+                                               {"shard_optim", "SHARD_OPTIM"},
+                                               {"shard_grad_op", "SHARD_GRAD_OP"},
+                                               {"hybrid_shard", "HYBRID_SHARD"},
+                                               {"zero1", "SHARD_OPTIM"},
+                                               {"zero2", "SHARD_GRAD_OP"},
+                                               {"zero3", "FULL_SHARD"},
+                                               {NULL, NULL}};
+/* accelerate's numbers, which are FSDP's enum */
+static const struct key_choice fsdp_strategies[] = {{"full_shard", "FULL_SHARD"},
+                                                    {"shard_grad_op", "SHARD_GRAD_OP"},
+                                                    {"no_shard", "NO_SHARD"},
+                                                    {"hybrid_shard", "HYBRID_SHARD"},
+                                                    {"1", "FULL_SHARD"},
+                                                    {"2", "SHARD_GRAD_OP"},
+                                                    {"3", "NO_SHARD"},
+                                                    {"4", "HYBRID_SHARD"},
+                                                    {NULL, NULL}};
+static const struct key_choice architectures[] = {{"gpt2", "gpt2"}, {"llama", "llama"}, {NULL, NULL}};
+static const struct key_choice tokenizers[] = {{"bytes", "bytes"}, {"byte", "bytes"}, {NULL, NULL}};
+
+/* ---- rules ---- */
+
+static int take_accumulation(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    walk->assign->wants_batch = true;
+    return key_keep(walk, ASSIGN_ACCUMULATION, entry->value, shown, 1, 1e9);
+}
+
+static int take_betas(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    return key_betas(walk, shown, entry->value);
+}
+
+static int take_epochs(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    return key_epochs(walk, shown, entry->value);
+}
+
+/* -1, and 0 in some scripts: the epochs count. */
+static int take_steps(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    double steps;
+    if (key_of_trainer(walk, entry->value) || assign_overridden(walk->assign, "training.steps"))
+        return 0;
+    if (key_number(walk, entry->value, shown, -1, 1e9, &steps) < 0)
+        return -1;
+    return steps <= 0 ? 0 : key_assign(walk, "training.steps", entry->value->text, entry->value, shown);
+}
+
+static int take_min_rate(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    return key_keep(walk, ASSIGN_MIN_RATIO, entry->value, shown, 0, 1);
+}
+
+static int take_warmup_ratio(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    double ratio;
+    if (key_of_trainer(walk, entry->value))
+        return 0;
+    if (key_number(walk, entry->value, shown, 0, 1, &ratio) < 0)
+        return -1;
+    return ratio > 0 ? key_keep(walk, ASSIGN_WARMUP_RATIO, entry->value, shown, 0, 1) : 0; /* steps count */
+}
+
+/* Below 1 it is a ratio, as in transformers 5. */
+static int take_warmup(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    double steps;
+    if (key_of_trainer(walk, entry->value))
+        return 0;
+    if (key_number(walk, entry->value, shown, 0, 1e9, &steps) < 0)
+        return -1;
+    if (steps > 0 && steps < 1)
+        return key_keep(walk, ASSIGN_WARMUP_RATIO, entry->value, shown, 0, 1);
+    return key_assign(walk, "training.warmup_steps", entry->value->text, entry->value, shown);
+}
+
+/* constant has no warm-up in transformers, whatever else is given; here it would. */
+static int check_constant(struct key_walk *walk, const char *shown, const struct tree_node *type)
+{
+    static const char *const keys[] = {"warmup_steps", "num_warmup_steps", "warmup_ratio"};
+    char where[KEY_PLACE];
+    double given;
+    if (!type->text || strcasecmp(type->text, "constant") != 0)
+        return 0;
+    for (int i = 0; i < 3; i++) {
+        const struct tree_node *warm = tree_get(walk->root, keys[i]);
+        if (warm && warm->text && text_double(warm->text, &given) && given > 0)
+            return error_set(walk->assign->err, MUSTER_E_INVALID,
+                             "%s: constant has no warm-up, but %s is %s; use constant_with_warmup",
+                             key_where(walk, type, shown, where), keys[i], warm->text);
+    }
+    return 0;
+}
+
+/* "type" and "name" of a block choose; the other keys are those of the file itself. */
+static int take_choice_block(struct key_walk *walk, const char *shown, const struct tree_node *node,
+                             const struct key_row *row)
+{
+    static const char *const choosing[] = {"type", "name"};
+    char below[KEY_PLACE], shown_type[KEY_PLACE];
+    (void)snprintf(below, sizeof below, "%s.", shown); /* a key of ours */
+    for (size_t i = 0; i < node->count; i++) {
+        const struct tree_entry *entry = &node->entries[i];
+        int result;
+        if (!strcmp(entry->key, choosing[0]) || !strcmp(entry->key, choosing[1])) {
+            (void)snprintf(shown_type, sizeof shown_type, "%s%s", below, entry->key);
+            result = key_choose(walk, row, entry->value, shown_type);
+        } else {
+            result = key_walk_entry(walk, "", below, entry);
+        }
+        if (result < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int take_scheduler(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    static const struct key_row row =
+        CHOICE_WHY("", "training.schedule", schedules, "training.schedule has what is computed here");
+    if (entry->value->kind == TREE_MAP)
+        return take_choice_block(walk, shown, entry->value, &row);
+    return check_constant(walk, shown, entry->value) < 0 ? -1 : key_choose(walk, &row, entry->value, shown);
+}
+
+static int take_optimizer(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    static const struct key_row row = CHOICE("", "training.optimizer", optimizers);
+    if (entry->value->kind == TREE_MAP)
+        return take_choice_block(walk, shown, entry->value, &row);
+    return key_choose(walk, &row, entry->value, shown);
+}
+
+/* A file, or the settings themselves; as DeepSpeed's own switch, true or false. */
+static int take_deepspeed(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    const struct tree_node *value = entry->value;
+    char where[KEY_PLACE];
+    if (value->kind == TREE_BOOL)
+        return 0;
+    if (value->kind == TREE_TEXT)
+        return *value->text ? walk->open(walk, value->text, value) : 0;
+    if (value->kind != TREE_MAP)
+        return error_set(walk->assign->err, MUSTER_E_INVALID, "%s: %s found where a file is expected",
+                         key_where(walk, value, shown, where), tree_kind_name(value->kind));
+    const struct key_table *before = walk->table;
+    const int result = deepspeed_read(walk, value);
+    walk->table = before;
+    return result;
+}
+
+/* "full_shard auto_wrap", or a list of such words. */
+static int take_fsdp_word(struct key_walk *walk, const char *shown, const struct tree_node *node,
+                          const char *word)
+{
+    static const struct key_row row =
+        CHOICE_WHY("", "training.strategy", fsdp_strategies, "auto_wrap and true are taken, too");
+    struct tree_node one = *node;
+    one.kind = TREE_TEXT;
+    one.text = word;
+    if (!*word || !strcmp(word, "auto_wrap") || !strcmp(word, "false"))
+        return 0;
+    if (!strcmp(word, "true"))
+        one.text = "full_shard";
+    return key_choose(walk, &row, &one, shown);
+}
+
+static int take_fsdp(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    const struct tree_node *value = entry->value;
+    if (value->kind == TREE_LIST) {
+        for (size_t i = 0; i < value->count; i++)
+            if (take_fsdp_word(walk, shown, value->items[i],
+                               value->items[i]->text ? value->items[i]->text : "") < 0)
+                return -1;
+        return 0;
+    }
+    scope_free char *words = mem_strdup(value->text ? value->text : "");
+    char *rest = NULL;
+    if (!words)
+        return assign_no_memory(walk->assign);
+    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        if (take_fsdp_word(walk, shown, value, word) < 0)
+            return -1;
+    return 0;
+}
+
+static int take_ranks(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    char place[KEY_PLACE];
+    double ranks;
+    if (key_of_trainer(walk, entry->value))
+        return 0;
+    if (key_number(walk, entry->value, shown, 1, 1 << 20, &ranks) < 0)
+        return -1;
+    if ((int)ranks == walk->assign->world_size)
+        return 0;
+    return assign_note(walk->assign, "%s %d: the launcher starts the ranks, and these are %d",
+                       key_origin(walk, entry->value, shown, place), (int)ranks, walk->assign->world_size);
+}
+
+/* Checkpoints go there; at the end the model, as a folder of Hugging Face. */
+static int take_output_dir(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    char place[KEY_PLACE];
+    const char *folder = entry->value->text;
+    if (!folder || !*folder || key_of_trainer(walk, entry->value))
+        return 0;
+    scope_free char *model = mem_printf("%s%smodel", folder, folder[strlen(folder) - 1] == '/' ? "" : "/");
+    key_origin(walk, entry->value, shown, place);
+    if (!model)
+        return assign_no_memory(walk->assign);
+    if (key_assign(walk, "training.checkpoint_dir", folder, entry->value, shown) < 0 ||
+        assign_weakly(walk->assign, ASSIGN_VALUE, "training.output", model, place) < 0)
+        return -1;
+    return assign_weakly(walk->assign, ASSIGN_VALUE, "training.output_format", "hf", place);
+}
+
+/* transformers' own folder where none is named. */
+static int want_checkpoints(struct key_walk *walk)
+{
+    return assign_weakly(walk->assign, ASSIGN_TRAINER, "training.checkpoint_dir", "trainer_output",
+                         PLACE_TRAINER);
+}
+
+static int take_save_strategy(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    static const struct key_choice choices[] = {{"no", NULL}, {"steps", NULL}, {NULL, NULL}};
+    static const struct key_row row = CHOICE_WHY("", "training.checkpoint_every", choices, "give save_steps");
+    char place[KEY_PLACE];
+    if (key_choose(walk, &row, entry->value, shown) < 0)
+        return -1;
+    if (entry->value->text && !strcasecmp(entry->value->text, "no"))
+        return assign_weakly(walk->assign, ASSIGN_VALUE, "training.checkpoint_every", "0",
+                             key_origin(walk, entry->value, shown, place));
+    return want_checkpoints(walk);
+}
+
+static int take_save_steps(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    const char *strategy = tree_text(tree_get(walk->root, "save_strategy"));
+    const char *text = entry->value->text;
+    if (key_of_trainer(walk, entry->value))
+        return 0;
+    if (strategy && !strcasecmp(strategy, "no"))
+        return key_ignore(walk, shown);
+    return want_checkpoints(walk) < 0
+               ? -1
+               : key_assign(walk, "training.checkpoint_every", text ? text : "", entry->value, shown);
+}
+
+static int take_save_limit(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    const char *text = entry->value->text;
+    if (key_of_trainer(walk, entry->value))
+        return 0;
+    return want_checkpoints(walk) < 0
+               ? -1
+               : key_assign(walk, "training.checkpoint_keep", text ? text : "", entry->value, shown);
+}
+
+/* true: from the newest one, which is what a run does anyway. */
+static int take_resume(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    const struct tree_node *value = entry->value;
+    char place[KEY_PLACE];
+    if (value->kind == TREE_BOOL)
+        return value->boolean ? 0
+                              : assign_weakly(walk->assign, ASSIGN_VALUE, "training.resume", "none",
+                                              key_origin(walk, value, shown, place));
+    return key_assign(walk, "training.resume", value->text ? value->text : "", value, shown);
+}
+
+/* Event files lie in the log's folder; a tracking service gets nothing. */
+static int take_report_word(struct key_walk *walk, const char *shown, const struct tree_node *node)
+{
+    const char *folder = tree_text(tree_get(walk->root, "output_dir")), *word = node->text ? node->text : "";
+    char place[KEY_PLACE];
+    if (!*word || !strcmp(word, "none"))
+        return 0;
+    if (strcmp(word, "tensorboard") != 0 && strcmp(word, "all") != 0)
+        return key_ignore(walk, shown);
+    scope_free char *runs = mem_printf("%s%sruns", folder ? folder : "", folder ? "/" : "");
+    key_origin(walk, node, shown, place);
+    return runs ? assign_weakly(walk->assign, ASSIGN_VALUE, "logging.dir", runs, place)
+                : assign_no_memory(walk->assign);
+}
+
+static int take_report_to(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    const struct tree_node *value = entry->value;
+    if (value->kind != TREE_LIST)
+        return take_report_word(walk, shown, value);
+    for (size_t i = 0; i < value->count; i++)
+        if (take_report_word(walk, shown, value->items[i]) < 0)
+            return -1;
+    return 0;
+}
+
+/* ---- the file, and options ---- */
+
+static const struct key_row rows[] = {
+#include "runtime/formats/arguments_keys.inc"
+};
+const struct key_table arguments_keys = {"Hugging Face's Trainer and training scripts", rows,
+                                         sizeof rows / sizeof *rows};
+
+/* Names that the Trainer alone uses: what such a file leaves out is as there. */
+static bool is_trainer(const struct tree_node *root)
+{
+    static const char *const names[] = {"per_device_train_batch_size",
+                                        "num_train_epochs",
+                                        "lr_scheduler_type",
+                                        "logging_strategy",
+                                        "save_strategy",
+                                        "eval_strategy",
+                                        "evaluation_strategy",
+                                        "logging_steps",
+                                        "save_total_limit"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (tree_entry(root, names[i]))
+            return true;
+    return false;
+}
+
+bool arguments_recognise(const struct tree_node *root)
+{
+    for (size_t i = 0; i < root->count; i++)
+        if (key_find(&arguments_keys, root->entries[i].key) || root->entries[i].value->text)
+            return true;
+    return false;
+}
+
+int arguments_read(struct key_walk *walk, const struct tree_node *root)
+{
+    walk->table = &arguments_keys;
+    if (is_trainer(root))
+        walk->assign->trainer = true;
+    return key_walk_map(walk, "", "", root);
+}
+
+int arguments_option(struct key_walk *walk, const char *name, const char *value)
+{
+    struct tree_node node = {.kind = value ? TREE_TEXT : TREE_BOOL, .text = value ? value : "true"};
+    scope_free char *key = mem_strdup(name);
+    if (!key)
+        return assign_no_memory(walk->assign);
+    for (char *c = key; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    if (!value || !strcasecmp(value, "true") || !strcasecmp(value, "false")) {
+        node.kind = TREE_BOOL;
+        node.boolean = !value || !strcasecmp(value, "true");
+    }
+    const struct tree_entry entry = {.key = key, .value = &node};
+    walk->table = &arguments_keys;
+    return key_walk_entry(walk, "", "", &entry);
+}
+
+int arguments_defaults(struct assign *assign)
+{
+    static const struct assign_pair defaults[] = {
+        {"training.schedule", "linear"},     {"training.learning_rate", "5e-5"},
+        {"training.min_learning_rate", "0"}, {"training.warmup_steps", "0"},
+        {"training.weight_decay", "0"},      {"training.decay", "matrices"},
+        {"training.beta1", "0.9"},           {"training.beta2", "0.999"},
+        {"training.epsilon", "1e-8"},        {"training.clip_norm", "1"}};
+    return assign_weak_list(assign, ASSIGN_TRAINER, defaults, sizeof defaults / sizeof *defaults,
+                            PLACE_TRAINER);
+}

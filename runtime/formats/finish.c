@@ -1,0 +1,165 @@
+/* finish.c - see finish.h. */
+#include "runtime/formats/finish.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "runtime/config/train_config_check.h"
+#include "runtime/formats/readers.h"
+
+enum { NUMBER_SIZE = 32, TRAINER_BATCH = 8 };
+
+static bool is_given(const struct assign *a, const char *key)
+{
+    return assign_source(a, key) != KNOB_FROM_DEFAULT;
+}
+
+static int set_whole(struct assign *a, const char *key, double value, const char *place)
+{
+    char text[NUMBER_SIZE];
+    (void)snprintf(text, sizeof text, "%.0f", value); /* fits */
+    return assign_rule(a, key, text, place);
+}
+
+static int set_real(struct assign *a, const char *key, double value, const char *place)
+{
+    char text[NUMBER_SIZE];
+    (void)snprintf(text, sizeof text, "%.17g", value); /* fits */
+    return assign_rule(a, key, text, place);
+}
+
+/* ---- batches ---- */
+
+static int say_batch(struct assign *a, const struct batch_sizes *given, const struct batch_sizes *taken)
+{
+    return assign_note(
+        a,
+        "%s: %lld micro-batches a step do not fit: a batch of %lld is %lld micro-batches of %lld "
+        "on %d ranks, which is taken (training.strict_batch: true makes it an error)",
+        a->numbers[ASSIGN_ACCUMULATION].place, (long long)given->accumulation, (long long)taken->total,
+        (long long)taken->accumulation, (long long)taken->micro, a->world_size);
+}
+
+/* Where a size came from: the total's place, else the micro-batch's, else the accumulation's. */
+static const char *batch_place(const struct assign *a)
+{
+    const char *total = assign_place(a, "training.global_batch");
+    const char *micro = assign_place(a, "training.micro_batch");
+    const char *accumulation = a->numbers[ASSIGN_ACCUMULATION].place;
+    return *total ? total : *micro ? micro : accumulation ? accumulation : "the configuration";
+}
+
+static int finish_batch(struct assign *a)
+{
+    const struct assign_number *accumulation = &a->numbers[ASSIGN_ACCUMULATION];
+    const bool total = is_given(a, "training.global_batch"), micro = is_given(a, "training.micro_batch");
+    struct batch_sizes sizes = {total ? a->config->global_batch : 0, micro ? a->config->micro_batch : 0,
+                                accumulation->place ? (int64_t)accumulation->value : 0};
+    const struct batch_sizes given = sizes;
+    bool changed;
+    if (!a->wants_batch)
+        return 0;
+    if (a->trainer && !total && !micro)
+        sizes.micro = TRAINER_BATCH;
+    if (batch_complete(&sizes, a->world_size, a->config->strict_batch, &changed, a->err) < 0)
+        return error_wrap(a->err, "%s", batch_place(a));
+    if (changed && say_batch(a, &given, &sizes) < 0)
+        return -1;
+    if (!total &&
+        set_whole(a, "training.global_batch", (double)sizes.total, "micro-batch x accumulation x ranks") < 0)
+        return -1;
+    return micro ? 0
+                 : set_whole(a, "training.micro_batch", (double)sizes.micro,
+                             given.total ? "batch / (accumulation x ranks)" : "the Trainer's default");
+}
+
+/* ---- shares of other values ---- */
+
+static int finish_warmup(struct assign *a)
+{
+    const struct assign_number *ratio = &a->numbers[ASSIGN_WARMUP_RATIO];
+    if (!ratio->place || is_given(a, "training.warmup_steps"))
+        return 0;
+    return set_whole(a, "training.warmup_steps", ceil(ratio->value * (double)a->config->steps), ratio->place);
+}
+
+/* The number is a share of the learning rate. */
+static int finish_rate(struct assign *a, enum assign_number_kind kind, const char *key)
+{
+    const struct assign_number *ratio = &a->numbers[kind];
+    if (!ratio->place || is_given(a, key) || assign_overridden(a, key))
+        return 0;
+    return set_real(a, key, ratio->value * a->config->learning_rate, ratio->place);
+}
+
+/* The schedule's length is apart from the run's. */
+static int finish_schedule(struct assign *a)
+{
+    const struct assign_number *steps = &a->numbers[ASSIGN_SCHEDULE_STEPS];
+    if (!steps->place || is_given(a, "training.decay_steps"))
+        return 0;
+    const double left = steps->value - (double)a->config->warmup_steps;
+    if (left < 1)
+        return error_set(a->err, MUSTER_E_INVALID,
+                         "%s: a schedule of %.0f steps is not longer than its warm-up of %lld", steps->place,
+                         steps->value, (long long)a->config->warmup_steps);
+    return set_whole(a, "training.decay_steps", left, steps->place);
+}
+
+/* DeepSpeed keeps whole what has at most this many elements, of stage 3; "auto" is 10 x the width. */
+static int finish_whole(struct assign *a)
+{
+    const struct assign_number *elements = &a->numbers[ASSIGN_WHOLE_ELEMENTS];
+    const bool sharded =
+        a->config->strategy == STRATEGY_FULL_SHARD || a->config->strategy == STRATEGY_HYBRID_SHARD;
+    if (!elements->place || !sharded || is_given(a, "training.keep_whole_below"))
+        return 0;
+    if (elements->value < 0 && !train_config_gives_sizes(a->config))
+        return 0; /* the files have the width */
+    const double most = elements->value < 0 ? 10.0 * (double)a->config->channels : elements->value;
+    const double size = train_config_dtype(a->config) == DTYPE_F32 ? 4 : 2;
+    return most > 0 ? set_whole(a, "training.keep_whole_below", most * size + 1, elements->place) : 0;
+}
+
+/* MiCS is HYBRID_SHARD over so many ranks. */
+static int finish_mics(struct assign *a)
+{
+    const struct assign_number *ranks = &a->numbers[ASSIGN_SHARD_RANKS];
+    if (!ranks->place || assign_overridden(a, "training.strategy"))
+        return 0;
+    if (a->world_size % (int)ranks->value)
+        return error_set(a->err, MUSTER_E_INVALID, "%s: %d is no divisor of %d ranks", ranks->place,
+                         (int)ranks->value, a->world_size);
+    if (assign_rule(a, "training.strategy", "HYBRID_SHARD", ranks->place) < 0)
+        return -1;
+    return set_whole(a, "training.replicas", a->world_size / (int)ranks->value, ranks->place);
+}
+
+/* A model whose sizes are the keys' is as long as its batches. */
+static int finish_positions(struct assign *a)
+{
+    if (a->config->positions || !train_config_gives_sizes(a->config))
+        return 0;
+    return set_whole(a, "model.positions", (double)a->config->sequence_length, "training.sequence_length");
+}
+
+int finish_settings(struct assign *assign)
+{
+    struct assign *a = assign;
+    if (a->trainer && arguments_defaults(a) < 0)
+        return -1;
+    if (finish_batch(a) < 0 || finish_warmup(a) < 0 || finish_mics(a) < 0 ||
+        finish_rate(a, ASSIGN_MIN_RATIO, "training.min_learning_rate") < 0 || assign_take_weak(a) < 0)
+        return -1;
+    if (finish_rate(a, ASSIGN_WARMUP_MIN_RATIO, "training.warmup_min_learning_rate") < 0 ||
+        finish_schedule(a) < 0)
+        return -1;
+    return finish_whole(a);
+}
+
+int finish_checked(struct assign *assign)
+{
+    return finish_positions(assign);
+}
