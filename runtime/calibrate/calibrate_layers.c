@@ -58,8 +58,7 @@ static struct kind describe(const struct model *model, const struct plan *plan, 
 {
     const struct plan_options *o = &plan->options;
     struct kind kind = {.layer = layer, .count = 1};
-    model->layers[layer].ops->sizes(model->layers[layer].config, o->shape, o->dtype, LAYER_TRAIN, o->kernels,
-                                    &kind.sizes);
+    plan_layer_sizes(o, &model->layers[layer], LAYER_TRAIN, &kind.sizes);
     for (int i = 0; i < plan->op_count; i++) {
         const struct schedule_op *op = &plan->ops[i];
         if (op->kind == OP_FORWARD && op->layer == layer && !kind.forward)
@@ -145,7 +144,8 @@ static void cut_shared(const struct calibrate_rank *rank, const struct kind *kin
                                    .stream = rank->ops->stream_handle(rank->compute),
                                    .mode = LAYER_TRAIN,
                                    .shape = o->plan->options.shape,
-                                   .batch = o->batch};
+                                   .batch = o->batch,
+                                   .chunk_bytes = o->plan->options.chunk_bytes};
     struct call first = {0};
     for (int i = 0; i < layer->source_count; i++) {
         const int64_t bytes = source_bytes(rank, layer->source[i]);

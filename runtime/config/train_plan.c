@@ -4,7 +4,6 @@
 #include <limits.h>
 
 #include "proto/base/error.h"
-#include "runtime/model/head.h"
 
 static struct plan_options plan_of(const struct train_config *c)
 {
@@ -53,7 +52,7 @@ int train_plan_options(const struct train_config *c, const struct train_place *p
     const struct train_batch batch = train_config_batch(c, place->rank, place->world_size);
     const int64_t micro_batches = train_batch_micro_batches(&batch);
     options.micro_batches = micro_batches > INT_MAX ? INT_MAX : (int)micro_batches; /* refused by the plan */
-    head_set_chunk(model, c->head_chunk);
+    options.chunk_bytes = c->head_chunk;
     *plan = options;
     return 0;
 }

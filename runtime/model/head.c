@@ -3,7 +3,6 @@
 #include "runtime/model/head.h"
 
 #include "runtime/model/operation.h"
-#include "runtime/model/program_internal.h"
 
 enum { CHUNK_BYTES = 64 << 20 };
 
@@ -13,18 +12,6 @@ int head_rows(int rows, int vocabulary, enum dtype dtype, int64_t chunk_bytes)
     limit = limit > 0 ? limit : 1;
     int64_t chunks = (rows + limit - 1) / limit;
     return chunks > 0 ? (int)((rows + chunks - 1) / chunks) : 0; /* equal chunks: no short last product */
-}
-
-void head_set_chunk(struct model *model, int64_t chunk_bytes)
-{
-    for (int l = 0; l < model->layer_count; l++) {
-        if (model->layers[l].ops != &program_ops)
-            continue;
-        struct program *p = (struct program *)(uintptr_t)model->layers[l].config; /* the model's own */
-        for (int s = 0; s < p->step_count; s++)
-            if (p->steps[s].op == &operation_cross_entropy)
-                p->steps[s].settings.chunk_bytes = chunk_bytes;
-    }
 }
 
 struct head {
@@ -37,7 +24,7 @@ static struct head head_of(const struct operation_call *c)
 {
     struct head head = {
         .kernels = c->context->kernels, .C = c->in_width[0], .V = (int)c->settings->vocabulary};
-    head.chunk = head_rows(c->rows, head.V, head.kernels->dtype, c->settings->chunk_bytes);
+    head.chunk = head_rows(c->rows, head.V, head.kernels->dtype, c->context->chunk_bytes);
     head.logits = c->work;
     if (head.logits)
         head.losses = head.logits + (int64_t)head.chunk * head.V * dtype_size(head.kernels->dtype);

@@ -9,7 +9,4 @@
  * least one. */
 int head_rows(int rows, int vocabulary, enum dtype dtype, int64_t chunk_bytes);
 
-/* Sets chunk_bytes of the losses of a model whose layers are programs, before it is planned. */
-void head_set_chunk(struct model *model, int64_t chunk_bytes);
-
 #endif

@@ -24,7 +24,6 @@ struct operation_settings {
     int input;                     /* of the batch: index into model.inputs */
     int64_t vocabulary, positions; /* rows of the tables */
     uint32_t site;                 /* number of this dropout in the model */
-    int64_t chunk_bytes;           /* of cross_entropy: see head_rows */
 };
 
 /* An operation while it runs. Values have `rows` rows; in[i] and din[i] are (rows, in_width[i]), out and dout

@@ -153,11 +153,13 @@ static int64_t walk_work(const struct program *p, const struct program_layout *l
     return work;
 }
 
-static void program_sizes(const void *config, struct shape max, enum dtype dtype, enum layer_mode mode,
-                          const struct kernels *kernels, struct layer_sizes *sizes)
+static void program_chunked_sizes(const void *config, struct shape max, enum dtype dtype,
+                                  enum layer_mode mode, const struct kernels *kernels, int64_t chunk_bytes,
+                                  struct layer_sizes *sizes)
 {
     const struct program *p = config;
-    const struct layer_context x = {.kernels = kernels, .shape = max, .mode = mode};
+    const struct layer_context x = {
+        .kernels = kernels, .shape = max, .mode = mode, .chunk_bytes = chunk_bytes};
     struct program_offsets train, other;
     *sizes = (struct layer_sizes){0};
     if (p->result >= 0)
@@ -177,16 +179,10 @@ static void program_sizes(const void *config, struct shape max, enum dtype dtype
     }
 }
 
-/* Only losses have chunks. */
-static void program_chunked_sizes(const void *config, struct shape max, enum dtype dtype,
-                                  enum layer_mode mode, const struct kernels *kernels, int64_t chunk_bytes,
-                                  struct layer_sizes *sizes)
+static void program_sizes(const void *config, struct shape max, enum dtype dtype, enum layer_mode mode,
+                          const struct kernels *kernels, struct layer_sizes *sizes)
 {
-    struct program changed = *(const struct program *)config;
-    for (int s = 0; s < changed.step_count; s++)
-        if (changed.steps[s].op->loss)
-            changed.steps[s].settings.chunk_bytes = chunk_bytes;
-    program_sizes(&changed, max, dtype, mode, kernels, sizes);
+    program_chunked_sizes(config, max, dtype, mode, kernels, 0, sizes);
 }
 
 /* ---- forward ---- */

@@ -94,6 +94,7 @@ struct layer_context {
     const struct step_scalars *scalars;
     int64_t sample; /* the micro-batch's first sample on this rank, counted from the step's first: constant */
     bool evaluates; /* the loss is wanted and no gradient: nothing random happens */
+    int64_t chunk_bytes; /* of what is formed in chunks (chunked_sizes); 0: the layer's own */
     /* Device; a loss layer adds the sum of its losses and the number of targets that count: in its backward
      * where there is one (LAYER_TRAIN: the gradient of a chunk of logits is formed while the chunk is there),
      * else in its forward (LAYER_EVAL). NULL for the other layers. */
@@ -117,8 +118,8 @@ struct layer_ops {
                   const struct kernels *kernels, struct layer_sizes *sizes);
     void (*forward)(const void *config, const struct layer_context *context);
     void (*backward)(const void *config, const struct layer_context *context, unsigned parts);
-    /* Its sizes if what it forms in chunks (a loss layer its logits) came in chunks of at most these bytes:
-     * for plans that are only compared. NULL: it forms nothing so, or cannot be asked. */
+    /* Its sizes where layer_context.chunk_bytes is given: what it forms in chunks (a loss layer its logits)
+     * comes in chunks of at most so many bytes. NULL: it forms nothing so. */
     void (*chunked_sizes)(const void *config, struct shape max, enum dtype dtype, enum layer_mode mode,
                           const struct kernels *kernels, int64_t chunk_bytes, struct layer_sizes *sizes);
 };

@@ -123,8 +123,7 @@ struct plan_options {
     enum memory_class optimizer_memory; /* of the moments and averages: MEMORY_DEVICE or MEMORY_HOST */
     double average_decay; /* of the moving average of parameters that is kept beside them; 0: none is */
     struct recompute_options recompute;
-    int64_t chunk_bytes; /* layers that form something in chunks are planned with these (chunked_sizes), for
-                            advice: such a plan is not executed; 0: as the layers have it */
+    int64_t chunk_bytes; /* of what layers form in chunks (layer_context); 0: their own */
     enum compression compression;
     double topk_ratio;
     const struct kernels *kernels; /* for work sizes */
@@ -192,8 +191,8 @@ enum plan_kind {
 const char *plan_kind_name(enum plan_kind kind);
 
 /* The loss over this rank's micro-batches (count: targets that count), what this rank asks for (stops), and
- * the targets that count in its next step, NaN where it does not know. After the step's all_reduce all but the
- * count are those of all ranks; the count stays local. */
+ * the targets that count in its next step, NaN where it does not know. After the step's all_reduce all but
+ * the count are those of all ranks; the count stays local. */
 struct plan_loss {
     double total, stops, next_targets;
     int64_t count;
@@ -334,6 +333,10 @@ struct plan {
 int plan_build(const struct model *model, const struct plan_options *options, struct plan *plan,
                struct muster_error *err);
 void plan_free(struct plan *plan); /* accepts NULL and a zeroed plan */
+
+/* What a layer needs in a plan of these options. */
+void plan_layer_sizes(const struct plan_options *options, const struct layer_desc *layer,
+                      enum layer_mode mode, struct layer_sizes *sizes);
 
 /* The whole plan as text, for golden files and `--plan --verbose`: groups, entries, schedule. Stable. */
 int plan_dump(const struct model *model, const struct plan *plan, struct buffer *out);

@@ -95,7 +95,10 @@ static int list_changes(const struct plan_options *o, struct change *changes)
     }
     if (o->prefetch_forward > 1 || o->prefetch_backward > 1)
         (void)add_change(changes, &count, (struct change){CHANGE_PREFETCH, 1, 0, "training.prefetch: 1"});
+    const int64_t chunk = o->chunk_bytes ? o->chunk_bytes : 64 << 20;
     for (int mb = 32; mb >= 8; mb /= 2) { /* of 64: smaller products, but of many rows still */
+        if (mb << 20 >= chunk)
+            continue;
         struct change change = {.kind = CHANGE_CHUNK, .value = mb << 20};
         (void)snprintf(change.text, sizeof change.text, "training.head_chunk: %dM", mb);
         (void)add_change(changes, &count, change);

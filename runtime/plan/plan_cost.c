@@ -34,8 +34,7 @@ static struct layer_cost *describe_layers(const struct model *model, const struc
     struct layer_cost *layers = mem_calloc((size_t)model->layer_count, sizeof *layers);
     for (int l = 0; layers && l < model->layer_count; l++) {
         struct layer_sizes sizes = {0};
-        model->layers[l].ops->sizes(model->layers[l].config, o->shape, o->dtype,
-                                    o->train ? LAYER_TRAIN : LAYER_EVAL, o->kernels, &sizes);
+        plan_layer_sizes(o, &model->layers[l], o->train ? LAYER_TRAIN : LAYER_EVAL, &sizes);
         layers[l] = (struct layer_cost){sizes.forward_flops, (double)(sizes.out + sizes.saved) * 2};
     }
     if (!layers)

@@ -27,10 +27,9 @@ static int find_groups(struct plan_builder *b, int index)
     return 0;
 }
 
-static void sizes_of(const struct plan_builder *b, const struct layer_desc *layer, enum layer_mode mode,
-                     struct layer_sizes *sizes)
+void plan_layer_sizes(const struct plan_options *o, const struct layer_desc *layer, enum layer_mode mode,
+                      struct layer_sizes *sizes)
 {
-    const struct plan_options *o = b->options;
     if (o->chunk_bytes > 0 && layer->ops->chunked_sizes)
         layer->ops->chunked_sizes(layer->config, o->shape, o->dtype, mode, o->kernels, o->chunk_bytes, sizes);
     else
@@ -43,12 +42,12 @@ static void find_sizes(struct plan_builder *b, int index)
     const struct plan_options *o = b->options;
     struct plan_layer *info = &b->layers[index];
     struct layer_sizes other = {0};
-    sizes_of(b, layer, o->train ? LAYER_TRAIN : LAYER_EVAL, &info->sizes);
+    plan_layer_sizes(b->options, layer, o->train ? LAYER_TRAIN : LAYER_EVAL, &info->sizes);
     info->forward_work = info->sizes.work;
     info->loss = info->sizes.out == 0;
-    sizes_of(b, layer, LAYER_EVAL, &other);
+    plan_layer_sizes(b->options, layer, LAYER_EVAL, &other);
     info->evaluation_work = other.work;
-    sizes_of(b, layer, LAYER_RECOMPUTE, &other);
+    plan_layer_sizes(b->options, layer, LAYER_RECOMPUTE, &other);
     info->recompute_work = other.work;
 }
 

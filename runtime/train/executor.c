@@ -143,10 +143,6 @@ static void (*const runs[OP_KIND_COUNT])(void *) = {
 
 int executor_supports(const struct plan *plan, struct muster_error *err)
 {
-    if (plan->options.chunk_bytes)
-        return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "a plan with chunks of %lld bytes is for advice only; set them in the layers",
-                         (long long)plan->options.chunk_bytes);
     if (plan->options.mesh.pipeline > 1)
         return error_set(err, MUSTER_E_UNSUPPORTED,
                          "a mesh with %d pipeline stages can be planned but not executed yet; use 1 stage",
@@ -241,6 +237,7 @@ static int resolve_layer(const struct executor *executor, struct op_block *b, st
         .sample = first_sample(parts->plan, op->micro),
         .loss_total = loss ? &loss->total : NULL,
         .loss_count = loss ? &loss->count : NULL,
+        .chunk_bytes = parts->plan->options.chunk_bytes,
     };
     return 0;
 }

@@ -572,9 +572,48 @@ static void two_ranks_are_weighted_by_their_targets(void **state)
     muster_model_free(job.mine.m);
 }
 
+/* Losses of the first two steps with logits formed a row at a time; beside: with another trainer of the same
+ * model that forms all of them at once. */
+static void train_a_row_at_a_time(bool beside, double losses[2])
+{
+    static const char *const by_rows[] = {COMMON, "training.micro_batch=4", "training.head_chunk=16K", NULL};
+    static const char *const at_once[] = {COMMON, "training.micro_batch=4", NULL};
+    static const char *const sizes[] = {"model.layers=1",        "model.channels=16", "model.heads=2",
+                                        "model.vocabulary=4096", "model.positions=8", NULL};
+    const struct mine mine = {.m = muster_model_open("gpt2", sizes, NULL)}; /* its logits are most of it */
+    struct muster_trainer *t = opened(NULL, mine, by_rows),
+                          *other = beside ? opened(NULL, mine, at_once) : NULL;
+    assert_true(t && (other || !beside));
+    for (int i = 0; i < 2; i++) {
+        int32_t tokens[TOKENS], targets[TOKENS];
+        double loss;
+        batch(i, tokens, targets);
+        assert_int_equal(step(t, tokens, targets, SAMPLES, &losses[i]), 0);
+        assert_int_equal(other ? step(other, tokens, targets, SAMPLES, &loss) : 0, 0);
+        assert_true(!other || fabs(losses[i] / loss - 1) < 1e-5);
+    }
+    if (other)
+        assert_true(muster_trainer_figure(t, "planned_bytes") <
+                    muster_trainer_figure(other, "planned_bytes"));
+    muster_trainer_close(&t);
+    muster_trainer_close(&other);
+    muster_model_free(mine.m);
+}
+
+/* Chunks belong to a trainer, not to the model that several have in common. */
+static void trainers_of_one_model_have_their_own_chunks(void **state)
+{
+    (void)state;
+    double alone[2], beside[2];
+    train_a_row_at_a_time(false, alone);
+    train_a_row_at_a_time(true, beside);
+    assert_memory_equal(alone, beside, sizeof alone);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trainers_of_one_model_have_their_own_chunks),
         cmocka_unit_test(trains_tied_and_frozen_parameters),
         cmocka_unit_test(parameters_are_named_and_exchanged),
         cmocka_unit_test(forward_gives_sums_and_values),

@@ -1,8 +1,6 @@
 /* train_harness.c - see train_harness.h. */
 #include "tests/unit/train/train_harness.h"
 
-#include "runtime/model/head.h"
-
 #include <math.h>
 #include <stdio.h>
 
@@ -76,6 +74,7 @@ struct trainer_options training_options(const struct training *run, int rank)
                  .prefetch_backward = run->prefetch,
                  .group_bytes = run->group_bytes,
                  .keep_whole_bytes = run->keep_whole_bytes,
+                 .chunk_bytes = run->head_chunk,
                  .clip = run->clip_norm > 0,
                  .check = run->check,
                  .param_dtype = run->param_dtype,
@@ -176,8 +175,6 @@ static int rank_body(int rank, int world_size, void *context)
     struct model *model = run->create ? run->create(run, &err) : gpt2_create(&run->gpt, &err);
     struct trainer_options options = training_options(run, rank);
     options.store = world_size > 1 ? &world->store : NULL;
-    if (model)
-        head_set_chunk(model, run->head_chunk);
     for (int i = 0; model && i < model->layer_count - 1; i++)
         model->layers[i].recompute = run->recompute && i > 0;
     GUARD(guard_trainer) struct trainer *trainer = model ? trainer_create(model, &options, &err) : NULL;
