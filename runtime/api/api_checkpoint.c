@@ -346,9 +346,11 @@ int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, st
 int muster_trainer_best(struct muster_trainer *t, struct muster_error *err)
 {
     scope_buffer report = {0};
-    const int64_t step = t->evaluation.kept_step;
     if (check_folder(t, err) < 0)
         return -1;
+    (void)look_at_writer(t, true,
+                         NULL); /* it may be that one; where it was not saved the one before is kept */
+    const int64_t step = t->evaluation.kept_step;
     if (!step || step == t->steps)
         return 0;
     scope_free char *path = folder_step_path(t->config.checkpoint_dir, step);

@@ -310,6 +310,46 @@ static int take_save_limit(struct key_walk *walk, const char *shown, const struc
                : key_assign(walk, "training.checkpoint_keep", text ? text : "", entry->value, shown);
 }
 
+/* ---- evaluation ---- */
+
+static int take_eval_strategy(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    static const struct key_choice choices[] = {{"no", NULL}, {"steps", NULL}, {NULL, NULL}};
+    static const struct key_row row = CHOICE_WHY("", "training.evaluate_every", choices, "give eval_steps");
+    char place[KEY_PLACE];
+    if (key_choose(walk, &row, entry->value, shown) < 0)
+        return -1;
+    return entry->value->text && !strcasecmp(entry->value->text, "no")
+               ? assign_weakly(walk->assign, ASSIGN_VALUE, "training.evaluate_every", "0",
+                               key_origin(walk, entry->value, shown, place))
+               : 0;
+}
+
+static int take_eval_steps(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    const char *old = tree_text(tree_get(walk->root, "evaluation_strategy"));
+    const char *strategy = old ? old : tree_text(tree_get(walk->root, "eval_strategy"));
+    const char *text = entry->value->text;
+    if (key_of_trainer(walk, entry->value))
+        return 0;
+    if (strategy && !strcasecmp(strategy, "no"))
+        return key_ignore(walk, shown);
+    return key_assign(walk, "training.evaluate_every", text ? text : "", entry->value, shown);
+}
+
+/* The best checkpoint is kept, and what is saved at the end. */
+static int take_load_best(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    if (key_of_trainer(walk, entry->value) || (entry->value->kind == TREE_BOOL && !entry->value->boolean))
+        return 0;
+    const char *text = entry->value->kind == TREE_BOOL ? "true" : entry->value->text;
+    return want_checkpoints(walk) < 0 ||
+                   key_assign(walk, "training.keep_best", text ? text : "", entry->value, shown) < 0 ||
+                   key_assign(walk, "training.export_best", text ? text : "", entry->value, shown) < 0
+               ? -1
+               : 0;
+}
+
 /* true: from the newest one, which is what a run does anyway. */
 static int take_resume(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {

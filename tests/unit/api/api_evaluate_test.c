@@ -250,6 +250,15 @@ static void the_best_is_kept_over_a_restart(void **state)
     judge_after_a_step(t, 4, 0);
     assert_int_equal(muster_trainer_best(t, &err), 1);
     assert_true(muster_trainer_figure(t, "steps") == 6);
+    int32_t tokens[GLOBAL * T], targets[GLOBAL * T];
+    (void)samples(0, 1, GLOBAL, tokens, targets);
+    assert_int_equal(muster_trainer_judge(t, 0.5, &err), MUSTER_JUDGED_BEST);
+    assert_int_equal(muster_trainer_train(t, (const void *[]){tokens, targets}, GLOBAL, NULL, &err), 0);
+    assert_int_equal(muster_trainer_judge(t, 0.25, &err), MUSTER_JUDGED_BEST);
+    assert_int_equal(muster_trainer_checkpoint_begin(t, &err), 1); /* it is waited for */
+    assert_int_equal(muster_trainer_train(t, (const void *[]){tokens, targets}, GLOBAL, NULL, &err), 0);
+    assert_int_equal(muster_trainer_best(t, &err), 1);
+    assert_true(muster_trainer_figure(t, "steps") == 7);
     assert_int_equal(muster_trainer_average(t, 1, &err), -1);
     assert_non_null(strstr(err.text, "training.ema_decay is 0"));
     muster_trainer_close(&t);
