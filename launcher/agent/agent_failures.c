@@ -68,6 +68,7 @@ static struct observed_failure *make_end_record(struct agent *agent, struct work
     failure->exit_code = exited ? worker->end_status : -1;
     failure->signal = exited ? 0 : worker->end_status;
     failure->core_dumped = worker->end_code == CLD_DUMPED;
+    failure->no_restart = exited && agent->round.beats[worker->local_rank].fatal;
     agent_output_last_words(agent, worker, failure->tail, sizeof failure->tail);
     record->stderr_file = take_pointer(&worker->stderr_file);
     record->error_file = take_pointer(&worker->error_file);

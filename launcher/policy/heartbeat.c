@@ -8,19 +8,25 @@ void heartbeat_init(struct heartbeat *beat)
     *beat = (struct heartbeat){.step = -1};
 }
 
+static const char fatal_word[] = "fatal";
+
 static void end_line(struct heartbeat *beat, struct instant now)
 {
-    bool number = beat->line.length > 0;
-    beat->armed = !(number && beat->line.negative);
+    const bool number = beat->line.length > 0, fatal = beat->line.matched == (int)sizeof fatal_word - 1;
+    beat->armed = !(number && beat->line.negative) && !fatal;
+    beat->fatal |= fatal;
     if (number && !beat->line.negative)
         beat->step = beat->line.value;
     beat->last = now;
-    beat->line.value = beat->line.length = 0;
+    beat->line.value = beat->line.length = beat->line.matched = 0;
     beat->line.negative = false;
 }
 
 static void take_byte(struct heartbeat *beat, char c)
 {
+    const int matched = beat->line.matched;
+    const bool goes_on = matched >= 0 && matched < (int)sizeof fatal_word - 1 && c == fatal_word[matched];
+    beat->line.matched = goes_on ? matched + 1 : -1;
     if (c == '-' && !beat->line.length && !beat->line.negative) {
         beat->line.negative = true;
     } else if (c >= '0' && c <= '9' && beat->line.length >= 0 && beat->line.length < DIGITS_LIMIT) {

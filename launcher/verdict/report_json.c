@@ -106,6 +106,7 @@ static void put_failure(struct buffer *out, const struct report_failure *entry)
     put_bool(out, "not_started", failure->not_started);
     put_bool(out, "unkillable", failure->unkillable);
     put_bool(out, "after_stop", failure->after_stop);
+    put_bool(out, "no_restart", failure->no_restart);
     put_hang(out, failure);
     put_memory(out, failure);
     put_gpu(out, failure);

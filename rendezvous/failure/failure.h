@@ -54,6 +54,7 @@ struct worker_failure {
     bool hung;          /* its heartbeats stopped and it was killed for that; message may give the time */
     bool unkillable;    /* one of its processes survived SIGKILL: its node is unhealthy; code 138 */
     bool completes;     /* a second report: more is known of a failure that was reported before */
+    bool no_restart;    /* it exited after it had reported an error that a restart does not mend */
     bool memory_host;   /* with out_of_memory: the machine was out of memory, not the container */
     int64_t step;       /* hung: the last step that it reported; -1: none */
     int xid;            /* the NVIDIA driver's number of an error during the round, 0: none */

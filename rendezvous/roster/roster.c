@@ -383,7 +383,7 @@ static int on_tick_stopping(struct roster_work *w)
     roster_describe_member(roster, &roster->members[stuck], who, sizeof who);
     if (roster->elastic && !serves)
         roster_elastic_evict_stuck(w);
-    else if (roster->failed && roster->restart_count >= roster->max_restarts)
+    else if (roster_is_spent(roster))
         roster_give_failure_verdict(w);
     else
         roster_give_verdict(w, EXIT_CODE_NODE, roster->failed, "%s did not stop its workers within %.4g s",

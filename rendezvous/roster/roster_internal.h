@@ -147,6 +147,13 @@ static inline const struct worker_failure *roster_cause(const struct roster *ros
     return &roster->records[roster->seen[0].record];
 }
 
+/* After a failure: whether the job ends with it. */
+static inline bool roster_is_spent(const struct roster *roster)
+{
+    return roster->failed &&
+           (roster->restart_count >= roster->max_restarts || roster_cause(roster)->no_restart);
+}
+
 /* One more cause of the present round's end, or more of one that is known (failure->completes). */
 void roster_record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at);
 /* The node held workers of the world whose fate will never be reported. why: how its agent left, if known,

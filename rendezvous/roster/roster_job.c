@@ -148,12 +148,16 @@ static void stop_members(struct roster_work *w)
     }
 }
 
+static const char not_mended[] = "not restarted, since it reported an error that a restart does not mend";
+
 void roster_begin_stop(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     char what[MUSTER_ERROR_TEXT - 100];
     failure_describe(roster_cause(roster), what, sizeof what);
-    if (roster->restart_count < roster->max_restarts)
+    if (roster_cause(roster)->no_restart)
+        (void)snprintf(roster->stop_reason, sizeof roster->stop_reason, "%s: %s", what, not_mended);
+    else if (roster->restart_count < roster->max_restarts)
         (void)snprintf(roster->stop_reason, sizeof roster->stop_reason, "%s: restart %" PRId64 " of %" PRId64,
                        what, roster->restart_count + 1, roster->max_restarts);
     else
@@ -210,10 +214,13 @@ void roster_give_verdict(struct roster_work *w, int code, bool failed, const cha
 void roster_give_failure_verdict(struct roster_work *w)
 {
     char what[MUSTER_ERROR_TEXT - 100];
-    failure_describe(roster_cause(w->roster), what, sizeof what);
-    roster_give_verdict(w, failure_exit_code(roster_cause(w->roster)), true,
-                        "%s; restarts used: %" PRId64 " of %" PRId64, what, w->roster->restart_count,
-                        w->roster->max_restarts);
+    const struct worker_failure *cause = roster_cause(w->roster);
+    failure_describe(cause, what, sizeof what);
+    if (cause->no_restart)
+        roster_give_verdict(w, failure_exit_code(cause), true, "%s; %s", what, not_mended);
+    else
+        roster_give_verdict(w, failure_exit_code(cause), true, "%s; restarts used: %" PRId64 " of %" PRId64,
+                            what, w->roster->restart_count, w->roster->max_restarts);
 }
 
 void roster_end_job(struct roster_work *w)
@@ -357,7 +364,7 @@ void roster_depart(struct roster_work *w)
 static void decide(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    if (roster->failed && roster->restart_count >= roster->max_restarts)
+    if (roster_is_spent(roster))
         roster_give_failure_verdict(w);
     else if (roster->departs)
         roster_depart(w);

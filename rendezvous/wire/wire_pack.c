@@ -80,6 +80,7 @@ static Muster__Failure *pack_failure(struct parts *parts, const struct worker_fa
     out->memory_limit = failure->memory_limit;
     out->memory_peak = failure->memory_peak;
     out->completes = failure->completes;
+    out->no_restart = failure->no_restart;
     out->message = pack_bytes(failure->message);
     out->traceback = pack_bytes(failure->traceback);
     return out;

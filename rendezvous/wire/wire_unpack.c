@@ -82,6 +82,7 @@ static int take_failure(struct worker_failure *out, const Muster__Failure *in, s
         .memory_limit = in->memory_limit,
         .memory_peak = in->memory_peak,
         .completes = in->completes,
+        .no_restart = in->no_restart,
     };
     if (take_text(out->host, sizeof out->host, in->host, err) ||
         take_bytes(out->tail, sizeof out->tail, in->tail, err) ||

@@ -20,23 +20,6 @@
 #include "runtime/formats/formats.h"
 #include "runtime/world/world_environment.h"
 
-/* Whether the user can fix it: invalid input, or a plan that does not fit into memory. */
-static bool is_usage(int code)
-{
-    return code == MUSTER_E_INVALID || code == MUSTER_E_NOT_FOUND || code == MUSTER_E_UNSUPPORTED ||
-           code == MUSTER_E_LIMIT || code == MUSTER_E_NOMEM || code == MUSTER_E_REFUSED;
-}
-
-static int run_fail(struct run *run, const struct muster_error *err)
-{
-    run_show_line_end(run);
-    if (run->world_size > 1)
-        fprintf(stderr, "muster-train: rank %d: error: %s\n", run->rank, err->text);
-    else
-        fprintf(stderr, "muster-train: error: %s\n", err->text);
-    return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
-}
-
 static int print_plan(struct run *run, const struct command *command, struct muster_error *err)
 {
     const int world_size = command->world_size ? (int)command->world_size : 1;
@@ -129,6 +112,7 @@ static int run_command(struct run *run, const struct command *command, struct mu
 {
     struct formats_settings settings;
     int result = read_settings(run, command, &settings, err);
+    run->refused = result < 0 && !command->plan && !command->print_config;
     if (!result && command->print_config) {
         result = print_settings(&settings, command->json, err);
     } else if (!result) {
@@ -148,7 +132,7 @@ int main(int argc, char *argv[])
     if (guard_output() < 0)
         return EXIT_CODE_FAILURE; /* there is nowhere to report it */
     if (command_parse(argc, argv, &command) < 0)
-        return EXIT_CODE_USAGE;
+        return run_fail_usage();
     if (command.help)
         return command_help();
     if (command.version)

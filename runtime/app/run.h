@@ -43,6 +43,7 @@ struct run {
     bool cut_short;         /* all ranks have stopped for a notice or SIGTERM, before the last step */
     int64_t resident_bytes; /* measured at resident_at */
     struct instant resident_at;
+    bool refused;             /* the settings were, before there was a world */
     bool terminal, line_open; /* an unterminated progress line is on the terminal */
 };
 
@@ -82,6 +83,11 @@ void run_log_step(struct run *run, const struct progress_step *step, const struc
 void run_log_evaluation(struct run *run, int64_t step);
 void run_log_sample(const struct run *run, const char *text, size_t length);
 void run_log_close(struct run *run); /* at the end of all steps, and after an error */
+
+/* run_fail.c: prints the error of a run, on one rank where it ends the job, and returns the exit code. */
+int run_fail(struct run *run, const struct muster_error *err);
+/* The exit code where the command line is wrong, which has been printed. */
+int run_fail_usage(void);
 
 /* run_sample.c: text drawn from the trained model. */
 int run_sample(const struct run *run, struct muster_error *err);

@@ -27,6 +27,18 @@ MUSTER_API const char *muster_error_text(const struct muster_error *err);
  * launcher does not read it. */
 MUSTER_API int muster_heartbeat(int64_t step, struct muster_error *err);
 
+/* ---- errors that a restart does not mend ---- */
+
+struct muster_world;
+
+/* Before this rank exits with a code other than 0 for an error that every restart would meet again, a wrong
+ * setting, say: muster run then ends the job with that code and restarts nothing, if no other failure is the
+ * cause. The error is also written into the file named by TORCHELASTIC_ERROR_FILE, where there is none yet,
+ * for the failure report of muster run and torchrun. Returns 1 where this rank is to print the error, 0 where
+ * another rank has got 1 for the same error ("rank R cannot go on: " before it makes no difference); world
+ * NULL, or a world of one: 1. Nothing else follows from it: the caller prints and exits. */
+MUSTER_API int muster_fatal(struct muster_world *world, const struct muster_error *error);
+
 /* ---- planned stops ---- */
 
 enum muster_coming {
@@ -59,8 +71,7 @@ MUSTER_API int muster_notice(struct muster_notice *notice, struct muster_error *
 
 /* ---- the world ---- */
 
-/* One rank's membership in a job. An object belongs to one thread at a time. */
-struct muster_world;
+/* struct muster_world: one rank's membership in a job. An object belongs to one thread at a time. */
 
 struct muster_world_options {
     uint32_t size;      /* sizeof(struct muster_world_options) */

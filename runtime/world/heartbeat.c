@@ -1,9 +1,10 @@
-/* heartbeat.c - reports this rank's step to the launcher; the protocol is in launcher/docs/heartbeat.md. */
+/* heartbeat.c - reports this rank's step to the launcher. See heartbeat.h. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "proto/base/text.h"
 #include "proto/env_names.h"
 #include "runtime/include/muster.h"
+#include "runtime/world/heartbeat.h"
 
 /* A child that did not inherit the descriptor may have a file of its own under this number: write to pipes
  * only. */
@@ -20,23 +22,28 @@ static bool is_pipe(int fd)
     return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
 }
 
-int muster_heartbeat(int64_t step, struct muster_error *err)
+int heartbeat_write(const char *line, struct muster_error *err)
 {
     const char *text = getenv(ENV_HEARTBEAT_FD);
     int64_t fd;
-    char line[24];
     if (!text || !*text)
         return 0;
     if (!text_int64(text, &fd) || fd < 0 || fd > INT32_MAX || !is_pipe((int)fd))
         return error_set(err, MUSTER_E_INVALID, "%s=%.32s is not the descriptor of a pipe; unset it",
                          ENV_HEARTBEAT_FD, text);
-    int length = snprintf(line, sizeof line, "%lld\n", (long long)step);
     ssize_t done;
     do
-        done = write((int)fd, line, (size_t)length); /* a write of less than PIPE_BUF is atomic */
+        done = write((int)fd, line, strlen(line)); /* a write of less than PIPE_BUF is atomic */
     while (done < 0 && errno == EINTR);
     if (done < 0 &&
         errno != EAGAIN) /* full: the launcher is not reading now, and the next heartbeat will do */
         return error_errno(err, "the launcher does not accept heartbeats");
     return 0;
+}
+
+int muster_heartbeat(int64_t step, struct muster_error *err)
+{
+    char line[24];
+    (void)snprintf(line, sizeof line, "%lld\n", (long long)step); /* fits */
+    return heartbeat_write(line, err);
 }

@@ -1,0 +1,54 @@
+/* run_fail.c - the end of a run that failed: its error, printed by one rank, and the exit code. See run.h. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/env_names.h"
+#include "proto/exit_code.h"
+#include "runtime/app/run.h"
+
+/* Whether the user can fix it: invalid input, or a plan that does not fit into memory. */
+static bool is_usage(int code)
+{
+    return code == MUSTER_E_INVALID || code == MUSTER_E_NOT_FOUND || code == MUSTER_E_UNSUPPORTED ||
+           code == MUSTER_E_LIMIT || code == MUSTER_E_NOMEM || code == MUSTER_E_REFUSED;
+}
+
+/* Whether the next round would meet it again; memory may be free by then. */
+static bool run_is_fatal(int code)
+{
+    return is_usage(code) && code != MUSTER_E_NOMEM;
+}
+
+/* A rank whose settings are refused has no world yet: the others learn of it there, instead of waiting. */
+static void run_refuse(struct run *run, const struct muster_error *err)
+{
+    struct muster_error why = *err; /* which the world does not change */
+    if (!getenv(ENV_WORLD_SIZE) || !(run->world = muster_world_open(NULL, NULL)))
+        return; /* then every rank prints its own */
+    run->rank = muster_world_rank(run->world);
+    run->world_size = muster_world_size(run->world);
+    (void)muster_world_agree(run->world, -1, &why); /* -1, at once */
+}
+
+int run_fail(struct run *run, const struct muster_error *err)
+{
+    bool prints = true;
+    if (run->refused)
+        run_refuse(run, err);
+    if (run_is_fatal(err->code))
+        prints = muster_fatal(run->world, err);
+    if (prints)
+        run_show_line_end(run);
+    if (prints && run->world_size > 1)
+        fprintf(stderr, "muster-train: rank %d: error: %s\n", run->rank, err->text);
+    else if (prints)
+        fprintf(stderr, "muster-train: error: %s\n", err->text);
+    return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
+}
+
+int run_fail_usage(void)
+{
+    const struct muster_error why = {MUSTER_E_INVALID, "the command line is wrong"};
+    (void)muster_fatal(NULL, &why); /* every rank has printed what is wrong with it */
+    return EXIT_CODE_USAGE;
+}
