@@ -68,7 +68,10 @@ static struct observed_failure *make_end_record(struct agent *agent, struct work
     failure->exit_code = exited ? worker->end_status : -1;
     failure->signal = exited ? 0 : worker->end_status;
     failure->core_dumped = worker->end_code == CLD_DUMPED;
-    failure->no_restart = exited && agent->round.beats[worker->local_rank].fatal;
+    const struct heartbeat *beat = &agent->round.beats[worker->local_rank];
+    failure->no_restart = exited && beat->fatal;
+    if (failure->no_restart) /* what it writes into an error file takes its place */
+        (void)snprintf(failure->message, sizeof failure->message, "%s", beat->message);
     agent_output_last_words(agent, worker, failure->tail, sizeof failure->tail);
     record->stderr_file = take_pointer(&worker->stderr_file);
     record->error_file = take_pointer(&worker->error_file);

@@ -1,6 +1,8 @@
 /* heartbeat.c - see heartbeat.h. */
 #include "launcher/policy/heartbeat.h"
 
+#include <string.h>
+
 enum { DIGITS_LIMIT = 18 }; /* below 10^18 nothing overflows */
 
 void heartbeat_init(struct heartbeat *beat)
@@ -9,10 +11,11 @@ void heartbeat_init(struct heartbeat *beat)
 }
 
 static const char fatal_word[] = "fatal";
+enum { WORD = sizeof fatal_word - 1, IN_MESSAGE };
 
 static void end_line(struct heartbeat *beat, struct instant now)
 {
-    const bool number = beat->line.length > 0, fatal = beat->line.matched == (int)sizeof fatal_word - 1;
+    const bool number = beat->line.length > 0, fatal = beat->line.matched >= WORD;
     beat->armed = !(number && beat->line.negative) && !fatal;
     beat->fatal |= fatal;
     if (number && !beat->line.negative)
@@ -22,11 +25,24 @@ static void end_line(struct heartbeat *beat, struct instant now)
     beat->line.negative = false;
 }
 
-static void take_byte(struct heartbeat *beat, char c)
+/* The word "fatal", a blank, the message. */
+static void match_byte(struct heartbeat *beat, char c)
 {
     const int matched = beat->line.matched;
-    const bool goes_on = matched >= 0 && matched < (int)sizeof fatal_word - 1 && c == fatal_word[matched];
-    beat->line.matched = goes_on ? matched + 1 : -1;
+    const size_t used = strlen(beat->message);
+    if (matched == IN_MESSAGE && used < sizeof beat->message - 1)
+        beat->message[used] = (char)((unsigned char)c < ' ' || c == 127 ? ' ' : c);
+    else if (matched == WORD && c == ' ' && !beat->fatal)
+        beat->line.matched = IN_MESSAGE;
+    else if (matched >= 0 && matched < WORD && c == fatal_word[matched])
+        beat->line.matched++;
+    else if (matched != IN_MESSAGE)
+        beat->line.matched = -1;
+}
+
+static void take_byte(struct heartbeat *beat, char c)
+{
+    match_byte(beat, c);
     if (c == '-' && !beat->line.length && !beat->line.negative) {
         beat->line.negative = true;
     } else if (c >= '0' && c <= '9' && beat->line.length >= 0 && beat->line.length < DIGITS_LIMIT) {

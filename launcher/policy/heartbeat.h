@@ -1,8 +1,8 @@
 /* heartbeat.h - pure: workers' progress reports, and detection of silent workers (heartbeat.md).
  *
  * A worker writes lines into a pipe, each a decimal step. Its first heartbeat arms hang detection for it;
- * a negative step disarms it until the next heartbeat, for a long phase. The line "fatal" does so too, and
- * marks an error that a restart does not mend. */
+ * a negative step disarms it until the next heartbeat, for a long phase. The line "fatal MESSAGE" does so
+ * too, and reports an error that a restart does not mend. */
 #ifndef MUSTER_LAUNCHER_POLICY_HEARTBEAT_H
 #define MUSTER_LAUNCHER_POLICY_HEARTBEAT_H
 
@@ -13,18 +13,21 @@
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
 
+enum { HEARTBEAT_MESSAGE = 512 };
+
 struct heartbeat {
-    bool armed;          /* armed: silence is an error */
-    bool over;           /* the worker has ended; set by the caller */
-    bool stalled;        /* set by heartbeats_stalled */
-    bool fatal;          /* it has reported an error that a restart does not mend */
-    int64_t step;        /* of the last heartbeat with a step; -1: none */
-    struct instant last; /* time of the last heartbeat, if there was one */
+    bool armed;                      /* armed: silence is an error */
+    bool over;                       /* the worker has ended; set by the caller */
+    bool stalled;                    /* set by heartbeats_stalled */
+    bool fatal;                      /* it has reported an error that a restart does not mend */
+    char message[HEARTBEAT_MESSAGE]; /* fatal: the error, cut where it is longer; "": it has given none */
+    int64_t step;                    /* of the last heartbeat with a step; -1: none */
+    struct instant last;             /* time of the last heartbeat, if there was one */
     struct {
         int64_t value;
         int length; /* digits; -1: the line is not a number */
         bool negative;
-        int matched; /* bytes of the word "fatal"; -1: the line is another one */
+        int matched; /* bytes of the word "fatal", one more inside its message; -1: another line */
     } line;          /* the incomplete line */
 };
 

@@ -264,7 +264,9 @@ int report_sentence(const struct report *report, struct buffer *out)
         if (report->total > 1)
             buffer_printf(out, "; %d other%s failed too", report->total - 1, report->total > 2 ? "s" : "");
     }
-    if (report->max_restarts > 0)
+    if (report->count && report->failures[0].failure->no_restart)
+        buffer_text(out, "; not restarted, since a restart does not mend it");
+    else if (report->max_restarts > 0)
         buffer_printf(out, "; restarts used: %" PRId64 " of %" PRId64, report->restarts,
                       report->max_restarts);
     buffer_printf(out, "; exit code %d", report->exit_code);

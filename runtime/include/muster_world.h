@@ -33,10 +33,9 @@ struct muster_world;
 
 /* Before this rank exits with a code other than 0 for an error that every restart would meet again, a wrong
  * setting, say: muster run then ends the job with that code and restarts nothing, if no other failure is the
- * cause. The error is also written into the file named by TORCHELASTIC_ERROR_FILE, where there is none yet,
- * for the failure report of muster run and torchrun. Returns 1 where this rank is to print the error, 0 where
- * another rank has got 1 for the same error ("rank R cannot go on: " before it makes no difference); world
- * NULL, or a world of one: 1. Nothing else follows from it: the caller prints and exits. */
+ * cause. Returns 1 where this rank is to print the error, 0 where another rank has got 1 for the same one
+ * ("rank R cannot go on: " before it makes no difference); world NULL, or a world of one: 1. Nothing else
+ * follows from it: the caller prints and exits. */
 MUSTER_API int muster_fatal(struct muster_world *world, const struct muster_error *error);
 
 /* ---- planned stops ---- */

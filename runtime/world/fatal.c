@@ -1,39 +1,21 @@
-/* fatal.c - errors that a restart does not mend: reported to the launcher and printed by one rank. The mark
- * is a line in the pipe of heartbeats (launcher/docs/heartbeat.md), the text goes into the worker's error
- * file. */
-#include <errno.h>
-#include <fcntl.h>
+/* fatal.c - errors that a restart does not mend: reported to the launcher by a line in the pipe of heartbeats
+ * (launcher/docs/heartbeat.md), and printed by one rank. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "proto/base/buffer.h"
-#include "proto/base/clock.h"
-#include "proto/base/guard.h"
-#include "proto/base/io.h"
 #include "proto/base/text.h"
-#include "proto/env_names.h"
 #include "runtime/world/heartbeat.h"
 #include "runtime/world/world.h"
 
-/* In the shape of PyTorch's @record, which torchrun reads too. The report does without it where it cannot be
- * written. */
-static void write_error_file(const struct muster_error *error)
+/* One line: "fatal TEXT". A launcher that does not read it restarts the job. */
+static void report_it(const struct muster_error *error)
 {
-    const char *path = getenv(ENV_ERROR_FILE);
-    scope_buffer text = {0};
-    if (!path || !*path)
-        return;
-    scope_close int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return;
-    buffer_text(&text, "{\"message\": {\"message\": ");
-    (void)buffer_json_string(&text, error->text); /* the buffer remembers a failure */
-    buffer_printf(&text, ", \"extraInfo\": {\"py_callstack\": \"\", \"timestamp\": \"%lld\"}}}\n",
-                  (long long)(clock_wall_ns() / NS_PER_S));
-    if (!text.failed)
-        (void)io_write_all(fd, text.data, text.length, path, NULL); /* see above */
+    char line[sizeof "fatal \n" + MUSTER_ERROR_TEXT];
+    (void)snprintf(line, sizeof line, "fatal %s", error->text); /* fits */
+    for (char *at = line; *at; at++)
+        *at = *at == '\n' ? ' ' : *at;
+    (void)text_append(line, sizeof line, "\n"); /* fits */
+    (void)heartbeat_write(line, NULL);          /* see above */
 }
 
 /* The error without what agree.c puts before that of another rank. */
@@ -66,7 +48,6 @@ static int prints_it(struct muster_world *world, const struct muster_error *erro
 
 int muster_fatal(struct muster_world *world, const struct muster_error *error)
 {
-    (void)heartbeat_write("fatal\n", NULL); /* a launcher that does not read it restarts the job */
-    write_error_file(error);
+    report_it(error);
     return prints_it(world, error);
 }

@@ -84,8 +84,8 @@ place(rendezvous/roster/roster.c [=[else if (member->state == MEMBER_LEAVING && 
   [=[else if (member->state == MEMBER_LEAVING && member->verdict_sent && !PLANTED(LOST_VERDICT))]=])
 
 bug(NO_BUDGET "a node that comes and goes restarts the job without limit (#147064)")
-place(rendezvous/roster/roster_job.c [=[if (roster->failed && roster->restart_count >= roster->max_restarts)]=]
-  [=[if (roster->failed && roster->restart_count >= roster->max_restarts && !PLANTED(NO_BUDGET))]=])
+place(rendezvous/roster/roster_job.c [=[if (roster_is_spent(roster))]=]
+  [=[if (roster_is_spent(roster) && !PLANTED(NO_BUDGET))]=])
 
 bug(COUNT_EACH "a restart is counted for each agent that failed (#108158)")
 place(rendezvous/roster/roster_job.c [=[roster->id = (struct world_id){roster->epoch, roster->id.round + 1};]=]

@@ -64,6 +64,36 @@ static void a_negative_step_disarms_until_the_next(void **state)
     assert_true(beat.armed);
 }
 
+static void an_error_that_a_restart_does_not_mend_is_marked(void **state)
+{
+    (void)state;
+    static const char *const others[] = {"fata\n", "fatall\n", "-fatal\n", "1\n", "\n", "fa\ntal\n", "fatal"};
+    struct heartbeat beat;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        heartbeat_init(&beat);
+        take(&beat, others[i], 1);
+        assert_false(beat.fatal);
+    }
+    heartbeat_init(&beat);
+    take(&beat, "7\nfa", 1);
+    take(&beat, "tal\n", 2);
+    assert_true(beat.fatal && !beat.armed && beat.step == 7);
+    assert_string_equal(beat.message, "");
+    take(&beat, "8\n", 3); /* it stays */
+    assert_true(beat.fatal && beat.armed);
+    heartbeat_init(&beat);
+    take(&beat, "fatal no\tfile", 1);
+    take(&beat, " x: 7\nfatal another\n", 2); /* the first one counts */
+    assert_true(beat.fatal);
+    assert_string_equal(beat.message, "no file x: 7");
+    char line[2 * HEARTBEAT_MESSAGE] = "fatal ";
+    memset(line + 6, 'x', sizeof line - 8);
+    line[sizeof line - 2] = '\n';
+    heartbeat_init(&beat);
+    take(&beat, line, 1);
+    assert_true(beat.fatal && strlen(beat.message) == HEARTBEAT_MESSAGE - 1);
+}
+
 /* One worker for each text; "" never beats. */
 static void make(struct heartbeat *beats, const char *const *texts, const int *seconds, int count)
 {
@@ -201,6 +231,7 @@ int main(void)
         cmocka_unit_test(a_beat_may_come_in_pieces),
         cmocka_unit_test(a_line_that_is_no_number_beats_without_a_step),
         cmocka_unit_test(a_negative_step_disarms_until_the_next),
+        cmocka_unit_test(an_error_that_a_restart_does_not_mend_is_marked),
         cmocka_unit_test(only_who_has_beaten_is_watched),
         cmocka_unit_test(the_one_furthest_behind_is_named),
         cmocka_unit_test(steps_are_grouped),

@@ -86,6 +86,37 @@ static void what_completes_a_report_takes_its_place(void **state)
     assert_int_equal(verdict->others[0].after_ns, -NS_PER_S);
 }
 
+static void a_stronger_cause_restarts_all_the_same(void **state)
+{
+    struct fixture *f = *state;
+    const struct worker_failure usage = {.rank = 3, .pid = 11, .exit_code = 2, .no_restart = true},
+                                killed = {.rank = 0, .pid = 10, .exit_code = -1, .signal = 9};
+    f->now.ns = 100 * NS_PER_S;
+    all_run(f);
+    assert_int_equal(report(f, 2, 0, MEMBERSHIP_REPORT_FAILED, &usage), 0);
+    assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_FAILED, &killed), 0); /* a stronger cause */
+    for (int rank = 0; rank < NODES; rank++)
+        assert_int_equal(report(f, rank, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+    assert_int_equal(roster_state(f->roster), JOB_STARTING);
+    assert_int_equal(roster_restart_count(f->roster), 1);
+}
+
+/* It ends the job where it is the first cause, though restarts are left. */
+static void what_a_restart_does_not_mend_ends_the_job(void **state)
+{
+    struct fixture *f = *state;
+    const struct worker_failure usage = {.rank = 3, .pid = 11, .exit_code = 2, .no_restart = true};
+    f->now.ns = 100 * NS_PER_S;
+    all_run(f);
+    assert_int_equal(report(f, 2, 0, MEMBERSHIP_REPORT_FAILED, &usage), 0);
+    for (int rank = 0; rank < NODES; rank++)
+        assert_int_equal(report(f, rank, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+    const struct membership_event *verdict = verdict_of(f);
+    assert_non_null(verdict);
+    assert_int_equal(verdict->exit_code, 2);
+    assert_int_equal(roster_restart_count(f->roster), 0);
+}
+
 /* A server that was started again gets it without the report that it completes. */
 static void what_completes_an_unknown_report_is_one(void **state)
 {
@@ -400,6 +431,8 @@ int main(void)
         WITH_WORLD(who_stops_unasked_costs_a_restart),
         WITH_WORLD(what_completes_a_report_takes_its_place),
         WITH_WORLD(what_completes_an_unknown_report_is_one),
+        WITH_WORLD(a_stronger_cause_restarts_all_the_same),
+        WITH_WORLD(what_a_restart_does_not_mend_ends_the_job),
         WITH_WORLD(the_first_cause_is_found_among_many),
         WITH_WORLD(of_many_failures_the_best_are_kept),
         WITH_WORLD(of_equal_failures_the_first_are_kept),

@@ -27,6 +27,7 @@ static struct worker_failure some_failure(void)
                                      .hung = true,
                                      .unkillable = true,
                                      .completes = true,
+                                     .no_restart = true,
                                      .memory_host = true,
                                      .xid = 79,
                                      .xid_elsewhere = true,
