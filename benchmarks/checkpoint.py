@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""A checkpoint of GPT-2 124M (masters and two moments, 1.5 GB) written and read, on one rank.
+"""A checkpoint of GPT-2 124M (masters and two moments, 1.5 GB of random bits) written and read, on one rank.
 
-Beside it in the same rounds: one copy of the state in memory, the same bytes written plainly and synced, and read plainly from the disk (the
-limits), and torch.distributed.checkpoint: save, async_save and load. Prints medians and ratios. A stall is the time for which training stands
-still: all of the save, which has no background writer; of async_save the time until it returns."""
+Beside it in the same rounds: one copy of the state in memory, the same bytes written and read plainly past the page cache as dd does with
+oflag=direct and iflag=direct (the limits), and torch.distributed.checkpoint: save, async_save and load. Prints medians and ratios. A stall is the
+time in which training does not go on: of ours the time that its calls and the optimizer wait, beside steps of 1,024 tokens on two threads; of
+async_save the time until it returns. What the step beside it takes longer, because threads share processors and memory, is printed too."""
 import argparse
 import os
 import pathlib
@@ -35,7 +36,7 @@ def main():
     version = torch_peer.version(options.torch_python)
     ours, theirs = [], []
     for turn in range(options.rounds):
-        ours.append(figures([options.build / "benchmarks" / "checkpoint_once", options.folder, *(["write-first"] if turn % 2 else [])]))
+        ours.append(figures([options.build / "benchmarks" / "checkpoint_once", options.folder, *(["plain-first"] if turn % 2 else [])]))
         os.sync()  # what was removed is given back now, not in the next one's time
         if version:
             theirs.append(figures([options.torch_python, SUPPORT / "checkpoint_torch.py", options.folder]))
@@ -43,9 +44,10 @@ def main():
     m, t = medians(ours), medians(theirs)
     rate = m["bytes"] / 1e6
     print(f"{m['bytes'] / 1e9:.2f} GB, medians of {options.rounds} rounds")
-    print(f"save, synced     {m['save']:7.3f} s {rate / m['save']:7.0f} MB/s; written plainly {rate / m['write']:7.0f} MB/s: {m['write'] / m['save']:.2f} of it")
-    print(f"stall            {m['save']:7.3f} s; one copy of the state {m['copy']:.3f} s: {m['save'] / m['copy']:.1f} copies")
-    print(f"load, from disk  {m['load']:7.3f} s {rate / m['load']:7.0f} MB/s; read plainly    {rate / m['read']:7.0f} MB/s: {m['read'] / m['load']:.2f} of it")
+    print(f"save, synced     {m['save']:7.3f} s {rate / m['save']:7.0f} MB/s; dd oflag=direct {rate / m['direct']:7.0f} MB/s: {m['direct'] / m['save']:.2f} of it")
+    print(f"stall            {m['stall'] * 1e3:7.1f} ms; one copy of the state {m['copy'] * 1e3:.0f} ms: {m['stall'] / m['copy']:.3f} copies")
+    print(f"the step beside  {m['stepped']:7.3f} s, another one {m['step']:.3f} s: {m['stepped'] / m['step']:.3f} times")
+    print(f"load, from disk  {m['load']:7.3f} s {rate / m['load']:7.0f} MB/s; dd iflag=direct {rate / m['read']:7.0f} MB/s: {m['read'] / m['load']:.2f} of it")
     if not version:
         print(f"{options.torch_python} has no torch: no peer")
         return

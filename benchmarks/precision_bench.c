@@ -14,10 +14,10 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
+#include "rendezvous/store/kv_memory.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/rng.h"
 #include "runtime/train/trainer.h"
-#include "rendezvous/store/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 enum { RANKS = 2, ROWS = 4, ROUNDS_LIMIT = 100 };

@@ -20,7 +20,7 @@ def main():
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "0")
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
-    state = {f"{kind}.{i}": torch.ones(shape) for kind in ("value", "moment1", "moment2") for i, shape in enumerate(SHAPES)}
+    state = {f"{kind}.{i}": torch.rand(shape) for kind in ("value", "moment1", "moment2") for i, shape in enumerate(SHAPES)}
     folder = tempfile.mkdtemp(prefix="checkpoint_torch.", dir=sys.argv[1])
     try:
         start = time.perf_counter()

@@ -17,6 +17,12 @@ static inline double plain_since(struct instant start)
 /* Seconds to write `bytes`, rounded up to pieces, from the piece again and again, and to sync; -1: a call
  * failed. */
 double plain_write(const char *path, const char *piece, int64_t bytes);
+/* Of all bytes of data, which begins at a page, past the page cache in large pieces, as dd oflag=direct does,
+ * and synced; the length is rounded up to pages. Likewise read, into PLAIN_LARGE bytes that begin at a page.
+ */
+enum { PLAIN_LARGE = 4 << 20 };
+double plain_write_direct(const char *path, const char *data, int64_t bytes);
+double plain_read_direct(const char *path, char *piece);
 /* Seconds to read the file to its end into the piece; -1: a call failed. */
 double plain_read(const char *path, char *piece);
 /* Drops the file from the page cache, once it is synced. Not 0: a call failed. */

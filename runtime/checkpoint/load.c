@@ -1,99 +1,64 @@
 /* load.c - a checkpoint is read: the newest one that is whole, by every rank the elements that it holds. */
-#include <fcntl.h>
+#include <assert.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/chunk_reader.h"
 #include "runtime/checkpoint/folder.h"
 #include "runtime/checkpoint/rank_file.h"
 #include "runtime/files/json_text.h"
 
 /* ---- bytes of slices ---- */
 
-enum { OPEN_FILES = 8 };
-
-/* One checkpoint that is read; holds the chunk that was read last, because the next elements often begin in
- * it. */
+/* One checkpoint that is read. What is read is found out first, by the same functions that then read it
+ * (lists), so that it comes from the disk ahead. */
 struct source {
     struct checkpoint_load *load;
-    const char *folder;
-    struct checksum crc;
-    struct {
-        int file, fd;
-    } open[OPEN_FILES];
-    char *chunk; /* MANIFEST_CHUNK bytes */
-    const struct manifest_slice *held;
-    int64_t held_chunk;
-    char *wide; /* values before they are converted */
+    bool lists;
+    struct chunk *chunks; /* in the order of reading; the next elements often begin in the one before */
+    int64_t count, room, next;
+    struct chunk_reader *reader;
+    const char *bytes; /* of the chunk before `next` */
 };
-
-static int source_open(struct source *s, struct checkpoint_load *load, const char *folder,
-                       struct muster_error *err)
-{
-    *s = (struct source){.load = load, .folder = folder, .chunk = mem_calloc(MANIFEST_CHUNK, 1)};
-    for (int i = 0; i < OPEN_FILES; i++)
-        s->open[i].fd = -1;
-    checksum_make(&s->crc, true);
-    return s->chunk ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
-}
 
 static void source_close(struct source *s)
 {
-    for (int i = 0; i < OPEN_FILES; i++)
-        guard_close(&s->open[i].fd);
-    mem_free(s->chunk);
+    chunk_reader_destroy(s->reader);
+    mem_free(s->chunks);
 }
 
-static int file_of(struct source *s, int file, struct muster_error *err)
+static int list_chunk(struct source *s, struct chunk chunk, struct muster_error *err)
 {
-    const int at = file % OPEN_FILES;
-    if (s->open[at].fd >= 0 && s->open[at].file == file)
-        return s->open[at].fd;
-    scope_free char *path = mem_printf("%s/%s", s->folder, s->load->manifest.files[file].name);
-    if (!path)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
-    guard_close(&s->open[at].fd);
-    s->open[at].file = file;
-    s->open[at].fd = open(path, O_RDONLY | O_CLOEXEC);
-    return s->open[at].fd < 0 ? error_errno(err, "cannot read %s", path) : s->open[at].fd;
-}
-
-/* Reads a chunk of a slice and holds it against its checksum. */
-static int hold_chunk(struct source *s, const struct manifest_slice *slice, int64_t chunk,
-                      struct muster_error *err)
-{
-    if (s->held == slice && s->held_chunk == chunk)
-        return 0;
-    int64_t bytes = slice->count * dtype_size(slice->dtype), begin = chunk * MANIFEST_CHUNK;
-    int64_t length = bytes - begin < MANIFEST_CHUNK ? bytes - begin : MANIFEST_CHUNK;
-    const struct checkpoint_load *load = s->load;
-    int fd = file_of(s, slice->file, err);
-    s->held = NULL;
-    if (fd < 0)
-        return -1;
-    for (int64_t done = 0; done < length;) {
-        ssize_t got = pread(fd, s->chunk + done, (size_t)(length - done), slice->offset + begin + done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return error_errno(err, "cannot read %s/%s", s->folder, load->manifest.files[slice->file].name);
-        if (!got)
-            return error_set(err, MUSTER_E_INVALID, "%s/%s is damaged: it is cut off", s->folder,
-                             load->manifest.files[slice->file].name);
-        done += got;
+    if (s->count == s->room) {
+        struct chunk *more =
+            mem_realloc(s->chunks, (size_t)(s->room = s->room ? 2 * s->room : 64), sizeof *more);
+        if (!more)
+            return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
+        s->chunks = more;
     }
-    if (checksum_add(&s->crc, 0, s->chunk, length) != manifest_chunk_crc(slice, chunk))
-        return error_set(err, MUSTER_E_INVALID,
-                         "%s/%s is damaged: the checksum of %s of %s differs (bytes %lld to %lld)", s->folder,
-                         load->manifest.files[slice->file].name, manifest_tensor_name(slice->tensor),
-                         trainer_model(load->trainer)->params[slice->param].name,
-                         (long long)(slice->offset + begin), (long long)(slice->offset + begin + length));
-    s->held = slice;
-    s->held_chunk = chunk;
+    s->chunks[s->count++] = chunk;
     return 0;
+}
+
+static bool is_chunk(const struct source *s, int64_t at, struct chunk chunk)
+{
+    return at >= 0 && at < s->count && s->chunks[at].slice == chunk.slice &&
+           s->chunks[at].number == chunk.number;
+}
+
+static int hold_chunk(struct source *s, struct chunk chunk, struct muster_error *err)
+{
+    if (is_chunk(s, (s->lists ? s->count : s->next) - 1, chunk))
+        return 0;
+    if (s->lists)
+        return list_chunk(s, chunk, err);
+    assert(is_chunk(s, s->next, chunk));
+    s->next++;
+    s->bytes = chunk_reader_next(s->reader, err);
+    return s->bytes ? 0 : -1;
 }
 
 static void convert(const void *from, enum dtype dtype_from, int64_t count, enum dtype dtype_to, void *to)
@@ -104,19 +69,21 @@ static void convert(const void *from, enum dtype dtype_from, int64_t count, enum
         kernels_ref_f64()->cast(to, dtype_to, from, dtype_from, count, NULL);
 }
 
-/* Elements of a slice, counted from the parameter's first. */
+/* Elements of a slice, counted from the parameter's first. out: not used by a source that lists. */
 static int read_slice(struct source *s, const struct manifest_slice *slice, int64_t first, int64_t count,
                       enum dtype dtype, char *out, struct muster_error *err)
 {
     const int64_t size = dtype_size(slice->dtype), per_chunk = MANIFEST_CHUNK / size;
     while (count) {
-        int64_t at = first - slice->first, chunk = at / per_chunk, inside = at % per_chunk;
+        int64_t at = first - slice->first, inside = at % per_chunk;
         int64_t now = per_chunk - inside < count ? per_chunk - inside : count;
-        if (hold_chunk(s, slice, chunk, err) < 0)
+        if (hold_chunk(s, (struct chunk){slice, at / per_chunk}, err) < 0)
             return -1;
-        convert(s->chunk + inside * size, slice->dtype, now, dtype, out);
         first += now;
         count -= now;
+        if (s->lists)
+            continue;
+        convert(s->bytes + inside * size, slice->dtype, now, dtype, out);
         out += now * dtype_size(dtype);
     }
     return 0;
@@ -132,8 +99,8 @@ static int read_elements(struct source *s, enum trainer_tensor tensor, int param
     for (int i = 0; i < slice_count; i++) {
         int64_t from = slices[i].first > first ? slices[i].first : first;
         int64_t to = slices[i].first + slices[i].count < end ? slices[i].first + slices[i].count : end;
-        if (from < to && read_slice(s, &slices[i], from, to - from, dtype,
-                                    (char *)out + (from - first) * dtype_size(dtype), err) < 0)
+        char *at = s->lists ? NULL : (char *)out + (from - first) * dtype_size(dtype);
+        if (from < to && read_slice(s, &slices[i], from, to - from, dtype, at, err) < 0)
             return -1;
     }
     return 0;
@@ -157,6 +124,8 @@ static int load_tensor(struct source *s, int param, enum trainer_tensor tensor, 
     if (!trainer_part(trainer, param, tensor, &part) ||
         !manifest_slices(&s->load->manifest, tensor, param, &slices))
         return 0;
+    if (s->lists)
+        return read_elements(s, tensor, param, part.first, part.count, part.dtype, NULL, err);
     for (int64_t done = 0; done < part.count; done += most) {
         int64_t count = part.count - done < most ? part.count - done : most;
         if (read_elements(s, tensor, param, part.first + done, count, part.dtype, block, err) < 0 ||
@@ -166,20 +135,45 @@ static int load_tensor(struct source *s, int param, enum trainer_tensor tensor, 
     return 0;
 }
 
-static int load_tensors(struct source *s, struct muster_error *err)
+static int load_values(struct source *s, struct muster_error *err)
+{
+    struct trainer *trainer = s->load->trainer;
+    if (!s->lists)
+        return trainer_fill_params(trainer, read_values, s, err);
+    for (int param = 0; param < trainer_model(trainer)->param_count; param++) {
+        int64_t first, count;
+        trainer_held(trainer, param, &first, &count);
+        if (read_elements(s, TRAINER_VALUE, param, first, count, DTYPE_F32, NULL, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int load_tensors(struct source *s, void *block, struct muster_error *err)
 {
     enum { MOST = MANIFEST_CHUNK / 8 }; /* elements of any type */
-    const struct model *model = trainer_model(s->load->trainer);
-    scope_free void *block = mem_calloc(MANIFEST_CHUNK, 1);
-    if (!block)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
-    if (trainer_fill_params(s->load->trainer, read_values, s, err) < 0)
+    if (load_values(s, err) < 0)
         return -1;
-    for (int param = 0; param < model->param_count; param++)
+    for (int param = 0; param < trainer_model(s->load->trainer)->param_count; param++)
         for (int tensor = TRAINER_MOMENT1; tensor < TRAINER_TENSOR_COUNT; tensor++)
             if (load_tensor(s, param, (enum trainer_tensor)tensor, block, MOST, err) < 0)
                 return -1;
     return 0;
+}
+
+static int read_tensors(struct source *s, const char *folder, struct muster_error *err)
+{
+    const struct checkpoint_load *load = s->load;
+    scope_free void *block = mem_calloc(MANIFEST_CHUNK, 1);
+    if (!block)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
+    s->lists = true;
+    if (load_tensors(s, NULL, err) < 0)
+        return -1;
+    s->lists = false;
+    s->reader =
+        chunk_reader_create(&load->manifest, trainer_model(load->trainer), folder, s->chunks, s->count, err);
+    return s->reader ? load_tensors(s, block, err) : -1;
 }
 
 /* ---- one checkpoint ---- */
@@ -251,12 +245,10 @@ static int open_checkpoint(struct checkpoint_load *load, const char *folder, str
 
 static int read_checkpoint(struct checkpoint_load *load, const char *folder, struct muster_error *err)
 {
-    struct source source;
+    struct source source = {.load = load};
     const struct manifest_run *run = &load->manifest.run;
     const struct trainer_counts counts = {.steps = run->step, .updates = run->updates, .scale = run->scale};
-    int result = source_open(&source, load, folder, err);
-    if (!result)
-        result = load_tensors(&source, err);
+    int result = read_tensors(&source, folder, err);
     if (!result)
         trainer_set_counts(load->trainer, &counts);
     source_close(&source);

@@ -12,8 +12,8 @@
 #include <jansson.h>
 
 #include "proto/base/buffer.h"
-#include "proto/include/muster_error.h"
 #include "proto/base/checksum.h"
+#include "proto/include/muster_error.h"
 #include "runtime/train/trainer.h"
 
 #define MANIFEST_FORMAT "muster-checkpoint-1"

@@ -130,6 +130,13 @@ static int fill_param(struct trainer *trainer, int param, trainer_param_source *
     return 0;
 }
 
+void trainer_held(const struct trainer *trainer, int param, int64_t *first, int64_t *count)
+{
+    struct piece piece = piece_of(trainer, param, group_of(trainer, param)->resident);
+    *first = piece.first;
+    *count = piece.count;
+}
+
 int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, void *context,
                         struct muster_error *err)
 {

@@ -1,0 +1,206 @@
+/* chunk_reader.c - see chunk_reader.h. */
+#include "runtime/checkpoint/chunk_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/futex.h"
+#include "proto/base/guard.h"
+#include "proto/base/thread.h"
+#include "runtime/checkpoint/disk_file.h"
+
+/* A disk gives its full rate to a few requests at once. */
+enum { READERS = 3, AHEAD = 2 * READERS, ROOM = MANIFEST_CHUNK + 2 * DISK_ALIGNMENT };
+
+struct slot {
+    char *memory;             /* ROOM, aligned */
+    const char *bytes;        /* of the chunk, in memory; NULL: err has the reason */
+    struct futex_word filled; /* number of the chunk that it holds, + 1 */
+    struct muster_error err;
+};
+
+struct chunk_reader {
+    const struct manifest *manifest;
+    const struct model *model;
+    const char *folder;
+    const struct chunk *chunks;
+    int64_t count;
+    struct checksum crc;
+    char *memory;
+    struct slot slots[AHEAD];
+    _Atomic(uint32_t) next;  /* chunk for the next thread that is free */
+    struct futex_word given; /* chunks that the caller has asked for */
+    pthread_t threads[READERS];
+    int started;
+};
+
+/* ---- the threads ---- */
+
+/* The file that a thread read last. */
+struct opened {
+    int file, fd;
+    bool direct;
+};
+
+static int open_file(const struct chunk_reader *r, int file, bool direct, struct opened *o,
+                     struct muster_error *err)
+{
+    if (o->fd >= 0 && o->file == file && o->direct == direct)
+        return 0;
+    scope_free char *path = mem_printf("%s/%s", r->folder, r->manifest->files[file].name);
+    if (!path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
+    guard_close(&o->fd);
+    *o = (struct opened){.file = file, .fd = open(path, O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0))};
+    if (o->fd < 0 && direct)
+        o->fd = open(path, O_RDONLY | O_CLOEXEC); /* the file system has no such way */
+    o->direct = direct;
+    return o->fd < 0 ? error_errno(err, "cannot read %s", path) : 0;
+}
+
+/* At most `bytes` from an offset, less at the file's end; -1 with errno. */
+static int64_t read_all(int fd, char *to, int64_t bytes, int64_t offset)
+{
+    int64_t done = 0;
+    while (done < bytes) {
+        ssize_t got = pread(fd, to + done, (size_t)(bytes - done), offset + done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (!got || got % DISK_ALIGNMENT) /* the end; what goes past the page cache goes on at a sector */
+            return done + got;
+        done += got;
+    }
+    return done;
+}
+
+/* Whole sectors around the chunk. Returns where its bytes are. */
+static const char *read_chunk(const struct chunk_reader *r, const struct chunk *c, int64_t length, char *to,
+                              struct opened *o, struct muster_error *err)
+{
+    const struct manifest_slice *slice = c->slice;
+    const int64_t at = slice->offset + c->number * MANIFEST_CHUNK, before = at % DISK_ALIGNMENT;
+    const int64_t whole = (before + length + DISK_ALIGNMENT - 1) / DISK_ALIGNMENT * DISK_ALIGNMENT;
+    if (open_file(r, slice->file, true, o, err) < 0)
+        return NULL;
+    int64_t got = read_all(o->fd, to, whole, at - before);
+    if (got < before + length && open_file(r, slice->file, false, o, err) < 0)
+        return NULL;
+    if (got < before + length) /* sectors are larger here, or the file is cut off */
+        got = read_all(o->fd, to, whole, at - before);
+    const char *name = r->manifest->files[slice->file].name;
+    if (got < 0)
+        (void)error_errno(err, "cannot read %s/%s", r->folder, name); /* NULL says it */
+    else if (got < before + length)
+        (void)error_set(err, MUSTER_E_INVALID, "%s/%s is damaged: it is cut off", r->folder, name);
+    return got < before + length ? NULL : to + before;
+}
+
+static void fill(const struct chunk_reader *r, const struct chunk *c, struct slot *slot, struct opened *o)
+{
+    const struct manifest_slice *slice = c->slice;
+    const int64_t bytes = slice->count * dtype_size(slice->dtype), begin = c->number * MANIFEST_CHUNK,
+                  length = bytes - begin < MANIFEST_CHUNK ? bytes - begin : MANIFEST_CHUNK;
+    slot->bytes = read_chunk(r, c, length, slot->memory, o, &slot->err);
+    if (!slot->bytes || checksum_add(&r->crc, 0, slot->bytes, length) == manifest_chunk_crc(slice, c->number))
+        return;
+    slot->bytes = NULL;
+    (void)error_set(&slot->err, MUSTER_E_INVALID,
+                    "%s/%s is damaged: the checksum of %s of %s differs (bytes %lld to %lld)", r->folder,
+                    r->manifest->files[slice->file].name, manifest_tensor_name(slice->tensor),
+                    r->model->params[slice->param].name, (long long)(slice->offset + begin),
+                    (long long)(slice->offset + begin + length));
+}
+
+static void *read_chunks(void *argument)
+{
+    struct chunk_reader *r = argument;
+    struct opened opened = {.fd = -1};
+    for (;;) {
+        const uint32_t number = atomic_fetch_add(&r->next, 1);
+        uint32_t given;
+        if (number >= (uint32_t)r->count)
+            break;
+        /* The slot is free when the chunk that it holds is not in use any more: the one behind is. */
+        while ((given = atomic_load(&r->given.value)) + AHEAD <= number + 1)
+            (void)futex_wait(&r->given, given, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
+        if (given > (uint32_t)r->count)
+            break;
+        struct slot *slot = &r->slots[number % AHEAD];
+        fill(r, &r->chunks[number], slot, &opened);
+        atomic_store(&slot->filled.value, number + 1);
+        futex_wake(&slot->filled, FUTEX_PRIVATE);
+    }
+    guard_close(&opened.fd);
+    return NULL;
+}
+
+/* ---- the caller ---- */
+
+const char *chunk_reader_next(struct chunk_reader *r, struct muster_error *err)
+{
+    const uint32_t number = atomic_fetch_add(&r->given.value, 1);
+    struct slot *slot = &r->slots[number % AHEAD];
+    uint32_t seen;
+    futex_wake(&r->given, FUTEX_PRIVATE);
+    while ((seen = atomic_load(&slot->filled.value)) != number + 1)
+        (void)futex_wait(&slot->filled, seen, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
+    if (!slot->bytes && err)
+        *err = slot->err;
+    return slot->bytes;
+}
+
+GUARD_DEFINE(chunk_reader, struct chunk_reader *, chunk_reader_destroy);
+
+static int start_threads(struct chunk_reader *r, struct muster_error *err)
+{
+    for (r->started = 0; r->started < READERS; r->started++) {
+        int failed = thread_start(&r->threads[r->started], 0, read_chunks, r);
+        if (failed) {
+            errno = failed;
+            return error_errno(err, "cannot start a thread that reads %s", r->folder);
+        }
+    }
+    return 0;
+}
+
+struct chunk_reader *chunk_reader_create(const struct manifest *manifest, const struct model *model,
+                                         const char *folder, const struct chunk *chunks, int64_t count,
+                                         struct muster_error *err)
+{
+    GUARD(guard_chunk_reader) struct chunk_reader *r = mem_calloc(1, sizeof *r);
+    void *memory = r && count < INT32_MAX ? mmap(NULL, (size_t)AHEAD * ROOM, PROT_READ | PROT_WRITE,
+                                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                                          : MAP_FAILED;
+    if (memory == MAP_FAILED) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
+        return NULL;
+    }
+    r->memory = memory;
+    r->manifest = manifest;
+    r->model = model;
+    r->folder = folder;
+    r->chunks = chunks;
+    r->count = count;
+    checksum_make(&r->crc, true);
+    for (int i = 0; i < AHEAD; i++)
+        r->slots[i].memory = r->memory + (int64_t)i * ROOM;
+    return start_threads(r, err) < 0 ? NULL : take_pointer(&r);
+}
+
+void chunk_reader_destroy(struct chunk_reader *r)
+{
+    if (!r)
+        return;
+    atomic_store(&r->given.value, (uint32_t)r->count + 1); /* the threads end */
+    futex_wake(&r->given, FUTEX_PRIVATE);
+    for (int i = 0; i < r->started; i++)
+        (void)pthread_join(r->threads[i], NULL); /* cannot fail: ours, joined once */
+    if (r->memory)
+        (void)munmap(r->memory, (size_t)AHEAD * ROOM); /* cannot fail: it is our mapping */
+    mem_free(r);
+}
