@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "launcher/agent/agent.h"
+#include "launcher/commands/checkpoint_command.h"
 #include "launcher/commands/doctor_command.h"
 #include "launcher/commands/dry_run.h"
 #include "launcher/commands/secret_command.h"
@@ -39,6 +40,7 @@ static int run_main(const char *shown, int argc, char *argv[]);
 static int launch_main(const char *shown, int argc, char *argv[]);
 static int env_main(const char *shown, int argc, char *argv[]);
 static int status_main(const char *shown, int argc, char *argv[]);
+static int checkpoint_main(const char *shown, int argc, char *argv[]);
 static int doctor_main(const char *shown, int argc, char *argv[]);
 static int secret_main(const char *shown, int argc, char *argv[]);
 
@@ -49,6 +51,7 @@ static const struct subcommand subcommands[] = {
      launch_main},
     {"env", "every setting of muster run with its value here and its source", env_main},
     {"status", "status of the agent on this machine or in this container", status_main},
+    {"checkpoint", "ask a running job for a checkpoint", checkpoint_main},
     {"doctor", "whether this machine is fit for a job: GPUs, network, memory, limits, disk, clock",
      doctor_main},
     {"secret", "make the secret that protects a job of several nodes", secret_main},
@@ -259,6 +262,12 @@ static int status_main(const char *shown, int argc, char *argv[])
 {
     (void)shown;
     return text_main(status_command, argc, argv);
+}
+
+static int checkpoint_main(const char *shown, int argc, char *argv[])
+{
+    (void)shown;
+    return text_main(checkpoint_command, argc, argv);
 }
 
 static int doctor_main(const char *shown, int argc, char *argv[])

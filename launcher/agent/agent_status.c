@@ -2,6 +2,7 @@
  * port, HTTP. See agent_status.h. */
 #include "launcher/agent/agent_status.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_notices.h"
 #include "launcher/policy/stop_notice.h"
+#include "launcher/process/process_signals.h"
 #include "launcher/status/status_http.h"
 #include "launcher/status/status_socket.h"
 #include "proto/base/error.h"
@@ -96,6 +98,32 @@ static struct agent_status *fill_status(void *context)
     return status;
 }
 
+/* --- a checkpoint on request --- */
+
+/* A handler is asked for first: without one the signal would end the worker. Any rank will do, they agree on
+ * the step. */
+static void ask_for_checkpoint(void *context, struct buffer *out)
+{
+    struct agent *agent = context;
+    for (int i = 0; agent->group.state == GROUP_RUNNING && i < agent->round.worker_count; i++) {
+        const struct worker *worker = &agent->round.workers[i];
+        if (!worker->alive || !process_handles(worker->pid, SIGUSR2))
+            continue;
+        worker_signal(worker, SIGUSR2, SIGNAL_SCOPE_WORKER);
+        log_info(&agent->log, "muster checkpoint: sent SIGUSR2 to rank %d (pid %d)", worker->rank,
+                 (int)worker->pid);
+        buffer_printf(out,
+                      "+asked rank %d (pid %d) for a checkpoint; rank 0 prints its path when it is written\n",
+                      worker->rank, (int)worker->pid);
+        return;
+    }
+    if (agent->group.state != GROUP_RUNNING)
+        buffer_text(out, "-no workers run now (muster status shows the state): ask again when they do\n");
+    else
+        buffer_text(out, "-no worker of this node handles SIGUSR2, by which checkpoints are requested; "
+                         "muster-train does where training.checkpoint_dir is set\n");
+}
+
 static int serve_http(struct agent *agent, struct agent_audience *audience, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
@@ -112,7 +140,7 @@ static int serve_http(struct agent *agent, struct agent_audience *audience, stru
 static int audience_create(struct agent *agent, struct muster_error *err)
 {
     struct muster_error quiet = {0};
-    struct status_socket_options options = {&agent->loop, agent->id, fill_status, agent};
+    struct status_socket_options options = {&agent->loop, agent->id, fill_status, ask_for_checkpoint, agent};
     agent->audience = mem_calloc(1, sizeof *agent->audience);
     if (!agent->audience)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the status");

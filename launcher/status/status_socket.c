@@ -61,6 +61,10 @@ static void answer(struct connection *connection)
     for (int i = 0; i < STATUS_QUESTION_COUNT; i++) {
         if (strcmp(connection->question, status_question_word(i)))
             continue;
+        if (i == STATUS_ASK_CHECKPOINT) {
+            options->checkpoint(options->context, &connection->answer);
+            continue;
+        }
         scope_free struct agent_status *status = options->fill(options->context);
         if (status)
             renderings[i](status, &connection->answer);

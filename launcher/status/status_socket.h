@@ -13,11 +13,13 @@
 
 #define STATUS_SOCKET_PREFIX "muster-agent-"
 
-/* symbol, name: the format of the reply */
+/* symbol, name: the format of the reply; "checkpoint" is a request, and its reply a line: "+" and what was
+ * done, "-" and why nothing was */
 #define STATUS_QUESTIONS(X)                                                                                  \
     X(STATUS_ASK_TABLE, "table")                                                                             \
     X(STATUS_ASK_JSON, "json")                                                                               \
-    X(STATUS_ASK_SUMMARY, "summary")
+    X(STATUS_ASK_SUMMARY, "summary")                                                                         \
+    X(STATUS_ASK_CHECKPOINT, "checkpoint")
 
 #define STATUS_ENUM(symbol, word) symbol,
 enum status_question { STATUS_QUESTIONS(STATUS_ENUM) STATUS_QUESTION_COUNT };
@@ -32,6 +34,8 @@ struct status_socket_options {
     const char *agent_id; /* hexadecimal */
     /* A fresh status, or NULL without memory. */
     struct agent_status *(*fill)(void *context);
+    /* Asks the workers for a checkpoint; out gets the reply. */
+    void (*checkpoint)(void *context, struct buffer *out);
     void *context;
 };
 

@@ -45,8 +45,8 @@ struct opened {
     bool direct;
 };
 
-static int open_file(const struct chunk_reader *r, int file, bool direct, struct opened *o,
-                     struct muster_error *err)
+static int open_chunk_file(const struct chunk_reader *r, int file, bool direct, struct opened *o,
+                           struct muster_error *err)
 {
     if (o->fd >= 0 && o->file == file && o->direct == direct)
         return 0;
@@ -85,10 +85,10 @@ static const char *read_chunk(const struct chunk_reader *r, const struct chunk *
     const struct manifest_slice *slice = c->slice;
     const int64_t at = slice->offset + c->number * MANIFEST_CHUNK, before = at % DISK_ALIGNMENT;
     const int64_t whole = (before + length + DISK_ALIGNMENT - 1) / DISK_ALIGNMENT * DISK_ALIGNMENT;
-    if (open_file(r, slice->file, true, o, err) < 0)
+    if (open_chunk_file(r, slice->file, true, o, err) < 0)
         return NULL;
     int64_t got = read_all(o->fd, to, whole, at - before);
-    if (got < before + length && open_file(r, slice->file, false, o, err) < 0)
+    if (got < before + length && open_chunk_file(r, slice->file, false, o, err) < 0)
         return NULL;
     if (got < before + length) /* sectors are larger here, or the file is cut off */
         got = read_all(o->fd, to, whole, at - before);
@@ -100,7 +100,8 @@ static const char *read_chunk(const struct chunk_reader *r, const struct chunk *
     return got < before + length ? NULL : to + before;
 }
 
-static void fill(const struct chunk_reader *r, const struct chunk *c, struct slot *slot, struct opened *o)
+static void fill_slot(const struct chunk_reader *r, const struct chunk *c, struct slot *slot,
+                      struct opened *o)
 {
     const struct manifest_slice *slice = c->slice;
     const int64_t bytes = slice->count * dtype_size(slice->dtype), begin = c->number * MANIFEST_CHUNK,
@@ -131,7 +132,7 @@ static void *read_chunks(void *argument)
         if (given > (uint32_t)r->count)
             break;
         struct slot *slot = &r->slots[number % AHEAD];
-        fill(r, &r->chunks[number], slot, &opened);
+        fill_slot(r, &r->chunks[number], slot, &opened);
         atomic_store(&slot->filled.value, number + 1);
         futex_wake(&slot->filled, FUTEX_PRIVATE);
     }

@@ -143,7 +143,7 @@ typedef int trainer_param_source(void *context, int param, int64_t first, int64_
 int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, void *context,
                         struct muster_error *err);
 
-/* The elements of a parameter that source is asked for. */
+/* The elements of a parameter that source is called for. */
 void trainer_held(const struct trainer *trainer, int param, int64_t *first, int64_t *count);
 
 /* ---- the training state, for checkpoints: between steps, on this rank alone ---- */

@@ -81,6 +81,32 @@ class Command(StatusTest):
         self.open_gate()
         self.finish(agent, 0)
 
+    def test_a_checkpoint_is_asked_of_a_worker_that_handles_the_signal(self):
+        path = self.script(
+            "work.sh",
+            '[ $RANK = 1 ] && trap "echo $$ >asked.$RANK" USR2\necho $$ >up.$RANK\nwhile [ ! -e go ]; do sleep 0.02; done\n',
+        )
+        agent = self.start("--standalone", "--nproc-per-node=2", "--rdzv-id=a job", "--", "sh", path)
+        pids = self.pids("up", 2)
+        done = subprocess.run([MUSTER, "checkpoint", "--pid", str(agent.pid)], capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, f"asked rank 1 (pid {pids[1]}) for a checkpoint; rank 0 prints its path when it is written\n")
+        wait_until(lambda: (self.folder / "asked.1").exists(), "the signal")
+        self.open_gate()
+        self.finish(agent, 0)
+
+    def test_a_checkpoint_is_refused_where_no_worker_handles_the_signal(self):
+        agent = self.start("--standalone", "--", "sh", self.gate())
+        self.pids("up", 1)
+        done = subprocess.run([MUSTER, "checkpoint", "--pid", str(agent.pid)], capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, r"^muster checkpoint: error: agent \d+: no worker of this node handles SIGUSR2, .*muster-train.*\n$")
+        self.open_gate()
+        self.finish(agent, 0)  # the worker did not die of it
+        none = subprocess.run([MUSTER, "checkpoint", "--pid", "1"], capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(none.returncode, 1)
+        self.assertIn("muster checkpoint: error: no agent (muster run) of this user with pid 1 responds", none.stderr)
+
     def test_what_became_of_workers_and_restarts(self):
         path = self.script(
             "work.sh",

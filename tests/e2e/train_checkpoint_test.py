@@ -163,7 +163,12 @@ class Checkpoints(unittest.TestCase):
             run = self.start("training.checkpoint_keep=100", ranks=ranks, steps=100000, every=0)
             for count in (1, 2):
                 self.wait_until(lambda: "\nstep " in self.printed().rsplit("checkpoint ", 1)[-1], run)
-                os.kill(random.choice(self.workers()), signal.SIGUSR2)
+                if ranks:
+                    asked = subprocess.run([MUSTER, "checkpoint", "--pid", str(run.pid)], capture_output=True, text=True, timeout=LIMIT)
+                    self.assertEqual((asked.returncode, asked.stderr), (0, ""))
+                    self.assertIn(int(re.match(r"asked rank \d \(pid (\d+)\) for a checkpoint", asked.stdout).group(1)), self.workers())
+                else:
+                    os.kill(random.choice(self.workers()), signal.SIGUSR2)
                 self.wait_until(lambda: len(re.findall(r"\ncheckpoint .*/step-\d+: ", self.printed())) == count, run)
             run.send_signal(signal.SIGTERM)
             self.ends(run, 143)

@@ -317,7 +317,7 @@ static void one_question_a_connection(void **state)
     pid_t pid = 0;
     running_init(&running);
     struct status_socket *server = status_socket_open(
-        &(struct status_socket_options){&running.loop, "0123456789abcdef", fill, &running}, &err);
+        &(struct status_socket_options){&running.loop, "0123456789abcdef", fill, NULL, &running}, &err);
     assert_non_null(server);
     running_start(&running);
     struct status_name name = own_name();
