@@ -53,18 +53,8 @@ long long run_figure(const struct run *run, const char *name)
 static int open_inputs(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    if (run_open_model(run, err) < 0)
+    if (run_data_open(run, err) < 0 || run_open_model(run, err) < 0)
         return -1;
-    const struct data_options data = {.path = c->path,
-                                      .positions = (int)c->sequence_length,
-                                      .seed = (uint64_t)c->seed,
-                                      .validation_share = c->validation_share};
-    run->data = data_open(&data, err);
-    if (!run->data) {
-        if (err->code == MUSTER_E_IO)
-            err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */
-        return -1;
-    }
     if (run_evaluate_open(run, err) < 0)
         return -1;
     run->next = next_batch_create(
@@ -176,7 +166,7 @@ void run_close(struct run *run)
     sample_log_close(run->samples);
     next_batch_destroy(run->next); /* before what it reads */
     run_evaluate_close(run);
-    data_destroy(run->data);
+    run_data_close(run);
     muster_model_free(run->model);
     train_settings_free(run->settings);
     muster_world_close(&run->world);

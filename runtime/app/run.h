@@ -11,6 +11,7 @@
 #include "runtime/data/data.h"
 #include "runtime/include/muster.h"
 #include "runtime/report/report.h"
+#include "runtime/tokens/tokenizer.h"
 
 /* Evaluations on the samples that are held out, and the last one. */
 struct run_evaluation {
@@ -26,6 +27,7 @@ struct run {
     struct train_config config;
     struct muster_world *world;
     struct muster_model *model;
+    struct tokenizer *tokenizer;
     struct data *data;
     struct muster_trainer *trainer;
     char **settings; /* of the trainer */
@@ -55,6 +57,11 @@ void run_close(struct run *run);
 bool run_saves(const struct run *run);
 /* A figure of the trainer, as a whole number. */
 long long run_figure(const struct run *run, const char *name);
+
+/* run_data.c: the tokenizer and the data, and training.steps where training.epochs is set. Before the model.
+ */
+int run_data_open(struct run *run, struct muster_error *err);
+void run_data_close(struct run *run);
 
 /* run_steps.c: all steps that are left. */
 int run_steps(struct run *run, struct muster_error *err);

@@ -19,7 +19,8 @@ int run_evaluate_open(struct run *run, struct muster_error *err)
     const struct data *held = data_validation(run->data);
     if (!held && (c->evaluate_every || c->evaluate_at_start))
         return error_set(err, MUSTER_E_INVALID,
-                         "%s is set, and no samples are held out to evaluate: set data.validation_share",
+                         "%s is set, and no samples are held out to evaluate: set data.validation_share or "
+                         "data.validation_path",
                          c->evaluate_every ? "training.evaluate_every" : "training.evaluate_at_start");
     if (!held)
         return 0;

@@ -7,43 +7,48 @@
 #include "proto/base/guard.h"
 #include "runtime/app/run.h"
 
-enum { BYTES = 256 }; /* tokens that are bytes */
-
-/* The prompt's bytes as tokens; an empty one is a newline. */
-static int32_t *prompt_tokens(const struct run *run, int64_t *count)
+/* The prompt's tokens; an empty one is a newline. */
+static int prompt_tokens(const struct run *run, struct token_list *out, struct muster_error *err)
 {
     const char *prompt = run->config.sample_prompt;
     if (!prompt || !*prompt)
         prompt = "\n";
-    *count = (int64_t)strlen(prompt);
-    int32_t *tokens = mem_calloc((size_t)*count, sizeof *tokens);
-    for (int64_t i = 0; tokens && i < *count; i++)
-        tokens[i] = (unsigned char)prompt[i];
-    return tokens;
+    if (tokenizer_encode(run->tokenizer, prompt, strlen(prompt), out, err) < 0)
+        return -1;
+    if (out->count == 0)
+        return error_set(err, MUSTER_E_INVALID, "logging.sample_prompt '%s' has no token", prompt);
+    return 0;
+}
+
+static int print_sample(const struct run *run, const int32_t *tokens, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    if (tokenizer_decode(run->tokenizer, tokens, (size_t)run->config.sample_length, &text, err) < 0)
+        return -1;
+    if (buffer_text(&text, "\n") < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the sample");
+    printf("sample:\n");
+    (void)fwrite(text.data, 1, text.length, stdout); /* an error stays in the stream, for the end */
+    run_log_sample(run, text.data, text.length);
+    return fflush(stdout) ? error_errno(err, "cannot print the sample") : 0;
 }
 
 int run_sample(const struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    int64_t prompt_count;
-    scope_free int32_t *prompt = prompt_tokens(run, &prompt_count);
-    scope_free int32_t *tokens = mem_calloc((size_t)c->sample_length, sizeof *tokens);
-    if (!prompt || !tokens)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for the sample");
-    if (muster_trainer_generate(run->trainer, prompt, prompt_count, c->sample_temperature, (uint64_t)c->seed,
-                                BYTES, tokens, c->sample_length, err) < 0)
-        return -1;
-    if (run->rank)
+    scope_token_list prompt = {0};
+    if (!data_has_text(run->data) && !tokenizer_path(run->tokenizer)) {
+        if (run->rank == 0)
+            printf("no sample: the data are token shards; data.tokenizer names what they were made with\n");
         return 0;
-    scope_free char *text = mem_calloc((size_t)c->sample_length + 1, 1);
-    if (!text)
+    }
+    scope_free int32_t *tokens = mem_calloc((size_t)c->sample_length, sizeof *tokens);
+    if (!tokens)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the sample");
-    for (int64_t i = 0; i < c->sample_length; i++)
-        text[i] = (char)tokens[i];
-    text[c->sample_length] = '\n';
-    printf("sample:\n");
-    (void)fwrite(text, 1, (size_t)c->sample_length + 1,
-                 stdout); /* an error stays in the stream, for the end */
-    run_log_sample(run, text, (size_t)c->sample_length + 1);
-    return fflush(stdout) ? error_errno(err, "cannot print the sample") : 0;
+    if (prompt_tokens(run, &prompt, err) < 0 ||
+        muster_trainer_generate(run->trainer, prompt.tokens, (int64_t)prompt.count, c->sample_temperature,
+                                (uint64_t)c->seed, tokenizer_vocabulary(run->tokenizer), tokens,
+                                c->sample_length, err) < 0)
+        return -1;
+    return run->rank ? 0 : print_sample(run, tokens, err);
 }

@@ -19,6 +19,21 @@ static const char *precision_name(enum dtype dtype)
     return dtype == DTYPE_F32 ? "fp32" : dtype == DTYPE_F16 ? "fp16" : "bf16";
 }
 
+/* What is not seen in the sources themselves. */
+static void show_data(const struct run *run)
+{
+    const struct train_config *c = &run->config;
+    if (tokenizer_path(run->tokenizer))
+        printf("tokenizer: %s, %s, %lld tokens\n", tokenizer_path(run->tokenizer),
+               tokenizer_kind(run->tokenizer), (long long)tokenizer_vocabulary(run->tokenizer));
+    if (data_documents_cut(run->data))
+        printf("%lld documents are longer than training.sequence_length %lld, and are cut\n",
+               (long long)data_documents_cut(run->data), (long long)c->sequence_length);
+    if (c->epochs > 0)
+        printf("epochs: %g of %lld samples are %lld steps\n", c->epochs, (long long)data_samples(run->data),
+               (long long)c->steps);
+}
+
 void run_show_start(struct run *run)
 {
     const struct train_config *c = &run->config;
@@ -31,8 +46,9 @@ void run_show_start(struct run *run)
     if (c->strategy == STRATEGY_HYBRID_SHARD)
         (void)snprintf(replicas, sizeof replicas, " in %lld replicas",
                        run_figure(run, "replicas")); /* fits */
-    printf("data: %s, %d files, %lld tokens\n", c->path, data_files(run->data),
-           (long long)data_tokens(run->data));
+    printf("data: %s, %d files, %lld tokens\n", c->data_sources ? c->data_sources[0] : c->path,
+           data_files(run->data), (long long)data_tokens(run->data));
+    show_data(run);
     printf("model: %s, %lld parameters in %lld groups; %s over %d ranks%s, %lld threads each; %s a rank "
            "planned, %lld gathers in flight\n",
            muster_model_architecture(run->model), run_figure(run, "parameters"), run_figure(run, "groups"),

@@ -1,9 +1,9 @@
 /* train_batch.h - which samples of a step a rank runs. Pure.
  *
- * A step has training.global_batch samples, rows 0 to global_batch - 1, in every world. Micro-batch m of rank r
- * of n holds rows (m*n + r)*micro_batch and the micro_batch - 1 behind it; all ranks run as many micro-batches,
- * so that their schedules are equal. Rows from global_batch on are empty: they are the last ones of the last
- * micro-batch, and no target of theirs counts. */
+ * A step has training.global_batch samples, rows 0 to global_batch - 1, in every world. Micro-batch m of rank
+ * r of n holds rows (m*n + r)*micro_batch and the micro_batch - 1 behind it; all ranks run as many
+ * micro-batches, so that their schedules are equal. Rows from global_batch on are empty: they are the last
+ * ones of the last micro-batch, and no target of theirs counts. */
 #ifndef MUSTER_RUNTIME_CONFIG_TRAIN_BATCH_H
 #define MUSTER_RUNTIME_CONFIG_TRAIN_BATCH_H
 

@@ -20,7 +20,6 @@
 
 enum { TRAIN_ARCHITECTURE_GPT2, TRAIN_ARCHITECTURE_LLAMA, TRAIN_ARCHITECTURE_AUTO };
 enum { TRAIN_OUTPUT_AUTO, TRAIN_OUTPUT_FP32, TRAIN_OUTPUT_BF16 };
-enum { TRAIN_TOKENIZER_BYTES };
 enum { TRAIN_CONFIG_KEYS = 256 }; /* rows of the table at most */
 enum { TRAIN_NUMERICS_WARN, TRAIN_NUMERICS_REFUSE };
 enum { TRAIN_NONFINITE_SKIP, TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_ROLL_BACK };
@@ -29,6 +28,7 @@ struct train_config {
     uint8_t sources[TRAIN_CONFIG_KEYS]; /* enum knob_source of each row of the table */
     /* training */
     int64_t steps;
+    double epochs;        /* 0: steps */
     int64_t micro_batch;  /* sequences of one forward on one rank */
     int64_t global_batch; /* sequences of one optimizer step over all ranks; accumulation follows from it */
     bool strict_batch;    /* of files of other programs; see runtime/formats */
@@ -96,7 +96,13 @@ struct train_config {
     int64_t rope_original_positions;
     /* data */
     char *path;
-    int tokenizer;
+    char **data_sources; /* "0.7 PATH" or "PATH"; NULL: path */
+    char *tokenizer;     /* "auto", "bytes", or a path */
+    char *document_end;  /* "auto", "none", or a token's text */
+    char *text_key;      /* of JSON lines */
+    int packing;         /* enum data_packing of the choices stream, documents */
+    char *cache_dir;     /* of tokenized texts; "": the user's */
+    char *validation_path;
     double validation_share; /* of the samples, from the end of the corpus; 0: none */
     /* logging */
     int64_t interval;
@@ -113,6 +119,9 @@ const char *train_config_architecture(
     const struct train_config *config); /* "llama"; "gpt2" where it is left open */
 const char *train_config_output_format(const struct train_config *config); /* "hf" */
 const char *train_config_strategy(const struct train_config *config);      /* "FULL_SHARD" */
+
+/* Sets training.steps, by a rule. */
+void train_config_set_steps(struct train_config *config, int64_t steps);
 
 /* Whether the keys of section model are the sizes; otherwise model.path has them. */
 bool train_config_gives_sizes(const struct train_config *config);

@@ -209,6 +209,11 @@ static int check_training(const char *name, const struct train_config *c, struct
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.min_learning_rate %g is above training.learning_rate %g", name,
                          c->min_learning_rate, c->learning_rate);
+    const uint8_t steps = c->sources[row_of("training.steps") - train_config_table()->knobs];
+    if (c->epochs > 0 && steps != KNOB_FROM_DEFAULT && steps != KNOB_FROM_RULE)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%straining.epochs %g and training.steps %lld are both set; name one", name,
+                         c->epochs, (long long)c->steps);
     const struct lr_schedule schedule = train_config_schedule(c);
     if (lr_check(&schedule, err) < 0)
         return error_wrap(err, "%straining.schedule", name);
@@ -229,6 +234,18 @@ static int check_model(const char *name, const struct train_config *c, struct mu
     return 0;
 }
 
+static const char *text_of(const char *text)
+{
+    return text ? text : "";
+}
+
+/* Text becomes bytes, as far as is known without looking into model.path. */
+static bool reads_bytes(const struct train_config *c)
+{
+    const char *tokenizer = text_of(c->tokenizer);
+    return !strcmp(tokenizer, "bytes") || (!strcmp(tokenizer, "auto") && !*text_of(c->model_path));
+}
+
 static int check_data(const char *name, const struct train_config *c, struct muster_error *err)
 {
     /* Not of the public API: it names the format when it exports, and its callers evaluate when they like. */
@@ -240,12 +257,20 @@ static int check_data(const char *name, const struct train_config *c, struct mus
     for (size_t i = 0; i < sizeof of_program / sizeof *of_program; i++)
         if (check_effect(name, c, &of_program[i], err) < 0)
             return -1;
-    if (c->tokenizer == TRAIN_TOKENIZER_BYTES && c->vocabulary < 256)
+    const bool sources = c->data_sources && c->data_sources[0], path = *text_of(c->path);
+    if (reads_bytes(c) && c->vocabulary < 256)
         return error_set(err, MUSTER_E_INVALID,
                          "%smodel.vocabulary %lld is below 256, and data.tokenizer is bytes", name,
                          (long long)c->vocabulary);
-    if (!c->path || !*c->path)
+    if (!path && !sources)
         return error_set(err, MUSTER_E_INVALID, "%sdata.path is missing: name a text file or a folder", name);
+    if (path && sources)
+        return error_set(err, MUSTER_E_INVALID, "%sdata.path %s and data.sources are both set; name one",
+                         name, c->path);
+    if (c->validation_share > 0 && *text_of(c->validation_path))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%sdata.validation_share %g and data.validation_path %s are both set; name one",
+                         name, c->validation_share, c->validation_path);
     return 0;
 }
 

@@ -48,7 +48,7 @@ static const char *const evaluation_metrics[] = {
         NULL};
 static const char *const optimizer_memories[] = {"device", "host", NULL};
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL}; /* enum rotary_kind */
-static const char *const tokenizers[] = {"bytes", NULL};
+static const char *const packings[] = {"stream", "documents", NULL};           /* enum data_packing */
 
 #define AT(member) KNOB_OFFSET(train_config, member)
 static const struct knob rows[] = {
@@ -71,6 +71,14 @@ static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
 const struct knob_table *train_config_table(void)
 {
     return &table;
+}
+
+void train_config_set_steps(struct train_config *config, int64_t steps)
+{
+    config->steps = steps;
+    for (size_t i = 0; i < table.count; i++)
+        if (rows[i].offset == AT(steps))
+            config->sources[i] = KNOB_FROM_RULE;
 }
 
 const char *train_config_output_format(const struct train_config *config)

@@ -8,7 +8,8 @@
 #include "runtime/config/train_config_check.h"
 
 /* Keys of section training that are the program's alone. */
-static const char *const of_program[] = {"training.output",
+static const char *const of_program[] = {"training.epochs",
+                                         "training.output",
                                          "training.output_format",
                                          "training.checkpoint_every",
                                          "training.ema_export",

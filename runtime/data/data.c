@@ -1,175 +1,253 @@
-/* data.c - see data.h. */
+/* data.c - opens the sources of a run and divides them into samples to train on and samples held out. See
+ * data.h; samples are read in sample.c. */
 #include "runtime/data/data.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "proto/base/io.h"
+#include "runtime/data/data_internal.h"
 #include "runtime/data/order.h"
+#include "runtime/tokens/tokenizer.h"
 
-enum {
-    DEPTH_LIMIT = 16,   /* folders in folders: deeper is a loop or a mistake */
-    SNIFF_BYTES = 8192, /* a NUL byte among the first bytes marks a binary file */
+/* What the options mean, with the defaults in place. */
+struct opening {
+    const struct data_options *options;
+    struct tokenizer *tokenizer;
+    int32_t end;
 };
-static const size_t corpus_limit = (size_t)64
-                                   << 30; /* bytes held in memory; larger corpora need a streaming reader */
-
-/* A set of samples: consecutive windows of the corpus. */
-struct data {
-    const struct data *whole; /* whose text it reads */
-    struct buffer text;       /* of the whole alone */
-    int files, T;
-    uint64_t seed, first, samples; /* windows first .. first + samples - 1 */
-    bool ordered;                  /* as in the corpus */
-    struct data *validation;
-};
-
-static int add_file(struct data *data, const char *path, struct muster_error *err)
-{
-    size_t before = data->text.length;
-    if (io_read_file(path, corpus_limit, &data->text, err) < 0)
-        return -1;
-    size_t added = data->text.length - before;
-    if (added && memchr(data->text.data + before, '\0', added < SNIFF_BYTES ? added : SNIFF_BYTES)) {
-        data->text.length = before;
-        return 0;
-    }
-    data->files += added > 0;
-    return 0;
-}
-
-static int wanted(const struct dirent *entry)
-{
-    size_t length = strlen(entry->d_name);
-    return entry->d_name[0] != '.' && !(length > 4 && !strcmp(entry->d_name + length - 4, ".dat"));
-}
-
-static void free_entries(struct dirent **entries, int count)
-{
-    for (int i = 0; i < count; i++)
-        free(entries[i]);
-    free(entries);
-}
-
-static int add_path(struct data *data, const char *path, int depth, struct muster_error *err);
-
-static int add_folder(struct data *data, const char *path, int depth, struct muster_error *err)
-{
-    if (depth >= DEPTH_LIMIT)
-        return error_set(err, MUSTER_E_LIMIT, "%s: folders are nested more than %d deep", path, DEPTH_LIMIT);
-    struct dirent **entries = NULL;
-    int count = scandir(path, &entries, wanted, alphasort);
-    if (count < 0)
-        return error_errno(err, "cannot read folder %s", path);
-    int result = 0;
-    for (int i = 0; !result && i < count; i++) {
-        scope_free char *inside = mem_printf("%s/%s", path, entries[i]->d_name);
-        struct stat status;
-        if (!inside)
-            result = error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-        else if (lstat(inside, &status) < 0)
-            result = error_errno(err, "cannot examine %s", inside);
-        else if (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))
-            result = add_path(data, inside, depth + 1, err);
-    }
-    free_entries(entries, count);
-    return result;
-}
-
-static int add_path(struct data *data, const char *path, int depth, struct muster_error *err)
-{
-    struct stat status;
-    if (stat(path, &status) < 0)
-        return error_errno(err, "cannot read data.path %s", path);
-    if (S_ISDIR(status.st_mode))
-        return add_folder(data, path, depth, err);
-    if (!S_ISREG(status.st_mode)) /* a pipe or device may never end, and not every rank can read it */
-        return error_set(err, MUSTER_E_INVALID, "data.path %s is neither a file nor a folder", path);
-    return add_file(data, path, err);
-}
-
-/* How many of all windows are held out. */
-static uint64_t held_out(uint64_t windows, double share)
-{
-    uint64_t count = (uint64_t)((double)windows * share + 0.5);
-    return !(share > 0) ? 0 : count < 1 ? 1 : count;
-}
-
-static int hold_out(struct data *data, const struct data_options *options, struct muster_error *err)
-{
-    const uint64_t windows = (data->text.length - 1) / (size_t)data->T,
-                   held = held_out(windows, options->validation_share);
-    if (held >= windows)
-        return error_set(err, MUSTER_E_INVALID,
-                         "data.path %s has %llu samples of training.sequence_length %d, and "
-                         "data.validation_share %g leaves none of them to train on",
-                         options->path, (unsigned long long)windows, data->T, options->validation_share);
-    data->whole = data;
-    data->samples = windows - held;
-    if (!held)
-        return 0;
-    data->validation = mem_calloc(1, sizeof *data->validation);
-    if (!data->validation)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for the data");
-    *data->validation =
-        (struct data){.whole = data, .T = data->T, .first = data->samples, .samples = held, .ordered = true};
-    return 0;
-}
-
-static int open_text(struct data *data, const struct data_options *options, struct muster_error *err)
-{
-    if (add_path(data, options->path, 0, err) < 0)
-        return -1;
-    if (data->text.length == 0)
-        return error_set(err, MUSTER_E_INVALID, "data.path %s holds no text: every file is empty or binary",
-                         options->path);
-    if (data->text.length < (size_t)data->T + 1)
-        return error_set(
-            err, MUSTER_E_INVALID,
-            "data.path %s holds %zu tokens, fewer than one window of training.sequence_length %d + 1",
-            options->path, data->text.length, data->T);
-    return hold_out(data, options, err);
-}
-
-struct data *data_open(const struct data_options *options, struct muster_error *err)
-{
-    struct data *data = mem_calloc(1, sizeof *data);
-    if (!data) {
-        (void)error_set(err, MUSTER_E_NOMEM, "no memory for the data");
-        return NULL;
-    }
-    data->T = options->positions;
-    data->seed = options->seed;
-    if (open_text(data, options, err) < 0) {
-        data_destroy(data);
-        return NULL;
-    }
-    return data;
-}
 
 void data_destroy(struct data *data)
 {
     if (!data)
         return;
-    mem_free(data->validation);
-    buffer_free(&data->text);
+    data_destroy(data->validation);
+    for (int i = 0; data->owned && i < data->count; i++)
+        corpus_destroy(data->part[i].corpus);
+    mem_free(data->part);
+    mem_free(data->shares);
     mem_free(data);
+}
+GUARD_DEFINE(data, struct data *, data_destroy);
+
+static struct data *create_data(const struct data_options *o, int parts, struct muster_error *err)
+{
+    GUARD(guard_data) struct data *data = mem_calloc(1, sizeof *data);
+    if (data)
+        data->part = mem_calloc((size_t)parts, sizeof *data->part);
+    if (!data || !data->part) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for the data");
+        return NULL;
+    }
+    data->T = o->positions;
+    data->packing = o->packing;
+    data->vocabulary = o->vocabulary ? o->vocabulary : INT32_MAX;
+    data->seed = o->seed;
+    return take_pointer(&data);
+}
+
+/* Samples of a source; -1: it has too few tokens. */
+static int64_t count_samples(const struct data_options *o, const char *path, const struct corpus *corpus,
+                             struct muster_error *err)
+{
+    const int64_t tokens = corpus_tokens(corpus), documents = corpus_documents(corpus);
+    if (o->packing == DATA_DOCUMENTS && documents < 0)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "data.packing is documents, but the token shards of %s do not say where documents end", path);
+    if (tokens == 0)
+        return error_set(err, MUSTER_E_INVALID, "data.path %s holds no text: every file is empty or binary",
+                         path);
+    if (o->packing == DATA_DOCUMENTS)
+        return documents;
+    if (tokens < (int64_t)o->positions + 1)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "data.path %s holds %lld tokens, fewer than one window of training.sequence_length %d + 1", path,
+            (long long)tokens, o->positions);
+    return (tokens - 1) / o->positions;
+}
+
+static int add_source(struct data *data, const struct opening *opening, const char *path,
+                      struct muster_error *err)
+{
+    const struct data_options *o = opening->options;
+    const struct corpus_options options = {.path = path,
+                                           .tokenizer = opening->tokenizer,
+                                           .text_key = o->text_key ? o->text_key : "text",
+                                           .end = opening->end,
+                                           .cache_dir = o->cache_dir};
+    GUARD(guard_corpus) struct corpus *corpus = corpus_open(&options, err);
+    const int64_t samples = corpus ? count_samples(o, path, corpus, err) : -1;
+    if (samples < 0)
+        return -1;
+    data->part[data->count++] = (struct data_part){take_pointer(&corpus), 0, samples};
+    data->samples += samples;
+    return 0;
+}
+
+static int64_t take_from(struct data_part *part, int64_t held, struct data *validation)
+{
+    if (held > 0)
+        validation->part[validation->count++] =
+            (struct data_part){part->corpus, part->first + part->samples - held, held};
+    part->samples -= held;
+    return held;
+}
+
+/* Moves the end of each source into the validation split: at least one sample in all, and never a whole
+ * source. */
+static int hold_out(struct data *data, const struct data_options *o, struct muster_error *err)
+{
+    struct data *validation = create_data(o, data->count, err);
+    int largest = 0;
+    data->validation = validation;
+    if (!validation)
+        return -1;
+    validation->ordered = true;
+    for (int i = 0; i < data->count; i++) {
+        const int64_t samples = data->part[i].samples,
+                      share = (int64_t)((double)samples * o->validation_share + 0.5),
+                      held = share < samples ? share : samples - 1;
+        largest = samples > data->part[largest].samples ? i : largest;
+        validation->samples += take_from(&data->part[i], held, validation);
+    }
+    if (validation->samples == 0 && data->part[largest].samples > 1)
+        validation->samples = take_from(&data->part[largest], 1, validation);
+    if (validation->samples == 0)
+        return error_set(err, MUSTER_E_INVALID,
+                         "there is one sample of training.sequence_length %d, and data.validation_share %g "
+                         "leaves none to train on",
+                         data->T, o->validation_share);
+    data->samples -= validation->samples;
+    return 0;
+}
+
+static int open_validation(struct data *data, const struct opening *opening, struct muster_error *err)
+{
+    if (!opening->options->validation_path || !*opening->options->validation_path)
+        return opening->options->validation_share > 0 ? hold_out(data, opening->options, err) : 0;
+    data->validation = create_data(opening->options, 1, err);
+    if (!data->validation)
+        return -1;
+    data->validation->ordered = data->validation->owned = true;
+    if (add_source(data->validation, opening, opening->options->validation_path, err) < 0)
+        return error_wrap(err, "data.validation_path");
+    return 0;
+}
+
+static int weigh(struct data *data, const struct data_source *sources, struct muster_error *err)
+{
+    double weights[DATA_SOURCES];
+    if (!(sources[0].weight > 0))
+        return 0;
+    for (int i = 0; i < data->count; i++)
+        weights[i] = sources[i].weight;
+    data->shares = mem_calloc((size_t)data->count, sizeof *data->shares);
+    if (!data->shares)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the data");
+    order_shares(weights, data->count, data->shares);
+    return 0;
+}
+
+static int check_sources(const struct data_source *sources, int count, struct muster_error *err)
+{
+    if (count < 1 || count > DATA_SOURCES)
+        return error_set(err, MUSTER_E_LIMIT, "%d sources of data; 1 to %d are supported", count,
+                         DATA_SOURCES);
+    for (int i = 0; i < count; i++)
+        if ((sources[i].weight > 0) != (sources[0].weight > 0) || !(sources[i].weight >= 0))
+            return error_set(
+                err, MUSTER_E_INVALID,
+                "data.sources: %s has the weight %g; either all have a weight above 0 or none has "
+                "one",
+                sources[i].path, sources[i].weight);
+    return 0;
+}
+
+static void count_figures(struct data *data)
+{
+    for (int i = 0; i < data->count; i++) {
+        data->tokens += corpus_tokens(data->part[i].corpus);
+        data->files += corpus_files(data->part[i].corpus);
+        data->masked = data->masked || corpus_masked(data->part[i].corpus);
+    }
+    if (!data->validation)
+        return;
+    data->validation->masked = data->masked;
+    if (data->validation->owned) {
+        count_figures(data->validation);
+        data->tokens += data->validation->tokens;
+        data->files += data->validation->files;
+    }
+}
+
+static void count_cut(struct data *data)
+{
+    for (int i = 0; data->packing == DATA_DOCUMENTS && i < data->count; i++) {
+        for (int64_t d = 0; d < corpus_documents(data->part[i].corpus); d++) {
+            int64_t begin, end;
+            corpus_document(data->part[i].corpus, d, &begin, &end);
+            data->cut += end - begin > data->T + 1;
+        }
+    }
+}
+
+static struct data *open_sources(const struct opening *opening, const struct data_source *sources, int count,
+                                 struct muster_error *err)
+{
+    if (check_sources(sources, count, err) < 0)
+        return NULL;
+    GUARD(guard_data) struct data *data = create_data(opening->options, count, err);
+    if (!data)
+        return NULL;
+    data->owned = true;
+    for (int i = 0; i < count; i++)
+        if (add_source(data, opening, sources[i].path, err) < 0)
+            return NULL;
+    count_cut(data);
+    if (weigh(data, sources, err) < 0 || open_validation(data, opening, err) < 0)
+        return NULL;
+    count_figures(data);
+    return take_pointer(&data);
+}
+
+struct data *data_open(const struct data_options *options, struct muster_error *err)
+{
+    const struct data_source only = {.path = options->path};
+    GUARD(guard_tokenizer) struct tokenizer *bytes = NULL;
+    struct opening opening = {options, options->tokenizer, options->document_end};
+    if (!opening.tokenizer) {
+        bytes = opening.tokenizer = tokenizer_open("bytes", err);
+        opening.end = TOKEN_NONE;
+    }
+    if (!opening.tokenizer)
+        return NULL;
+    return options->sources ? open_sources(&opening, options->sources, options->source_count, err)
+                            : open_sources(&opening, &only, 1, err);
 }
 
 int64_t data_tokens(const struct data *data)
 {
-    return (int64_t)data->text.length;
+    return data->tokens;
 }
 
 int data_files(const struct data *data)
 {
     return data->files;
+}
+
+int64_t data_documents_cut(const struct data *data)
+{
+    return data->cut;
+}
+
+bool data_has_text(const struct data *data)
+{
+    for (int i = 0; i < data->count; i++)
+        if (corpus_documents(data->part[i].corpus) >= 0)
+            return true;
+    return false;
 }
 
 const struct data *data_validation(const struct data *data)
@@ -179,25 +257,10 @@ const struct data *data_validation(const struct data *data)
 
 int64_t data_samples(const struct data *data)
 {
-    return (int64_t)data->samples;
+    return data->samples;
 }
 
 int data_targets_each(const struct data *data)
 {
-    return data->T;
-}
-
-int data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *targets,
-                struct muster_error *err)
-{
-    (void)err; /* all of it is in memory */
-    const uint64_t epoch = g / data->samples, index = g % data->samples,
-                   window = data->first +
-                            (data->ordered ? index : order_permute(data->seed, epoch, index, data->samples));
-    const unsigned char *from = (const unsigned char *)data->whole->text.data + window * (uint64_t)data->T;
-    for (int t = 0; tokens && t < data->T; t++)
-        tokens[t] = from[t];
-    for (int t = 0; targets && t < data->T; t++)
-        targets[t] = from[t + 1];
-    return data->T;
+    return data->packing == DATA_STREAM && !data->masked ? data->T : -1;
 }

@@ -1,47 +1,75 @@
 /* data.h - what a training run reads: samples of `positions` tokens with their targets, in an order that is a
  * function of (seed, epoch, sample) alone, independent of the world.
  *
- * The corpus is cut into windows of positions + 1 tokens, `positions` apart. Global sample g of training is
- * sample order_permute(epoch, g mod samples) of epoch g / samples. A validation split is a second, disjoint
- * set of samples that is read in the order of the corpus; no target of one is a target of the other. */
+ * A source is a stream of tokens. Packed as a stream it is cut into windows of positions + 1 tokens,
+ * `positions` apart; packed by documents each document is a sample, cut at positions + 1 tokens or filled up
+ * with positions whose targets do not count. Global sample g of training is sample order_permute(epoch, g mod
+ * samples) of epoch g / samples. A validation split is a second, disjoint set of samples that is read in the
+ * order of the sources; no target of one is a target of the other. */
 #ifndef MUSTER_RUNTIME_DATA_DATA_H
 #define MUSTER_RUNTIME_DATA_DATA_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
 
 enum { DATA_NO_TARGET = -1 }; /* the target of a position whose loss does not count */
+enum { DATA_SOURCES = 256 };
+
+enum data_packing { DATA_STREAM, DATA_DOCUMENTS };
+
+struct data_source {
+    const char *path; /* a file, or a folder with its sub-folders in name order; symbolic links, hidden ones,
+                         *.dat and files with NUL bytes are skipped. *.jsonl: a JSON object a line. *.bin:
+                         llm.c's token shards. */
+    double weight;    /* its share of the samples, of the sum of all weights; all 0: by their sizes */
+};
+
+struct tokenizer;
 
 struct data_options {
-    const char *path; /* a file, or a folder with its sub-folders in name order; symbolic links, hidden ones,
-                       *.dat and files with NUL bytes are skipped. Read as bytes. */
-    int positions;    /* T */
+    const char *path;                  /* the one source where sources is NULL */
+    const struct data_source *sources; /* (source_count) */
+    int source_count;
+    struct tokenizer *tokenizer; /* of texts, used by data_open alone; NULL: bytes */
+    int32_t document_end;        /* with a tokenizer: its token behind every document; -1: nothing */
+    const char *text_key;        /* of JSON lines; NULL: "text" */
+    const char *cache_dir;       /* of tokenized texts; NULL or "": the user's cache folder */
+    enum data_packing packing;
+    int positions;      /* T */
+    int64_t vocabulary; /* of the model: ids are below; 0: not checked */
     uint64_t seed;
-    double validation_share; /* 0 <= share < 1: of the samples, from the end of the corpus; at least one */
+    /* One of both, or neither. 0 <= share < 1: of the samples, from the end of each source; at least one. */
+    double validation_share;
+    const char *validation_path;
 };
 
 /* Opened once by a rank; only read afterwards, by any number of threads. */
 struct data;
 
-/* NULL on error: unreadable, neither file nor folder, empty, or shorter than one window (two with a
- * validation split). */
+/* NULL on error: a source that is unreadable, empty, or shorter than one sample. */
 struct data *data_open(const struct data_options *options, struct muster_error *err);
 void data_destroy(struct data *data); /* accepts NULL */
 
-/* Of the whole corpus, validation included. */
+/* Of all sources, validation included. */
 int64_t data_tokens(const struct data *data);
 int data_files(const struct data *data);
+/* Documents that are cut at positions + 1 tokens; 0 where they are packed as a stream. */
+int64_t data_documents_cut(const struct data *data);
+/* Whether some source is text, and not token shards. */
+bool data_has_text(const struct data *data);
 /* The samples held out, part of data; NULL: none. Of it only the functions below may be called, and its
- * sample g is sample g mod data_samples in the order of the corpus. */
+ * sample g is sample g mod data_samples in the order of the sources. */
 const struct data *data_validation(const struct data *data);
 
-/* Samples of one epoch, 1 or more. */
+/* Samples of one epoch, 1 or more: as many as all sources have together. With weights a source may come more
+ * or less than once in it. */
 int64_t data_samples(const struct data *data);
 /* Targets that count in every sample; -1: they differ from sample to sample. */
 int data_targets_each(const struct data *data);
 /* tokens, targets (positions) of sample g. Targets are the tokens shifted by one, or DATA_NO_TARGET. Either
- * may be NULL. Returns how many targets count; -1 on error. */
+ * may be NULL. Returns how many targets count; -1 on error: a token outside of the vocabulary. */
 int data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *targets,
                 struct muster_error *err);
 

@@ -28,3 +28,43 @@ uint64_t order_permute(uint64_t seed, uint64_t epoch, uint64_t index, uint64_t n
     } while (index >= n);
     return index;
 }
+
+void order_shares(const double *weights, int count, int *shares)
+{
+    double sum = 0;
+    int left = ORDER_BLOCK;
+    for (int i = 0; i < count; i++)
+        sum += weights[i];
+    for (int i = 0; i < count; i++) {
+        const int share = (int)(weights[i] / sum * ORDER_BLOCK);
+        shares[i] = share < 1 ? 1 : share;
+        left -= shares[i];
+    }
+    /* One at a time to the source that has the least of what is its own, or from the one that has the most.
+     */
+    for (; left != 0; left += left > 0 ? -1 : 1) {
+        int best = 0;
+        double most = 0;
+        for (int i = 0; i < count; i++) {
+            const double missing = weights[i] / sum * ORDER_BLOCK - shares[i], gain = left > 0 ? missing
+                                                                                      : shares[i] > 1
+                                                                                          ? -missing
+                                                                                          : -ORDER_BLOCK;
+            if (i == 0 || gain > most) {
+                most = gain;
+                best = i;
+            }
+        }
+        shares[best] += left > 0 ? 1 : -1;
+    }
+}
+
+struct order_turn order_turn(uint64_t seed, const int *shares, int count, uint64_t g)
+{
+    const uint64_t block = g / ORDER_BLOCK;
+    uint64_t place = order_permute(~seed, block, g % ORDER_BLOCK, ORDER_BLOCK);
+    int source = 0;
+    for (; source < count - 1 && place >= (uint64_t)shares[source]; source++)
+        place -= (uint64_t)shares[source];
+    return (struct order_turn){source, block * (uint64_t)shares[source] + place};
+}

@@ -85,6 +85,10 @@ int bpe_finish(struct bpe *bpe, struct muster_error *err)
 {
     for (int byte = 0; byte < 256; byte++)
         bpe->bytes[byte] = vocabulary_find(&bpe->words, &(char){(char)byte}, 1);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < bpe->added[pass].count; i++)
+            bpe->line_in_added = bpe->line_in_added ||
+                                 memchr(bpe->added[pass].item[i].text, '\n', bpe->added[pass].item[i].length);
     if (bpe->all.count == 0)
         return error_set(err, MUSTER_E_INVALID, "the vocabulary is empty");
     added_finish(&bpe->added[0]);
@@ -200,6 +204,28 @@ static int bpe_encode(void *self, const char *text, size_t length, struct token_
 
 /* ---- the rest of the table ---- */
 
+/* Behind a single line's end between two characters of ASCII that are no blanks: every pattern of split.h
+ * cuts there, whatever follows. */
+static bool may_cut(const char *at)
+{
+    const unsigned char before = (unsigned char)at[-2], behind = (unsigned char)at[0];
+    return at[-1] == '\n' && before > ' ' && before < 0x7F && behind > ' ' && behind < 0x7F;
+}
+
+static size_t bpe_cut(const void *self, const char *text, size_t length, size_t most)
+{
+    const struct bpe *bpe = self;
+    if (bpe->prefix_blank || bpe->line_in_added)
+        return length;
+    for (size_t at = most; at >= 2; at--)
+        if (may_cut(text + at))
+            return at;
+    for (size_t at = most + 1; at < length; at++)
+        if (may_cut(text + at))
+            return at;
+    return length;
+}
+
 /* An added token may have characters outside of the alphabet: it is its text then, as in `tokenizers`. */
 static int bpe_decode(void *self, const int32_t *tokens, size_t count, struct buffer *out,
                       struct muster_error *err)
@@ -235,4 +261,4 @@ static int32_t bpe_find(const void *self, const char *text)
 }
 
 const struct tokenizer_ops bpe_ops = {"byte-level BPE", bpe_destroy_self, bpe_vocabulary, bpe_special,
-                                      bpe_find,         bpe_encode,       bpe_decode};
+                                      bpe_find,         bpe_cut,          bpe_encode,     bpe_decode};

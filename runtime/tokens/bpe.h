@@ -21,6 +21,7 @@ struct bpe {
     splitter splitters[BPE_SPLITTERS]; /* each cuts what the one before it left; the last word is encoded */
     int splitter_count;
     bool prefix_blank;  /* a piece between added tokens begins with a blank: add_prefix_space */
+    bool line_in_added; /* an added token has a line's end in it */
     bool whole_words;   /* a word that is a token needs no merges: ignore_merges */
     int32_t unknown;    /* for a byte that is no token; TOKEN_NONE: such bytes are left out */
     int32_t bytes[256]; /* the token of each byte; -1: none */

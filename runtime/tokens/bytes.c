@@ -28,6 +28,14 @@ static int32_t bytes_find(const void *self, const char *text)
     return text[0] && !text[1] ? (unsigned char)text[0] : TOKEN_NONE;
 }
 
+static size_t bytes_cut(const void *self, const char *text, size_t length, size_t most)
+{
+    (void)self;
+    (void)text;
+    (void)length;
+    return most;
+}
+
 static int bytes_encode(void *self, const char *text, size_t length, struct token_list *out,
                         struct muster_error *err)
 {
@@ -55,7 +63,7 @@ static int bytes_decode(void *self, const int32_t *tokens, size_t count, struct 
 }
 
 static const struct tokenizer_ops ops = {"bytes",    bytes_destroy, bytes_vocabulary, bytes_special,
-                                         bytes_find, bytes_encode,  bytes_decode};
+                                         bytes_find, bytes_cut,     bytes_encode,     bytes_decode};
 
 int bytes_tokenizer_open(struct tokenizer_opened *out)
 {

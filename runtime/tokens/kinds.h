@@ -10,6 +10,8 @@ struct tokenizer_ops {
     int64_t (*vocabulary)(const void *self);
     struct tokenizer_special (*special)(const void *self);
     int32_t (*find)(const void *self, const char *text);
+    /* See tokenizer_cut; `most` is below length. NULL: nowhere. */
+    size_t (*cut)(const void *self, const char *text, size_t length, size_t most);
     /* text is not empty */
     int (*encode)(void *self, const char *text, size_t length, struct token_list *out,
                   struct muster_error *err);

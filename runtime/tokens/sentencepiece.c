@@ -102,9 +102,13 @@ static int sentencepiece_decode(void *self, const int32_t *tokens, size_t count,
                      "sentencepiece cannot decode %zu tokens: %s", count, out->failed ? "no memory" : reason);
 }
 
-static const struct tokenizer_ops ops = {
-    "sentencepiece",    sentencepiece_destroy, sentencepiece_vocabulary, sentencepiece_special,
-    sentencepiece_find, sentencepiece_encode,  sentencepiece_decode};
+static const struct tokenizer_ops ops = {.kind = "sentencepiece",
+                                         .destroy = sentencepiece_destroy,
+                                         .vocabulary = sentencepiece_vocabulary,
+                                         .special = sentencepiece_special,
+                                         .find = sentencepiece_find,
+                                         .encode = sentencepiece_encode,
+                                         .decode = sentencepiece_decode};
 
 int sentencepiece_tokenizer_open(const char *path, struct tokenizer_opened *out, struct muster_error *err)
 {

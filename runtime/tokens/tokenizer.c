@@ -149,12 +149,20 @@ uint64_t tokenizer_fingerprint(const struct tokenizer *tokenizer)
     return tokenizer->opened.fingerprint;
 }
 
+size_t tokenizer_cut(const struct tokenizer *tokenizer, const char *text, size_t length, size_t most)
+{
+    const struct tokenizer_opened *opened = &tokenizer->opened;
+    return length <= most || !opened->ops->cut ? length : opened->ops->cut(opened->self, text, length, most);
+}
+
 int tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t length, struct token_list *out,
                      struct muster_error *err)
 {
     if (length > TOKENIZER_TEXT_LIMIT)
-        return error_set(err, MUSTER_E_LIMIT, "a text of %zu bytes; at most %d become tokens at once", length,
-                         TOKENIZER_TEXT_LIMIT);
+        return error_set(
+            err, MUSTER_E_LIMIT,
+            "a text of %zu bytes; at most %d become tokens at once: cut it, or make JSON lines of it", length,
+            TOKENIZER_TEXT_LIMIT);
     return length ? tokenizer->opened.ops->encode(tokenizer->opened.self, text, length, out, err) : 0;
 }
 

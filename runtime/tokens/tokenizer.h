@@ -44,6 +44,9 @@ int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *text);
 /* Equal for equal ids of every text. */
 uint64_t tokenizer_fingerprint(const struct tokenizer *tokenizer);
 
+/* Where a long text may be cut, so that the ids of both parts together are those of the whole: at most `most`
+ * bytes, or more where the tokenizer knows no such place in them; length where it ends before. */
+size_t tokenizer_cut(const struct tokenizer *tokenizer, const char *text, size_t length, size_t most);
 /* Adds the ids of length bytes to out. Bytes that are no UTF-8 are kept by the byte-level kinds, and are
  * U+FFFD to sentencepiece. */
 int tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t length, struct token_list *out,

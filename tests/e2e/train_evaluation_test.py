@@ -155,7 +155,7 @@ class Evaluation(unittest.TestCase):
 
     def test_mistakes_are_named(self):
         for settings, text in ((("training.evaluate_every=5", "data.validation_share=0"),
-                                "training.evaluate_every is set, and no samples are held out to evaluate: set data.validation_share"),
+                                "training.evaluate_every is set, and no samples are held out to evaluate: set data.validation_share or data.validation_path"),
                                (("training.keep_best=true",), "training.keep_best has no effect with training.evaluate_every: 0"),
                                (("training.early_stop_patience=2",), "set training.evaluate_every to more than 0"),
                                (("training.evaluate_every=5", "training.export_best=true"), "set training.keep_best to true"),

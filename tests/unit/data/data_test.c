@@ -159,7 +159,7 @@ static void what_is_held_out_is_not_trained_on(void **state)
     }
     assert_null(
         data_open(&(struct data_options){.path = directory, .positions = 9, .validation_share = 0.1}, &err));
-    assert_non_null(strstr(err.text, "leaves none of them"));
+    assert_non_null(strstr(err.text, "leaves none to train on"));
 }
 
 static int open_once(void *context)

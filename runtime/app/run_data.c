@@ -1,0 +1,126 @@
+/* run_data.c - what a run reads, by its settings: the tokenizer, the sources with their weights, and how many
+ * steps an epoch has. See run.h. */
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/text.h"
+#include "runtime/app/run.h"
+#include "runtime/config/train_config_check.h"
+
+/* model.path's folder has a tokenizer, or the text is read as bytes. */
+static struct tokenizer *open_auto(const char *model_path, struct muster_error *err)
+{
+    struct stat status;
+    struct muster_error reason = {0};
+    if (!model_path || !*model_path || stat(model_path, &status) < 0 || !S_ISDIR(status.st_mode))
+        return tokenizer_open("bytes", err);
+    struct tokenizer *found = tokenizer_open(model_path, &reason);
+    if (found)
+        return found;
+    if (reason.code == MUSTER_E_NOT_FOUND)
+        return tokenizer_open("bytes", err);
+    (void)error_set(err, (enum muster_error_code)reason.code,
+                    "%s; data.tokenizer names another one, or bytes", reason.text);
+    return NULL;
+}
+
+static int open_tokenizer(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    run->tokenizer =
+        !strcmp(c->tokenizer, "auto") ? open_auto(c->model_path, err) : tokenizer_open(c->tokenizer, err);
+    if (!run->tokenizer)
+        return -1;
+    const int64_t tokens = tokenizer_vocabulary(run->tokenizer);
+    if (train_config_gives_sizes(c) && tokens > c->vocabulary)
+        return error_set(err, MUSTER_E_INVALID,
+                         "model.vocabulary %lld is below the %lld tokens of data.tokenizer %s",
+                         (long long)c->vocabulary, (long long)tokens, c->tokenizer);
+    return 0;
+}
+
+/* The token behind each document; TOKEN_NONE: nothing. */
+static int document_end(const struct run *run, int32_t *end, struct muster_error *err)
+{
+    const char *name = run->config.document_end;
+    *end = TOKEN_NONE;
+    if (!strcmp(name, "none"))
+        return 0;
+    *end =
+        !strcmp(name, "auto") ? tokenizer_special(run->tokenizer).eos : tokenizer_find(run->tokenizer, name);
+    if (*end < 0 && strcmp(name, "auto") != 0)
+        return error_set(err, MUSTER_E_INVALID, "data.document_end '%s' is no token of data.tokenizer", name);
+    return 0;
+}
+
+/* "0.7 PATH", or "PATH". */
+static struct data_source source_of(const char *text)
+{
+    const char *blank = strchr(text, ' ');
+    scope_free char *number = blank ? mem_strndup(text, (size_t)(blank - text)) : NULL;
+    double weight;
+    if (number && text_double(number, &weight))
+        return (struct data_source){blank + 1 + strspn(blank + 1, " "), weight};
+    return (struct data_source){text, 0};
+}
+
+static int open_sources(struct run *run, struct data_options *options, struct muster_error *err)
+{
+    struct data_source sources[DATA_SOURCES];
+    int count = 0;
+    char *const *texts = run->config.data_sources;
+    for (; texts && texts[count]; count++) {
+        if (count == DATA_SOURCES)
+            return error_set(err, MUSTER_E_LIMIT, "data.sources has more than %d sources", DATA_SOURCES);
+        sources[count] = source_of(texts[count]);
+    }
+    if (count) {
+        options->sources = sources;
+        options->source_count = count;
+    }
+    run->data = data_open(options, err);
+    if (!run->data && err->code == MUSTER_E_IO)
+        err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */
+    return run->data ? 0 : -1;
+}
+
+/* training.epochs as training.steps. */
+static int count_steps(struct run *run, struct muster_error *err)
+{
+    struct train_config *c = &run->config;
+    if (!(c->epochs > 0))
+        return 0;
+    const double steps = ceil(c->epochs * (double)data_samples(run->data) / (double)c->global_batch);
+    if (steps > 1e9)
+        return error_set(err, MUSTER_E_LIMIT, "training.epochs %g of %lld samples are %g steps; at most 1e9",
+                         c->epochs, (long long)data_samples(run->data), steps);
+    train_config_set_steps(c, steps < 1 ? 1 : (int64_t)steps);
+    return train_config_check("", c, TRAIN_TRAINING, err); /* what depends on the steps */
+}
+
+int run_data_open(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    struct data_options options = {.path = c->path,
+                                   .text_key = c->text_key,
+                                   .cache_dir = c->cache_dir,
+                                   .packing = (enum data_packing)c->packing,
+                                   .positions = (int)c->sequence_length,
+                                   .vocabulary = train_config_gives_sizes(c) ? c->vocabulary : 0,
+                                   .seed = (uint64_t)c->seed,
+                                   .validation_share = c->validation_share,
+                                   .validation_path = c->validation_path};
+    if (open_tokenizer(run, err) < 0 || document_end(run, &options.document_end, err) < 0)
+        return -1;
+    options.tokenizer = run->tokenizer;
+    return open_sources(run, &options, err) < 0 ? -1 : count_steps(run, err);
+}
+
+void run_data_close(struct run *run)
+{
+    data_destroy(run->data);
+    tokenizer_destroy(run->tokenizer);
+}

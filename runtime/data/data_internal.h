@@ -1,0 +1,32 @@
+/* data_internal.h - a set of samples, for data.c and sample.c. */
+#ifndef MUSTER_RUNTIME_DATA_DATA_INTERNAL_H
+#define MUSTER_RUNTIME_DATA_DATA_INTERNAL_H
+
+#include <stdbool.h>
+
+#include "runtime/data/corpus.h"
+#include "runtime/data/data.h"
+
+/* Consecutive samples of a source: windows, or documents. */
+struct data_part {
+    struct corpus *corpus;
+    int64_t first, samples;
+};
+
+struct data {
+    struct data_part *part; /* (count) */
+    int count;
+    bool owned;   /* the corpora are this one's */
+    bool ordered; /* samples come as in the sources */
+    bool masked;  /* some tokens are no targets */
+    int *shares;  /* (count) of ORDER_BLOCK samples; NULL: by size */
+    int T;
+    enum data_packing packing;
+    int64_t samples, vocabulary;
+    uint64_t seed;
+    struct data *validation;
+    int64_t tokens, cut;
+    int files;
+};
+
+#endif

@@ -1,0 +1,27 @@
+/* documents.h - text files and JSON lines as tokens: each file, or each line, is a document. */
+#ifndef MUSTER_RUNTIME_DATA_DOCUMENTS_H
+#define MUSTER_RUNTIME_DATA_DOCUMENTS_H
+
+#include "runtime/data/token_sink.h"
+#include "runtime/data/walk.h"
+#include "runtime/tokens/tokenizer.h"
+
+struct documents_options {
+    struct tokenizer *tokenizer;
+    const char *text_key; /* of a line whose text is trained on */
+    int32_t end;          /* token behind every document; TOKEN_NONE: nothing */
+};
+/* A line without text_key has these: the prompt is read, and the completion is trained on. Each is tokenized
+ * by itself. */
+#define DOCUMENTS_PROMPT     "prompt"
+#define DOCUMENTS_COMPLETION "completion"
+
+/* Adds the documents of one file. Errors name the file and the line. */
+int documents_read(const struct documents_options *options, const struct walk_file *file,
+                   struct token_sink *sink, struct muster_error *err);
+
+/* The tokens of one line of JSON, without the end of the document. Pure but for the tokenizer. */
+int documents_add_line(const struct documents_options *options, const char *line, size_t length,
+                       struct token_sink *sink, struct muster_error *err);
+
+#endif
