@@ -82,6 +82,11 @@ static int finish_warmup(struct assign *a)
     const struct assign_number *ratio = &a->numbers[ASSIGN_WARMUP_RATIO];
     if (!ratio->place || is_given(a, "training.warmup_steps"))
         return 0;
+    if (a->config->epochs > 0)
+        return error_set(a->err, MUSTER_E_UNSUPPORTED,
+                         "%s: a share of warm-up needs the number of steps, which epochs leave open: give "
+                         "warm-up in steps, or max_steps",
+                         ratio->place);
     return set_whole(a, "training.warmup_steps", ceil(ratio->value * (double)a->config->steps), ratio->place);
 }
 

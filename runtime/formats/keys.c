@@ -146,14 +146,11 @@ int key_betas(struct key_walk *walk, const char *shown, const struct tree_node *
 
 int key_epochs(struct key_walk *walk, const char *shown, const struct tree_node *node)
 {
-    char where[KEY_PLACE], value[KEY_PLACE];
     const struct tree_node *steps = tree_get(walk->root, "max_steps");
     if (key_of_trainer(walk, node) || assign_overridden(walk->assign, "training.steps") ||
         (steps && steps->kind == TREE_INT && steps->integer > 0)) /* they count instead */
         return 0;
-    return error_set(walk->assign->err, MUSTER_E_UNSUPPORTED,
-                     "%s: %s: epochs are not counted yet; give max_steps, or --set training.steps=N",
-                     key_where(walk, node, shown, where), key_value(node, value));
+    return key_assign(walk, "training.epochs", node->text ? node->text : "", node, shown);
 }
 
 static int refuse_choice(struct key_walk *walk, const struct key_row *row, const struct tree_node *node,
