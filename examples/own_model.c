@@ -80,7 +80,7 @@ int main(int argc, char **argv)
     }
     double sums[2]; /* of the losses and of the targets, over all ranks */
     samples(1000 + rank, 1, tokens, targets);
-    must(muster_trainer_forward(trainer, arrays, rank < 2, -1, NULL, sums, &err) == 0);
+    must(muster_trainer_evaluate(trainer, arrays, rank < 2, sums, &err) == 0);
     if (rank == 0)
         printf("validation loss %.8f of %.0f targets\n", sums[0] / sums[1], sums[1]);
     must(muster_trainer_export(trainer, argc > 1 ? argv[1] : "own_model.safetensors", "safetensors", &err) == 0);

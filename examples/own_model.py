@@ -84,7 +84,7 @@ def main():
             print(f"step {step + 1} loss {muster.muster_trainer_figure(trainer, b'loss'):.6f}", flush=True)
     arrays, _kept = samples(1000 + rank, 1)
     sums = (c_double * 2)()  # of the losses and of the targets, over all ranks
-    must(muster.muster_trainer_forward(trainer, arrays, c_int64(rank < 2), -1, None, sums, error) == 0)
+    must(muster.muster_trainer_evaluate(trainer, arrays, c_int64(rank < 2), sums, error) == 0)
     if rank == 0:
         print(f"validation loss {sums[0] / sums[1]:.8f} of {sums[1]:.0f} targets", flush=True)
     path = sys.argv[1] if len(sys.argv) > 1 else "own_model.safetensors"
