@@ -50,7 +50,8 @@ static struct bench make(int which)
     case 2:
         o.strategy = STRATEGY_SHARD_OPTIM;
         o.micro_batches = 2;
-        return bench("shard optim", gpt, &o);
+        o.average_decay = 0.9;
+        return bench("shard optim, averaged", gpt, &o);
     case 3:
         return bench("cnn", gpt, &o);
     case 4:
@@ -68,7 +69,8 @@ static struct bench make(int which)
         o.mesh = (struct mesh){1, 2, 2};
         o.micro_batches = 2;
         o.param_dtype = o.reduce_dtype = DTYPE_BF16;
-        return bench("hybrid in bf16", gpt, &o);
+        o.average_decay = 0.9;
+        return bench("hybrid in bf16, averaged", gpt, &o);
     case 7:
         o.strategy = STRATEGY_SHARD_OPTIM;
         o.param_dtype = o.reduce_dtype = DTYPE_F16;
@@ -227,6 +229,34 @@ static void wrong_cast(struct bench *b, int rank, int index)
     *op = kept;
 }
 
+/* An average before its step would take in the parameters of the step before. */
+static void wrong_average(struct bench *b, int rank, int index)
+{
+    struct plan *plan = &b->world.plans[rank];
+    struct schedule_op *op = &plan->ops[index], kept = *op;
+    if (op->kind != OP_AVERAGE)
+        return;
+    struct schedule_op step = plan->ops[index - 1];
+    assert_true(step.kind == OP_STEP && step.group == kept.group);
+    plan->ops[index - 1] = kept;
+    plan->ops[index] = step;
+    must_fail(b, "an average before its step", rank, index);
+    plan->ops[index - 1] = step;
+    *op = kept;
+    op->from = plan->groups[op->group].grad;
+    must_fail(b, "an average of something else", rank, index);
+    *op = kept;
+    op->from_offset += 64;
+    must_fail(b, "a wrong place of an average", rank, index);
+    *op = kept;
+    op->to = plan->groups[op->group].moment1;
+    must_fail(b, "an average in another buffer", rank, index);
+    *op = kept;
+    op->bytes -= 64;
+    must_fail(b, "a short average", rank, index);
+    *op = kept;
+}
+
 static void wrong_offset(struct bench *b, int rank, int index)
 {
     struct plan *plan = &b->world.plans[rank];
@@ -302,6 +332,12 @@ static void casts_are_right(void **state)
     for_every(wrong_cast, false);
 }
 
+static void averages_are_right(void **state)
+{
+    (void)state;
+    for_every(wrong_average, false);
+}
+
 static void memory_does_not_overlap(void **state)
 {
     (void)state;
@@ -342,11 +378,17 @@ static void order_is_the_same_on_all_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_wait_is_needed), cmocka_unit_test(every_operation_is_needed),
-        cmocka_unit_test(steps_are_joined),     cmocka_unit_test(weights_are_those_of_the_group),
-        cmocka_unit_test(betas_are_right),      cmocka_unit_test(reductions_are_right),
-        cmocka_unit_test(casts_are_right),      cmocka_unit_test(memory_does_not_overlap),
-        cmocka_unit_test(lives_cover_uses),     cmocka_unit_test(order_is_the_same_on_all_ranks),
+        cmocka_unit_test(every_wait_is_needed),
+        cmocka_unit_test(every_operation_is_needed),
+        cmocka_unit_test(steps_are_joined),
+        cmocka_unit_test(weights_are_those_of_the_group),
+        cmocka_unit_test(betas_are_right),
+        cmocka_unit_test(reductions_are_right),
+        cmocka_unit_test(casts_are_right),
+        cmocka_unit_test(averages_are_right),
+        cmocka_unit_test(memory_does_not_overlap),
+        cmocka_unit_test(lives_cover_uses),
+        cmocka_unit_test(order_is_the_same_on_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
