@@ -37,6 +37,7 @@ static void fill_worker(const struct agent *agent, int local_rank, struct instan
     bool exited = worker->end_code == CLD_EXITED;
     if (!worker->pid)
         return; /* absent */
+    out->figures = beat->figures;
     if (beat->last.ns) {
         out->step = beat->step;
         out->beat_age_ns = instant_diff_ns(now, beat->last);

@@ -13,16 +13,29 @@ void heartbeat_init(struct heartbeat *beat)
 static const char fatal_word[] = "fatal";
 enum { WORD = sizeof fatal_word - 1, IN_MESSAGE };
 
+static void begin_line(struct heartbeat *beat)
+{
+    beat->line.value = beat->line.length = beat->line.matched = 0;
+    beat->line.negative = false;
+    beat->line.bytes = 0;
+}
+
 static void end_line(struct heartbeat *beat, struct instant now)
 {
+    const size_t bytes = beat->line.bytes;
+    if (figures_is_line(beat->line.text, bytes < FIGURES_LINE ? bytes : FIGURES_LINE)) {
+        if (bytes <= FIGURES_LINE)
+            figures_take(&beat->figures, beat->line.text, bytes);
+        begin_line(beat);
+        return;
+    }
     const bool number = beat->line.length > 0, fatal = beat->line.matched >= WORD;
     beat->armed = !(number && beat->line.negative) && !fatal;
     beat->fatal |= fatal;
     if (number && !beat->line.negative)
         beat->step = beat->line.value;
     beat->last = now;
-    beat->line.value = beat->line.length = beat->line.matched = 0;
-    beat->line.negative = false;
+    begin_line(beat);
 }
 
 /* The word "fatal", a blank, the message. */
@@ -43,6 +56,10 @@ static void match_byte(struct heartbeat *beat, char c)
 static void take_byte(struct heartbeat *beat, char c)
 {
     match_byte(beat, c);
+    if (beat->line.bytes < FIGURES_LINE)
+        beat->line.text[beat->line.bytes] = c;
+    if (beat->line.bytes <= FIGURES_LINE)
+        beat->line.bytes++;
     if (c == '-' && !beat->line.length && !beat->line.negative) {
         beat->line.negative = true;
     } else if (c >= '0' && c <= '9' && beat->line.length >= 0 && beat->line.length < DIGITS_LIMIT) {

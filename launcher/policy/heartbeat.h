@@ -2,7 +2,8 @@
  *
  * A worker writes lines into a pipe, each a decimal step. Its first heartbeat arms hang detection for it;
  * a negative step disarms it until the next heartbeat, for a long phase. The line "fatal MESSAGE" does so
- * too, and reports an error that a restart does not mend. */
+ * too, and reports an error that a restart does not mend. A line of figures of its training (figures.h) is no
+ * heartbeat. */
 #ifndef MUSTER_LAUNCHER_POLICY_HEARTBEAT_H
 #define MUSTER_LAUNCHER_POLICY_HEARTBEAT_H
 
@@ -10,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "launcher/policy/figures.h"
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
 
@@ -28,11 +30,15 @@ struct heartbeat {
         int length; /* digits; -1: the line is not a number */
         bool negative;
         int matched; /* bytes of the word "fatal", one more inside its message; -1: another line */
-    } line;          /* the incomplete line */
+        char text[FIGURES_LINE]; /* its first bytes */
+        size_t bytes;            /* of it, also of those that are not kept */
+    } line;                      /* the incomplete line */
+    struct worker_figures figures;
 };
 
 void heartbeat_init(struct heartbeat *beat);
-/* Bytes that arrived at now. Every line is a heartbeat, even if it is not a number. */
+/* Bytes that arrived at now. Every line but one of figures is a heartbeat, even if it
+ * is not a number. */
 void heartbeat_take(struct heartbeat *beat, const char *bytes, size_t length, struct instant now);
 
 /* When the first of them will have been silent for timeout_ns; timeout_ns 0: never. */

@@ -39,6 +39,20 @@ static void json_text(struct buffer *out, const char *name, const char *value)
     buffer_text(out, ", ");
 }
 
+static void json_figures(const struct worker_figures *figures, struct buffer *out)
+{
+    const char *before = "";
+    if (!figures->there)
+        return;
+    buffer_text(out, ", \"figures\": {");
+    for (int i = 0; i < FIGURE_COUNT; i++)
+        if (figures->has[i]) {
+            buffer_printf(out, "%s\"%s\": %.9g", before, figure_row((enum figure)i)->name, figures->value[i]);
+            before = ", ";
+        }
+    buffer_text(out, "}");
+}
+
 static void json_worker(const struct status_worker *worker, struct buffer *out)
 {
     buffer_printf(out, "{\"rank\": %d, \"local_rank\": %d, \"pid\": %d, \"state\": \"%s\"", worker->rank,
@@ -49,6 +63,7 @@ static void json_worker(const struct status_worker *worker, struct buffer *out)
         buffer_printf(out, ", \"step\": %lld", (long long)worker->step);
     if (worker->beat_age_ns >= 0)
         buffer_printf(out, ", \"beat_age_s\": %.3f", seconds(worker->beat_age_ns));
+    json_figures(&worker->figures, out);
     buffer_text(out, "}");
 }
 
@@ -152,6 +167,40 @@ static void table_worker(const struct status_worker *worker, struct buffer *out)
         buffer_text(out, "  -\n");
 }
 
+/* Of the first worker that has reported any: most are the same on all ranks. */
+static void table_figures(const struct agent_status *status, struct buffer *out)
+{
+    static const struct {
+        enum figure figure;
+        const char *format;
+    } shown_ones[] = {
+        {FIGURE_LOSS, "loss %.4f"},
+        {FIGURE_TOKENS_PER_S, "%.0f tokens/s"},
+        {FIGURE_STEP_MS, "%.1f ms a step"},
+        {FIGURE_EXPOSED_MS, "%.1f ms of it exposed communication"},
+        {FIGURE_DATA_WAIT_MS, "%.1f ms for data"},
+    };
+    int worker = 0;
+    while (worker < status->worker_count && !status->workers[worker].figures.there)
+        worker++;
+    if (worker == status->worker_count)
+        return;
+    const struct worker_figures *figures = &status->workers[worker].figures;
+    const char *before = "";
+    buffer_printf(out, "%-10s", "training");
+    for (size_t i = 0; i < sizeof shown_ones / sizeof *shown_ones; i++)
+        if (figures->has[shown_ones[i].figure]) {
+            buffer_text(out, before);
+            buffer_printf(out, shown_ones[i].format, figures->value[shown_ones[i].figure]);
+            before = ", ";
+        }
+    buffer_printf(out, " (rank %d)\n", status->workers[worker].rank);
+    if (figures->has[FIGURE_SLOW_RANK] && figures->value[FIGURE_SLOW_RANK] >= 0)
+        buffer_printf(out, "%-10srank %.0f: the other ranks wait for it %.1f ms a step\n", "slow",
+                      figures->value[FIGURE_SLOW_RANK],
+                      figures->has[FIGURE_SLOW_MS] ? figures->value[FIGURE_SLOW_MS] : 0);
+}
+
 static void table_world(const struct agent_status *status, struct buffer *out)
 {
     const struct membership_world *world = &status->world;
@@ -203,6 +252,7 @@ void status_table(const struct agent_status *status, struct buffer *out)
         buffer_printf(out, "%-10s%llu bytes lost on the way to files, %llu to the console\n", "logs",
                       (unsigned long long)status->file_bytes_lost,
                       (unsigned long long)status->console_bytes_lost);
+    table_figures(status, out);
     buffer_printf(out, "%6s %6s %9s  %-10s %9s  %s\n", "RANK", "LOCAL", "PID", "STATE", "STEP", "LAST BEAT");
     for (int i = 0; i < status->worker_count; i++)
         table_worker(&status->workers[i], out);

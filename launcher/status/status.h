@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "launcher/policy/figures.h"
 #include "launcher/policy/worker_group.h"
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
@@ -32,6 +33,7 @@ struct status_worker {
     int signal;          /* 0 if none did */
     int64_t step;        /* of the last heartbeat with a step; -1: none */
     int64_t beat_age_ns; /* since the last heartbeat; -1: none yet */
+    struct worker_figures figures;
 };
 
 struct agent_status {

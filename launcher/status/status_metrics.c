@@ -92,6 +92,25 @@ static void workers_up(const struct agent_status *status, struct buffer *out)
                       status->workers[i].local_rank, status->workers[i].state == STATUS_WORKER_RUNNING);
 }
 
+/* As the workers have reported them; absent where none has. */
+static void figures(const struct agent_status *status, struct buffer *out)
+{
+    for (int f = 0; f < FIGURE_COUNT; f++) {
+        const struct figure_row *row = figure_row((enum figure)f);
+        bool first = true;
+        for (int i = 0; i < status->worker_count; i++) {
+            const struct status_worker *worker = &status->workers[i];
+            if (!worker->figures.there || !worker->figures.has[f])
+                continue;
+            if (first)
+                family(out, row->metric, "gauge", row->help);
+            first = false;
+            buffer_printf(out, "%s{rank=\"%d\",local_rank=\"%d\"} %.9g\n", row->metric, worker->rank,
+                          worker->local_rank, worker->figures.value[f] * row->factor);
+        }
+    }
+}
+
 void status_metrics(const struct agent_status *status, struct buffer *out)
 {
     info(status, out);
@@ -119,4 +138,5 @@ void status_metrics(const struct agent_status *status, struct buffer *out)
     worker_counts(status, out);
     workers_up(status, out);
     beats(status, out);
+    figures(status, out);
 }

@@ -120,7 +120,8 @@ static int run_step(struct muster_trainer *t, const struct batch *batch, int64_t
     /* A run that goes back to another sample has nothing announced. */
     t->announced = (struct api_announced){.first = -1};
     if (!isnan(stats.next_targets))
-        t->announced = (struct api_announced){t->taken, (int64_t)t->next_targets, (int64_t)stats.next_targets};
+        t->announced =
+            (struct api_announced){t->taken, (int64_t)t->next_targets, (int64_t)stats.next_targets};
     t->next_targets = NAN;
     return 0;
 }
@@ -160,6 +161,13 @@ int muster_trainer_train(struct muster_trainer *t, const void *const *arrays, in
     if (count_targets(t, failed, &targets, err) < 0 || run_step(t, &batch, rows, targets, err) < 0)
         return -1;
     return sized_out("muster_result", out, out->size, &t->last, sizeof t->last, 0, err);
+}
+
+int muster_trainer_reduce(struct muster_trainer *t, double *values, int64_t count, struct muster_error *err)
+{
+    if (count < 0 || (count && !values))
+        return error_set(err, MUSTER_E_INVALID, "%lld values cannot be summed", (long long)count);
+    return count ? trainer_reduce(t->trainer, values, count, err) : 0;
 }
 
 int muster_trainer_nonfinite(struct muster_trainer *t, int32_t *parameter, int32_t *rank,

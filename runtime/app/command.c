@@ -51,6 +51,14 @@ static int take_world_size(struct command *command, char *value)
     return 0;
 }
 
+static int take_trace(struct command *command, char *steps)
+{
+    const int length = snprintf(command->trace, sizeof command->trace, "logging.trace=%s", steps);
+    if (length >= (int)sizeof command->trace)
+        return command_error("--trace=%.20s... is no step or range of steps: 10, or 10-12", steps);
+    return take_override(command, command->trace);
+}
+
 /* take: of one with a value; flag: the position of a switch. */
 static const struct own_option {
     const char *name;
@@ -67,6 +75,7 @@ static const struct own_option {
     {"--version", NULL, offsetof(struct command, version)},
     {"--set", take_override, 0},
     {"--world-size", take_world_size, 0},
+    {"--trace", take_trace, 0},
     /* as scripts name their files */
     {"--config", add_path, 0},
     {"--model_config", add_path, 0},
@@ -206,26 +215,28 @@ void command_free(struct command *command)
 int command_help(void)
 {
     scope_buffer out = {0};
-    buffer_text(&out,
-                "usage: muster-train CONFIG ... [--set key=value ...] [options of other programs] [--plan "
-                "[--predict] [--verbose | --output=json]]\n"
-                "       [--print-config [--output=json]] [--world-size N]\n\n"
-                "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
-                "CONFIG: a file, or a folder of files, in YAML (the keys below), as DeepSpeed's "
-                "ds_config.json, as TrainingArguments of\n"
-                "the Hugging Face Trainer, as a model's config.json, or in a ConfigMap; a later file "
-                "counts before an earlier one.\n"
-                "Options of other programs: --deepspeed FILE, --data_path, --output_dir, "
-                "--batch_size_per_gpu, --learning_rate, ...:\n"
-                "the keys of runtime/formats/KEYS.md. --print-config prints the result, and where each "
-                "value came from.\n"
-                "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
-                "--predict adds what a step takes, from a measurement of its parts on this machine; "
-                "it takes as long as a few steps.\n"
-                "--verbose adds every buffer and every operation of a step; --output=json prints one "
-                "JSON object. With\n"
-                "training.memory_limit a plan that is larger is refused with the changes that make it "
-                "fit.\n\nKeys in YAML, by section:\n\n");
+    buffer_text(
+        &out,
+        "usage: muster-train CONFIG ... [--set key=value ...] [options of other programs] [--plan "
+        "[--predict] [--verbose | --output=json]]\n"
+        "       [--print-config [--output=json]] [--world-size N] [--trace STEPS]\n\n"
+        "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
+        "CONFIG: a file, or a folder of files, in YAML (the keys below), as DeepSpeed's "
+        "ds_config.json, as TrainingArguments of\n"
+        "the Hugging Face Trainer, as a model's config.json, or in a ConfigMap; a later file "
+        "counts before an earlier one.\n"
+        "Options of other programs: --deepspeed FILE, --data_path, --output_dir, "
+        "--batch_size_per_gpu, --learning_rate, ...:\n"
+        "the keys of runtime/formats/KEYS.md. --print-config prints the result, and where each "
+        "value came from.\n"
+        "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
+        "--predict adds what a step takes, from a measurement of its parts on this machine; "
+        "it takes as long as a few steps.\n"
+        "--verbose adds every buffer and every operation of a step; --output=json prints one "
+        "JSON object. With\n"
+        "training.memory_limit a plan that is larger is refused with the changes that make it "
+        "fit.\n--trace 10-12 (logging.trace) records the operations of these steps for ui.perfetto.dev, in "
+        "logging.dir.\n\nKeys in YAML, by section:\n\n");
     if (knob_help(train_config_table(), KNOB_HELP_COLUMNS, &out) < 0)
         return EXIT_CODE_FAILURE;
     return fputs(out.data, stdout) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE : EXIT_CODE_OK;

@@ -14,6 +14,7 @@ struct command {
     int option_count;
     char *overrides[OVERRIDE_LIMIT];
     int override_count;
+    char trace[64]; /* "logging.trace=10-12", one of the overrides; "" */
     bool plan, predict, print_config, json, verbose, help, version;
     int64_t world_size; /* for --plan; 0: the current world */
 };

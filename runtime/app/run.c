@@ -152,7 +152,7 @@ int run_training(struct run *run, struct muster_error *err)
     if (checkpoints_wanted(&run->config) && checkpoints_listen(!run->listens, err) < 0)
         return -1;
     run_show_start(run);
-    if (run_log_open(run, err) < 0)
+    if (run_place_listen(run, err) < 0 || run_watch_open(run, err) < 0 || run_log_open(run, err) < 0)
         return -1;
     if (run_steps(run, err) < 0)
         return -1;
@@ -161,7 +161,9 @@ int run_training(struct run *run, struct muster_error *err)
 
 void run_close(struct run *run)
 {
+    run_place_close();
     run_log_close(run);
+    run_watch_close(run);
     muster_trainer_close(&run->trainer);
     sample_log_close(run->samples);
     next_batch_destroy(run->next); /* before what it reads */

@@ -11,7 +11,19 @@
 #include "runtime/data/data.h"
 #include "runtime/include/muster.h"
 #include "runtime/report/report.h"
+#include "runtime/report/stragglers.h"
+#include "runtime/report/z_score.h"
 #include "runtime/tokens/tokenizer.h"
+
+/* Of run_watch.c. */
+struct watch {
+    struct z_score loss, grad_norm;
+    double loss_z, grad_norm_z; /* of the last step */
+    struct straggler_window window;
+    double *sums;          /* of all ranks' windows */
+    struct straggler slow; /* of the last window */
+    struct straggler_streak streak;
+};
 
 /* Evaluations on the samples that are held out, and the last one. */
 struct run_evaluation {
@@ -38,7 +50,9 @@ struct run {
     struct run_evaluation evaluation;
     struct progress progress;
     struct report *report; /* the log in files; NULL: none, and on other ranks than 0 */
-    int64_t data_wait_ns;  /* of the step's batch */
+    struct watch watch;
+    struct instant figures_at; /* handed to the launcher last; 0: never */
+    int64_t data_wait_ns;      /* of the step's batch */
     struct checkpoints checkpoints;
     bool listens, noticed;  /* for stop notices; of one */
     struct instant ends;    /* by that notice */
@@ -90,6 +104,27 @@ void run_log_step(struct run *run, const struct progress_step *step, const struc
 void run_log_evaluation(struct run *run, int64_t step);
 void run_log_sample(const struct run *run, const char *text, size_t length);
 void run_log_close(struct run *run); /* at the end of all steps, and after an error */
+const struct log_sink *run_log_warnings(void);
+
+/* run_figures.c: hands a step's figures to the launcher, at most once a second. */
+int run_figures_step(struct run *run, const struct progress_step *step, struct muster_error *err);
+
+/* run_place.c: this rank's place in its schedule, on SIGUSR1 and after a time-out. */
+int run_place_listen(struct run *run, struct muster_error *err);
+void run_place_step(void);  /* a step was finished */
+void run_place_close(void); /* before the trainer is closed */
+void run_place_failed(const struct run *run, const struct muster_error *err);
+void run_place_linger(const struct run *run, const struct muster_error *err);
+
+/* run_watch.c: figures that jump, and ranks that the others wait for. Both collective. */
+int run_watch_open(struct run *run, struct muster_error *err);
+void run_watch_close(struct run *run);
+int run_watch_step(struct run *run, const struct progress_step *step, struct muster_error *err);
+
+/* run_trace.c: the steps of logging.trace, each rank's in a file of its own. Before a step, whose number is
+ * from 0, and after it; last: of the run. */
+int run_trace_begin(struct run *run, int64_t step, struct muster_error *err);
+void run_trace_end(struct run *run, int64_t step, bool last);
 
 /* run_fail.c: prints the error of a run, on one rank where it ends the job, and returns the exit code. */
 int run_fail(struct run *run, const struct muster_error *err);

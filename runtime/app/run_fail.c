@@ -39,10 +39,12 @@ int run_fail(struct run *run, const struct muster_error *err)
         prints = muster_fatal(run->world, err);
     if (prints)
         run_show_line_end(run);
+    run_place_failed(run, err);
     if (prints && run->world_size > 1)
         fprintf(stderr, "muster-train: rank %d: error: %s\n", run->rank, err->text);
     else if (prints)
         fprintf(stderr, "muster-train: error: %s\n", err->text);
+    run_place_linger(run, err);
     return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
 }
 

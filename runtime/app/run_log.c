@@ -15,6 +15,11 @@ static int stderr_fd = STDERR_FILENO;
 static const struct log_sink warnings = {
     .write = log_write_to_fd, .context = &stderr_fd, .threshold = LOG_LEVEL_WARNING, .who = "muster-train"};
 
+const struct log_sink *run_log_warnings(void)
+{
+    return &warnings;
+}
+
 static bool is_set(const char *text)
 {
     return text && *text;
@@ -108,6 +113,10 @@ void run_log_step(struct run *run, const struct progress_step *step, const struc
     entry_integer(&entry, "memory", step->resident_bytes);
     entry_number(&entry, "loss_scale", result->loss_scale);
     entry_flag(&entry, "skipped", result->skipped != 0);
+    entry_number(&entry, "loss_z", run->watch.loss_z);
+    entry_number(&entry, "grad_norm_z", run->watch.grad_norm_z);
+    entry_integer(&entry, "slow_rank", run->watch.streak.named ? run->watch.streak.rank : -1);
+    entry_number(&entry, "slow_ms", run->watch.streak.named ? run->watch.slow.late_ms : 0);
     report_add(run->report, &entry);
 }
 

@@ -105,7 +105,7 @@ int run_steps(struct run *run, struct muster_error *err)
         return -1;
     for (int64_t step = begun; step < steps && !run->cut_short && !run_stops_early(run); step++) {
         struct muster_result result;
-        if (take_step(run, step, &result, err) < 0)
+        if (run_trace_begin(run, step, err) < 0 || take_step(run, step, &result, err) < 0)
             return -1;
         struct progress_step shown = {.loss = result.loss,
                                       .learning_rate = result.learning_rate,
@@ -119,7 +119,11 @@ int run_steps(struct run *run, struct muster_error *err)
         if (!final && look_for_notice(run, result.stop, err) < 0)
             return -1;
         run_show_progress(run, &shown, final || run->cut_short);
+        if (run_watch_step(run, &shown, err) < 0 || run_figures_step(run, &shown, err) < 0)
+            return -1;
         run_log_step(run, &shown, &result);
+        run_place_step();
+        run_trace_end(run, step, final || run->cut_short);
         if (muster_heartbeat(step, err) < 0 || run_evaluate(run, step + 1, &keep, err) < 0 ||
             save_state(run, step + 1, result.checkpoint || keep, err) < 0)
             return -1;

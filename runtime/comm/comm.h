@@ -19,7 +19,7 @@
 #include "rendezvous/store/kv_store.h"
 #include "runtime/device/device.h"
 
-enum { COMM_ABI = 2 };
+enum { COMM_ABI = 3 };
 
 #define COMM_KINDS(X)                                                                                        \
     X(COMM_ALL_GATHER, "all_gather")                                                                         \
@@ -59,8 +59,16 @@ struct comm_op {
     int64_t count;
 };
 
+/* What of an operation is known when it is over. */
+struct comm_seen {
+    enum comm_kind kind;
+    enum dtype dtype;
+    int64_t count; /* below 2^48 */
+};
 struct comm_status {
-    uint64_t issued, finished; /* sequence numbers of the last issued and the last finished operation */
+    uint64_t issued,
+        finished; /* sequence numbers of the last issued and the last finished operation; 0: none */
+    struct comm_seen last_issued, last_finished;
     int missing[8],
         missing_count; /* ranks that have not reached operation finished+1 although we have, at most 8 */
 };
@@ -97,7 +105,7 @@ struct comm_ops {
      * finished. An error goes to device_ops->fail as well. */
     int (*run)(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
                struct muster_error *err);
-    void (*status)(struct comm *comm, struct comm_status *status);
+    void (*status)(struct comm *comm, struct comm_status *status); /* from any thread */
     int64_t (*busy_ns)(
         struct comm *comm); /* time spent inside operations so far: the total that exposure is held against */
     /* From any thread: makes every waiting and later operation fail at once. */

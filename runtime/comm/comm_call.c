@@ -26,16 +26,31 @@ struct comm_options comm_part_options(const struct comm *comm, int rank, int siz
                                  .device_ops = comm->device_ops};
 }
 
+/* kind, dtype and count in one word, so that another thread reads what belongs together. */
+static uint64_t seen_pack(const struct comm_op *op)
+{
+    return (uint64_t)op->kind << 56 | (uint64_t)op->dtype << 48 | ((uint64_t)op->count & (UINT64_MAX >> 16));
+}
+
+static struct comm_seen seen_unpack(uint64_t word)
+{
+    return (struct comm_seen){.kind = (enum comm_kind)(word >> 56),
+                              .dtype = (enum dtype)(word >> 48 & 0xff),
+                              .count = (int64_t)(word & (UINT64_MAX >> 16))};
+}
+
 static int finish_call(const struct comm_call *call, struct muster_error *err)
 {
     struct comm *comm = call->comm;
     struct instant start = clock_now(NULL);
     int failed = comm->run(comm, call, err);
     atomic_fetch_add(&comm->busy_ns, instant_diff_ns(clock_now(NULL), start));
-    if (failed)
+    if (failed) {
         (comm->device_ops->fail)(comm->device, err);
-    else
+    } else {
+        atomic_store(&comm->last_finished, seen_pack(&call->op));
         atomic_fetch_add(&comm->finished, 1);
+    }
     return failed;
 }
 
@@ -67,6 +82,7 @@ int comm_call_issue(struct comm *comm, const struct comm_op *op, const void *sen
     }
     struct comm_call *call = &comm->calls[sequence % COMM_CALLS];
     *call = (struct comm_call){.comm = comm, .op = *op, .send = send, .recv = recv};
+    atomic_store(&comm->last_issued, seen_pack(op));
     atomic_store(&comm->issued, sequence + 1);
     if (!comm->device_ops->launch(stream, run_call, call))
         return 0;
@@ -89,6 +105,7 @@ int comm_call_run(struct comm *comm, const struct comm_op *op, const void *send,
                          (unsigned long long)(issued - finished), comm->name);
     const struct comm_call call = {.comm = comm, .op = *op, .send = send, .recv = recv};
     struct muster_error error = {0};
+    atomic_store(&comm->last_issued, seen_pack(op));
     atomic_store(&comm->issued, issued + 1);
     if (!finish_call(&call, &error))
         return 0;
@@ -104,8 +121,10 @@ int64_t comm_busy_ns(struct comm *comm)
 
 void comm_status_begin(struct comm *comm, struct comm_status *status)
 {
-    *status =
-        (struct comm_status){.issued = atomic_load(&comm->issued), .finished = atomic_load(&comm->finished)};
+    *status = (struct comm_status){.issued = atomic_load(&comm->issued),
+                                   .finished = atomic_load(&comm->finished),
+                                   .last_issued = seen_unpack(atomic_load(&comm->last_issued)),
+                                   .last_finished = seen_unpack(atomic_load(&comm->last_finished))};
 }
 
 void comm_status_add(struct comm_status *status, int missing)

@@ -80,7 +80,8 @@ struct comm {
     const struct device_ops *device_ops;
     comm_run *run; /* on the stream */
     _Atomic(uint64_t) issued, finished;
-    struct futex_word moved; /* changes whenever a call finishes */
+    _Atomic(uint64_t) last_issued, last_finished; /* struct comm_seen in one word */
+    struct futex_word moved;                      /* changes whenever a call finishes */
     _Atomic(int64_t) busy_ns;
     struct comm_call calls[COMM_CALLS];
 };

@@ -21,6 +21,7 @@
 enum { TRAIN_ARCHITECTURE_GPT2, TRAIN_ARCHITECTURE_LLAMA, TRAIN_ARCHITECTURE_AUTO };
 enum { TRAIN_OUTPUT_AUTO, TRAIN_OUTPUT_FP32, TRAIN_OUTPUT_BF16 };
 enum { TRAIN_CONFIG_KEYS = 256 }; /* rows of the table at most */
+enum { TRAIN_REPLICAS_STOP, TRAIN_REPLICAS_WARN };
 enum { TRAIN_NUMERICS_WARN, TRAIN_NUMERICS_REFUSE };
 enum { TRAIN_NONFINITE_SKIP, TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_ROLL_BACK };
 
@@ -108,6 +109,11 @@ struct train_config {
     int64_t interval;
     char *log_folder, *log_json; /* "": none; "": log.jsonl in log_folder */
     bool log_tensorboard;
+    int64_t check_replicas_every; /* steps; 0: never */
+    int on_replica_difference;    /* TRAIN_REPLICAS_... */
+    double z_limit;               /* standard deviations; 0: none */
+    int64_t straggler_steps;      /* 0: none */
+    char *trace;                  /* "10" or "10-12": steps, from 1; "": none */
     int64_t sample_length;
     double sample_temperature;
     char *sample_prompt;
@@ -143,5 +149,9 @@ bool train_config_checks(const struct train_config *config);
 
 /* A rank's part of a step. Pure. */
 struct train_batch train_config_batch(const struct train_config *config, int rank, int ranks);
+
+/* The steps of logging.trace, from 1: the first and how many; 0: none. */
+int train_config_trace(const struct train_config *config, int64_t *first, int64_t *count,
+                       struct muster_error *err);
 
 #endif

@@ -79,6 +79,8 @@ static const struct effect {
     {"model.rope_high_frequency", "model.path", SIZES},
     {"model.rope_original_positions", "model.path", SIZES},
     {"logging.tensorboard", "logging.dir", NOT_EMPTY},
+    {"training.on_replica_difference", "training.check_replicas_every", 0},
+    {"logging.trace", "logging.dir", NOT_EMPTY},
     {"training.recompute_every", "training.recompute", ONLY(RECOMPUTE_EVERY)},
     {"training.keep_whole_below", "training.strategy", SHARDED},
     {"model.kv_heads", "model.architecture", LLAMA},
@@ -284,6 +286,9 @@ int train_config_check(const char *name, const struct train_config *config, unsi
         (sections & TRAIN_TRAINING &&
          (train_precision_check(name, config, err) < 0 || check_training(name, config, err) < 0)))
         return -1;
+    int64_t first, count;
+    if (sections & TRAIN_DATA && train_config_trace(config, &first, &count, err) < 0)
+        return *name ? error_wrap(err, "%.*s", (int)strlen(name) - 2, name) : -1;
     return sections & TRAIN_DATA ? check_data(name, config, err) : 0;
 }
 

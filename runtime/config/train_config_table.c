@@ -34,6 +34,7 @@ static const char *const output_formats[] = {
     FILES_FORMATS(FILES_FORMAT_NAME)
 #undef FILES_FORMAT_NAME
         NULL};
+static const char *const replica_policies[] = {"stop", "warn", NULL};    /* TRAIN_REPLICAS_... */
 static const char *const numerics_policies[] = {"warn", "refuse", NULL}; /* TRAIN_NUMERICS_... */
 static const char *const output_dtypes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const recomputes[] = {

@@ -85,7 +85,8 @@ struct device_ops {
     /* Time at which the last record of the event was reached, on the system's monotonic clock; {0} if it
      * has not been reached. */
     struct instant (*event_time)(struct device_event *event);
-    /* Nanoseconds that the stream has spent blocked in `wait` since it was created: exposed communication. */
+    /* Nanoseconds that the stream has spent blocked in `wait` since it was created: exposed communication.
+     * Without those in which the process was suspended. */
     int64_t (*stream_waited_ns)(struct device_stream *stream);
     /* The calling thread waits until the stream is empty; MUSTER_E_TIMEOUT names the stream and the entry
      * that has not finished. */

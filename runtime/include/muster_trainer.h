@@ -127,6 +127,10 @@ MUSTER_API int muster_trainer_judge(struct muster_trainer *trainer, double loss,
  * forward passes, generation, exports and gets use; 0: the parameters again, to the bit. Collective. While it
  * is on, steps, puts, loads and checkpoints are MUSTER_E_STATE. */
 MUSTER_API int muster_trainer_average(struct muster_trainer *trainer, int32_t on, struct muster_error *err);
+/* Collective, between steps: every rank gets the sums of all ranks' values, (count), with the same bits, by
+ * the trainer's own connections. For figures, not for tensors. */
+MUSTER_API int muster_trainer_reduce(struct muster_trainer *trainer, double *values, int64_t count,
+                                     struct muster_error *err);
 /* For all later steps: "learning_rate", "weight_decay", "beta1", "beta2", "epsilon" or "clip_norm" in place
  * of what the settings give (NaN: as in the settings again); "stop": not 0: this rank asks all to stop after
  * the next step; "checkpoint": likewise, for a checkpoint: muster_result.checkpoint, after which all ranks
@@ -161,6 +165,48 @@ MUSTER_API int muster_trainer_limit(struct muster_trainer *trainer, double *seco
 MUSTER_API int muster_trainer_generate(struct muster_trainer *trainer, const int32_t *prompt,
                                        int64_t prompt_count, double temperature, uint64_t seed, int32_t limit,
                                        int32_t *tokens, int64_t count, struct muster_error *err);
+
+/* Where this rank is: lines with the step, the operation that compute has begun last, and of each connection
+ * of ranks the operations that were issued and finished last and the ranks that it waits for. From any
+ * thread, also while another one is in a call of the trainer: for ranks that hang. Returns and cuts the text
+ * as muster_plan_text does. */
+MUSTER_API int64_t muster_trainer_place(const struct muster_trainer *trainer, char *text, int64_t size);
+
+/* Collective, between steps: whether ranks that hold the same elements (NO_SHARD, replicas of HYBRID_SHARD,
+ * parameters that are kept whole) hold the same bits of parameters and optimizer state. 0: they do. 1: they
+ * do not: the first parameter, the rank that fewer ranks agree with (of two: the later one), and one that it
+ * differs from. Reads all of it: about a second for each GB. */
+MUSTER_API int muster_trainer_compare_replicas(struct muster_trainer *trainer, int32_t *parameter,
+                                               int32_t *rank, int32_t *other, struct muster_error *err);
+
+/* ---- traces ---- */
+
+enum muster_trace_kind {
+    MUSTER_TRACE_STEP,       /* a whole step */
+    MUSTER_TRACE_OPERATION,  /* of compute, or a copy; one for the next step may end behind its own */
+    MUSTER_TRACE_COLLECTIVE, /* waiting for late ranks included */
+    MUSTER_TRACE_WAIT,       /* compute waited for other streams: over a step they add up to exposed_ns */
+};
+struct muster_trace_event {
+    uint32_t size;               /* sizeof(struct muster_trace_event), set by the library */
+    int32_t kind;                /* enum muster_trace_kind */
+    int32_t stream;              /* 0: compute, 1: gathers, 2: reductions */
+    int32_t micro_batch;         /* -1: of none */
+    int64_t step;                /* steps that are done with it, from 1 */
+    int64_t begin_ns, end_ns;    /* CLOCK_MONOTONIC */
+    int64_t bytes;               /* of an operation: gathered, reduced, moved or worked on; 0: of a layer */
+    int64_t comm_ns, exposed_ns; /* of a step, as in its muster_result */
+    const char *name; /* "forward h.0", "all_gather h.0"; until the function returns, as what follows */
+    const char *group, *axis; /* parameters that it is about; ranks of a collective ("shard"); "": none */
+};
+/* Records the next `steps` steps on this rank, in memory that is taken now; 0: none, and drops what was
+ * recorded. Not collective. Each operation of a recorded step costs a microsecond. */
+MUSTER_API int muster_trainer_trace(struct muster_trainer *trainer, int64_t steps, struct muster_error *err);
+/* Calls visit for all that was recorded, step by step: each step, then its operations in the order of its
+ * schedule; a visit that returns -1 ends it. Between steps. */
+MUSTER_API int muster_trainer_traced(struct muster_trainer *trainer,
+                                     int (*visit)(void *context, const struct muster_trace_event *event),
+                                     void *context, struct muster_error *err);
 
 /* ---- checkpoints ---- */
 

@@ -27,6 +27,14 @@ MUSTER_API const char *muster_error_text(const struct muster_error *err);
  * launcher does not read it. */
 MUSTER_API int muster_heartbeat(int64_t step, struct muster_error *err);
 
+/* Hands figures of this rank's training to the launcher, for `muster status` and its metrics: "loss",
+ * "step_ms" and the other names of launcher/docs/heartbeat.md, at most MUSTER_FIGURES of them. A number that
+ * is not finite is left out. Once a second is often enough. It is no heartbeat. Never blocks; errors as
+ * above. */
+#define MUSTER_FIGURES 16
+MUSTER_API int muster_figures(const char *const *names, const double *values, int64_t count,
+                              struct muster_error *err);
+
 /* ---- errors that a restart does not mend ---- */
 
 struct muster_world;

@@ -2,6 +2,7 @@
 #include "runtime/train/executor.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -9,7 +10,7 @@
 
 /* Input of one operation's function. */
 struct op_block {
-    const struct executor *executor;
+    struct executor *executor;
     const struct schedule_op *op;
     void (*run)(void *block); /* NULL: not launched but a device or comm call */
     void *from, *to;
@@ -35,6 +36,8 @@ struct executor {
     int first_carried;                   /* op; op_count: none */
     bool carried;                        /* the run before has made the gathers that this one begins with */
     const struct layer_capture *capture; /* NULL: nothing is copied out; changed likewise */
+    struct executor_mark *marks;         /* of the next run; NULL: none */
+    _Atomic int place;                   /* op that the compute stream has begun last; -1: none */
 };
 
 void *executor_address(const struct executor_parts *parts, int entry, int64_t offset)
@@ -131,6 +134,18 @@ static void run_cast(void *argument)
         k->widen(b->to, b->from, from, b->op->beta, n, b->context.stream);
     else
         k->cast(b->to, to, b->from, from, n, b->context.stream);
+}
+
+static void run_block(void *argument)
+{
+    const struct op_block *b = argument;
+    atomic_store_explicit(&b->executor->place, (int)(b - b->executor->blocks), memory_order_relaxed);
+    b->run(argument);
+}
+
+int executor_place(const struct executor *executor)
+{
+    return atomic_load_explicit(&executor->place, memory_order_relaxed);
 }
 
 static void (*const runs[OP_KIND_COUNT])(void *) = {
@@ -287,6 +302,7 @@ struct executor *executor_create(const struct executor_parts *parts, struct must
     GUARD(guard_executor) struct executor *executor = mem_calloc(1, sizeof *executor);
     if (executor) {
         executor->parts = *parts;
+        executor->place = -1;
         executor->blocks = mem_calloc((size_t)parts->plan->op_count, sizeof *executor->blocks);
     }
     if (!executor || !executor->blocks) {
@@ -350,12 +366,28 @@ static int enqueue_waits(const struct executor *executor, const struct schedule_
     return 0;
 }
 
+static void mark_begin(void *argument)
+{
+    struct executor_mark *mark = argument;
+    mark->waited_ns = mark->ops->stream_waited_ns(mark->stream);
+    mark->begin_ns = clock_now(NULL).ns;
+}
+
+static void mark_end(void *argument)
+{
+    struct executor_mark *mark = argument;
+    mark->end_ns = clock_now(NULL).ns;
+}
+
 static int enqueue(const struct executor *executor, struct op_block *b, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
     const struct schedule_op *op = b->op;
     struct device_stream *stream = parts->streams[op->stream];
+    struct executor_mark *mark = executor->marks ? &executor->marks[b - executor->blocks] : NULL;
     int failed;
+    if (mark && parts->ops->launch(stream, mark_begin, mark))
+        return executor_refused(parts->ops, parts->device, err);
     if (op->kind == OP_COMM) {
         if (parts->comms->ops->issue(b->comm, &op->comm, b->from, b->to, stream, err))
             return -1;
@@ -365,11 +397,18 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
     } else if (op->kind == OP_FILL) {
         failed = parts->ops->fill(stream, b->to, 0, op->bytes);
     } else {
-        failed = parts->ops->launch(stream, b->run, b);
+        failed = parts->ops->launch(stream, run_block, b);
     }
+    if (!failed && mark)
+        failed = parts->ops->launch(stream, mark_end, mark);
     if (!failed && b->done)
         failed = parts->ops->record(stream, b->done);
     return failed ? executor_refused(parts->ops, parts->device, err) : 0;
+}
+
+void executor_trace(struct executor *executor, struct executor_mark *marks)
+{
+    executor->marks = marks;
 }
 
 void executor_capture(struct executor *executor, const struct layer_capture *capture)

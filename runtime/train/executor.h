@@ -63,6 +63,21 @@ void executor_forget(struct executor *executor);
 /* Enqueues the gathers by which ranks that step parts of parameters that they keep whole get each other's. */
 int executor_share(struct executor *executor, struct muster_error *err);
 
+/* When an operation ran, by its stream: the caller's memory. */
+struct executor_mark {
+    const struct device_ops *ops; /* both filled by the caller */
+    struct device_stream *stream;
+    int64_t begin_ns, end_ns; /* monotonic; 0: not yet */
+    int64_t waited_ns;        /* that the stream had spent waiting for others until it began */
+};
+/* Where the next runs note when each operation ran, [plan.op_count]; NULL: nowhere. A carried operation
+ * writes its mark in the run behind. For streams that call their functions themselves (device.h: the CPU's).
+ */
+void executor_trace(struct executor *executor, struct executor_mark *marks);
+
+/* The operation that the compute stream has begun last, from any thread; -1: none yet. */
+int executor_place(const struct executor *executor);
+
 /* What the next runs copy out of a layer's forward, until the streams are idle again; NULL: nothing. */
 void executor_capture(struct executor *executor, const struct layer_capture *capture);
 

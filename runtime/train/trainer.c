@@ -210,6 +210,7 @@ void trainer_destroy(struct trainer *trainer)
     plan_free(&trainer->plan);
     if (trainer->device)
         trainer->ops->close(trainer->device);
+    trainer_trace_free(trainer->trace);
     mem_free(trainer->found);
     mem_free(trainer);
 }
@@ -374,6 +375,8 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
     struct device_stream *compute = trainer->streams[STREAM_COMPUTE];
     int64_t comm = comm_table_busy_ns(&trainer->comms), waited = trainer->ops->stream_waited_ns(compute);
     struct instant start = clock_now(NULL);
+    trainer->stepping = trainer->steps + 1;
+    trainer_trace_begin(trainer, start);
     trainer_write_input(trainer, values);
     const struct plan_options *plan = &trainer->plan.options;
     trainer_write_batches(trainer, batch, plan->micro_batches,
@@ -393,7 +396,9 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
     found.exposed_ns = waited < found.comm_ns ? waited : found.comm_ns;
     read_stats(trainer, values, &found);
     trainer->steps++;
+    trainer->stepping = 0;
     trainer->updates += !found.skipped;
+    trainer_trace_end(trainer, &found);
     trainer->stepped_scale = found.loss_scale;
     if (look_at_gradients(trainer, &found, e))
         return -1;

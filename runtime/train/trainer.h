@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/base/buffer.h"
 #include "runtime/comm/comm.h"
 #include "runtime/device/device.h"
 #include "runtime/plan/model.h"
@@ -64,7 +65,7 @@ struct trainer_stats {
     bool checkpoint;   /* some rank has asked for a checkpoint, likewise */
     /* Targets that count in the next step, over all ranks; NaN: some rank did not know. The same likewise. */
     double next_targets;
-    int64_t step_ns;   /* wall */
+    int64_t step_ns; /* wall */
     /* comm_ns: every collective from its start on its stream to its end, waiting for late peers included,
      * added up (two at once count twice). exposed_ns: time in which the compute stream waited for other
      * streams, at most comm_ns: the rest is the cost of waking threads, not communication. */
@@ -188,6 +189,53 @@ void trainer_get_counts(const struct trainer *trainer, struct trainer_counts *co
 void trainer_set_counts(struct trainer *trainer, const struct trainer_counts *counts);
 /* Values, moments and counts as after trainer_create. */
 int trainer_restart(struct trainer *trainer, struct muster_error *err);
+
+/* ---- a trace: when what ran in chosen steps ---- */
+
+enum trainer_trace_kind {
+    TRAINER_TRACE_STEP, /* a whole step */
+    TRAINER_TRACE_OP,   /* an operation of the plan; one for the next step may end behind its own */
+    TRAINER_TRACE_WAIT  /* the compute stream waited for another stream, before that operation; -1: at the end
+                         */
+};
+struct trainer_trace_event {
+    enum trainer_trace_kind kind;
+    int op;                      /* in plan.ops; -1: none */
+    int64_t step;                /* that are done with it, from 1 */
+    int64_t begin_ns, end_ns;    /* monotonic */
+    int64_t bytes;               /* of an operation: gathered, reduced, moved or worked on; 0: of a layer */
+    int64_t comm_ns, exposed_ns; /* of a step, as in its stats: the waits add up to exposed_ns */
+};
+typedef int trainer_trace_visit(void *context, const struct trainer_trace_event *event,
+                                struct muster_error *err);
+
+/* Records the next `steps` steps, in memory that is taken now; 0: none, and drops what was recorded. Not
+ * collective. */
+int trainer_trace(struct trainer *trainer, int64_t steps, struct muster_error *err);
+/* Visits all that was recorded, step by step, each step first and its operations in their order; ends at a
+ * visit that returns -1. */
+int trainer_traced(struct trainer *trainer, trainer_trace_visit *visit, void *context,
+                   struct muster_error *err);
+
+/* "forward h.0", "all_gather wte", of an operation of the plan. */
+enum { TRAINER_OP_NAME = 128 };
+void trainer_op_name(const struct trainer *trainer, int op, char name[TRAINER_OP_NAME]);
+
+/* Where this rank is: lines with the step, the operation that compute has begun last, and each comm's last
+ * issued and finished operations with the ranks that it waits for. From any thread, also while another one is
+ * in a call of the trainer; the parts are read one after the other. */
+int trainer_place(const struct trainer *trainer, struct buffer *out);
+
+/* Where ranks that hold the same elements (all of NO_SHARD, the replicas of HYBRID_SHARD, parameters that are
+ * kept whole) have different bits of parameters, moments or averages. */
+struct trainer_difference {
+    int param; /* the first; -1: there is none */
+    int rank,
+        other; /* that differ; rank is the one that fewer ranks agree with, where more than two hold it */
+};
+/* Collective, between steps; the same answer on every rank. Reads all that is held more than once. */
+int trainer_compare_replicas(struct trainer *trainer, struct trainer_difference *out,
+                             struct muster_error *err);
 
 /* Runs fn on the compute stream, where kernels may be called, and waits for it: benchmarks measure kernels
  * with the threads of a step this way. */

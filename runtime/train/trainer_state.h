@@ -2,6 +2,8 @@
 #ifndef MUSTER_RUNTIME_TRAIN_TRAINER_STATE_H
 #define MUSTER_RUNTIME_TRAIN_TRAINER_STATE_H
 
+#include <stdatomic.h>
+
 #include "runtime/train/executor.h"
 #include "runtime/train/trainer.h"
 
@@ -30,11 +32,13 @@ struct trainer {
     bool scales;     /* the loss: something is of fp16 */
     struct loss_scale_options scale_options;
     struct loss_scale scale;
-    double stepped_scale;       /* of the last step's gradients; 0: they have none */
-    bool averaged;              /* parameters and their averages are exchanged */
-    bool stops;                 /* at a gradient that is not finite */
-    int32_t *found;             /* [world_size] of trainer_nonfinite */
-    struct muster_error broken; /* the error that ended the run */
+    double stepped_scale;        /* of the last step's gradients; 0: they have none */
+    bool averaged;               /* parameters and their averages are exchanged */
+    bool stops;                  /* at a gradient that is not finite */
+    int32_t *found;              /* [world_size] of trainer_nonfinite */
+    _Atomic(int64_t) stepping;   /* number of the step that runs, from 1; 0: none */
+    struct trainer_trace *trace; /* NULL: none was asked for */
+    struct muster_error broken;  /* the error that ended the run */
 };
 
 /* The value of every parameter from its description and (seed, parameter, element): the same in any world. */
@@ -59,6 +63,10 @@ int trainer_sync(struct trainer *trainer, struct muster_error *err);
 /* A step's values and batch into staging memory; samples: of all `count` micro-batches that are there. */
 void trainer_write_input(struct trainer *trainer, const struct trainer_step_values *values);
 void trainer_write_batches(struct trainer *trainer, const struct batch *batch, int count, int64_t samples);
+/* trainer_trace.c, around a step: records it if it is one of those that were asked for. */
+void trainer_trace_begin(struct trainer *trainer, struct instant start);
+void trainer_trace_end(struct trainer *trainer, const struct trainer_stats *stats);
+void trainer_trace_free(struct trainer_trace *trace); /* accepts NULL */
 /* -1 with the error that ended the run, 0 while there is none. */
 int trainer_usable(const struct trainer *trainer, struct muster_error *err);
 /* Likewise, and -1 while averages are in the parameters' place. */

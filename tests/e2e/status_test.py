@@ -232,7 +232,8 @@ class Http(StatusTest):
             self.assertIn(line, text.splitlines())
         served = set(re.findall(r"^# HELP (\w+)", text, re.M))
         described = set(re.findall(r"`(muster_\w+)", (SOURCE / "launcher" / "docs" / "status.md").read_text()))
-        self.assertEqual(served, described)
+        of_training = set(re.findall(r"\"(muster_train_\w+)\"", (SOURCE / "launcher" / "policy" / "figures.h").read_text()))  # e2e_train_report
+        self.assertEqual(served | of_training, described)
         self.assertEqual(json.loads(self.get(port, "/status")[1])["pid"], agent.pid)
         self.assertEqual(self.get(port, "/")[0], 404)
         self.open_gate()

@@ -34,6 +34,52 @@ static void a_beat_may_come_in_pieces(void **state)
     assert_int_equal(beat.step, 43);
 }
 
+/* Lines of figures are no heartbeats, in whatever pieces they come; a bad one leaves the figures as they
+ * were. */
+static void figures_are_no_heartbeat(void **state)
+{
+    (void)state;
+    struct heartbeat beat;
+    heartbeat_init(&beat);
+    take(&beat, "figures/1 loss=2.5 later=7 st", 1);
+    assert_false(beat.figures.there);
+    take(&beat, "ep_ms=56\n", 2);
+    assert_true(beat.figures.there && beat.figures.has[FIGURE_LOSS] && beat.figures.has[FIGURE_STEP_MS]);
+    assert_true(beat.figures.value[FIGURE_LOSS] == 2.5 && beat.figures.value[FIGURE_STEP_MS] == 56);
+    assert_false(beat.figures.has[FIGURE_MFU]);
+    assert_true(!beat.armed && beat.step == -1 && !beat.last.ns);
+    static const char *const bad[] = {
+        "figures/2 loss=1\n",
+        "figures/\n",
+        "figures/1 loss\n",
+        "figures/1 loss=\n",
+        "figures/1 =1\n",
+        "figures/1 loss=x\n",
+        "figures/1 loss=nan\n",
+        "figures/1 loss=1  mfu=1\n",
+        "figures/1 loss=1e999\n",
+        "figures/1 loss=0x1\n",
+        "figures/1 loss=1\tmfu=1\n",
+        "figures/1 loss=1111111111111111111111111111111111111111111111111111111\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        take(&beat, bad[i], 3);
+        assert_true(beat.figures.value[FIGURE_LOSS] == 2.5 && !beat.armed);
+    }
+    char line[FIGURES_LINE + 2];
+    for (int more = 0; more < 2; more++) { /* as long as may be, and a byte more */
+        memset(line, 'a', sizeof line);
+        memcpy(line, "figures/1 loss=", 15);
+        memcpy(line + 15, more ? "8 " : "9 ", 2);
+        memcpy(line + FIGURES_LINE - 2 + more, "=1\n", 3);
+        heartbeat_take(&beat, line, FIGURES_LINE + 1 + (size_t)more, at(4));
+        assert_true(beat.figures.value[FIGURE_LOSS] == 9);
+    }
+    take(&beat, "7\nfigures/1\n8\nfigures/1 \n", 5);
+    assert_int_equal(beat.step, 8);
+    assert_true(beat.armed && beat.last.ns == at(5).ns);
+    assert_true(beat.figures.there && !beat.figures.has[FIGURE_LOSS]); /* a line without figures */
+}
+
 static void a_line_that_is_no_number_beats_without_a_step(void **state)
 {
     (void)state;
@@ -230,6 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_beat_may_come_in_pieces),
         cmocka_unit_test(a_line_that_is_no_number_beats_without_a_step),
+        cmocka_unit_test(figures_are_no_heartbeat),
         cmocka_unit_test(a_negative_step_disarms_until_the_next),
         cmocka_unit_test(an_error_that_a_restart_does_not_mend_is_marked),
         cmocka_unit_test(only_who_has_beaten_is_watched),

@@ -38,12 +38,14 @@ static struct agent_status *example(void)
     status->file_bytes_lost = 10;
     status->console_bytes_lost = UINT64_C(5000000000);
     const struct status_worker workers[] = {
-        {4, 0, 100, STATUS_WORKER_RUNNING, 0, 0, 120, 1500 * NS_PER_MS},
-        {5, 1, 101, STATUS_WORKER_EXITED, 0, 0, -1, -1},
-        {6, 2, 102, STATUS_WORKER_FAILED, -1, 9, -1, -1},
-        {7, 3, 0, STATUS_WORKER_ABSENT, 0, 0, -1, -1},
+        {4, 0, 100, STATUS_WORKER_RUNNING, 0, 0, 120, 1500 * NS_PER_MS, {0}},
+        {5, 1, 101, STATUS_WORKER_EXITED, 0, 0, -1, -1, {0}},
+        {6, 2, 102, STATUS_WORKER_FAILED, -1, 9, -1, -1, {0}},
+        {7, 3, 0, STATUS_WORKER_ABSENT, 0, 0, -1, -1, {0}},
     };
     memcpy(status->workers, workers, sizeof workers);
+    static const char line[] = "figures/1 loss=2.5 step_ms=56 exposed_ms=2.25 slow_rank=6 slow_ms=190.8";
+    figures_take(&status->workers[0].figures, line, sizeof line - 1);
     return status;
 }
 
@@ -78,7 +80,8 @@ static void json(void **state)
         "\"restarts\": 1, \"max_restarts\": 3, \"failures\": 2, \"file_bytes_lost\": 10, "
         "\"console_bytes_lost\": 5000000000, \"workers\": ["
         "{\"rank\": 4, \"local_rank\": 0, \"pid\": 100, \"state\": \"running\", \"step\": 120, "
-        "\"beat_age_s\": 1.500}, "
+        "\"beat_age_s\": 1.500, \"figures\": {\"loss\": 2.5, \"step_ms\": 56, \"exposed_ms\": 2.25, "
+        "\"slow_rank\": 6, \"slow_ms\": 190.8}}, "
         "{\"rank\": 5, \"local_rank\": 1, \"pid\": 101, \"state\": \"exited\", \"exit_code\": 0, \"signal\": "
         "0}, "
         "{\"rank\": 6, \"local_rank\": 2, \"pid\": 102, \"state\": \"failed\", \"exit_code\": -1, "
@@ -112,6 +115,8 @@ static void table(void **state)
         "world     round 1: 8 workers on 2 nodes, this is node 1 with ranks 4-7; store node-0:29501\n"
         "restarts  1 of 3 used; 2 worker failures on this node\n"
         "logs      10 bytes lost on the way to files, 5000000000 to the console\n"
+        "training  loss 2.5000, 56.0 ms a step, 2.2 ms of it exposed communication (rank 4)\n"
+        "slow      rank 6: the other ranks wait for it 190.8 ms a step\n"
         "  RANK  LOCAL       PID  STATE           STEP  LAST BEAT\n"
         "     4      0       100  running          120  1.5 s ago\n"
         "     5      1       101  exit 0             -  -\n"
@@ -227,6 +232,8 @@ static void metrics(void **state)
         "muster_worker_up{rank=\"6\",local_rank=\"2\"} 0",
         "muster_worker_step{rank=\"4\",local_rank=\"0\"} 120",
         "muster_worker_beat_age_seconds{rank=\"4\",local_rank=\"0\"} 1.500",
+        "muster_train_loss{rank=\"4\",local_rank=\"0\"} 2.5",
+        "muster_train_exposed_comm_seconds{rank=\"4\",local_rank=\"0\"} 0.00225",
     };
     (void)state;
     scope_buffer out = {0};
@@ -238,7 +245,7 @@ static void metrics(void **state)
             fail_msg("not there: %s", wanted[i]);
     }
     assert_null(strstr(out.data, "muster_worker_step{rank=\"5\"")); /* it has not beaten */
-    assert_int_equal(check_exposition(out.data), 22 + GROUP_STATE_COUNT);
+    assert_int_equal(check_exposition(out.data), 27 + GROUP_STATE_COUNT);
     buffer_clear(&out);
     status_metrics(early, &out);
     assert_non_null(strstr(out.data, "\nmuster_world_size 0\n"));

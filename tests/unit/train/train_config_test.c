@@ -109,6 +109,14 @@ static const struct {
     {"training: {schedule: constant, min_learning_rate: 0}\n",
      "t.yaml: training.min_learning_rate has no effect with training.schedule: constant; remove it or set "
      "training.schedule to cosine, linear, wsd, WarmupCosineLR or OneCycle"},
+    {"data: {path: x}\nlogging: {dir: d, trace: 12-10}\n",
+     "t.yaml: logging.trace '12-10' is neither a step nor a range of steps, from 1: write 10 or 10-12"},
+    {"data: {path: x}\nlogging: {dir: d, trace: 10-}\n", "t.yaml: logging.trace '10-' is neither a step"},
+    {"data: {path: x}\nlogging: {dir: d, trace: 0-3}\n", "t.yaml: logging.trace '0-3' is neither a step"},
+    {"data: {path: x}\nlogging: {dir: d, trace: 1-1001}\n",
+     "t.yaml: logging.trace 1-1001: at most 1000 steps"},
+    {"logging: {trace: 3}\n",
+     "t.yaml: logging.trace has no effect with logging.dir: ; remove it or set logging.dir"},
     {"just text\n", "t.yaml:1:1: the file is not a mapping"},
     {"", "data.path is missing"},
 };
@@ -210,6 +218,25 @@ static void an_effect_may_need_two_keys(void **state)
     train_config_free(&c);
 }
 
+static void steps_to_trace_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t first, count;
+    } cases[] = {{"", 0, 0}, {"10", 10, 1}, {"10-12", 10, 3}, {"1-1000", 1, 1000}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char trace[16];
+        const struct train_config c = {.trace = trace};
+        struct muster_error err = {0};
+        int64_t first = -1, count = -1;
+        strcpy(trace, cases[i].text);
+        assert_int_equal(train_config_trace(&c, &first, &count, &err), 0);
+        assert_int_equal(first, cases[i].first);
+        assert_int_equal(count, cases[i].count);
+    }
+}
+
 static void the_keys_of_a_llama_are_its_own(void **state)
 {
     (void)state;
@@ -296,6 +323,7 @@ int main(void)
         cmocka_unit_test(overrides_are_checked_too),
         cmocka_unit_test(survives_rubbish),
         cmocka_unit_test(survives_no_memory),
+        cmocka_unit_test(steps_to_trace_are_read),
         cmocka_unit_test(the_keys_of_a_llama_are_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

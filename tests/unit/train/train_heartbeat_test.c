@@ -1,5 +1,6 @@
 /* muster_heartbeat: what arrives in the pipe, and what happens where there is none. */
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,32 @@ static void a_beat_is_a_line(void **state)
     assert_int_equal(muster_heartbeat(-1, NULL), 0);
     assert_true(read(ends[0], got, sizeof got - 1) > 0);
     assert_string_equal(got, "0\n9223372036854775807\n-1\n");
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
+static void figures_are_a_line(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"loss", "mfu", "step_ms"};
+    const double values[] = {2.5, NAN, 1.0 / 3};
+    int ends[2];
+    char got[64] = {0}, text[600];
+    const char *const longest[] = {text};
+    struct muster_error err;
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    name_descriptor(ends[1]);
+    assert_int_equal(muster_figures(names, values, 3, NULL), 0);
+    assert_int_equal(muster_figures(NULL, NULL, 0, NULL), 0);
+    assert_true(read(ends[0], got, sizeof got - 1) > 0);
+    assert_string_equal(got, "figures/1 loss=2.5 step_ms=0.333333333\nfigures/1\n");
+    assert_int_equal(muster_figures(names, values, MUSTER_FIGURES + 1, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_LIMIT);
+    memset(text, 'n', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    assert_int_equal(muster_figures(longest, values, 1, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_LIMIT);
+    assert_int_equal(read(ends[0], got, sizeof got), -1); /* nothing was written */
     (void)close(ends[0]);
     (void)close(ends[1]);
 }
@@ -74,6 +101,7 @@ int main(void)
     (void)signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_beat_is_a_line),
+        cmocka_unit_test(figures_are_a_line),
         cmocka_unit_test(a_full_pipe_does_not_hold_up),
         cmocka_unit_test(only_a_pipe_is_written_to),
     };

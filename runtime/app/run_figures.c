@@ -1,0 +1,38 @@
+/* run_figures.c - a rank's figures for its launcher: muster status and its metrics. See run.h. */
+#include "runtime/app/run.h"
+
+#define EVERY_NS NS_PER_S
+
+int run_figures_step(struct run *run, const struct progress_step *step, struct muster_error *err)
+{
+    const struct instant now = clock_now(NULL);
+    const double ms = 1.0 / (double)NS_PER_MS;
+    const bool slow = run->watch.streak.named;
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {
+        {"loss", step->loss},
+        {"grad_norm", step->grad_norm},
+        {"learning_rate", step->learning_rate},
+        {"tokens_per_s", progress_rate(&run->progress)},
+        {"mfu", progress_mfu(&run->progress, step)},
+        {"step_ms", (double)step->step_ns * ms},
+        {"comm_ms", (double)step->comm_ns * ms},
+        {"exposed_ms", (double)step->exposed_ns * ms},
+        {"data_wait_ms", (double)step->data_wait_ns * ms},
+        {"slow_rank", slow ? run->watch.streak.rank : -1},
+        {"slow_ms", slow ? run->watch.slow.late_ms : 0},
+    };
+    enum { COUNT = sizeof rows / sizeof *rows };
+    const char *names[COUNT];
+    double values[COUNT];
+    if (run->figures_at.ns && instant_diff_ns(now, run->figures_at) < EVERY_NS)
+        return 0;
+    run->figures_at = now;
+    for (int i = 0; i < COUNT; i++) {
+        names[i] = rows[i].name;
+        values[i] = rows[i].value;
+    }
+    return muster_figures(names, values, COUNT, err);
+}

@@ -1,0 +1,95 @@
+/* trainer_place.c - where a rank is in its schedule, read by any thread while the rank works or hangs. */
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "proto/base/buffer.h"
+#include "runtime/comm/comm_text.h"
+#include "runtime/train/trainer_state.h"
+
+void trainer_op_name(const struct trainer *trainer, int index, char name[TRAINER_OP_NAME])
+{
+    const struct plan *plan = &trainer->plan;
+    const struct schedule_op *op = &plan->ops[index];
+    const bool layer = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
+    const char *kind = op->kind == OP_COMM ? comm_kind_name(op->comm.kind) : op_kind_name(op->kind);
+    const char *what = layer            ? trainer->model->layers[op->layer].name
+                       : op->group >= 0 ? plan->groups[op->group].name
+                                        : "";
+    const char *again = op->kind == OP_FORWARD && op->mode == LAYER_RECOMPUTE ? " (again)" : "";
+    (void)snprintf(name, TRAINER_OP_NAME, *what ? "%s %s%s" : "%s%s%s", kind, what,
+                   again); /* cut if too long */
+}
+
+static void put_step(const struct trainer *trainer, struct buffer *out)
+{
+    const int64_t step = atomic_load(&trainer->stepping);
+    const int place = executor_place(trainer->executor);
+    char name[TRAINER_OP_NAME];
+    if (step)
+        buffer_printf(out, "in step %lld", (long long)step);
+    else
+        buffer_text(out, "between steps");
+    if (place >= 0) {
+        const struct schedule_op *op = &trainer->plan.ops[place];
+        trainer_op_name(trainer, place, name);
+        buffer_printf(out, ": compute has begun operation %d of %d last, %s", place + 1,
+                      trainer->plan.op_count, name);
+        if (op->micro >= 0)
+            buffer_printf(out, " of micro-batch %d", op->micro);
+    }
+    buffer_text(out, "\n");
+}
+
+/* The rank in the world of a member of one of this rank's comms. */
+static int world_rank(const struct plan *plan, enum mesh_axis axis, int member)
+{
+    const struct mesh *mesh = &plan->options.mesh;
+    struct mesh_place at = mesh_place_of(*mesh, plan->options.rank);
+    if (axis == AXIS_SHARD)
+        at.shard = member;
+    else if (axis == AXIS_REPLICATE)
+        at.replica = member;
+    else
+        return member;
+    return (at.stage * mesh->replicate + at.replica) * mesh->shard + at.shard;
+}
+
+static const char *seen_text(char out[COMM_TEXT], const struct comm_seen *seen)
+{
+    const struct comm_op op = {.kind = seen->kind, .dtype = seen->dtype, .count = seen->count};
+    return comm_op_text(out, &op);
+}
+
+static void put_comm(const struct trainer *trainer, struct comm *comm, enum mesh_axis axis,
+                     const char *stream, struct buffer *out)
+{
+    struct comm_status status;
+    char issued[COMM_TEXT], finished[COMM_TEXT];
+    trainer->comms.ops->status(comm, &status);
+    buffer_printf(out, "comm of axis %s, %s: ", axis_name(axis), stream);
+    if (!status.issued)
+        buffer_text(out, "no operation was issued");
+    else
+        buffer_printf(out, "issued #%llu (%s) last", (unsigned long long)status.issued,
+                      seen_text(issued, &status.last_issued));
+    if (status.finished)
+        buffer_printf(out, ", finished #%llu (%s) last", (unsigned long long)status.finished,
+                      seen_text(finished, &status.last_finished));
+    for (int i = 0; i < status.missing_count; i++)
+        buffer_printf(out, i ? ", %d" : "; waits for rank %d",
+                      world_rank(&trainer->plan, axis, status.missing[i]));
+    buffer_text(out, "\n");
+}
+
+int trainer_place(const struct trainer *trainer, struct buffer *out)
+{
+    put_step(trainer, out);
+    for (int axis = 0; axis < AXIS_COUNT; axis++)
+        for (int stream = 0; stream < STREAM_COUNT; stream++)
+            if (trainer->comms.comm[axis][stream])
+                put_comm(trainer, trainer->comms.comm[axis][stream], (enum mesh_axis)axis,
+                         stream_name((enum stream_id)stream), out);
+    if (trainer->comms.control)
+        put_comm(trainer, trainer->comms.control, AXIS_WORLD, "between steps", out);
+    return out->failed ? -1 : 0;
+}

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""What a run of muster-train shows: figures in muster status and in the metrics, a slow rank by its number, a log on a full disk.
+
+    MUSTER_BUILD=build python3 tests/e2e/report/train_report_test.py [TestClass.test_name ...]
+"""
+import ctypes.util
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from harness.ports import free_port  # noqa: E402
+
+BUILD = pathlib.Path(os.environ["MUSTER_BUILD"]).resolve()
+MUSTER, TRAIN = str(BUILD / "bin" / "muster"), str(BUILD / "bin" / "muster-train")
+HAVE_HTTP = bool(ctypes.util.find_library("microhttpd"))
+LIMIT = 120
+
+CONFIG = """\
+training: {{steps: 1000000, micro_batch: 1, global_batch: 3, sequence_length: 64, threads: 1}}
+model: {{layers: 4, channels: 128, heads: 4}}
+data: {{path: "{0}/text"}}
+logging: {{dir: "{0}/log", sample_length: 0, straggler_steps: 10, z_limit: 0}}
+"""
+
+
+class Report(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="muster report ")
+        self.path = pathlib.Path(self.folder.name)
+        (self.path / "text").write_text("the quick brown fox jumps over the lazy dog; " * 200)
+        (self.path / "config.yaml").write_text(CONFIG.format(self.path))
+        self.errors = self.path / "errors"
+        self.run = None
+
+    def tearDown(self):
+        if self.run and self.run.poll() is None:
+            self.run.kill()
+            self.run.wait()
+        self.folder.cleanup()
+
+    def start(self, ranks, *words):
+        """--metrics-port where there is a library for it."""
+        self.port = free_port()
+        http = [f"--metrics-port={self.port}", "--metrics-addr=127.0.0.1"] if HAVE_HTTP else []
+        with self.errors.open("w") as errors:
+            self.run = subprocess.Popen([MUSTER, "run", "--standalone", f"--nproc_per_node={ranks}", *http, TRAIN, str(self.path / "config.yaml"), *words],
+                                        stdout=subprocess.DEVNULL, stderr=errors, cwd=self.path)
+
+    def wait_for(self, what, message, step=lambda: time.sleep(0.05)):
+        end = time.monotonic() + LIMIT
+        while time.monotonic() < end:
+            found = what()
+            if found:
+                return found
+            self.assertIsNone(self.run.poll(), self.errors.read_text())
+            step()
+        self.fail(f"{message}: {self.errors.read_text()}")
+
+    def lines(self, kind="step"):
+        try:
+            whole = (self.path / "log" / "log.jsonl").read_text().rpartition("\n")[0]
+        except FileNotFoundError:
+            return []
+        return [line for line in map(json.loads, whole.splitlines()) if line["kind"] == kind]
+
+    def size(self):
+        return (self.path / "log" / "log.jsonl").stat().st_size
+
+    def status(self, *words):
+        done = subprocess.run([MUSTER, "status", "--pid", str(self.run.pid), *words], capture_output=True, text=True, timeout=LIMIT)
+        return done.stdout if done.returncode == 0 else ""
+
+    def workers(self):
+        return json.loads(self.status("--output=json") or '{"workers": []}')["workers"]
+
+    def metrics(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=LIMIT) as answer:
+            return dict(re.findall(r"^(muster_train_\w+\{rank=\"\d+\").*\} (\S+)$", answer.read().decode(), re.M))
+
+    def stop_for_a_moment(self, pid):
+        """200 ms of a step: until its line is there, the next one is not begun."""
+        size = self.size()
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.2)
+        os.kill(pid, signal.SIGCONT)
+        end = time.monotonic() + 1
+        while self.size() == size and time.monotonic() < end:
+            time.sleep(0.001)
+
+    def test_a_slow_rank_is_named(self):
+        self.start(3)
+        workers = self.wait_for(lambda: [w for w in self.workers() if "figures" in w][2:] and self.workers(), "figures of three ranks")
+        for worker in workers:
+            figures = worker["figures"]
+            self.assertTrue(0 < figures["loss"] < 10 and figures["step_ms"] >= figures["exposed_ms"] >= 0 and figures["tokens_per_s"] > 0, figures)
+            self.assertEqual(figures["slow_rank"], -1)
+        self.assertRegex(self.status(), r"training  loss \d\.\d{4}, \d+ tokens/s, [\d.]+ ms a step, [\d.]+ ms of it exposed communication, ")
+        self.assertNotIn("slow", self.status())
+        if HAVE_HTTP:
+            metrics = self.metrics()
+            for rank in range(3):
+                self.assertGreater(float(metrics[f'muster_train_step_seconds{{rank="{rank}"']), 0)
+                self.assertIn(f'muster_train_exposed_comm_seconds{{rank="{rank}"', metrics)
+        self.assertEqual(self.lines("warning"), [])
+        pid = workers[1]["pid"]
+        warning = self.wait_for(lambda: self.lines("warning"), "no rank was named", lambda: [self.stop_for_a_moment(pid) for _ in range(10)])[0]["text"]
+        named = re.search(r"rank (\d) on \S+ is slow: over the last 10 steps the other ranks waited for it ([\d.]+) ms a step, (\d+)% of its time", warning)
+        self.assertTrue(named, warning)
+        self.assertEqual(named.group(1), "1")
+        self.assertTrue(100 < float(named.group(2)) < 300 and int(named.group(3)) > 50, warning)
+        self.assertIn("muster-train: warning: " + warning, self.errors.read_text())
+        self.wait_for(lambda: "slow      rank 1: the other ranks wait for it " in self.status(), "it is not in muster status",
+                      lambda: [self.stop_for_a_moment(pid) for _ in range(10)])
+        self.assertEqual(self.lines()[-1]["slow_rank"], 1)
+        self.run.send_signal(signal.SIGTERM)
+        self.assertEqual(self.run.wait(LIMIT), 143)
+
+    def test_a_rank_shows_its_place(self):
+        """On SIGUSR1 it goes on; after a time-out it is in the failure report, of every rank."""
+        self.start(3, "--set", "training.timeout=4")
+        workers = self.wait_for(lambda: len(self.lines()) > 3 and [w for w in self.workers() if w.get("step", -1) >= 0][2:] and self.workers(), "steps")
+        os.kill(workers[1]["pid"], signal.SIGUSR1)
+        place = r"in step \d+(: compute has begun operation \d+ of \d+ last, \w+.*)?|between steps.*"
+        comm = r"comm of axis shard, gather: issued #\d+ \(all_gather of \d+ f32\) last, finished #\d+ \(all_gather of \d+ f32\) last"
+        self.wait_for(lambda: re.search(rf"^muster-train: rank 1: ({place})\nmuster-train: rank 1: {comm}", self.errors.read_text(), re.M),
+                      "rank 1 does not show its place")
+        steps = len(self.lines())
+        self.wait_for(lambda: len(self.lines()) > steps + 3, "the run does not go on")
+        os.kill(workers[1]["pid"], signal.SIGSTOP)
+        self.assertNotEqual(self.run.wait(LIMIT), 0)
+        errors = self.errors.read_text()
+        report = errors[errors.index("ChildFailedError"):]
+        for rank in (0, 2):
+            entry = re.search(rf"  rank      : {rank} \(local_rank: {rank}\)\n.*?(?=\n\[|\n[-=]{{9}})", report, re.S)
+            self.assertTrue(entry, report)
+            self.assertRegex(entry.group(), r"in step \d+: compute has begun operation \d+ of \d+ last, ")
+            self.assertRegex(entry.group(), r"comm of axis shard, (gather|reduce): issued #\d+ ")
+
+    def test_replicas_are_compared(self):
+        """Where they agree the run is as without; a difference is planted in train_replicas_test."""
+        self.start(3, "--set", "training.strategy=NO_SHARD", "--set", "training.check_replicas_every=2", "--set", "training.steps=6")
+        self.assertEqual(self.run.wait(LIMIT), 0, self.errors.read_text())
+        self.assertEqual([line["step"] for line in self.lines()], [1, 2, 3, 4, 5, 6])
+        self.assertEqual(self.lines("warning"), [])
+
+    def test_a_full_disk_costs_the_log_alone(self):
+        if os.geteuid():
+            self.skipTest("a small file system can be mounted by root alone")
+        for size, expected in (("size=16k", "No space left on device; training goes on without these entries"),
+                               ("size=1m,nr_inodes=1", "No space left on device; training goes on without it")):
+            (self.path / "log").mkdir(exist_ok=True)
+            shell = (f'mount -t tmpfs -o {size} tmpfs "$1/log" || exit 99\n'
+                     f'"{TRAIN}" "$1/config.yaml" --set training.steps=60 --set model.layers=1 --set model.channels=32 --set "logging.json=$1/log/steps" --set logging.tensorboard=false || exit 98\n'
+                     '[ "$(tail -c 1 "$1/log/steps" 2>/dev/null)" = "" ] || exit 97\n')  # whole lines
+            done = subprocess.run(["unshare", "--mount", "sh", "-c", shell, "sh", str(self.path)], capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(expected, done.stderr)
+            self.assertIn("step 60/60 ", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
