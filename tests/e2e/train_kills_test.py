@@ -1,0 +1,183 @@
+"""muster-train killed at random, again and again: a worker, an agent, a whole node in its namespaces; what is left at the end is, to the last
+bit, what an undisturbed run leaves.
+
+    MUSTER_BUILD=build python3 tests/e2e/train_kills_test.py [--kills N] [--mode static|elastic] [--nodes N] [--seed N] [--keep FOLDER]
+
+Checkpoints are frequent, so that about half of the kills fall into the writing of one. An agent that ended is started again on its node,
+as Kubernetes would. The job never has another number of nodes: elastic means that nodes meet without ranks. Needs root."""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import unittest
+
+from harness import cluster, lineage
+
+MUSTER, TRAIN = (str(cluster.BUILD / "bin" / name) for name in ("muster", "muster-train"))
+PORT, BATCH = 23456, 6
+CONFIG = """\
+training: {{steps: {steps}, micro_batch: 1, global_batch: {batch}, sequence_length: 32, learning_rate: 1.0e-3, schedule: constant, warmup_steps: 5,
+           threads: 1, timeout: 60, output: "{name}.model", checkpoint_dir: "{name}.checkpoints", checkpoint_every: {every}}}
+model: {{layers: 2, channels: 32, heads: 2}}
+data: {{path: "{folder}/text"}}
+logging: {{sample_length: 0, interval: 1, samples: "{name}.samples"}}
+"""
+PROSE = "the quick fox jumps over the hill and then it rests. " * 200
+FLAGS = ("--max-restarts=100000", "--restart-backoff=0", "--join-timeout=120", "--last-call-timeout=1", "--regroup-interval=0.2",
+         "--termination-log=")  # fmt: skip
+
+
+class Kills:
+    def __init__(self, nodes, mode, seed):
+        self.nodes, self.mode, self.random = nodes.nodes, mode, random.Random(seed)
+        self.folder = nodes.folder
+        self.agents, self.deeds, self.written = {}, [], 0
+        (self.folder / "text").write_text(PROSE)
+
+    def config(self, name, steps, every):
+        path = self.folder / f"{name}.yaml"
+        path.write_text(CONFIG.format(folder=self.folder, name=self.folder / name, steps=steps, every=every, batch=BATCH))
+        return path
+
+    def start(self, node, *flags, config, log="agent"):
+        drop = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|MASTER_|RANK$|LOCAL_RANK$|WORLD_SIZE$")
+        dropped = {variable: None for variable in os.environ if drop.match(variable)}
+        flags = ["--nproc-per-node=1", *FLAGS, *flags]
+        return node.start(MUSTER, "run", *flags, TRAIN, config, log=log, OMP_NUM_THREADS="1", **dropped)
+
+    def start_agent(self, node):
+        if self.mode == "elastic":
+            place = [f"--nnodes={len(self.nodes)}", "--rdzv-backend=c10d", f"--rdzv-endpoint=node0:{PORT}"]
+        else:
+            place = [f"--nnodes={len(self.nodes)}", f"--node-rank={node.number}", "--master-addr=node0", f"--master-port={PORT}"]
+        self.agents[node] = self.start(node, *place, config=self.disturbed)
+
+    def tails(self):
+        found = []
+        for agent in self.agents.values():
+            found += [f"{agent.log.name} (exit code {agent.poll()}):", *agent.said().splitlines()[-12:]]
+        return "\n".join([*self.deeds, *found])
+
+    def start_what_ended(self):
+        for node, agent in self.agents.items():
+            if not agent.runs():
+                assert agent.poll() != 0, f"the job ended by itself\n{self.tails()}"
+                self.deeds.append(f"{node.name}: started, the last one left with {agent.poll()}")
+                self.start_agent(node)
+
+    def until(self, condition, what):
+        def there():
+            self.start_what_ended()
+            return condition()
+
+        try:
+            cluster.wait_until(there, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.tails()}") from None
+
+    def newest(self):
+        """The last checkpoint that is whole."""
+        with contextlib.suppress(OSError):
+            return max((int(path.name[5:]) for path in (self.folder / "disturbed.checkpoints").glob("step-*") if path.name[5:].isdigit()), default=0)
+        return 0
+
+    # what is killed
+
+    def kill_worker(self, node):
+        with contextlib.suppress(KeyError, ProcessLookupError):  # it has just ended with another one
+            node.kill_worker(0)
+
+    def kill_agent(self, node):
+        self.agents[node].signal(signal.SIGKILL)
+        self.agents[node].wait()
+
+    def kill_node(self, node):
+        node.kill_pod(silently=self.random.random() < 0.3)  # as where the power goes
+        node.restart()
+        self.agents[node].wait()
+
+    def kill(self, kind):
+        before = self.newest()
+        self.until(lambda: self.newest() >= before + 2, "a round goes on")
+        time.sleep(self.random.random() * 0.1)
+        node = self.random.choice(self.nodes)
+        writing = any((self.folder / "disturbed.checkpoints").glob("*.*")) or any(
+            not path.name[5:].isdigit() for path in (self.folder / "disturbed.checkpoints").iterdir())
+        self.written += writing
+        self.deeds.append(f"{kind} {node.name} behind step {self.newest()}{', a checkpoint is written' if writing else ''}")
+        getattr(self, kind)(node)
+
+    # the run
+
+    def play(self, kills):
+        """Kills so many, ends the job by a planned stop; its last step."""
+        self.disturbed = self.config("disturbed", 10**6, 1)
+        for node in self.nodes:
+            self.start_agent(node)
+        kinds = ["kill_worker", "kill_agent", "kill_node"]
+        for number in range(kills):
+            self.kill(kinds[number % 3] if number < 3 else self.random.choice(kinds))
+        before = self.newest()
+        self.until(lambda: self.newest() >= before + 2, "the last round goes on")
+        for node in reversed(self.nodes):
+            self.agents[node].signal(signal.SIGTERM)
+        for agent in self.agents.values():
+            assert agent.wait() in (143, 138, 0), self.tails()
+        return self.newest()
+
+    def model(self, name, steps, every):
+        """The model of that run after so many steps, by as many ranks of one node."""
+        config = self.config(name, steps, every)
+        agent = self.start(self.nodes[0], "--standalone", f"--nproc-per-node={len(self.nodes)}", config=config, log=name)
+        assert agent.wait() == 0, agent.said()
+        return (self.folder / f"{name}.model").read_bytes(), agent.printed() + agent.said()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--mode", choices=("static", "elastic"), default="static")
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--keep")
+    options = parser.parse_args()
+    cluster.need()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}, {options.mode}, {options.nodes} nodes, {options.kills} kills", flush=True)
+    folder = pathlib.Path(options.keep or tempfile.mkdtemp(prefix="muster kills "))
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    test = unittest.TestCase()
+    try:
+        with cluster.Cluster(options.nodes, folder) as nodes:
+            kills = Kills(nodes, options.mode, seed)
+            try:
+                begun = time.monotonic()
+                steps = kills.play(options.kills)
+                took = time.monotonic() - begun
+                lineage.check_samples(test, folder / "disturbed.samples", steps, BATCH)
+                found, said = kills.model("disturbed", steps, 0)
+                test.assertIn(f"all {steps} steps had been done already", said)
+                test.assertNotIn("refused", said)
+                expected, _ = kills.model("undisturbed", steps, 0)
+                test.assertEqual(found, expected, "another model than that of a job that nothing befell")
+            except BaseException:
+                print(kills.tails())
+                raise
+        print("\n".join(kills.deeds))
+        print(f"{steps} steps, {kills.written} of {options.kills} kills beside a checkpoint that was written, {took:.1f} s")
+    finally:
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
