@@ -1,12 +1,16 @@
 """muster-train on worlds that change: the same global batch on any number of ranks, nodes that join and leave, configurations that are
 wrong in a later round.
 
-    MUSTER_BUILD=build python3 tests/e2e/train_elastic_test.py [TestClass.test_name ...]
+    MUSTER_BUILD=build python3 tests/e2e/worlds/elastic_test.py [TestClass.test_name ...]
 
 Losses are held to those of one rank: within 3 times what another order of sums does to that rank (the control), as in DESIGN's T1."""
 
+import pathlib
 import signal
+import sys
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from harness import BUILD, LIMIT, AgentTest, free_port, lineage, wait_until
 

@@ -1,7 +1,7 @@
 """muster-train killed at random, again and again: a worker, an agent, a whole node in its namespaces; what is left at the end is, to the last
 bit, what an undisturbed run leaves.
 
-    MUSTER_BUILD=build python3 tests/e2e/train_kills_test.py [--kills N] [--mode static|elastic] [--nodes N] [--seed N] [--keep FOLDER]
+    MUSTER_BUILD=build python3 tests/e2e/worlds/kills_test.py [--kills N] [--mode static|elastic] [--nodes N] [--seed N] [--keep FOLDER]
 
 Checkpoints are frequent, so that about half of the kills fall into the writing of one. An agent that ended is started again on its node,
 as Kubernetes would. The job never has another number of nodes: elastic means that nodes meet without ranks. Needs root."""
@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from harness import cluster, lineage
 
