@@ -79,16 +79,17 @@ static int change_all(const struct twice *t, struct trainer *trainer)
 static int look(struct twice *t, int rank, bool last)
 {
     struct muster_error err = {0};
-    int result = t->writer[rank] ? checkpoint_poll(t->writer[rank], last, &err) : 1;
+    if (!t->writer[rank])
+        return 0; /* it has ended before */
+    int result = checkpoint_poll(t->writer[rank], last, &err);
     if (!result) {
         atomic_fetch_add(&t->during, 1);
         return 0;
     }
-    if (t->writer[rank])
-        atomic_fetch_add(&t->stall_ns, checkpoint_figures(t->writer[rank]).stall_ns);
+    atomic_fetch_add(&t->stall_ns, checkpoint_figures(t->writer[rank]).stall_ns);
     atomic_fetch_add(err.code == MUSTER_E_PEER ? &t->failed_peer : &t->failed_io, result < 0);
     checkpoint_end(take_pointer(&t->writer[rank]));
-    return (result < 0) == t->fails || !last ? 0 : -1;
+    return (result < 0) == t->fails ? 0 : -1;
 }
 
 static int visit(const struct training *run, struct trainer *trainer, int rank, int step)
