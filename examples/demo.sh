@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # demo.sh BUILD FOLDER [--set key=value ...] - what `./dev run` shows: a small GPT is trained on two workers with evaluations, the best
 # checkpoint kept and averaged weights; one worker is killed on purpose behind the first checkpoint, and the run goes on from there.
-# FOLDER gets log.jsonl, tensorboard/, checkpoints/, model.safetensors and sample.txt; what an earlier demo left in it is removed.
+# FOLDER gets log.jsonl, tensorboard/, trace/, checkpoints/, model.safetensors and sample.txt; what an earlier demo left in it is removed.
 set -euo pipefail
 build=$1 folder=$2
 shift 2
@@ -24,11 +24,11 @@ kill_one() {
   done
 }
 
-rm -rf "$folder/checkpoints" "$folder/tensorboard" "$folder/log.jsonl" "$folder/model.safetensors" "$folder/sample.txt"
+rm -rf "$folder/checkpoints" "$folder/tensorboard" "$folder/trace" "$folder/log.jsonl" "$folder/model.safetensors" "$folder/sample.txt"
 mkdir -p "$folder"
 kill_one $$ 2>&1 & # the agent takes this shell's place, and its process id
 exec "$build/bin/muster" run --standalone --nproc_per_node=2 --max-restarts=3 "$build/bin/muster-train" "$config" \
-  --set "logging.dir=$folder" --set "training.output=$folder/model.safetensors" \
+  --set "logging.dir=$folder" --trace=20-22 --set "training.output=$folder/model.safetensors" \
   --set "training.checkpoint_dir=$folder/checkpoints" --set training.checkpoint_every=100 \
   --set data.validation_share=0.02 --set training.evaluate_every=100 --set training.evaluate_samples=256 \
   --set training.keep_best=true --set training.ema_decay=0.99 --set training.ema_evaluate=true --set training.ema_export=true "$@"

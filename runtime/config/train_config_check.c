@@ -289,6 +289,10 @@ int train_config_check(const char *name, const struct train_config *config, unsi
     int64_t first, count;
     if (sections & TRAIN_DATA && train_config_trace(config, &first, &count, err) < 0)
         return *name ? error_wrap(err, "%.*s", (int)strlen(name) - 2, name) : -1;
+    if (sections & TRAIN_DATA && config->steps > 0 && first > config->steps)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%slogging.trace %s begins behind the last step, training.steps %lld", name,
+                         config->trace, (long long)config->steps);
     return sections & TRAIN_DATA ? check_data(name, config, err) : 0;
 }
 

@@ -200,7 +200,7 @@ struct muster_trace_event {
     const char *group, *axis; /* parameters that it is about; ranks of a collective ("shard"); "": none */
 };
 /* Records the next `steps` steps on this rank, in memory that is taken now; 0: none, and drops what was
- * recorded. Not collective. Each operation of a recorded step costs a microsecond. */
+ * recorded. Not collective. Each operation of a recorded step costs about a microsecond. */
 MUSTER_API int muster_trainer_trace(struct muster_trainer *trainer, int64_t steps, struct muster_error *err);
 /* Calls visit for all that was recorded, step by step: each step, then its operations in the order of its
  * schedule; a visit that returns -1 ends it. Between steps. */

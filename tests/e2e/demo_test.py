@@ -68,6 +68,8 @@ def check_log(folder, steps, output):
     check({entry["step"] for entry in entries if entry["kind"] == "step"} == set(range(1, steps + 1)), "steps are missing in the log", output)
     events = list((folder / "tensorboard").glob("events.out.tfevents.*"))
     check(len(events) == 2, f"event files: {events}", output)
+    traces = sorted(path.name for path in (folder / "trace").iterdir())
+    check(traces == ["rank-0.perfetto-trace", "rank-1.perfetto-trace"], f"traces: {traces}", output)  # read in compat_trace
     saved = sorted(int(path.name[5:]) for path in (folder / "checkpoints").glob("step-*"))
     check(saved and saved[-1] == steps, f"checkpoints: {saved}", output)
 
