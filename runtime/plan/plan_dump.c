@@ -199,6 +199,13 @@ int plan_summary(const struct model *model, const struct plan *plan, struct buff
     if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype)
         (void)buffer_printf(out, "parameters gathered in %s, gradients reduced in %s, arithmetic in %s\n",
                             dtype_name(o->param_dtype), dtype_name(o->reduce_dtype), dtype_name(o->dtype));
+    if (o->strategy == STRATEGY_SHARD_GRAD_OP) {
+        const int64_t size = (int64_t)dtype_size(o->param_dtype);
+        (void)buffer_printf(out,
+                            "every rank keeps all P parameters from forward to backward: %" PRId64
+                            "P bytes, %s; FULL_SHARD gathers them twice instead\n",
+                            size, text_format_bytes(text, sizeof text, size * model_parameters(model)));
+    }
     (void)buffer_text(out, "bytes per rank by kind (buffers that are never alive together share memory)\n");
     for (int k = 0; k < PLAN_KIND_COUNT; k++)
         if (plan->kind_bytes[k])
