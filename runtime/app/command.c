@@ -103,14 +103,20 @@ static const struct own_option *find_own(const char *name, size_t length)
     return NULL;
 }
 
-static int refuse_option(const char *name)
+static int refuse_option(const char *word)
 {
     const char *names[OWN_OPTIONS];
+    scope_free char *name = mem_strndup(word, strcspn(word, "="));
     for (int i = 0; i < OWN_OPTIONS; i++)
         names[i] = own_options[i].name;
-    const char *nearest = text_nearest(name, names, OWN_OPTIONS);
-    return command_error("unknown option '%s'%s%s%s", name, nearest ? "; did you mean '" : "",
-                         nearest ? nearest : "", nearest ? "'?" : "");
+    const char *own = name ? text_nearest(name, names, OWN_OPTIONS) : NULL;
+    const char *foreign = name && !own && strlen(name) > 2 ? formats_nearest_option(name + 2) : NULL;
+    return command_error("unknown option '%s'%s%s%s%s", name ? name : word,
+                         own || foreign ? "; did you mean '" : "", foreign ? "--" : "",
+                         own       ? own
+                         : foreign ? foreign
+                                   : "",
+                         own || foreign ? "'?" : "");
 }
 
 /* Whether the next word is a value: "-1" is one. */

@@ -237,6 +237,11 @@ bool formats_option(const char *name)
     return key && !strchr(key, '.') && key_find(&arguments_keys, key);
 }
 
+const char *formats_nearest_option(const char *name)
+{
+    return key_nearest(&arguments_keys, "", name);
+}
+
 static int read_option(struct source *source, const char *option)
 {
     const char *equals = strchr(option, '=');

@@ -48,6 +48,8 @@ void formats_free(struct formats_settings *settings); /* accepts NULL */
 /* Whether an option of the command line (without dashes) is a setting's name in another program, so that the
  * request may have it. */
 bool formats_option(const char *name);
+/* The nearest of them, without dashes; NULL: none is near. */
+const char *formats_nearest_option(const char *name);
 
 /* The settings as our own YAML, which can be read again and gives the same; each with where it came from.
  * Defaults are remarks. json: one object, {"training.steps": {"value": 100, "source": "--set"}, ...}. */

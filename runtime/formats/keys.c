@@ -9,7 +9,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 
-enum { NAMES_LIMIT = 256 };
+enum { NAMES_LIMIT = 512 };
 
 const struct key_row *key_find(const struct key_table *table, const char *path)
 {
@@ -297,19 +297,24 @@ static int take_row(struct key_walk *walk, const struct key_row *row, const char
 
 /* ---- walking ---- */
 
-static int refuse_unknown(struct key_walk *walk, const char *path, const char *shown,
-                          const struct tree_entry *entry)
+const char *key_nearest(const struct key_table *table, const char *path, const char *name)
 {
-    const char *names[NAMES_LIMIT], *nearest;
-    char place[KEY_PLACE];
+    const char *names[NAMES_LIMIT];
     size_t count = 0;
     const size_t length = strlen(path);
-    for (size_t i = 0; i < walk->table->count && count < NAMES_LIMIT; i++) {
-        const char *known = walk->table->rows[i].path;
+    for (size_t i = 0; i < table->count && count < NAMES_LIMIT; i++) {
+        const char *known = table->rows[i].path;
         if (!strncmp(known, path, length) && !strchr(known + length, '.'))
             names[count++] = known + length;
     }
-    nearest = text_nearest(entry->key, names, count);
+    return text_nearest(name, names, count);
+}
+
+static int refuse_unknown(struct key_walk *walk, const char *path, const char *shown,
+                          const struct tree_entry *entry)
+{
+    char place[KEY_PLACE];
+    const char *nearest = key_nearest(walk->table, path, entry->key);
     return error_set(walk->assign->err, MUSTER_E_INVALID, "%s: unknown %s '%s%.100s'%s%s%s",
                      key_place(walk, entry->line, entry->column, place), walk->is_option ? "option" : "key",
                      shown, entry->key, nearest ? "; did you mean '" : "", nearest ? nearest : "",

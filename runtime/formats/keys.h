@@ -62,6 +62,9 @@ int key_walk_entry(struct key_walk *walk, const char *path, const char *shown,
                    const struct tree_entry *entry);
 
 const struct key_row *key_find(const struct key_table *table, const char *path);
+/* Among the keys of the mapping at path ("" or "fp16.") the one nearest to name, without path; NULL: none is.
+ */
+const char *key_nearest(const struct key_table *table, const char *path, const char *name);
 
 enum { KEY_PLACE = 640 };
 /* "ds.json:3:7", or the option's name. */

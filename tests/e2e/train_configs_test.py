@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""muster-train with configurations as their users have them: DeepSpeed's, the Trainer's, scripts' options, ConfigMaps, several at once.
+Each file either trains three steps, its sizes made small by --set, or is refused with the line that is wrong and why."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
+CONFIGS = pathlib.Path(os.environ["MUSTER_SOURCE"]) / "tests" / "data" / "configs"
+MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
+
+LIMIT = 300  # of any run, against a hang
+SMALL = [word for text in ("training.steps=3", "training.global_batch=4", "training.micro_batch=2", "training.sequence_length=32",
+                           "training.threads=1", "model.layers=1", "model.channels=32", "model.heads=2", "logging.sample_length=0", "logging.interval=1")
+         for word in ("--set", text)]
+
+
+class Configs(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="muster configs ")
+        self.path = pathlib.Path(self.folder.name)
+        (self.path / "text").write_text("the quick brown fox jumps over the lazy dog and rests.\n" * 100)
+        for file in CONFIGS.iterdir():
+            shutil.copy(file, self.path)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def run_program(self, *words, ranks=0):
+        command = [str(TRAIN), *map(str, words)]
+        if ranks:
+            command = [str(MUSTER), "run", "--standalone", f"--nproc_per_node={ranks}", *command]
+        environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT, cwd=self.path, env=environment)
+
+    def trains(self, *words, ranks=0):
+        run = self.run_program(*words, ranks=ranks)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(re.findall(r"step (\d+)/3 ", run.stdout), ["1", "2", "3"], run.stdout)
+        return run
+
+    def refused(self, message, *words):
+        run = self.run_program(*words)
+        self.assertEqual(run.returncode, 2, run.stdout)
+        self.assertIn(message, run.stderr)
+        self.assertNotIn("step 1/", run.stdout)
+
+    def settings(self, *words):
+        run = self.run_program(*words, "--print-config", "--output=json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return json.loads(run.stdout)
+
+    def test_deepspeed(self):
+        for file in (["ds_config.json"], ["--deepspeed", "ds_config.json"], ["--deepspeed", "--deepspeed_config=ds_config.json"]):
+            run = self.trains(*file, *SMALL, "--data_path=text", ranks=2 if len(file) == 1 else 0)
+            self.assertIn("FULL_SHARD over", run.stdout)
+            self.assertIn("kept and gathered in fp16", run.stdout)
+            # rank 0 alone lists what has no effect
+            self.assertEqual(run.stderr.count("no effect here: zero_optimization.contiguous_gradients, "), 1, run.stderr)
+        self.refused("ds_config.json: data.path is missing", "ds_config.json")
+
+    def test_deepspeed_batch(self):
+        rest = ["ds_config.json", "--data_path", "text", "--print-config"]
+        run = self.run_program(*rest, "--world-size", 8)
+        self.assertIn("ds_config.json:4:36 gradient_accumulation_steps: 1 micro-batches a step do not fit: a batch of 1024 is 8 "
+                      "micro-batches of 16 on 8 ranks, which is taken", run.stderr)
+        run = self.run_program(*rest, "--world-size", 64, "--set", "training.strict_batch=true")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertNotIn("micro-batches a step do not fit", run.stderr)
+        self.refused("train_batch_size 1024 is not train_micro_batch_size_per_gpu 16 x gradient_accumulation_steps 1 x 8 ranks", *rest,
+                     "--world-size", 8, "--set", "training.strict_batch=true")
+
+    def test_stage_2_and_the_plan(self):
+        (self.path / "two.json").write_text('{"train_batch_size": 8, "zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}')
+        run = self.run_program("two.json", "--data_path=text", "--plan", "--world-size", 4)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("SHARD_GRAD_OP on 4 ranks", run.stdout)
+        self.assertIn("every rank keeps all P parameters from forward to backward: 2P bytes", run.stdout)
+
+    def test_sections_of_a_script(self):
+        self.refused("training_config.yaml:9:9: model.type: 'simple_cnn' is not supported; what is: gpt2, llama; models of text; models "
+                     "of pictures are not built", "training_config.yaml", *SMALL)
+        lines = (self.path / "training_config.yaml").read_text().splitlines()
+        kept = [line for line in lines if not re.search("type:|input_channels|num_classes|dataset:", line)]
+        (self.path / "training_config.yaml").write_text("\n".join(kept) + "\n")
+        self.trains("training_config.yaml", *SMALL, "--set", "data.path=text")
+
+    def test_config_map(self):
+        self.trains("configmap.yaml", *SMALL, "--data_path=text")
+        (self.path / "job.yaml").write_text("apiVersion: batch/v1\nkind: Job\n")
+        self.refused("job.yaml:2:7: this is a manifest of Kubernetes (Job), not a configuration", "job.yaml")
+
+    def test_command_of_a_script(self):
+        command = ["--config", "training_config.json", "--model_config", "model_config.json", "--data_path", "text", "--output_dir", "out/",
+                   "--num_gpus", 8, "--gradient_accumulation_steps", 16, "--batch_size_per_gpu", 4]
+        self.refused("model_config.json:2:19: model_type: 'custom_llm' is not supported; what is: gpt2", *command, *SMALL)
+        llama = ["--set", "model.architecture=llama", "--set", "model.hidden=64", "--set", "model.vocabulary=256"]
+        run = self.trains(*command, *SMALL, *llama)
+        self.assertIn("--num_gpus 8: the launcher starts the ranks, and these are 1", run.stderr)
+        self.assertTrue((self.path / "out" / "model" / "config.json").is_file(), run.stdout)
+        self.assertTrue(any(path.name != "model" for path in (self.path / "out").iterdir()), "no checkpoint")
+
+    def test_folder_and_printing(self):
+        folder = self.path / "configs"
+        folder.mkdir()
+        (folder / "a.json").write_text('{"learning_rate": 0.5, "max_steps": 9, "warmup_steps": 0}')
+        (folder / "b.yaml").write_text("data: {path: text}\ntraining: {learning_rate: 0.25}\n")
+        settings = self.settings("configs", "--set", "training.seed=7", "--max-steps=11")
+        self.assertEqual(settings["training.learning_rate"], {"value": 0.25, "from": "file", "source": "configs/b.yaml:2:27"})
+        self.assertEqual(settings["training.steps"], {"value": 11, "from": "flag", "source": "--max-steps"})
+        self.assertEqual(settings["training.seed"], {"value": 7, "from": "flag", "source": "--set"})
+        self.assertEqual(settings["training.optimizer"]["source"], "default")
+        again = self.run_program("configs", "--print-config")
+        (self.path / "printed.yaml").write_text(again.stdout)
+        self.assertIn("in place of 0.5 from configs/a.json:1:19 learning_rate", again.stderr)
+        values = {name: row["value"] for name, row in self.settings("configs").items()}
+        self.assertEqual(values, {name: row["value"] for name, row in self.settings("printed.yaml").items()})
+
+    def test_wrong_words(self):
+        self.refused("unknown option '--learnin_rat'; did you mean '--learning_rate'?", "ds_config.json", "--learnin_rat=1")
+        self.refused("--deepspeed_config needs a value", "--deepspeed_config")
+        self.refused("--plan and --print-config: one of the two", "ds_config.json", "--plan", "--print-config")
+        self.refused("--learning_rate: 'fast' is not a number", "ds_config.json", "--learning_rate=fast")
+        self.refused("--set: unknown key 'training.step'; did you mean 'training.steps'?", "ds_config.json", "--set", "training.step=1")
+
+
+if __name__ == "__main__":
+    unittest.main()
