@@ -94,7 +94,11 @@ static int take_steps(struct key_walk *walk, const char *shown, const struct tre
         return 0;
     if (key_number(walk, entry->value, shown, -1, 1e9, &steps) < 0)
         return -1;
-    return steps <= 0 ? 0 : key_assign(walk, "training.steps", entry->value->text, entry->value, shown);
+    if (steps <= 0)
+        return 0;
+    return key_assign(walk, "training.steps", entry->value->text, entry->value, shown) < 0
+               ? -1
+               : assign_reset(walk->assign, "training.epochs");
 }
 
 static int take_min_rate(struct key_walk *walk, const char *shown, const struct tree_entry *entry)

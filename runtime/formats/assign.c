@@ -168,6 +168,15 @@ int assign_set(struct assign *a, const char *key, const char *text, enum knob_so
                        earlier);
 }
 
+int assign_reset(struct assign *a, const char *key)
+{
+    const struct knob *knob = knob_of(key);
+    mem_free(a->places[index_of(knob)]);
+    a->places[index_of(knob)] = NULL;
+    return knob_set(train_config_table(), a->config, a->config->sources, knob, knob->initial,
+                    KNOB_FROM_DEFAULT, key, a->err);
+}
+
 int assign_rule(struct assign *a, const char *key, const char *text, const char *place)
 {
     return set_value(a, knob_of(key), text, KNOB_FROM_RULE, place, place);

@@ -70,6 +70,8 @@ int assign_weak_list(struct assign *a, enum assign_rank rank, const struct assig
                      const char *place);
 /* A rule's value, in place of what was there. */
 int assign_rule(struct assign *a, const char *key, const char *text, const char *place);
+/* Back to the default. */
+int assign_reset(struct assign *a, const char *key);
 /* Takes the weak values, rank by rank in their order, and forgets them. */
 int assign_take_weak(struct assign *a);
 

@@ -274,6 +274,16 @@ static int read_all(struct source *source, const struct formats_request *request
     return 0;
 }
 
+/* Of steps and epochs --set takes the place of the other in a file. */
+static int settle_length(struct assign *assign)
+{
+    static const char steps[] = "training.steps", epochs[] = "training.epochs";
+    const bool by_steps = assign_overridden(assign, steps), by_epochs = assign_overridden(assign, epochs);
+    if (by_steps == by_epochs)
+        return 0; /* both: an error of the check */
+    return assign_reset(assign, by_steps ? epochs : steps);
+}
+
 /* name: before errors between keys; NULL: none. */
 static int settle(struct assign *assign, bool unchecked, const char *name)
 {
@@ -283,7 +293,7 @@ static int settle(struct assign *assign, bool unchecked, const char *name)
     for (int i = 0; i < assign->override_count; i++)
         if (assign_override_text(assign, assign->overrides[i]) < 0)
             return -1;
-    if (finish_settings(assign) < 0 ||
+    if (settle_length(assign) < 0 || finish_settings(assign) < 0 ||
         (!unchecked && train_config_check(prefix, assign->config, TRAIN_ALL, assign->err) < 0))
         return -1;
     return finish_checked(assign);

@@ -146,10 +146,10 @@ int key_betas(struct key_walk *walk, const char *shown, const struct tree_node *
 
 int key_epochs(struct key_walk *walk, const char *shown, const struct tree_node *node)
 {
-    const struct tree_node *steps = tree_get(walk->root, "max_steps");
-    if (key_of_trainer(walk, node) || assign_overridden(walk->assign, "training.steps") ||
-        (steps && steps->kind == TREE_INT && steps->integer > 0)) /* they count instead */
+    if (key_of_trainer(walk, node) || assign_overridden(walk->assign, "training.steps"))
         return 0;
+    if (assign_source(walk->assign, "training.steps") != KNOB_FROM_DEFAULT) /* they count instead */
+        return key_ignore(walk, shown);
     return key_assign(walk, "training.epochs", node->text ? node->text : "", node, shown);
 }
 

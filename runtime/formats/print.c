@@ -61,17 +61,32 @@ static int print_row(const struct formats_settings *settings, size_t row, struct
     return buffer_printf(out, "%*s# %s\n", pad, "", source_of(settings, row));
 }
 
+/* Of its section. */
+static bool is_first(const struct knob_table *table, size_t row)
+{
+    for (size_t i = 0; i < row; i++)
+        if (!strcmp(table->knobs[i].section, table->knobs[row].section))
+            return false;
+    return true;
+}
+
+static int print_section(const struct formats_settings *settings, const char *section, struct buffer *out)
+{
+    const struct knob_table *table = train_config_table();
+    buffer_printf(out, "%s:\n", section);
+    for (size_t i = 0; i < table->count; i++)
+        if (!strcmp(table->knobs[i].section, section) && print_row(settings, i, out) < 0)
+            return -1;
+    return out->failed ? -1 : 0;
+}
+
 static int print_yaml(const struct formats_settings *settings, struct buffer *out)
 {
     const struct knob_table *table = train_config_table();
-    const char *section = "";
-    for (size_t i = 0; i < table->count; i++) {
-        if (strcmp(table->knobs[i].section, section) != 0)
-            buffer_printf(out, "%s:\n", section = table->knobs[i].section);
-        if (print_row(settings, i, out) < 0)
+    for (size_t i = 0; i < table->count; i++)
+        if (is_first(table, i) && print_section(settings, table->knobs[i].section, out) < 0)
             return -1;
-    }
-    return out->failed ? -1 : 0;
+    return 0;
 }
 
 static const char *kind_of(const struct formats_settings *settings, size_t row)

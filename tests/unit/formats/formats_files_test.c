@@ -257,6 +257,8 @@ static const struct {
      "warmup_steps: 9", NULL},
     {"{\"num_epochs\": 5, \"batch_size\": 128, \"learning_rate\": 0.001}", "epochs: 5", NULL},
     {"{\"num_epochs\": 5, \"warmup_ratio\": 0.1}", NULL, "a share of warm-up needs the number of steps"},
+    {"{\"num_train_epochs\": 5, \"max_steps\": 9}", "# epochs: 0", NULL},
+    {"{\"num_train_epochs\": 5, \"max_steps\": -1}", "epochs: 5", NULL},
     {"{\"max_steps\": 9, \"num_train_epochs\": 5}", "steps: 9", NULL},
     {"{\"report_to\": [\"tensorboard\", \"wandb\"], \"output_dir\": \"o\"}", "dir: \"o/runs\"", NULL},
     {"{\"validation_split\": 0.2}", "validation_share: 0.2", NULL},
@@ -328,6 +330,7 @@ static int read_files(char *const *paths, char *const *options, char *const *set
     return formats_read(&request, settings, err);
 }
 
+/* --set and steps take the place of a file's epochs. */
 static const struct {
     const char *file;
     char *sets[SETS];
