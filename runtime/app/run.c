@@ -124,6 +124,8 @@ static int run_finish(struct run *run, struct muster_error *err)
     if (run_saves(run)) {
         if (muster_trainer_export(run->trainer, c->output, train_config_output_format(c), err) < 0)
             return -1;
+        if (run->rank == 0 && run_data_export(run, err) < 0)
+            return -1;
         if (run->rank == 0)
             printf("saved %s\n", c->output);
     }

@@ -75,6 +75,8 @@ long long run_figure(const struct run *run, const char *name);
 /* run_data.c: the tokenizer and the data, and training.steps where training.epochs is set. Before the model.
  */
 int run_data_open(struct run *run, struct muster_error *err);
+/* The tokenizer's files into the folder that was exported. */
+int run_data_export(const struct run *run, struct muster_error *err);
 void run_data_close(struct run *run);
 
 /* run_steps.c: all steps that are left. */

@@ -119,6 +119,14 @@ int run_data_open(struct run *run, struct muster_error *err)
     return open_sources(run, &options, err) < 0 ? -1 : count_steps(run, err);
 }
 
+int run_data_export(const struct run *run, struct muster_error *err)
+{
+    struct stat status;
+    if (stat(run->config.output, &status) < 0 || !S_ISDIR(status.st_mode))
+        return 0; /* one file, of another format */
+    return tokenizer_copy(run->tokenizer, run->config.output, err);
+}
+
 void run_data_close(struct run *run)
 {
     data_destroy(run->data);

@@ -54,5 +54,8 @@ int tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t lengt
 /* Adds the text of the ids to out; an id outside of the vocabulary is an error. */
 int tokenizer_decode(struct tokenizer *tokenizer, const int32_t *tokens, size_t count, struct buffer *out,
                      struct muster_error *err);
+/* Writes its files into folder, under the names that Hugging Face's folders have (tokenizer.json,
+ * tokenizer.model, vocab.json and merges.txt), so that tokenizer_open finds them there. Bytes have none. */
+int tokenizer_copy(const struct tokenizer *tokenizer, const char *folder, struct muster_error *err);
 
 #endif

@@ -181,6 +181,9 @@ def check_sentencepiece(texts, folder):
     if about != (theirs.vocab_size(), theirs.bos_id(), theirs.eos_id(), theirs.unk_id()):
         failures.append(f"sentencepiece: {about}")
     compare("sentencepiece, 32k", texts, found, theirs.encode, theirs.decode)
+    rng = random.Random(4)
+    raw = [rng.randbytes(rng.randrange(1, 400)) for _ in range(300)]
+    compare("sentencepiece, bytes that are no UTF-8", raw, ours(path, raw, folder)[0], theirs.encode)
 
 
 def smollm(folder):

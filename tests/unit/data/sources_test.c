@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "proto/base/error.h"
+#include "proto/base/text.h"
 #include "runtime/data/data.h"
 #include "runtime/data/token_file.h"
 #include "runtime/data/token_sink.h"
@@ -234,6 +235,45 @@ static void lines_as_a_stream(void **state)
     (void)unlink(path_of("lines.jsonl"));
 }
 
+/* Bytes of this process that are pages of files. */
+static int64_t resident_file_bytes(void)
+{
+    char text[4096] = "";
+    FILE *file = fopen("/proc/self/status", "r");
+    assert_non_null(file);
+    (void)fread(text, 1, sizeof text - 1, file);
+    (void)fclose(file);
+    return text_row(text, "RssFile");
+}
+
+/* A shard of 200 MB: memory holds what a sample needs and not what was read. */
+static void a_large_shard_stays_on_disk(void **state)
+{
+    (void)state;
+    enum { COUNT = 100000000, T = 1024, SAMPLES = 3000 };
+    static int32_t tokens[T], targets[T];
+    struct muster_error err = {0};
+    const char *path = put_shard("large.bin", 20240520, 1, 0, 0);
+    const int32_t header[] = {20240520, 1, COUNT};
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fwrite(header, sizeof header, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(truncate(path, 1024 + 2L * COUNT), 0); /* zeros that take no room */
+    struct data *data = open_one(path, T, (struct data_options){.seed = 1}, &err);
+    assert_non_null(data);
+    const int64_t before = resident_file_bytes();
+    int64_t most = before;
+    for (uint64_t g = 0; g < SAMPLES; g++) {
+        assert_int_equal(data_sample(data, g, tokens, targets, &err), T);
+        if (g % 100 == 0 && resident_file_bytes() > most)
+            most = resident_file_bytes();
+    }
+    assert_in_range(most - before, 0, 1 << 20);
+    data_destroy(data);
+    (void)unlink(path);
+}
+
 /* Letters of one source are small, of the other one capital. */
 static void weights_of_sources(void **state)
 {
@@ -450,6 +490,7 @@ int main(void)
         cmocka_unit_test(wrong_shards),
         cmocka_unit_test(lines_one_a_sample),
         cmocka_unit_test(lines_as_a_stream),
+        cmocka_unit_test(a_large_shard_stays_on_disk),
         cmocka_unit_test(weights_of_sources),
         cmocka_unit_test(texts_are_tokenized_once),
         cmocka_unit_test(sinks),
