@@ -35,11 +35,19 @@ struct run_evaluation {
     bool best;           /* so far */
 };
 
+/* The tokenizer of the data, which is open only while it is used: it takes memory beside the plan's. */
+struct run_tokenizer {
+    char *name; /* for tokenizer_open */
+    char *path; /* NULL: bytes */
+    const char *kind;
+    int64_t vocabulary;
+};
+
 struct run {
     struct train_config config;
     struct muster_world *world;
     struct muster_model *model;
-    struct tokenizer *tokenizer;
+    struct run_tokenizer tokenizer;
     struct data *data;
     struct muster_trainer *trainer;
     char **settings; /* of the trainer */

@@ -1,5 +1,6 @@
 /* run_data.c - what a run reads, by its settings: the tokenizer, the sources with their weights, and how many
  * steps an epoch has. See run.h. */
+#include <malloc.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -27,30 +28,41 @@ static struct tokenizer *open_auto(const char *model_path, struct muster_error *
     return NULL;
 }
 
-static int open_tokenizer(struct run *run, struct muster_error *err)
+static struct tokenizer *open_tokenizer(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    run->tokenizer =
+    struct run_tokenizer *about = &run->tokenizer;
+    GUARD(guard_tokenizer)
+    struct tokenizer *tokenizer =
         !strcmp(c->tokenizer, "auto") ? open_auto(c->model_path, err) : tokenizer_open(c->tokenizer, err);
-    if (!run->tokenizer)
-        return -1;
-    const int64_t tokens = tokenizer_vocabulary(run->tokenizer);
-    if (train_config_gives_sizes(c) && tokens > c->vocabulary)
-        return error_set(err, MUSTER_E_INVALID,
-                         "model.vocabulary %lld is below the %lld tokens of data.tokenizer %s",
-                         (long long)c->vocabulary, (long long)tokens, c->tokenizer);
-    return 0;
+    if (!tokenizer)
+        return NULL;
+    const char *path = tokenizer_path(tokenizer);
+    about->kind = tokenizer_kind(tokenizer);
+    about->vocabulary = tokenizer_vocabulary(tokenizer);
+    about->path = path ? mem_strdup(path) : NULL;
+    about->name = mem_strdup(path ? path : "bytes");
+    if (!about->name || (path && !about->path)) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+        return NULL;
+    }
+    if (!train_config_gives_sizes(c) || about->vocabulary <= c->vocabulary)
+        return take_pointer(&tokenizer);
+    (void)error_set(err, MUSTER_E_INVALID,
+                    "model.vocabulary %lld is below the %lld tokens of data.tokenizer %s",
+                    (long long)c->vocabulary, (long long)about->vocabulary, c->tokenizer);
+    return NULL;
 }
 
 /* The token behind each document; TOKEN_NONE: nothing. */
-static int document_end(const struct run *run, int32_t *end, struct muster_error *err)
+static int document_end(const struct run *run, const struct tokenizer *tokenizer, int32_t *end,
+                        struct muster_error *err)
 {
     const char *name = run->config.document_end;
     *end = TOKEN_NONE;
     if (!strcmp(name, "none"))
         return 0;
-    *end =
-        !strcmp(name, "auto") ? tokenizer_special(run->tokenizer).eos : tokenizer_find(run->tokenizer, name);
+    *end = !strcmp(name, "auto") ? tokenizer_special(tokenizer).eos : tokenizer_find(tokenizer, name);
     if (*end < 0 && strcmp(name, "auto") != 0)
         return error_set(err, MUSTER_E_INVALID, "data.document_end '%s' is no token of data.tokenizer", name);
     return 0;
@@ -113,10 +125,15 @@ int run_data_open(struct run *run, struct muster_error *err)
                                    .seed = (uint64_t)c->seed,
                                    .validation_share = c->validation_share,
                                    .validation_path = c->validation_path};
-    if (open_tokenizer(run, err) < 0 || document_end(run, &options.document_end, err) < 0)
+    GUARD(guard_tokenizer) struct tokenizer *tokenizer = open_tokenizer(run, err);
+    if (!tokenizer || document_end(run, tokenizer, &options.document_end, err) < 0)
         return -1;
-    options.tokenizer = run->tokenizer;
-    return open_sources(run, &options, err) < 0 ? -1 : count_steps(run, err);
+    options.tokenizer = tokenizer;
+    if (open_sources(run, &options, err) < 0)
+        return -1;
+    tokenizer_destroy(take_pointer(&tokenizer));
+    (void)malloc_trim(0); /* its files were read through many small blocks */
+    return count_steps(run, err);
 }
 
 int run_data_export(const struct run *run, struct muster_error *err)
@@ -124,11 +141,13 @@ int run_data_export(const struct run *run, struct muster_error *err)
     struct stat status;
     if (stat(run->config.output, &status) < 0 || !S_ISDIR(status.st_mode))
         return 0; /* one file, of another format */
-    return tokenizer_copy(run->tokenizer, run->config.output, err);
+    GUARD(guard_tokenizer) struct tokenizer *tokenizer = tokenizer_open(run->tokenizer.name, err);
+    return tokenizer ? tokenizer_copy(tokenizer, run->config.output, err) : -1;
 }
 
 void run_data_close(struct run *run)
 {
     data_destroy(run->data);
-    tokenizer_destroy(run->tokenizer);
+    mem_free(run->tokenizer.name);
+    mem_free(run->tokenizer.path);
 }

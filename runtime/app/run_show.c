@@ -23,9 +23,9 @@ static const char *precision_name(enum dtype dtype)
 static void show_data(const struct run *run)
 {
     const struct train_config *c = &run->config;
-    if (tokenizer_path(run->tokenizer))
-        printf("tokenizer: %s, %s, %lld tokens\n", tokenizer_path(run->tokenizer),
-               tokenizer_kind(run->tokenizer), (long long)tokenizer_vocabulary(run->tokenizer));
+    if (run->tokenizer.path)
+        printf("tokenizer: %s, %s, %lld tokens\n", run->tokenizer.path, run->tokenizer.kind,
+               (long long)run->tokenizer.vocabulary);
     if (data_documents_cut(run->data))
         printf("%lld documents are longer than training.sequence_length %lld, and are cut\n",
                (long long)data_documents_cut(run->data), (long long)c->sequence_length);
