@@ -60,6 +60,31 @@ static void figures_are_a_line(void **state)
     (void)close(ends[1]);
 }
 
+static void an_error_that_a_restart_does_not_mend_is_a_line(void **state)
+{
+    (void)state;
+    int ends[2];
+    char got[MUSTER_ERROR_TEXT + 16] = {0}, longest[MUSTER_ERROR_TEXT];
+    struct muster_error error = {MUSTER_E_INVALID, "no such\nfile"};
+    assert_int_equal(unsetenv(ENV_HEARTBEAT_FD), 0);
+    assert_int_equal(muster_fatal(NULL, &error), 1); /* without a launcher it is printed all the same */
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    name_descriptor(ends[1]);
+    assert_int_equal(muster_fatal(NULL, &error), 1);
+    assert_true(read(ends[0], got, sizeof got - 1) > 0);
+    assert_string_equal(got, "fatal no such file\n");
+    memset(error.text, 'x', sizeof error.text - 1);
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = error.text[sizeof error.text - 1] = '\0';
+    assert_int_equal(muster_fatal(NULL, &error), 1);
+    memset(got, 0, sizeof got);
+    assert_true(read(ends[0], got, sizeof got - 1) > 0);
+    assert_true(!strncmp(got, "fatal ", 6) && !strncmp(got + 6, longest, strlen(longest)));
+    assert_string_equal(got + 6 + strlen(longest), "\n");
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
 static void a_full_pipe_does_not_hold_up(void **state)
 {
     (void)state;
@@ -102,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_beat_is_a_line),
         cmocka_unit_test(figures_are_a_line),
+        cmocka_unit_test(an_error_that_a_restart_does_not_mend_is_a_line),
         cmocka_unit_test(a_full_pipe_does_not_hold_up),
         cmocka_unit_test(only_a_pipe_is_written_to),
     };

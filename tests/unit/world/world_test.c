@@ -386,6 +386,34 @@ static void values_are_reduced_and_broadcast(void **state)
     assert_int_equal(rank_threads_run(3, exchange, &job), 0);
 }
 
+/* Of ranks that met the same error, each in its own words, one prints it; another error has a rank of its
+ * own. */
+static int fail_alike(int rank, int size, void *context)
+{
+    struct job *job = context;
+    struct muster_error err = {0}, same = {MUSTER_E_INVALID, "no file x"},
+                        other = {MUSTER_E_INVALID, ""};
+    struct test_environment e = test_environment_of(rank, size, job->port, job->agent, job->restarts);
+    struct muster_world *world = test_environment_open(&e, 60000, &err);
+    if (rank)
+        (void)snprintf(same.text, sizeof same.text, "rank 0 cannot go on: %sno file x",
+                       rank == 2 ? "rank 1 cannot go on: " : "");
+    (void)snprintf(other.text, sizeof other.text, "rank %d is not right", rank);
+    double prints[2] = {world ? muster_fatal(world, &same) : -1, world ? muster_fatal(world, &other) : -1};
+    int result = world ? muster_world_reduce(world, prints, 2, MUSTER_SUM, &err) : -1;
+    if (!result && (prints[0] != 1 || prints[1] != size))
+        result = fprintf(stderr, "rank %d: %.0f and %.0f ranks print\n", rank, prints[0], prints[1]);
+    muster_world_close(&world);
+    return result;
+}
+
+static void one_rank_prints_what_all_met(void **state)
+{
+    (void)state;
+    struct job job = {.port = test_free_port()};
+    assert_int_equal(rank_threads_run(3, fail_alike, &job), 0);
+}
+
 static void alone_values_stay(void **state)
 {
     (void)state;
@@ -445,6 +473,7 @@ int main(void)
         cmocka_unit_test(rank_zero_serves),
         cmocka_unit_test(an_agent_serves),
         cmocka_unit_test(values_are_reduced_and_broadcast),
+        cmocka_unit_test(one_rank_prints_what_all_met),
         cmocka_unit_test(alone_values_stay),
         cmocka_unit_test(a_missing_rank_is_counted),
         cmocka_unit_test(failed_allocations_leak_nothing),
