@@ -62,6 +62,53 @@ static void words_become_tokens(void **state)
     bpe_destroy(NULL);
 }
 
+/* The ids of the parts that a text is cut into are those of the text; by every pattern. */
+static void a_cut_changes_no_id(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {
+        PRE, "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"}," PRE "]}",
+        "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":"
+        "{"
+        "\"Regex\":\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|"
+        " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"}},{\"type\":"
+        "\"ByteLevel\",\"use_regex\":false}]}"};
+    static const char letters[] = "aab b\n\nc'st1(\t<e> \xC3\xA9";
+    for (size_t p = 0; p < sizeof patterns / sizeof *patterns; p++) {
+        struct muster_error err = {0};
+        unsigned random = 1;
+        char text[600];
+        /* a token for every byte, so that a wrong cut shows */
+        struct bpe *bpe =
+            parse(json_of(patterns[p], "\"unk_token\":\"c\",\"ignore_merges\":true,", ADDED), &err);
+        if (!bpe)
+            fail_msg("%s", err.text);
+        for (size_t i = 0; i < sizeof text; i++) {
+            random = random * 1664525 + 1013904223;
+            text[i] = letters[(random >> 16) % (sizeof letters - 1)];
+        }
+        scope_token_list whole = {0};
+        assert_int_equal(bpe_ops.encode(bpe, text, sizeof text, &whole, &err), 0);
+        for (size_t most = 1; most < sizeof text; most += 7) {
+            scope_token_list parts = {0};
+            for (size_t from = 0; from < sizeof text;) {
+                const size_t left = sizeof text - from,
+                             part = left <= most ? left : bpe_ops.cut(bpe, text + from, left, most);
+                assert_in_range(part, 1, left);
+                assert_int_equal(bpe_ops.encode(bpe, text + from, part, &parts, &err), 0);
+                from += part;
+            }
+            assert_int_equal(parts.count, whole.count);
+            assert_memory_equal(parts.tokens, whole.tokens, whole.count * sizeof *whole.tokens);
+        }
+        assert_in_range(bpe_ops.cut(bpe, text, sizeof text, 100), 1, 300); /* it is cut at all */
+        bpe_destroy(bpe);
+    }
+    struct bpe *bpe = parse(json_of("{\"type\":\"ByteLevel\",\"add_prefix_space\":true}", "", "[]"), NULL);
+    assert_int_equal(bpe_ops.cut(bpe, "a\nb\na", 5, 2), 5); /* a blank before each part: nowhere */
+    bpe_destroy(bpe);
+}
+
 static void settings_count(void **state)
 {
     (void)state;
@@ -172,11 +219,9 @@ static void survives_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_become_tokens),
-        cmocka_unit_test(settings_count),
-        cmocka_unit_test(what_is_not_built_is_refused_by_name),
-        cmocka_unit_test(the_pair_of_files),
-        cmocka_unit_test(the_alphabet_has_all_bytes),
+        cmocka_unit_test(words_become_tokens), cmocka_unit_test(settings_count),
+        cmocka_unit_test(a_cut_changes_no_id), cmocka_unit_test(what_is_not_built_is_refused_by_name),
+        cmocka_unit_test(the_pair_of_files),   cmocka_unit_test(the_alphabet_has_all_bytes),
         cmocka_unit_test(survives_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
