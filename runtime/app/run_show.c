@@ -19,10 +19,22 @@ static const char *precision_name(enum dtype dtype)
     return dtype == DTYPE_F32 ? "fp32" : dtype == DTYPE_F16 ? "fp16" : "bf16";
 }
 
-/* What is not seen in the sources themselves. */
+/* What is read. */
 static void show_data(const struct run *run)
 {
     const struct train_config *c = &run->config;
+    char *const *sources = c->data_sources;
+    int count = 0;
+    while (sources && sources[count])
+        count++;
+    for (int i = 0; count > 1 && i < count; i++)
+        printf("source: %s\n", sources[i]);
+    if (count > 1)
+        printf("data: %d sources, %d files, %lld tokens\n", count, data_files(run->data),
+               (long long)data_tokens(run->data));
+    else
+        printf("data: %s, %d files, %lld tokens\n", count ? sources[0] : c->path, data_files(run->data),
+               (long long)data_tokens(run->data));
     if (run->tokenizer.path)
         printf("tokenizer: %s, %s, %lld tokens\n", run->tokenizer.path, run->tokenizer.kind,
                (long long)run->tokenizer.vocabulary);
@@ -46,8 +58,6 @@ void run_show_start(struct run *run)
     if (c->strategy == STRATEGY_HYBRID_SHARD)
         (void)snprintf(replicas, sizeof replicas, " in %lld replicas",
                        run_figure(run, "replicas")); /* fits */
-    printf("data: %s, %d files, %lld tokens\n", c->data_sources ? c->data_sources[0] : c->path,
-           data_files(run->data), (long long)data_tokens(run->data));
     show_data(run);
     printf("model: %s, %lld parameters in %lld groups; %s over %d ranks%s, %lld threads each; %s a rank "
            "planned, %lld gathers in flight\n",

@@ -89,7 +89,10 @@ class Data(unittest.TestCase):
         """Weighted sources with prompts, on one, two and three ranks: the same losses, one cache a source."""
         settings = (f"data.sources=0.7 {self.folder}/asked.jsonl", f"data.sources=0.3 {self.folder}/prose", "training.steps=12",
                     "logging.sample_length=0")
-        wanted = self.losses(self.run_train(*settings, ranks=2))
+        text = self.run_train(*settings, ranks=2)
+        self.assertIn(f"source: 0.7 {self.folder}/asked.jsonl", text)
+        self.assertIn("data: 2 sources, 2 files, ", text)
+        wanted = self.losses(text)
         self.assertEqual(len(wanted), 12)
         made = {path.name: path.stat().st_ino for path in (self.folder / "cache").glob("*.tokens")}
         self.assertEqual(sorted(name.split("-")[0] for name in made), ["asked.jsonl", "prose"])
