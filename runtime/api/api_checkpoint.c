@@ -318,6 +318,37 @@ static int resume(struct muster_trainer *t, struct buffer *report, struct muster
     return load_path(t, folder, false, report, err);
 }
 
+static void put_report(const struct buffer *report, char *text, int64_t size)
+{
+    if (!text || size <= 0)
+        return;
+    size_t length = (int64_t)report->length < size ? report->length : (size_t)size - 1;
+    if (length)
+        memcpy(text, report->data, length);
+    text[length] = '\0';
+}
+
+int muster_trainer_roll_back(struct muster_trainer *t, char *text, int64_t size, struct muster_error *err)
+{
+    scope_buffer report = {0};
+    const int64_t taken = t->taken;
+    int64_t newest;
+    if (check_folder(t, err) < 0)
+        return -1;
+    (void)look_at_writer(t, true, NULL); /* it is gone back to, or was not saved */
+    int count = count_checkpoints(t, &newest, err);
+    if (count <= 0)
+        return count;
+    int result = load_path(t, t->config.checkpoint_dir, false, &report, err);
+    put_report(&report, text, size);
+    if (!result)
+        return error_set(err, MUSTER_E_INVALID,
+                         "all %d checkpoints in %s are damaged: there is none to go back to", count,
+                         t->config.checkpoint_dir);
+    t->taken = taken; /* the samples since then are left out */
+    return result;
+}
+
 int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, struct muster_error *err)
 {
     scope_buffer report = {0};
@@ -334,12 +365,7 @@ int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, st
     if (sum > 0)
         return failed ? -1 : error_set(err, MUSTER_E_INVALID, "rank 0 cannot write training.checkpoint_dir");
     int result = resume(t, &report, err);
-    if (text && size > 0) {
-        size_t length = (int64_t)report.length < size ? report.length : (size_t)size - 1;
-        if (length)
-            memcpy(text, report.data, length);
-        text[length] = '\0';
-    }
+    put_report(&report, text, size);
     return result;
 }
 

@@ -78,6 +78,23 @@ int checkpoints_resume(struct checkpoints *c, struct muster_error *err)
     return result < 0 || note_data(c, result > 0, err) < 0 ? -1 : result;
 }
 
+int checkpoints_go_back(struct checkpoints *c, int64_t *step, struct muster_error *err)
+{
+    static char report[REPORT_SIZE]; /* of one call at a time */
+    report[0] = '\0';
+    int result = muster_trainer_roll_back(c->trainer, report, sizeof report, err);
+    print_report(c, report);
+    *step = result > 0 ? (int64_t)muster_trainer_figure(c->trainer, "steps") : -1;
+    if (result > 0)
+        c->last = *step;
+    if (result > 0 && !c->rank)
+        fprintf(stderr,
+                "muster-train: warning: back to the checkpoint of step %lld; the samples since then are left "
+                "out, number %lld is the next\n",
+                (long long)*step, (long long)muster_trainer_figure(c->trainer, "taken"));
+    return result < 0 || (result > 0 && note_data(c, false, err) < 0) ? -1 : 0;
+}
+
 int checkpoints_ask(struct checkpoints *c, struct muster_error *err)
 {
     bool asks = asked;

@@ -28,6 +28,9 @@ bool checkpoints_terminated(void);
 
 /* Goes on from a checkpoint, as muster_trainer_resume; prints what was refused and what differs. */
 int checkpoints_resume(struct checkpoints *checkpoints, struct muster_error *err);
+/* Back to the newest checkpoint, and on with the samples behind the last step. *step: its step; -1: there is
+ * none yet. */
+int checkpoints_go_back(struct checkpoints *checkpoints, int64_t *step, struct muster_error *err);
 /* Before a step: passes this rank's request on. */
 int checkpoints_ask(struct checkpoints *checkpoints, struct muster_error *err);
 /* After a step: looks after the one that is being written behind steps, and prints how it ended (before_print

@@ -52,7 +52,9 @@ struct run {
     struct muster_trainer *trainer;
     char **settings; /* of the trainer */
     int rank, world_size;
-    int skipped; /* steps in a row */
+    int skipped;          /* steps in a row */
+    int64_t went_back_to; /* step of the checkpoint; 0 and times_back 0: never */
+    int times_back;       /* to it */
     struct next_batch *next;
     struct sample_log *samples; /* NULL: no log of them is written */
     struct run_evaluation evaluation;

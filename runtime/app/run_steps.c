@@ -4,6 +4,7 @@
 #include "proto/base/error.h"
 #include "runtime/app/run.h"
 
+enum { ROLL_BACKS = 3 };      /* to the same checkpoint */
 enum { SKIPS_IN_A_ROW = 20 }; /* steps that change nothing; a dynamic loss scale has its own end */
 
 /* After a step that is not the last: whether this rank has a notice, and whether the run ends here.
@@ -71,6 +72,40 @@ static int take_step(struct run *run, int64_t step, struct muster_result *result
     return check_result(run, step, result, err);
 }
 
+/* After a step whose gradient was not finite: goes back to the last checkpoint if that is asked for and there
+ * is one. *to: its step; -1: training goes on behind this step. */
+static int go_back(struct run *run, int64_t step, const struct muster_result *result, int64_t *to,
+                   struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const bool dynamic = result->loss_scale > 0 && !(c->loss_scale > 0);
+    *to = -1;
+    if (!result->skipped || dynamic || c->on_nonfinite != TRAIN_NONFINITE_ROLL_BACK)
+        return 0;
+    if (muster_heartbeat(-1, err) < 0) /* it takes longer than a step */
+        return -1;
+    const int64_t before = run->went_back_to;
+    if (checkpoints_go_back(&run->checkpoints, to, err) < 0)
+        return error_wrap(err, "going back from step %lld", (long long)step + 1);
+    if (*to < 0)
+        return 0;
+    run->times_back = *to == before ? run->times_back + 1 : 1;
+    run->went_back_to = *to;
+    run->skipped = 0;
+    run->progress.done = *to;
+    if (run->progress.begun > *to)
+        run->progress.begun = *to;
+    if (run->times_back <= ROLL_BACKS)
+        return 0;
+    return error_set(
+        err, MUSTER_E_STATE,
+        "after going back to the checkpoint of step %lld %d times, each time on with other samples, "
+        "the gradient of %s is not finite again (step %lld); lower training.learning_rate (%g), "
+        "or begin from an earlier checkpoint (training.resume)",
+        (long long)*to, ROLL_BACKS, run_param_name(run, result->nonfinite), (long long)step + 1,
+        c->learning_rate);
+}
+
 static void end_line(void *context)
 {
     run_show_line_end(context);
@@ -105,8 +140,15 @@ int run_steps(struct run *run, struct muster_error *err)
         return -1;
     for (int64_t step = begun; step < steps && !run->cut_short && !run_stops_early(run); step++) {
         struct muster_result result;
-        if (run_trace_begin(run, step, err) < 0 || take_step(run, step, &result, err) < 0)
+        int64_t to;
+        if (run_trace_begin(run, step, err) < 0 || take_step(run, step, &result, err) < 0 ||
+            go_back(run, step, &result, &to, err) < 0)
             return -1;
+        if (to >= 0) {
+            run_trace_end(run, step, false);
+            step = to - 1;
+            continue;
+        }
         struct progress_step shown = {.loss = result.loss,
                                       .learning_rate = result.learning_rate,
                                       .grad_norm = result.grad_norm,

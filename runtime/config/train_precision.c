@@ -40,11 +40,10 @@ int train_precision_check(const char *name, const struct train_config *c, struct
                              "of the two",
                              name, keys[i], c->loss_scale);
     }
-    if (c->on_nonfinite == TRAIN_NONFINITE_ROLL_BACK)
-        return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "%straining.on_nonfinite: roll_back is not built: from the same checkpoint the same "
-                         "samples give the same gradient again; use skip, or stop and begin from an earlier "
-                         "checkpoint with other settings (training.resume)",
+    if (c->on_nonfinite == TRAIN_NONFINITE_ROLL_BACK && !(c->checkpoint_dir && *c->checkpoint_dir))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%straining.on_nonfinite: roll_back needs checkpoints to go back to: set "
+                         "training.checkpoint_dir, or use skip",
                          name);
     if (has_fp16(c) && !(c->loss_scale > 0) && c->min_loss_scale > ldexp(1, (int)c->initial_scale_power))
         return error_set(err, MUSTER_E_INVALID,
@@ -77,5 +76,5 @@ struct loss_scale_options train_config_loss_scale(const struct train_config *con
 
 bool train_config_checks(const struct train_config *config)
 {
-    return config->on_nonfinite == TRAIN_NONFINITE_SKIP || has_fp16(config);
+    return config->on_nonfinite != TRAIN_NONFINITE_STOP || has_fp16(config);
 }

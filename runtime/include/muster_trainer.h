@@ -235,6 +235,11 @@ MUSTER_API int muster_trainer_resume(struct muster_trainer *trainer, char *repor
  * 1: loaded; figure "steps" is now its step; 0: there is none, or it is the present state. -1: it cannot be
  * read, and the parameters are lost. */
 MUSTER_API int muster_trainer_best(struct muster_trainer *trainer, struct muster_error *err);
+/* Collective, between steps. Puts parameters, optimizer, figure "steps" and notes back to the newest
+ * checkpoint, and goes on with the samples behind the last step: figure "taken" stays. 1: done; 0: there is no
+ * checkpoint yet, and nothing has changed. report: as above. */
+MUSTER_API int muster_trainer_roll_back(struct muster_trainer *trainer, char *report, int64_t size,
+                                        struct muster_error *err);
 /* A text of the caller's that checkpoints keep, under a key without "=" ("evaluation" is taken): the name of
  * a data set, say, or a place in it. Rank 0's are kept. */
 MUSTER_API int muster_trainer_note(struct muster_trainer *trainer, const char *key, const char *text,

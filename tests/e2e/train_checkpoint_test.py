@@ -175,6 +175,24 @@ class Checkpoints(unittest.TestCase):
             self.assertEqual(len(self.steps()), 3)
             shutil.rmtree(self.checkpoints)
 
+    # ---- gradients that are not finite ----
+
+    def test_a_run_that_diverges_goes_back_three_times_and_ends(self):
+        diverging = ("training.learning_rate=100", "training.weight_decay=100", "training.on_nonfinite=roll_back")
+        for ranks in (0, 2):
+            out = self.run_whole(*diverging, ranks=ranks, steps=60, every=1, code=1)
+            back = re.findall(r"^muster-train: warning: back to the checkpoint of step (\d+); the samples since then are left out, number (\d+) is the next$", self.said(), re.M)
+            self.assertGreaterEqual(len(back), 4)
+            steps = [int(step) for step, _ in back]
+            self.assertEqual(steps[-4:], [steps[-1]] * 4)
+            samples = [int(sample) for _, sample in back]
+            self.assertEqual(samples, sorted(set(samples)))  # other ones each time
+            self.assertIn(f"after going back to the checkpoint of step {steps[-1]} 3 times", self.said())
+            self.assertIn("resumed from step", out)
+            shutil.rmtree(self.checkpoints)
+        self.run_whole(*diverging, steps=60, every=0, code=1)  # none to go back to: as skip
+        self.assertIn("20 steps in a row", self.said())
+
     # ---- other numbers of ranks, other settings ----
 
     def test_4_then_3_then_2_then_4_ranks(self):

@@ -355,7 +355,7 @@ class Train(unittest.TestCase):
             self.assertIn("20 steps in a row", run.stderr)
         run = self.diverge("--set", "training.on_nonfinite=roll_back")
         self.assertEqual(run.returncode, 2, run.stdout)
-        self.assertIn("roll_back is not built", run.stderr)
+        self.assertIn("roll_back needs checkpoints to go back to: set training.checkpoint_dir", run.stderr)
 
     def test_16_bits(self):
         for dtype in ("bf16", "fp16"):
