@@ -114,6 +114,12 @@ static int check_folder(const struct muster_trainer *t, struct muster_error *err
                      "training.checkpoint_dir is not set: name a folder for checkpoints");
 }
 
+static const char *local_dir(const struct muster_trainer *t)
+{
+    const char *dir = t->config.checkpoint_local_dir;
+    return dir && *dir ? dir : NULL;
+}
+
 /* 1: the one that was being written is saved; 0: it is still being written, or there is none. */
 static int look_at_writer(struct muster_trainer *t, bool wait, struct muster_error *err)
 {
@@ -133,6 +139,8 @@ static int look_at_writer(struct muster_trainer *t, bool wait, struct muster_err
         return error_wrap(err, "checkpoint of step %lld", (long long)t->writing_step);
     }
     t->saved_step = t->writing_step;
+    if (err)
+        *err = figures.local; /* a warning */
     return 1;
 }
 
@@ -164,6 +172,8 @@ int muster_trainer_checkpoint_begin(struct muster_trainer *t, struct muster_erro
         .retention = {.last = t->config.checkpoint_keep,
                       .every = t->config.checkpoint_keep_every,
                       .best = t->config.keep_best ? t->evaluation.kept_step : 0},
+        .local = local_dir(t),
+        .local_keep = t->config.checkpoint_local_keep,
         .run = {.step = t->steps,
                 .samples = t->taken,
                 .settings = (manifest_texts)settings,
@@ -258,6 +268,7 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, struc
                                    .one = one,
                                    .rank = t->rank,
                                    .world_size = t->world_size,
+                                   .local = local_dir(t),
                                    .accept = accept,
                                    .context = t,
                                    .report = report};
@@ -270,9 +281,11 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, struc
         t->saved_step = one ? -1 : run->step; /* a new folder gets its own */
         if (take_notes(t, run->notes, err) < 0 || take_evaluation(t, err) < 0)
             result = -1;
-        (void)buffer_printf(report,
-                            "resumed from step %lld (%s, written by %d ranks); sample %lld is the next\n",
-                            (long long)run->step, path, run->world_size, (long long)run->samples);
+        (void)buffer_printf(report, "resumed from step %lld (%s, written by %d ranks", (long long)run->step,
+                            path, run->world_size);
+        if (load.local)
+            (void)buffer_printf(report, "; %d of %d files read on this node", load.local_files, load.files);
+        (void)buffer_printf(report, "); sample %lld is the next\n", (long long)run->samples);
     }
     manifest_free(&load.manifest);
     return result;

@@ -126,6 +126,9 @@ static void print_ended(struct checkpoints *c, int result, const struct muster_e
     if (result > 0) {
         c->last = (int64_t)muster_trainer_figure(c->trainer, "checkpoint_step");
         print_written(c);
+        if (err->code)
+            fprintf(stderr, "muster-train: rank %d: warning: step %lld has no copy on this node: %s\n",
+                    c->rank, (long long)c->last, err->text);
     } else if (c->last >= 0)
         fprintf(stderr, "muster-train: rank %d: warning: %s; the last one is that of step %lld\n", c->rank,
                 err->text, (long long)c->last);

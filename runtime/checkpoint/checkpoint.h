@@ -17,6 +17,8 @@ struct checkpoint_save {
     const char *folder; /* DIR */
     int rank;
     struct retention retention;
+    const char *local;       /* a folder on the node's own disk for a copy; NULL: none */
+    int64_t local_keep;      /* copies that stay beside the newest one */
     struct manifest_run run; /* step, samples, settings and notes; the rest is the trainer's */
 };
 
@@ -36,9 +38,10 @@ int checkpoint_poll(struct checkpoint_writer *writer, bool wait, struct muster_e
 void checkpoint_end(struct checkpoint_writer *writer);
 
 struct checkpoint_figures {
-    int64_t bytes;    /* of this rank's file */
-    int64_t ns;       /* from the begin to the end, or until now */
-    int64_t stall_ns; /* of it, time in which this rank's training was stalled */
+    int64_t bytes;             /* of this rank's file */
+    int64_t ns;                /* from the begin to the end, or until now */
+    struct muster_error local; /* why there is no copy on the node; code 0: there is, or none was wanted */
+    int64_t stall_ns;          /* of it, time in which this rank's training was stalled */
 };
 struct checkpoint_figures checkpoint_figures(const struct checkpoint_writer *writer);
 
@@ -53,12 +56,14 @@ struct checkpoint_load {
     const char *folder; /* DIR, or the checkpoint itself */
     bool one;           /* it is the checkpoint itself: another one is not tried */
     int rank, world_size;
+    const char *local; /* the folder of the node's copies; NULL: none */
     /* Whether the run can go on from there, the same on every rank; writes to `report` what differs and does
      * not matter. An error refuses it. May be NULL. */
     int (*accept)(void *context, const struct manifest *manifest, struct buffer *report,
                   struct muster_error *err);
     void *context;
     struct buffer *report;    /* lines: which checkpoints were refused, and why */
+    int files, local_files;   /* filled: that this rank has read of; of them those of which there is a copy */
     struct manifest manifest; /* filled: of what was loaded, to be freed in any case */
 };
 

@@ -11,6 +11,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/thread.h"
 #include "runtime/checkpoint/disk_file.h"
+#include "runtime/checkpoint/rank_file.h"
 
 /* A disk gives its full rate to a few requests at once. */
 enum { READERS = 3, AHEAD = 2 * READERS, ROOM = MANIFEST_CHUNK + 2 * DISK_ALIGNMENT };
@@ -25,7 +26,13 @@ struct slot {
 struct chunk_reader {
     const struct manifest *manifest;
     const struct model *model;
-    const char *folder;
+    const char *folder, *local;
+    enum copy_state {
+        COPY_UNUSED,
+        COPY_NONE,
+        COPY_THERE
+    } *
+        copies; /* of each file; UNUSED: no chunk is of it */
     const struct chunk *chunks;
     int64_t count;
     struct checksum crc;
@@ -42,22 +49,23 @@ struct chunk_reader {
 /* The file that a thread read last. */
 struct opened {
     int file, fd;
-    bool direct;
+    bool direct, local;
 };
 
-static int open_chunk_file(const struct chunk_reader *r, int file, bool direct, struct opened *o,
+static int open_chunk_file(const struct chunk_reader *r, struct opened want, struct opened *o,
                            struct muster_error *err)
 {
-    if (o->fd >= 0 && o->file == file && o->direct == direct)
+    if (o->fd >= 0 && o->file == want.file && o->direct == want.direct && o->local == want.local)
         return 0;
-    scope_free char *path = mem_printf("%s/%s", r->folder, r->manifest->files[file].name);
+    scope_free char *path =
+        mem_printf("%s/%s", want.local ? r->local : r->folder, r->manifest->files[want.file].name);
     if (!path)
         return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
     guard_close(&o->fd);
-    *o = (struct opened){.file = file, .fd = open(path, O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0))};
-    if (o->fd < 0 && direct)
+    *o = want;
+    o->fd = open(path, O_RDONLY | O_CLOEXEC | (want.direct ? O_DIRECT : 0));
+    if (o->fd < 0 && want.direct)
         o->fd = open(path, O_RDONLY | O_CLOEXEC); /* the file system has no such way */
-    o->direct = direct;
     return o->fd < 0 ? error_errno(err, "cannot read %s", path) : 0;
 }
 
@@ -79,16 +87,18 @@ static int64_t read_all(int fd, char *to, int64_t bytes, int64_t offset)
 }
 
 /* Whole sectors around the chunk. Returns where its bytes are. */
-static const char *read_chunk(const struct chunk_reader *r, const struct chunk *c, int64_t length, char *to,
-                              struct opened *o, struct muster_error *err)
+static const char *read_chunk(const struct chunk_reader *r, const struct chunk *c, int64_t length, bool local,
+                              char *to, struct opened *o, struct muster_error *err)
 {
     const struct manifest_slice *slice = c->slice;
     const int64_t at = slice->offset + c->number * MANIFEST_CHUNK, before = at % DISK_ALIGNMENT;
     const int64_t whole = (before + length + DISK_ALIGNMENT - 1) / DISK_ALIGNMENT * DISK_ALIGNMENT;
-    if (open_chunk_file(r, slice->file, true, o, err) < 0)
+    struct opened want = {.file = slice->file, .local = local, .direct = true};
+    if (open_chunk_file(r, want, o, err) < 0)
         return NULL;
     int64_t got = read_all(o->fd, to, whole, at - before);
-    if (got < before + length && open_chunk_file(r, slice->file, false, o, err) < 0)
+    want.direct = false;
+    if (got < before + length && open_chunk_file(r, want, o, err) < 0)
         return NULL;
     if (got < before + length) /* sectors are larger here, or the file is cut off */
         got = read_all(o->fd, to, whole, at - before);
@@ -100,21 +110,33 @@ static const char *read_chunk(const struct chunk_reader *r, const struct chunk *
     return got < before + length ? NULL : to + before;
 }
 
-static void fill_slot(const struct chunk_reader *r, const struct chunk *c, struct slot *slot,
+/* From the node's copy or the shared file. */
+static bool fill_from(const struct chunk_reader *r, const struct chunk *c, bool local, struct slot *slot,
                       struct opened *o)
 {
     const struct manifest_slice *slice = c->slice;
     const int64_t bytes = slice->count * dtype_size(slice->dtype), begin = c->number * MANIFEST_CHUNK,
                   length = bytes - begin < MANIFEST_CHUNK ? bytes - begin : MANIFEST_CHUNK;
-    slot->bytes = read_chunk(r, c, length, slot->memory, o, &slot->err);
-    if (!slot->bytes || checksum_add(&r->crc, 0, slot->bytes, length) == manifest_chunk_crc(slice, c->number))
-        return;
+    slot->bytes = read_chunk(r, c, length, local, slot->memory, o, &slot->err);
+    if (!slot->bytes)
+        return false;
+    if (checksum_add(&r->crc, 0, slot->bytes, length) == manifest_chunk_crc(slice, c->number))
+        return true;
     slot->bytes = NULL;
     (void)error_set(&slot->err, MUSTER_E_INVALID,
                     "%s/%s is damaged: the checksum of %s of %s differs (bytes %lld to %lld)", r->folder,
                     r->manifest->files[slice->file].name, manifest_tensor_name(slice->tensor),
                     r->model->params[slice->param].name, (long long)(slice->offset + begin),
                     (long long)(slice->offset + begin + length));
+    return false;
+}
+
+/* What a copy does not have, or has otherwise, the shared file has. */
+static void fill_slot(const struct chunk_reader *r, const struct chunk *c, struct slot *slot,
+                      struct opened *o)
+{
+    if (r->copies[c->slice->file] != COPY_THERE || !fill_from(r, c, true, slot, o))
+        (void)fill_from(r, c, false, slot, o); /* the result is in the slot */
 }
 
 static void *read_chunks(void *argument)
@@ -155,6 +177,27 @@ const char *chunk_reader_next(struct chunk_reader *r, struct muster_error *err)
     return slot->bytes;
 }
 
+void chunk_reader_files(const struct chunk_reader *r, int *files, int *local)
+{
+    *files = *local = 0;
+    for (int i = 0; i < r->manifest->file_count; i++) {
+        *files += r->copies[i] != COPY_UNUSED;
+        *local += r->copies[i] == COPY_THERE;
+    }
+}
+
+/* A copy is of this checkpoint if its header is. */
+static void find_copies(struct chunk_reader *r)
+{
+    for (int64_t i = 0; i < r->count; i++) {
+        const int file = r->chunks[i].slice->file;
+        if (r->copies[file] == COPY_UNUSED)
+            r->copies[file] = r->local && !rank_file_check(r->local, &r->manifest->files[file], true, NULL)
+                                  ? COPY_THERE
+                                  : COPY_NONE;
+    }
+}
+
 GUARD_DEFINE(chunk_reader, struct chunk_reader *, chunk_reader_destroy);
 
 static int start_threads(struct chunk_reader *r, struct muster_error *err)
@@ -170,18 +213,22 @@ static int start_threads(struct chunk_reader *r, struct muster_error *err)
 }
 
 struct chunk_reader *chunk_reader_create(const struct manifest *manifest, const struct model *model,
-                                         const char *folder, const struct chunk *chunks, int64_t count,
-                                         struct muster_error *err)
+                                         const char *folder, const char *local, const struct chunk *chunks,
+                                         int64_t count, struct muster_error *err)
 {
     GUARD(guard_chunk_reader) struct chunk_reader *r = mem_calloc(1, sizeof *r);
     void *memory = r && count < INT32_MAX ? mmap(NULL, (size_t)AHEAD * ROOM, PROT_READ | PROT_WRITE,
                                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                                           : MAP_FAILED;
-    if (memory == MAP_FAILED) {
+    if (memory != MAP_FAILED)
+        r->memory = memory;
+    if (r)
+        r->copies = mem_calloc((size_t)manifest->file_count + 1, sizeof *r->copies);
+    if (!r || !r->memory || !r->copies) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
         return NULL;
     }
-    r->memory = memory;
+    r->local = local;
     r->manifest = manifest;
     r->model = model;
     r->folder = folder;
@@ -190,6 +237,7 @@ struct chunk_reader *chunk_reader_create(const struct manifest *manifest, const 
     checksum_make(&r->crc, true);
     for (int i = 0; i < AHEAD; i++)
         r->slots[i].memory = r->memory + (int64_t)i * ROOM;
+    find_copies(r);
     return start_threads(r, err) < 0 ? NULL : take_pointer(&r);
 }
 
@@ -203,5 +251,6 @@ void chunk_reader_destroy(struct chunk_reader *r)
         (void)pthread_join(r->threads[i], NULL); /* cannot fail: ours, joined once */
     if (r->memory)
         (void)munmap(r->memory, (size_t)AHEAD * ROOM); /* cannot fail: it is our mapping */
+    mem_free(r->copies);
     mem_free(r);
 }

@@ -12,11 +12,14 @@ struct chunk {
 
 struct chunk_reader;
 
-/* All arguments outlive the reader. NULL: no memory, or no thread. */
+/* local: a folder that may have copies of the files; NULL: none. All arguments outlive the reader. NULL: no
+ * memory, or no thread. */
 struct chunk_reader *chunk_reader_create(const struct manifest *manifest, const struct model *model,
-                                         const char *folder, const struct chunk *chunks, int64_t count,
-                                         struct muster_error *err);
+                                         const char *folder, const char *local, const struct chunk *chunks,
+                                         int64_t count, struct muster_error *err);
 void chunk_reader_destroy(struct chunk_reader *reader); /* accepts NULL */
+/* Files that the chunks are of, and how many of them have a copy that is in use. */
+void chunk_reader_files(const struct chunk_reader *reader, int *files, int *local);
 /* The bytes of the next chunk, until the next call. NULL: they cannot be read, or are damaged
  * (MUSTER_E_INVALID). Not beyond the last one. */
 const char *chunk_reader_next(struct chunk_reader *reader, struct muster_error *err);

@@ -163,17 +163,21 @@ static int load_tensors(struct source *s, void *block, struct muster_error *err)
 
 static int read_tensors(struct source *s, const char *folder, struct muster_error *err)
 {
-    const struct checkpoint_load *load = s->load;
+    struct checkpoint_load *load = s->load;
     scope_free void *block = mem_calloc(MANIFEST_CHUNK, 1);
-    if (!block)
+    scope_free char *local = load->local ? folder_step_path(load->local, load->manifest.run.step) : NULL;
+    if (!block || (load->local && !local))
         return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
     s->lists = true;
     if (load_tensors(s, NULL, err) < 0)
         return -1;
     s->lists = false;
-    s->reader =
-        chunk_reader_create(&load->manifest, trainer_model(load->trainer), folder, s->chunks, s->count, err);
-    return s->reader ? load_tensors(s, block, err) : -1;
+    s->reader = chunk_reader_create(&load->manifest, trainer_model(load->trainer), folder, local, s->chunks,
+                                    s->count, err);
+    if (!s->reader)
+        return -1;
+    chunk_reader_files(s->reader, &load->files, &load->local_files);
+    return load_tensors(s, block, err);
 }
 
 /* ---- one checkpoint ---- */

@@ -17,6 +17,10 @@ struct rank_file;
 /* All memory that it takes but the disk's blocks; no file yet. NULL: no memory. */
 struct rank_file *rank_file_create(struct trainer *trainer, const char *folder, int rank,
                                    struct muster_error *err);
+/* The same bytes go to another path too, on a disk of its own, say. Takes the path. Where they cannot be
+ * written the file is whole without them: the reason is in rank_file_copy_error (code 0: none). */
+void rank_file_copy_to(struct rank_file *file, char *path);
+const struct muster_error *rank_file_copy_error(const struct rank_file *file);
 void rank_file_destroy(struct rank_file *file); /* accepts NULL; after rank_file_write has returned */
 /* Writes and syncs the file in the folder, which is there. On any thread where trainer_part_address gives
  * addresses, else on the trainer's. Once. After an error no group is waited for. */

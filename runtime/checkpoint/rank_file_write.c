@@ -1,6 +1,7 @@
 /* rank_file_write.c - rank_file.h: a rank's file is written from the trainer's own memory. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/futex.h"
@@ -30,11 +31,13 @@ struct rank_file {
     struct checksum crc;
     struct buffer head; /* the file up to its first tensor */
     int64_t bytes;
-    char *slice; /* where the host cannot read the device's memory: elements on their way; else NULL */
+    char *slice;     /* where the host cannot read the device's memory: elements on their way; else NULL */
+    char *copy_path; /* NULL: no copy */
     /* of rank_file_write */
-    struct disk_file *disk;
-    char *block; /* that is being filled */
+    struct disk_file *disk, *copy;
+    char *block, *copy_block; /* that are being filled */
     int64_t used;
+    struct muster_error copy_err;
     struct futex_word copied;   /* groups, in that order, that are not read any more */
     _Atomic(uint32_t) wanted;   /* so many of them were waited for: as long as there are less, it is urgent */
     _Atomic(int64_t) waited_ns; /* by steps */
@@ -193,6 +196,16 @@ struct rank_file *rank_file_create(struct trainer *trainer, const char *folder, 
     return take_pointer(&f);
 }
 
+void rank_file_copy_to(struct rank_file *f, char *path)
+{
+    f->copy_path = path;
+}
+
+const struct muster_error *rank_file_copy_error(const struct rank_file *f)
+{
+    return &f->copy_err;
+}
+
 void rank_file_destroy(struct rank_file *f)
 {
     if (!f)
@@ -206,17 +219,52 @@ void rank_file_destroy(struct rank_file *f)
     mem_free((void *)f->metadata);
     mem_free(f->order);
     mem_free(f->slice);
+    mem_free(f->copy_path);
     mem_free(f->path);
     mem_free(f);
 }
 
 /* ---- writing ---- */
 
+/* ---- a copy, which may fail alone ---- */
+
+static void drop_copy(struct rank_file *f)
+{
+    disk_file_destroy(take_pointer(&f->copy));
+    f->copy_block = NULL;
+    (void)unlink(f->copy_path); /* it is a part of one */
+}
+
+static void begin_copy(struct rank_file *f)
+{
+    if (f->copy_path)
+        f->copy = disk_file_create(f->copy_path, (int64_t)f->head.length, f->bytes, &f->copy_err);
+}
+
+static void copy_bytes(struct rank_file *f, const char *from, int64_t bytes)
+{
+    if (f->copy && !f->copy_block && !(f->copy_block = disk_file_block(f->copy, &f->copy_err)))
+        drop_copy(f);
+    if (f->copy)
+        memcpy(f->copy_block + f->used, from, (size_t)bytes);
+}
+
+static void end_copy(struct rank_file *f)
+{
+    if (f->copy && disk_file_end(f->copy, f->head.data, &f->copy_err) < 0)
+        drop_copy(f);
+    disk_file_destroy(take_pointer(&f->copy));
+}
+
+/* ---- blocks ---- */
+
 static void put_block(struct rank_file *f)
 {
     if (f->block)
         disk_file_put(f->disk, f->used);
-    f->block = NULL;
+    if (f->copy_block)
+        disk_file_put(f->copy, f->used);
+    f->block = f->copy_block = NULL;
     f->used = 0;
 }
 
@@ -231,6 +279,7 @@ static int add_bytes(struct rank_file *f, const char *from, int64_t bytes, uint3
         int64_t now = DISK_BLOCK - f->used < bytes ? DISK_BLOCK - f->used : bytes;
         now = now < STAYS_IN_CACHE ? now : STAYS_IN_CACHE;
         memcpy(f->block + f->used, from, (size_t)now);
+        copy_bytes(f, f->block + f->used, now);
         *crc = checksum_add(&f->crc, *crc, f->block + f->used, now);
         f->used += now;
         from += now;
@@ -252,7 +301,10 @@ static int write_run(struct rank_file *f, struct run *run, struct muster_error *
         uint32_t crc = 0;
         if (atomic_load(&f->cancelled))
             return error_set(err, MUSTER_E_STATE, "the run ends: %s is not written", f->path);
-        disk_file_hurry(f->disk, atomic_load(&f->wanted) > (uint32_t)run->place);
+        const bool hurry = atomic_load(&f->wanted) > (uint32_t)run->place;
+        disk_file_hurry(f->disk, hurry);
+        if (f->copy)
+            disk_file_hurry(f->copy, hurry);
         if (!from && trainer_read_part(f->trainer, &run->part, run->first + done, count, f->slice, err) < 0)
             return -1;
         if (add_bytes(f, from ? from : f->slice, count * size, &crc, err) < 0)
@@ -288,11 +340,15 @@ static int write_file(struct rank_file *f, struct muster_error *err)
     f->disk = disk_file_create(f->path, (int64_t)f->head.length, f->bytes, err);
     if (!f->disk)
         return -1;
+    begin_copy(f);
     int result = write_runs(f, err);
     tell_copied(f, trainer_plan(f->trainer)->group_count);
-    if (result < 0 || format_head(f, err) < 0)
-        return -1;
-    return disk_file_end(f->disk, f->head.data, err);
+    if (!result)
+        result = format_head(f, err);
+    if (result < 0 && f->copy)
+        drop_copy(f);
+    end_copy(f);
+    return result < 0 ? -1 : disk_file_end(f->disk, f->head.data, err);
 }
 
 int rank_file_write(struct rank_file *f, struct muster_error *err)

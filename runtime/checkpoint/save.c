@@ -11,6 +11,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/commit_walk.h"
 #include "runtime/checkpoint/folder.h"
+#include "runtime/checkpoint/local_copy.h"
 #include "runtime/checkpoint/rank_file.h"
 
 /* A rank that waits for the end of its work votes so often meanwhile: no collective runs into its time-out.
@@ -31,8 +32,9 @@ struct checkpoint_writer {
     struct rank_file *file;
     struct job job;
     enum save_state state;
-    struct muster_error err; /* this rank's first */
-    double failed;           /* ranks, in all states */
+    struct muster_error err;     /* this rank's first */
+    struct muster_error no_copy; /* why the node has none; of the thread while it works */
+    double failed;               /* ranks, in all states */
     struct instant begun, ended;
     int64_t stall_ns; /* of calls; steps are counted by the file */
 };
@@ -75,10 +77,13 @@ static int writer_prepare(struct checkpoint_writer *w, const struct checkpoint_s
     *save = *from;
     save->run.settings = save->run.notes = NULL;
     save->run.numerics = NULL;
+    save->local = NULL;
     save->folder = mem_strdup(from->folder);
     if (!hidden || !save->folder || take_run(save) < 0 ||
         copy_texts(from->run.settings, &save->run.settings) < 0 ||
         copy_texts(from->run.notes, &save->run.notes) < 0)
+        return error_set(&w->err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
+    if (from->local && !(save->local = mem_strdup(from->local)))
         return error_set(&w->err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
     w->file = rank_file_create(save->trainer, hidden, save->rank, &w->err);
     return w->file ? 0 : -1;
@@ -91,17 +96,36 @@ static void release(struct checkpoint_writer *w)
     text_list_free_items((char **)w->save.run.notes);
     mem_free((void *)w->save.run.numerics);
     mem_free((void *)w->save.folder);
+    mem_free((void *)w->save.local);
     mem_free(w);
 }
 
 /* ---- work of a state ---- */
+
+/* This rank's file, and its copy on the node. */
+static int write_files(struct checkpoint_writer *w, struct muster_error *err)
+{
+    const struct checkpoint_save *save = &w->save;
+    if (save->local) {
+        char *path = local_copy_path(save->local, save->run.step, save->rank, &w->no_copy);
+        if (path)
+            rank_file_copy_to(w->file, path);
+    }
+    if (rank_file_write(w->file, err) < 0)
+        return -1;
+    if (save->local && !w->no_copy.code)
+        w->no_copy = *rank_file_copy_error(w->file);
+    if (save->local && !w->no_copy.code)
+        local_copy_prune(save->local, save->run.step, save->rank, save->local_keep);
+    return 0;
+}
 
 static void *work(void *argument)
 {
     struct checkpoint_writer *w = argument;
     struct job *job = &w->job;
     if (w->state == SAVE_WRITE) {
-        job->failed = rank_file_write(w->file, &job->err) < 0;
+        job->failed = write_files(w, &job->err) < 0;
     } else {
         enum commit_state from = commit_next(commit_table, COMMIT_WRITE, w->state == SAVE_COMMIT);
         job->failed = commit_walk(&w->save, from, &job->err) != COMMIT_DONE;
@@ -267,6 +291,7 @@ struct checkpoint_figures checkpoint_figures(const struct checkpoint_writer *w)
     const struct instant until = w->ended.ns ? w->ended : clock_now(NULL);
     return (struct checkpoint_figures){.bytes = rank_file_bytes(w->file),
                                        .ns = instant_diff_ns(until, w->begun),
+                                       .local = save_ended(w->state) ? w->no_copy : (struct muster_error){0},
                                        .stall_ns = w->stall_ns + rank_file_waited_ns(w->file)};
 }
 

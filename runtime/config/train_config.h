@@ -80,6 +80,8 @@ struct train_config {
     int output_dtype;     /* TRAIN_OUTPUT_... */
     int64_t output_shard_size;
     char *checkpoint_dir;                                             /* "": no checkpoints */
+    char *checkpoint_local_dir;                                       /* "": no copies on the node */
+    int64_t checkpoint_local_keep;                                    /* copies */
     int64_t checkpoint_every, checkpoint_keep, checkpoint_keep_every; /* steps, checkpoints, steps; 0: none */
     char *resume;                                                     /* "auto", "none" or a path */
     int resume_numerics;                                              /* TRAIN_NUMERICS_... */

@@ -52,6 +52,8 @@ static const struct effect {
     {"training.checkpoint_every", "training.checkpoint_dir", NOT_EMPTY},
     {"training.checkpoint_keep", "training.checkpoint_dir", NOT_EMPTY},
     {"training.checkpoint_keep_every", "training.checkpoint_dir", NOT_EMPTY},
+    {"training.checkpoint_local_dir", "training.checkpoint_dir", NOT_EMPTY},
+    {"training.checkpoint_local_keep", "training.checkpoint_local_dir", NOT_EMPTY},
     {"training.resume", "training.checkpoint_dir", NOT_EMPTY},
     {"training.resume_numerics", "training.checkpoint_dir", NOT_EMPTY},
     {"training.ema_evaluate", "training.ema_decay", 0},

@@ -17,6 +17,8 @@ static const char *const elsewhere[] = {
     "training.checkpoint_every",
     "training.checkpoint_keep",
     "training.checkpoint_keep_every",
+    "training.checkpoint_local_dir",
+    "training.checkpoint_local_keep",
     "training.resume",
     "training.resume_numerics",
     "training.threads",

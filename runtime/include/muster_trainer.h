@@ -219,8 +219,9 @@ MUSTER_API int muster_trainer_checkpoint(struct muster_trainer *trainer, struct 
  * on; a step waits for what it is about to change and is not copied yet. Both are collective, between steps.
  * begin: 1: begun; 0: that of this step is there or on its way; -1: as above, MUSTER_E_STATE where another
  * one is still being written (figure "checkpoint_writing"). After each step until it returns another number
- * than 0 call end: 1: it is saved; 0: not yet, or none is being written; -1: it was not saved. wait: not 0:
- * it does not return before the end. Closing the trainer before gives it up. */
+ * than 0 call end: 1: it is saved (err has a code where there is no copy in training.checkpoint_local_dir); 0:
+ * not yet, or none is being written; -1: it was not saved. wait: not 0: it does not return before the end.
+ * Closing the trainer before gives it up. */
 MUSTER_API int muster_trainer_checkpoint_begin(struct muster_trainer *trainer, struct muster_error *err);
 MUSTER_API int muster_trainer_checkpoint_end(struct muster_trainer *trainer, int32_t wait,
                                              struct muster_error *err);

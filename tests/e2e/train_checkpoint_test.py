@@ -239,6 +239,51 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(self.model(), expected)
         self.assertEqual(self.steps(), [10])
 
+    # ---- copies on the node ----
+
+    @staticmethod
+    def flip(path):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 4
+        path.write_bytes(data)
+
+    def test_copies_on_the_node_are_read_in_place_of_the_shared_files(self):
+        local = self.folder / "on the node"
+        copies = f"training.checkpoint_local_dir={local}"
+        expected = self.undisturbed(ranks=2, steps=40)
+        self.run_whole(copies, ranks=2, steps=30)
+        self.assertEqual(sorted(path.name for path in local.iterdir()), ["step-20", "step-30"])  # the newest, and one beside it
+        for rank in (0, 1):
+            name = f"step-30/rank-{rank}.safetensors"
+            self.assertEqual((local / name).read_bytes(), (self.checkpoints / name).read_bytes())
+        kept = {path: path.read_bytes() for folder in (local, self.checkpoints) for path in folder.glob("step-30/rank-*")}
+
+        def goes_on(step, files):
+            out = self.run_whole(copies, ranks=2, steps=40)
+            self.assertRegex(out, rf"resumed from step {step} \(.*written by 2 ranks; {files} files read on this node\)")
+            self.assertEqual(self.model(), expected)
+            for folder in (local, self.checkpoints):
+                shutil.rmtree(folder / "step-40")
+                for path, data in kept.items():
+                    path.parent.mkdir(exist_ok=True)
+                    path.write_bytes(data)
+
+        for rank in (0, 1):
+            self.flip(self.checkpoints / f"step-30/rank-{rank}.safetensors")
+        goes_on(30, "1 of 1")  # so the shared ones are not read
+        self.flip(local / "step-30/rank-0.safetensors")
+        goes_on(30, "1 of 1")  # but what is damaged on the node
+        (local / "step-30/rank-0.safetensors").write_bytes(b"")
+        goes_on(30, "0 of 1")
+        shutil.rmtree(local)
+        local.mkdir()
+        goes_on(30, "0 of 1")  # another node
+
+    def test_without_room_on_the_node_there_is_no_copy_and_a_warning(self):
+        self.run_whole("training.checkpoint_local_dir=/proc/nowhere", ranks=2, steps=20)
+        self.assertRegex(self.said(), r"rank [01]: warning: step 20 has no copy on this node: .*/proc/nowhere")
+        self.assertEqual(self.steps(), [10, 20])
+
     # ---- disks ----
 
     def test_a_full_disk(self):
