@@ -150,12 +150,20 @@ static int finish_positions(struct assign *a)
     return set_whole(a, "model.positions", (double)a->config->sequence_length, "training.sequence_length");
 }
 
+/* The Trainer makes three passes where nothing is given. */
+static int finish_length(struct assign *a)
+{
+    if (!a->trainer || is_given(a, "training.steps") || is_given(a, "training.epochs"))
+        return 0;
+    return assign_rule(a, "training.epochs", "3", "the Trainer's default");
+}
+
 int finish_settings(struct assign *assign)
 {
     struct assign *a = assign;
     if (a->trainer && arguments_defaults(a) < 0)
         return -1;
-    if (finish_batch(a) < 0 || finish_warmup(a) < 0 || finish_mics(a) < 0 ||
+    if (finish_length(a) < 0 || finish_batch(a) < 0 || finish_warmup(a) < 0 || finish_mics(a) < 0 ||
         finish_rate(a, ASSIGN_MIN_RATIO, "training.min_learning_rate") < 0 || assign_take_weak(a) < 0)
         return -1;
     if (finish_rate(a, ASSIGN_WARMUP_MIN_RATIO, "training.warmup_min_learning_rate") < 0 ||

@@ -164,6 +164,36 @@ static void json(void **state)
     refused("{\"e\": \"\\ud83d\\ude00\", \"a\": 1, \"a\": 2}", MUSTER_E_INVALID, "not valid JSON: duplicate");
 }
 
+/* What libyaml cannot read keeps its places, too; the second document's count from the text's beginning. */
+static void json_has_places(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"f\\\"ace\": \"\\ud83d\\ude00\",\n  \"\xc3\xa4\" : [1,\n -2.5, {}],\"z\":{ "
+                               "\"y\":null}}\n {\"a\": true}";
+    static const struct {
+        int line, column;
+    } keys[] = {{1, 2}, {2, 3}, {3, 12}}, values[] = {{1, 12}, {2, 9}, {3, 16}};
+    struct tree tree;
+    struct muster_error err = {0};
+    if (tree_parse("t.json", text, sizeof text - 1, &tree, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(tree.document_count, 2);
+    const struct tree_node *root = tree.documents[0];
+    assert_int_equal(root->line * 1000 + root->column, 1001);
+    assert_int_equal(root->count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(root->entries[i].line * 1000 + root->entries[i].column,
+                         keys[i].line * 1000 + keys[i].column);
+        assert_int_equal(root->entries[i].value->line * 1000 + root->entries[i].value->column,
+                         values[i].line * 1000 + values[i].column);
+    }
+    const struct tree_node *second = root->entries[1].value->items[1], *inner = root->entries[2].value;
+    assert_int_equal(second->line * 1000 + second->column, 3002);
+    assert_int_equal(inner->entries[0].value->line * 1000 + inner->entries[0].value->column, 3022);
+    assert_int_equal(tree.documents[1]->entries[0].line * 1000 + tree.documents[1]->entries[0].column, 4003);
+    tree_free(&tree);
+}
+
 /* Nine levels of nine aliases are 400 million values; each must be refused before it is unfolded. */
 static void what_costs_too_much_is_rejected(void **state)
 {
@@ -231,9 +261,13 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scalars),   cmocka_unit_test(keys_and_documents),
-        cmocka_unit_test(places),    cmocka_unit_test(anchors_and_merges),
-        cmocka_unit_test(json),      cmocka_unit_test(what_costs_too_much_is_rejected),
+        cmocka_unit_test(scalars),
+        cmocka_unit_test(keys_and_documents),
+        cmocka_unit_test(places),
+        cmocka_unit_test(anchors_and_merges),
+        cmocka_unit_test(json),
+        cmocka_unit_test(json_has_places),
+        cmocka_unit_test(what_costs_too_much_is_rejected),
         cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

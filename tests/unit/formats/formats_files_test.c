@@ -257,6 +257,8 @@ static const struct {
      "warmup_steps: 9", NULL},
     {"{\"num_epochs\": 5, \"batch_size\": 128, \"learning_rate\": 0.001}", "epochs: 5", NULL},
     {"{\"num_epochs\": 5, \"warmup_ratio\": 0.1}", NULL, "a share of warm-up needs the number of steps"},
+    {"{\"per_device_train_batch_size\": 4}", "epochs: 3", NULL},
+    {"{\"tokenizer_name\": \"t.json\", \"validation_file\": \"v\"}", "validation_path: \"v\"", NULL},
     {"{\"num_train_epochs\": 5, \"max_steps\": 9}", "# epochs: 0", NULL},
     {"{\"num_train_epochs\": 5, \"max_steps\": -1}", "epochs: 5", NULL},
     {"{\"max_steps\": 9, \"num_train_epochs\": 5}", "steps: 9", NULL},
