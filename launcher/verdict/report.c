@@ -128,10 +128,14 @@ static void format_failure(int index, const struct report_failure *entry, struct
                   shown_code(failure), failure->pid, failure->signal ? " (" : "",
                   failure->signal ? failure_signal_name(failure->signal, scratch, sizeof scratch) : "",
                   failure->signal ? ")" : "", *failure->error_file ? failure->error_file : "<N/A>");
-    if (*failure->traceback)
+    if (*failure->traceback && !failure->hung)
         format_lines(failure->traceback, "  ", out);
     else
         format_reason(failure, index == 0, out);
+    if (*failure->traceback && failure->hung) { /* written when it was sent SIGUSR1 */
+        buffer_text(out, "  place     : ");
+        format_lines(failure->traceback, "    ", out);
+    }
     format_memory(failure, index == 0, out);
     format_gpu(failure, out);
     if (failure_is_cut_short(failure))

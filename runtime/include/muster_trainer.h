@@ -166,10 +166,10 @@ MUSTER_API int muster_trainer_generate(struct muster_trainer *trainer, const int
                                        int64_t prompt_count, double temperature, uint64_t seed, int32_t limit,
                                        int32_t *tokens, int64_t count, struct muster_error *err);
 
-/* Where this rank is: lines with the step, the operation that compute has begun last, and of each connection
- * of ranks the operations that were issued and finished last and the ranks that it waits for. From any
- * thread, also while another one is in a call of the trainer: for ranks that hang. Returns and cuts the text
- * as muster_plan_text does. */
+/* Where this rank is: a line for each connection of ranks, with the operations that were issued and finished
+ * last and the ranks that it waits for, and one with the step and the operation that compute has begun last.
+ * From any thread, also while another one is in a call of the trainer: for ranks that hang. Returns and cuts
+ * the text as muster_plan_text does. */
 MUSTER_API int64_t muster_trainer_place(const struct muster_trainer *trainer, char *text, int64_t size);
 
 /* Collective, between steps: whether ranks that hold the same elements (NO_SHARD, replicas of HYBRID_SHARD,

@@ -221,9 +221,9 @@ int trainer_traced(struct trainer *trainer, trainer_trace_visit *visit, void *co
 enum { TRAINER_OP_NAME = 128 };
 void trainer_op_name(const struct trainer *trainer, int op, char name[TRAINER_OP_NAME]);
 
-/* Where this rank is: lines with the step, the operation that compute has begun last, and each comm's last
- * issued and finished operations with the ranks that it waits for. From any thread, also while another one is
- * in a call of the trainer; the parts are read one after the other. */
+/* Where this rank is: lines with each comm's last issued and finished operations and the ranks that it waits
+ * for, then one with the step and the operation that compute has begun last. From any thread, also while
+ * another one is in a call of the trainer; the parts are read one after the other. */
 int trainer_place(const struct trainer *trainer, struct buffer *out);
 
 /* Where ranks that hold the same elements (all of NO_SHARD, the replicas of HYBRID_SHARD, parameters that are

@@ -83,7 +83,6 @@ static void put_comm(const struct trainer *trainer, struct comm *comm, enum mesh
 
 int trainer_place(const struct trainer *trainer, struct buffer *out)
 {
-    put_step(trainer, out);
     for (int axis = 0; axis < AXIS_COUNT; axis++)
         for (int stream = 0; stream < STREAM_COUNT; stream++)
             if (trainer->comms.comm[axis][stream])
@@ -91,5 +90,6 @@ int trainer_place(const struct trainer *trainer, struct buffer *out)
                          stream_name((enum stream_id)stream), out);
     if (trainer->comms.control)
         put_comm(trainer, trainer->comms.control, AXIS_WORLD, "between steps", out);
+    put_step(trainer, out); /* last: a launcher that shows one line of a worker shows this one */
     return out->failed ? -1 : 0;
 }

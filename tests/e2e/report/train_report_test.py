@@ -131,7 +131,7 @@ class Report(unittest.TestCase):
         os.kill(workers[1]["pid"], signal.SIGUSR1)
         place = r"in step \d+(: compute has begun operation \d+ of \d+ last, \w+.*)?|between steps.*"
         comm = r"comm of axis shard, gather: issued #\d+ \(all_gather of \d+ f32\) last, finished #\d+ \(all_gather of \d+ f32\) last"
-        self.wait_for(lambda: re.search(rf"^muster-train: rank 1: ({place})\nmuster-train: rank 1: {comm}", self.errors.read_text(), re.M),
+        self.wait_for(lambda: re.search(rf"^muster-train: rank 1: {comm}.*\n(muster-train: rank 1: comm .*\n)*muster-train: rank 1: ({place})$", self.errors.read_text(), re.M),
                       "rank 1 does not show its place")
         steps = len(self.lines())
         self.wait_for(lambda: len(self.lines()) > steps + 3, "the run does not go on")

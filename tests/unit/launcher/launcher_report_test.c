@@ -271,6 +271,9 @@ static void the_reason_of_each_kind(void **state)
     traceback_field(&f, "  traceback : Hung: no heartbeat after step 12; ended by signal 6\n");
     record_of(&f)->step = -1;
     traceback_field(&f, "  traceback : Hung: no heartbeat; ended by signal 6\n");
+    strcpy(record_of(&f)->traceback, "in step 3\ncomm of axis shard"); /* of its error file */
+    traceback_field(&f, "  traceback : Hung: no heartbeat; ended by signal 6\n"
+                        "  place     : in step 3\n    comm of axis shard\n");
     f = failed(0, 0, SIGKILL, "");
     record_of(&f)->unkillable = true;
     traceback_field(&f, "  traceback : survived SIGKILL\n");
