@@ -154,14 +154,15 @@ class Kills:
         test.assertEqual(found, self.model("undisturbed", steps)[0], "another model than that of a job that nothing befell")
 
     def check_losses(self, test, steps):
-        """Those of one rank, within 3 times what another order of sums does to it."""
-        losses = []
+        """Those of one rank, within 3 times what another order of sums does to it: in the first 100 steps, as long as T1 is promised. Much
+        later the text is learnt by heart, and any rounding is as large as the loss."""
+        losses, held = [], min(steps, 100)
         for micro_batch in (1, 2, 3, BATCH):
-            self.model(f"alone{micro_batch}", steps, 1, micro_batch)
+            self.model(f"alone{micro_batch}", held, 1, micro_batch)
             losses.append(lineage.losses(self.folder / f"alone{micro_batch}.jsonl"))
         bound = max(1e-6, 3 * max(lineage.deviation(control, losses[0]) for control in losses[1:]))
-        found = lineage.deviation(lineage.losses(self.folder / "disturbed.jsonl"), losses[0])
-        print(f"losses are {found:.2e} apart, bound {bound:.2e}")
+        found = lineage.deviation(lineage.losses(self.folder / "disturbed.jsonl")[:held], losses[0])
+        print(f"{held} losses are {found:.2e} apart, bound {bound:.2e}")
         test.assertLessEqual(found, bound)
 
 
