@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -15,7 +16,7 @@ import unittest
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
 LIMIT = 300  # of any run, against a hang
-KILLS = 100 if os.environ.get("MUSTER_FULL") else 10
+KILLS = 100 if "--full" in sys.argv else 10
 
 CONFIG = """\
 training: {{steps: {steps}, micro_batch: 1, global_batch: 12, sequence_length: 32, learning_rate: 3.0e-3, schedule: constant, warmup_steps: 5,
@@ -121,18 +122,28 @@ class Checkpoints(unittest.TestCase):
 
     # ---- kill -9 ----
 
+    def is_writing(self):
+        return any(name.endswith(".new") for name in os.listdir(self.checkpoints))
+
     def test_killed_at_random_ends_as_if_undisturbed(self):
         steps = 250 * KILLS
         expected = self.undisturbed(ranks=2, steps=steps)
         chance = random.Random(7)
         run = self.start(ranks=2, steps=steps, every=3, flags=("--max-restarts=1000", "--restart-backoff=0"))
+        inside = 0
         for kill in range(KILLS):
             self.wait_until(lambda: self.printed().count("data: ") > kill and self.printed().rsplit("data: ", 1)[1].count("\nstep "), run)
-            time.sleep(chance.random() * 0.2)  # about a half of it is in a checkpoint's write
+            if kill % 2:  # inside of a write
+                self.wait_until(self.is_writing, run)
+                time.sleep(chance.random() * 0.002)
+            else:
+                time.sleep(chance.random() * 0.2)
             os.kill(chance.choice(self.workers()), signal.SIGKILL)
+            inside += self.is_writing()
         out = self.ends(run)
         self.assertEqual(out.count("data: "), KILLS + 1)  # each of them cost a round
         self.assertGreater(out.count("resumed from step"), KILLS // 2)
+        self.assertGreater(inside, KILLS // 10)
         self.assertNotIn("refused", self.said())
         self.assertEqual(self.model(), expected)
         self.assertEqual(len(self.steps()), 3)  # training.checkpoint_keep; what was half written is gone
@@ -334,4 +345,4 @@ class Checkpoints(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    unittest.main(verbosity=2, argv=[word for word in sys.argv if word != "--full"])
