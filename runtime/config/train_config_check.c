@@ -186,6 +186,14 @@ struct evaluation_rule train_config_evaluation(const struct train_config *config
                                     .patience = config->early_stop_patience};
 }
 
+/* The default, where it is above the peak that was given, is a tenth of that. */
+static double minimum_rate(const struct train_config *c)
+{
+    const uint8_t source = c->sources[row_of("training.min_learning_rate") - train_config_table()->knobs];
+    return source == KNOB_FROM_DEFAULT && c->min_learning_rate > c->learning_rate ? c->learning_rate / 10
+                                                                                  : c->min_learning_rate;
+}
+
 struct lr_schedule train_config_schedule(const struct train_config *config)
 {
     const struct train_config *c = config;
@@ -194,7 +202,7 @@ struct lr_schedule train_config_schedule(const struct train_config *config)
     const int64_t total = of_deepspeed && c->decay_steps ? c->warmup_steps + c->decay_steps : c->steps;
     return (struct lr_schedule){.kind = (enum lr_kind)c->schedule,
                                 .peak = c->learning_rate,
-                                .minimum = c->min_learning_rate,
+                                .minimum = minimum_rate(c),
                                 .warmup_steps = c->warmup_steps,
                                 .total_steps = total,
                                 .decay_steps = c->decay_steps,
@@ -209,7 +217,7 @@ struct lr_schedule train_config_schedule(const struct train_config *config)
 
 static int check_training(const char *name, const struct train_config *c, struct muster_error *err)
 {
-    if (MINIMUM >> c->schedule & 1 && c->min_learning_rate > c->learning_rate)
+    if (MINIMUM >> c->schedule & 1 && minimum_rate(c) > c->learning_rate)
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.min_learning_rate %g is above training.learning_rate %g", name,
                          c->min_learning_rate, c->learning_rate);

@@ -220,6 +220,26 @@ static void an_effect_may_need_two_keys(void **state)
     train_config_free(&c);
 }
 
+/* A small peak needs no minimum of its own beside it; one that was given stays and is compared. */
+static void the_default_minimum_follows_a_small_peak(void **state)
+{
+    (void)state;
+    struct train_config c;
+    struct muster_error err = {0};
+    static const char small[] = "training: {learning_rate: 2e-5}\ndata: {path: x}\n",
+                      larger[] = "training: {learning_rate: 2e-3}\ndata: {path: x}\n",
+                      given[] = "training: {learning_rate: 2e-5, min_learning_rate: 1e-4}\ndata: {path: x}\n";
+    assert_int_equal(train_config_parse("t.yaml", small, strlen(small), NULL, 0, &c, &err), 0);
+    assert_true(train_config_schedule(&c).minimum == 2e-5 / 10);
+    train_config_free(&c);
+    assert_int_equal(train_config_parse("t.yaml", larger, strlen(larger), NULL, 0, &c, &err), 0);
+    assert_true(train_config_schedule(&c).minimum == 1e-4);
+    train_config_free(&c);
+    assert_int_equal(train_config_parse("t.yaml", given, strlen(given), NULL, 0, &c, &err), -1);
+    assert_non_null(
+        strstr(err.text, "training.min_learning_rate 0.0001 is above training.learning_rate 2e-05"));
+}
+
 static void steps_to_trace_are_read(void **state)
 {
     (void)state;
@@ -325,6 +345,7 @@ int main(void)
         cmocka_unit_test(overrides_are_checked_too),
         cmocka_unit_test(survives_rubbish),
         cmocka_unit_test(survives_no_memory),
+        cmocka_unit_test(the_default_minimum_follows_a_small_peak),
         cmocka_unit_test(steps_to_trace_are_read),
         cmocka_unit_test(the_keys_of_a_llama_are_its_own),
     };
