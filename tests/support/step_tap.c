@@ -5,8 +5,8 @@
  *   - records each beat as a step that was taken (step_record.h), and passes it on;
  *   - takes the next beat no sooner than STEP_MS later, so that training goes no faster: a beat waits for the
  *     one before it to be taken;
- *   - passes notices on, and gives rank 0 one of its own when it sees the file STEP_FOLDER/finish: a program
- *     that listens ends all ranks after the same step then;
+ *   - passes other lines and notices on, and gives rank 0 one of its own when it sees the file
+ * STEP_FOLDER/finish: a program that listens ends all ranks after the same step then;
  *   - ends with the program.
  *
  * Another child learns from the store to which world this rank belongs, while the program already does what
@@ -112,7 +112,12 @@ static bool take_beat(struct tap *tap)
     tap->lies_there = false;
     if (got <= 0)
         return got < 0 && errno == EINTR;
-    if (line[0] == '-')
+    const bool ended = line[0] == '-', beat = ended || (line[0] >= '0' && line[0] <= '9');
+    if (!beat) { /* figures of a step, or an error that ends the job */
+        (void)!write(tap->beats_on, line, (size_t)got);
+        return true;
+    }
+    if (ended)
         step_record_count(&tap->record, "end", tap->steps, tap->since);
     else
         step_record_count(&tap->record, "step", tap->steps++, tap->since);
