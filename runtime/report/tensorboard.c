@@ -67,10 +67,19 @@ int tensorboard_begin(const struct tensorboard *board, int64_t step, int64_t wal
 /* false: the value is no scalar. */
 static bool scalar_of(const struct entry_value *value, float *out)
 {
-    *out = value->type == ENTRY_NUMBER    ? (float)value->number
-           : value->type == ENTRY_INTEGER ? (float)value->integer
-                                          : (float)value->flag;
-    return value->type == ENTRY_NUMBER || value->type == ENTRY_INTEGER || value->type == ENTRY_FLAG;
+    switch (value->type) {
+    case ENTRY_NUMBER:
+        *out = (float)value->number;
+        return true;
+    case ENTRY_INTEGER:
+        *out = (float)value->integer;
+        return true;
+    case ENTRY_FLAG:
+        *out = (float)value->flag;
+        return true;
+    default:
+        return false;
+    }
 }
 
 static int put_values(const struct tensorboard *board, value_message **values, size_t count, int64_t step,

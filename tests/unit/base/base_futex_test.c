@@ -58,7 +58,7 @@ static void a_look_that_is_rewarded_forgives(void **state)
     struct futex_word word = {0};
     struct futex_patience patience = {0};
     int rewarded = 0;
-    for (int i = 0; i < 100 && !rewarded; i++) {
+    for (int i = 0; i < 10000 && !rewarded; i++) {
         pthread_t thread;
         uint32_t seen = atomic_load(&word.value);
         patience = (struct futex_patience){.penalty = 16};
