@@ -89,10 +89,12 @@ enum { OWN_OPTIONS = sizeof own_options / sizeof *own_options };
 
 static bool same_name(const char *a, const char *b, size_t length)
 {
+    if (strlen(b) != length)
+        return false;
     for (size_t i = 0; i < length; i++)
         if (a[i] != b[i] && !(strchr("-_", a[i]) && strchr("-_", b[i])))
             return false;
-    return b[length] == '\0';
+    return true;
 }
 
 static const struct own_option *find_own(const char *name, size_t length)

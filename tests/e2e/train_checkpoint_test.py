@@ -193,7 +193,7 @@ class Checkpoints(unittest.TestCase):
         for ranks in (0, 2):
             out = self.run_whole(*diverging, ranks=ranks, steps=60, every=1, code=1)
             back = re.findall(r"^muster-train: warning: back to the checkpoint of step (\d+); the samples since then are left out, number (\d+) is the next$", self.said(), re.M)
-            self.assertGreaterEqual(len(back), 4)
+            self.assertGreaterEqual(len(back), 4, self.said())
             steps = [int(step) for step, _ in back]
             self.assertEqual(steps[-4:], [steps[-1]] * 4)
             samples = [int(sample) for _, sample in back]
