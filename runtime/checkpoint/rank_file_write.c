@@ -29,8 +29,8 @@ struct rank_file {
     const char **metadata; /* of the header: pairs, NULL at the end */
     char numbers[2][32];   /* texts among them */
     struct checksum crc;
-    struct buffer head; /* the file up to its first tensor */
-    int64_t bytes;
+    struct buffer head;     /* the file up to its first tensor */
+    _Atomic(int64_t) bytes; /* a figure, while another thread writes */
     char *slice;     /* where the host cannot read the device's memory: elements on their way; else NULL */
     char *copy_path; /* NULL: no copy */
     /* of rank_file_write */
