@@ -7,9 +7,23 @@
 
 #include "launcher/status/status_client.h"
 #include "proto/base/buffer.h"
+#include "proto/base/knob.h"
 
 /* An agent replies in its loop's next turn. */
 #define AGENT_PATIENCE_NS (5 * NS_PER_S)
+
+/* Rows of the table of a command that asks one agent. */
+#define AGENT_CHOICE_ROWS(pid_, job_)                                                                        \
+    {.name = "pid",                                                                                          \
+     .type = KNOB_INT,                                                                                       \
+     .offset = (pid_),                                                                                       \
+     .max = INT32_MAX,                                                                                       \
+     .section = "Flags",                                                                                     \
+     .help = "the agent with this process id, if several run"},                                              \
+    {                                                                                                        \
+        .name = "job", .type = KNOB_TEXT, .offset = (job_), .section = "Flags",                              \
+        .help = "the agent of this job id (--rdzv-id), if several run"                                       \
+    }
 
 struct agent_choice {
     const char *command; /* "muster status", in messages */

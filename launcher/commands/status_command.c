@@ -26,17 +26,7 @@ static const struct knob rows[] = {
      .choices = outputs,
      .section = "Flags",
      .help = "output format"},
-    {.name = "pid",
-     .type = KNOB_INT,
-     .offset = AT(pid),
-     .max = INT32_MAX,
-     .section = "Flags",
-     .help = "the agent with this process id, if several run"},
-    {.name = "job",
-     .type = KNOB_TEXT,
-     .offset = AT(job),
-     .section = "Flags",
-     .help = "the agent of this job id (--rdzv-id), if several run"},
+    AGENT_CHOICE_ROWS(AT(pid), AT(job)),
     KNOB_HELP_ROW(AT(help), "Flags"),
 };
 static const struct knob_table table = {rows, sizeof rows / sizeof *rows};

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "runtime/include/muster.h"
-#include "tests/support/fake_environment.h"
 #include "tests/support/free_port.h"
 #include "tests/support/rank_threads.h"
+#include "tests/unit/api/rank_world.h"
 
 enum { VOCABULARY = 24, T = 8, BATCH_LIMIT = 16, RANK_LIMIT = 5, STEPS = 100, TEXTS = 12 };
 
@@ -83,16 +83,8 @@ static int live(int rank, int size, void *context)
 {
     struct job *job = context;
     struct muster_error err = {0};
-    char variables[200];
-    (void)snprintf(
-        variables, sizeof variables,
-        "RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d", rank,
-        size, rank, size, job->port);
-    const struct muster_world_options options = {.size = sizeof options,
-                                                 .timeout_ms = 60000,
-                                                 .get_environment = fake_environment,
-                                                 .context = variables};
-    struct muster_world *world = muster_world_open(&options, &err);
+    char variables[RANK_WORLD_VARIABLES];
+    struct muster_world *world = rank_world_open(variables, rank, size, job->port, &err);
     struct muster_trainer *t = world ? muster_trainer_open(world, job->model, job->settings, &err) : NULL;
     int result = t ? train(t, job, rank, &err) : -1;
     if (!result)

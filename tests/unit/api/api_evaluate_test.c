@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "runtime/include/muster.h"
-#include "tests/support/fake_environment.h"
 #include "tests/support/free_port.h"
 #include "tests/support/rank_threads.h"
+#include "tests/unit/api/rank_world.h"
 
 enum { T = 8, VOCABULARY = 24, GLOBAL = 12, HELD = 11, STEPS = 4, RANKS = 4, VALUES = VOCABULARY * 16 };
 
@@ -88,16 +88,8 @@ static int live(int rank, int size, void *context)
 {
     struct job *job = context;
     struct muster_error err = {0};
-    char variables[200], strategy[64];
-    (void)snprintf(
-        variables, sizeof variables,
-        "RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d", rank,
-        size, rank, size, job->port);
+    char variables[RANK_WORLD_VARIABLES], strategy[64];
     (void)snprintf(strategy, sizeof strategy, "training.strategy=%s", job->strategy);
-    const struct muster_world_options options = {.size = sizeof options,
-                                                 .timeout_ms = 60000,
-                                                 .get_environment = fake_environment,
-                                                 .context = variables};
     const char *const sizes[] = {"model.layers=3",    "model.channels=16",   "model.heads=2",
                                  "model.positions=8", "model.vocabulary=24", NULL};
     const char *const settings[] = {strategy,
@@ -111,7 +103,7 @@ static int live(int rank, int size, void *context)
                                     "training.learning_rate=0.01",
                                     "training.group_bytes=4K",
                                     NULL};
-    struct muster_world *world = muster_world_open(&options, &err);
+    struct muster_world *world = rank_world_open(variables, rank, size, job->port, &err);
     struct muster_model *model = world ? muster_model_open("gpt2", sizes, &err) : NULL;
     struct muster_trainer *t = model ? muster_trainer_open(world, model, settings, &err) : NULL;
     int result = t ? train(t, job, rank) : -1;

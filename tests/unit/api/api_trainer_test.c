@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "runtime/include/muster.h"
-#include "tests/support/fake_environment.h"
 #include "tests/support/free_port.h"
 #include "tests/support/rank_threads.h"
+#include "tests/unit/api/rank_world.h"
 
 enum { C = 16, VOCABULARY = 24, T = 8, SAMPLES = 4, TOKENS = SAMPLES * T, STEPS = 12 };
 
@@ -511,16 +511,8 @@ static int live(int rank, int size, void *context)
 {
     struct job *job = context;
     struct muster_error err = {0};
-    char variables[200];
-    (void)snprintf(
-        variables, sizeof variables,
-        "RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d", rank,
-        size, rank, size, job->port);
-    const struct muster_world_options options = {.size = sizeof options,
-                                                 .timeout_ms = 60000,
-                                                 .get_environment = fake_environment,
-                                                 .context = variables};
-    struct muster_world *world = muster_world_open(&options, &err);
+    char variables[RANK_WORLD_VARIABLES];
+    struct muster_world *world = rank_world_open(variables, rank, size, job->port, &err);
     const char *const odd[] = {COMMON, rank ? "training.micro_batch=1" : "training.micro_batch=x", NULL};
     if (!world || muster_trainer_open(world, job->mine.m, odd, &err) ||
         !strstr(err.text, rank ? "rank 0 cannot go on: training.micro_batch" : "training.micro_batch: 'x'"))
