@@ -231,12 +231,12 @@ def transformers_models():
         return F.cross_entropy(model(input_ids=tokens).logits.flatten(0, 1), targets.flatten())
 
     for make in (gpt2, llama):
-        want = whole_run(make(), 10, 2e-3, 1.0, forward=forward)
-        control = whole_run(make(), 10, 2e-3, 1.0, pieces=4, forward=forward)
+        want = whole_run(make(), 20, 1e-3, 1.0, forward=forward)
+        control = whole_run(make(), 20, 1e-3, 1.0, pieces=4, forward=forward)
         bound = max(SINGLE, 3 * max(abs(a - b) / b for a, b in zip(control, want)))
         sharded = muster.torch.shard(make())
-        got = sharded_run(sharded, 10, 2e-3, 1.0, forward=forward)
-        peer = fully_sharded(make(), 10, 2e-3, 1.0, forward)
+        got = sharded_run(sharded, 20, 1e-3, 1.0, forward=forward)
+        peer = fully_sharded(make(), 20, 1e-3, 1.0, forward)
         for step, (a, b, c) in enumerate(zip(got, want, peer)):
             close(a, b, bound, f"{make.__name__}, step {step}, whole")
             close(a, c, 2 * bound, f"{make.__name__}, step {step}, fully_shard")
