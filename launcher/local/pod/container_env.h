@@ -1,11 +1,11 @@
 /* container_env.h - a container's environment as the kubelet makes it: envFrom, literal values, values
- * from the pod, its resources, ConfigMaps and Secrets, then the operator's variables (pure). */
-#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_CONTAINER_ENV_H
-#define MUSTER_LAUNCHER_LOCAL_MANIFEST_CONTAINER_ENV_H
+ * from the pod, its resources, ConfigMaps and Secrets, then the controller's variables (pure). */
+#ifndef MUSTER_LAUNCHER_LOCAL_POD_CONTAINER_ENV_H
+#define MUSTER_LAUNCHER_LOCAL_POD_CONTAINER_ENV_H
 
-#include "launcher/local/manifest/documents.h"
-#include "launcher/local/manifest/env_map.h"
-#include "launcher/local/manifest/operator.h"
+#include "launcher/local/pod/documents.h"
+#include "launcher/local/pod/env_map.h"
+#include "launcher/local/pod/pod_source.h"
 
 /* Properties of the node, for fields and resources that the manifest leaves open. */
 struct local_machine {
@@ -15,13 +15,11 @@ struct local_machine {
 };
 
 struct container_place {
-    const struct pytorchjob *job;
+    const struct pod_source *source;
     const struct documents *documents; /* ConfigMaps and Secrets */
     const struct local_machine *machine;
-    enum local_replica_type type;
-    int index;
-    const char *pod_name, *address;
     char *const *extra; /* NAME=value, NULL-terminated, overrides the manifest; NULL: none */
+    const char *file;   /* what the container was read from */
     const struct tree_node *container;
     const struct path *path; /* of the container */
 };

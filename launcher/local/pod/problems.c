@@ -1,5 +1,5 @@
 /* problems.c - see problems.h. */
-#include "launcher/local/manifest/problems.h"
+#include "launcher/local/pod/problems.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* container_sources.c - see container_sources.h. */
-#include "launcher/local/manifest/container_sources.h"
+#include "launcher/local/pod/container_sources.h"
 
 #include <string.h>
 
-#include "launcher/local/manifest/quantity.h"
+#include "launcher/local/pod/quantity.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
@@ -15,7 +15,7 @@ static int no_memory(struct muster_error *err)
 
 /* A fatal problem; 0, as for "there is no value". */
 #define MISSING(place, problems, at, path, ...)                                                              \
-    (problems_add(problems, PROBLEM_INVALID, (place)->job->file, at, path, __VA_ARGS__),                     \
+    (problems_add(problems, PROBLEM_INVALID, (place)->file, at, path, __VA_ARGS__),                          \
      problems_fatal(problems), 0)
 
 static int give(char **value, char *text, struct muster_error *err)
@@ -39,8 +39,7 @@ static int base64_digit(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-/* False if text is not base64 or decodes to bytes that no variable can hold. */
-static bool base64_decode(const char *text, struct buffer *out)
+bool container_base64(const char *text, bool zeros, struct buffer *out)
 {
     uint32_t bits = 0;
     int count = 0;
@@ -56,7 +55,7 @@ static bool base64_decode(const char *text, struct buffer *out)
         if (count >= 8) {
             count -= 8;
             char byte = (char)(bits >> count & 0xff);
-            if (!byte || buffer_append(out, &byte, 1) < 0)
+            if ((!byte && !zeros) || buffer_append(out, &byte, 1) < 0)
                 return false;
         }
     }
@@ -67,7 +66,7 @@ void container_values_find(const struct container_place *place, const char *kind
                            const struct path *path, struct container_values *values,
                            struct problems *problems)
 {
-    const char *name = tree_text(tree_get(ref, "name")), *namespace_ = place->job->namespace_;
+    const char *name = tree_text(tree_get(ref, "name")), *namespace_ = place->source->namespace_;
     *values = (struct container_values){
         .object = documents_find(place->documents, kind, namespace_, name ? name : "")};
     if (!values->object && !is_optional(ref))
@@ -110,7 +109,7 @@ int container_values_at(const struct container_values *values, size_t at, const 
     if (at >= data || strcmp(object->kind, "Secret"))
         return give(value, mem_strdup(text), err);
     scope_buffer decoded = {.limit = ENV_TEXT_LIMIT};
-    if (!base64_decode(text, &decoded)) {
+    if (!container_base64(text, false, &decoded)) {
         problems_add(problems, PROBLEM_INVALID, object->file, entry->value, PATH_KEY(NULL, entry->key),
                      "the data of a Secret is base64 of at most %d bytes without a zero byte; plain text "
                      "goes under stringData",
@@ -144,11 +143,6 @@ static int from_key(const struct container_place *place, const char *kind, const
 
 /* --- the pod's own fields --- */
 
-static const struct tree_node *template_of(const struct container_place *place)
-{
-    return tree_get(place->job->replicas[place->type].entry->value, "template");
-}
-
 /* KEY of "metadata.labels['KEY']", the caller's; NULL where field is nothing like it. */
 static char *subscript(const char *field, const char *map)
 {
@@ -159,21 +153,22 @@ static char *subscript(const char *field, const char *map)
     return mem_strndup(field + length + 2, all - length - 4);
 }
 
-static int from_label(const struct container_place *place, const char *key, char **value,
-                      struct muster_error *err)
+/* What the controller set goes before the template's own. */
+static int from_map(const struct container_place *place, const char *map, const struct facts *facts,
+                    const char *key, char **value, struct muster_error *err)
 {
-    const struct tree_node *labels = tree_get(tree_get(template_of(place), "metadata"), "labels");
-    const char *own = tree_text(tree_get(labels, key));
-    if (operator_label(place->job, place->type, place->index, key, value) < 0)
-        return no_memory(err);
-    return *value ? 1 : give(value, mem_strdup(own ? own : ""), err);
+    const struct tree_node *own = tree_get(tree_get(place->source->template_, "metadata"), map);
+    const char *text = facts_find(facts, key);
+    if (!text)
+        text = tree_text(tree_get(own, key));
+    return give(value, mem_strdup(text ? text : ""), err);
 }
 
 /* An id that looks like one and is the same in every run. */
 static char *pod_uid(const struct container_place *place)
 {
-    uint64_t a = text_hash(TEXT_HASH_START, place->job->namespace_, strlen(place->job->namespace_));
-    a = text_hash(a, place->pod_name, strlen(place->pod_name));
+    uint64_t a = text_hash(TEXT_HASH_START, place->source->namespace_, strlen(place->source->namespace_));
+    a = text_hash(a, place->source->name, strlen(place->source->name));
     uint64_t b = text_hash(a, "uid", 3);
     return mem_printf("%08x-%04x-4%03x-8%03x-%012llx", (unsigned)(a >> 32), (unsigned)(a >> 16 & 0xffff),
                       (unsigned)(a & 0xfff), (unsigned)(b >> 52), (unsigned long long)(b & 0xffffffffffff));
@@ -183,18 +178,18 @@ static int from_field(const struct container_place *place, const struct tree_nod
                       const struct path *path, char **value, struct problems *problems,
                       struct muster_error *err)
 {
-    const struct tree_node *pod = tree_get(template_of(place), "spec");
+    const struct tree_node *pod = tree_get(place->source->template_, "spec");
     const char *account = tree_text(tree_get(pod, "serviceAccountName"));
     const char *field = tree_text(tree_get(ref, "fieldPath"));
     const struct {
         const char *name, *value;
     } fields[] = {
-        {"metadata.name", place->pod_name},
-        {"metadata.namespace", place->job->namespace_},
+        {"metadata.name", place->source->name},
+        {"metadata.namespace", place->source->namespace_},
         {"spec.nodeName", place->machine->node_name},
         {"spec.serviceAccountName", account ? account : "default"},
-        {"status.podIP", place->address},
-        {"status.podIPs", place->address},
+        {"status.podIP", place->source->address},
+        {"status.podIPs", place->source->address},
         {"status.hostIP", "127.0.0.1"},
         {"status.hostIPs", "127.0.0.1"},
     };
@@ -205,13 +200,10 @@ static int from_field(const struct container_place *place, const struct tree_nod
         return give(value, pod_uid(place), err);
     scope_free char *label = field ? subscript(field, "metadata.labels") : NULL;
     if (label)
-        return from_label(place, label, value, err);
+        return from_map(place, "labels", &place->source->labels, label, value, err);
     scope_free char *key = field ? subscript(field, "metadata.annotations") : NULL;
-    if (key) {
-        const struct tree_node *map = tree_get(tree_get(template_of(place), "metadata"), "annotations");
-        const char *text = tree_text(tree_get(map, key));
-        return give(value, mem_strdup(text ? text : ""), err);
-    }
+    if (key)
+        return from_map(place, "annotations", &place->source->annotations, key, value, err);
     return MISSING(
         place, problems, ref, PATH_FIELD(path, "fieldPath"),
         "'%.100s' is none of metadata.name, metadata.namespace, metadata.uid, metadata.labels['<KEY>'], "
@@ -221,14 +213,22 @@ static int from_field(const struct container_place *place, const struct tree_nod
 
 /* --- resources --- */
 
+/* A container's limits or requests; of the one that is run, a TrainJob's go first. */
+static const struct tree_node *amounts(const struct container_place *place, const struct tree_node *container,
+                                       const char *kind)
+{
+    if (container == pod_source_container(place->source))
+        return pod_source_resources(place->source, kind);
+    return tree_get(tree_get(container, "resources"), kind);
+}
+
 /* A container's limit of a resource: the manifest's, else all of the machine. */
 static bool resource_amount(const struct container_place *place, const struct tree_node *container,
                             const char *kind, const char *name, quantity_thousandths *out)
 {
-    const struct tree_node *resources = tree_get(container, "resources");
-    const struct tree_node *node = tree_get(tree_get(resources, kind), name);
+    const struct tree_node *node = tree_get(amounts(place, container, kind), name);
     if (!node)
-        node = tree_get(tree_get(resources, "limits"), name); /* requests default to limits */
+        node = tree_get(amounts(place, container, "limits"), name); /* requests default to limits */
     if (node && node->text)
         return quantity_parse(node->text, out);
     *out = 0;
@@ -243,13 +243,8 @@ static bool resource_amount(const struct container_place *place, const struct tr
 
 static const struct tree_node *named_container(const struct container_place *place, const char *name)
 {
-    const struct tree_node *containers = place->job->replicas[place->type].containers;
-    for (size_t i = 0; i < containers->count; i++) {
-        const char *other = tree_text(tree_get(containers->items[i], "name"));
-        if (other && !strcmp(other, name))
-            return containers->items[i];
-    }
-    return NULL;
+    int at = pod_source_find(place->source->template_, name);
+    return at < 0 ? NULL : tree_get(pod_source_spec(place->source), "containers")->items[at];
 }
 
 static int from_resource(const struct container_place *place, const struct tree_node *ref,

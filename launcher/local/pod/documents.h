@@ -1,7 +1,7 @@
 /* documents.h - the files of -f and the objects in them, as kubectl reads them: several documents in a
  * file, lists of objects, folders, the standard input. */
-#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_DOCUMENTS_H
-#define MUSTER_LAUNCHER_LOCAL_MANIFEST_DOCUMENTS_H
+#ifndef MUSTER_LAUNCHER_LOCAL_POD_DOCUMENTS_H
+#define MUSTER_LAUNCHER_LOCAL_POD_DOCUMENTS_H
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
 /* documents.c - see documents.h. */
-#include "launcher/local/manifest/documents.h"
+#include "launcher/local/pod/documents.h"
 
 #include <dirent.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* container_env.c - see container_env.h. */
-#include "launcher/local/manifest/container_env.h"
+#include "launcher/local/pod/container_env.h"
 
 #include <string.h>
 
-#include "launcher/local/manifest/container_sources.h"
+#include "launcher/local/pod/container_sources.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -24,7 +24,7 @@ static int set(const struct filling *f, const struct tree_node *at, const struct
         return 0;
     if (err.code == MUSTER_E_NOMEM)
         return error_set(f->err, MUSTER_E_NOMEM, "no memory");
-    problems_add(f->problems, PROBLEM_INVALID, f->place->job->file, at, path, "%s", err.text);
+    problems_add(f->problems, PROBLEM_INVALID, f->place->file, at, path, "%s", err.text);
     problems_fatal(f->problems);
     return 0;
 }
@@ -35,7 +35,7 @@ static int set_expanded(const struct filling *f, const struct tree_node *at, con
     scope_buffer value = {.limit = ENV_TEXT_LIMIT};
     if (env_expand(text, f->env, &value) == 0)
         return set(f, at, path, name, value.data ? value.data : "");
-    problems_add(f->problems, PROBLEM_INVALID, f->place->job->file, at, path,
+    problems_add(f->problems, PROBLEM_INVALID, f->place->file, at, path,
                  "%.100s is longer than %d bytes when its variables are filled in", name, ENV_TEXT_LIMIT);
     problems_fatal(f->problems);
     return 0;
@@ -73,13 +73,13 @@ static int add_entry(const struct filling *f, const struct tree_node *entry, con
     if (!name)
         return 0; /* the schema has reported it */
     if (!*name || strchr(name, '=')) {
-        problems_add(f->problems, PROBLEM_INVALID, f->place->job->file, entry, PATH_FIELD(path, "name"),
+        problems_add(f->problems, PROBLEM_INVALID, f->place->file, entry, PATH_FIELD(path, "name"),
                      "'%.100s' cannot be the name of a variable", name);
         problems_fatal(f->problems);
         return 0;
     }
     if (value && *value && from) {
-        problems_add(f->problems, PROBLEM_INVALID, f->place->job->file, entry, PATH_FIELD(path, "valueFrom"),
+        problems_add(f->problems, PROBLEM_INVALID, f->place->file, entry, PATH_FIELD(path, "valueFrom"),
                      "%.100s has both value and valueFrom", name);
         problems_fatal(f->problems);
         return 0;
@@ -91,17 +91,14 @@ static int add_entry(const struct filling *f, const struct tree_node *entry, con
     return got <= 0 ? got : set(f, entry, path, name, text);
 }
 
-static int add_operators(const struct filling *f)
+static int add_controllers(const struct filling *f)
 {
-    struct operator_env added;
-    int result = 0;
-    if (operator_env(f->place->job, f->place->type, f->place->index, &added) < 0)
-        return error_set(f->err, MUSTER_E_NOMEM, "no memory");
-    for (int i = 0; !result && i < added.count; i++)
-        result =
-            set_expanded(f, f->place->container, f->place->path, added.list[i].name, added.list[i].value);
-    operator_env_free(&added);
-    return result;
+    const struct facts *variables = &f->place->source->variables;
+    for (int i = 0; i < variables->count; i++)
+        if (set_expanded(f, f->place->container, f->place->path, variables->list[i].name,
+                         variables->list[i].value) < 0)
+            return -1;
+    return 0;
 }
 
 /* The caller's --env: literal, like a value on a command line. */
@@ -118,17 +115,34 @@ static int add_extra(const struct filling *f)
     return 0;
 }
 
+static int add_list(const struct filling *f, const struct tree_node *list)
+{
+    for (size_t i = 0; list && list->kind == TREE_LIST && i < list->count; i++)
+        if (add_entry(f, list->items[i], PATH_INDEX(PATH_FIELD(f->place->path, "env"), i)) < 0)
+            return -1;
+    return 0;
+}
+
+/* A TrainJob's own variables, over those of the runtime's container. */
+static int add_overlay(const struct filling *f)
+{
+    const struct pod_overlay *over = &f->place->source->over;
+    struct container_place place = *f->place;
+    place.file = over->file;
+    place.path = over->path;
+    const struct filling above = {&place, f->env, f->problems, f->err};
+    return over->node ? add_list(&above, tree_get(over->node, "env")) : 0;
+}
+
 int container_env(const struct container_place *place, struct env_map *env, struct problems *problems,
                   struct muster_error *err)
 {
     const struct filling f = {place, env, problems, err};
-    const struct tree_node *from = tree_get(place->container, "envFrom"),
-                           *list = tree_get(place->container, "env");
+    const struct tree_node *from = tree_get(place->container, "envFrom");
     for (size_t i = 0; from && from->kind == TREE_LIST && i < from->count; i++)
         if (add_from(&f, from->items[i], PATH_INDEX(PATH_FIELD(place->path, "envFrom"), i)) < 0)
             return -1;
-    for (size_t i = 0; list && list->kind == TREE_LIST && i < list->count; i++)
-        if (add_entry(&f, list->items[i], PATH_INDEX(PATH_FIELD(place->path, "env"), i)) < 0)
-            return -1;
-    return add_extra(&f) < 0 ? -1 : add_operators(&f);
+    return add_list(&f, tree_get(place->container, "env")) < 0 || add_overlay(&f) < 0 || add_extra(&f) < 0
+               ? -1
+               : add_controllers(&f);
 }

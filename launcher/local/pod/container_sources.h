@@ -1,15 +1,18 @@
 /* container_sources.h - sources of a variable's value besides a literal: the pod's own fields, its
  * resources, ConfigMaps and Secrets of the same files (pure). */
-#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_CONTAINER_SOURCES_H
-#define MUSTER_LAUNCHER_LOCAL_MANIFEST_CONTAINER_SOURCES_H
+#ifndef MUSTER_LAUNCHER_LOCAL_POD_CONTAINER_SOURCES_H
+#define MUSTER_LAUNCHER_LOCAL_POD_CONTAINER_SOURCES_H
 
-#include "launcher/local/manifest/container_env.h"
+#include "launcher/local/pod/container_env.h"
 
 /* The value of a valueFrom. 1 and *value (owned by the caller); 0 if there is none, which is a fatal
  * problem unless it was optional; -1 without memory. */
 int container_source(const struct container_place *place, const struct tree_node *from,
                      const struct path *path, char **value, struct problems *problems,
                      struct muster_error *err);
+
+/* Appends what text stands for; false if it is not base64, or has a zero byte and zeros are not allowed. */
+bool container_base64(const char *text, bool zeros, struct buffer *out);
 
 /* The data of a ConfigMap or Secret. */
 struct container_values {

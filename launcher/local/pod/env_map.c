@@ -1,5 +1,5 @@
 /* env_map.c - see env_map.h. */
-#include "launcher/local/manifest/env_map.h"
+#include "launcher/local/pod/env_map.h"
 
 #include <string.h>
 

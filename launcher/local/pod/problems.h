@@ -1,7 +1,7 @@
 /* problems.h - all errors and oddities of a manifest, each with the field's path and its place in the
  * file: a user wants all of them at once. */
-#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_PROBLEMS_H
-#define MUSTER_LAUNCHER_LOCAL_MANIFEST_PROBLEMS_H
+#ifndef MUSTER_LAUNCHER_LOCAL_POD_PROBLEMS_H
+#define MUSTER_LAUNCHER_LOCAL_POD_PROBLEMS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* pod_command.c - see pod_command.h. */
-#include "launcher/local/manifest/pod_command.h"
+#include "launcher/local/pod/pod_command.h"
 
 #include <string.h>
 
@@ -73,41 +73,49 @@ static int replace_launcher(struct text_list *words, const char *program)
     return result;
 }
 
-static int add_entrypoint(const struct pod_command_settings *settings, const char *file,
-                          const struct tree_node *container, const struct path *path, struct text_list *out,
-                          struct room *room, struct problems *problems)
+static int add_entrypoint(const struct pod_command_settings *settings, const struct pod_source *source,
+                          const struct path *path, struct text_list *out, struct room *room,
+                          struct problems *problems)
 {
     for (size_t i = 0; settings->entrypoint && settings->entrypoint[i]; i++)
         if (add_word(out, mem_strdup(settings->entrypoint[i]), room) < 0)
             return -1;
     if (settings->entrypoint)
         return 0;
-    problems_add(problems, settings->may_be_unknown ? PROBLEM_WARNING : PROBLEM_REQUIRED, file, container,
-                 PATH_FIELD(path, "command"),
+    problems_add(problems, settings->may_be_unknown ? PROBLEM_WARNING : PROBLEM_REQUIRED, source->file,
+                 pod_source_container(source), PATH_FIELD(path, "command"),
                  "the image's command is unknown here; give it by --entrypoint, or write a command");
     if (!settings->may_be_unknown)
         problems_fatal(problems);
     return 0;
 }
 
-int pod_command(const struct pod_command_settings *settings, const char *file,
-                const struct tree_node *container, const struct path *path, const struct env_map *env,
-                struct text_list *out, struct problems *problems)
+static int add_more(const struct text_list *more, struct text_list *out, struct room *room)
 {
-    const struct tree_node *command = tree_get(container, "command");
-    bool given = command && command->kind == TREE_LIST && command->count;
+    for (size_t i = 0; more && i < more->count; i++)
+        if (add_word(out, mem_strdup(more->items[i]), room) < 0)
+            return -1;
+    return 0;
+}
+
+int pod_command(const struct pod_command_settings *settings, const struct pod_source *source,
+                const struct path *path, const struct env_map *env, struct text_list *out,
+                struct problems *problems)
+{
+    const struct tree_node *command = pod_source_words(source, "command");
     struct room room = {COMMAND_LIMIT};
-    if ((given ? add_expanded(out, command, env, &room)
-               : add_entrypoint(settings, file, container, path, out, &room, problems)) < 0 ||
-        add_expanded(out, tree_get(container, "args"), env, &room) < 0)
+    if ((command ? add_expanded(out, command, env, &room)
+                 : add_entrypoint(settings, source, path, out, &room, problems)) < 0 ||
+        add_more(source->more, out, &room) < 0 ||
+        add_expanded(out, pod_source_words(source, "args"), env, &room) < 0)
         return -1;
     if (room.bytes < 0) {
-        problems_add(problems, PROBLEM_INVALID, file, container, path,
+        problems_add(problems, PROBLEM_INVALID, source->file, pod_source_container(source), path,
                      "the command is longer than %d bytes, or a word of it than %d", COMMAND_LIMIT,
                      ENV_TEXT_LIMIT);
         problems_fatal(problems);
     }
-    return given || settings->entrypoint ? replace_launcher(out, settings->program) : 0;
+    return command || settings->entrypoint ? replace_launcher(out, settings->program) : 0;
 }
 
 /* --- words of --entrypoint --- */

@@ -1,6 +1,6 @@
 /* quantity.h - Kubernetes quantities: 2, 500m, 1.5, 4Gi, 1e3 (pure). */
-#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_QUANTITY_H
-#define MUSTER_LAUNCHER_LOCAL_MANIFEST_QUANTITY_H
+#ifndef MUSTER_LAUNCHER_LOCAL_POD_QUANTITY_H
+#define MUSTER_LAUNCHER_LOCAL_POD_QUANTITY_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,11 +1,11 @@
 /* schema.c - see schema.h. */
-#include "launcher/local/manifest/schema.h"
+#include "launcher/local/pod/schema.h"
 
 #include <limits.h>
 #include <math.h>
 #include <string.h>
 
-#include "launcher/local/manifest/quantity.h"
+#include "launcher/local/pod/quantity.h"
 #include "proto/base/text.h"
 
 enum { NAMES_LIMIT = 64 };
@@ -188,6 +188,15 @@ static void check_object(const struct check *check, const struct schema *schema,
     for (size_t i = 0; i < schema->count; i++)
         if (schema->fields[i].required && !tree_get(node, schema->fields[i].name))
             ERROR(check, REQUIRED, node, PATH_FIELD(path, schema->fields[i].name), "must be given");
+}
+
+int64_t schema_integer(const struct tree_node *map, const char *field, int64_t otherwise)
+{
+    const struct tree_node *node = tree_get(map, field);
+    if (node && node->kind == TREE_INT)
+        return node->integer;
+    return node && node->kind == TREE_FLOAT && node->real > -1e15 && node->real < 1e15 ? (int64_t)node->real
+                                                                                       : otherwise;
 }
 
 void schema_check(const struct schema *schema, const char *file, const struct tree_node *node,

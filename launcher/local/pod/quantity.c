@@ -1,5 +1,5 @@
 /* quantity.c - see quantity.h. */
-#include "launcher/local/manifest/quantity.h"
+#include "launcher/local/pod/quantity.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* env_map.h - a container's environment while it is put together: the last value of a name wins, $(NAME)
  * is replaced by the value set before (pure). */
-#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_ENV_MAP_H
-#define MUSTER_LAUNCHER_LOCAL_MANIFEST_ENV_MAP_H
+#ifndef MUSTER_LAUNCHER_LOCAL_POD_ENV_MAP_H
+#define MUSTER_LAUNCHER_LOCAL_POD_ENV_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>
