@@ -122,6 +122,13 @@ struct kernels {
      * is fixed. Either may be NULL: skipped (with tied weights the two have different betas: two calls). */
     void (*embedding_backward)(void *dwte, void *dwpe, const void *dout, const int32_t *tokens, int B, int T,
                                int C, int V, int maxT, int beta, void *stream);
+    /* The same for a part of one table and rows that came from several ranks: `to` holds elements
+     * [first, first+count) of a flat array in which the table's row 0 begins at element `at`. Row r of rows
+     * (N,C) is added to row index[r] of the table, without an index to row r % T; elements outside of the
+     * part are left out. Each element's sum is in the order of r. NULL in a table: it has no such operation,
+     * and plans exchange no rows. */
+    void (*rows_add)(void *to, int64_t first, int64_t count, int64_t at, const void *rows,
+                     const int32_t *index, int N, int T, int C, void *stream);
 
     /* out (N,C) = (in - mean)*rstd*weight + bias, rstd = 1/sqrt(var + epsilon); mean, rstd (N) are saved for
      * backward */
@@ -193,6 +200,12 @@ struct kernels {
      * < 0, which does not count and has gradient 0). */
     void (*cross_entropy)(void *logits, void *losses, const int32_t *targets, int N, int V, int gradient,
                           const struct step_scalars *scalars, void *stream);
+    /* Squared differences that form their gradient in the forward pass. values (n) become 2 (value - target)
+     * * scalars->inverse_tokens where gradient is not 0; losses (n) = (value - target)^2. A target that is
+     * NaN does not count: its loss and gradient are 0 and its counted (n) is -1, else 0, as loss_sum reads
+     * it. targets are float in every table. */
+    void (*squared_error)(void *values, void *losses, int32_t *counted, const float *targets, int64_t n,
+                          int gradient, const struct step_scalars *scalars, void *stream);
     /* *total (one double) += the sum of n losses in a fixed order; count (one int64) += targets >= 0 */
     void (*loss_sum)(double *total, int64_t *count, const void *losses, const int32_t *targets, int64_t n,
                      void *stream);
@@ -237,7 +250,7 @@ struct kernels {
     void (*widen)(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream);
 };
 
-enum { KERNELS_ABI = 5 };
+enum { KERNELS_ABI = 7 };
 
 /* The reference, kept for ever: plain loops, one thread. */
 const struct kernels *kernels_ref_f32(void);

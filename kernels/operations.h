@@ -12,6 +12,7 @@
     X(linear_backward_weight)                                                                                \
     X(embedding_forward)                                                                                     \
     X(embedding_backward)                                                                                    \
+    X(rows_add)                                                                                              \
     X(layernorm_forward)                                                                                     \
     X(layernorm_backward)                                                                                    \
     X(layernorm_backward_work)                                                                               \
@@ -30,6 +31,7 @@
     X(add)                                                                                                   \
     X(accumulate)                                                                                            \
     X(cross_entropy)                                                                                         \
+    X(squared_error)                                                                                         \
     X(loss_sum)                                                                                              \
     X(norm_squared)                                                                                          \
     X(clip_factor)                                                                                           \

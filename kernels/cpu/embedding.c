@@ -61,3 +61,29 @@ void CPU(embedding_backward)(void *dwte_, void *dwpe_, const void *dout_, const 
             embedding_backward_strip(dwpe + strip, dout + strip, NULL, B, T, C, width);
     }
 }
+
+/* One strip of columns, of the elements that lie in the part. */
+static void rows_add_strip(float *to, int64_t first, int64_t count, int64_t at, const float *rows,
+                           const int32_t *index, int N, int T, int C, int strip)
+{
+    const int width = C - strip < EMBEDDING_STRIP ? C - strip : EMBEDDING_STRIP;
+    for (int row = 0; row < N; row++) {
+        const int64_t begin = at + (int64_t)(index ? index[row] : row % T) * C + strip - first;
+        const int64_t low = begin < 0 ? -begin : 0, high = begin + width > count ? count - begin : width;
+        if (low >= high)
+            continue;
+        const float *restrict from = rows + (size_t)row * C + strip + low;
+        float *restrict into = to + begin + low;
+        for (int64_t i = 0; i < high - low; i++)
+            into[i] += from[i];
+    }
+}
+
+void CPU(rows_add)(void *to, int64_t first, int64_t count, int64_t at, const void *rows, const int32_t *index,
+                   int N, int T, int C, void *stream)
+{
+    (void)stream;
+    CPU_PARALLEL_FOR((int64_t)N * C >= CPU_PARALLEL_MIN)
+    for (int strip = 0; strip < C; strip += EMBEDDING_STRIP)
+        rows_add_strip(to, first, count, at, rows, index, N, T, C, strip);
+}

@@ -1,6 +1,6 @@
 /* variant.c - the table of one instruction set: data and no code, so that a processor may hold the tables of
- * all of them and run what is in its own alone. What this folder does not improve (loss_sum, clip_factor)
- * is the reference's: it touches a few numbers a step. */
+ * all of them and run what is in its own alone. What this folder does not improve (squared_error, loss_sum,
+ * clip_factor) is the reference's: it touches a few numbers a step. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/ref/real.h"
 
@@ -14,6 +14,7 @@ const struct kernels CPU(table) = {
     .linear_backward_weight = CPU(linear_backward_weight),
     .embedding_forward = CPU(embedding_forward),
     .embedding_backward = CPU(embedding_backward),
+    .rows_add = CPU(rows_add),
     .layernorm_forward = CPU(layernorm_forward),
     .layernorm_backward = CPU(layernorm_backward),
     .layernorm_backward_work = CPU(layernorm_backward_work),
@@ -32,6 +33,7 @@ const struct kernels CPU(table) = {
     .add = CPU(add),
     .accumulate = CPU(accumulate),
     .cross_entropy = CPU(cross_entropy),
+    .squared_error = REF(squared_error),
     .loss_sum = REF(loss_sum),
     .norm_squared = CPU(norm_squared),
     .clip_factor = REF(clip_factor),

@@ -2,6 +2,7 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
 template <int kind> static __global__ void forward_kernel(float *out, const float *in, int64_t n)
@@ -43,13 +44,12 @@ extern "C" int cuda_activation_forward(void *out, const void *in, int kind, int6
     switch (kind) {
 #define ACTIVATION_LAUNCH(name)                                                                              \
     case name:                                                                                               \
-        forward_kernel<name>                                                                                 \
-            <<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>((float *)out, (const float *)in, n);    \
+        CUDA_LAUNCH("activation_forward", err, forward_kernel<name>, grid.blocks, grid.threads, 0, stream,   \
+                    (float *)out, (const float *)in, n);                                                     \
         break;
         ACTIVATIONS(ACTIVATION_LAUNCH)
 #undef ACTIVATION_LAUNCH
     }
-    CUDA_CHECK_LAUNCH("activation_forward", err);
     return 0;
 }
 
@@ -65,12 +65,11 @@ extern "C" int cuda_activation_backward(void *din, const void *in, const void *d
     switch (kind) {
 #define ACTIVATION_LAUNCH(name)                                                                              \
     case name:                                                                                               \
-        backward_kernel<name><<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(                       \
-            (float *)din, (const float *)in, (const float *)dout, beta, n);                                  \
+        CUDA_LAUNCH("activation_backward", err, backward_kernel<name>, grid.blocks, grid.threads, 0, stream, \
+                    (float *)din, (const float *)in, (const float *)dout, beta, n);                          \
         break;
         ACTIVATIONS(ACTIVATION_LAUNCH)
 #undef ACTIVATION_LAUNCH
     }
-    CUDA_CHECK_LAUNCH("activation_backward", err);
     return 0;
 }

@@ -3,6 +3,7 @@
  */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/narrow.cuh"
 #include "kernels/cuda/operations.h"
 
@@ -27,18 +28,27 @@ static __device__ struct adamw_constants constants_of(const struct step_scalars 
     return k;
 }
 
+/* The block's; not of the kernel itself: of a template's variables the emulator would not know that they are
+ * shared (g++ leaves out their section). */
+static __device__ struct adamw_constants *shared_constants()
+{
+    __shared__ struct adamw_constants constants;
+    return &constants;
+}
+
 /* coupled: the decay is part of the gradient, as in Adam. */
 template <bool coupled>
 static __global__ void adamw_kernel(float *param, float *m, float *v, const float *grad, int64_t n,
                                     int parameter_class, uint16_t *moved, enum dtype dtype_moved,
                                     const struct step_scalars *scalars)
 {
-    __shared__ struct adamw_constants k;
+    struct adamw_constants *shared = shared_constants();
     if (scalars->skip)
         return;
     if (threadIdx.x == 0)
-        k = constants_of(scalars, parameter_class);
+        *shared = constants_of(scalars, parameter_class);
     __syncthreads();
+    const struct adamw_constants k = *shared;
     for (int64_t i = thread_first(); i < n; i += thread_stride()) {
         float g = grad[i] * k.clip + (coupled ? k.decay * param[i] : 0.0f);
         float m_new = k.beta1 * m[i] + k.one_minus_beta1 * g;
@@ -65,10 +75,9 @@ static int launch(const char *name, float *param, float *m, float *v, const floa
         CUDA_CHECK_CLASS(name, segments[i].parameter_class, err);
         if (n == 0)
             continue;
-        adamw_kernel<coupled><<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-            param + at, m + at, v + at, grad + at, n, segments[i].parameter_class, moved ? moved + at : NULL,
-            dtype_moved, scalars);
-        CUDA_CHECK_LAUNCH(name, err);
+        CUDA_LAUNCH(name, err, adamw_kernel<coupled>, grid.blocks, grid.threads, 0, stream, param + at,
+                    m + at, v + at, grad + at, n, segments[i].parameter_class, moved ? moved + at : NULL,
+                    dtype_moved, scalars);
     }
     return 0;
 }

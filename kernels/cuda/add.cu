@@ -1,6 +1,7 @@
 /* add.cu - out (n) = a + b (out may be a or b) and out = beta*out + in, one thread an element. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
 static __global__ void add_kernel(float *out, const float *a, const float *b, int64_t n)
@@ -16,9 +17,8 @@ extern "C" int cuda_add(void *out, const void *a, const void *b, int64_t n, void
     CUDA_CHECK_SIZE("add", n, err);
     if (n == 0)
         return 0;
-    add_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>((float *)out, (const float *)a,
-                                                                       (const float *)b, n);
-    CUDA_CHECK_LAUNCH("add", err);
+    CUDA_LAUNCH("add", err, add_kernel, grid.blocks, grid.threads, 0, stream, (float *)out, (const float *)a,
+                (const float *)b, n);
     return 0;
 }
 
@@ -35,8 +35,7 @@ extern "C" int cuda_accumulate(void *out, const void *in, int beta, int64_t n, v
     CUDA_CHECK_SIZE("accumulate", n, err);
     if (n == 0)
         return 0;
-    accumulate_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>((float *)out, (const float *)in,
-                                                                              beta, n);
-    CUDA_CHECK_LAUNCH("accumulate", err);
+    CUDA_LAUNCH("accumulate", err, accumulate_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
+                (const float *)in, beta, n);
     return 0;
 }

@@ -5,6 +5,7 @@
  * between float, bf16 and f16 nothing goes through double, of which small GPUs have few units. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/narrow.cuh"
 #include "kernels/cuda/operations.h"
 
@@ -95,8 +96,8 @@ static int cast_launch(To *to, const void *from, enum dtype dtype_from, int64_t 
     switch (dtype_from) {
 #define CAST_FROM(name, type)                                                                                \
     case name:                                                                                               \
-        cast_kernel<<<grid.blocks, grid.threads, 0, stream>>>(to, (const type *)from, n);                    \
-        CUDA_CHECK_LAUNCH("cast", err);                                                                      \
+        CUDA_LAUNCH("cast", err, cast_kernel, grid.blocks, grid.threads, 0, stream, to, (const type *)from,  \
+                    n);                                                                                      \
         return 0;
         CAST_TYPES(CAST_FROM)
 #undef CAST_FROM
@@ -150,8 +151,7 @@ extern "C" int cuda_widen(void *out, const void *in, enum dtype dtype_in, int be
                          (int)dtype_in);
     if (n == 0)
         return 0;
-    widen_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>((float *)out, (const uint16_t *)in,
-                                                                         dtype_in, beta, n);
-    CUDA_CHECK_LAUNCH("widen", err);
+    CUDA_LAUNCH("widen", err, widen_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
+                (const uint16_t *)in, dtype_in, beta, n);
     return 0;
 }

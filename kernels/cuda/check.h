@@ -32,9 +32,6 @@ int cuda_error(struct muster_error *err, int status, const char *operation);
             return cuda_error(err, cuda_check_status, operation);                                            \
     } while (0)
 
-/* After every launch: the status of the launch itself. */
-#define CUDA_CHECK_LAUNCH(operation, err) CUDA_CHECK(operation, cudaGetLastError(), err)
-
 /* Before any launch: a size below 0 would wrap in the grid. */
 #define CUDA_CHECK_SIZE(operation, size, err)                                                                \
     do {                                                                                                     \

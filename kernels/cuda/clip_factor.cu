@@ -3,6 +3,7 @@
  * One thread: the scalars stay on the device. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
 static __global__ void clip_factor_kernel(struct step_scalars *scalars)
@@ -18,7 +19,6 @@ static __global__ void clip_factor_kernel(struct step_scalars *scalars)
 
 extern "C" int cuda_clip_factor(struct step_scalars *scalars, void *stream, struct muster_error *err)
 {
-    clip_factor_kernel<<<1, 1, 0, (cudaStream_t)stream>>>(scalars);
-    CUDA_CHECK_LAUNCH("clip_factor", err);
+    CUDA_LAUNCH("clip_factor", err, clip_factor_kernel, 1, 1, 0, stream, scalars);
     return 0;
 }

@@ -5,6 +5,7 @@
  * double), then, for the gradient, exponentials once more and one multiplication. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
 /* Returns the row's loss in every thread; maximum and the sum of exponentials too. */
@@ -75,9 +76,8 @@ extern "C" int cuda_cross_entropy(void *logits, void *losses, const int32_t *tar
     CUDA_CHECK_SIZE("cross_entropy", V, err);
     if (N == 0)
         return 0;
-    cross_entropy_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-        (float *)logits, (float *)losses, targets, N, V, gradient, scalars);
-    CUDA_CHECK_LAUNCH("cross_entropy", err);
+    CUDA_LAUNCH("cross_entropy", err, cross_entropy_kernel, grid.blocks, grid.threads, 0, stream,
+                (float *)logits, (float *)losses, targets, N, V, gradient, scalars);
     return 0;
 }
 
@@ -88,8 +88,7 @@ extern "C" int cuda_loss_sum(double *total, int64_t *count, const void *losses, 
     CUDA_CHECK_SIZE("loss_sum", n, err);
     if (n == 0)
         return 0;
-    loss_sum_kernel<<<1, grid.threads, 0, (cudaStream_t)stream>>>(total, count, (const float *)losses,
-                                                                  targets, n);
-    CUDA_CHECK_LAUNCH("loss_sum", err);
+    CUDA_LAUNCH("loss_sum", err, loss_sum_kernel, 1, grid.threads, 0, stream, total, count,
+                (const float *)losses, targets, n);
     return 0;
 }

@@ -2,6 +2,7 @@
  * Philox, whose four words are four elements of a group of 64. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/philox.h"
 
@@ -42,8 +43,7 @@ extern "C" int cuda_dropout(void *out, const void *in, int64_t rows, int width, 
         return error_set(err, MUSTER_E_INVALID, "dropout: rows_per_sample is 0; it must be at least 1");
     struct cuda_grid grid =
         cuda_grid_elements(cuda_ceil_divide(n, size) * cuda_ceil_divide(size, DROPOUT_GROUP) * DROPOUT_LANES);
-    dropout_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-        (float *)out, (const float *)in, n, size, sample, layer, p, beta, scalars);
-    CUDA_CHECK_LAUNCH("dropout", err);
+    CUDA_LAUNCH("dropout", err, dropout_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
+                (const float *)in, n, size, sample, layer, p, beta, scalars);
     return 0;
 }

@@ -1,12 +1,13 @@
 /* embedding.cu - out (B,T,C) = wte[tokens] + wpe (none where NULL), and its gradients, in the reference's
  * order: additions are the same ones, so the results are the same bits.
  *
- * dwte: several of the B*T rows may have one token. The first row with a token is its owner; its block alone
- * adds dout of all rows with that token, in order, 256 tokens looked at a time. No atomics and no work
+ * dwte and rows_add: several of the rows may have one token. The first row with a token is its owner; its
+ * block alone adds all rows with that token, in order, 256 tokens looked at a time. No atomics and no work
  * memory, at the price of reading every token for every owner (from the L2 cache: 4 bytes beside the 4C of a
- * row of dout). dwpe: a thread has one (t,c) and adds over b. */
+ * row). dwpe: a thread has one (t,c) and adds over b. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
 static __global__ void forward_kernel(float *out, const int32_t *tokens, const float *wte, const float *wpe,
@@ -19,39 +20,55 @@ static __global__ void forward_kernel(float *out, const int32_t *tokens, const f
     }
 }
 
-/* Has a row before this one the same token? The whole block asks. */
-static __device__ bool seen_before(const int32_t *tokens, int64_t row)
+/* Where rows go: elements [first, first+count) of a flat array in which the table begins at element `at`. */
+struct rows_target {
+    float *to;
+    int64_t first, count, at;
+};
+
+/* The table's row of row r. */
+static __device__ int64_t row_index(const int32_t *index, int64_t r, int T)
 {
-    int32_t token = tokens[row];
+    return index ? index[r] : r % T;
+}
+
+/* Has a row before this one the same index? The whole block asks. */
+static __device__ bool seen_before(const int32_t *index, int64_t row, int T)
+{
+    if (!index)
+        return row >= T;
+    int32_t token = index[row];
     for (int64_t first = 0; first < row; first += CUDA_BLOCK) {
         int64_t other = first + threadIdx.x;
-        if (__syncthreads_or(other < row && tokens[other] == token))
+        if (__syncthreads_or(other < row && index[other] == token))
             return true;
     }
     return false;
 }
 
-static __global__ void token_gradient_kernel(float *dwte, const float *dout, const int32_t *tokens,
-                                             int64_t rows, int C)
+static __global__ void rows_add_kernel(struct rows_target target, const float *from, const int32_t *index,
+                                       int64_t rows, int T, int C)
 {
     __shared__ unsigned matches[CUDA_BLOCK / CUDA_WARP]; /* a bit a row of the 256 looked at */
     for (int64_t owner = blockIdx.x; owner < rows; owner += gridDim.x) {
-        if (seen_before(tokens, owner))
+        if (seen_before(index, owner, T))
             continue;
-        int32_t token = tokens[owner];
-        float *sum = dwte + (int64_t)token * C;
+        int64_t token = row_index(index, owner, T), start = target.at + token * C - target.first;
+        if (start + C <= 0 || start >= target.count)
+            continue; /* of another rank */
         for (int64_t first = owner; first < rows; first += CUDA_BLOCK) {
             int64_t other = first + threadIdx.x;
-            unsigned found = __ballot_sync(0xffffffffu, other < rows && tokens[other] == token);
+            unsigned found = __ballot_sync(0xffffffffu, other < rows && row_index(index, other, T) == token);
             __syncthreads(); /* the last matches were read */
             if (lane() == 0)
                 matches[threadIdx.x / CUDA_WARP] = found;
             __syncthreads();
             for (int warp = 0; warp < CUDA_BLOCK / CUDA_WARP; warp++)
                 for (unsigned left = matches[warp]; left; left &= left - 1) {
-                    const float *from = dout + (first + warp * CUDA_WARP + __ffs((int)left) - 1) * C;
+                    const float *row = from + (first + warp * CUDA_WARP + __ffs((int)left) - 1) * C;
                     for (int c = (int)threadIdx.x; c < C; c += CUDA_BLOCK)
-                        sum[c] += from[c];
+                        if (start + c >= 0 && start + c < target.count)
+                            target.to[start + c] += row[c];
                 }
         }
     }
@@ -77,9 +94,8 @@ extern "C" int cuda_embedding_forward(void *out, const int32_t *tokens, const vo
     struct cuda_grid grid = cuda_grid_warp_rows(rows);
     if (rows == 0)
         return 0;
-    forward_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-        (float *)out, tokens, (const float *)wte, (const float *)wpe, rows, T, C);
-    CUDA_CHECK_LAUNCH("embedding_forward", err);
+    CUDA_LAUNCH("embedding_forward", err, forward_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
+                tokens, (const float *)wte, (const float *)wpe, rows, T, C);
     return 0;
 }
 
@@ -89,6 +105,28 @@ static int zero(float *values, int64_t n, cudaStream_t stream, struct muster_err
         return 0;
     CUDA_CHECK("embedding_backward", cudaMemsetAsync(values, 0, (size_t)n * sizeof *values, stream), err);
     return 0;
+}
+
+static int add_rows(const char *operation, struct rows_target target, const float *from, const int32_t *index,
+                    int64_t rows, int T, int C, cudaStream_t stream, struct muster_error *err)
+{
+    unsigned blocks = cuda_grid_block_rows(rows, CUDA_BLOCK).blocks;
+    CUDA_LAUNCH(operation, err, rows_add_kernel, blocks, CUDA_BLOCK, 0, stream, target, from, index, rows, T,
+                C);
+    return 0;
+}
+
+extern "C" int cuda_rows_add(void *to, int64_t first, int64_t count, int64_t at, const void *rows,
+                             const int32_t *index, int N, int T, int C, void *stream,
+                             struct muster_error *err)
+{
+    CUDA_CHECK_SIZE("rows_add", N, err);
+    CUDA_CHECK_SIZE("rows_add", T, err);
+    CUDA_CHECK_SIZE("rows_add", C, err);
+    if (N == 0 || C == 0 || count == 0)
+        return 0;
+    return add_rows("rows_add", {(float *)to, first, count, at}, (const float *)rows, index, N, T, C,
+                    (cudaStream_t)stream, err);
 }
 
 extern "C" int cuda_embedding_backward(void *dwte, void *dwpe, const void *dout, const int32_t *tokens, int B,
@@ -107,17 +145,13 @@ extern "C" int cuda_embedding_backward(void *dwte, void *dwpe, const void *dout,
         return -1;
     if (rows == 0 || C == 0)
         return 0;
-    if (dwte) {
-        unsigned blocks = cuda_grid_block_rows(rows, CUDA_BLOCK).blocks;
-        token_gradient_kernel<<<blocks, CUDA_BLOCK, 0, queue>>>((float *)dwte, (const float *)dout, tokens,
-                                                                rows, C);
-        CUDA_CHECK_LAUNCH("embedding_backward", err);
-    }
+    if (dwte && add_rows("embedding_backward", {(float *)dwte, 0, (int64_t)V * C, 0}, (const float *)dout,
+                         tokens, rows, T, C, queue, err) < 0)
+        return -1;
     if (dwpe) {
         struct cuda_grid grid = cuda_grid_elements(TC);
-        position_gradient_kernel<<<grid.blocks, grid.threads, 0, queue>>>((float *)dwpe, (const float *)dout,
-                                                                          B, TC);
-        CUDA_CHECK_LAUNCH("embedding_backward", err);
+        CUDA_LAUNCH("embedding_backward", err, position_gradient_kernel, grid.blocks, grid.threads, 0, queue,
+                    (float *)dwpe, (const float *)dout, B, TC);
     }
     return 0;
 }

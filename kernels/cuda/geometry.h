@@ -14,11 +14,14 @@ enum {
     CUDA_WARP = 32,             /* threads */
     CUDA_BLOCK = 256,           /* threads of kernels by element, by warp and by column */
     CUDA_BLOCK_LARGEST = 512,   /* threads that share one row */
-    CUDA_ELEMENT_BLOCKS = 4096, /* more than 132 multiprocessors x 8 blocks run at once; the rest strides */
-    CUDA_ROW_BLOCKS = 1 << 20,  /* far below the limit of 2^31 - 1 blocks in x */
+    CUDA_ELEMENT_BLOCKS = 2048, /* more than 132 multiprocessors x 8 blocks run at once; the rest strides */
+    CUDA_ROW_BLOCKS = 4096,     /* some rounds of what runs at once: rows may differ in length */
     CUDA_NORM_BLOCKS = 1024,    /* partial sums of norm_squared */
     CUDA_CHUNKS = 128,          /* partial sums of a column over rows, at most; blocks in y end at 65,535 */
-    CUDA_CHUNK_ROWS = 8         /* rows of one such sum, at least */
+    CUDA_CHUNK_ROWS = 8,        /* rows of one such sum, at least */
+    CUDA_ATTENTION_TILE = 32,   /* queries, and keys, of attention's block */
+    CUDA_ATTENTION_CHUNK = 64,  /* columns of its result */
+    CUDA_ATTENTION_THREADS = 128
 };
 
 struct cuda_grid {
@@ -76,6 +79,14 @@ static inline struct cuda_grid cuda_grid_norm(int64_t n)
     return cuda_grid_of(cuda_ceil_divide(n, CUDA_BLOCK), CUDA_NORM_BLOCKS, CUDA_BLOCK);
 }
 
+/* One block a tile of rows and chunk of columns of each head. */
+static inline struct cuda_grid cuda_grid_attention(int B, int heads, int T, int head_size)
+{
+    int64_t tiles = cuda_ceil_divide(T, CUDA_ATTENTION_TILE),
+            chunks = cuda_ceil_divide(head_size, CUDA_ATTENTION_CHUNK);
+    return cuda_grid_of((int64_t)B * heads * tiles * chunks, CUDA_ROW_BLOCKS, CUDA_ATTENTION_THREADS);
+}
+
 static inline struct cuda_chunks cuda_row_chunks(int rows)
 {
     struct cuda_chunks chunks;
@@ -95,6 +106,12 @@ static inline size_t cuda_norm_work_bytes(void)
 static inline size_t cuda_layernorm_work_bytes(int N, int C)
 {
     return (size_t)cuda_row_chunks(N).count * (size_t)C * 2 * sizeof(float);
+}
+
+/* Bytes of work memory: a float a query and head. */
+static inline size_t cuda_attention_work_bytes(int B, int heads, int T)
+{
+    return (size_t)B * (size_t)heads * (size_t)T * sizeof(float);
 }
 
 #endif

@@ -5,6 +5,7 @@
  * then a thread sums one column over the chunks, in order. No atomics: the order is fixed. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
 static __global__ void forward_kernel(float *out, float *mean, float *rstd, const float *in,
@@ -91,10 +92,9 @@ extern "C" int cuda_layernorm_forward(void *out, void *mean, void *rstd, const v
     CUDA_CHECK_SIZE("layernorm_forward", C, err);
     if (N == 0)
         return 0;
-    forward_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-        (float *)out, (float *)mean, (float *)rstd, (const float *)in, (const float *)weight,
-        (const float *)bias, N, C, (float)epsilon);
-    CUDA_CHECK_LAUNCH("layernorm_forward", err);
+    CUDA_LAUNCH("layernorm_forward", err, forward_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
+                (float *)mean, (float *)rstd, (const float *)in, (const float *)weight, (const float *)bias,
+                N, C, (float)epsilon);
     return 0;
 }
 
@@ -114,13 +114,11 @@ static int weight_gradient(float *dweight, float *dbias, const float *dout, cons
         return 0;
     if (chunks.count > 0) {
         dim3 blocks(grid.blocks, (unsigned)chunks.count);
-        weight_partial_kernel<<<blocks, grid.threads, 0, stream>>>(work, dout, in, mean, rstd, N, C,
-                                                                   chunks.rows);
-        CUDA_CHECK_LAUNCH("layernorm_backward", err);
+        CUDA_LAUNCH("layernorm_backward", err, weight_partial_kernel, blocks, grid.threads, 0, stream, work,
+                    dout, in, mean, rstd, N, C, chunks.rows);
     }
-    weight_total_kernel<<<grid.blocks, grid.threads, 0, stream>>>(dweight, dbias, work, chunks.count, C,
-                                                                  beta);
-    CUDA_CHECK_LAUNCH("layernorm_backward", err);
+    CUDA_LAUNCH("layernorm_backward", err, weight_total_kernel, grid.blocks, grid.threads, 0, stream, dweight,
+                dbias, work, chunks.count, C, beta);
     return 0;
 }
 
@@ -134,10 +132,9 @@ extern "C" int cuda_layernorm_backward(void *din, void *dweight, void *dbias, co
     CUDA_CHECK_SIZE("layernorm_backward", N, err);
     CUDA_CHECK_SIZE("layernorm_backward", C, err);
     if (N > 0 && din) {
-        input_gradient_kernel<<<grid.blocks, grid.threads, 0, queue>>>(
-            (float *)din, (const float *)dout, (const float *)in, (const float *)mean, (const float *)rstd,
-            (const float *)weight, N, C, beta_in);
-        CUDA_CHECK_LAUNCH("layernorm_backward", err);
+        CUDA_LAUNCH("layernorm_backward", err, input_gradient_kernel, grid.blocks, grid.threads, 0, queue,
+                    (float *)din, (const float *)dout, (const float *)in, (const float *)mean,
+                    (const float *)rstd, (const float *)weight, N, C, beta_in);
     }
     return weight_gradient((float *)dweight, (float *)dbias, (const float *)dout, (const float *)in,
                            (const float *)mean, (const float *)rstd, N, C, beta, (float *)work, queue, err);

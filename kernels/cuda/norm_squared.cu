@@ -3,6 +3,7 @@
  * fixed. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
 static __global__ void norm_partial_kernel(double *partial, const float *values, int64_t n)
@@ -38,11 +39,10 @@ extern "C" int cuda_norm_squared(double *out, const void *values, int64_t n, int
     cudaStream_t queue = (cudaStream_t)stream;
     CUDA_CHECK_SIZE("norm_squared", n, err);
     if (n > 0) {
-        norm_partial_kernel<<<grid.blocks, grid.threads, 0, queue>>>((double *)work, (const float *)values,
-                                                                     n);
-        CUDA_CHECK_LAUNCH("norm_squared", err);
+        CUDA_LAUNCH("norm_squared", err, norm_partial_kernel, grid.blocks, grid.threads, 0, queue,
+                    (double *)work, (const float *)values, n);
     }
-    norm_total_kernel<<<1, CUDA_WARP, 0, queue>>>(out, (const double *)work, grid.blocks, beta);
-    CUDA_CHECK_LAUNCH("norm_squared", err);
+    CUDA_LAUNCH("norm_squared", err, norm_total_kernel, 1, CUDA_WARP, 0, queue, out, (const double *)work,
+                grid.blocks, beta);
     return 0;
 }

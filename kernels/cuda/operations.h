@@ -1,5 +1,5 @@
-/* operations.h - the operations that CUDA has so far, all for float: the simple ones. Matrix products and
- * attention are not among them, so there is no `struct kernels` for CUDA.
+/* operations.h - the operations that CUDA has, all for float: all of kernels.h but the linear_ ones, which
+ * are a library's.
  *
  * Each cuda_NAME has the arguments of kernels.h's slot NAME, the same shapes and the same rules for its
  * outputs, and one more: err. (A slot returns nothing; here a launch that is refused is an error of its own
@@ -23,11 +23,14 @@ extern "C" {
 #define CUDA_OPERATIONS(X)                                                                                   \
     X(embedding_forward)                                                                                     \
     X(embedding_backward)                                                                                    \
+    X(rows_add)                                                                                              \
     X(layernorm_forward)                                                                                     \
     X(layernorm_backward)                                                                                    \
     X(rms_norm_forward)                                                                                      \
     X(rms_norm_backward)                                                                                     \
     X(rotary)                                                                                                \
+    X(attention_forward)                                                                                     \
+    X(attention_backward)                                                                                    \
     X(activation_forward)                                                                                    \
     X(activation_backward)                                                                                   \
     X(swiglu_forward)                                                                                        \
@@ -36,11 +39,13 @@ extern "C" {
     X(add)                                                                                                   \
     X(accumulate)                                                                                            \
     X(cross_entropy)                                                                                         \
+    X(squared_error)                                                                                         \
     X(loss_sum)                                                                                              \
     X(clip_factor)                                                                                           \
     X(adamw)                                                                                                 \
     X(adam)                                                                                                  \
     X(sgd)                                                                                                   \
+    X(average)                                                                                               \
     X(scale)                                                                                                 \
     X(cast)                                                                                                  \
     X(widen)
@@ -50,6 +55,8 @@ int cuda_embedding_forward(void *out, const int32_t *tokens, const void *wte, co
 /* Reads all B*T tokens for every distinct one. */
 int cuda_embedding_backward(void *dwte, void *dwpe, const void *dout, const int32_t *tokens, int B, int T,
                             int C, int V, int maxT, int beta, void *stream, struct muster_error *err);
+int cuda_rows_add(void *to, int64_t first, int64_t count, int64_t at, const void *rows, const int32_t *index,
+                  int N, int T, int C, void *stream, struct muster_error *err);
 int cuda_layernorm_forward(void *out, void *mean, void *rstd, const void *in, const void *weight,
                            const void *bias, int N, int C, double epsilon, void *stream,
                            struct muster_error *err);
@@ -65,6 +72,14 @@ int cuda_rms_norm_backward(void *din, void *dweight, const void *dout, const voi
 size_t cuda_rms_norm_backward_work(int N, int C);
 int cuda_rotary(void *out, const void *in, const struct rotary *rotary, int B, int T, int NH, int HS,
                 int backward, int beta, void *stream, struct muster_error *err);
+/* Sizes that are no attention are MUSTER_E_INVALID. lengths is device memory too. Any head size; fastest
+ * where it is a multiple of 64 and every row of q, k, v and dout begins at a multiple of 16 bytes. */
+int cuda_attention_forward(void *out, void *lse, const void *q, const void *k, const void *v,
+                           const struct attention *a, void *work, void *stream, struct muster_error *err);
+int cuda_attention_backward(void *dq, void *dk, void *dv, const void *dout, const void *q, const void *k,
+                            const void *v, const void *out, const void *lse, const struct attention *a,
+                            const int beta[3], void *work, void *stream, struct muster_error *err);
+size_t cuda_attention_work(const struct attention *a);
 /* An unknown kind is MUSTER_E_INVALID, here and below. */
 int cuda_activation_forward(void *out, const void *in, int kind, int64_t n, void *stream,
                             struct muster_error *err);
@@ -81,6 +96,9 @@ int cuda_add(void *out, const void *a, const void *b, int64_t n, void *stream, s
 int cuda_accumulate(void *out, const void *in, int beta, int64_t n, void *stream, struct muster_error *err);
 int cuda_cross_entropy(void *logits, void *losses, const int32_t *targets, int N, int V, int gradient,
                        const struct step_scalars *scalars, void *stream, struct muster_error *err);
+int cuda_squared_error(void *values, void *losses, int32_t *counted, const float *targets, int64_t n,
+                       int gradient, const struct step_scalars *scalars, void *stream,
+                       struct muster_error *err);
 int cuda_loss_sum(double *total, int64_t *count, const void *losses, const int32_t *targets, int64_t n,
                   void *stream, struct muster_error *err);
 int cuda_clip_factor(struct step_scalars *scalars, void *stream, struct muster_error *err);
@@ -96,6 +114,8 @@ int cuda_sgd(void *param, void *momentum, const void *grad, const struct optimiz
              int segment_count, double momentum_factor, double dampening, int nesterov, void *moved,
              enum dtype dtype_moved, const struct step_scalars *scalars, void *stream,
              struct muster_error *err);
+int cuda_average(void *average, const void *param, double decay, int64_t n,
+                 const struct step_scalars *scalars, void *stream, struct muster_error *err);
 int cuda_scale(void *values, double factor, int64_t n, void *stream, struct muster_error *err);
 /* An unknown dtype is MUSTER_E_INVALID. */
 int cuda_cast(void *to, enum dtype dtype_to, const void *from, enum dtype dtype_from, int64_t n, void *stream,

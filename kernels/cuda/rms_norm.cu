@@ -2,6 +2,7 @@
  * warp's, and dweight is summed over rows by column in two steps, as in layernorm.cu; work (chunks,C). */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
 static __global__ void forward_kernel(float *out, float *rstd, const float *in, const float *weight,
@@ -69,9 +70,8 @@ extern "C" int cuda_rms_norm_forward(void *out, void *rstd, const void *in, cons
     CUDA_CHECK_SIZE("rms_norm_forward", C, err);
     if (N == 0)
         return 0;
-    forward_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-        (float *)out, (float *)rstd, (const float *)in, (const float *)weight, N, C, (float)epsilon);
-    CUDA_CHECK_LAUNCH("rms_norm_forward", err);
+    CUDA_LAUNCH("rms_norm_forward", err, forward_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
+                (float *)rstd, (const float *)in, (const float *)weight, N, C, (float)epsilon);
     return 0;
 }
 
@@ -90,11 +90,11 @@ static int weight_gradient(float *dweight, const float *dout, const float *in, c
         return 0;
     if (chunks.count > 0) {
         dim3 blocks(grid.blocks, (unsigned)chunks.count);
-        weight_partial_kernel<<<blocks, grid.threads, 0, stream>>>(work, dout, in, rstd, N, C, chunks.rows);
-        CUDA_CHECK_LAUNCH("rms_norm_backward", err);
+        CUDA_LAUNCH("rms_norm_backward", err, weight_partial_kernel, blocks, grid.threads, 0, stream, work,
+                    dout, in, rstd, N, C, chunks.rows);
     }
-    weight_total_kernel<<<grid.blocks, grid.threads, 0, stream>>>(dweight, work, chunks.count, C, beta);
-    CUDA_CHECK_LAUNCH("rms_norm_backward", err);
+    CUDA_LAUNCH("rms_norm_backward", err, weight_total_kernel, grid.blocks, grid.threads, 0, stream, dweight,
+                work, chunks.count, C, beta);
     return 0;
 }
 
@@ -107,10 +107,9 @@ extern "C" int cuda_rms_norm_backward(void *din, void *dweight, const void *dout
     CUDA_CHECK_SIZE("rms_norm_backward", N, err);
     CUDA_CHECK_SIZE("rms_norm_backward", C, err);
     if (N > 0 && din) {
-        input_gradient_kernel<<<grid.blocks, grid.threads, 0, queue>>>((float *)din, (const float *)dout,
-                                                                       (const float *)in, (const float *)rstd,
-                                                                       (const float *)weight, N, C, beta_in);
-        CUDA_CHECK_LAUNCH("rms_norm_backward", err);
+        CUDA_LAUNCH("rms_norm_backward", err, input_gradient_kernel, grid.blocks, grid.threads, 0, queue,
+                    (float *)din, (const float *)dout, (const float *)in, (const float *)rstd,
+                    (const float *)weight, N, C, beta_in);
     }
     return weight_gradient((float *)dweight, (const float *)dout, (const float *)in, (const float *)rstd, N,
                            C, beta, (float *)work, queue, err);

@@ -5,6 +5,7 @@
  * position costs no accuracy, and the sine and cosine in float. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
 enum { ROTARY_PAIRS = 128 };
@@ -49,9 +50,8 @@ extern "C" int cuda_rotary(void *out, const void *in, const struct rotary *rotar
         for (int i = 0; i < pairs.count; i++)
             pairs.turns[i] = rotary_frequency(rotary, HS, first + i) / two_pi;
         struct cuda_grid grid = cuda_grid_elements(heads * pairs.count);
-        rotary_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-            (float *)out, (const float *)in, pairs, heads, T, NH, HS, backward, beta);
-        CUDA_CHECK_LAUNCH("rotary", err);
+        CUDA_LAUNCH("rotary", err, rotary_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
+                    (const float *)in, pairs, heads, T, NH, HS, backward, beta);
     }
     return 0;
 }

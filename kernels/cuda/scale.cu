@@ -2,6 +2,7 @@
  * memory on GPUs with few double units. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
 static __global__ void scale_kernel(float *values, float factor, int64_t n)
@@ -16,7 +17,7 @@ extern "C" int cuda_scale(void *values, double factor, int64_t n, void *stream, 
     CUDA_CHECK_SIZE("scale", n, err);
     if (n == 0)
         return 0;
-    scale_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>((float *)values, (float)factor, n);
-    CUDA_CHECK_LAUNCH("scale", err);
+    CUDA_LAUNCH("scale", err, scale_kernel, grid.blocks, grid.threads, 0, stream, (float *)values,
+                (float)factor, n);
     return 0;
 }

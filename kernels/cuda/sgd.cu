@@ -2,6 +2,7 @@
  * Constants are rounded once. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/narrow.cuh"
 #include "kernels/cuda/operations.h"
 
@@ -42,11 +43,10 @@ extern "C" int cuda_sgd(void *param_, void *momentum_, const void *grad_,
         CUDA_CHECK_CLASS("sgd", segments[i].parameter_class, err);
         if (n == 0)
             continue;
-        sgd_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-            param + at, momentum ? momentum + at : NULL, grad + at, n, segments[i].parameter_class,
-            (float)momentum_factor, (float)(1.0 - dampening), nesterov, moved ? moved + at : NULL,
-            dtype_moved, scalars);
-        CUDA_CHECK_LAUNCH("sgd", err);
+        CUDA_LAUNCH("sgd", err, sgd_kernel, grid.blocks, grid.threads, 0, stream, param + at,
+                    momentum ? momentum + at : NULL, grad + at, n, segments[i].parameter_class,
+                    (float)momentum_factor, (float)(1.0 - dampening), nesterov, moved ? moved + at : NULL,
+                    dtype_moved, scalars);
     }
     return 0;
 }

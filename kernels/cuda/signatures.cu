@@ -22,3 +22,5 @@ static_assert(
 static_assert(
     std::is_same<decltype(kernels::rms_norm_backward_work), decltype(&cuda_rms_norm_backward_work)>::value,
     "rms_norm_backward_work differs from its slot in kernels.h");
+static_assert(std::is_same<decltype(kernels::attention_work), decltype(&cuda_attention_work)>::value,
+              "attention_work differs from its slot in kernels.h");

@@ -2,6 +2,7 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
 static __global__ void forward_kernel(float *out, const float *gate, const float *up, int64_t n)
@@ -29,9 +30,8 @@ extern "C" int cuda_swiglu_forward(void *out, const void *gate, const void *up, 
     CUDA_CHECK_SIZE("swiglu_forward", n, err);
     if (n == 0)
         return 0;
-    forward_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>((float *)out, (const float *)gate,
-                                                                           (const float *)up, n);
-    CUDA_CHECK_LAUNCH("swiglu_forward", err);
+    CUDA_LAUNCH("swiglu_forward", err, forward_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
+                (const float *)gate, (const float *)up, n);
     return 0;
 }
 
@@ -43,9 +43,8 @@ extern "C" int cuda_swiglu_backward(void *dgate, void *dup, const void *gate, co
     CUDA_CHECK_SIZE("swiglu_backward", n, err);
     if (n == 0)
         return 0;
-    backward_kernel<<<grid.blocks, grid.threads, 0, (cudaStream_t)stream>>>(
-        (float *)dgate, (float *)dup, (const float *)gate, (const float *)up, (const float *)dout, beta_gate,
-        beta_up, n);
-    CUDA_CHECK_LAUNCH("swiglu_backward", err);
+    CUDA_LAUNCH("swiglu_backward", err, backward_kernel, grid.blocks, grid.threads, 0, stream, (float *)dgate,
+                (float *)dup, (const float *)gate, (const float *)up, (const float *)dout, beta_gate, beta_up,
+                n);
     return 0;
 }

@@ -42,3 +42,17 @@ void REF(embedding_backward)(void *dwte_, void *dwpe_, const void *dout_, const 
             }
         }
 }
+
+void REF(rows_add)(void *to_, int64_t first, int64_t count, int64_t at, const void *rows_,
+                   const int32_t *index, int N, int T, int C, void *stream)
+{
+    real *to = to_;
+    const real *rows = rows_;
+    (void)stream;
+    for (int64_t r = 0; r < N; r++)
+        for (int64_t c = 0; c < C; c++) {
+            int64_t element = at + (index ? index[r] : r % T) * C + c;
+            if (element >= first && element < first + count)
+                to[element - first] += rows[r * C + c];
+        }
+}

@@ -1,0 +1,154 @@
+/* attention.cuh - what both directions of attention share: a call's arguments, and products of tiles of 32
+ * rows in shared memory.
+ *
+ * A block of 128 threads has a tile of 32 x 32 scores: thread i has rows i/8 and i/8 + 16 of columns i%8, i%8
+ * + 8, ... (so a row is 8 neighbouring lanes), and of a result of 64 columns the same rows. A head may have
+ * any size: products over it are formed 32 columns at a time, and a result wider than 64 columns is several
+ * blocks'. Rows and columns that are not there are loaded as 0. Sums are in a fixed order. */
+#ifndef MUSTER_KERNELS_CUDA_ATTENTION_CUH
+#define MUSTER_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/kernels.h"
+
+enum {
+    TILE = CUDA_ATTENTION_TILE,
+    CHUNK = CUDA_ATTENTION_CHUNK,
+    THREADS = CUDA_ATTENTION_THREADS,
+    LANES = 8, /* threads that share a row */
+    PAIR = 2,  /* rows of a thread */
+    SCORES = TILE / LANES,
+    RESULTS = CHUNK / LANES
+};
+static_assert(THREADS / LANES * PAIR == TILE, "every row of a tile has its threads");
+
+/* By value to the kernels. Rows of q, k, v (and of dq, dk, dv) lie as far apart as the call says. */
+struct attention_call {
+    const float *q, *k, *v, *dout, *out, *lse;
+    const int32_t *lengths;
+    int64_t q_row, k_row, v_row, out_row;
+    int B, T, heads, kv_heads, HS, causal;
+    int vectors; /* q, k, v, dout: every row begins at a multiple of 16 bytes and is whole float4 */
+    float scale;
+};
+
+/* Columns one apart from a multiple of 32: a column of a tile is in as many banks as it has rows. */
+typedef float tile_slice[TILE][TILE + 1];
+typedef float tile_chunk[TILE][CHUNK + 1];
+
+/* `rows` rows from `at` on, less than TILE at the end of a sequence. */
+struct attention_rows {
+    const float *at;
+    int64_t stride;
+    int rows;
+};
+
+static __device__ inline int row_of(int i)
+{
+    return (int)threadIdx.x / LANES + i * (TILE / PAIR);
+}
+static __device__ inline int column_of(int j)
+{
+    return (int)threadIdx.x % LANES + j * LANES;
+}
+
+/* to (32, WIDTH) = columns first..first+WIDTH of the rows. The whole block calls; it is the caller's to wait
+ * before and after. */
+template <int WIDTH>
+static __device__ void load_columns(float (*to)[WIDTH + 1], struct attention_rows from, int first, int HS,
+                                    int vectors)
+{
+    int columns = HS - first;
+    if (vectors) {
+        for (int i = (int)threadIdx.x; i < TILE * WIDTH / 4; i += THREADS) {
+            int row = i / (WIDTH / 4), column = i % (WIDTH / 4) * 4;
+            float4 x = make_float4(0, 0, 0, 0);
+            if (row < from.rows && column < columns)
+                x = *(const float4 *)(from.at + row * from.stride + first + column);
+            to[row][column] = x.x;
+            to[row][column + 1] = x.y;
+            to[row][column + 2] = x.z;
+            to[row][column + 3] = x.w;
+        }
+        return;
+    }
+    for (int i = (int)threadIdx.x; i < TILE * WIDTH; i += THREADS) {
+        int row = i / WIDTH, column = i % WIDTH;
+        bool there = row < from.rows && column < columns;
+        to[row][column] = there ? from.at[row * from.stride + first + column] : 0.0f;
+    }
+}
+
+/* product (32, 32) = a (32, HS) b (32, HS)^T, this thread's part of it. Begins with a barrier, so that the
+ * slices may be in use before. */
+static __device__ void rows_product(float product[PAIR][SCORES], struct attention_rows a,
+                                    struct attention_rows b, tile_slice slice_a, tile_slice slice_b, int HS,
+                                    int vectors)
+{
+    for (int i = 0; i < PAIR; i++)
+        for (int j = 0; j < SCORES; j++)
+            product[i][j] = 0;
+    for (int first = 0; first < HS; first += TILE) {
+        __syncthreads();
+        load_columns<TILE>(slice_a, a, first, HS, vectors);
+        load_columns<TILE>(slice_b, b, first, HS, vectors);
+        __syncthreads();
+        const int columns = HS - first < TILE ? HS - first : (int)TILE;
+        for (int c = 0; c < columns; c++)
+            for (int i = 0; i < PAIR; i++)
+                for (int j = 0; j < SCORES; j++)
+                    product[i][j] += slice_a[row_of(i)][c] * slice_b[column_of(j)][c];
+    }
+}
+
+/* sum (32, columns of 64) += weights (32, rows of 32) values (rows, columns), this thread's part of it. */
+static __device__ inline void add_product(float sum[PAIR][RESULTS], const tile_slice weights,
+                                          const tile_chunk values, int rows, int columns)
+{
+    for (int k = 0; k < rows; k++)
+        for (int j = 0; j < RESULTS; j++)
+            if (j * LANES < columns)
+                for (int i = 0; i < PAIR; i++)
+                    sum[i][j] += weights[row_of(i)][k] * values[k][column_of(j)];
+}
+
+/* One block's piece: a tile of rows of one head of one sequence, and 64 columns of its result. */
+struct attention_item {
+    int b, head, first, chunk;
+    int length; /* of the sequence */
+    int rows;   /* of the tile that are within it; 0: none */
+};
+
+static __device__ inline struct attention_item item_of(const struct attention_call *c, int64_t index,
+                                                       int heads)
+{
+    int chunks = (c->HS + CHUNK - 1) / CHUNK, tiles = (c->T + TILE - 1) / TILE;
+    struct attention_item item;
+    item.chunk = (int)(index % chunks) * CHUNK;
+    item.first = (int)(index / chunks % tiles) * TILE;
+    int64_t head = index / chunks / tiles;
+    item.head = (int)(head % heads);
+    item.b = (int)(head / heads);
+    item.length = c->lengths ? c->lengths[item.b] : c->T;
+    int rows = item.length - item.first;
+    item.rows = rows < 0 ? 0 : rows < TILE ? rows : (int)TILE;
+    return item;
+}
+static __device__ inline int64_t item_count(const struct attention_call *c, int heads)
+{
+    int64_t chunks = (c->HS + CHUNK - 1) / CHUNK, tiles = (c->T + TILE - 1) / TILE;
+    return chunks * tiles * c->B * heads;
+}
+
+/* Up to TILE rows of sequence b from position t on, of which `length` are there. */
+static __device__ inline struct attention_rows rows_at(const float *base, int64_t stride, int T, int b, int t,
+                                                       int length, int64_t column)
+{
+    struct attention_rows rows;
+    rows.at = base + ((int64_t)b * T + t) * stride + column;
+    rows.stride = stride;
+    rows.rows = length - t < TILE ? length - t : (int)TILE;
+    return rows;
+}
+
+#endif

@@ -1,0 +1,86 @@
+/* bias.cu - a bias added to rows, and its gradient: column sums in two passes, a thread a column. The first
+ * sums runs of rows (blocks in y), the second the runs' sums in their order. */
+#include "kernels/cuda/bias.h"
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
+
+static __global__ void bias_add_kernel(float *out, const float *bias, int64_t n, int OC)
+{
+    for (int64_t i = thread_first(); i < n; i += thread_stride())
+        out[i] += bias[i % OC];
+}
+
+extern "C" int cuda_bias_add(void *out, const void *bias, int N, int OC, void *stream,
+                             struct muster_error *err)
+{
+    CUDA_CHECK_SIZE("linear_forward", N, err);
+    CUDA_CHECK_SIZE("linear_forward", OC, err);
+    int64_t n = (int64_t)N * OC;
+    struct cuda_grid grid = cuda_grid_elements(n);
+    if (n == 0)
+        return 0;
+    CUDA_LAUNCH("linear_forward", err, bias_add_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
+                (const float *)bias, n, OC);
+    return 0;
+}
+
+static __global__ void bias_partial_kernel(float *work, const float *dout, int N, int OC, int rows)
+{
+    int64_t column = thread_first();
+    if (column >= OC)
+        return;
+    int first = (int)blockIdx.y * rows, end = first + rows < N ? first + rows : N;
+    float sum = 0;
+    for (int row = first; row < end; row++)
+        sum += dout[(int64_t)row * OC + column];
+    work[(int64_t)blockIdx.y * OC + column] = sum;
+}
+
+static __global__ void bias_total_kernel(float *dbias, const float *work, int runs, int OC, int beta)
+{
+    int64_t column = thread_first();
+    if (column >= OC)
+        return;
+    float sum = beta ? dbias[column] : 0.0f;
+    for (int run = 0; run < runs; run++)
+        sum += work[(int64_t)run * OC + column];
+    dbias[column] = sum;
+}
+
+/* As many runs as usual, or as fit into the work memory. */
+static struct cuda_chunks bias_runs(int N, int OC, size_t work_bytes)
+{
+    struct cuda_chunks chunks = cuda_row_chunks(N);
+    int64_t fit = (int64_t)(work_bytes / sizeof(float) / (size_t)OC);
+    if (chunks.count > fit && fit > 0) {
+        chunks.rows = (int)cuda_ceil_divide(N, fit);
+        chunks.count = (int)cuda_ceil_divide(N, chunks.rows);
+    }
+    return chunks;
+}
+
+extern "C" int cuda_bias_gradient(void *dbias, const void *dout, int N, int OC, int beta, void *work,
+                                  size_t work_bytes, void *stream, struct muster_error *err)
+{
+    CUDA_CHECK_SIZE("linear_backward_weight", N, err);
+    CUDA_CHECK_SIZE("linear_backward_weight", OC, err);
+    if (OC == 0)
+        return 0;
+    if (work_bytes / sizeof(float) < (size_t)OC)
+        return error_set(
+            err, MUSTER_E_LIMIT,
+            "linear_backward_weight: the sums of %d columns need %zu bytes of work memory; %zu are there", OC,
+            (size_t)OC * sizeof(float), work_bytes);
+    struct cuda_grid grid = cuda_grid_columns(OC);
+    struct cuda_chunks runs = bias_runs(N, OC, work_bytes);
+    if (runs.count > 0) {
+        dim3 blocks(grid.blocks, (unsigned)runs.count);
+        CUDA_LAUNCH("linear_backward_weight", err, bias_partial_kernel, blocks, grid.threads, 0, stream,
+                    (float *)work, (const float *)dout, N, OC, runs.rows);
+    }
+    CUDA_LAUNCH("linear_backward_weight", err, bias_total_kernel, grid.blocks, grid.threads, 0, stream,
+                (float *)dbias, (const float *)work, runs.count, OC, beta);
+    return 0;
+}

@@ -1,0 +1,26 @@
+/* bias.h - what a dense layer has beside its products: a bias added to rows, and its gradient. Not slots of
+ * kernels.h: runtime/cuda's products use them. Conventions as in operations.h. */
+#ifndef MUSTER_KERNELS_CUDA_BIAS_H
+#define MUSTER_KERNELS_CUDA_BIAS_H
+
+#include <stddef.h>
+
+#include "proto/include/muster_error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* out (N,OC) += bias (OC), to every row */
+int cuda_bias_add(void *out, const void *bias, int N, int OC, void *stream, struct muster_error *err);
+
+/* dbias (OC) = beta*dbias + column sums of dout (N,OC), summed in runs of rows whose number depends on N, OC
+ * and work_bytes alone; work: work_bytes of device memory, aligned for float, at least one float a column
+ * (else MUSTER_E_LIMIT). */
+int cuda_bias_gradient(void *dbias, const void *dout, int N, int OC, int beta, void *work, size_t work_bytes,
+                       void *stream, struct muster_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
