@@ -13,14 +13,16 @@ if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(architectures "")
   foreach(architecture 75 80 90)
     if(NOT status EQUAL 0 OR known MATCHES "compute_${architecture}(\n|$)") # a toolkit that cannot list: trust it
-      list(APPEND architectures ${architecture})
+      list(APPEND architectures ${architecture}-real)
     endif()
   endforeach()
+  list(TRANSFORM architectures REPLACE "-real$" "" AT -1) # of the last, PTX too: what newer GPUs compile for themselves
   if(NOT architectures)
     message(FATAL_ERROR "${CMAKE_CUDA_COMPILER} compiles for none of 75, 80, 90: set CMAKE_CUDA_ARCHITECTURES to your GPU's")
   endif()
   set(CMAKE_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "GPU architectures to compile for")
 endif()
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared) # one runtime in a process, PyTorch's or ours
 set(CMAKE_CUDA_STANDARD 17)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
@@ -29,3 +31,4 @@ set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O2 -g -lineinfo") # as for C: asserts stay
 set(CMAKE_CUDA_FLAGS_RELEASE "-O2")
 find_package(CUDAToolkit REQUIRED)
 message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
+set(CMAKE_OPTIMIZE_DEPENDENCIES ON) # an archive does not wait for those that its users link: the module needs few of them

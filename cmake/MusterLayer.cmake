@@ -33,7 +33,7 @@ endfunction()
 function(muster_finds_modules target)
   include(GNUInstallDirs)
   set_property(TARGET ${target} APPEND PROPERTY BUILD_RPATH ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
-  set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
+  set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR} $ORIGIN/../${CMAKE_INSTALL_LIBDIR}/muster)
 endfunction()
 
 # Writes the table of layers, and has the build fail on a call or an include against it (where there is a Python; ./dev test

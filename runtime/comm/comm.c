@@ -7,6 +7,21 @@
 #include "runtime/comm/comm_internal.h"
 #include "runtime/comm/comm_reduce.h"
 
+int comm_reduce_check(const struct comm_op *op, struct muster_error *err)
+{
+    bool real =
+        op->dtype == DTYPE_F32 || op->dtype == DTYPE_F64 || op->dtype == DTYPE_BF16 || op->dtype == DTYPE_F16;
+    bool integer = op->dtype == DTYPE_I32 && op->reduction != REDUCE_AVERAGE;
+    if ((unsigned)op->reduction > REDUCE_MAX)
+        return error_set(err, MUSTER_E_INVALID, "%s: %d is no reduction", comm_kind_name(op->kind),
+                         (int)op->reduction);
+    if (real || integer)
+        return 0;
+    return error_set(err, MUSTER_E_UNSUPPORTED,
+                     "%s of %s by %s: floats can be reduced by sum, average and max, i32 by sum and max",
+                     comm_kind_name(op->kind), dtype_name(op->dtype), comm_reduction_name(op->reduction));
+}
+
 int64_t comm_part_bytes(const struct comm_op *op)
 {
     return op->kind == COMM_BARRIER ? 0 : op->count * dtype_size(op->dtype);
@@ -96,41 +111,6 @@ int comm_check(const struct comm_op *op, int rank, int size, const void *send, c
     if (comm_reduces(op->kind) && comm_reduce_check(op, err))
         return -1;
     return check_buffers(op, send, recv, err);
-}
-
-/* ---- peers that are mirrors ---- */
-
-void comm_copy(void *to, const void *from, int64_t bytes)
-{
-    if (to != from && bytes > 0)
-        memcpy(to, from, (size_t)bytes);
-}
-
-static void mirror_reduce(const struct comm_op *op, int size, const void *from, void *recv)
-{
-    const void *sources[COMM_RANKS_MAX];
-    for (int rank = 0; rank < size; rank++)
-        sources[rank] = from;
-    comm_reduce(op, size, recv, sources, op->count);
-}
-
-void comm_mirror(const struct comm_op *op, int rank, int size, const void *send, void *recv)
-{
-    int64_t bytes = comm_part_bytes(op);
-    const char *mine = comm_sends_blocks(op->kind) ? (const char *)send + rank * bytes : send;
-    switch (op->kind) {
-    case COMM_ALL_GATHER:
-    case COMM_ALL_TO_ALL:
-        for (int peer = 0; peer < size; peer++)
-            comm_copy((char *)recv + peer * bytes, mine, bytes);
-        break;
-    case COMM_REDUCE_SCATTER:
-    case COMM_ALL_REDUCE:
-        mirror_reduce(op, size, mine, recv);
-        break;
-    default: /* a root's data is here already, and an absent peer sends nothing */
-        break;
-    }
 }
 
 /* ---- splits and options ---- */

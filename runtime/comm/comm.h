@@ -19,7 +19,7 @@
 #include "rendezvous/store/kv_store.h"
 #include "runtime/device/device.h"
 
-enum { COMM_ABI = 3 };
+enum { COMM_ABI = 4 };
 
 #define COMM_KINDS(X)                                                                                        \
     X(COMM_ALL_GATHER, "all_gather")                                                                         \
@@ -92,7 +92,7 @@ struct comm_options {
 
 struct comm_ops {
     uint32_t abi, size;
-    const char *name; /* "host", "tcp", "delay" */
+    const char *name; /* "host", "tcp", "delay", "nccl" */
     struct comm *(*create)(const struct comm_options *options, struct muster_error *err);
     void (*destroy)(struct comm *comm); /* accepts NULL; its stream must be empty */
     /* Collective: ranks of one color form a new comm, ranked by key, then by old rank. */
@@ -110,6 +110,9 @@ struct comm_ops {
         struct comm *comm); /* time spent inside operations so far: the total that exposure is held against */
     /* From any thread: makes every waiting and later operation fail at once. */
     void (*abort)(struct comm *comm);
+    /* Appends lines of text on the comm's failure that are too long for an error; NULL: there never are any.
+     * From any thread. */
+    int (*report)(struct comm *comm, struct buffer *out);
 };
 
 /* Shared memory inside one node. */
@@ -117,6 +120,8 @@ const struct comm_ops *comm_shm(void);
 
 /* TCP between nodes, on the CPU device; see comm_tcp.h. */
 const struct comm_ops *comm_tcp(void);
+
+/* Between GPUs: comm_nccl of the CUDA module (runtime/cuda/comm_nccl.h). */
 
 /* Every operation completes `latency_ns + bytes * ns_per_byte` after it could start (bytes: what one rank
  * would receive), and costs no CPU while it waits: proves overlap where two busy cores cannot. There are

@@ -39,6 +39,18 @@ static struct comm_seen seen_unpack(uint64_t word)
                               .count = (int64_t)(word & (UINT64_MAX >> 16))};
 }
 
+void comm_note_issued(struct comm *comm, const struct comm_op *op)
+{
+    atomic_store(&comm->last_issued, seen_pack(op));
+    atomic_fetch_add(&comm->issued, 1);
+}
+
+void comm_note_finished(struct comm *comm, const struct comm_op *op)
+{
+    atomic_store(&comm->last_finished, seen_pack(op));
+    atomic_fetch_add(&comm->finished, 1);
+}
+
 static int finish_call(const struct comm_call *call, struct muster_error *err)
 {
     struct comm *comm = call->comm;
@@ -48,8 +60,7 @@ static int finish_call(const struct comm_call *call, struct muster_error *err)
     if (failed) {
         (comm->device_ops->fail)(comm->device, err);
     } else {
-        atomic_store(&comm->last_finished, seen_pack(&call->op));
-        atomic_fetch_add(&comm->finished, 1);
+        comm_note_finished(comm, &call->op);
     }
     return failed;
 }
@@ -81,7 +92,7 @@ int comm_call_issue(struct comm *comm, const struct comm_op *op, const void *sen
             return -1;
     }
     struct comm_call *call = &comm->calls[sequence % COMM_CALLS];
-    *call = (struct comm_call){.comm = comm, .op = *op, .send = send, .recv = recv};
+    *call = (struct comm_call){.comm = comm, .op = *op, .send = send, .recv = recv, .stream = stream};
     atomic_store(&comm->last_issued, seen_pack(op));
     atomic_store(&comm->issued, sequence + 1);
     if (!comm->device_ops->launch(stream, run_call, call))

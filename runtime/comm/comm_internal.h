@@ -68,6 +68,7 @@ struct comm_call {
     struct comm_op op;
     const void *send;
     void *recv;
+    struct device_stream *stream; /* NULL: the operation runs on the calling thread alone */
 };
 
 typedef int comm_run(struct comm *comm, const struct comm_call *call, struct muster_error *err);
@@ -99,6 +100,9 @@ int comm_call_issue(struct comm *comm, const struct comm_op *op, const void *sen
 /* The same on the calling thread, at once; fails where operations are still under way. */
 int comm_call_run(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
                   struct muster_error *err);
+/* For a kind with a ring of its own: what status reports as issued and finished last. */
+void comm_note_issued(struct comm *comm, const struct comm_op *op);
+void comm_note_finished(struct comm *comm, const struct comm_op *op);
 int64_t comm_busy_ns(struct comm *comm);
 /* Operations issued and finished; no rank is reported missing yet. */
 void comm_status_begin(struct comm *comm, struct comm_status *status);

@@ -10,21 +10,6 @@
 
 enum { BLOCK = 1024 }; /* elements */
 
-int comm_reduce_check(const struct comm_op *op, struct muster_error *err)
-{
-    bool real =
-        op->dtype == DTYPE_F32 || op->dtype == DTYPE_F64 || op->dtype == DTYPE_BF16 || op->dtype == DTYPE_F16;
-    bool integer = op->dtype == DTYPE_I32 && op->reduction != REDUCE_AVERAGE;
-    if ((unsigned)op->reduction > REDUCE_MAX)
-        return error_set(err, MUSTER_E_INVALID, "%s: %d is no reduction", comm_kind_name(op->kind),
-                         (int)op->reduction);
-    if (real || integer)
-        return 0;
-    return error_set(err, MUSTER_E_UNSUPPORTED,
-                     "%s of %s by %s: floats can be reduced by sum, average and max, i32 by sum and max",
-                     comm_kind_name(op->kind), dtype_name(op->dtype), comm_reduction_name(op->reduction));
-}
-
 /* The loops of one type. add is its addition; MAX lets a NaN through, so that a check for one works. Several
  * sources are taken in one pass over the block, which saves traffic to the block and keeps the order. */
 #define REDUCE_LOOPS(type, add)                                                                              \

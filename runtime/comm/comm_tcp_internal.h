@@ -48,6 +48,7 @@ struct tcp_comm {
     uint64_t sequence; /* of collectives */
     int wake;          /* eventfd: the comm was aborted */
     _Atomic(bool) aborted, notified;
+    bool star;              /* connect rank 0 with every other rank, and those not with each other */
     struct tcp_peer *peers; /* [size] */
     struct pollfd *polls;   /* [1 + 2 * size] */
     char *scratch;          /* [size] chunks */

@@ -55,6 +55,16 @@ struct opening {
     struct pollfd *entries; /* [1 + places]: the listener, callers */
 };
 
+/* The ranks that we connect to are those below this one; and we are connected to by so many. */
+static int callees(const struct tcp_comm *tcp)
+{
+    return tcp->star && tcp->comm.rank > 1 ? 1 : tcp->comm.rank;
+}
+static int expected(const struct tcp_comm *tcp)
+{
+    return tcp->star && tcp->comm.rank > 0 ? 0 : tcp->comm.size - tcp->comm.rank - 1;
+}
+
 /* ---- addresses ---- */
 
 union address {
@@ -247,7 +257,7 @@ static int introduce(struct opening *o, int rank, const struct listing *theirs, 
  * each at once. */
 static int introduce_all(struct opening *o, const struct listing *listings, struct muster_error *err)
 {
-    int count = TCP_ROLE_COUNT * o->tcp->comm.rank, next = 0;
+    int count = TCP_ROLE_COUNT * callees(o->tcp), next = 0;
     struct pollfd *entries = o->tcp->polls;
     for (int i = 0; i < count; i++)
         entries[i] = (struct pollfd){.fd = o->tcp->peers[i / TCP_ROLE_COUNT].fds[i % TCP_ROLE_COUNT],
@@ -275,7 +285,7 @@ static int introduce_all(struct opening *o, const struct listing *listings, stru
 /* One round trip is waited for in all, not one for each rank. */
 static int call_all(struct opening *o, struct muster_error *err)
 {
-    int lower = o->tcp->comm.rank;
+    int lower = callees(o->tcp);
     scope_free struct listing *listings = mem_calloc((size_t)lower + 1, sizeof *listings);
     if (!listings)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the addresses of %d ranks", lower);
@@ -346,7 +356,7 @@ static int listen_here(struct opening *o, struct muster_error *err)
 
 static int make_places(struct opening *o, struct muster_error *err)
 {
-    o->places = TCP_ROLE_COUNT * (o->tcp->comm.size - o->tcp->comm.rank - 1) + UNKNOWN_MAX;
+    o->places = TCP_ROLE_COUNT * expected(o->tcp) + UNKNOWN_MAX;
     o->callers = mem_calloc((size_t)o->places, sizeof *o->callers);
     o->entries = mem_calloc((size_t)o->places + 1, sizeof *o->entries);
     return o->callers && o->entries ? 0
@@ -458,7 +468,7 @@ static int await_callers(struct opening *o, int listener, struct muster_error *e
 
 static int answer_all(struct opening *o, int listener, struct muster_error *err)
 {
-    int missing = TCP_ROLE_COUNT * (o->tcp->comm.size - o->tcp->comm.rank - 1);
+    int missing = TCP_ROLE_COUNT * expected(o->tcp);
     while (missing > 0) {
         if (await_callers(o, listener, err))
             return -1;
@@ -478,7 +488,7 @@ static int meet(struct opening *o, int listener, struct muster_error *err)
         return error_wrap(err, "publishing the address of rank %d", o->tcp->comm.rank);
     if (call_all(o, err) || answer_all(o, listener, err))
         return -1;
-    for (int rank = 0; rank < o->tcp->comm.rank; rank++) {
+    for (int rank = 0; rank < callees(o->tcp); rank++) {
         if (hear(o, rank, TCP_DATA, err) || hear(o, rank, TCP_NEWS, err))
             return -1;
     }

@@ -18,7 +18,7 @@
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 
-enum { DEVICE_ABI = 1 };
+enum { DEVICE_ABI = 3 };
 
 /* Memory classes. COMM memory can be read by the other ranks of the node (a memfd on CPUs, registered memory
  * with NCCL). */
@@ -48,16 +48,30 @@ struct device_arena {
 
 struct device_ops {
     uint32_t abi, size;
-    const char *name; /* "cpu" */
-    bool host_memory; /* the host reads and writes arenas by their addresses */
+    const char *name; /* "cpu", "cuda" */
+    bool host_memory; /* the host reads and writes all arenas by their addresses; false: PINNED and HOST only
+                       */
 
-    /* threads: OpenMP/BLAS threads of the compute stream (CPU). The kernels table comes with the device. */
+    bool host_streams; /* streams run functions on threads of their own; false: `launch` runs them on its
+                          caller */
+
+    /* threads: OpenMP/BLAS threads of the compute stream (CPU). The kernels table comes with the device.
+     * local_rank chooses one of several devices. kernels(NULL): the table that sizes in plans come from. */
     struct device *(*open)(int local_rank, int threads, struct muster_error *err);
     void (*close)(struct device *device); /* streams, events and arenas are destroyed first; accepts NULL */
     const struct kernels *(*kernels)(struct device *device);
 
-    /* Zeroed memory, 4096-aligned. Fails with MUSTER_E_NOMEM naming bytes wanted and free where it does not
-     * fit. */
+    /* Bytes that arenas of DEVICE and COMM memory could take now; 0: not known. */
+    int64_t (*memory_available)(struct device *device);
+    /* NULL where errors are exact anyway. on: every operation is waited for, so that an asynchronous error
+     * names the one that caused it; much slower. Before the first stream is made. */
+    void (*sync_errors)(struct device *device, bool on);
+    /* Products round their factors to tf32 from now on: before `kernels` and the first stream. Fails where
+     * the device cannot. NULL: it multiplies in the kernels' dtype. */
+    int (*tf32)(struct device *device, struct muster_error *err);
+
+    /* Zeroed memory, 4096-aligned on the CPU and 256-aligned elsewhere. Fails with MUSTER_E_NOMEM naming
+     * bytes wanted and free where it does not fit. */
     int (*arena_create)(struct device *device, enum memory_class memory, int64_t bytes,
                         struct device_arena *arena, struct muster_error *err);
     void (*arena_destroy)(struct device *device, struct device_arena *arena);
@@ -78,18 +92,22 @@ struct device_ops {
     /* Later work of stream waits for the last record of event made before this call. A never recorded event
      * is done. */
     int (*wait)(struct device_stream *stream, struct device_event *event);
+    /* Memory that is in no arena of the device is the host's own: where the device cannot reach it, it goes
+     * through memory that it can, and the call returns when `from` may change and, where `to` is such memory,
+     * when it is filled. So copies of the host's own memory are for between steps. */
     int (*copy)(struct device_stream *stream, void *to, const void *from, int64_t bytes);
     int (*fill)(struct device_stream *stream, void *to, int byte, int64_t bytes);
 
     bool (*event_done)(struct device_event *event);
     /* Time at which the last record of the event was reached, on the system's monotonic clock; {0} if it
-     * has not been reached. */
+     * has not been reached, and always on CUDA, whose clocks are its own. */
     struct instant (*event_time)(struct device_event *event);
     /* Nanoseconds that the stream has spent blocked in `wait` since it was created: exposed communication.
-     * Without those in which the process was suspended. */
+     * Without those in which the process was suspended. On CUDA of the compute stream alone, by a pair of its
+     * timing events around each wait, and of waits that a finished `sync` lies behind. */
     int64_t (*stream_waited_ns)(struct device_stream *stream);
     /* The calling thread waits until the stream is empty; MUSTER_E_TIMEOUT names the stream and the entry
-     * that has not finished. */
+     * that has not finished. Once the device has failed, no longer than a stream takes to drain. */
     int (*sync)(struct device_stream *stream, struct instant deadline, struct muster_error *err);
     /* Reports an asynchronous error (the first is kept); every later sync and poll returns it, so that a
      * failing collective stops the step. */

@@ -6,6 +6,7 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "runtime/device/device_cpu_internal.h"
+#include "runtime/device/host_memory.h"
 
 static struct device *cpu_open(int local_rank, int threads, struct muster_error *err)
 {
@@ -44,6 +45,11 @@ static const struct kernels *cpu_kernels(struct device *device)
 {
     (void)device; /* every CPU device has the same table */
     return kernels_cpu((unsigned)-1);
+}
+
+static int64_t cpu_memory_available(struct device *device)
+{
+    return device->memory_limit >= 0 ? device->memory_limit : host_memory_available();
 }
 
 void device_cpu_poison(struct device *device, int byte)
@@ -138,9 +144,11 @@ const struct device_ops *device_cpu(void)
         .size = sizeof ops,
         .name = "cpu",
         .host_memory = true,
+        .host_streams = true,
         .open = cpu_open,
         .close = cpu_close,
         .kernels = cpu_kernels,
+        .memory_available = cpu_memory_available,
         .arena_create = cpu_arena_create,
         .arena_destroy = cpu_arena_destroy,
         .stream_create = cpu_stream_create,
@@ -161,14 +169,4 @@ const struct device_ops *device_cpu(void)
         .poll_error = cpu_device_poll_error,
     };
     return &ops;
-}
-
-const char *memory_class_name(enum memory_class memory)
-{
-    static const char *const names[MEMORY_CLASS_COUNT] = {
-#define DEVICE_MEMORY_NAME(symbol, name) [symbol] = name,
-        DEVICE_MEMORY_CLASSES(DEVICE_MEMORY_NAME)
-#undef DEVICE_MEMORY_NAME
-    };
-    return (unsigned)memory < MEMORY_CLASS_COUNT ? names[memory] : "unknown";
 }

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# cuda_headers.sh DIR [--libraries]: NVIDIA's headers for the CUDA back end, from pinned wheels of PyPI, into DIR/include; with
+# --libraries the shared libraries too, into DIR/lib (for tests against the real ones; nothing links with them). Needs no root and
+# no toolkit and changes nothing else. Done before: it only looks.
+set -euo pipefail
+# What the module is written against. What is loaded at run time may be another version (runtime/cuda/libraries.h).
+wheels=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cublas==13.0.2.14 nvidia-nccl-cu13==2.28.9)
+cudnn=nvidia-cudnn-cu13==9.19.0.56 # attention's; MUSTER_CUDNN=1 adds it
+[ -z "${MUSTER_CUDNN:-}" ] || wheels+=("$cudnn")
+usage() { echo "usage: cuda_headers.sh DIR [--libraries]" >&2; exit 2; }
+[ $# = 1 ] || { [ $# = 2 ] && [ "$2" = --libraries ]; } || usage
+mkdir -p "$1"
+root=$(cd "$1" && pwd)
+libraries=${2:+yes}
+stamp="${wheels[*]} ${libraries:-headers}"
+[ "$(cat "$root/.wheels" 2>/dev/null)" = "$stamp" ] && exit 0
+[ "$(cat "$root/.wheels" 2>/dev/null)" = "${wheels[*]} yes" ] && exit 0
+
+work=$(mktemp -d "$root/fetch.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+python=${MUSTER_PYTHON:-python3}
+if ! "$python" -m pip --version >/dev/null 2>&1; then
+  python3 -m venv "$work/venv" || { echo "cuda_headers.sh: there is no pip: install python3-venv" >&2; exit 1; }
+  python=$work/venv/bin/python
+fi
+for wheel in "${wheels[@]}"; do # one after the other: the largest is 400 MB, and only its headers stay
+  "$python" -m pip --quiet --disable-pip-version-check download --no-deps --no-cache-dir --only-binary :all: --dest "$work" "$wheel" 2>"$work/log" || {
+    tail -n 3 "$work/log" >&2
+    echo "cuda_headers.sh: $wheel cannot be had" >&2
+    exit 1
+  }
+  "$python" - "$root" "${libraries:-no}" "$work"/*.whl <<'END'
+import pathlib, sys, zipfile
+root, libraries = pathlib.Path(sys.argv[1]), sys.argv[2] == "yes"
+with zipfile.ZipFile(sys.argv[3]) as wheel:
+    for name in wheel.namelist():
+        parts = pathlib.PurePosixPath(name).parts  # nvidia/PACKAGE/include/...
+        if name.endswith("/") or name.endswith(".py"):
+            continue
+        if "include" in parts[:3]:
+            to = root / "include" / pathlib.Path(*parts[parts.index("include") + 1:])
+        elif "lib" in parts[:3] and libraries:
+            to = root / "lib" / parts[-1]
+        elif "licenses" in parts:
+            to = root / "licenses" / parts[0].partition("-")[0]
+        else:
+            continue
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with wheel.open(name) as source, to.open("wb") as target:
+            while block := source.read(1 << 20):
+                target.write(block)
+END
+  rm -f "$work"/*.whl
+done
+echo "$stamp" >"$root/.wheels"

@@ -1,0 +1,175 @@
+/* comm_nccl_family.c - see comm_nccl_family.h. */
+#include "runtime/cuda/comm_nccl_family.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+
+static bool is_setting(const char *variable, const char *value)
+{
+    const char *text = getenv(variable);
+    return text && !strcmp(text, value);
+}
+
+static struct nccl_family *allocate(const struct comm_options *options, const struct nccl_calls *calls,
+                                    struct muster_error *err)
+{
+    struct nccl_family *family = mem_calloc(1, sizeof *family);
+    if (!family) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for comm %s", options->key ? options->key : "alone");
+        return NULL;
+    }
+    (void)pthread_mutex_init(&family->lock, NULL);
+    (void)pthread_mutex_init(&family->telling, NULL);
+    family->references = 1;
+    family->calls = calls;
+    family->device = options->device;
+    family->device_ops = options->device_ops;
+    family->rank = options->rank;
+    family->size = options->size;
+    family->by_schedule = !is_setting("MUSTER_NCCL_ORDER", "free");
+    family->registers = is_setting("MUSTER_NCCL_REGISTER", "1") && calls->add;
+    (void)snprintf(family->name, sizeof family->name, "%s", options->key ? options->key : "alone");
+    family->wake = -1;
+    return family;
+}
+
+struct nccl_family *nccl_family_create(const struct comm_options *options, struct muster_error *err)
+{
+    const struct nccl_calls *calls = nccl_library(err);
+    struct nccl_family *family = calls ? allocate(options, calls, err) : NULL;
+    if (!family)
+        return NULL;
+    cudaError_t status = cudaGetDevice(&family->cuda_device);
+    if (status != cudaSuccess)
+        (void)error_set(err, MUSTER_E_IO, "cudaGetDevice: %s", cudaGetErrorString(status));
+    else if ((family->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        (void)error_errno(err, "eventfd");
+    else
+        return family;
+    nccl_family_drop(family);
+    return NULL;
+}
+
+int nccl_family_connect(struct nccl_family *family, const struct comm_options *options,
+                        struct muster_error *err)
+{
+    if (options->size > 1 && !(family->news = nccl_news_open(options, err)))
+        return -1;
+    return nccl_watch_start(family, err);
+}
+
+void nccl_family_drop(struct nccl_family *family)
+{
+    if (!family)
+        return;
+    (void)pthread_mutex_lock(&family->lock);
+    int left = --family->references;
+    (void)pthread_mutex_unlock(&family->lock);
+    if (left)
+        return;
+    nccl_watch_end(family);
+    nccl_news_close(family->news);
+    if (family->wake >= 0)
+        (void)close(family->wake); /* nobody waits */
+    (void)pthread_mutex_destroy(&family->lock);
+    (void)pthread_mutex_destroy(&family->telling);
+    mem_free(family->report);
+    mem_free(family);
+}
+
+void nccl_family_add(struct nccl_family *family, struct nccl_comm *comm)
+{
+    (void)pthread_mutex_lock(&family->lock);
+    comm->number = family->numbers++;
+    comm->next = family->comms;
+    family->comms = comm;
+    (void)pthread_mutex_unlock(&family->lock);
+}
+
+void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
+{
+    (void)pthread_mutex_lock(&family->lock);
+    for (struct nccl_comm **at = &family->comms; *at; at = &(*at)->next) {
+        if (*at == comm) {
+            *at = comm->next;
+            break;
+        }
+    }
+    if (family->last_comm == comm) { /* its events end with it, and its work is over */
+        family->last_comm = NULL;
+        family->last_ended = NULL;
+    }
+    (void)pthread_mutex_unlock(&family->lock);
+}
+
+void nccl_family_fail(struct nccl_family *family, const struct muster_error *error)
+{
+    (void)pthread_mutex_lock(&family->lock);
+    bool first = !atomic_load(&family->failed);
+    if (first) {
+        family->error = *error;
+        atomic_store(&family->failed, true);
+    }
+    (void)pthread_mutex_unlock(&family->lock);
+    if (!first)
+        return;
+    (family->device_ops->fail)(family->device, error);
+    nccl_watch_wake(family);
+}
+
+int nccl_family_check(struct nccl_family *family, struct muster_error *err)
+{
+    if (!atomic_load(&family->failed))
+        return 0;
+    (void)pthread_mutex_lock(&family->lock);
+    if (err)
+        *err = family->error;
+    (void)pthread_mutex_unlock(&family->lock);
+    return -1;
+}
+
+int nccl_family_wait(struct nccl_family *family, ncclComm_t handle, struct instant deadline, const char *what,
+                     struct muster_error *err)
+{
+    int64_t nap = 20 * NS_PER_US;
+    for (;;) {
+        ncclResult_t state = ncclSuccess;
+        (void)pthread_mutex_lock(&family->lock);
+        ncclResult_t asked = family->aborted ? ncclSuccess : family->calls->async_error(handle, &state);
+        state = asked == ncclSuccess ? state : asked;
+        bool failed = state != ncclSuccess && state != ncclInProgress;
+        if (failed)
+            (void)nccl_error(family->calls, handle, state, what, err);
+        (void)pthread_mutex_unlock(&family->lock);
+        if (failed || nccl_family_check(family, err))
+            return -1;
+        if (state == ncclSuccess)
+            return 0;
+        struct instant now = clock_now(NULL);
+        if (instant_reached(now, deadline))
+            return error_set(err, MUSTER_E_TIMEOUT,
+                             "%s: not ready in time on rank %d; NCCL_DEBUG=INFO shows what NCCL waits for",
+                             what, family->rank);
+        clock_sleep_until(instant_min(deadline, instant_add(now, nap)));
+        nap = nap < 5 * NS_PER_MS ? 2 * nap : nap;
+    }
+}
+
+void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int count)
+{
+    const struct nccl_calls *calls = family->calls;
+    bool grouped = count > 1 && calls->group_start() == ncclSuccess;
+    for (int i = 0; i < count; i++) {
+        if (calls->abort(handles[i]) != ncclSuccess)
+            (void)calls->abort(handles[i]); /* once more: there is nothing else to be done */
+    }
+    if (grouped)
+        (void)calls->group_end(); /* what is wrong with them is known */
+}

@@ -1,0 +1,327 @@
+/* comm_nccl_issue.c - an operation of comm.h as calls of NCCL on a stream: see comm_nccl.h. */
+#include <stdio.h>
+
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "runtime/cuda/comm_nccl_family.h"
+#include "runtime/cuda/cuda_stream.h"
+
+/* ---- in NCCL's words ---- */
+
+static ncclDataType_t type_of(enum dtype dtype)
+{
+    static const ncclDataType_t types[DTYPE_COUNT] = {
+        [DTYPE_F32] = ncclFloat32, [DTYPE_F64] = ncclFloat64, [DTYPE_BF16] = ncclBfloat16,
+        [DTYPE_F16] = ncclFloat16, [DTYPE_I32] = ncclInt32,   [DTYPE_U8] = ncclUint8,
+    };
+    return types[dtype]; /* comm_check knows it */
+}
+
+static ncclRedOp_t reduction_of(enum comm_reduction reduction)
+{
+    static const ncclRedOp_t ops[] = {
+        [REDUCE_SUM] = ncclSum, [REDUCE_AVERAGE] = ncclAvg, [REDUCE_MAX] = ncclMax};
+    return ops[reduction];
+}
+
+/* One operation on its way to a stream. */
+struct launch {
+    struct nccl_comm *comm;
+    struct comm_call call;
+    cudaStream_t stream;
+    int slot;
+    struct nccl_buffers buffers;
+    struct muster_error *err;
+    bool failed;
+};
+
+static ncclResult_t exchange(const struct nccl_calls *calls, const struct launch *l, ncclDataType_t type)
+{
+    const struct comm_op *op = &l->call.op;
+    struct nccl_comm *comm = l->comm;
+    int64_t part = comm_part_bytes(op);
+    ncclResult_t result = calls->group_start();
+    if (result != ncclSuccess)
+        return result;
+    for (int peer = 0; peer < comm->comm.size && result == ncclSuccess; peer++) {
+        result = calls->send((const char *)l->buffers.send + peer * part, (size_t)op->count, type, peer,
+                             comm->handle, l->stream);
+        if (result == ncclSuccess)
+            result = calls->recv((char *)l->buffers.recv + peer * part, (size_t)op->count, type, peer,
+                                 comm->handle, l->stream);
+    }
+    ncclResult_t end = calls->group_end(); /* also after an error: a group must not stay open */
+    return result == ncclSuccess ? end : result;
+}
+
+/* Under the family's lock. */
+static ncclResult_t call_nccl(const struct launch *l)
+{
+    const struct nccl_calls *calls = l->comm->family->calls;
+    const struct comm_op *op = &l->call.op;
+    const struct nccl_buffers *b = &l->buffers;
+    ncclComm_t handle = l->comm->handle;
+    ncclDataType_t type = op->kind == COMM_BARRIER ? ncclUint8 : type_of(op->dtype);
+    size_t count = (size_t)op->count;
+    switch (op->kind) {
+    case COMM_ALL_GATHER:
+        return calls->all_gather(b->send, b->recv, count, type, handle, l->stream);
+    case COMM_REDUCE_SCATTER:
+        return calls->reduce_scatter(b->send, b->recv, count, type, reduction_of(op->reduction), handle,
+                                     l->stream);
+    case COMM_ALL_REDUCE:
+        return calls->all_reduce(b->send, b->recv, count, type, reduction_of(op->reduction), handle,
+                                 l->stream);
+    case COMM_BROADCAST:
+        return calls->broadcast(b->send, b->recv, count, type, op->root, handle, l->stream);
+    case COMM_ALL_TO_ALL:
+        return exchange(calls, l, type);
+    case COMM_SEND:
+        return calls->send(b->send, count, type, op->root, handle, l->stream);
+    case COMM_RECV:
+        return calls->recv(b->recv, count, type, op->root, handle, l->stream);
+    default: /* a barrier: one byte that everybody adds to */
+        return calls->all_reduce(l->comm->barrier.base, l->comm->barrier.base, 1, ncclUint8, ncclSum, handle,
+                                 l->stream);
+    }
+}
+
+/* ---- enqueuing ---- */
+
+static int cuda_check(const struct launch *l, cudaError_t status, const char *function)
+{
+    if (status == cudaSuccess)
+        return 0;
+    return error_set(l->err, MUSTER_E_IO, "%s: %s", function, cudaGetErrorString(status));
+}
+
+static int enqueue_nccl(struct launch *l)
+{
+    struct nccl_family *family = l->comm->family;
+    const char *what = comm_kind_name(l->call.op.kind);
+    if (!l->call.op.count && l->call.op.kind != COMM_BARRIER)
+        return 0;
+    (void)pthread_mutex_lock(&family->lock);
+    ncclComm_t handle = l->comm->handle;
+    l->comm->issuing = true;
+    ncclResult_t result = handle ? call_nccl(l) : ncclSuccess;
+    bool failed = result != ncclSuccess && result != ncclInProgress;
+    if (failed)
+        (void)nccl_error(family->calls, handle, result, what, l->err);
+    (void)pthread_mutex_unlock(&family->lock);
+    if (failed || nccl_family_check(family, l->err))
+        return -1;
+    /* Until the state is good again, what was called may not be on the stream. */
+    struct instant deadline = instant_add(clock_now(NULL), l->comm->comm.timeout_ns);
+    return result == ncclInProgress ? nccl_family_wait(family, handle, deadline, what, l->err) : 0;
+}
+
+/* On the device each operation of the family waits for the one that was issued before it. */
+static int enqueue_order(struct launch *l)
+{
+    struct nccl_family *family = l->comm->family;
+    if (!family->by_schedule || !family->last_ended || family->last_stream == l->stream)
+        return 0;
+    return cuda_check(l, cudaStreamWaitEvent(l->stream, family->last_ended, 0), "cudaStreamWaitEvent");
+}
+
+static int enqueue_all(struct launch *l)
+{
+    struct nccl_comm *comm = l->comm;
+    struct nccl_family *family = comm->family;
+    struct nccl_slot *slot = &comm->slots[l->slot];
+    if (nccl_stage_prepare(comm, &l->call, &l->buffers, l->err) || enqueue_order(l) ||
+        cuda_check(l, cudaEventRecord(slot->begun, l->stream), "cudaEventRecord") ||
+        nccl_stage_in(comm, &l->call, l->slot, &l->buffers, l->stream, l->err) || enqueue_nccl(l) ||
+        nccl_stage_out(comm, &l->call, l->slot, &l->buffers, l->stream, l->err) ||
+        cuda_check(l, cudaEventRecord(slot->ended, l->stream), "cudaEventRecord"))
+        return -1;
+    family->last_ended = slot->ended;
+    family->last_stream = l->stream;
+    family->last_comm = comm;
+    return 0;
+}
+
+static void enqueue(void *argument)
+{
+    struct launch *l = argument;
+    l->failed = enqueue_all(l) != 0;
+}
+
+/* ---- the ring of calls ---- */
+
+cudaError_t nccl_event_query(cudaEvent_t event)
+{
+    cudaError_t status = cudaEventQuery(event);
+    if (status == cudaErrorNotReady)
+        (void)cudaGetLastError(); /* else the next launch of this thread would be blamed */
+    return status;
+}
+
+int nccl_advance(struct nccl_comm *comm, struct muster_error *err)
+{
+    char text[COMM_CALL_TEXT];
+    while (!comm->family->aborted && atomic_load(&comm->comm.finished) < atomic_load(&comm->comm.issued)) {
+        uint64_t finished = atomic_load(&comm->comm.finished);
+        int slot = (int)(finished % COMM_CALLS);
+        struct nccl_slot *events = &comm->slots[slot];
+        float ms = 0;
+        const char *function = "cudaEventQuery";
+        cudaError_t status = nccl_event_query(events->ended);
+        if (status == cudaErrorNotReady)
+            return 0;
+        if (status == cudaSuccess) {
+            function = "cudaEventElapsedTime";
+            status = cudaEventElapsedTime(&ms, events->begun, events->ended);
+        }
+        if (status != cudaSuccess)
+            return error_set(err, MUSTER_E_IO, "%s: %s: %s",
+                             comm_call_text(text, &comm->comm.calls[slot], finished + 1), function,
+                             cudaGetErrorString(status));
+        atomic_fetch_add(&comm->comm.busy_ns, (int64_t)((double)ms * (double)NS_PER_MS));
+        comm_note_finished(&comm->comm, &comm->comm.calls[slot].op);
+    }
+    return 0;
+}
+
+/* The same for a caller without the lock; its error is the family's. */
+static int count_ended(struct nccl_comm *comm, struct muster_error *err)
+{
+    struct muster_error error = {0};
+    (void)pthread_mutex_lock(&comm->family->lock);
+    int failed = nccl_advance(comm, &error);
+    (void)pthread_mutex_unlock(&comm->family->lock);
+    if (failed)
+        nccl_family_fail(comm->family, &error);
+    return nccl_family_check(comm->family, err) || comm->comm.device_ops->poll_error(comm->comm.device, err)
+               ? -1
+               : 0;
+}
+
+/* A place in the ring. */
+static int await_slot(struct nccl_comm *comm, struct muster_error *err)
+{
+    int64_t nap = 20 * NS_PER_US;
+    for (;;) {
+        if (count_ended(comm, err))
+            return -1;
+        if (atomic_load(&comm->comm.issued) - atomic_load(&comm->comm.finished) < COMM_CALLS)
+            return 0;
+        clock_sleep_until(instant_add(clock_now(NULL), nap));
+        nap = nap < NS_PER_MS ? 2 * nap : nap;
+    }
+}
+
+/* After it was enqueued: it counts, and takes part in the hash of what this rank did. */
+static void count_call(struct nccl_comm *comm, const struct comm_op *op, int slot)
+{
+    struct {
+        int64_t count;
+        uint32_t tag;
+        int32_t kind, dtype, reduction, root;
+    } what = {op->count, op->tag, (int32_t)op->kind, 0, 0, 0};
+    if (op->kind == COMM_BARRIER)
+        what.count = 0;
+    else
+        what.dtype = (int32_t)op->dtype;
+    if (comm_reduces(op->kind))
+        what.reduction = (int32_t)op->reduction;
+    if (op->kind == COMM_BROADCAST)
+        what.root = op->root;
+    (void)pthread_mutex_lock(&comm->family->lock);
+    if (!comm_is_pair(op->kind)) { /* the other ranks know nothing of those */
+        comm->collectives++;
+        comm->chain = text_hash(comm->chain ? comm->chain : TEXT_HASH_START, &what.count, sizeof what.count);
+        comm->chain = text_hash(comm->chain, &what.tag, 5 * sizeof what.tag);
+    }
+    comm->issuing = false;
+    comm->place[slot] = comm->collectives;
+    comm->chains[slot] = comm->chain;
+    comm_note_issued(&comm->comm, op);
+    (void)pthread_mutex_unlock(&comm->family->lock);
+}
+
+/* An operation could not be enqueued: for its own reason, or because an earlier one has failed since. */
+static void blame(struct nccl_comm *comm, const struct comm_op *op, struct muster_error *error)
+{
+    struct nccl_family *family = comm->family;
+    ncclResult_t state = ncclSuccess;
+    char text[COMM_CALL_TEXT];
+    (void)pthread_mutex_lock(&family->lock);
+    (void)nccl_advance(comm, NULL); /* there is an error already */
+    uint64_t issued = atomic_load(&comm->comm.issued), finished = atomic_load(&comm->comm.finished);
+    bool asked = comm->handle && family->calls->async_error(comm->handle, &state) == ncclSuccess;
+    if (asked && state != ncclSuccess && state != ncclInProgress && finished < issued)
+        (void)nccl_error(family->calls, comm->handle, state,
+                         comm_call_text(text, &comm->comm.calls[finished % COMM_CALLS], finished + 1), error);
+    else
+        (void)error_wrap(error, "%s #%llu of comm %s on rank %d", comm_kind_name(op->kind),
+                         (unsigned long long)issued + 1, comm->comm.name, comm->comm.rank);
+    (void)pthread_mutex_unlock(&family->lock);
+}
+
+/* handle: the device's stream to launch through; NULL: stream is ours. */
+static int issue_on(struct nccl_comm *comm, const struct comm_call *call, struct device_stream *through,
+                    cudaStream_t stream, struct muster_error *err)
+{
+    struct muster_error error = {0};
+    if (comm_check(&call->op, comm->comm.rank, comm->comm.size, call->send, call->recv, err) ||
+        await_slot(comm, err))
+        return -1;
+    struct launch l = {.comm = comm, .call = *call, .stream = stream, .err = &error};
+    l.slot = (int)(atomic_load(&comm->comm.issued) % COMM_CALLS);
+    comm->comm.calls[l.slot] = *call;
+    if (!through)
+        enqueue(&l);
+    else if (comm->comm.device_ops->launch(through, enqueue, &l) && !error.code)
+        l.failed =
+            comm->comm.device_ops->poll_error(comm->comm.device, &error) ||
+            error_set(&error, MUSTER_E_STATE, "the stream refused an operation without giving a reason");
+    if (!l.failed) {
+        count_call(comm, &call->op, l.slot);
+        return 0;
+    }
+    if (nccl_family_check(comm->family, err)) /* that is why */
+        return -1;
+    blame(comm, &call->op, &error);
+    nccl_family_fail(comm->family, &error); /* the peers would wait for what did not come */
+    return nccl_family_check(comm->family, err);
+}
+
+int nccl_issue(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
+               struct device_stream *stream, struct muster_error *err)
+{
+    const struct cuda_stream_handle *handle = comm->device_ops->stream_handle(stream);
+    const struct comm_call call = {.comm = comm, .op = *op, .send = send, .recv = recv};
+    return issue_on(nccl_comm_of(comm), &call, stream, handle->stream, err);
+}
+
+/* ---- at once ---- */
+
+static int await_end(struct nccl_comm *comm, struct muster_error *err)
+{
+    int64_t nap = 10 * NS_PER_US;
+    for (;;) {
+        if (count_ended(comm, err))
+            return -1;
+        if (atomic_load(&comm->comm.issued) == atomic_load(&comm->comm.finished))
+            return 0;
+        clock_sleep_until(instant_add(clock_now(NULL), nap));
+        nap = nap < NS_PER_MS ? 2 * nap : nap;
+    }
+}
+
+int nccl_run(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
+             struct muster_error *err)
+{
+    struct nccl_comm *nccl = nccl_comm_of(comm);
+    const struct comm_call call = {.comm = comm, .op = *op, .send = send, .recv = recv};
+    if (count_ended(nccl, err))
+        return -1;
+    uint64_t issued = atomic_load(&comm->issued), finished = atomic_load(&comm->finished);
+    if (issued != finished)
+        return error_set(err, MUSTER_E_STATE,
+                         "%llu operations of comm %s are still under way: sync their stream first",
+                         (unsigned long long)(issued - finished), comm->name);
+    return issue_on(nccl, &call, NULL, nccl->own, err) || await_end(nccl, err) ? -1 : 0;
+}

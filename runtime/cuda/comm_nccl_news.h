@@ -1,0 +1,56 @@
+/* comm_nccl_news.h - what the watching threads of a family send each other, over TCP connections between rank
+ * 0 and every other rank.
+ *
+ * Notes pass only where something is wrong or has stalled: a rank that comes to a stop posts how far each
+ * comm is, and one that waits asks rank 0 which ranks are behind. Rank 0 compares what was posted: comms that
+ * ran the same number of collectives must have run the same ones. A failure, a rank's end (its connection
+ * closed) and its leaving go to all. If rank 0 ends, all ranks see it and the family is over. */
+#ifndef MUSTER_RUNTIME_CUDA_COMM_NCCL_NEWS_H
+#define MUSTER_RUNTIME_CUDA_COMM_NCCL_NEWS_H
+
+#include "runtime/comm/comm.h"
+
+enum { NEWS_MISSING = 8, NEWS_COMMS = 32 };
+
+enum nccl_note_kind {
+    NOTE_POST,    /* to rank 0: rank has issued so many collectives of comm, and op was number `at` of them */
+    NOTE_ASK,     /* to rank 0: which ranks have not issued collective `issued` of comm? */
+    NOTE_ANSWER,  /* from rank 0: missing */
+    NOTE_FAILURE, /* rank failed with error */
+    NOTE_GONE,    /* rank's process has ended */
+    NOTE_LEFT,    /* rank destroyed comm after `issued` collectives */
+    NOTE_KIND_COUNT
+};
+
+struct nccl_note {
+    uint32_t magic, kind;
+    int32_t rank; /* whom it is about, in the family's first comm */
+    int32_t pid;
+    int32_t comm, color;        /* its number in the family, -1: all of them */
+    char name[64];              /* of the comm, cut */
+    uint64_t issued, at, chain; /* chain: a hash of all collectives up to `at` */
+    struct comm_op op;
+    int32_t missing_count, missing[NEWS_MISSING];
+    struct muster_error error;
+};
+
+struct nccl_news;
+struct pollfd;
+
+struct nccl_news_events {
+    void *context;
+    void (*hear)(void *context, const struct nccl_note *note); /* one that concerns this rank */
+};
+
+/* Collective: connects rank 0 with all. */
+struct nccl_news *nccl_news_open(const struct comm_options *options, struct muster_error *err);
+void nccl_news_close(struct nccl_news *news); /* accepts NULL */
+/* Entries for poll: at most one a rank. */
+int nccl_news_polls(struct nccl_news *news, struct pollfd *entries);
+/* Reads and passes on what has come, and sends what waits. */
+void nccl_news_serve(struct nccl_news *news, const struct nccl_news_events *events);
+/* Sends a note of this rank: to all where it is a failure or a leaving, else to rank 0. The note that rank 0
+ * sends to itself is handled at once. */
+void nccl_news_tell(struct nccl_news *news, struct nccl_note *note, const struct nccl_news_events *events);
+
+#endif

@@ -1,0 +1,172 @@
+/* comm_nccl_stage.c - buffers that NCCL cannot use as they are: a host's memory, and results that are added
+ * to what is there. */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda/operations.h"
+#include "proto/base/error.h"
+#include "runtime/cuda/comm_nccl_internal.h"
+
+/* ---- memory ---- */
+
+static void block_free(struct nccl_comm *comm, struct device_arena *block)
+{
+    comm->comm.device_ops->arena_destroy(comm->comm.device, block);
+}
+
+/* The block of this class with room for so many bytes; a larger one where there is none yet. */
+static struct device_arena *block_of(struct nccl_comm *comm, enum memory_class memory, int64_t bytes,
+                                     struct muster_error *err)
+{
+    struct nccl_stage *stage = &comm->stage;
+    struct device_arena **largest = memory == MEMORY_PINNED ? &stage->pinned : &stage->device;
+    int64_t size = 1 << 16;
+    if (*largest && (*largest)->bytes >= bytes)
+        return *largest;
+    while (size < bytes)
+        size *= 2; /* so that there are few: comm_check keeps the count far below the end */
+    if (stage->count == STAGE_BLOCKS) {
+        (void)error_set(err, MUSTER_E_LIMIT, "comm %s: more than %d buffers, the next of %lld bytes",
+                        comm->comm.name, STAGE_BLOCKS, (long long)size);
+        return NULL;
+    }
+    struct device_arena *block = &stage->blocks[stage->count];
+    if (comm->comm.device_ops->arena_create(comm->comm.device, memory, size, block, err)) {
+        (void)error_wrap(err, "a buffer of comm %s", comm->comm.name);
+        return NULL;
+    }
+    stage->count++;
+    *largest = block;
+    return block;
+}
+
+void nccl_stage_free(struct nccl_comm *comm)
+{
+    while (comm->stage.count)
+        block_free(comm, &comm->stage.blocks[--comm->stage.count]);
+}
+
+/* ---- what an operation needs ---- */
+
+static int64_t sent_bytes(const struct nccl_comm *comm, const struct comm_op *op)
+{
+    int64_t part = comm_part_bytes(op);
+    if (op->kind == COMM_RECV || op->kind == COMM_BROADCAST) /* a broadcast sends from recv */
+        return 0;
+    return comm_sends_blocks(op->kind) ? part * comm->comm.size : part;
+}
+
+static int64_t received_bytes(const struct nccl_comm *comm, const struct comm_op *op)
+{
+    int64_t part = comm_part_bytes(op);
+    if (op->kind == COMM_SEND)
+        return 0;
+    return op->kind == COMM_ALL_GATHER || op->kind == COMM_ALL_TO_ALL ? part * comm->comm.size : part;
+}
+
+/* Whether NCCL may use the buffer. */
+static int is_device_memory(const void *buffer, bool *out, struct muster_error *err)
+{
+    struct cudaPointerAttributes attributes = {.type = cudaMemoryTypeUnregistered};
+    cudaError_t status = cudaPointerGetAttributes(&attributes, buffer);
+    if (status != cudaSuccess && status != cudaErrorInvalidValue) /* how old versions say "not mine" */
+        return error_set(err, MUSTER_E_IO, "cudaPointerGetAttributes: %s", cudaGetErrorString(status));
+    if (status != cudaSuccess)
+        (void)cudaGetLastError(); /* it was an answer */
+    *out = status == cudaSuccess &&
+           (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged);
+    return 0;
+}
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+int nccl_stage_prepare(struct nccl_comm *comm, const struct comm_call *call, struct nccl_buffers *buffers,
+                       struct muster_error *err)
+{
+    const struct comm_op *op = &call->op;
+    int64_t in = sent_bytes(comm, op), out = received_bytes(comm, op);
+    bool send_there = true, recv_there = true;
+    *buffers = (struct nccl_buffers){.send = op->kind == COMM_BROADCAST ? call->recv : call->send,
+                                     .recv = call->recv};
+    if ((in && is_device_memory(call->send, &send_there, err)) ||
+        (out && is_device_memory(call->recv, &recv_there, err)))
+        return -1;
+    buffers->stage_in = (in && !send_there) || (op->kind == COMM_BROADCAST && out && !recv_there);
+    buffers->stage_out = out && !recv_there;
+    buffers->add = op->accumulate;
+    if (buffers->add && op->dtype != DTYPE_F32)
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "%s of %s, accumulating, by NCCL: only f32 can be added; reduce into another buffer",
+                         comm_kind_name(op->kind), dtype_name(op->dtype));
+    if (buffers->add && buffers->stage_out)
+        return error_set(err, MUSTER_E_UNSUPPORTED, "%s, accumulating, into host memory by NCCL",
+                         comm_kind_name(op->kind));
+    if (!buffers->stage_in && !buffers->stage_out && !buffers->add)
+        return 0;
+    struct device_arena *there = block_of(comm, MEMORY_DEVICE, aligned(in) + aligned(out), err);
+    struct device_arena *here = there && (buffers->stage_in || buffers->stage_out)
+                                    ? block_of(comm, MEMORY_PINNED, aligned(in) + aligned(out), err)
+                                    : there;
+    if (!there || !here)
+        return -1;
+    if (buffers->stage_out || buffers->add)
+        buffers->recv = (char *)there->base + aligned(in);
+    if (buffers->stage_in)
+        buffers->send = op->kind == COMM_BROADCAST ? buffers->recv : there->base;
+    return 0;
+}
+
+/* ---- before and after ---- */
+
+static void host_copy(void *argument)
+{
+    const struct nccl_copy *copy = argument;
+    memcpy(copy->to, copy->from, copy->bytes);
+}
+
+static int stage_check(cudaError_t status, const char *function, struct muster_error *err)
+{
+    return status == cudaSuccess
+               ? 0
+               : error_set(err, status == cudaErrorMemoryAllocation ? MUSTER_E_NOMEM : MUSTER_E_IO, "%s: %s",
+                           function, cudaGetErrorString(status));
+}
+
+int nccl_stage_in(struct nccl_comm *comm, const struct comm_call *call, int slot,
+                  const struct nccl_buffers *buffers, cudaStream_t stream, struct muster_error *err)
+{
+    if (!buffers->stage_in)
+        return 0;
+    bool root = call->op.kind == COMM_BROADCAST;
+    int64_t in = sent_bytes(comm, &call->op), bytes = root ? received_bytes(comm, &call->op) : in;
+    char *pinned = (char *)comm->stage.pinned->base + (root ? aligned(in) : 0);
+    struct nccl_copy *copy = &comm->copies_in[slot];
+    *copy = (struct nccl_copy){pinned, root ? call->recv : call->send, (size_t)bytes};
+    return stage_check(cudaLaunchHostFunc(stream, host_copy, copy), "cudaLaunchHostFunc", err) ||
+                   stage_check(cudaMemcpyAsync((void *)(uintptr_t)buffers->send, pinned, (size_t)bytes,
+                                               cudaMemcpyHostToDevice, stream),
+                               "cudaMemcpyAsync", err)
+               ? -1
+               : 0;
+}
+
+int nccl_stage_out(struct nccl_comm *comm, const struct comm_call *call, int slot,
+                   const struct nccl_buffers *buffers, cudaStream_t stream, struct muster_error *err)
+{
+    int64_t bytes = received_bytes(comm, &call->op);
+    if (buffers->add)
+        return cuda_accumulate(call->recv, buffers->recv, 1, call->op.count, stream, err);
+    if (!buffers->stage_out)
+        return 0;
+    char *pinned = (char *)comm->stage.pinned->base + aligned(sent_bytes(comm, &call->op));
+    struct nccl_copy *copy = &comm->copies_out[slot];
+    *copy = (struct nccl_copy){call->recv, pinned, (size_t)bytes};
+    return stage_check(cudaMemcpyAsync(pinned, buffers->recv, (size_t)bytes, cudaMemcpyDeviceToHost, stream),
+                       "cudaMemcpyAsync", err) ||
+                   stage_check(cudaLaunchHostFunc(stream, host_copy, copy), "cudaLaunchHostFunc", err)
+               ? -1
+               : 0;
+}

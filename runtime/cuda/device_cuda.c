@@ -1,0 +1,198 @@
+/* device_cuda.c - the CUDA device: which one, what it needs, and its table. */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda/check.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "runtime/cuda/device_cuda.h"
+#include "runtime/cuda/kernels_cuda.h"
+
+/* ---- what is missing ---- */
+
+static int version_text(char text[16], int version)
+{
+    return snprintf(text, 16, "%d.%d", version / 1000, version % 1000 / 10);
+}
+
+/* The driver alone knows which CUDA it can run. */
+static int check_driver(struct muster_error *err)
+{
+    int driver = 0;
+    char has[16], needs[16];
+    CUDA_CHECK("device cuda: cudaDriverGetVersion", cudaDriverGetVersion(&driver), err);
+    (void)version_text(has, driver);
+    (void)version_text(needs, CUDART_VERSION);
+    if (!driver)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "device cuda: there is no NVIDIA driver on this machine (libcuda.so.1): install it, or use "
+            "training.device: cpu");
+    if (driver / 1000 < CUDART_VERSION / 1000)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "device cuda: the NVIDIA driver is for CUDA %s, but this build needs version %s: update the "
+            "driver, or use training.device: cpu",
+            has, needs);
+    return 0;
+}
+
+static int count_devices(int *count, struct muster_error *err)
+{
+    *count = 0;
+    if (check_driver(err))
+        return -1;
+    const cudaError_t status = cudaGetDeviceCount(count);
+    if (status == cudaErrorNoDevice || (status == cudaSuccess && *count < 1)) {
+        (void)cudaGetLastError(); /* it is told here */
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "device cuda: the driver finds no device: see nvidia-smi and CUDA_VISIBLE_DEVICES, or use "
+            "training.device: cpu");
+    }
+    CUDA_CHECK("device cuda: cudaGetDeviceCount", status, err);
+    return 0;
+}
+
+int device_cuda_probe(struct muster_error *err)
+{
+    int count;
+    return count_devices(&count, err);
+}
+
+/* Ranks may share a device, and each may be shown one device alone: both come to the remainder. */
+static int index_of(int local_rank, int count)
+{
+    return local_rank % count;
+}
+
+int device_cuda_locate(int local_rank, char place[MUSTER_CUDA_PLACE], struct muster_error *err)
+{
+    struct cudaDeviceProp p;
+    int count;
+    if (count_devices(&count, err))
+        return -1;
+    CUDA_CHECK("device cuda: cudaGetDeviceProperties",
+               cudaGetDeviceProperties(&p, index_of(local_rank, count)), err);
+    (void)snprintf(place, MUSTER_CUDA_PLACE, "%04x:%02x:%02x", (unsigned)p.pciDomainID, (unsigned)p.pciBusID,
+                   (unsigned)p.pciDeviceID); /* fits */
+    return 0;
+}
+
+/* ---- open and close ---- */
+
+static void cuda_close(struct device *device)
+{
+    if (!device)
+        return;
+    (void)cuda_device_use(device, NULL); /* it has an error then, which was told */
+    cuda_bounces_close(device);
+    if (device->own)
+        (void)cudaStreamDestroy(device->own);      /* likewise */
+    (void)pthread_mutex_destroy(&device->staging); /* cannot fail: no thread holds it */
+    mem_free(device);
+}
+GUARD_DEFINE(device, struct device *, cuda_close);
+
+static int open_streams(struct device *device, struct muster_error *err)
+{
+    int least, greatest;
+    if (cuda_device_status(device, cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                           "cudaDeviceGetStreamPriorityRange", err))
+        return -1;
+    device->priority_compute = least;
+    device->priority_comm = greatest;
+    return cuda_device_status(device,
+                              cudaStreamCreateWithPriority(&device->own, cudaStreamNonBlocking, least),
+                              "cudaStreamCreateWithPriority", err);
+}
+
+static struct device *cuda_open(int local_rank, int threads, struct muster_error *err)
+{
+    (void)threads; /* of the host's kernels */
+    int count;
+    if (local_rank < 0) {
+        (void)error_set(err, MUSTER_E_INVALID, "a CUDA device for local rank %d, which is below 0",
+                        local_rank);
+        return NULL;
+    }
+    if (count_devices(&count, err))
+        return NULL;
+    GUARD(guard_device) struct device *device = mem_calloc(1, sizeof *device);
+    if (!device) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a device");
+        return NULL;
+    }
+    (void)pthread_mutex_init(&device->staging, NULL); /* cannot fail without attributes */
+    device->index = index_of(local_rank, count);
+    if (cuda_device_use(device, err) ||
+        cuda_device_status(device, cudaGetDeviceProperties(&device->properties, device->index),
+                           "cudaGetDeviceProperties", err) ||
+        open_streams(device, err) || cuda_bounces_open(device, err))
+        return NULL;
+    return take_pointer(&device);
+}
+
+static const struct kernels *cuda_kernels(struct device *device)
+{
+    return kernels_cuda(device && device->tf32);
+}
+
+static void cuda_sync_errors(struct device *device, bool on)
+{
+    device->sync_errors = on;
+}
+
+static int cuda_tf32(struct device *device, struct muster_error *err)
+{
+    const struct cudaDeviceProp *p = &device->properties;
+    if (p->major < 8)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "%s (sm_%d%d) has no tf32, which begins with sm_80: leave training.matmul_precision out", p->name,
+            p->major, p->minor);
+    device->tf32 = true;
+    return 0;
+}
+
+static struct instant cuda_event_time(struct device_event *event)
+{
+    (void)event;
+    return (struct instant){0}; /* the device's clock is not the host's */
+}
+
+const struct device_ops *device_cuda(void)
+{
+    static const struct device_ops ops = {
+        .abi = DEVICE_ABI,
+        .size = sizeof ops,
+        .name = "cuda",
+        .host_memory = false,
+        .open = cuda_open,
+        .close = cuda_close,
+        .kernels = cuda_kernels,
+        .memory_available = cuda_memory_available,
+        .sync_errors = cuda_sync_errors,
+        .tf32 = cuda_tf32,
+        .arena_create = cuda_arena_create,
+        .arena_destroy = cuda_arena_destroy,
+        .stream_create = cuda_stream_create,
+        .stream_destroy = cuda_stream_destroy,
+        .stream_handle = cuda_stream_kernels,
+        .event_create = cuda_event_create,
+        .event_destroy = cuda_event_destroy,
+        .launch = cuda_stream_launch,
+        .record = cuda_stream_record,
+        .wait = cuda_stream_wait,
+        .copy = cuda_stream_copy,
+        .fill = cuda_stream_fill,
+        .event_done = cuda_event_done,
+        .event_time = cuda_event_time,
+        .stream_waited_ns = cuda_stream_waited_ns,
+        .sync = cuda_stream_sync,
+        .fail = cuda_device_fail,
+        .poll_error = cuda_device_poll_error,
+    };
+    return &ops;
+}

@@ -1,0 +1,143 @@
+/* device_cuda.h - the CUDA device's own structs, for its files and for the comm and the kernels that live
+ * beside it in the module.
+ *
+ * After open and the creation of arenas, streams and events nothing here allocates and nothing synchronises
+ * the whole device: waiting is asking (cudaStreamQuery, cudaEventQuery) with pauses, so that it always has a
+ * deadline. Every status of CUDA is looked at; the first error is kept and every later call that could
+ * enqueue is refused. */
+#ifndef MUSTER_RUNTIME_CUDA_DEVICE_CUDA_H
+#define MUSTER_RUNTIME_CUDA_DEVICE_CUDA_H
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "proto/base/futex.h"
+#include "runtime/cuda/cuda_stream.h"
+#include "runtime/device/device.h"
+#include "runtime/device/device_module.h"
+
+enum {
+    CUDA_NOTES = 64,       /* operations of a stream that an error can name; a power of two */
+    CUDA_RECORDS = 64,     /* records of a stream that are asked about; a power of two */
+    CUDA_WAIT_PAIRS = 512, /* waits of the compute stream measured between two syncs */
+    CUDA_BOUNCES = 2,      /* pieces of pinned memory through which the host's own memory goes */
+    CUDA_BOUNCE_BYTES = 1 << 20,
+    CUDA_STREAM_NAME = 16,
+    CUDA_ARENAS = 64,  /* of one device */
+    CUDA_STREAMS = 16, /* likewise */
+};
+/* How long a stream may take to drain after the device has failed. */
+#define CUDA_DRAIN_NS (5 * NS_PER_S)
+
+struct device_event {
+    cudaEvent_t event;
+    struct device *device;
+    bool recorded;
+};
+
+/* Timing events around a wait of the compute stream. */
+struct wait_pair {
+    cudaEvent_t before, after;
+};
+
+struct device_stream {
+    struct cuda_stream_handle handle; /* first: what kernels get */
+    struct device *device;
+    char name[CUDA_STREAM_NAME];
+    bool compute;
+    /* What was enqueued, by number from 1, and up to which number it is known to be finished. */
+    const char *notes[CUDA_NOTES];
+    uint64_t noted, finished;
+    struct {
+        struct device_event *event;
+        uint64_t noted; /* when it was recorded */
+    } records[CUDA_RECORDS];
+    uint64_t recorded, looked; /* numbers of the last record, and of the last that was asked about */
+    struct wait_pair *pairs;   /* [CUDA_WAIT_PAIRS], of the compute stream */
+    int pairs_used;
+    _Atomic(int64_t) waited_ns;
+};
+
+struct bounce {
+    cudaEvent_t event; /* its last copy */
+    char *memory;      /* pinned, CUDA_BOUNCE_BYTES */
+};
+
+struct device {
+    int index; /* CUDA's number */
+    struct cudaDeviceProp properties;
+    bool sync_errors, tf32;
+    int priority_compute, priority_comm; /* a lower number goes first */
+    cudaStream_t own;                    /* arenas are zeroed on it */
+    pthread_mutex_t staging;             /* of the bounces: one copy of the host's own memory at a time */
+    struct bounce bounces[CUDA_BOUNCES];
+    struct device_arena arenas[CUDA_ARENAS];
+    int arena_count;
+    struct device_stream *streams[CUDA_STREAMS]; /* NULL: a free place */
+    _Atomic(int) failed;                         /* CUDA_FAILURE_... */
+    struct futex_word failing;                   /* 1 from then on: ends pauses */
+    struct muster_error error;
+};
+enum { CUDA_FAILURE_NONE, CUDA_FAILURE_WRITING, CUDA_FAILURE_SET };
+
+/* ---- errors (device_cuda_error.c) ---- */
+
+/* Keeps the first error of the device. */
+void cuda_device_fail(struct device *device, const struct muster_error *error);
+/* The same of an error of kernels, which may have come later than its cause. */
+void cuda_kernels_fail(struct device *device, const struct muster_error *error);
+int cuda_device_poll_error(struct device *device, struct muster_error *err);
+bool cuda_device_failed(const struct device *device);
+/* A status that is not cudaSuccess becomes the device's error, unless it has one: "operation: ...", and of
+ * one that came later than its cause the operations of all streams that were not known to be finished.
+ * Returns 0 for cudaSuccess, else -1 with the device's error in err. */
+int cuda_device_status(struct device *device, cudaError_t status, const char *operation,
+                       struct muster_error *err);
+/* An operation of that name (a text that stays) is enqueued on the stream next. With sync_errors all before
+ * it are waited for first, so that one alone is under way and is the one that an error names. */
+void cuda_stream_note(struct device_stream *stream, const char *operation);
+/* The operations of the stream that are not known to be finished, oldest first, as text. */
+enum { CUDA_NOTES_TEXT = 200 };
+void cuda_stream_pending(const struct device_stream *stream, char text[CUDA_NOTES_TEXT]);
+
+/* ---- streams and events (device_cuda_stream.c) ---- */
+
+/* Makes the calling thread use the device: before every call that depends on it. */
+int cuda_device_use(struct device *device, struct muster_error *err);
+struct device_stream *cuda_stream_create(struct device *device, const char *name, bool compute,
+                                         struct muster_error *err);
+void cuda_stream_destroy(struct device_stream *stream);
+void *cuda_stream_kernels(struct device_stream *stream);
+struct device_event *cuda_event_create(struct device *device, struct muster_error *err);
+void cuda_event_destroy(struct device_event *event);
+int cuda_stream_launch(struct device_stream *stream, void (*fn)(void *argument), void *argument);
+int cuda_stream_record(struct device_stream *stream, struct device_event *event);
+int cuda_stream_wait(struct device_stream *stream, struct device_event *event);
+bool cuda_event_done(struct device_event *event);
+int64_t cuda_stream_waited_ns(struct device_stream *stream);
+int cuda_stream_sync(struct device_stream *stream, struct instant deadline, struct muster_error *err);
+/* Asks until the work is done: 0; 1 where the deadline passed first. ask gives cudaErrorNotReady meanwhile.
+ */
+int cuda_ask(cudaError_t (*ask)(void *of), void *of, struct device *device, struct instant deadline,
+             cudaError_t *status);
+
+/* ---- memory (device_cuda_memory.c) ---- */
+
+int cuda_arena_create(struct device *device, enum memory_class memory, int64_t bytes,
+                      struct device_arena *arena, struct muster_error *err);
+void cuda_arena_destroy(struct device *device, struct device_arena *arena);
+int64_t cuda_memory_available(struct device *device);
+int cuda_stream_copy(struct device_stream *stream, void *to, const void *from, int64_t bytes);
+int cuda_stream_fill(struct device_stream *stream, void *to, int byte, int64_t bytes);
+int cuda_bounces_open(struct device *device, struct muster_error *err);
+void cuda_bounces_close(struct device *device);
+
+/* The table (device_cuda.c). */
+const struct device_ops *device_cuda(void);
+/* Whether driver and a device answer; see muster_cuda_module.probe. */
+int device_cuda_probe(struct muster_error *err);
+/* See muster_cuda_module.locate. */
+int device_cuda_locate(int local_rank, char place[MUSTER_CUDA_PLACE], struct muster_error *err);
+
+#endif

@@ -1,0 +1,155 @@
+/* device_cuda_error.c - the device's first error, and which operations it may have come from. */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda/check.h"
+#include "proto/base/error.h"
+#include "runtime/cuda/device_cuda.h"
+
+void cuda_device_fail(struct device *device, const struct muster_error *error)
+{
+    int none = CUDA_FAILURE_NONE;
+    if (!atomic_compare_exchange_strong(&device->failed, &none, CUDA_FAILURE_WRITING))
+        return;
+    device->error = *error;
+    if (!device->error.code)
+        device->error.code = MUSTER_E_STATE;
+    atomic_store(&device->failed, CUDA_FAILURE_SET);
+    atomic_store(&device->failing.value, 1);
+    futex_wake(&device->failing, FUTEX_PRIVATE);
+}
+
+bool cuda_device_failed(const struct device *device)
+{
+    return atomic_load_explicit(&device->failed, memory_order_acquire) != CUDA_FAILURE_NONE;
+}
+
+int cuda_device_poll_error(struct device *device, struct muster_error *err)
+{
+    switch (atomic_load_explicit(&device->failed, memory_order_acquire)) {
+    case CUDA_FAILURE_NONE:
+        return 0;
+    case CUDA_FAILURE_SET:
+        if (err)
+            *err = device->error;
+        return -1;
+    default: /* another thread is writing the text */
+        return error_set(err, MUSTER_E_STATE, "the device is failing right now");
+    }
+}
+
+/* ---- what a stream was given ---- */
+
+/* Cut where it is too long. */
+static void note_text(char text[CUDA_NOTES_TEXT], const char *between, const char *more)
+{
+    const char *parts[] = {*text ? between : "", more};
+    size_t used = strlen(text);
+    for (int i = 0; i < 2; i++) {
+        size_t length = strlen(parts[i]);
+        length = length < CUDA_NOTES_TEXT - 1 - used ? length : CUDA_NOTES_TEXT - 1 - used;
+        memcpy(text + used, parts[i], length);
+        used += length;
+    }
+    text[used] = '\0';
+}
+
+void cuda_stream_pending(const struct device_stream *stream, char text[CUDA_NOTES_TEXT])
+{
+    enum { SHOWN = 5 };
+    const uint64_t open = stream->noted - stream->finished;
+    const uint64_t kept = open < CUDA_NOTES ? open : CUDA_NOTES, shown = kept < SHOWN ? kept : SHOWN;
+    text[0] = '\0';
+    for (uint64_t i = 0; i < shown; i++) /* the oldest: what failed runs before what waits behind it */
+        note_text(text, ", ", stream->notes[(stream->noted - kept + 1 + i) % CUDA_NOTES]);
+    char more[32];
+    (void)snprintf(more, sizeof more, "and %llu more", (unsigned long long)(open - shown));
+    if (open > shown)
+        note_text(text, ", ", more);
+}
+
+/* Of all streams: an error comes to whichever call is next, on any of them. */
+static void device_pending(const struct device *device, char text[CUDA_NOTES_TEXT])
+{
+    char of_stream[CUDA_NOTES_TEXT];
+    text[0] = '\0';
+    for (int i = 0; i < CUDA_STREAMS; i++) {
+        const struct device_stream *stream = device->streams[i];
+        if (!stream || stream->noted == stream->finished)
+            continue;
+        cuda_stream_pending(stream, of_stream);
+        note_text(text, "; ", of_stream);
+        note_text(text, " of stream ", stream->name);
+    }
+}
+
+/* One operation is under way at a time, on all streams together. */
+static void finish_streams(struct device *device)
+{
+    struct muster_error err;
+    for (int i = 0; i < CUDA_STREAMS && !cuda_device_failed(device); i++)
+        if (device->streams[i] && device->streams[i]->noted != device->streams[i]->finished)
+            (void)cuda_stream_sync(device->streams[i], INSTANT_NEVER, &err); /* its error is the device's */
+}
+
+void cuda_stream_note(struct device_stream *stream, const char *operation)
+{
+    if (stream->device->sync_errors)
+        finish_streams(stream->device);
+    stream->notes[++stream->noted % CUDA_NOTES] = operation;
+}
+
+/* Statuses that a call gives for work that was enqueued before it. */
+static bool is_late(cudaError_t status)
+{
+    switch (status) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorAssert:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorHardwareStackError:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* To an error that came later than its cause: what it may have come from. */
+static void add_pending(const struct device *device, cudaError_t status, struct muster_error *error)
+{
+    char pending[CUDA_NOTES_TEXT] = "", text[MUSTER_ERROR_TEXT];
+    if (is_late(status))
+        device_pending(device, pending);
+    if (!*pending)
+        return;
+    (void)snprintf(text, sizeof text, "%s", error->text);
+    (void)error_set(error, (enum muster_error_code)error->code, "%s; under way: %s%s", text, pending,
+                    device->sync_errors ? "" : " (training.sync_errors finds out which)");
+}
+
+void cuda_kernels_fail(struct device *device, const struct muster_error *error)
+{
+    struct muster_error whole = *error;
+    add_pending(device, cudaPeekAtLastError(), &whole); /* an error that stays is still there */
+    cuda_device_fail(device, &whole);
+}
+
+int cuda_device_status(struct device *device, cudaError_t status, const char *operation,
+                       struct muster_error *err)
+{
+    if (status == cudaSuccess)
+        return 0;
+    struct muster_error error;
+    (void)cuda_error(&error, (int)status, operation); /* -1, as we return */
+    add_pending(device, status, &error);
+    (void)cudaGetLastError(); /* takes the error off the thread: it is told here, and not by the next call too
+                               */
+    cuda_device_fail(device, &error);
+    return cuda_device_poll_error(device, err);
+}

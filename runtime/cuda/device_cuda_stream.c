@@ -1,0 +1,307 @@
+/* device_cuda_stream.c - streams and events of the CUDA device: enqueuing, waiting with a deadline, and the
+ * time that the compute stream spends in waits. */
+#include <stdio.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "runtime/cuda/device_cuda.h"
+#include "runtime/cuda/products.h"
+
+int cuda_device_use(struct device *device, struct muster_error *err)
+{
+    static _Thread_local int used = -1;
+    if (used == device->index)
+        return 0;
+    if (cuda_device_status(device, cudaSetDevice(device->index), "cudaSetDevice", err))
+        return -1;
+    used = device->index;
+    return 0;
+}
+
+/* ---- waiting ---- */
+
+/* First often, then with pauses: most waits end at once or take milliseconds. A failure ends a pause. */
+static void pause_ask(struct device *device, int asked)
+{
+    enum { OFTEN = 64 };
+    const int64_t pause_ns = (asked < 4 * OFTEN ? 20 : 100) * NS_PER_US;
+    if (asked >= OFTEN)
+        (void)futex_wait(&device->failing, atomic_load(&device->failing.value),
+                         instant_add(clock_now(NULL), pause_ns), FUTEX_PRIVATE);
+}
+
+int cuda_ask(cudaError_t (*ask)(void *of), void *of, struct device *device, struct instant deadline,
+             cudaError_t *status)
+{
+    bool failed = false;
+    for (int asked = 0; (*status = ask(of)) == cudaErrorNotReady; asked += asked < 1 << 20) {
+        if (!failed && cuda_device_failed(device)) { /* what it was given before may still end */
+            failed = true;
+            deadline = instant_min(deadline, instant_add(clock_now(NULL), CUDA_DRAIN_NS));
+        }
+        if (instant_reached(clock_now(NULL), deadline))
+            return 1;
+        pause_ask(device, asked);
+    }
+    return 0;
+}
+
+static cudaError_t ask_stream(void *of)
+{
+    return cudaStreamQuery(((struct device_stream *)of)->handle.stream);
+}
+
+/* ---- time in waits ---- */
+
+/* Adds up the pairs whose wait is over; `all` of them are. */
+static int count_waits(struct device_stream *stream, struct muster_error *err)
+{
+    for (int i = 0; i < stream->pairs_used; i++) {
+        float ms = 0;
+        if (cuda_device_status(stream->device,
+                               cudaEventElapsedTime(&ms, stream->pairs[i].before, stream->pairs[i].after),
+                               "cudaEventElapsedTime", err))
+            return -1;
+        atomic_fetch_add(&stream->waited_ns, (int64_t)((double)ms * (double)NS_PER_MS));
+    }
+    stream->pairs_used = 0;
+    return 0;
+}
+
+int64_t cuda_stream_waited_ns(struct device_stream *stream)
+{
+    return atomic_load(&stream->waited_ns);
+}
+
+static int open_pairs(struct device_stream *stream, struct muster_error *err)
+{
+    stream->pairs = mem_calloc(CUDA_WAIT_PAIRS, sizeof *stream->pairs);
+    if (!stream->pairs)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for stream %s", stream->name);
+    for (int i = 0; i < CUDA_WAIT_PAIRS; i++) {
+        struct wait_pair *pair = &stream->pairs[i];
+        if (cuda_device_status(stream->device, cudaEventCreateWithFlags(&pair->before, cudaEventDefault),
+                               "cudaEventCreateWithFlags", err) ||
+            cuda_device_status(stream->device, cudaEventCreateWithFlags(&pair->after, cudaEventDefault),
+                               "cudaEventCreateWithFlags", err))
+            return -1;
+    }
+    return 0;
+}
+
+static void close_pairs(struct device_stream *stream)
+{
+    for (int i = 0; stream->pairs && i < CUDA_WAIT_PAIRS;
+         i++) { /* statuses: an earlier error, which was told */
+        if (stream->pairs[i].before)
+            (void)cudaEventDestroy(stream->pairs[i].before);
+        if (stream->pairs[i].after)
+            (void)cudaEventDestroy(stream->pairs[i].after);
+    }
+    mem_free(stream->pairs);
+}
+
+/* ---- streams ---- */
+
+/* Puts `to` in the place of `from`; 0: there is no such place. */
+static bool replace_stream(struct device *device, const struct device_stream *from, struct device_stream *to)
+{
+    for (int i = 0; i < CUDA_STREAMS; i++) {
+        if (device->streams[i] != from)
+            continue;
+        device->streams[i] = to;
+        return true;
+    }
+    return false;
+}
+
+static void note_operation(const struct cuda_stream_handle *handle, const char *operation)
+{
+    cuda_stream_note((struct device_stream *)(uintptr_t)handle, operation); /* it is its first member */
+}
+
+struct device_stream *cuda_stream_create(struct device *device, const char *name, bool compute,
+                                         struct muster_error *err)
+{
+    if (cuda_device_use(device, err))
+        return NULL;
+    struct device_stream *stream = mem_calloc(1, sizeof *stream);
+    if (!stream) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for stream %s", name);
+        return NULL;
+    }
+    stream->device = device;
+    stream->compute = compute;
+    (void)snprintf(stream->name, sizeof stream->name, "%.15s", name); /* a longer one is cut */
+    stream->handle =
+        (struct cuda_stream_handle){.device = device, .fail = cuda_kernels_fail, .note = note_operation};
+    if (!replace_stream(device, NULL, stream)) {
+        (void)error_set(err, MUSTER_E_LIMIT, "stream %s: a device has at most %d streams", name,
+                        (int)CUDA_STREAMS);
+        mem_free(stream);
+        return NULL;
+    }
+    if (cuda_device_status(
+            device,
+            cudaStreamCreateWithPriority(&stream->handle.stream, cudaStreamNonBlocking,
+                                         compute ? device->priority_compute : device->priority_comm),
+            "cudaStreamCreateWithPriority", err) ||
+        (compute && (open_pairs(stream, err) || cuda_products_open(&stream->handle, device->tf32, err)))) {
+        cuda_stream_destroy(stream);
+        return NULL;
+    }
+    return stream;
+}
+
+void cuda_stream_destroy(struct device_stream *stream)
+{
+    if (!stream)
+        return;
+    if (stream->handle.stream) {
+        (void)cuda_stream_sync(stream, INSTANT_NEVER, NULL); /* its error is the device's, or was told */
+        cuda_products_close(&stream->handle);
+        (void)cudaStreamDestroy(stream->handle.stream); /* an earlier error, which was told */
+    }
+    close_pairs(stream);
+    (void)replace_stream(stream->device, stream, NULL); /* it is there since it was made */
+    mem_free(stream);
+}
+
+void *cuda_stream_kernels(struct device_stream *stream)
+{
+    return &stream->handle;
+}
+
+static int sync_late(struct device_stream *stream, struct muster_error *err)
+{
+    char pending[CUDA_NOTES_TEXT];
+    cuda_stream_pending(stream, pending);
+    return error_set(err, MUSTER_E_TIMEOUT, "stream %s has not finished in time: of %llu operations, %s",
+                     stream->name, (unsigned long long)stream->noted, *pending ? pending : "none is open");
+}
+
+int cuda_stream_sync(struct device_stream *stream, struct instant deadline, struct muster_error *err)
+{
+    cudaError_t status;
+    const bool had_failed = cuda_device_failed(stream->device);
+    if (cuda_ask(ask_stream, stream, stream->device, deadline, &status)) {
+        if (cuda_device_failed(stream->device))
+            return cuda_device_poll_error(stream->device, err);
+        return sync_late(stream, err);
+    }
+    if (cuda_device_status(stream->device, status, "cudaStreamQuery", err))
+        return -1;
+    stream->finished = stream->noted;
+    stream->looked = stream->recorded;
+    if (!had_failed && count_waits(stream, err))
+        return -1;
+    return cuda_device_poll_error(stream->device, err);
+}
+
+int cuda_stream_launch(struct device_stream *stream, void (*fn)(void *argument), void *argument)
+{
+    if (cuda_device_failed(stream->device) || cuda_device_use(stream->device, NULL))
+        return -1;
+    fn(argument);
+    return cuda_device_failed(stream->device) ? -1 : 0;
+}
+
+/* ---- events ---- */
+
+struct device_event *cuda_event_create(struct device *device, struct muster_error *err)
+{
+    if (cuda_device_use(device, err))
+        return NULL;
+    struct device_event *event = mem_calloc(1, sizeof *event);
+    if (!event) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for an event");
+        return NULL;
+    }
+    event->device = device;
+    if (cuda_device_status(device, cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming),
+                           "cudaEventCreateWithFlags", err)) {
+        mem_free(event);
+        return NULL;
+    }
+    return event;
+}
+
+void cuda_event_destroy(struct device_event *event)
+{
+    if (!event)
+        return;
+    for (int i = 0; i < CUDA_STREAMS; i++) /* no stream asks about it again */
+        for (int r = 0; event->device->streams[i] && r < CUDA_RECORDS; r++)
+            if (event->device->streams[i]->records[r].event == event)
+                event->device->streams[i]->records[r].event = NULL;
+    (void)cudaEventDestroy(event->event); /* an earlier error, which was told */
+    mem_free(event);
+}
+
+/* Takes note of what has finished: asks about the oldest records that were not asked about. An event that was
+ * recorded again meanwhile stands for more than it did, which is no harm: it is done later. */
+static int look_at_records(struct device_stream *stream)
+{
+    while (stream->looked < stream->recorded) {
+        const uint64_t number = stream->looked + 1;
+        const struct device_event *event = stream->records[number % CUDA_RECORDS].event;
+        const cudaError_t status = event ? cudaEventQuery(event->event) : cudaErrorNotReady; /* it has gone */
+        if (event && status == cudaErrorNotReady && stream->recorded - stream->looked < CUDA_RECORDS)
+            return 0;
+        if (status != cudaErrorNotReady) {
+            if (cuda_device_status(stream->device, status, "cudaEventQuery", NULL))
+                return -1;
+            stream->finished = stream->records[number % CUDA_RECORDS].noted;
+        }
+        stream->looked = number; /* the ring is full: the next record takes its place */
+    }
+    return 0;
+}
+
+int cuda_stream_record(struct device_stream *stream, struct device_event *event)
+{
+    if (cuda_device_failed(stream->device) || look_at_records(stream) ||
+        cuda_device_status(stream->device, cudaEventRecord(event->event, stream->handle.stream),
+                           "cudaEventRecord", NULL))
+        return -1;
+    event->recorded = true;
+    const uint64_t number = ++stream->recorded;
+    stream->records[number % CUDA_RECORDS].event = event;
+    stream->records[number % CUDA_RECORDS].noted = stream->noted;
+    return 0;
+}
+
+static int record_mark(struct device_stream *stream, cudaEvent_t mark)
+{
+    return cuda_device_status(stream->device, cudaEventRecord(mark, stream->handle.stream), "cudaEventRecord",
+                              NULL);
+}
+
+int cuda_stream_wait(struct device_stream *stream, struct device_event *event)
+{
+    if (cuda_device_failed(stream->device))
+        return -1;
+    if (!event->recorded)
+        return 0;
+    struct wait_pair *pair =
+        stream->pairs && stream->pairs_used < CUDA_WAIT_PAIRS ? &stream->pairs[stream->pairs_used] : NULL;
+    if ((pair && record_mark(stream, pair->before)) ||
+        cuda_device_status(stream->device,
+                           cudaStreamWaitEvent(stream->handle.stream, event->event, cudaEventWaitDefault),
+                           "cudaStreamWaitEvent", NULL) ||
+        (pair && record_mark(stream, pair->after)))
+        return -1;
+    stream->pairs_used += pair != NULL;
+    return 0;
+}
+
+bool cuda_event_done(struct device_event *event)
+{
+    if (!event->recorded)
+        return true;
+    const cudaError_t status = cudaEventQuery(event->event);
+    if (status == cudaErrorNotReady)
+        return false;
+    (void)cuda_device_status(event->device, status, "cudaEventQuery", NULL); /* the device keeps it */
+    return true;
+}

@@ -1,0 +1,261 @@
+/* kernels_cuda.c - struct kernels of a CUDA device: each slot enqueues its operation of kernels/cuda or its
+ * product (products.h) on the handle's stream and passes an error on to the handle. */
+#include "runtime/cuda/kernels_cuda.h"
+
+#include "kernels/cuda/operations.h"
+#include "runtime/cuda/cuda_stream.h"
+#include "runtime/cuda/products.h"
+
+/* In a slot, whose last argument is `stream`: `call` uses handle, the stream's handle, `queue`, its CUDA
+ * stream, and err, and returns -1 where it failed. */
+#define ENQUEUE(call)                                                                                        \
+    do {                                                                                                     \
+        const struct cuda_stream_handle *handle = stream;                                                    \
+        struct CUstream_st *queue = handle->stream;                                                          \
+        struct muster_error enqueue_error, *err = &enqueue_error;                                            \
+        (void)queue; /* of no use to products */                                                             \
+        if (handle->note)                                                                                    \
+            handle->note(handle, __func__ + sizeof "enqueue_" - 1);                                          \
+        if ((call) != 0)                                                                                     \
+            handle->fail(handle->device, err);                                                               \
+    } while (0)
+
+/* ---- products ---- */
+
+static void enqueue_linear_forward(void *out, const void *in, const void *weight, const void *bias, int N,
+                                   int C, int OC, void *stream)
+{
+    ENQUEUE(cuda_linear_forward(out, in, weight, bias, N, C, OC, handle, err));
+}
+
+static void enqueue_linear_backward_input(void *din, const void *dout, const void *weight, int N, int C,
+                                          int OC, int beta_in, void *stream)
+{
+    ENQUEUE(cuda_linear_backward_input(din, dout, weight, N, C, OC, beta_in, handle, err));
+}
+
+static void enqueue_linear_backward_weight(void *dweight, void *dbias, const void *dout, const void *in,
+                                           int N, int C, int OC, int beta, void *stream)
+{
+    ENQUEUE(cuda_linear_backward_weight(dweight, dbias, dout, in, N, C, OC, beta, handle, err));
+}
+
+/* ---- layers ---- */
+
+static void enqueue_embedding_forward(void *out, const int32_t *tokens, const void *wte, const void *wpe,
+                                      int B, int T, int C, void *stream)
+{
+    ENQUEUE(cuda_embedding_forward(out, tokens, wte, wpe, B, T, C, queue, err));
+}
+
+static void enqueue_embedding_backward(void *dwte, void *dwpe, const void *dout, const int32_t *tokens, int B,
+                                       int T, int C, int V, int maxT, int beta, void *stream)
+{
+    ENQUEUE(cuda_embedding_backward(dwte, dwpe, dout, tokens, B, T, C, V, maxT, beta, queue, err));
+}
+
+static void enqueue_rows_add(void *to, int64_t first, int64_t count, int64_t at, const void *rows,
+                             const int32_t *index, int N, int T, int C, void *stream)
+{
+    ENQUEUE(cuda_rows_add(to, first, count, at, rows, index, N, T, C, queue, err));
+}
+
+static void enqueue_layernorm_forward(void *out, void *mean, void *rstd, const void *in, const void *weight,
+                                      const void *bias, int N, int C, double epsilon, void *stream)
+{
+    ENQUEUE(cuda_layernorm_forward(out, mean, rstd, in, weight, bias, N, C, epsilon, queue, err));
+}
+
+static void enqueue_layernorm_backward(void *din, void *dweight, void *dbias, const void *dout,
+                                       const void *in, const void *mean, const void *rstd, const void *weight,
+                                       int N, int C, int beta_in, int beta, void *work, void *stream)
+{
+    ENQUEUE(cuda_layernorm_backward(din, dweight, dbias, dout, in, mean, rstd, weight, N, C, beta_in, beta,
+                                    work, queue, err));
+}
+
+static void enqueue_rms_norm_forward(void *out, void *rstd, const void *in, const void *weight, int N, int C,
+                                     double epsilon, void *stream)
+{
+    ENQUEUE(cuda_rms_norm_forward(out, rstd, in, weight, N, C, epsilon, queue, err));
+}
+
+static void enqueue_rms_norm_backward(void *din, void *dweight, const void *dout, const void *in,
+                                      const void *rstd, const void *weight, int N, int C, int beta_in,
+                                      int beta, void *work, void *stream)
+{
+    ENQUEUE(
+        cuda_rms_norm_backward(din, dweight, dout, in, rstd, weight, N, C, beta_in, beta, work, queue, err));
+}
+
+static void enqueue_rotary(void *out, const void *in, const struct rotary *settings, int B, int T, int NH,
+                           int HS, int backward, int beta, void *stream)
+{
+    ENQUEUE(cuda_rotary(out, in, settings, B, T, NH, HS, backward, beta, queue, err));
+}
+
+static void enqueue_attention_forward(void *out, void *lse, const void *q, const void *k, const void *v,
+                                      const struct attention *a, void *work, void *stream)
+{
+    ENQUEUE(cuda_attention_forward(out, lse, q, k, v, a, work, queue, err));
+}
+
+static void enqueue_attention_backward(void *dq, void *dk, void *dv, const void *dout, const void *q,
+                                       const void *k, const void *v, const void *out, const void *lse,
+                                       const struct attention *a, const int beta[3], void *work, void *stream)
+{
+    ENQUEUE(cuda_attention_backward(dq, dk, dv, dout, q, k, v, out, lse, a, beta, work, queue, err));
+}
+
+/* ---- element by element ---- */
+
+static void enqueue_activation_forward(void *out, const void *in, int kind, int64_t n, void *stream)
+{
+    ENQUEUE(cuda_activation_forward(out, in, kind, n, queue, err));
+}
+
+static void enqueue_activation_backward(void *din, const void *in, const void *dout, int kind, int beta,
+                                        int64_t n, void *stream)
+{
+    ENQUEUE(cuda_activation_backward(din, in, dout, kind, beta, n, queue, err));
+}
+
+static void enqueue_swiglu_forward(void *out, const void *gate, const void *up, int64_t n, void *stream)
+{
+    ENQUEUE(cuda_swiglu_forward(out, gate, up, n, queue, err));
+}
+
+static void enqueue_swiglu_backward(void *dgate, void *dup, const void *gate, const void *up,
+                                    const void *dout, int beta_gate, int beta_up, int64_t n, void *stream)
+{
+    ENQUEUE(cuda_swiglu_backward(dgate, dup, gate, up, dout, beta_gate, beta_up, n, queue, err));
+}
+
+static void enqueue_dropout(void *out, const void *in, int64_t rows, int width, int rows_per_sample,
+                            int64_t sample, uint32_t layer, double p, int beta,
+                            const struct step_scalars *scalars, void *stream)
+{
+    ENQUEUE(cuda_dropout(out, in, rows, width, rows_per_sample, sample, layer, p, beta, scalars, queue, err));
+}
+
+static void enqueue_add(void *out, const void *a, const void *b, int64_t n, void *stream)
+{
+    ENQUEUE(cuda_add(out, a, b, n, queue, err));
+}
+
+static void enqueue_accumulate(void *out, const void *in, int beta, int64_t n, void *stream)
+{
+    ENQUEUE(cuda_accumulate(out, in, beta, n, queue, err));
+}
+
+static void enqueue_scale(void *values, double factor, int64_t n, void *stream)
+{
+    ENQUEUE(cuda_scale(values, factor, n, queue, err));
+}
+
+static void enqueue_cast(void *to, enum dtype dtype_to, const void *from, enum dtype dtype_from, int64_t n,
+                         void *stream)
+{
+    ENQUEUE(cuda_cast(to, dtype_to, from, dtype_from, n, queue, err));
+}
+
+static void enqueue_widen(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream)
+{
+    ENQUEUE(cuda_widen(out, in, dtype_in, beta, n, queue, err));
+}
+
+/* ---- losses, norms, optimizers ---- */
+
+static void enqueue_cross_entropy(void *logits, void *losses, const int32_t *targets, int N, int V,
+                                  int gradient, const struct step_scalars *scalars, void *stream)
+{
+    ENQUEUE(cuda_cross_entropy(logits, losses, targets, N, V, gradient, scalars, queue, err));
+}
+
+static void enqueue_squared_error(void *values, void *losses, int32_t *counted, const float *targets,
+                                  int64_t n, int gradient, const struct step_scalars *scalars, void *stream)
+{
+    ENQUEUE(cuda_squared_error(values, losses, counted, targets, n, gradient, scalars, queue, err));
+}
+
+static void enqueue_loss_sum(double *total, int64_t *count, const void *losses, const int32_t *targets,
+                             int64_t n, void *stream)
+{
+    ENQUEUE(cuda_loss_sum(total, count, losses, targets, n, queue, err));
+}
+
+/* The slot has no work memory: the stream's own has it. */
+static int norm_squared_enqueue(double *out, const void *values, int64_t n, int beta,
+                                const struct cuda_stream_handle *handle, struct muster_error *err)
+{
+    void *work = cuda_products_scratch(handle, "norm_squared", err);
+    return work ? cuda_norm_squared(out, values, n, beta, work, handle->stream, err) : -1;
+}
+
+static void enqueue_norm_squared(double *out, const void *values, int64_t n, int beta, void *stream)
+{
+    ENQUEUE(norm_squared_enqueue(out, values, n, beta, handle, err));
+}
+
+static void enqueue_clip_factor(struct step_scalars *scalars, void *stream)
+{
+    ENQUEUE(cuda_clip_factor(scalars, queue, err));
+}
+
+static void enqueue_adamw(void *param, void *m, void *v, const void *grad,
+                          const struct optimizer_segment *segments, int segment_count, void *moved,
+                          enum dtype dtype_moved, const struct step_scalars *scalars, void *stream)
+{
+    ENQUEUE(cuda_adamw(param, m, v, grad, segments, segment_count, moved, dtype_moved, scalars, queue, err));
+}
+
+static void enqueue_adam(void *param, void *m, void *v, const void *grad,
+                         const struct optimizer_segment *segments, int segment_count, void *moved,
+                         enum dtype dtype_moved, const struct step_scalars *scalars, void *stream)
+{
+    ENQUEUE(cuda_adam(param, m, v, grad, segments, segment_count, moved, dtype_moved, scalars, queue, err));
+}
+
+static void enqueue_sgd(void *param, void *momentum, const void *grad,
+                        const struct optimizer_segment *segments, int segment_count, double momentum_factor,
+                        double dampening, int nesterov, void *moved, enum dtype dtype_moved,
+                        const struct step_scalars *scalars, void *stream)
+{
+    ENQUEUE(cuda_sgd(param, momentum, grad, segments, segment_count, momentum_factor, dampening, nesterov,
+                     moved, dtype_moved, scalars, queue, err));
+}
+
+static void enqueue_average(void *mean, const void *param, double decay, int64_t n,
+                            const struct step_scalars *scalars, void *stream)
+{
+    ENQUEUE(cuda_average(mean, param, decay, n, scalars, queue, err));
+}
+
+#define KERNELS_CUDA_TABLE(table_name)                                                                       \
+    {                                                                                                        \
+        .abi = KERNELS_ABI, .size = sizeof(struct kernels), .name = (table_name), .dtype = DTYPE_F32,        \
+        .linear_forward = enqueue_linear_forward, .linear_backward_input = enqueue_linear_backward_input,    \
+        .linear_backward_weight = enqueue_linear_backward_weight,                                            \
+        .embedding_forward = enqueue_embedding_forward, .embedding_backward = enqueue_embedding_backward,    \
+        .rows_add = enqueue_rows_add, .layernorm_forward = enqueue_layernorm_forward,                        \
+        .layernorm_backward = enqueue_layernorm_backward,                                                    \
+        .layernorm_backward_work = cuda_layernorm_backward_work,                                             \
+        .rms_norm_forward = enqueue_rms_norm_forward, .rms_norm_backward = enqueue_rms_norm_backward,        \
+        .rms_norm_backward_work = cuda_rms_norm_backward_work, .rotary = enqueue_rotary,                     \
+        .attention_forward = enqueue_attention_forward, .attention_backward = enqueue_attention_backward,    \
+        .attention_work = cuda_attention_work, .activation_forward = enqueue_activation_forward,             \
+        .activation_backward = enqueue_activation_backward, .swiglu_forward = enqueue_swiglu_forward,        \
+        .swiglu_backward = enqueue_swiglu_backward, .dropout = enqueue_dropout, .add = enqueue_add,          \
+        .accumulate = enqueue_accumulate, .cross_entropy = enqueue_cross_entropy,                            \
+        .squared_error = enqueue_squared_error, .loss_sum = enqueue_loss_sum,                                \
+        .norm_squared = enqueue_norm_squared, .clip_factor = enqueue_clip_factor, .adamw = enqueue_adamw,    \
+        .adam = enqueue_adam, .sgd = enqueue_sgd, .average = enqueue_average, .scale = enqueue_scale,        \
+        .cast = enqueue_cast, .widen = enqueue_widen,                                                        \
+    }
+
+const struct kernels *kernels_cuda(bool tf32)
+{
+    static const struct kernels f32 = KERNELS_CUDA_TABLE("cuda-f32");
+    static const struct kernels with_tf32 = KERNELS_CUDA_TABLE("cuda-tf32");
+    return tf32 ? &with_tf32 : &f32;
+}

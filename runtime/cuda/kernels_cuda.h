@@ -1,0 +1,23 @@
+/* kernels_cuda.h - struct kernels of a CUDA device.
+ *
+ * `stream` of every slot is a struct cuda_stream_handle (cuda_stream.h), never NULL; pointers are device
+ * memory unless kernels.h states otherwise. A slot enqueues and returns; what cannot be enqueued goes to the
+ * handle's `fail`. linear_* and norm_squared want a stream with products. */
+#ifndef MUSTER_RUNTIME_CUDA_KERNELS_CUDA_H
+#define MUSTER_RUNTIME_CUDA_KERNELS_CUDA_H
+
+#include <stdbool.h>
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* "cuda-f32" or "cuda-tf32"; streams' products are opened with the same tf32. Static. */
+const struct kernels *kernels_cuda(bool tf32);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,234 @@
+/* products.c - see products.h: the three products of a dense layer, and the sums over rows beside them. */
+#include "runtime/cuda/products.h"
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/bias.h"
+#include "kernels/cuda/check.h"
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "runtime/cuda/cuda_stream.h"
+#include "runtime/cuda/products_internal.h"
+
+/* ---- open and close ---- */
+
+static int products_fill(struct cuda_products *products, bool tf32, struct muster_error *err)
+{
+    const char *operation = "opening products";
+    const uint64_t workspace = (uint64_t)CUDA_PRODUCTS_WORKSPACE;
+    cublasStatus_t status;
+    products->calls = cublaslt_library(err);
+    if (!products->calls)
+        return -1;
+    products->compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    CUDA_CHECK("cudaMalloc of the workspace of products", cudaMalloc(&products->workspace, workspace), err);
+    status = products->calls->create(&products->handle);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return cublaslt_error(err, products->calls, status, operation, "cublasLtCreate");
+    status = products->calls->preference_create(&products->preference);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return cublaslt_error(err, products->calls, status, operation, "cublasLtMatmulPreferenceCreate");
+    status = products->calls->preference_set(products->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &workspace, sizeof workspace);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return cublaslt_error(err, products->calls, status, operation,
+                              "cublasLtMatmulPreferenceSetAttribute");
+    return 0;
+}
+
+/* What cannot be given back at the end is of no use to anybody: the errors are dropped. */
+static void products_free(struct cuda_products *products)
+{
+    product_plans_free(products);
+    if (products->preference)
+        (void)products->calls->preference_destroy(products->preference);
+    if (products->handle)
+        (void)products->calls->destroy(products->handle);
+    if (products->workspace)
+        (void)cudaFree(products->workspace);
+    mem_free(products);
+}
+
+int cuda_products_open(struct cuda_stream_handle *handle, bool tf32, struct muster_error *err)
+{
+    struct cuda_products *products = mem_calloc(1, sizeof *products);
+    if (!products)
+        return error_set(err, MUSTER_E_NOMEM, "%zu bytes for the table of products", sizeof *products);
+    if (products_fill(products, tf32, err) != 0) {
+        products_free(products);
+        return -1;
+    }
+    handle->products = products;
+    return 0;
+}
+
+void cuda_products_close(struct cuda_stream_handle *handle)
+{
+    if (!handle->products)
+        return;
+    products_free(handle->products);
+    handle->products = NULL;
+}
+
+int64_t cuda_products_device_bytes(void)
+{
+    return CUDA_PRODUCTS_WORKSPACE;
+}
+
+int64_t cuda_products_chosen(const struct cuda_stream_handle *handle)
+{
+    return handle->products ? handle->products->chosen : 0;
+}
+
+static struct cuda_products *products_of(const struct cuda_stream_handle *handle, const char *operation,
+                                         struct muster_error *err)
+{
+    if (!handle->products)
+        error_set(err, MUSTER_E_STATE, "%s: this stream was not created to compute: it has no workspace",
+                  operation);
+    return handle->products;
+}
+
+void *cuda_products_scratch(const struct cuda_stream_handle *handle, const char *operation,
+                            struct muster_error *err)
+{
+    const struct cuda_products *products = products_of(handle, operation, err);
+    return products ? products->workspace : NULL;
+}
+
+/* ---- one product ---- */
+
+struct product {
+    int m, n, k; /* as cuBLASLt counts them: products_internal.h */
+    bool transposed_a, transposed_b, add;
+    const void *a, *b, *bias; /* bias NULL: none */
+    void *d;
+};
+
+/* What cuBLASLt may assume of the pointers. Few classes, so that a shape is not chosen for again and again:
+ * the arenas' parts begin at 256 or somewhere. */
+static int32_t alignment_class(const struct product *p)
+{
+    uintptr_t all = (uintptr_t)p->a | (uintptr_t)p->b | (uintptr_t)p->d;
+    return all % 256 == 0 ? 256 : all % 16 == 0 ? 16 : sizeof(float);
+}
+
+/* A bias that is not aligned so may fault in cuBLASLt's epilogue: no preference states its alignment. */
+static bool bias_by_epilogue(const struct product *p)
+{
+    return p->bias && (uintptr_t)p->bias % 16 == 0;
+}
+
+static int multiply(const struct product *p, const struct cuda_stream_handle *handle, const char *operation,
+                    struct muster_error *err)
+{
+    const float one = 1.0f, beta = p->add ? 1.0f : 0.0f;
+    struct cuda_products *products = products_of(handle, operation, err);
+    const struct product_shape shape = {.m = p->m,
+                                        .n = p->n,
+                                        .k = p->k,
+                                        .transposed_a = p->transposed_a,
+                                        .transposed_b = p->transposed_b,
+                                        .bias = bias_by_epilogue(p),
+                                        .alignment = alignment_class(p)};
+    if (!products)
+        return -1;
+    const struct product_plan *plan = product_plan_of(products, &shape, p->bias, operation, err);
+    if (!plan)
+        return -1;
+    const struct cublaslt_calls *calls = products->calls;
+    const char *function = "cublasLtMatmulDescSetAttribute";
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (shape.bias)
+        status =
+            calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        function = "cublasLtMatmul";
+        status = calls->matmul(products->handle, plan->descriptor, &one, p->a, plan->a, p->b, plan->b, &beta,
+                               p->d, plan->d, p->d, plan->d, &plan->algorithm, products->workspace,
+                               (size_t)CUDA_PRODUCTS_WORKSPACE, handle->stream);
+    }
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return 0;
+    cublaslt_error(err, calls, status, operation, function);
+    return error_wrap(err, "product of %d x %d x %d", p->m, p->n, p->k);
+}
+
+/* Nothing is multiplied: the output is what it was, or 0. */
+static int multiply_nothing(void *out, int64_t elements, bool add, const struct cuda_stream_handle *handle,
+                            const char *operation, struct muster_error *err)
+{
+    if (!add && elements > 0)
+        CUDA_CHECK(operation, cudaMemsetAsync(out, 0, (size_t)elements * sizeof(float), handle->stream), err);
+    return 0;
+}
+
+static int check_sizes(const char *operation, int N, int C, int OC, struct muster_error *err)
+{
+    CUDA_CHECK_SIZE(operation, N, err);
+    CUDA_CHECK_SIZE(operation, C, err);
+    CUDA_CHECK_SIZE(operation, OC, err);
+    return 0;
+}
+
+/* ---- the slots ---- */
+
+int cuda_linear_forward(void *out, const void *in, const void *weight, const void *bias, int N, int C, int OC,
+                        const struct cuda_stream_handle *handle, struct muster_error *err)
+{
+    const char *operation = "linear_forward";
+    const struct product p = {
+        .m = OC, .n = N, .k = C, .transposed_a = true, .a = weight, .b = in, .bias = bias, .d = out};
+    int status;
+    if (check_sizes(operation, N, C, OC, err) != 0)
+        return -1;
+    if (N == 0 || OC == 0)
+        return 0;
+    if (C == 0)
+        status = multiply_nothing(out, (int64_t)N * OC, false, handle, operation, err);
+    else
+        status = multiply(&p, handle, operation, err);
+    if (status != 0 || !bias || (C > 0 && bias_by_epilogue(&p)))
+        return status;
+    return cuda_bias_add(out, bias, N, OC, handle->stream, err);
+}
+
+int cuda_linear_backward_input(void *din, const void *dout, const void *weight, int N, int C, int OC,
+                               int beta_in, const struct cuda_stream_handle *handle, struct muster_error *err)
+{
+    const char *operation = "linear_backward_input";
+    const struct product p = {.m = C, .n = N, .k = OC, .add = beta_in != 0, .a = weight, .b = dout, .d = din};
+    if (check_sizes(operation, N, C, OC, err) != 0)
+        return -1;
+    if (!din || N == 0 || C == 0)
+        return 0;
+    if (OC == 0)
+        return multiply_nothing(din, (int64_t)N * C, p.add, handle, operation, err);
+    return multiply(&p, handle, operation, err);
+}
+
+/* The sums go through the workspace: after the product, whose workspace is free again then. */
+static int bias_gradient(void *dbias, const void *dout, int N, int OC, int beta,
+                         const struct cuda_stream_handle *handle, struct muster_error *err)
+{
+    void *work = cuda_products_scratch(handle, "linear_backward_weight", err);
+    return work ? cuda_bias_gradient(dbias, dout, N, OC, beta, work, (size_t)CUDA_PRODUCTS_WORKSPACE,
+                                     handle->stream, err)
+                : -1;
+}
+
+int cuda_linear_backward_weight(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
+                                int OC, int beta, const struct cuda_stream_handle *handle,
+                                struct muster_error *err)
+{
+    const char *operation = "linear_backward_weight";
+    const struct product p = {
+        .m = C, .n = OC, .k = N, .transposed_b = true, .add = beta != 0, .a = in, .b = dout, .d = dweight};
+    int status = check_sizes(operation, N, C, OC, err);
+    if (status == 0 && dweight && C > 0 && OC > 0)
+        status = N > 0 ? multiply(&p, handle, operation, err)
+                       : multiply_nothing(dweight, (int64_t)OC * C, p.add, handle, operation, err);
+    if (status == 0 && dbias)
+        status = bias_gradient(dbias, dout, N, OC, beta, handle, err);
+    return status;
+}

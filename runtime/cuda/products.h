@@ -1,0 +1,62 @@
+/* products.h - matrix products of a stream, by cuBLASLt: the linear_* slots of struct kernels.
+ *
+ * A stream that computes has one `struct cuda_products`: cuBLASLt's handle, CUDA_PRODUCTS_WORKSPACE bytes of
+ * device memory, and the algorithm that cuBLASLt's heuristic names first for each shape that was met. Nothing
+ * is measured and nothing is chosen by load, so that the same shapes get the same algorithms in every run of
+ * one version on one kind of GPU. The first call with a shape allocates a little host memory inside cuBLASLt;
+ * later calls allocate nothing. Device memory is allocated by open alone.
+ *
+ * fp32 multiplies and adds in float. tf32 rounds both factors to 10 bits of mantissa first (tensor cores) and
+ * adds in float: another table, with another name, for the numerics fingerprint (kernels_cuda.h).
+ *
+ * A bias is added by the product's epilogue. Its gradient is summed by a kernel of ours in an order that
+ * depends on the sizes alone: cuBLASLt's epilogue for it neither adds to what is there nor promises an order.
+ */
+#ifndef MUSTER_RUNTIME_CUDA_PRODUCTS_H
+#define MUSTER_RUNTIME_CUDA_PRODUCTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/include/muster_error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cuda_stream_handle;
+
+#define CUDA_PRODUCTS_WORKSPACE ((int64_t)32 << 20) /* what an algorithm for sm_90 may want */
+enum { CUDA_PRODUCTS_ALGORITHMS = 128 };            /* shapes remembered; beyond, the oldest is forgotten */
+
+/* Loads cuBLASLt, allocates, and sets handle->products; handle->stream is the stream, of the calling thread's
+ * current device. Fails with the library, version or function that is missing, or MUSTER_E_NOMEM. */
+int cuda_products_open(struct cuda_stream_handle *handle, bool tf32, struct muster_error *err);
+/* The stream has finished its work. Clears handle->products; accepts a handle without. */
+void cuda_products_close(struct cuda_stream_handle *handle);
+
+/* Device memory that open takes beside the plan's arenas, without cuBLASLt's own. */
+int64_t cuda_products_device_bytes(void);
+/* How often an algorithm was asked for: constant once every shape has been met. */
+int64_t cuda_products_chosen(const struct cuda_stream_handle *handle);
+
+/* As the slots of kernels.h, on handle's stream. -1 with err: nothing was enqueued, or of several pieces only
+ * the first ones. */
+int cuda_linear_forward(void *out, const void *in, const void *weight, const void *bias, int N, int C, int OC,
+                        const struct cuda_stream_handle *handle, struct muster_error *err);
+int cuda_linear_backward_input(void *din, const void *dout, const void *weight, int N, int C, int OC,
+                               int beta_in, const struct cuda_stream_handle *handle,
+                               struct muster_error *err);
+int cuda_linear_backward_weight(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
+                                int OC, int beta, const struct cuda_stream_handle *handle,
+                                struct muster_error *err);
+
+/* Scratch memory of the stream for one operation, at most CUDA_PRODUCTS_WORKSPACE bytes; NULL with err where
+ * handle has no products. */
+void *cuda_products_scratch(const struct cuda_stream_handle *handle, const char *operation,
+                            struct muster_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

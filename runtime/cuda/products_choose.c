@@ -1,0 +1,130 @@
+/* products_choose.c - one algorithm a shape: the first that cuBLASLt's heuristic names, remembered. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "runtime/cuda/products_internal.h"
+
+/* In a function with products, operation and err that returns -1: a call of cuBLASLt's function. */
+#define CUBLASLT_CHECK(function, call)                                                                       \
+    do {                                                                                                     \
+        cublasStatus_t cublaslt_status = (call);                                                             \
+        if (cublaslt_status != CUBLAS_STATUS_SUCCESS)                                                        \
+            return cublaslt_error(err, products->calls, cublaslt_status, operation, function);               \
+    } while (0)
+
+/* Clears the plan, whatever of it is there. */
+static void plan_free(const struct cublaslt_calls *calls, struct product_plan *plan)
+{
+    if (plan->descriptor)
+        (void)calls->desc_destroy(plan->descriptor);
+    if (plan->a)
+        (void)calls->layout_destroy(plan->a);
+    if (plan->b)
+        (void)calls->layout_destroy(plan->b);
+    if (plan->d)
+        (void)calls->layout_destroy(plan->d);
+    memset(plan, 0, sizeof *plan);
+}
+
+static int plan_describe(struct cuda_products *products, struct product_plan *plan, const void *bias,
+                         const char *operation, struct muster_error *err)
+{
+    const struct cublaslt_calls *calls = products->calls;
+    const struct product_shape *s = &plan->shape;
+    int32_t transposed_a = s->transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    int32_t transposed_b = s->transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    uint32_t epilogue = s->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    uint64_t m = (uint64_t)s->m, n = (uint64_t)s->n, k = (uint64_t)s->k;
+    uint64_t rows_a = s->transposed_a ? k : m, rows_b = s->transposed_b ? n : k;
+    CUBLASLT_CHECK("cublasLtMatmulDescCreate",
+                   calls->desc_create(&plan->descriptor, products->compute, CUDA_R_32F));
+    CUBLASLT_CHECK(
+        "cublasLtMatmulDescSetAttribute",
+        calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_TRANSA, &transposed_a, sizeof transposed_a));
+    CUBLASLT_CHECK(
+        "cublasLtMatmulDescSetAttribute",
+        calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_TRANSB, &transposed_b, sizeof transposed_b));
+    CUBLASLT_CHECK(
+        "cublasLtMatmulDescSetAttribute",
+        calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    if (s->bias)
+        CUBLASLT_CHECK(
+            "cublasLtMatmulDescSetAttribute",
+            calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    CUBLASLT_CHECK(
+        "cublasLtMatrixLayoutCreate",
+        calls->layout_create(&plan->a, CUDA_R_32F, rows_a, s->transposed_a ? m : k, (int64_t)rows_a));
+    CUBLASLT_CHECK(
+        "cublasLtMatrixLayoutCreate",
+        calls->layout_create(&plan->b, CUDA_R_32F, rows_b, s->transposed_b ? k : n, (int64_t)rows_b));
+    CUBLASLT_CHECK("cublasLtMatrixLayoutCreate",
+                   calls->layout_create(&plan->d, CUDA_R_32F, m, n, (int64_t)m));
+    return 0;
+}
+
+static int plan_choose(struct cuda_products *products, struct product_plan *plan, const char *operation,
+                       struct muster_error *err)
+{
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const struct cublaslt_calls *calls = products->calls;
+    uint32_t alignment = (uint32_t)plan->shape.alignment;
+    cublasLtMatmulHeuristicResult_t result = {0};
+    int got = 0;
+    for (int i = 0; i < 4; i++)
+        CUBLASLT_CHECK(
+            "cublasLtMatmulPreferenceSetAttribute",
+            calls->preference_set(products->preference, alignments[i], &alignment, sizeof alignment));
+    CUBLASLT_CHECK("cublasLtMatmulAlgoGetHeuristic",
+                   calls->heuristic(products->handle, plan->descriptor, plan->a, plan->b, plan->d, plan->d,
+                                    products->preference, 1, &result, &got));
+    if (got < 1 || result.state != CUBLAS_STATUS_SUCCESS)
+        return error_set(err, MUSTER_E_UNSUPPORTED, "%s: cuBLASLt has no algorithm for %d x %d x %d",
+                         operation, plan->shape.m, plan->shape.n, plan->shape.k);
+    if (result.workspaceSize > (size_t)CUDA_PRODUCTS_WORKSPACE)
+        return error_set(err, MUSTER_E_LIMIT,
+                         "%s: cuBLASLt's algorithm wants a workspace of %zu bytes, and %lld were offered",
+                         operation, result.workspaceSize, (long long)CUDA_PRODUCTS_WORKSPACE);
+    plan->algorithm = result.algo;
+    plan->workspace = result.workspaceSize;
+    products->chosen++;
+    return 0;
+}
+
+/* The place of a new plan, empty: the first free one, else the one that was made first. */
+static struct product_plan *plan_place(struct cuda_products *products)
+{
+    struct product_plan *plan;
+    if (products->count < CUDA_PRODUCTS_ALGORITHMS)
+        return &products->plans[products->count++];
+    plan = &products->plans[products->oldest];
+    products->oldest = (products->oldest + 1) % CUDA_PRODUCTS_ALGORITHMS;
+    plan_free(products->calls, plan);
+    return plan;
+}
+
+const struct product_plan *product_plan_of(struct cuda_products *products, const struct product_shape *shape,
+                                           const void *bias, const char *operation, struct muster_error *err)
+{
+    struct product_plan made = {.shape = *shape};
+    for (int i = 0; i < products->count; i++)
+        if (memcmp(&products->plans[i].shape, shape, sizeof *shape) == 0)
+            return &products->plans[i];
+    if (plan_describe(products, &made, bias, operation, err) != 0 ||
+        plan_choose(products, &made, operation, err) != 0) {
+        plan_free(products->calls, &made);
+        return NULL;
+    }
+    struct product_plan *plan = plan_place(products);
+    *plan = made;
+    return plan;
+}
+
+void product_plans_free(struct cuda_products *products)
+{
+    for (int i = 0; i < products->count; i++)
+        plan_free(products->calls, &products->plans[i]);
+    products->count = 0;
+    products->oldest = 0;
+}

@@ -1,0 +1,45 @@
+/* products_internal.h - products.c's state, and what products_choose.c does for it. */
+#ifndef MUSTER_RUNTIME_CUDA_PRODUCTS_INTERNAL_H
+#define MUSTER_RUNTIME_CUDA_PRODUCTS_INTERNAL_H
+
+#include "runtime/cuda/cublaslt_library.h"
+#include "runtime/cuda/products.h"
+
+/* A product in cuBLASLt's words: column-major matrices, D (m,n) = op(A) (m,k) op(B) (k,n) [+ D] [+ bias of
+ * m]. Our row-major matrix (rows, columns) is its matrix (columns, rows). */
+struct product_shape {
+    int32_t m, n, k;
+    int32_t transposed_a, transposed_b; /* not 0: A is stored (k,m), B (n,k) */
+    int32_t bias;                       /* not 0: by the epilogue */
+    int32_t alignment;                  /* that A, B and D have, bytes: one of a few classes */
+};
+
+/* What is known of a shape: cuBLASLt's objects, and the algorithm. */
+struct product_plan {
+    struct product_shape shape;
+    cublasLtMatmulDesc_t descriptor;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace; /* bytes that the algorithm wants */
+};
+
+struct cuda_products {
+    const struct cublaslt_calls *calls;
+    cublasLtHandle_t handle;
+    cublasLtMatmulPreference_t preference;
+    cublasComputeType_t compute;
+    void *workspace; /* CUDA_PRODUCTS_WORKSPACE bytes of device memory */
+    struct product_plan plans[CUDA_PRODUCTS_ALGORITHMS];
+    int count;      /* of them that are filled */
+    int oldest;     /* the one that is forgotten next, once all are filled */
+    int64_t chosen; /* calls of the heuristic */
+};
+
+/* The plan of a shape, made by the first call with it; bias is the pointer of that call, whose alignment the
+ * heuristic looks at. NULL with err. */
+const struct product_plan *product_plan_of(struct cuda_products *products, const struct product_shape *shape,
+                                           const void *bias, const char *operation, struct muster_error *err);
+/* Forgets all. Their errors are of objects that are of no more use. */
+void product_plans_free(struct cuda_products *products);
+
+#endif
