@@ -1,6 +1,6 @@
-# How much of the machine a test gets beside others, in quarters of a processor: ./dev test gives out eight. One that waits most of its
-# time (WAITS) needs one of them; a sanitizer's work makes it two. SECONDS is about how long it takes, where that is long: ctest begins
-# with those, so that none is left over at the end.
+# How much of the machine a test gets beside others, in quarters of a processor, of which ./dev test gives out eight on two processors.
+# One that waits most of its time (WAITS) needs one of them; a sanitizer's work makes it two. SECONDS is about how long it takes, where
+# that is long: ctest begins with those, so that none is left over at the end.
 function(muster_test_weight name waits seconds)
   set(quarters 4)
   if(waits)
@@ -12,6 +12,13 @@ function(muster_test_weight name waits seconds)
   set_tests_properties(${name} PROPERTIES PROCESSORS ${quarters})
   if(seconds)
     set_tests_properties(${name} PROPERTIES COST ${seconds})
+  endif()
+endfunction()
+
+# Tests that wait about half of their time, as Testing/canary/NAME has it (cpu of seconds), and promise nothing in seconds.
+function(muster_tests_wait_half)
+  if(NOT MUSTER_SANITIZE)
+    set_tests_properties(${ARGN} PROPERTIES PROCESSORS 2)
   endif()
 endfunction()
 

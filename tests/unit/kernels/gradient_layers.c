@@ -2,6 +2,8 @@
  * loss. */
 #include "tests/support/cmocka_all.h"
 
+#include <math.h>
+
 #include "tests/unit/kernels/gradient_support.h"
 
 struct linear {
@@ -209,4 +211,44 @@ void cross_entropy_gradient(void **state)
     scope_memory double *dlogits = doubles_copy(logits, N * V);
     table()->cross_entropy(dlogits, losses, targets, N, V, 1, &s.scalars, NULL);
     check_gradient("dlogits", cross_entropy_loss, &s, logits, dlogits, N * V);
+}
+
+struct squared_error {
+    double *values, *work, *losses;
+    int32_t *counted;
+    const float *targets;
+    struct step_scalars scalars;
+    int n;
+};
+
+static double squared_error_loss(void *context)
+{
+    struct squared_error *s = context;
+    double total = 0;
+    int64_t count = 0;
+    memcpy(s->work, s->values, (size_t)s->n * sizeof *s->work);
+    table()->squared_error(s->work, s->losses, s->counted, s->targets, s->n, 0, &s->scalars, NULL);
+    assert_memory_equal(s->work, s->values, (size_t)s->n * sizeof *s->work);
+    table()->loss_sum(&total, &count, s->losses, s->counted, s->n, NULL);
+    assert_int_equal(count, s->n - 1);
+    return total * s->scalars.inverse_tokens;
+}
+
+void squared_error_gradient(void **state)
+{
+    enum { n = 5 };
+    static const float targets[n] = {0.25f, -3, NAN, 0, 7}; /* one does not count */
+    int32_t counted[n];
+    (void)state;
+    scope_memory double *values = doubles_new(n), *work = doubles_new(n), *losses = doubles_new(n);
+    struct squared_error s = {values, work, losses, counted, targets, {.inverse_tokens = 1.0 / 4}, n};
+    scope_memory double *gradient = doubles_copy(values, n);
+    /* By hand: the mean of the squares of those that count. */
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += i == 2 ? 0 : (values[i] - (double)targets[i]) * (values[i] - (double)targets[i]);
+    assert_true(fabs(squared_error_loss(&s) - sum / 4) <= 1e-12 * sum);
+    table()->squared_error(gradient, losses, counted, targets, n, 1, &s.scalars, NULL);
+    assert_true(gradient[2] == 0 && losses[2] == 0 && counted[2] == -1);
+    check_gradient("values", squared_error_loss, &s, values, gradient, n);
 }

@@ -33,6 +33,7 @@ double weighted_sum(const double *out, const double *r, size_t n);
     X(rms_norm)                                                                                              \
     X(attention)                                                                                             \
     X(cross_entropy)                                                                                         \
+    X(squared_error)                                                                                         \
     X(rotary)                                                                                                \
     X(activation)                                                                                            \
     X(swiglu)                                                                                                \

@@ -117,6 +117,42 @@ static void embedding_matches(void **state)
     }
 }
 
+/* All parts of a flat array that holds a table of tokens and one of positions become the whole tables'
+ * gradient of the reference: the same sums in the same order. */
+static void check_rows_add(const struct kernels *k, int B, int T, int C, int V, int parts)
+{
+    const int64_t gap = 5, wpe_at = (int64_t)V * C + gap, all = wpe_at + (int64_t)T * C + gap;
+    const int64_t part = (all + parts - 1) / parts;
+    scope_memory float *whole = floats_new((size_t)(part * parts), FILL_UNIT);
+    scope_memory float *got = floats_copy(whole, (size_t)(part * parts));
+    scope_memory float *again = floats_copy(whole, (size_t)(part * parts));
+    scope_memory float *rows = floats_new((size_t)B * T * C, FILL_UNIT);
+    scope_memory int32_t *tokens = tokens_new((size_t)B * T, V, false);
+    computing("%s rows_add B=%d T=%d C=%d V=%d parts=%d", k->name, B, T, C, V, parts);
+    reference()->embedding_backward(whole, whole + wpe_at, rows, tokens, B, T, C, V, T, 1, NULL);
+    for (int p = 0; p < parts; p++) {
+        k->rows_add(got + p * part, p * part, part, 0, rows, tokens, B * T, T, C, NULL);
+        k->rows_add(got + p * part, p * part, part, wpe_at, rows, NULL, B * T, T, C, NULL);
+        reference()->rows_add(again + p * part, p * part, part, 0, rows, tokens, B * T, T, C, NULL);
+        reference()->rows_add(again + p * part, p * part, part, wpe_at, rows, NULL, B * T, T, C, NULL);
+    }
+    assert_true(floats_close("parts", got, whole, (size_t)(part * parts), 0, 0));
+    assert_true(floats_close("reference's parts", again, whole, (size_t)(part * parts), 0, 0));
+}
+
+static void rows_add_matches(void **state)
+{
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++)
+        for (int parts = 1; parts < 8; parts++) {
+            check_rows_add(*k, 0, 4, 3, 5, parts);
+            check_rows_add(*k, 1, 1, 1, 1, parts);
+            check_rows_add(*k, 3, 5, 7, 4, parts);
+            check_rows_add(*k, 2, 33, 65, 11, parts);
+            check_rows_add(*k, 4, 64, 130, 256, parts);
+        }
+}
+
 /* With R the largest rstd and X the largest |in|: the mean is off by C u X, so xhat by about C u X R and,
  * from the rounding of rstd (relative C u), by C u |xhat| with |xhat| <= sqrt(C). */
 static void check_layernorm(const struct kernels *k, int N, int C, enum kernels_fill fill)
@@ -308,6 +344,32 @@ static void cross_entropy_matches(void **state)
                     check_cross_entropy(*k, shapes[i][0], shapes[i][1], gradient, fill);
 }
 
+/* Differences are formed in double by the one and in float by the other at the most: three roundings. */
+static void squared_error_matches(void **state)
+{
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++)
+        for (int n = 0; n < 70; n += 23)
+            for (int gradient = 0; gradient < 2; gradient++) {
+                struct step_scalars scalars = {.inverse_tokens = 1.0 / 7};
+                scope_memory float *targets = floats_new((size_t)n, FILL_UNIT);
+                scope_memory float *values = floats_new((size_t)n, FILL_UNIT),
+                                   *got = floats_copy(values, (size_t)n);
+                scope_memory float *losses = floats_new((size_t)n, FILL_UNIT),
+                                   *losses_got = floats_new((size_t)n, FILL_UNIT);
+                int32_t counted[70] = {0}, counted_got[70] = {0};
+                for (int i = 0; i < n; i += 5)
+                    targets[i] = NAN;
+                computing("%s squared_error n=%d gradient=%d", (*k)->name, n, gradient);
+                reference()->squared_error(values, losses, counted, targets, n, gradient, &scalars, NULL);
+                (*k)->squared_error(got, losses_got, counted_got, targets, n, gradient, &scalars, NULL);
+                assert_true(floats_close("losses", losses_got, losses, (size_t)n, 3 * U, FLOAT_FLUSHED));
+                assert_true(floats_close("gradient", got, values, (size_t)n, 3 * U, FLOAT_FLUSHED));
+                assert_memory_equal(counted_got, counted, sizeof counted);
+                assert_int_equal(counted[0], n ? -1 : 0);
+            }
+}
+
 /* A NaN that goes in comes out: the guard against -ffast-math. */
 static void nan_is_kept(void **state)
 {
@@ -344,7 +406,8 @@ int main(void)
         cmocka_unit_test(linear_matches),        cmocka_unit_test(embedding_matches),
         cmocka_unit_test(layernorm_matches),     cmocka_unit_test(layernorm_parts_are_optional),
         cmocka_unit_test(rms_norm_matches),      cmocka_unit_test(rms_norm_parts_are_optional),
-        cmocka_unit_test(cross_entropy_matches), cmocka_unit_test(nan_is_kept),
+        cmocka_unit_test(cross_entropy_matches), cmocka_unit_test(squared_error_matches),
+        cmocka_unit_test(nan_is_kept),           cmocka_unit_test(rows_add_matches),
     };
     kernels_test_begin(2);
     return cmocka_run_group_tests(tests, NULL, NULL);

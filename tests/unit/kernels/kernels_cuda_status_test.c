@@ -73,15 +73,19 @@ static void wrong_sizes_are_refused(void **state)
     check_invalid("dropout: width", cuda_dropout(NULL, NULL, 1, -1, 1, 0, 0, 0, 0, NULL, NULL, e), e);
     check_invalid("rows_per_sample is 0", cuda_dropout(NULL, NULL, 1, 1, 0, 0, 0, 0, 0, NULL, NULL, e), e);
     check_invalid("adam: parameter_class is 8",
-                  cuda_adam(NULL, NULL, NULL, NULL, 1, 8, NULL, DTYPE_F32, NULL, NULL, e), e);
+                  cuda_adam(NULL, NULL, NULL, NULL, OPTIMIZER_WHOLE(1, 8), NULL, DTYPE_F32, NULL, NULL, e),
+                  e);
     check_invalid("sgd: parameter_class is -1",
-                  cuda_sgd(NULL, NULL, NULL, 1, -1, 0, 0, 0, NULL, DTYPE_F32, NULL, NULL, e), e);
+                  cuda_sgd(NULL, NULL, NULL, OPTIMIZER_WHOLE(1, -1), 0, 0, 0, NULL, DTYPE_F32, NULL, NULL, e),
+                  e);
     check_invalid("norm_squared: n", cuda_norm_squared(NULL, NULL, -1, 0, NULL, NULL, e), e);
     check_invalid("loss_sum: n", cuda_loss_sum(NULL, NULL, NULL, NULL, -1, NULL, e), e);
+    check_invalid("squared_error: n", cuda_squared_error(NULL, NULL, NULL, NULL, -1, 0, NULL, NULL, e), e);
     check_invalid("cross_entropy: N", cuda_cross_entropy(NULL, NULL, NULL, -1, 3, 0, NULL, NULL, e), e);
     check_invalid("cross_entropy: V", cuda_cross_entropy(NULL, NULL, NULL, 1, -3, 0, NULL, NULL, e), e);
     check_invalid("embedding_forward: T", cuda_embedding_forward(NULL, NULL, NULL, NULL, 1, -1, 1, NULL, e),
                   e);
+    check_invalid("rows_add: N", cuda_rows_add(NULL, 0, 1, 0, NULL, NULL, -1, 1, 1, NULL, e), e);
     check_invalid("embedding_backward: V",
                   cuda_embedding_backward(NULL, NULL, NULL, NULL, 1, 1, 1, -1, 1, 0, NULL, e), e);
     check_invalid("layernorm_forward: C",
@@ -91,9 +95,11 @@ static void wrong_sizes_are_refused(void **state)
         cuda_layernorm_backward(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, -1, 1, 0, 0, NULL, NULL, e),
         e);
     check_invalid("parameter_class is 8; it must be 0 to 7",
-                  cuda_adamw(NULL, NULL, NULL, NULL, 1, 8, NULL, DTYPE_F32, NULL, NULL, e), e);
+                  cuda_adamw(NULL, NULL, NULL, NULL, OPTIMIZER_WHOLE(1, 8), NULL, DTYPE_F32, NULL, NULL, e),
+                  e);
     check_invalid("parameter_class is -1",
-                  cuda_adamw(NULL, NULL, NULL, NULL, 1, -1, NULL, DTYPE_F32, NULL, NULL, e), e);
+                  cuda_adamw(NULL, NULL, NULL, NULL, OPTIMIZER_WHOLE(1, -1), NULL, DTYPE_F32, NULL, NULL, e),
+                  e);
     check_invalid("dtype_to is 6", cuda_cast(NULL, DTYPE_COUNT, NULL, DTYPE_F32, 1, NULL, e), e);
     check_invalid("dtype_to is 6", cuda_cast(NULL, DTYPE_COUNT, NULL, DTYPE_COUNT, 1, NULL, e), e);
     check_invalid("dtype_from is 6", cuda_cast(NULL, DTYPE_F32, NULL, DTYPE_COUNT, 1, NULL, e), e);
@@ -106,11 +112,14 @@ static void empty_is_nothing(void **state)
     (void)state;
     assert_int_equal(cuda_add(NULL, NULL, NULL, 0, NULL, &err), 0);
     assert_int_equal(cuda_cast(NULL, DTYPE_F16, NULL, DTYPE_F32, 0, NULL, &err), 0);
-    assert_int_equal(cuda_adamw(NULL, NULL, NULL, NULL, 0, 0, NULL, DTYPE_F32, NULL, NULL, &err), 0);
+    assert_int_equal(
+        cuda_adamw(NULL, NULL, NULL, NULL, OPTIMIZER_WHOLE(0, 0), NULL, DTYPE_F32, NULL, NULL, &err), 0);
     assert_int_equal(cuda_cross_entropy(NULL, NULL, NULL, 0, 5, 1, NULL, NULL, &err), 0);
+    assert_int_equal(cuda_squared_error(NULL, NULL, NULL, NULL, 0, 1, NULL, NULL, &err), 0);
     assert_int_equal(cuda_loss_sum(NULL, NULL, NULL, NULL, 0, NULL, &err), 0);
     assert_int_equal(cuda_embedding_forward(NULL, NULL, NULL, NULL, 0, 4, 4, NULL, &err), 0);
     assert_int_equal(cuda_embedding_backward(NULL, NULL, NULL, NULL, 0, 4, 4, 4, 4, 0, NULL, &err), 0);
+    assert_int_equal(cuda_rows_add(NULL, 0, 8, 0, NULL, NULL, 0, 4, 4, NULL, &err), 0);
     assert_int_equal(cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, 0, 4, 1e-5, NULL, &err), 0);
     assert_int_equal(cuda_accumulate(NULL, NULL, 0, 0, NULL, &err), 0);
     assert_int_equal(cuda_activation_forward(NULL, NULL, 0, 0, NULL, &err), 0);
@@ -118,7 +127,8 @@ static void empty_is_nothing(void **state)
     assert_int_equal(cuda_rms_norm_forward(NULL, NULL, NULL, NULL, 0, 4, 1e-5, NULL, &err), 0);
     assert_int_equal(cuda_rotary(NULL, NULL, NULL, 0, 4, 4, 4, 0, 0, NULL, &err), 0);
     assert_int_equal(cuda_dropout(NULL, NULL, 0, 4, 4, 0, 0, 0, 0, NULL, NULL, &err), 0);
-    assert_int_equal(cuda_sgd(NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, DTYPE_F32, NULL, NULL, &err), 0);
+    assert_int_equal(
+        cuda_sgd(NULL, NULL, NULL, OPTIMIZER_WHOLE(0, 0), 0, 0, 0, NULL, DTYPE_F32, NULL, NULL, &err), 0);
     assert_int_equal(err.code, MUSTER_OK);
 }
 
@@ -159,17 +169,21 @@ static void without_a_gpu_each_says_so(void **state)
                     e);
     check_no_device("rotary", cuda_rotary(p, p, &rotary, 1, 2, 1, 2, 0, 0, NULL, e), e);
     check_no_device("dropout", cuda_dropout(p, p, 2, 2, 1, 0, 0, 0.5, 0, &scalars, NULL, e), e);
-    check_no_device("adam", cuda_adam(p, p, p, p, 4, 0, NULL, DTYPE_F32, &scalars, NULL, e), e);
-    check_no_device("sgd", cuda_sgd(p, p, p, 4, 0, 0.9, 0, 0, NULL, DTYPE_F32, &scalars, NULL, e), e);
+    check_no_device("adam", cuda_adam(p, p, p, p, OPTIMIZER_WHOLE(4, 0), NULL, DTYPE_F32, &scalars, NULL, e),
+                    e);
+    check_no_device(
+        "sgd", cuda_sgd(p, p, p, OPTIMIZER_WHOLE(4, 0), 0.9, 0, 0, NULL, DTYPE_F32, &scalars, NULL, e), e);
     check_no_device("norm_squared", cuda_norm_squared(p, p, 4, 0, p, NULL, e), e);
     check_no_device("norm_squared", cuda_norm_squared(p, p, 0, 0, p, NULL, e), e);
     check_no_device("clip_factor", cuda_clip_factor(&scalars, NULL, e), e);
-    check_no_device("adamw", cuda_adamw(p, p, p, p, 4, 0, NULL, DTYPE_F32, &scalars, NULL, e), e);
+    check_no_device("adamw",
+                    cuda_adamw(p, p, p, p, OPTIMIZER_WHOLE(4, 0), NULL, DTYPE_F32, &scalars, NULL, e), e);
     check_no_device("layernorm_forward", cuda_layernorm_forward(p, p, p, p, p, p, 2, 2, 1e-5, NULL, e), e);
     check_no_device("layernorm_backward",
                     cuda_layernorm_backward(p, p, p, p, p, p, p, p, 2, 2, 0, 0, p, NULL, e), e);
     check_no_device("layernorm_backward",
                     cuda_layernorm_backward(p, p, p, p, p, p, p, p, 0, 2, 0, 0, p, NULL, e), e);
+    check_no_device("rows_add", cuda_rows_add(p, 0, 1, 0, p, NULL, 1, 1, 2, NULL, e), e);
     check_no_device("embedding_forward", cuda_embedding_forward(p, p, p, p, 1, 2, 2, NULL, e), e);
     for (int beta = 0; beta < 2; beta++) {
         check_no_device("embedding_backward",
@@ -178,6 +192,7 @@ static void without_a_gpu_each_says_so(void **state)
                         cuda_embedding_backward(NULL, p, p, p, 1, 2, 2, 2, 2, beta, NULL, e), e);
     }
     check_no_device("cross_entropy", cuda_cross_entropy(p, p, p, 2, 2, 1, &scalars, NULL, e), e);
+    check_no_device("squared_error", cuda_squared_error(p, p, p, p, 4, 1, &scalars, NULL, e), e);
     check_no_device("loss_sum", cuda_loss_sum(p, p, p, p, 4, NULL, e), e);
     for (enum dtype to = 0; to < DTYPE_COUNT; to++)
         for (enum dtype from = 0; from < DTYPE_COUNT; from++)

@@ -190,6 +190,33 @@ static void cross_entropy_matches(void **state)
                 check_cross_entropy(shapes[i][0], shapes[i][1], gradient, fill);
 }
 
+/* The difference, its square or product with the factor and the factor itself are rounded once each. */
+static void squared_error_matches(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * ELEMENT_COUNTS; i++) {
+        size_t n = element_counts[i / 2];
+        struct step_scalars scalars = {.inverse_tokens = 1.0 / 7};
+        scope_memory float *values = floats_new(n, FILL_UNIT), *losses = floats_new(n, FILL_UNIT),
+                           *targets = floats_new(n, FILL_UNIT);
+        scope_memory int32_t *counted = tokens_new(n, 9, true), *got = tokens_new(n, 9, true);
+        for (size_t j = 0; j < n; j += 3)
+            targets[j] = NAN;
+        scope_device void *d_values = device_floats(values, n), *d_losses = device_floats(losses, n);
+        scope_device void *d_targets = device_floats(targets, n);
+        scope_device void *d_counted = device_copy(counted, n * sizeof *counted);
+        scope_device void *d_scalars = device_copy(&scalars, sizeof scalars);
+        computing("cuda squared_error n=%zu gradient=%d", n, i % 2);
+        reference()->squared_error(values, losses, counted, targets, (int64_t)n, i % 2, &scalars, NULL);
+        ENQUEUED(cuda_squared_error(d_values, d_losses, d_counted, d_targets, (int64_t)n, i % 2, d_scalars,
+                                    NULL, &failed));
+        assert_close("losses", d_losses, losses, n, 4 * U, FLOAT_FLUSHED);
+        assert_close("gradient", d_values, values, n, 4 * U, FLOAT_FLUSHED);
+        fetch(got, d_counted, n * sizeof *got);
+        assert_memory_equal(got, counted, n * sizeof *got);
+    }
+}
+
 /* n losses of 0..1 in double, in another order: n times double's roundoff of the sum at most. */
 static void loss_sum_matches(void **state)
 {
@@ -358,10 +385,11 @@ int main(void)
 {
     const struct CMUnitTest casts[] = {cmocka_unit_test(casts_match)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elementwise_matches), cmocka_unit_test(layernorm_matches),
-        cmocka_unit_test(embedding_matches),   cmocka_unit_test(cross_entropy_matches),
-        cmocka_unit_test(loss_sum_matches),    cmocka_unit_test(norm_matches),
-        cmocka_unit_test(clip_factor_matches), cmocka_unit_test(adamw_matches),
+        cmocka_unit_test(elementwise_matches),   cmocka_unit_test(layernorm_matches),
+        cmocka_unit_test(embedding_matches),     cmocka_unit_test(cross_entropy_matches),
+        cmocka_unit_test(squared_error_matches), cmocka_unit_test(loss_sum_matches),
+        cmocka_unit_test(norm_matches),          cmocka_unit_test(clip_factor_matches),
+        cmocka_unit_test(adamw_matches),
     };
     const char *missing = gpu_missing();
     if (missing) {

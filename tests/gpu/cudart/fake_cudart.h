@@ -1,0 +1,68 @@
+/* clang-format off */
+/* fake_cudart.h - what the other fakes and the emulator of kernels ask of the fake CUDA runtime, beside the
+ * runtime's own functions; and what its behaviour is set by.
+ *
+ * Environment, read once unless stated otherwise. NAME:N[@R] is the N-th call (from 1) of a faked function, or of a
+ * piece of work by its name, on rank R alone (of RANK) if it is given; all of it only in the first round of a job
+ * (TORCHELASTIC_RESTART_COUNT 0 or not set).
+ *   FAKE_CUDA_FAIL=NAME:N[@R]   that call is refused (read at every call)
+ *   FAKE_CUDA_ASYNC=NAME:N[@R]  that piece of work ends in cudaErrorIllegalAddress when it runs, and every later call
+ *                               gives that error (read at every piece)
+ *   FAKE_CUDA_COUNT=FILE        at exit: a line "function calls" for each function
+ *   FAKE_CUDA_REPORT=FILE       at exit: lines "device_high_water bytes", "pinned_high_water bytes", and
+ *                               "leaked_allocations", "leaked_streams", "leaked_events" with their number, and those
+ *                               of the other fakes that the process has loaded, "leaked_communicators" and
+ *                               "leaked_products" (%r in either name is this process's RANK)
+ *   FAKE_CUDA_SCHEDULE=early|late|shuffled  work runs at once; only when something waits for it; each piece the one
+ *                               or the other, by FAKE_CUDA_SEED (read at every push)
+ *   FAKE_CUDA_DEVICES=N, FAKE_CUDA_MEMORY=BYTES of each (8 GiB), FAKE_CUDA_DRIVER=VERSION (13000; 0: there is none)
+ *   FAKE_CUDA_MAJOR=N           compute capability N.0 in place of 9.0
+ *   FAKE_CUDA_KEYS=0            device memory is not kept from the host's threads by protection keys */
+/* clang-format on */
+#ifndef MUSTER_TESTS_GPU_FAKE_CUDART_H
+#define MUSTER_TESTS_GPU_FAKE_CUDART_H
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One piece of device work - a kernel, a product, a collective: run(argument) is called in the stream's
+ * order, on the stream's thread, which may touch device memory; then dispose(argument), NULL: nothing. `what`
+ * lives as long as the program: it is named in reports, and FAKE_CUDA_FAIL=what:N refuses its N-th call.
+ * Returns an injected error or one that an earlier piece of work left behind, as CUDA's own calls do; nothing
+ * is enqueued then, and the argument has been disposed of. The stream has to be one of the calling thread's
+ * device. */
+cudaError_t fake_cudart_enqueue(cudaStream_t stream, const char *what, void (*run)(void *argument),
+                                void *argument, void (*dispose)(void *argument));
+
+/* Remembers the error for cudaGetLastError and returns it. */
+cudaError_t fake_cudart_fail(cudaError_t error);
+
+/* Where p..p+bytes lies: the whole range inside of one live allocation, else NONE (the host's own memory, or
+ * out of bounds). */
+enum fake_memory { FAKE_MEMORY_NONE, FAKE_MEMORY_PINNED, FAKE_MEMORY_DEVICE };
+enum fake_memory fake_cudart_memory(const void *p, size_t bytes);
+
+/* The calling thread's device, and its choice, for other fakes: such calls are not counted. */
+int fake_cudart_device(void);
+void fake_cudart_use(int device);
+
+/* Counts this call of a faked function, of any library; 1 where FAKE_CUDA_FAIL=function:N says that it shall
+ * fail. With FAKE_CUDA_COUNT=FILE a line "function calls" is written to FILE for each at exit. */
+int fake_refuse(const char *function);
+
+/* A line "name count()" of the report at exit: what another fake has made and was not given back. name lives
+ * as long as the program. */
+void fake_cudart_reports(const char *name, int (*count)(void));
+
+/* Every work that has been pushed on any stream of the process may run from here on, whatever the schedule:
+ * for a fake whose host waits for work that nothing on a stream waits for. */
+void fake_cudart_release_all(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

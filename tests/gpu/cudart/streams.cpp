@@ -1,0 +1,336 @@
+/* streams.cpp - a stream is a thread with a queue; its work runs as early, as late or as mixed as the events
+ * allow. */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
+#include "tests/gpu/cudart/fake_internal.h"
+
+static std::set<struct CUstream_st *> &live()
+{
+    static auto *const all = new std::set<struct CUstream_st *>;
+    return *all;
+}
+static uint64_t streams_made;
+
+/* ---- when work runs ---- */
+
+static uint64_t mixed(uint64_t seed, uint64_t stream, uint64_t position)
+{
+    uint64_t x = seed * 0x9e3779b97f4a7c15u + stream * 0xbf58476d1ce4e5b9u + position;
+    x ^= x >> 31;
+    x *= 0x94d049bb133111ebu;
+    return x ^ x >> 29;
+}
+
+/* Whether a piece of work is to wait until something waits for it. */
+static bool is_late(const struct CUstream_st *stream, uint64_t position)
+{
+    const char *schedule = fake_setting("FAKE_CUDA_SCHEDULE"), *seed = fake_setting("FAKE_CUDA_SEED");
+    if (!*schedule || !strcmp(schedule, "early"))
+        return false;
+    if (!strcmp(schedule, "late"))
+        return true;
+    if (!strcmp(schedule,
+                "shuffled")) /* streams run in turns of some pieces: one piece alone hardly matters */
+        return mixed(strtoull(seed, nullptr, 10), stream->number, position / 4) & 1;
+    fake_complain("FAKE_CUDA_SCHEDULE is \"%s\"; it must be early, late or shuffled", schedule);
+    abort();
+}
+
+void fake_want(struct CUstream_st *stream, uint64_t position)
+{
+    if (stream->wanted >= position)
+        return;
+    stream->wanted = position;
+    stream->wake.notify_all();
+}
+
+void fake_want_all(int device)
+{
+    for (struct CUstream_st *stream : live())
+        if (device < 0 || stream->device == device)
+            fake_want(stream, stream->pushed);
+}
+
+extern "C" void fake_cudart_release_all(void)
+{
+    fake_locked held;
+    fake_want_all(-1);
+}
+
+uint64_t fake_push(struct CUstream_st *stream, fake_work work)
+{
+    const uint64_t position = ++stream->pushed;
+    work.waits = is_late(stream, position);
+    work.order = new char;
+    fake_held_release(work.order);
+    stream->queue.push_back(std::move(work));
+    stream->wake.notify_all();
+    return position;
+}
+
+/* ---- a stream's thread ---- */
+
+static void reach(const fake_work &work)
+{
+    work.record->done = true;
+    work.record->time_ns = fake_now_ns();
+    work.record->changed.notify_all();
+}
+
+/* Another stream's work up to the record is wanted now. After an error that stays, streams still pass. */
+static void pass(std::unique_lock<std::mutex> &lock, const fake_work &work)
+{
+    fake_record *record = work.wait.get();
+    if (!record->done)
+        fake_want(record->stream, record->position);
+    record->changed.wait(lock, [&] { return record->done; });
+}
+
+static uint64_t runs_of(const char *what)
+{
+    static uint64_t runs;
+    const char *setting = fake_setting("FAKE_CUDA_ASYNC");
+    return !strncmp(setting, what, strlen(what)) && setting[strlen(what)] == ':' ? ++runs : 0;
+}
+
+static void run_work(std::unique_lock<std::mutex> &lock, struct CUstream_st *stream, const fake_work &work)
+{
+    const uint64_t run = runs_of(work.what);
+    if (run && fake_means("FAKE_CUDA_ASYNC", work.what, run))
+        fake_set_sticky(stream->device, cudaErrorIllegalAddress);
+    const bool broken = fake_sticky() != cudaSuccess;
+    lock.unlock();
+    fake_sync_show();
+    FAKE_ACQUIRE(work.order);
+    if (work.wait)
+        FAKE_ACQUIRE(work.wait.get());
+    if (work.run && !broken)
+        work.run(work.argument);
+    if (work.dispose)
+        work.dispose(work.argument);
+    if (work.record)
+        FAKE_RELEASE(work.record.get());
+    FAKE_RELEASE(&stream->finished);
+    fake_sync_hide();
+    lock.lock();
+}
+
+static void serve(struct CUstream_st *stream)
+{
+    fake_device_use(stream->device);
+    fake_memory_open();
+    fake_locked held;
+    for (;;) {
+        stream->wake.wait(held.lock, [&] {
+            return stream->queue.empty() ? stream->stop
+                                         : !stream->queue.front().waits || stream->wanted > stream->done;
+        });
+        if (stream->queue.empty())
+            return;
+        fake_work work = std::move(stream->queue.front());
+        stream->queue.pop_front();
+        if (work.wait)
+            pass(held.lock, work);
+        run_work(held.lock, stream, work);
+        if (work.record)
+            reach(work);
+        delete work.order;
+        stream->done++;
+        stream->progress.notify_all();
+    }
+}
+
+/* With the lock held. */
+static struct CUstream_st *stream_new(int device)
+{
+    struct CUstream_st *stream = new CUstream_st;
+    stream->device = device;
+    stream->number = ++streams_made;
+    live().insert(stream);
+    stream->thread = std::thread(serve, stream);
+    return stream;
+}
+
+struct CUstream_st *fake_stream(cudaStream_t stream)
+{
+    static struct CUstream_st *null_streams[FAKE_DEVICES];
+    struct CUstream_st **null_stream = &null_streams[fake_device()];
+    if (!stream && !*null_stream) {
+        *null_stream = stream_new(fake_device());
+        (*null_stream)->thread.detach();
+        live().erase(*null_stream); /* nobody destroys it */
+    }
+    if (!stream)
+        return *null_stream;
+    if (live().count(stream))
+        return stream;
+    fake_complain("%p is used as a stream, and is none that lives", (void *)stream);
+    return nullptr;
+}
+
+void fake_drain(fake_locked &held, struct CUstream_st *stream)
+{
+    const uint64_t target = stream->pushed;
+    fake_want(stream, target);
+    stream->progress.wait(held.lock, [&] { return stream->done >= target; });
+    fake_held_acquire(&stream->finished);
+}
+
+void fake_drain_device(fake_locked &held, int device)
+{
+    const std::set<struct CUstream_st *> all = live();
+    fake_want_all(device);
+    for (struct CUstream_st *stream : all)
+        if (live().count(stream) && stream->device == device) /* waiting lets go of the lock */
+            fake_drain(held, stream);
+    if (device == fake_device())
+        fake_drain(held, fake_stream(nullptr));
+}
+
+void fake_streams_report(FILE *file)
+{
+    fprintf(file, "leaked_streams %zu\n", live().size());
+}
+
+extern "C" cudaError_t fake_cudart_enqueue(cudaStream_t stream, const char *what, void (*run)(void *),
+                                           void *argument, void (*dispose)(void *))
+{
+    const bool refused = fake_refuse(what) != 0;
+    cudaError_t error = fake_sticky();
+    if (error == cudaSuccess && refused)
+        error = fake_cudart_fail(cudaErrorLaunchFailure);
+    fake_locked held;
+    struct CUstream_st *s = error == cudaSuccess ? fake_stream(stream) : nullptr;
+    if (error == cudaSuccess && (!s || s->device != fake_device())) {
+        fake_complain("%s is launched on a stream that is not one of device %d, which the thread uses", what,
+                      fake_device());
+        error = fake_cudart_fail(cudaErrorInvalidResourceHandle);
+    }
+    if (error == cudaSuccess)
+        fake_push(s, {what, run, dispose, argument, false, {}, {}, nullptr});
+    else if (dispose)
+        dispose(argument);
+    return error;
+}
+
+/* ---- the runtime's functions ---- */
+
+static cudaError_t create(cudaStream_t *stream)
+{
+    fake_locked held;
+    *stream = stream_new(fake_device());
+    return cudaSuccess;
+}
+
+struct host_call {
+    cudaHostFn_t function;
+    void *argument;
+};
+
+static void run_host_call(void *argument)
+{
+    const struct host_call *call = (const struct host_call *)argument;
+    call->function(call->argument);
+}
+
+static void dispose_host_call(void *argument)
+{
+    delete (struct host_call *)argument;
+}
+
+extern "C" {
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    FAKE_ENTER("cudaStreamCreate", cudaErrorMemoryAllocation);
+    return create(stream);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    FAKE_ENTER("cudaStreamCreateWithFlags", cudaErrorMemoryAllocation);
+    return create(stream);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int)
+{
+    FAKE_ENTER("cudaStreamCreateWithPriority", cudaErrorMemoryAllocation);
+    return create(stream);
+}
+
+/* CUDA returns at once; here all of its work is over then, so that a test that ends has ended. */
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    FAKE_ENTER("cudaStreamDestroy", cudaErrorInvalidResourceHandle);
+    std::thread thread;
+    {
+        fake_locked held;
+        struct CUstream_st *s = stream ? fake_stream(stream) : nullptr;
+        if (!s)
+            return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+        fake_drain(held, s);
+        live().erase(s);
+        s->stop = true;
+        s->wake.notify_all();
+        thread = std::move(s->thread);
+    }
+    thread.join();
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    FAKE_ENTER("cudaStreamQuery", cudaErrorUnknown);
+    fake_locked held;
+    struct CUstream_st *s = fake_stream(stream);
+    if (!s)
+        return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+    fake_want(s, s->pushed);
+    if (s->done < s->pushed)
+        return cudaErrorNotReady;
+    fake_held_acquire(&s->finished);
+    return fake_sticky();
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    FAKE_ENTER("cudaStreamSynchronize", cudaErrorUnknown);
+    fake_locked held;
+    struct CUstream_st *s = fake_stream(stream);
+    if (!s)
+        return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+    fake_drain(held, s);
+    return fake_sticky();
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    FAKE_ENTER("cudaDeviceSynchronize", cudaErrorUnknown);
+    fake_locked held;
+    fake_drain_device(held, fake_device());
+    return fake_sticky();
+}
+
+/* Such functions of all streams take turns in CUDA, and may not call it. */
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
+{
+    FAKE_ENTER("cudaLaunchHostFunc", cudaErrorInvalidValue);
+    fake_locked held;
+    struct CUstream_st *s = fake_stream(stream);
+    if (!s)
+        return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+    fake_push(s, {"cudaLaunchHostFunc",
+                  run_host_call,
+                  dispose_host_call,
+                  new host_call{function, argument},
+                  false,
+                  {},
+                  {},
+                  nullptr});
+    return cudaSuccess;
+}
+}

@@ -1,0 +1,293 @@
+/* device_cuda_test.c - the device of the module, by its table alone: memory, copies, order by events, waiting
+ * with a deadline, errors. A conformance program: it asks of the fake CUDA runtime nothing that a GPU would
+ * not do, so that it runs on one too; the few tests that make the fake misbehave say so and are left out
+ * there. */
+#include "tests/support/cmocka_all.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/device/device_module.h"
+
+enum { BYTES = 3 << 20 };
+
+struct fixture {
+    const struct device_ops *ops;
+    struct device *device;
+    struct device_stream *a, *b;
+    struct device_arena memory, pinned;
+};
+
+static bool on_fakes(void)
+{
+    return getenv("MUSTER_OVER_FAKES") != NULL;
+}
+
+static const struct device_ops *cuda(void)
+{
+    struct muster_error err = {0};
+    const struct muster_cuda_module *module = device_module_load(&err);
+    if (!module || module->probe(&err)) {
+        printf("skipped: %s\n", err.text);
+        exit(77);
+    }
+    return module->device;
+}
+
+static int begin(void **state)
+{
+    static struct fixture f;
+    struct muster_error err = {0};
+    f = (struct fixture){.ops = cuda()};
+    f.device = f.ops->open(0, 1, &err);
+    if (f.device && !f.ops->arena_create(f.device, MEMORY_DEVICE, BYTES, &f.memory, &err) &&
+        !f.ops->arena_create(f.device, MEMORY_PINNED, BYTES, &f.pinned, &err) &&
+        (f.a = f.ops->stream_create(f.device, "a", false, &err)) &&
+        (f.b = f.ops->stream_create(f.device, "b", false, &err))) {
+        *state = &f;
+        return 0;
+    }
+    printf("%s\n", err.text);
+    return -1;
+}
+
+static int end(void **state)
+{
+    struct fixture *f = *state;
+    f->ops->stream_destroy(f->a);
+    f->ops->stream_destroy(f->b);
+    f->ops->arena_destroy(f->device, &f->memory);
+    f->ops->arena_destroy(f->device, &f->pinned);
+    f->ops->close(f->device);
+    return 0;
+}
+
+static void finish(const struct fixture *f, struct device_stream *stream)
+{
+    struct muster_error err = {0};
+    if (f->ops->sync(stream, instant_add(clock_now(NULL), 20 * NS_PER_S), &err))
+        fail_msg("%s", err.text);
+}
+
+static void device_fill_numbers(unsigned char *out, int64_t count, unsigned seed)
+{
+    for (int64_t i = 0; i < count; i++)
+        out[i] = (unsigned char)((seed = seed * 1664525U + 1013904223U) >> 24);
+}
+
+static void memory_begins_zeroed_and_aligned(void **state)
+{
+    const struct fixture *f = *state;
+    scope_free unsigned char *out = mem_calloc(BYTES, 1);
+    memset(out, 7, BYTES);
+    assert_int_equal((uintptr_t)f->memory.base % 256, 0);
+    assert_int_equal(f->ops->copy(f->a, out, f->memory.base, BYTES), 0);
+    finish(f, f->a);
+    for (int i = 0; i < BYTES; i++)
+        assert_true(!out[i] && !((unsigned char *)f->pinned.base)[i]);
+}
+
+struct add {
+    const struct kernels *kernels;
+    void *numbers, *stream;
+};
+
+static void add_numbers(void *argument)
+{
+    const struct add *add = argument;
+    add->kernels->add(add->numbers, add->numbers, add->numbers, 100, add->stream);
+}
+
+/* Of sizes below, at and above the pieces in which the host's own memory goes. */
+static void the_hosts_own_memory_goes_there_and_back(void **state)
+{
+    const struct fixture *f = *state;
+    static const int64_t sizes[] = {1, 255, 1 << 20, (1 << 20) + 1, (2 << 20) + 12345, BYTES - 3};
+    scope_free unsigned char *in = mem_calloc(BYTES, 1), *out = mem_calloc(BYTES, 1);
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        device_fill_numbers(in, sizes[i], i);
+        memset(out, 0, BYTES);
+        assert_int_equal(f->ops->copy(f->a, (char *)f->memory.base + 3, in, sizes[i]), 0);
+        assert_int_equal(f->ops->copy(f->a, out, (char *)f->memory.base + 3, sizes[i]), 0);
+        finish(f, f->a);
+        assert_memory_equal(in, out, (size_t)sizes[i]);
+        device_fill_numbers(in, sizes[i], 99); /* `from` was free to change when the call returned */
+        assert_int_equal(f->ops->copy(f->a, f->memory.base, in, sizes[i]), 0);
+        memset(in, 0, BYTES);
+        assert_int_equal(f->ops->copy(f->a, out, f->memory.base, sizes[i]), 0);
+        device_fill_numbers(in, sizes[i], 99);
+        assert_memory_equal(in, out, (size_t)sizes[i]); /* and `to` was filled */
+    }
+}
+
+static void events_order_streams(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    unsigned char *pinned = f->pinned.base;
+    struct device_event *done = f->ops->event_create(f->device, &err);
+    assert_non_null(done);
+    assert_true(f->ops->event_done(done)); /* it was never recorded */
+    for (int round = 1; round < 50; round++) {
+        assert_int_equal(f->ops->fill(f->a, f->memory.base, round, BYTES), 0);
+        assert_int_equal(f->ops->record(f->a, done), 0);
+        assert_int_equal(f->ops->wait(f->b, done), 0);
+        assert_int_equal(f->ops->copy(f->b, pinned, f->memory.base, BYTES), 0);
+        finish(f, f->b);
+        assert_true(f->ops->event_done(done));
+        assert_true(pinned[0] == round && pinned[BYTES - 1] == round);
+    }
+    finish(f, f->a);
+    f->ops->event_destroy(done);
+}
+
+/* Events are made and lost while the stream that recorded them goes on. */
+static void an_event_that_has_gone_is_not_asked_about(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    for (int round = 0; round < 200; round++) {
+        struct device_event *event = f->ops->event_create(f->device, &err);
+        assert_non_null(event);
+        assert_int_equal(f->ops->fill(f->a, f->memory.base, round, 1000), 0);
+        assert_int_equal(f->ops->record(f->a, event), 0);
+        f->ops->event_destroy(event);
+    }
+    finish(f, f->a);
+}
+
+/* A thread may have used another device before. */
+static void two_devices_take_turns(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    const char *devices = getenv("FAKE_CUDA_DEVICES");
+    if (!devices || atoi(devices) < 2)
+        skip();
+    struct device *other = f->ops->open(1, 1, &err);
+    assert_non_null(other);
+    struct device_stream *computes[] = {f->ops->stream_create(f->device, "0", true, &err),
+                                        f->ops->stream_create(other, "1", true, &err)};
+    struct device_arena memory = {0};
+    assert_true(computes[0] && computes[1]);
+    const int64_t before = f->ops->memory_available(f->device);
+    assert_int_equal(f->ops->arena_create(other, MEMORY_DEVICE, BYTES, &memory, &err), 0);
+    if (on_fakes()) /* a GPU is used by others too */
+        assert_int_equal(f->ops->memory_available(f->device), before);
+    for (int i = 0; i < 4; i++) {
+        struct device *device = i % 2 ? other : f->device;
+        struct add add = {f->ops->kernels(device), i % 2 ? memory.base : f->memory.base,
+                          f->ops->stream_handle(computes[i % 2])};
+        assert_int_equal(f->ops->launch(computes[i % 2], add_numbers, &add), 0);
+        finish(f, computes[i % 2]);
+    }
+    f->ops->stream_destroy(computes[0]);
+    f->ops->stream_destroy(computes[1]);
+    f->ops->arena_destroy(other, &memory);
+    f->ops->close(other);
+}
+
+static void note_call(void *argument)
+{
+    ++*(int *)argument;
+}
+
+static void a_launch_runs_on_its_caller(void **state)
+{
+    const struct fixture *f = *state;
+    int calls = 0;
+    assert_int_equal(f->ops->launch(f->a, note_call, &calls), 0);
+    assert_int_equal(calls, 1);
+}
+
+static void an_error_stays_and_refuses_what_comes(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error first, found = {0};
+    (void)error_set(&first, MUSTER_E_PEER, "rank 3 has gone");
+    assert_int_equal(f->ops->fill(f->a, f->memory.base, 1, BYTES), 0);
+    (f->ops->fail)(f->device, &first); /* cmocka has a macro of that name */
+    (void)error_set(&first, MUSTER_E_IO, "a later one");
+    (f->ops->fail)(f->device, &first); /* cmocka has a macro of that name */
+    assert_int_equal(f->ops->fill(f->a, f->memory.base, 2, 1), -1);
+    assert_int_equal(f->ops->sync(f->a, INSTANT_NEVER, &found), -1); /* and the stream is empty */
+    assert_int_equal(found.code, MUSTER_E_PEER);
+    assert_string_equal(found.text, "rank 3 has gone");
+    assert_int_equal(f->ops->poll_error(f->device, &found), -1);
+}
+
+static void what_does_not_fit_is_refused_with_what_is_free(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    struct device_arena arena = {0};
+    const int64_t available = f->ops->memory_available(f->device);
+    assert_true(available > 0);
+    assert_int_equal(f->ops->arena_create(f->device, MEMORY_COMM, available + (1 << 20), &arena, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_NOMEM);
+    assert_non_null(strstr(err.text, "are free"));
+    assert_int_equal(f->ops->poll_error(f->device, NULL), 0); /* the device goes on */
+}
+
+/* ---- where the fake is told to misbehave ---- */
+
+static void a_fault_names_the_operations_that_may_have_it(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    if (!on_fakes())
+        skip();
+    assert_int_equal(f->ops->copy(f->a, f->memory.base, f->pinned.base, 100), 0);
+    finish(f, f->a);
+    setenv("FAKE_CUDA_ASYNC", "cudaMemsetAsync:1", 1);
+    (void)f->ops->fill(f->a, f->memory.base, 1, 100); /* refused or not: it is asynchronous */
+    assert_int_equal(f->ops->sync(f->a, INSTANT_NEVER, &err), -1);
+    unsetenv("FAKE_CUDA_ASYNC");
+    assert_non_null(strstr(err.text, "cudaErrorIllegalAddress"));
+    assert_non_null(strstr(err.text, "under way: fill of stream a"));
+    assert_null(strstr(err.text, "copy"));
+}
+
+static void a_refusal_names_the_call(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    if (!on_fakes())
+        skip();
+    struct device_event *event = f->ops->event_create(f->device, &err);
+    assert_non_null(event);
+    setenv("FAKE_CUDA_FAIL", "cudaEventRecord:1000", 1); /* earlier tests have made some calls */
+    int failed = 0;
+    for (int n = 0; n < 1000 && !failed; n++)
+        failed = f->ops->record(f->a, event);
+    unsetenv("FAKE_CUDA_FAIL");
+    assert_int_equal(f->ops->poll_error(f->device, &err), -1);
+    assert_non_null(strstr(err.text, "cudaEventRecord"));
+    f->ops->event_destroy(event);
+}
+
+#define WITH_DEVICE(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
+/* device_cuda_test [TEST]: all tests, or the one of that name. */
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        WITH_DEVICE(memory_begins_zeroed_and_aligned),
+        WITH_DEVICE(the_hosts_own_memory_goes_there_and_back),
+        WITH_DEVICE(events_order_streams),
+        WITH_DEVICE(an_event_that_has_gone_is_not_asked_about),
+        WITH_DEVICE(two_devices_take_turns),
+        WITH_DEVICE(a_launch_runs_on_its_caller),
+        WITH_DEVICE(an_error_stays_and_refuses_what_comes),
+        WITH_DEVICE(what_does_not_fit_is_refused_with_what_is_free),
+        WITH_DEVICE(a_refusal_names_the_call),
+        WITH_DEVICE(a_fault_names_the_operations_that_may_have_it), /* last: the process keeps that error */
+    };
+    (void)cuda();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

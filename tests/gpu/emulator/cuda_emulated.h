@@ -1,0 +1,125 @@
+/* cuda_emulated.h - included before each of kernels/cuda/(*.cu), it has a C++ compiler compile them and the
+ * emulator run them on a CPU: a thread of a block is a fiber, the fibers of a block take turns on the
+ * stream's thread, and blocks run one after the other. Types with host versions (half, bfloat16, vectors) are
+ * NVIDIA's own headers. README.md says what is found and what is not. */
+#ifndef MUSTER_TESTS_GPU_CUDA_EMULATED_H
+#define MUSTER_TESTS_GPU_CUDA_EMULATED_H
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <tuple>
+#include <type_traits>
+
+#define CUDA_EMULATED 1
+
+/* The thread that runs. */
+struct emu_thread {
+    uint3 thread, block;
+    dim3 block_dim, grid_dim;
+    int lane;
+};
+extern thread_local struct emu_thread *emu_now;
+
+enum emu_kind { EMU_SHUFFLE, EMU_BALLOT, EMU_SYNCWARP };
+
+/* Returns when all lanes of mask are here; all[i] is then the payload of lane i, all bits set for a lane that
+ * is not in mask. */
+void emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, uint64_t all[32], const char *file,
+              int line);
+/* Returns when all threads of the block are here: over how many of them value is not 0. */
+int emu_block(int value, const char *file, int line);
+/* The launch's dynamic shared memory. */
+void *emu_dynamic_shared(void);
+/* Enqueues body for each thread of the grid. A launch that CUDA would refuse is refused. `operation` and
+ * `kernel` live as long as the program. */
+cudaError_t emu_launch(const char *operation, const char *kernel, dim3 grid, dim3 block, size_t shared,
+                       cudaStream_t stream, std::function<void()> body);
+/* The memory of this library's __shared__ variables, which is filled with 0xff before each block. */
+void emu_shared_register(void *start, void *stop);
+
+extern char emu_shared_start[] __asm__("__start_emu_shared") __attribute__((weak, visibility("hidden")));
+extern char emu_shared_stop[] __asm__("__stop_emu_shared") __attribute__((weak, visibility("hidden")));
+__attribute__((constructor)) static void emu_shared_of_this_library(void)
+{
+    if (emu_shared_start)
+        emu_shared_register(emu_shared_start, emu_shared_stop);
+}
+
+#undef __global__
+#undef __device__
+#undef __host__
+#undef __shared__
+#undef __launch_bounds__
+#define __global__
+#define __device__
+#define __host__
+#define __launch_bounds__(...)
+#define __shared__ static __attribute__((section("emu_shared")))
+
+#define threadIdx (emu_now->thread)
+#define blockIdx  (emu_now->block)
+#define blockDim  (emu_now->block_dim)
+#define gridDim   (emu_now->grid_dim)
+
+#define __syncthreads()                ((void)emu_block(0, __FILE__, __LINE__))
+#define __syncthreads_or(x)            (emu_block((x) != 0, __FILE__, __LINE__) != 0)
+#define __syncthreads_count(x)         emu_block((x) != 0, __FILE__, __LINE__)
+#define __ballot_sync(mask, x)         emu_ballot(EMU_BALLOT, mask, (x) != 0, __FILE__, __LINE__)
+#define __any_sync(mask, x)            (emu_ballot(EMU_BALLOT, mask, (x) != 0, __FILE__, __LINE__) != 0)
+#define __syncwarp(...)                ((void)emu_ballot(EMU_SYNCWARP, 0xffffffffu, 0, __FILE__, __LINE__))
+#define __shfl_sync(mask, v, at)       emu_shuffle(mask, v, (int)(at), __FILE__, __LINE__)
+#define __shfl_xor_sync(mask, v, bits) emu_shuffle(mask, v, emu_now->lane ^ (int)(bits), __FILE__, __LINE__)
+/* A lane whose source would be beyond the warp keeps its own. */
+#define __shfl_down_sync(mask, v, by)                                                                        \
+    emu_shuffle(mask, v, emu_now->lane + (int)(by) < 32 ? emu_now->lane + (int)(by) : emu_now->lane,         \
+                __FILE__, __LINE__)
+#define __shfl_up_sync(mask, v, by)                                                                          \
+    emu_shuffle(mask, v, emu_now->lane - (int)(by) >= 0 ? emu_now->lane - (int)(by) : emu_now->lane,         \
+                __FILE__, __LINE__)
+
+template <typename T> static T emu_shuffle(unsigned mask, T value, int from, const char *file, int line)
+{
+    static_assert(sizeof(T) <= 8 && std::is_trivially_copyable<T>::value, "a shuffle moves at most 8 bytes");
+    uint64_t bits = 0, all[32];
+    T result;
+    memcpy(&bits, &value, sizeof value);
+    emu_warp(EMU_SHUFFLE, mask, bits, all, file, line);
+    memcpy(&result, &all[from & 31], sizeof result);
+    return result;
+}
+
+static inline unsigned emu_ballot(enum emu_kind kind, unsigned mask, int predicate, const char *file,
+                                  int line)
+{
+    uint64_t all[32];
+    unsigned result = 0;
+    emu_warp(kind, mask, predicate != 0, all, file, line);
+    for (int i = 0; i < 32; i++)
+        if (mask >> i & 1)
+            result |= (unsigned)all[i] << i;
+    return result;
+}
+
+static inline int __ffs(int x)
+{
+    return __builtin_ffs(x);
+}
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+static inline void sincospif(float x, float *sine, float *cosine)
+{
+    *sine = (float)sin(3.14159265358979323846 * (double)x);
+    *cosine = (float)cos(3.14159265358979323846 * (double)x);
+}
+
+using std::isfinite;
+using std::isinf;
+using std::isnan;
+
+#endif

@@ -1,0 +1,81 @@
+/* launch.cpp - a launch: what CUDA would refuse is refused, and the rest is a piece of work of its stream. */
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+#include "tests/gpu/cudart/fake_cudart.h"
+#include "tests/gpu/emulator/block.h"
+#include "tests/gpu/emulator/shared.h"
+
+#undef threadIdx
+#undef blockIdx
+#undef blockDim
+#undef gridDim
+
+/* Of the thread sanitizer, where it is. */
+extern "C" void AnnotateIgnoreSyncBegin(const char *file, int line) __attribute__((weak));
+extern "C" void AnnotateIgnoreSyncEnd(const char *file, int line) __attribute__((weak));
+
+/* EMU_ORDER=up|down|shuffled, EMU_SEED=number; read at each launch, so that a test may change them. */
+static void order_of_environment(struct emu_launch_call *call)
+{
+    static const char *const names[] = {"up", "down", "shuffled"};
+    const char *order = getenv("EMU_ORDER"), *seed = getenv("EMU_SEED");
+    call->order = EMU_UP;
+    call->seed = seed ? strtoull(seed, nullptr, 10) * 2654435761u + 88172645463325252u : 88172645463325252u;
+    for (int i = 0; order && i <= EMU_SHUFFLED; i++)
+        if (strcmp(order, names[i]) == 0) {
+            call->order = (enum emu_order)i;
+            return;
+        }
+    if (order) {
+        fprintf(stderr, "emulator: EMU_ORDER is \"%s\"; it must be up, down or shuffled\n", order);
+        abort();
+    }
+}
+
+/* Limits that all of compute capabilities 7.5 to 9.0 share. */
+static bool refused(dim3 grid, dim3 block, size_t shared)
+{
+    uint64_t threads = (uint64_t)block.x * block.y * block.z;
+    return !grid.x || !grid.y || !grid.z || grid.x > 2147483647u || grid.y > 65535 || grid.z > 65535 ||
+           threads == 0 || threads > 1024 || block.z > 64 || shared > EMU_SHARED_LARGEST;
+}
+
+/* Kernels of two streams take turns, which is no order between them. */
+static void run(void *argument)
+{
+    static std::mutex lock;
+    if (AnnotateIgnoreSyncBegin)
+        AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+    lock.lock();
+    if (AnnotateIgnoreSyncEnd)
+        AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+    emu_run((struct emu_launch_call *)argument);
+    if (AnnotateIgnoreSyncBegin)
+        AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+    lock.unlock();
+    if (AnnotateIgnoreSyncEnd)
+        AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+}
+
+static void dispose(void *argument)
+{
+    delete (struct emu_launch_call *)argument;
+}
+
+cudaError_t emu_launch(const char *operation, const char *kernel, dim3 grid, dim3 block, size_t shared,
+                       cudaStream_t stream, std::function<void()> body)
+{
+    if (refused(grid, block, shared))
+        return fake_cudart_fail(cudaErrorInvalidConfiguration);
+    struct emu_launch_call *call = new emu_launch_call();
+    call->operation = operation;
+    call->kernel = kernel;
+    call->grid = grid;
+    call->block = block;
+    call->shared = shared;
+    call->body = std::move(body);
+    order_of_environment(call);
+    return fake_cudart_enqueue(stream, operation, run, call, dispose);
+}

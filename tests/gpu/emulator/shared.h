@@ -1,0 +1,13 @@
+/* shared.h - inside of the emulator: the shared memory of the block that runs. There is one: kernels of two
+ * streams take turns. */
+#ifndef MUSTER_TESTS_GPU_SHARED_H
+#define MUSTER_TESTS_GPU_SHARED_H
+
+#include <cstddef>
+
+enum { EMU_SHARED_LARGEST = 48 << 10 }; /* bytes that a launch may ask for without more ado */
+
+/* All shared memory is new and has all its bits set; of the dynamic part, `bytes` of it. */
+void emu_shared_fresh(size_t bytes);
+
+#endif

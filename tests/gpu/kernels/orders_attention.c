@@ -1,0 +1,147 @@
+/* orders_attention.c - attention: packed rows or apart, groups of heads, lengths, and gradients that are
+ * added. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cuda/geometry.h"
+#include "tests/gpu/kernels/orders.h"
+
+struct shape {
+    struct attention a;
+    bool packed;
+    int beta[3];
+};
+
+/* Buffers: out, lse, q (or all), k, v, lengths; of backward dq (or all), dk, dv, dout, q, k, v, out, lse,
+ * lengths, work. */
+static void *part(void **p, int first, int i, const struct shape *s)
+{
+    const struct attention *a = &s->a;
+    if (!s->packed)
+        return p[first + i];
+    return (float *)p[first] + (i == 0 ? 0 : (a->heads + (i - 1) * a->kv_heads) * a->head_size);
+}
+
+static struct attention with_lengths(const struct shape *s, void *lengths)
+{
+    struct attention a = s->a;
+    a.lengths = lengths;
+    return a;
+}
+
+static void forward_reference(void **p, const void *argument)
+{
+    const struct shape *s = argument;
+    struct attention a = with_lengths(s, p[5]);
+    kernels_ref_f32()->attention_forward(p[0], p[1], part(p, 2, 0, s), part(p, 2, 1, s), part(p, 2, 2, s), &a,
+                                         NULL, NULL);
+}
+static int forward_cuda(void **p, const void *argument, struct muster_error *err)
+{
+    const struct shape *s = argument;
+    struct attention a = with_lengths(s, p[5]);
+    return cuda_attention_forward(p[0], p[1], part(p, 2, 0, s), part(p, 2, 1, s), part(p, 2, 2, s), &a, NULL,
+                                  NULL, err);
+}
+static void backward_reference(void **p, const void *argument)
+{
+    const struct shape *s = argument;
+    struct attention a = with_lengths(s, p[9]);
+    kernels_ref_f32()->attention_backward(part(p, 0, 0, s), part(p, 0, 1, s), part(p, 0, 2, s), p[3],
+                                          part(p, 4, 0, s), part(p, 4, 1, s), part(p, 4, 2, s), p[7], p[8],
+                                          &a, s->beta, NULL, NULL);
+}
+static int backward_cuda(void **p, const void *argument, struct muster_error *err)
+{
+    const struct shape *s = argument;
+    struct attention a = with_lengths(s, p[9]);
+    return cuda_attention_backward(part(p, 0, 0, s), part(p, 0, 1, s), part(p, 0, 2, s), p[3],
+                                   part(p, 4, 0, s), part(p, 4, 1, s), part(p, 4, 2, s), p[7], p[8], &a,
+                                   s->beta, p[10], NULL, err);
+}
+
+/* Of q, k and v, or their gradients. Packed: one buffer, which ends with the last row's v. */
+static void operands(struct call_case *c, const struct shape *s, int (*add)(struct call_case *, size_t))
+{
+    const struct attention *a = &s->a;
+    size_t rows = (size_t)a->B * (size_t)a->T;
+    size_t kv = (size_t)(a->kv_heads * a->head_size);
+    size_t gap = (size_t)a->q_row - (size_t)((a->heads + (s->packed ? 2 * a->kv_heads : 0)) * a->head_size);
+    add(c, rows ? rows * (size_t)a->q_row - gap : 0);
+    for (int i = 1; i < 3; i++)
+        add(c, s->packed ? 0 : rows * kv);
+}
+
+static struct shape random_shape(int round)
+{
+    struct shape s = {.packed = round & 1, .beta = {round & 1, round >> 1 & 1, round >> 2 & 1}};
+    struct attention *a = &s.a;
+    a->B = (int)random_below(3);
+    a->T = awkward(round & 4 ? 40 : 70);
+    a->kv_heads = 1 + (int)random_below(2);
+    a->heads = a->kv_heads * (1 + (int)random_below(3));
+    a->head_size = 1 + awkward(round == 3 ? 67 : 20);
+    if (round & 2)
+        a->head_size = (a->head_size + 3) / 4 * 4; /* rows are read 16 bytes at a time */
+    a->causal = random_below(2) == 0;
+    a->q_row = (a->heads + (s.packed ? 2 * a->kv_heads : 0)) * a->head_size + (s.packed ? round % 5 : 0);
+    a->k_row = s.packed ? a->q_row : a->kv_heads * a->head_size;
+    a->v_row = a->k_row;
+    return s;
+}
+
+static void lengths_into(struct call_case *c, const struct attention *a)
+{
+    int32_t lengths[8];
+    for (int b = 0; b < a->B; b++)
+        lengths[b] = (int32_t)random_below((uint32_t)a->T + 1);
+    if (random_below(3) == 0)
+        for (int b = 0; b < a->B; b++)
+            lengths[b] = a->T;
+    case_bytes(c, lengths, (size_t)a->B * sizeof lengths[0], BYTES, OPERAND);
+}
+
+static void attention_of(const struct shape *s)
+{
+    const struct attention *a = &s->a;
+    size_t n = (size_t)a->B * a->T * a->heads * a->head_size, rows = (size_t)a->B * a->T * a->heads;
+    struct call_case f = {.what = "attention_forward", .absolute = 1e-4, .relative = 1e-4};
+    struct call_case b = {.what = "attention_backward", .absolute = 1e-3, .relative = 1e-3};
+    case_result(&f, n), case_result(&f, rows);
+    operands(&f, s, case_in);
+    lengths_into(&f, a);
+    case_run(&f, forward_reference, forward_cuda, s);
+    operands(&b, s, case_result);
+    case_in(&b, n);
+    operands(&b, s, case_in);
+    case_in(&b, n), case_in(&b, rows);
+    float *lse = b.buffer[8].host;
+    for (size_t i = 0; i < rows; i++) /* probabilities of at most about 1 */
+        lse[i] = 4 + fabsf(lse[i]);
+    lengths_into(&b, a);
+    case_work(&b, cuda_attention_work(a));
+    case_run(&b, backward_reference, backward_cuda, s);
+}
+
+static void attention(void)
+{
+    for (int round = 0; round < 2 * ORDERS_ROUNDS; round++) {
+        struct shape s = random_shape(round);
+        attention_of(&s);
+    }
+}
+
+/* Heads that are wider than a block's columns, rows of 16 bytes, several tiles. */
+static void attention_wide(void)
+{
+    struct shape s = {.a = {.B = 1, .T = 70, .heads = 2, .kv_heads = 1, .head_size = 72, .causal = 1}};
+    s.a.q_row = 2 * 72;
+    s.a.k_row = s.a.v_row = 72;
+    attention_of(&s);
+}
+
+void orders_attention(void (*run)(const char *name, void (*test)(void)))
+{
+    run("attention", attention);
+    run("attention_wide", attention_wide);
+}

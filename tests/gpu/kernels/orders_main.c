@@ -1,0 +1,197 @@
+/* orders_main.c - gpu_kernels_orders [NAME ...]: the tests of orders_*.c, or those named. A failure is a line
+ * on stderr and status 1. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+#include "proto/base/mem.h"
+#include "tests/gpu/kernels/orders.h"
+
+static int failures, tests;
+static char **names;
+static int name_count;
+
+static void fail_case(const struct call_case *c, const char *order, int buffer, const char *why)
+{
+    fprintf(stderr, "wrong: %s, threads %s, buffer %d: %s\n", c->what, order, buffer, why);
+    failures++;
+}
+
+static void cuda_must(cudaError_t status, const char *what)
+{
+    if (status == cudaSuccess)
+        return;
+    fprintf(stderr, "wrong: %s: %s\n", what, cudaGetErrorString(status));
+    exit(1);
+}
+
+int case_bytes(struct call_case *c, const void *from, size_t size, enum value value, enum role role)
+{
+    struct buffer *b = &c->buffer[c->count];
+    b->host = malloc(size ? size : 1);
+    if (!b->host || c->count == BUFFERS - 1)
+        abort();
+    if (size)
+        memcpy(b->host, from, size);
+    b->size = size;
+    b->value = value;
+    b->role = role;
+    return c->count++;
+}
+
+static int case_floats(struct call_case *c, size_t floats, enum role role)
+{
+    float *values = floats_new(floats, FILL_UNIT);
+    int index = case_bytes(c, values, floats * sizeof *values, FLOATS, role);
+    mem_free(values);
+    return index;
+}
+
+int case_in(struct call_case *c, size_t floats)
+{
+    return case_floats(c, floats, OPERAND);
+}
+
+int case_result(struct call_case *c, size_t floats)
+{
+    return case_floats(c, floats, RESULT);
+}
+
+int case_work(struct call_case *c, size_t size)
+{
+    void *work = malloc(size ? size : 1);
+    if (!work)
+        abort();
+    memset(work, 0xff, size);
+    int index = case_bytes(c, work, size, BYTES, WORK);
+    free(work);
+    return index;
+}
+
+int awkward(int limit)
+{
+    static const int sizes[] = {0, 1, 2, 7, 31, 32, 33, 63, 64, 65, 127, 129, 255, 257, 513, 1025};
+    int known = 0;
+    while (known < (int)(sizeof sizes / sizeof sizes[0]) && sizes[known] <= limit)
+        known++;
+    return random_below(3) ? sizes[random_below((uint32_t)known)] : (int)random_below((uint32_t)limit + 1);
+}
+
+static size_t element_size(const struct buffer *b)
+{
+    return b->value == FLOATS ? sizeof(float) : b->value == HALVES ? sizeof(uint16_t) : sizeof(double);
+}
+
+static double element(const struct call_case *c, const struct buffer *b, const void *values, size_t i)
+{
+    float half = 0;
+    if (b->value == HALVES) {
+        kernels_ref_f32()->widen(&half, (const uint16_t *)values + i, c->halves, 0, 1, NULL);
+        return (double)half;
+    }
+    return b->value == FLOATS ? (double)((const float *)values)[i] : ((const double *)values)[i];
+}
+
+static void compare(const struct call_case *c, int index, const void *got)
+{
+    const struct buffer *b = &c->buffer[index];
+    char text[128];
+    if (b->value == BYTES) {
+        if (b->size && memcmp(got, b->host, b->size) != 0)
+            fail_case(c, "up", index, "other bytes than the reference's");
+        return;
+    }
+    for (size_t i = 0; i < b->size / element_size(b); i++) {
+        double x = element(c, b, got, i), expected = element(c, b, b->host, i);
+        double relative = b->value == HALVES ? 0.008 : c->relative;
+        if (fabs(x - expected) <= c->absolute + relative * fabs(expected) || (isnan(x) && isnan(expected)))
+            continue;
+        snprintf(text, sizeof text, "element %zu is %.9g, the reference's %.9g", i, x, expected);
+        fail_case(c, "up", index, text);
+        return;
+    }
+}
+
+/* One run; the results are left in out[]. */
+static void run_once(const struct call_case *c, void *out[BUFFERS],
+                     int (*cuda)(void **p, const void *argument, struct muster_error *err),
+                     const void *argument)
+{
+    void *device[BUFFERS] = {NULL};
+    struct muster_error err = {0};
+    for (int i = 0; i < c->count; i++) {
+        const struct buffer *b = &c->buffer[i];
+        cuda_must(cudaMalloc(&device[i], b->size ? b->size : 1), "cudaMalloc");
+        if (b->size)
+            cuda_must(cudaMemcpy(device[i], b->host, b->size, cudaMemcpyHostToDevice), "to the device");
+    }
+    if (cuda(device, argument, &err) != 0) {
+        fprintf(stderr, "wrong: %s: %s\n", c->what, err.text);
+        exit(1);
+    }
+    cuda_must(cudaDeviceSynchronize(), c->what);
+    for (int i = 0; i < c->count; i++) {
+        const struct buffer *b = &c->buffer[i];
+        out[i] = malloc(b->size ? b->size : 1);
+        if (out[i] && b->size)
+            cuda_must(cudaMemcpy(out[i], device[i], b->size, cudaMemcpyDeviceToHost), "from the device");
+        cuda_must(cudaFree(device[i]), "cudaFree");
+    }
+}
+
+void case_run(struct call_case *c, void (*reference)(void **p, const void *argument),
+              int (*cuda)(void **p, const void *argument, struct muster_error *err), const void *argument)
+{
+    static const char *const orders[] = {"up", "down", "shuffled"};
+    enum { ORDERS = sizeof orders / sizeof orders[0] };
+    void *out[ORDERS][BUFFERS] = {{NULL}}, *host[BUFFERS] = {NULL};
+    for (int order = 0; order < ORDERS; order++) {
+        setenv("EMU_ORDER", orders[order], 1);
+        run_once(c, out[order], cuda, argument);
+        for (int i = 0; i < c->count; i++) {
+            const struct buffer *b = &c->buffer[i];
+            if (b->size && b->role == RESULT && memcmp(out[order][i], out[0][i], b->size) != 0)
+                fail_case(c, orders[order], i, "other bits than with the threads up");
+            if (b->size && b->role == OPERAND && memcmp(out[order][i], b->host, b->size) != 0)
+                fail_case(c, orders[order], i, "an operand was changed");
+        }
+    }
+    for (int i = 0; i < c->count; i++)
+        host[i] = c->buffer[i].host;
+    reference(host, argument);
+    for (int i = 0; i < c->count; i++) {
+        if (c->buffer[i].role == RESULT)
+            compare(c, i, out[0][i]);
+        free(c->buffer[i].host);
+        for (int order = 0; order < ORDERS; order++)
+            free(out[order][i]);
+    }
+}
+
+static void run(const char *name, void (*test)(void))
+{
+    int wanted = name_count == 0, before = failures;
+    for (int i = 0; i < name_count; i++)
+        wanted |= strcmp(names[i], name) == 0;
+    if (!wanted)
+        return;
+    tests++;
+    test();
+    printf("%s: %s\n", name, failures == before ? "ok" : "FAILED");
+}
+
+int main(int argc, char **argv)
+{
+    names = argv + 1;
+    name_count = argc - 1;
+    kernels_test_begin(1);
+    orders_elements(run);
+    orders_rows(run);
+    orders_attention(run);
+    if (tests == 0)
+        fprintf(stderr, "wrong: no test has that name\n");
+    return failures > 0 || tests == 0;
+}

@@ -1,0 +1,212 @@
+/* orders_rows.c - the operations by rows: embedding, norms, rotary, dropout, cross-entropy. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cuda/geometry.h"
+#include "tests/gpu/kernels/orders.h"
+#include "tests/gpu/kernels/reuse.h"
+
+struct sizes {
+    int N, C, B, T, V, maxT, NH, HS, beta, beta_in;
+    double p;
+    int64_t first, count, at;
+    struct rotary rotary;
+};
+
+ORDERS_CALL(embedding_forward, p[0], p[1], p[2], p[3], s->B, s->T, s->C)
+ORDERS_CALL(embedding_backward, p[0], p[1], p[2], p[3], s->B, s->T, s->C, s->V, s->maxT, s->beta)
+ORDERS_CALL(rows_add, p[0], s->first, s->count, s->at, p[1], p[2], s->N, s->T, s->C)
+ORDERS_CALL(layernorm_forward, p[0], p[1], p[2], p[3], p[4], p[5], s->N, s->C, 1e-5)
+ORDERS_CALL(layernorm_backward, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], s->N, s->C, s->beta_in,
+            s->beta, p[8])
+ORDERS_CALL(rms_norm_forward, p[0], p[1], p[2], p[3], s->N, s->C, 1e-5)
+ORDERS_CALL(rms_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], s->N, s->C, s->beta_in, s->beta, p[6])
+ORDERS_CALL(rotary, p[0], p[1], &s->rotary, s->B, s->T, s->NH, s->HS, s->beta_in, s->beta)
+ORDERS_CALL(dropout, p[0], p[1], s->N, s->C, s->T, 3, 9, s->p, s->beta, p[2])
+ORDERS_CALL(cross_entropy, p[0], p[1], p[2], s->N, s->C, s->beta, p[3])
+
+static void tokens_into(struct call_case *c, size_t n, int vocabulary, bool some_ignored)
+{
+    int32_t tokens[CUDA_ROW_BLOCKS + 600];
+    for (size_t i = 0; i < n; i++)
+        tokens[i] = some_ignored && random_below(4) == 0 ? -1 : (int32_t)random_below((uint32_t)vocabulary);
+    case_bytes(c, tokens, n * sizeof tokens[0], BYTES, OPERAND);
+}
+
+static void embedding(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        struct sizes s = {.B = round ? (int)random_below(4) : 2,
+                          .T = round ? awkward(40) : 300,
+                          .C = awkward(300),
+                          .V = 1 + (int)random_below(round & 1 ? 3 : 60),
+                          .beta = round & 1};
+        s.maxT = s.T + (int)random_below(3);
+        size_t rows = (size_t)s.B * s.T, C = (size_t)s.C;
+        struct call_case forward = {.what = "embedding_forward"}, backward = {.what = "embedding_backward"};
+        case_result(&forward, rows * C), tokens_into(&forward, rows, s.V, false);
+        case_in(&forward, (size_t)s.V * C), case_in(&forward, (size_t)s.maxT * C);
+        RUN(&forward, embedding_forward, &s);
+        case_result(&backward, (size_t)s.V * C), case_result(&backward, (size_t)s.maxT * C);
+        case_in(&backward, rows * C), tokens_into(&backward, rows, s.V, false);
+        RUN(&backward, embedding_backward, &s);
+    }
+}
+
+/* The parts of three ranks, of which the bounds are inside of rows. */
+static void rows_of_other_ranks(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        struct sizes s = {.B = (int)random_below(4),
+                          .T = round ? awkward(40) : 300,
+                          .C = 1 + awkward(300),
+                          .V = 1 + (int)random_below(round & 1 ? 3 : 60),
+                          .at = (int64_t)random_below(40)};
+        const int64_t all = s.at + (int64_t)s.V * s.C;
+        s.N = s.B * s.T;
+        s.count = (all + 2) / 3;
+        for (int part = 0; part < 3; part++) {
+            struct call_case add = {.what = "rows_add"};
+            s.first = part * s.count;
+            case_result(&add, (size_t)s.count), case_in(&add, (size_t)s.N * (size_t)s.C);
+            tokens_into(&add, (size_t)s.N, s.V, false);
+            RUN(&add, rows_add, &s);
+        }
+    }
+}
+
+/* Positive, as rstd is. */
+static void rstd_into(struct call_case *c, size_t n)
+{
+    float *values = c->buffer[case_in(c, n)].host;
+    for (size_t i = 0; i < n; i++)
+        values[i] = 1 + fabsf(values[i]);
+}
+
+static void norms(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        struct sizes s = {
+            .N = awkward(70), .C = 1 + awkward(260), .beta = round & 1, .beta_in = round >> 1 & 1};
+        size_t N = (size_t)s.N, C = (size_t)s.C;
+        struct call_case f = {.what = "layernorm_forward", .absolute = 1e-4, .relative = 1e-4};
+        struct call_case b = {.what = "layernorm_backward", .absolute = 1e-4, .relative = 1e-4};
+        case_result(&f, N * C), case_result(&f, N), case_result(&f, N);
+        case_in(&f, N * C), case_in(&f, C), case_in(&f, C);
+        f.absolute = C < 4 ? 1e-1 : 1e-4; /* rows that are nearly constant */
+        RUN(&f, layernorm_forward, &s);
+        case_result(&b, N * C), case_result(&b, C), case_result(&b, C), case_in(&b, N * C);
+        case_in(&b, N * C), case_in(&b, N), rstd_into(&b, N), case_in(&b, C);
+        case_work(&b, cuda_layernorm_backward_work(s.N, s.C));
+        RUN(&b, layernorm_backward, &s);
+        struct call_case rf = {.what = "rms_norm_forward", .absolute = 1e-4, .relative = 1e-4};
+        struct call_case rb = {.what = "rms_norm_backward", .absolute = 1e-4, .relative = 1e-4};
+        case_result(&rf, N * C), case_result(&rf, N), case_in(&rf, N * C), case_in(&rf, C);
+        RUN(&rf, rms_norm_forward, &s);
+        case_result(&rb, N * C), case_result(&rb, C), case_in(&rb, N * C);
+        case_in(&rb, N * C), rstd_into(&rb, N), case_in(&rb, C);
+        case_work(&rb, cuda_rms_norm_backward_work(s.N, s.C));
+        RUN(&rb, rms_norm_backward, &s);
+    }
+}
+
+static void rotary(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        struct sizes s = {.B = (int)random_below(3),
+                          .T = awkward(40),
+                          .NH = 1 + (int)random_below(3),
+                          .HS = 2 + 2 * awkward(round ? 20 : 140),
+                          .beta = round & 1,
+                          .beta_in = round >> 1 & 1,
+                          .rotary = {.theta = 10000, .kind = ROTARY_PLAIN}};
+        size_t n = (size_t)s.B * s.T * s.NH * s.HS;
+        struct call_case c = {.what = "rotary", .absolute = 1e-4, .relative = 1e-4};
+        case_result(&c, n), case_in(&c, n);
+        RUN(&c, rotary, &s);
+    }
+}
+
+static void dropout(void)
+{
+    const struct step_scalars scalars = {.seed = 12345678901, .first_sample = 0xfffffffe};
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        struct sizes s = {.N = awkward(30),
+                          .C = awkward(130),
+                          .T = 1 + (int)random_below(5),
+                          .beta = round & 1,
+                          .p = round == 7 ? 1 : 0.3};
+        size_t n = (size_t)s.N * s.C;
+        struct call_case c = {.what = "dropout", .absolute = 1e-6, .relative = 1e-5};
+        case_result(&c, n), case_in(&c, n);
+        case_bytes(&c, &scalars, sizeof scalars, BYTES, OPERAND);
+        RUN(&c, dropout, &s);
+    }
+}
+
+static void cross_entropy_of(int N, int V, int gradient)
+{
+    const struct step_scalars scalars = {.inverse_tokens = 0.25};
+    struct sizes s = {.N = N, .C = V, .beta = gradient};
+    struct call_case c = {.what = "cross_entropy", .absolute = 1e-5, .relative = 1e-4};
+    case_result(&c, (size_t)N * V), case_result(&c, (size_t)N);
+    tokens_into(&c, (size_t)N, V, true);
+    case_bytes(&c, &scalars, sizeof scalars, BYTES, OPERAND);
+    RUN(&c, cross_entropy, &s);
+}
+
+static void cross_entropy(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++)
+        cross_entropy_of(awkward(10), 1 + awkward(1100), round & 1);
+}
+
+/* Blocks that have a second row: of several warps, which may be at different rows. */
+static void rows_beyond_the_grid(void)
+{
+    cross_entropy_of(CUDA_ROW_BLOCKS + 3, 40, 1);
+}
+
+static void reuse_reference(void **p, const void *argument)
+{
+    const struct sizes *s = argument;
+    float *sums = p[0], *maxima = p[1], *in = p[2];
+    for (int row = 0; row < s->N; row++) {
+        double sum = 0, largest = s->C % CUDA_WARP == 0 ? -INFINITY : 0;
+        for (int i = 0; i < s->C; i++) {
+            sum += (double)in[row * s->C + i];
+            largest = fmax(largest, (double)in[row * s->C + i]);
+        }
+        sums[row] = (float)sum;
+        maxima[row] = (float)largest;
+    }
+}
+static int reuse_cuda(void **p, const void *argument, struct muster_error *err)
+{
+    const struct sizes *s = argument;
+    return reuse_rows(p[0], p[1], p[2], s->N, s->C, err);
+}
+
+/* What a block's sum says of its shared memory: it may be used again at once. */
+static void reuse(void)
+{
+    static const int widths[] = {1, 33, 64, 300, CUDA_BLOCK_LARGEST};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        struct sizes s = {.N = 5, .C = widths[i]};
+        struct call_case c = {.what = "block_sum, block_max", .absolute = 1e-4};
+        case_result(&c, 5), case_result(&c, 5), case_in(&c, (size_t)(5 * s.C));
+        RUN(&c, reuse, &s);
+    }
+}
+
+void orders_rows(void (*run)(const char *name, void (*test)(void)))
+{
+    run("embedding", embedding);
+    run("rows_add", rows_of_other_ranks);
+    run("norms", norms);
+    run("rotary", rotary);
+    run("dropout", dropout);
+    run("cross_entropy", cross_entropy);
+    run("reuse", reuse);
+    run("rows_beyond_the_grid", rows_beyond_the_grid);
+}

@@ -1,0 +1,155 @@
+/* fake_nccl_shared.c - the memory that the ranks of a communicator share, and their meetings in it. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "proto/base/futex.h"
+#include "tests/gpu/nccl/fake_nccl.h"
+
+int fake_shared_create(void)
+{
+    static _Atomic(uint32_t) made;
+    int fd = memfd_create("fake-nccl", MFD_CLOEXEC);
+    if (fd >= 0 && ftruncate(fd, sizeof(struct fake_shared))) {
+        (void)close(fd);
+        return -1;
+    }
+    struct fake_shared *shared = fd >= 0 ? fake_shared_map(getpid(), fd) : NULL;
+    if (!shared)
+        return -1;
+    atomic_store(&shared->uid, (uint64_t)getpid() << 32 | ++made);
+    fake_shared_unmap(shared);
+    return fd;
+}
+
+struct fake_shared *fake_shared_map(int pid, int fd)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    int mine = open(path, O_RDWR | O_CLOEXEC);
+    if (mine < 0)
+        return NULL;
+    void *at = mmap(NULL, sizeof(struct fake_shared), PROT_READ | PROT_WRITE, MAP_SHARED, mine, 0);
+    (void)close(mine);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+void fake_shared_unmap(struct fake_shared *shared)
+{
+    if (shared)
+        (void)munmap(shared, sizeof *shared);
+}
+
+static struct futex_word *word_of(struct fake_shared *shared)
+{
+    return (struct futex_word *)(void *)&shared->bell; /* the same two members */
+}
+
+uint32_t fake_bell(const struct fake_shared *shared)
+{
+    return atomic_load(&shared->bell.value);
+}
+
+void fake_ring_bell(struct fake_shared *shared)
+{
+    atomic_fetch_add(&shared->bell.value, 1);
+    futex_wake(word_of(shared), FUTEX_SHARED);
+}
+
+void fake_wait_bell(struct fake_shared *shared, uint32_t seen)
+{
+    (void)futex_wait(word_of(shared), seen, instant_add(clock_now(NULL), 10 * NS_PER_MS), FUTEX_SHARED);
+}
+
+uint64_t fake_waits_of(int kind, int peer, bool grouped, uint64_t number)
+{
+    return number << 24 | (uint64_t)(peer + 1) << 12 | (uint64_t)grouped << 8 | (uint64_t)(kind + 1);
+}
+
+static int kind_of(uint64_t waits)
+{
+    return (int)(waits & 0xff) - 1;
+}
+static bool grouped_in(uint64_t waits)
+{
+    return waits >> 8 & 1;
+}
+static int peer_of(uint64_t waits)
+{
+    return (int)(waits >> 12 & 0xfff) - 1;
+}
+
+/* Whether two ranks wait for each other in operations that never meet. */
+static bool never_meet(uint64_t mine, uint64_t theirs, int me, int them)
+{
+    if (!mine || !theirs)
+        return false;
+    if (fake_is_pair(kind_of(mine)) && !fake_is_pair(kind_of(theirs)))
+        return never_meet(theirs, mine, them, me);
+    if (!fake_is_pair(kind_of(mine)))
+        return fake_is_pair(kind_of(theirs)) && peer_of(theirs) == me && !grouped_in(theirs);
+    return kind_of(mine) == kind_of(theirs) && peer_of(mine) == them && peer_of(theirs) == me &&
+           !grouped_in(mine) && !grouped_in(theirs);
+}
+
+void fake_check_peer(struct ncclComm *comm, uint64_t waits, int peer)
+{
+    uint64_t theirs = atomic_load(&comm->shared->members[peer].waits);
+    if (peer != comm->rank && never_meet(waits, theirs, comm->rank, peer))
+        fake_fail(comm, ncclInvalidUsage, "rank %d waits in %s, rank %d in %s: they never meet", comm->rank,
+                  fake_kind_name(kind_of(waits)), peer, fake_kind_name(kind_of(theirs)));
+}
+
+/* With one operation at a time on a device: the peer's device runs an operation of another communicator,
+ * which waits for us, while ours, which waits for it, runs here. */
+static void check_order(struct ncclComm *comm, int peer)
+{
+    int other = comm->shared->members[peer].device_rank;
+    if (!fake_one_at_a_time() || other == comm->device->rank)
+        return;
+    struct ncclComm *theirs =
+        fake_find(comm->device, atomic_load(&comm->device->first->members[other].holds));
+    if (!theirs || theirs == comm)
+        return;
+    for (int rank = 0; rank < theirs->size; rank++) {
+        struct fake_member *members = theirs->shared->members;
+        if (members[rank].device_rank == other &&
+            atomic_load(&members[rank].arrived) > atomic_load(&members[theirs->rank].arrived))
+            fake_fail(
+                comm, ncclInternalError,
+                "launch order: the device of rank %d runs an operation of communicator %u and waits for "
+                "rank %d, whose device runs one of communicator %u and waits for rank %d",
+                comm->device->rank, fake_number(comm), other, fake_number(theirs), comm->device->rank);
+    }
+}
+
+bool fake_meet(struct ncclComm *comm, uint64_t waits)
+{
+    enum { PATIENCE = 30 }; /* slices of 10 ms before anything is looked for: the other may be on its way */
+    struct fake_shared *shared = comm->shared;
+    uint64_t phase = ++comm->phase;
+    int slices = 0;
+    atomic_store(&shared->members[comm->rank].waits, waits);
+    atomic_store(&shared->members[comm->rank].arrived, phase);
+    fake_ring_bell(shared);
+    for (int peer = 0; peer < comm->size;) {
+        uint32_t seen = fake_bell(shared);
+        if (atomic_load(&shared->members[peer].arrived) >= phase) {
+            peer++;
+            continue;
+        }
+        if (atomic_load(&comm->aborted) || atomic_load(&comm->state) > ncclSuccess) {
+            int state = atomic_load(&comm->state);
+            if (atomic_load(&comm->aborted) || state != ncclInProgress)
+                return false;
+        }
+        fake_wait_bell(shared, seen);
+        if (++slices % PATIENCE == 0) {
+            fake_check_peer(comm, waits, peer);
+            check_order(comm, peer);
+        }
+    }
+    atomic_store(&shared->members[comm->rank].waits, 0);
+    return !atomic_load(&comm->aborted);
+}

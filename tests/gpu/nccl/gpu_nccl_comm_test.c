@@ -1,0 +1,402 @@
+/* gpu_nccl_comm_test.c - comm_nccl over the fake NCCL, ranks as threads: random operations against comm_shm,
+ * host memory, parts, run, queues of operations, two comms at once. */
+#include "tests/support/cmocka_all.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "runtime/comm/comm_internal.h"
+#include "runtime/device/device_cpu.h"
+#include "tests/gpu/nccl/nccl_test_ranks.h"
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* ---- random operations, also done by comm_shm ---- */
+
+struct trial {
+    struct comm_op op;
+    int64_t send_count, recv_count;
+    bool in_place, host, takes_part;
+    uint64_t seed;
+};
+
+static struct trial make_trial(uint64_t *state, int rank, int size)
+{
+    static const enum comm_kind kinds[] = {COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE,
+                                           COMM_BROADCAST,  COMM_ALL_TO_ALL,     COMM_SEND,
+                                           COMM_BARRIER};
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_U8, DTYPE_BF16, DTYPE_F16};
+    static const int64_t most[] = {1, 40, 5000, 100000};
+    struct trial t = {.takes_part = true};
+    t.op.kind = kinds[next_random(state) % 7];
+    t.op.dtype = dtypes[next_random(state) % 6];
+    t.op.reduction = (enum comm_reduction)(next_random(state) % 3);
+    t.op.count = (int64_t)(next_random(state) % (uint64_t)(most[next_random(state) % 4] + 1));
+    t.op.root = (int)(next_random(state) % (uint64_t)size);
+    bool reduces = comm_reduces(t.op.kind);
+    if (reduces && t.op.dtype == DTYPE_U8)
+        t.op.dtype = DTYPE_F32;
+    if (reduces && t.op.dtype == DTYPE_I32 && t.op.reduction == REDUCE_AVERAGE)
+        t.op.reduction = REDUCE_SUM;
+    t.op.accumulate = next_random(state) % 3 == 0 && reduces && t.op.dtype == DTYPE_F32;
+    t.in_place = next_random(state) % 2 && t.op.kind != COMM_ALL_TO_ALL && !t.op.accumulate;
+    t.host = next_random(state) % 4 == 0 && !t.op.accumulate;
+    t.seed = next_random(state);
+    if (t.op.kind == COMM_SEND) {
+        int from = t.op.root, to = size > 1 ? (from + 1 + (int)(t.seed % (uint64_t)(size - 1))) % size : from;
+        t.takes_part = from != to && (rank == from || rank == to);
+        t.op.kind = rank == to ? COMM_RECV : COMM_SEND;
+        t.op.root = rank == from ? to : from;
+        t.in_place = false;
+    }
+    bool gathers = t.op.kind == COMM_ALL_GATHER || t.op.kind == COMM_ALL_TO_ALL;
+    t.send_count = t.op.kind == COMM_BROADCAST || t.op.kind == COMM_RECV ? 0 : t.op.count;
+    t.send_count *= comm_sends_blocks(t.op.kind) ? size : 1;
+    t.recv_count = t.op.kind == COMM_SEND ? 0 : t.op.count * (gathers ? size : 1);
+    if (t.op.kind == COMM_BARRIER)
+        t.send_count = t.recv_count = 0;
+    return t;
+}
+
+static void fill(const struct trial *t, int rank, int salt, void *to, int64_t count)
+{
+    uint64_t state = t->seed + (uint64_t)rank * 1000003 + (uint64_t)salt * 777767777;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t bits = next_random(&state);
+        double value = (double)(int64_t)(bits >> 12) / (double)(INT64_C(1) << 52) - 0.5;
+        if (t->op.dtype == DTYPE_I32)
+            ((int32_t *)to)[i] = (int32_t)bits;
+        else if (t->op.dtype == DTYPE_U8)
+            ((uint8_t *)to)[i] = (uint8_t)bits;
+        else
+            kernels_ref_f64()->cast((char *)to + i * dtype_size(t->op.dtype), t->op.dtype, &value, DTYPE_F64,
+                                    1, NULL);
+    }
+}
+
+/* Where the order of additions, or their rounding, is another one: an average of three, 16 bits at each step.
+ */
+static double tolerance(const struct trial *t, int size)
+{
+    bool narrow = t->op.dtype == DTYPE_BF16 || t->op.dtype == DTYPE_F16;
+    bool even = size == 1 || size == 2 || size == 4;
+    if (!comm_reduces(t->op.kind) || t->op.reduction == REDUCE_MAX)
+        return 0;
+    if (narrow && (size > 2 || t->op.reduction == REDUCE_AVERAGE))
+        return t->op.dtype == DTYPE_BF16 ? 0x1p-6 : 0x1p-9;
+    return t->op.reduction == REDUCE_AVERAGE && !even ? (t->op.dtype == DTYPE_F32 ? 1e-6 : 1e-14) : 0;
+}
+
+static double value_of(enum dtype dtype, const void *from, int64_t i)
+{
+    double value = 0;
+    kernels_ref_f64()->cast(&value, DTYPE_F64, (const char *)from + i * dtype_size(dtype), dtype, 1, NULL);
+    return value;
+}
+
+static int compare(const struct nccl_rank *r, const struct trial *t, const void *got, const void *expected,
+                   int number)
+{
+    int64_t size = dtype_size(t->op.dtype);
+    char text[COMM_TEXT];
+    for (int64_t i = 0; i < t->recv_count; i++) {
+        if (!memcmp((const char *)got + i * size, (const char *)expected + i * size, (size_t)size))
+            continue;
+        double a = value_of(t->op.dtype, got, i), b = value_of(t->op.dtype, expected, i);
+        if (fabs(a - b) <= tolerance(t, r->size) * r->size)
+            continue;
+        fprintf(
+            stderr, "rank %d of %d, operation %d, %s, host %d, in place %d: element %lld is %.9g, not %.9g\n",
+            r->rank, r->size, number, comm_op_text(text, &t->op), t->host, t->in_place, (long long)i, a, b);
+        return -1;
+    }
+    return 0;
+}
+
+struct pair {
+    struct nccl_rank *nccl;
+    struct device *cpu;
+    struct device_stream *stream;
+    struct comm *shm;
+    char *send, *recv, *expected_send, *expected; /* the host's; twice the half of an arena */
+};
+
+enum { HALF = NCCL_TEST_BYTES / 2 };
+
+/* In place: one buffer. */
+static void place(const struct trial *t, int rank, char *send, char *recv, char **s, char **d)
+{
+    int64_t part = t->op.count * dtype_size(t->op.dtype);
+    *s = send;
+    *d = recv;
+    if (t->in_place && t->op.kind == COMM_ALL_GATHER)
+        *s = recv + rank * part;
+    if (t->in_place && t->op.kind == COMM_ALL_REDUCE)
+        *s = recv;
+    if (t->in_place && t->op.kind == COMM_REDUCE_SCATTER)
+        *d = send + rank * part;
+}
+
+static int trial_run(struct pair *p, const struct trial *t, int number)
+{
+    struct nccl_rank *r = p->nccl;
+    size_t bytes = (size_t)dtype_size(t->op.dtype), in = (size_t)t->send_count * bytes,
+           out = (size_t)t->recv_count * bytes;
+    struct muster_error err = {0};
+    char *arena = r->arena.base, *send, *recv, *mine_send, *mine_recv;
+    place(t, r->rank, p->expected_send, p->expected, &mine_send, &mine_recv);
+    fill(t, r->rank, 1, mine_recv, t->recv_count);
+    fill(t, r->rank, 0, mine_send, t->send_count);
+    place(t, r->rank, t->host ? p->send : arena, t->host ? p->recv : arena + HALF, &send, &recv);
+    char *first = malloc(in + 1), *second = malloc(out + 1);
+    memcpy(first, mine_send, in);
+    memcpy(second, mine_recv, out);
+    int failed = 0;
+    if (t->host) {
+        memcpy(recv, second, out);
+        memcpy(send, first, in);
+    } else {
+        failed = nccl_put(recv, second, out) || nccl_put(send, first, in);
+    }
+    if (comm_shm()->run(p->shm, &t->op, mine_send, mine_recv, &err))
+        failed = nccl_complain(r, "comm_shm", err.text);
+    else if (number % 2 ? comm_nccl()->run(r->comm, &t->op, send, recv, &err)
+                        : nccl_do(r, r->comm, &t->op, send, recv, &err))
+        failed = nccl_complain(r, "comm_nccl", err.text);
+    if (!failed && t->host)
+        memcpy(second, recv, out);
+    else if (!failed)
+        failed = nccl_get(second, recv, out);
+    failed = failed || compare(r, t, second, mine_recv, number);
+    free(first);
+    free(second);
+    return failed ? -1 : 0;
+}
+
+static int random_operations(struct nccl_rank *r, struct nccl_job *job)
+{
+    struct muster_error err = {0};
+    struct pair p = {.nccl = r};
+    p.cpu = device_cpu()->open(r->rank, 1, &err);
+    p.stream = p.cpu ? device_cpu()->stream_create(p.cpu, "comm", false, &err) : NULL;
+    const struct comm_options options = {.rank = r->rank,
+                                         .size = r->size,
+                                         .store = &job->store,
+                                         .key = "shm",
+                                         .timeout_ns = 60 * NS_PER_S,
+                                         .device = p.cpu,
+                                         .device_ops = device_cpu()};
+    p.shm = p.stream ? comm_shm()->create(&options, &err) : NULL;
+    p.send = malloc(4 * (size_t)HALF);
+    p.recv = p.send + HALF;
+    p.expected_send = p.recv + HALF;
+    p.expected = p.expected_send + HALF;
+    int result = p.shm ? 0 : nccl_complain(r, "comm_shm", err.text);
+    uint64_t state = job->seed;
+    for (int number = 0; !result && number < 60; number++) {
+        struct trial t = make_trial(&state, r->rank, r->size);
+        if (t.takes_part)
+            result = trial_run(&p, &t, number);
+    }
+    comm_shm()->destroy(p.shm);
+    device_cpu()->stream_destroy(p.stream);
+    device_cpu()->close(p.cpu);
+    free(p.send);
+    return result;
+}
+
+static void random_operations_match_comm_shm(void **state)
+{
+    (void)state;
+    const char *given = getenv("COMM_TEST_SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 0) : (uint64_t)clock_now(NULL).ns;
+    printf("seed: COMM_TEST_SEED=%llu\n", (unsigned long long)seed);
+    for (int size = 1; size <= 4; size++) {
+        struct nccl_job job = {.body = random_operations, .seed = seed + (uint64_t)size};
+        assert_int_equal(nccl_job_run(&job, size), 0);
+    }
+}
+
+/* ---- many under way ---- */
+
+static int queue_of_operations(struct nccl_rank *r, struct nccl_job *job)
+{
+    (void)job;
+    enum { COUNT = 200 };
+    static const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 3};
+    float values[3 * COUNT];
+    struct muster_error err = {0};
+    for (int i = 0; i < 3 * COUNT; i++)
+        values[i] = (float)(i / 3 + r->rank * (i % 3));
+    if (nccl_put(r->arena.base, values, sizeof values))
+        return -1;
+    for (int i = 0; i < COUNT; i++) {
+        float *at = (float *)r->arena.base + (size_t)(3 * i);
+        if (comm_nccl()->issue(r->comm, &op, at, at, r->stream, &err))
+            return nccl_complain(r, "issue", err.text);
+    }
+    if (nccl_sync(r, r->stream, &err))
+        return nccl_complain(r, "sync", err.text);
+    if (nccl_get(values, r->arena.base, sizeof values))
+        return -1;
+    float ranks = (float)(r->size * (r->size - 1) / 2);
+    for (int i = 0; i < 3 * COUNT; i++) {
+        if (values[i] != (float)(i / 3 * r->size) + ranks * (float)(i % 3))
+            return nccl_complain(r, "queue", "wrong sum");
+    }
+    struct comm_status status;
+    comm_nccl()->status(r->comm, &status);
+    if (status.issued != COUNT || status.finished != COUNT || status.missing_count)
+        return nccl_complain(r, "status", "not finished");
+    return comm_nccl()->busy_ns(r->comm) > 0 ? 0 : nccl_complain(r, "busy", "no time");
+}
+
+static void queued_operations_keep_their_order(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 3; size++) {
+        struct nccl_job job = {.body = queue_of_operations};
+        assert_int_equal(nccl_job_run(&job, size), 0);
+    }
+}
+
+/* ---- parts ---- */
+
+static int sum_in(struct nccl_rank *r, struct comm *comm, int expected)
+{
+    static const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_I32, .count = 1};
+    int32_t value = 1 << r->rank;
+    struct muster_error err = {0};
+    if (comm_nccl()->run(comm, &op, &value, &value, &err))
+        return nccl_complain(r, comm->name, err.text);
+    return value == expected ? 0 : nccl_complain(r, comm->name, "another sum");
+}
+
+/* NCCL has the ranks in the same order as we. */
+static int gather_in(struct nccl_rank *r, struct comm *comm, int first, int second)
+{
+    static const struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_I32, .count = 1};
+    int32_t mine = r->rank, all[2] = {-1, -1};
+    struct muster_error err = {0};
+    if (comm_nccl()->run(comm, &op, &mine, all, &err))
+        return nccl_complain(r, comm->name, err.text);
+    return all[0] == first && all[1] == second ? 0 : nccl_complain(r, comm->name, "another order");
+}
+
+static int parts(struct nccl_rank *r, struct nccl_job *job)
+{
+    (void)job;
+    struct muster_error err = {0};
+    /* Odd and even ranks, in reverse; then each alone. */
+    struct comm *half = comm_nccl()->split(r->comm, r->rank % 2, -r->rank, "half", &err);
+    struct comm *alone = half ? comm_nccl()->split(half, half->rank, 0, "alone", &err) : NULL;
+    if (!alone)
+        return nccl_complain(r, "split", err.text);
+    int result = half->size == 2 && alone->size == 1 && half->rank == (r->rank < 2)
+                     ? 0
+                     : nccl_complain(r, "split", "another place");
+    result = result || sum_in(r, r->comm, 15) || sum_in(r, half, r->rank % 2 ? 10 : 5) ||
+             sum_in(r, alone, 1 << r->rank) || sum_in(r, half, r->rank % 2 ? 10 : 5);
+    result = result || gather_in(r, half, r->rank % 2 ? 3 : 2, r->rank % 2);
+    if (comm_nccl()->split(r->comm, -1, 0, "none", &err))
+        result = nccl_complain(r, "split", "a color below 0 was taken");
+    comm_nccl()->destroy(alone);
+    comm_nccl()->destroy(half);
+    return result ? -1 : 0;
+}
+
+static void parts_have_their_own_ranks(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = parts};
+    assert_int_equal(nccl_job_run(&job, 4), 0);
+}
+
+/* ---- two comms at once, on a device that runs one operation at a time ---- */
+
+static int two_comms(struct nccl_rank *r, struct nccl_job *job)
+{
+    static const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 1000};
+    struct muster_error err = {0};
+    uint64_t state = job->seed + (uint64_t)r->rank; /* each rank waits elsewhere */
+    struct comm *second = comm_nccl()->split(r->comm, 0, r->rank, "second", &err);
+    float *values = r->arena.base;
+    if (!second)
+        return nccl_complain(r, "split", err.text);
+    int result = 0;
+    for (int i = 0; i < 40 && !result; i++) {
+        result = comm_nccl()->issue(i % 2 ? second : r->comm, &op, values + (i % 2 ? 1000 : 0),
+                                    values + (i % 2 ? 1000 : 0), i % 2 ? r->other : r->stream, &err);
+        if (next_random(&state) % 4 == 0)
+            clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    }
+    result = result || nccl_sync(r, r->stream, &err) || nccl_sync(r, r->other, &err);
+    if (result)
+        job->errors[r->rank] = err;
+    comm_nccl()->destroy(second);
+    return 0;
+}
+
+static void the_schedule_is_the_order_on_the_device(void **state)
+{
+    (void)state;
+    setenv("FAKE_NCCL_ONE_AT_A_TIME", "1", 1);
+    struct nccl_job job = {.body = two_comms, .timeout_ns = 20 * NS_PER_S};
+    assert_int_equal(nccl_job_run(&job, 3), 0);
+    for (int rank = 0; rank < 3; rank++)
+        assert_string_equal(job.errors[rank].text, "");
+    unsetenv("FAKE_NCCL_ONE_AT_A_TIME");
+}
+
+/* ---- registered memory, nothing left ---- */
+
+static int just_once(struct nccl_rank *r, struct nccl_job *job)
+{
+    (void)job;
+    return sum_in(r, r->comm, (1 << r->size) - 1);
+}
+
+static void arenas_are_registered_and_let_go(void **state)
+{
+    (void)state;
+    setenv("MUSTER_NCCL_REGISTER", "1", 1);
+    struct nccl_job job = {.body = just_once};
+    assert_int_equal(nccl_job_run(&job, 2), 0);
+    unsetenv("MUSTER_NCCL_REGISTER");
+}
+
+static int no_communicator_is_left(void **state)
+{
+    (void)state;
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    int (*living)(void) = library ? (int (*)(void))(uintptr_t)dlsym(library, "fake_nccl_living") : NULL;
+    int left = living ? living() : 0;
+    if (library)
+        dlclose(library);
+    if (left)
+        fprintf(stderr, "%d communicators were neither destroyed nor aborted\n", left);
+    return left;
+}
+
+/* gpu_nccl_comm [TEST]: all tests, or the one of that name. */
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(random_operations_match_comm_shm, no_communicator_is_left),
+        cmocka_unit_test_teardown(queued_operations_keep_their_order, no_communicator_is_left),
+        cmocka_unit_test_teardown(parts_have_their_own_ranks, no_communicator_is_left),
+        cmocka_unit_test_teardown(the_schedule_is_the_order_on_the_device, no_communicator_is_left),
+        cmocka_unit_test_teardown(arenas_are_registered_and_let_go, no_communicator_is_left),
+    };
+    setenv("FAKE_CUDA_DEVICES", "4", 0); /* one for each rank */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,240 @@
+/* gpu_nccl_failure_test.c - comm_nccl when something goes wrong, ranks as threads: each rank gets one error
+ * that names operation, number and rank, and everything ends in seconds. */
+#include "tests/support/cmocka_all.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "proto/base/buffer.h"
+#include "tests/gpu/nccl/nccl_test_ranks.h"
+#include "tests/support/free_port.h"
+
+enum { RANKS = 3 };
+static const struct comm_op add = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 100};
+
+static int rank_that_differs; /* of a body */
+
+/* Operations until an error, which is kept. */
+static int work_until_error(struct nccl_rank *r, struct nccl_job *job, int count)
+{
+    struct muster_error *err = &job->errors[r->rank];
+    float *values = r->arena.base;
+    for (int i = 0; i < count && !err->code; i++) {
+        if (comm_nccl()->issue(r->comm, &add, values, values, r->stream, err))
+            break;
+    }
+    if (!err->code)
+        (void)nccl_sync(r, r->stream, err);
+    struct buffer text = {0};
+    if (!comm_nccl()->report(r->comm, &text) && text.data)
+        (void)snprintf(job->reports[r->rank], sizeof job->reports[r->rank], "%s", text.data);
+    buffer_free(&text);
+    return 0;
+}
+
+static int five(struct nccl_rank *r, struct nccl_job *job)
+{
+    return work_until_error(r, job, 5);
+}
+
+/* Every rank's error holds the text; returns the seconds that it took. */
+static double run_failing(struct nccl_job *job, const char *expected)
+{
+    struct instant start = clock_now(NULL);
+    assert_int_equal(nccl_job_run(job, RANKS), 0);
+    for (int rank = 0; rank < RANKS; rank++) {
+        if (!strstr(job->errors[rank].text, expected))
+            fail_msg("rank %d: \"%s\" without \"%s\"", rank, job->errors[rank].text, expected);
+    }
+    return (double)instant_diff_ns(clock_now(NULL), start) / (double)NS_PER_S;
+}
+
+static void a_device_that_hangs_is_reported(void **state)
+{
+    (void)state;
+    char address[32];
+    (void)snprintf(address, sizeof address, "127.0.0.1:%d", test_free_port());
+    setenv("NCCL_RAS_ADDR", address, 1);
+    setenv("FAKE_NCCL_HANG", "1:3", 1);
+    struct nccl_job job = {.body = five, .timeout_ns = 1500 * NS_PER_MS};
+    double took =
+        run_failing(&job, "all_reduce #3 (all_reduce of 100 f32 by sum) of comm test waited 1.5 s on rank ");
+    unsetenv("FAKE_NCCL_HANG");
+    unsetenv("NCCL_RAS_ADDR");
+    assert_non_null(strstr(job.errors[0].text, "every rank has issued it"));
+    int named = 0;
+    for (int rank = 0; rank < RANKS; rank++)
+        named += strstr(job.reports[rank], "Rank 1 has started 2 operations: fewer than others") != NULL;
+    assert_true(named > 0);
+    assert_true(took < 10);
+}
+
+static int one_issues_less(struct nccl_rank *r, struct nccl_job *job)
+{
+    if (r->rank != rank_that_differs)
+        return work_until_error(r, job, 5);
+    (void)work_until_error(r, job, 2);
+    while (!r->ops->poll_error(r->device, &job->errors[r->rank])) /* it does other things */
+        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    return 0;
+}
+
+static void a_rank_that_does_not_come_is_named(void **state)
+{
+    (void)state;
+    for (rank_that_differs = 0; rank_that_differs < RANKS; rank_that_differs += 2) {
+        char expected[160];
+        struct nccl_job job = {.body = one_issues_less, .timeout_ns = 2 * NS_PER_S};
+        (void)snprintf(expected, sizeof expected, " for rank %d", rank_that_differs);
+        (void)run_failing(&job, expected);
+        assert_non_null(
+            strstr(job.errors[1].text, "all_reduce #3 (all_reduce of 100 f32 by sum) of comm test waited"));
+        assert_int_equal(job.errors[1].code, MUSTER_E_TIMEOUT);
+    }
+}
+
+static void an_asynchronous_error_reaches_all(void **state)
+{
+    (void)state;
+    setenv("FAKE_NCCL_ASYNC", "2:4", 1);
+    struct nccl_job job = {.body = five};
+    (void)run_failing(
+        &job, "all_reduce #4 (all_reduce of 100 f32 by sum) of comm test: NCCL: remote process exited");
+    unsetenv("FAKE_NCCL_ASYNC");
+}
+
+static int one_differs(struct nccl_rank *r, struct nccl_job *job)
+{
+    struct comm_op op = add;
+    struct muster_error *err = &job->errors[r->rank];
+    op.count = r->rank == 1 ? 99 : 100;
+    if (!nccl_do(r, r->comm, &add, r->arena.base, r->arena.base, err))
+        (void)nccl_do(r, r->comm, &op, r->arena.base, r->arena.base, err);
+    return 0;
+}
+
+static void another_count_is_an_error_of_both(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = one_differs};
+    (void)run_failing(&job, "all_reduce #2 (all_reduce of ");
+    assert_non_null(strstr(job.errors[0].text, "count 99"));
+    assert_non_null(strstr(job.errors[0].text, "count 100"));
+}
+
+/* What NCCL cannot see: the same call for another thing. */
+static int another_tag(struct nccl_rank *r, struct nccl_job *job)
+{
+    struct comm_op op = add;
+    struct muster_error *err = &job->errors[r->rank];
+    op.tag = r->rank == 1 ? 7 : 8;
+    if (!nccl_do(r, r->comm, &op, r->arena.base, r->arena.base, err)) {
+        while (!r->ops->poll_error(r->device, err))
+            clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    }
+    return 0;
+}
+
+static void another_tag_is_found_when_ranks_rest(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = another_tag};
+    (void)run_failing(&job, "in comm test");
+}
+
+static int one_aborts(struct nccl_rank *r, struct nccl_job *job)
+{
+    if (r->rank != 1)
+        return work_until_error(r, job, 1);
+    clock_sleep_until(instant_add(clock_now(NULL), 50 * NS_PER_MS));
+    comm_nccl()->abort(r->comm);
+    (void)comm_nccl()->issue(r->comm, &add, r->arena.base, r->arena.base, r->stream, &job->errors[1]);
+    return 0;
+}
+
+static void an_abort_ends_all(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = one_aborts};
+    assert_true(run_failing(&job, "aborted") < 10);
+    assert_string_equal(job.errors[0].text, "rank 1 aborted comm test");
+}
+
+static int one_leaves(struct nccl_rank *r, struct nccl_job *job)
+{
+    if (r->rank == 1)
+        return work_until_error(r, job, 2);
+    return work_until_error(r, job, 3);
+}
+
+static void leaving_early_is_reported(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = one_leaves};
+    assert_int_equal(nccl_job_run(&job, RANKS), 0);
+    for (int rank = 0; rank < RANKS; rank += 2)
+        assert_non_null(strstr(job.errors[rank].text, ") had left the comm before all_reduce #3"));
+}
+
+/* Work of one comm waits on the device behind that of another, which waits for ever: to be aborted together.
+ */
+static int one_behind_another(struct nccl_rank *r, struct nccl_job *job)
+{
+    struct muster_error *err = &job->errors[r->rank];
+    float *values = r->arena.base;
+    struct comm *second = comm_nccl()->split(r->comm, 0, r->rank, "second", err);
+    if (!second)
+        return -1;
+    if (r->rank > 0) {
+        (void)comm_nccl()->issue(r->comm, &add, values, values, r->stream, err);
+        (void)comm_nccl()->issue(second, &add, values + 200, values + 200, r->other, err);
+        (void)nccl_sync(r, r->other, err);
+    } else {
+        while (!r->ops->poll_error(r->device, err))
+            clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    }
+    comm_nccl()->destroy(second);
+    return 0;
+}
+
+static void communicators_are_aborted_together(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = one_behind_another, .timeout_ns = NS_PER_S};
+    assert_true(
+        run_failing(&job, "all_reduce #1 (all_reduce of 100 f32 by sum) of comm test waited 1.0 s on rank ") <
+        10);
+    assert_non_null(strstr(job.errors[1].text, " for rank 0"));
+}
+
+static int no_communicator_is_left(void **state)
+{
+    (void)state;
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    int (*living)(void) = library ? (int (*)(void))(uintptr_t)dlsym(library, "fake_nccl_living") : NULL;
+    int left = living ? living() : 0;
+    if (library)
+        dlclose(library);
+    if (left)
+        fprintf(stderr, "%d communicators were neither destroyed nor aborted\n", left);
+    return left;
+}
+
+/* gpu_nccl_failure [TEST]: all tests, or the one of that name. */
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_device_that_hangs_is_reported, no_communicator_is_left),
+        cmocka_unit_test_teardown(a_rank_that_does_not_come_is_named, no_communicator_is_left),
+        cmocka_unit_test_teardown(an_asynchronous_error_reaches_all, no_communicator_is_left),
+        cmocka_unit_test_teardown(another_count_is_an_error_of_both, no_communicator_is_left),
+        cmocka_unit_test_teardown(another_tag_is_found_when_ranks_rest, no_communicator_is_left),
+        cmocka_unit_test_teardown(an_abort_ends_all, no_communicator_is_left),
+        cmocka_unit_test_teardown(leaving_early_is_reported, no_communicator_is_left),
+        cmocka_unit_test_teardown(communicators_are_aborted_together, no_communicator_is_left),
+    };
+    setenv("FAKE_CUDA_DEVICES", "4", 0); /* one for each rank */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

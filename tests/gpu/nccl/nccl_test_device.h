@@ -1,0 +1,10 @@
+/* nccl_test_device.h - as much of a CUDA device as comm_nccl asks for, and its state for tests. */
+#ifndef MUSTER_TESTS_NCCL_TEST_DEVICE_H
+#define MUSTER_TESTS_NCCL_TEST_DEVICE_H
+
+#include "runtime/device/device.h"
+
+/* launch, sync, fail, poll_error, arenas of device and pinned memory, stream handles; no events. */
+const struct device_ops *nccl_test_device(void);
+
+#endif

@@ -1,0 +1,416 @@
+/* kernels_table_test.c - every slot of the CUDA table against the reference, through a stream's handle, as
+ * the executor calls it: that each slot is there, is the right operation and passes its arguments in their
+ * places. Bounds of rounding are the business of the operations' own tests; here shapes are random and the
+ * allowance is wide. */
+#include "tests/support/cmocka_all.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "proto/base/mem.h"
+#include "runtime/cuda/kernels_cuda.h"
+#include "tests/gpu/products/stream_support.h"
+
+enum { TRIALS = 12 };
+
+static struct cuda_stream_handle handle;
+static const struct kernels *table;
+
+static const struct kernels *reference(void)
+{
+    return kernels_ref_f32();
+}
+
+/* The same bytes on both sides; which of them a call gets is `side`. */
+struct pair {
+    void *sides[2];
+    size_t bytes;
+};
+enum { HOST, DEVICE };
+static int side;
+#define scope_pair __attribute__((cleanup(pair_free)))
+
+static struct pair pair_of(void *host, size_t bytes)
+{
+    return (struct pair){.sides = {host, device_copy(host, bytes)}, .bytes = bytes};
+}
+
+static struct pair pair_floats(size_t n)
+{
+    return pair_of(floats_new(n, FILL_UNIT), n * sizeof(float));
+}
+
+static struct pair pair_tokens(size_t n, int V, bool some_ignored)
+{
+    return pair_of(tokens_new(n, V, some_ignored), n * sizeof(int32_t));
+}
+
+static void pair_free(struct pair *pair)
+{
+    mem_free(pair->sides[HOST]);
+    CUDA_OK(cudaFree(pair->sides[DEVICE]));
+}
+
+static void *at(const struct pair *pair)
+{
+    return pair->sides[side];
+}
+
+/* Both sides of a slot; its arguments but the stream name pairs by at(). */
+#define BOTH(slot, ...)                                                                                      \
+    do {                                                                                                     \
+        side = HOST;                                                                                         \
+        reference()->slot(__VA_ARGS__, NULL);                                                                \
+        side = DEVICE;                                                                                       \
+        table->slot(__VA_ARGS__, &handle);                                                                   \
+        computing("slot " #slot);                                                                            \
+        stream_done(&handle);                                                                                \
+    } while (0)
+
+static void same(const char *what, const struct pair *pair)
+{
+    size_t n = pair->bytes / sizeof(float);
+    double largest = floats_largest(pair->sides[HOST], n);
+    assert_close(what, pair->sides[DEVICE], pair->sides[HOST], n, 2e-4 * (largest + 1e-3), 1e-4);
+}
+
+static void same_double(const char *what, const struct pair *pair)
+{
+    double got;
+    fetch(&got, pair->sides[DEVICE], sizeof got);
+    double want = *(double *)pair->sides[HOST];
+    if (!(fabs(got - want) <= 1e-5 * (1 + fabs(want))))
+        fail_msg("%s is %.17g, not %.17g", what, got, want);
+}
+
+static int size_below(int limit)
+{
+    return 1 + (int)random_below((uint32_t)limit);
+}
+
+static struct pair scalars_pair(uint64_t step)
+{
+    struct step_scalars *s = mem_calloc(1, sizeof *s);
+    assert_non_null(s);
+    *s = (struct step_scalars){.beta1 = 0.9,
+                               .beta2 = 0.95,
+                               .epsilon = 1e-8,
+                               .bias_correction1 = 0.271,
+                               .bias_correction2 = 0.142,
+                               .inverse_tokens = 0.125,
+                               .clip_norm = 1.5,
+                               .norm_squared = 9,
+                               .clip = 0.5,
+                               .step = step,
+                               .first_sample = 77,
+                               .seed = 1234,
+                               .loss_scale = 1};
+    for (int i = 0; i < 8; i++) {
+        s->learning_rate[i] = 0.01 * (i + 1);
+        s->weight_decay[i] = 0.1 * i;
+    }
+    return pair_of(s, sizeof *s);
+}
+
+/* ---- the slots ---- */
+
+static void linear(void)
+{
+    int N = size_below(40), C = size_below(50), OC = size_below(50), beta = (int)random_below(2);
+    size_t in_n = (size_t)N * C, out_n = (size_t)N * OC, weight_n = (size_t)OC * C;
+    scope_pair struct pair in = pair_floats(in_n), weight = pair_floats(weight_n);
+    scope_pair struct pair bias = pair_floats((size_t)OC), out = pair_floats(out_n),
+                           dout = pair_floats(out_n);
+    scope_pair struct pair din = pair_floats(in_n), dweight = pair_floats(weight_n);
+    scope_pair struct pair dbias = pair_floats((size_t)OC);
+    BOTH(linear_forward, at(&out), at(&in), at(&weight), beta ? at(&bias) : NULL, N, C, OC);
+    same("out", &out);
+    BOTH(linear_backward_input, at(&din), at(&dout), at(&weight), N, C, OC, beta);
+    same("din", &din);
+    BOTH(linear_backward_weight, at(&dweight), at(&dbias), at(&dout), at(&in), N, C, OC, beta);
+    same("dweight", &dweight);
+    same("dbias", &dbias);
+}
+
+static void embedding(void)
+{
+    int B = size_below(3), T = size_below(9), C = size_below(40), V = size_below(30),
+        beta = (int)random_below(2);
+    int maxT = T + 2;
+    size_t n = (size_t)B * T * C;
+    scope_pair struct pair tokens = pair_tokens((size_t)B * T, V, false), out = pair_floats(n),
+                           dout = pair_floats(n);
+    scope_pair struct pair wte = pair_floats((size_t)V * C), wpe = pair_floats((size_t)maxT * C);
+    scope_pair struct pair dwte = pair_floats((size_t)V * C), dwpe = pair_floats((size_t)maxT * C);
+    BOTH(embedding_forward, at(&out), at(&tokens), at(&wte), beta ? at(&wpe) : NULL, B, T, C);
+    same("out", &out);
+    BOTH(embedding_backward, at(&dwte), at(&dwpe), at(&dout), at(&tokens), B, T, C, V, maxT, beta);
+    same("dwte", &dwte);
+    same("dwpe", &dwpe);
+}
+
+static void layernorm(void)
+{
+    int N = size_below(50), C = 1 + size_below(70), beta = (int)random_below(2),
+        beta_in = (int)random_below(2);
+    size_t n = (size_t)N * C;
+    scope_pair struct pair in = pair_floats(n), weight = pair_floats((size_t)C),
+                           bias = pair_floats((size_t)C);
+    scope_pair struct pair out = pair_floats(n), mean = pair_floats((size_t)N), rstd = pair_floats((size_t)N);
+    scope_pair struct pair dout = pair_floats(n), din = pair_floats(n);
+    scope_pair struct pair dweight = pair_floats((size_t)C), dbias = pair_floats((size_t)C);
+    size_t work_bytes = table->layernorm_backward_work(N, C);
+    size_t most = reference()->layernorm_backward_work(N, C);
+    scope_pair struct pair work = pair_floats((work_bytes > most ? work_bytes : most) / sizeof(float) + 1);
+    BOTH(layernorm_forward, at(&out), at(&mean), at(&rstd), at(&in), at(&weight), at(&bias), N, C, 1e-3);
+    same("out", &out);
+    same("mean", &mean);
+    same("rstd", &rstd);
+    BOTH(layernorm_backward, at(&din), at(&dweight), at(&dbias), at(&dout), at(&in), at(&mean), at(&rstd),
+         at(&weight), N, C, beta_in, beta, at(&work));
+    same("din", &din);
+    same("dweight", &dweight);
+    same("dbias", &dbias);
+}
+
+static void rms_norm(void)
+{
+    int N = size_below(50), C = size_below(70), beta = (int)random_below(2), beta_in = (int)random_below(2);
+    size_t n = (size_t)N * C;
+    scope_pair struct pair in = pair_floats(n), weight = pair_floats((size_t)C), out = pair_floats(n);
+    scope_pair struct pair rstd = pair_floats((size_t)N), dout = pair_floats(n), din = pair_floats(n);
+    scope_pair struct pair dweight = pair_floats((size_t)C);
+    size_t work_bytes = table->rms_norm_backward_work(N, C), most = reference()->rms_norm_backward_work(N, C);
+    scope_pair struct pair work = pair_floats((work_bytes > most ? work_bytes : most) / sizeof(float) + 1);
+    BOTH(rms_norm_forward, at(&out), at(&rstd), at(&in), at(&weight), N, C, 1e-3);
+    same("out", &out);
+    same("rstd", &rstd);
+    BOTH(rms_norm_backward, at(&din), at(&dweight), at(&dout), at(&in), at(&rstd), at(&weight), N, C, beta_in,
+         beta, at(&work));
+    same("din", &din);
+    same("dweight", &dweight);
+}
+
+static void rotary(void)
+{
+    int B = size_below(3), T = size_below(9), NH = size_below(4), HS = 2 * size_below(12);
+    int beta = (int)random_below(2), backward = (int)random_below(2);
+    struct rotary settings = {.theta = 10000,
+                              .kind = (enum rotary_kind)random_below(ROTARY_KINDS),
+                              .factor = 8,
+                              .low = 1,
+                              .high = 4,
+                              .original = 64};
+    size_t n = (size_t)B * T * NH * HS;
+    scope_pair struct pair in = pair_floats(n), out = pair_floats(n);
+    BOTH(rotary, at(&out), at(&in), &settings, B, T, NH, HS, backward, beta);
+    same("out", &out);
+}
+
+static void elements(void)
+{
+    int64_t n = size_below(3000);
+    int kind = (int)random_below(ACTIVATION_KINDS), beta = (int)random_below(2), other = (int)random_below(2);
+    scope_pair struct pair a = pair_floats((size_t)n), b = pair_floats((size_t)n), c = pair_floats((size_t)n);
+    scope_pair struct pair out = pair_floats((size_t)n), second = pair_floats((size_t)n);
+    scope_pair struct pair narrow = pair_floats((size_t)n);
+    enum dtype half = other ? DTYPE_BF16 : DTYPE_F16;
+    BOTH(activation_forward, at(&out), at(&a), kind, n);
+    same("activation", &out);
+    BOTH(activation_backward, at(&out), at(&a), at(&b), kind, beta, n);
+    same("its gradient", &out);
+    BOTH(swiglu_forward, at(&out), at(&a), at(&b), n);
+    same("swiglu", &out);
+    BOTH(swiglu_backward, at(&out), at(&second), at(&a), at(&b), at(&c), beta, other, n);
+    same("dgate", &out);
+    same("dup", &second);
+    BOTH(add, at(&out), at(&a), at(&b), n);
+    same("add", &out);
+    BOTH(accumulate, at(&out), at(&c), beta, n);
+    same("accumulate", &out);
+    BOTH(scale, at(&out), 0.3, n);
+    same("scale", &out);
+    BOTH(cast, at(&narrow), half, at(&a), DTYPE_F32, n);
+    BOTH(widen, at(&out), at(&narrow), half, beta, n);
+    same("cast and widen", &out);
+}
+
+static void dropout(void)
+{
+    int rows_per_sample = size_below(4), rows = rows_per_sample * size_below(4), width = size_below(50);
+    size_t n = (size_t)rows * (size_t)width;
+    scope_pair struct pair in = pair_floats(n), out = pair_floats(n), scalars = scalars_pair(1);
+    int beta = (int)random_below(2);
+    BOTH(dropout, at(&out), at(&in), rows, width, rows_per_sample, 5, 3, 0.3, beta, at(&scalars));
+    same("dropout", &out);
+}
+
+static void losses(void)
+{
+    int N = size_below(20), V = 1 + size_below(90), gradient = (int)random_below(2);
+    scope_pair struct pair logits = pair_floats((size_t)N * V), each = pair_floats((size_t)N);
+    scope_pair struct pair targets = pair_tokens((size_t)N, V, true), scalars = scalars_pair(1);
+    scope_pair struct pair total = pair_of(mem_calloc(1, 8), 8), count = pair_of(mem_calloc(1, 8), 8);
+    BOTH(cross_entropy, at(&logits), at(&each), at(&targets), N, V, gradient, at(&scalars));
+    same("losses", &each);
+    if (gradient)
+        same("dlogits", &logits);
+    scope_pair struct pair values = pair_floats((size_t)N), wanted = pair_floats((size_t)N);
+    BOTH(squared_error, at(&values), at(&each), at(&targets), at(&wanted), N, gradient, at(&scalars));
+    same("squared errors", &each);
+    same("their gradient", &values);
+    BOTH(loss_sum, at(&total), at(&count), at(&each), at(&targets), N);
+    same_double("the sum of losses", &total);
+    int64_t got;
+    fetch(&got, count.sides[DEVICE], sizeof got);
+    assert_int_equal(got, *(int64_t *)count.sides[HOST]);
+}
+
+static void norms(void)
+{
+    int64_t n = size_below(5000);
+    scope_pair struct pair values = pair_floats((size_t)n), out = pair_of(mem_calloc(1, 8), 8);
+    scope_pair struct pair scalars = scalars_pair(1);
+    struct step_scalars got;
+    BOTH(norm_squared, at(&out), at(&values), n, 0);
+    BOTH(norm_squared, at(&out), at(&values), n, 1);
+    same_double("the norm", &out);
+    BOTH(clip_factor, at(&scalars));
+    fetch(&got, scalars.sides[DEVICE], sizeof got);
+    const struct step_scalars *want = scalars.sides[HOST];
+    assert_true(fabs(got.clip - want->clip) <= 1e-12 * want->clip && got.skip == want->skip);
+}
+
+/* kind 0: adamw, 1: adam, 2: sgd */
+static void optimizer(int kind)
+{
+    int n = 10 + size_below(500), nesterov = (int)random_below(2);
+    struct optimizer_segment segments[] = {{0, n / 3, 1}, {n / 3 + 2, n / 3, 4}};
+    scope_pair struct pair param = pair_floats((size_t)n), m = pair_floats((size_t)n),
+                           v = pair_floats((size_t)n);
+    scope_pair struct pair grad = pair_floats((size_t)n), moved = pair_floats((size_t)n),
+                           wide = pair_floats((size_t)n);
+    scope_pair struct pair scalars = scalars_pair(random_below(2) + 1);
+    for (int i = 0; i < n; i++)
+        ((float *)v.sides[HOST])[i] = fabsf(((float *)v.sides[HOST])[i]);
+    CUDA_OK(cudaMemcpy(v.sides[DEVICE], v.sides[HOST], v.bytes, cudaMemcpyHostToDevice));
+    if (kind == 0)
+        BOTH(adamw, at(&param), at(&m), at(&v), at(&grad), segments, 2, at(&moved), DTYPE_BF16, at(&scalars));
+    else if (kind == 1)
+        BOTH(adam, at(&param), at(&m), at(&v), at(&grad), segments, 2, at(&moved), DTYPE_BF16, at(&scalars));
+    else
+        BOTH(sgd, at(&param), at(&m), at(&grad), segments, 2, 0.9, 0.1, nesterov, at(&moved), DTYPE_BF16,
+             at(&scalars));
+    same("parameters", &param);
+    same("m", &m);
+    same("v", &v);
+    BOTH(average, at(&wide), at(&param), 0.75, n / 2, at(&scalars));
+    same("the average", &wide);
+}
+
+static void attention(void)
+{
+    int kv_heads = size_below(2), B = size_below(2), T = size_below(12), HS = size_below(20);
+    int heads = kv_heads * size_below(2);
+    struct attention a = {.B = B,
+                          .T = T,
+                          .heads = heads,
+                          .kv_heads = kv_heads,
+                          .head_size = HS,
+                          .causal = (int)random_below(2),
+                          .scale = random_below(2) ? 0 : 0.2};
+    a.q_row = a.k_row = a.v_row = (heads + 2 * kv_heads) * HS; /* q, k, v of a position side by side */
+    size_t packed = (size_t)B * T * (size_t)a.q_row, n = (size_t)B * T * heads * HS;
+    int beta[3] = {(int)random_below(2), (int)random_below(2), (int)random_below(2)}, k = heads * HS,
+        v = k + kv_heads * HS;
+    size_t work_bytes = table->attention_work(&a), most = reference()->attention_work(&a);
+    scope_pair struct pair qkv = pair_floats(packed), dqkv = pair_floats(packed), out = pair_floats(n),
+                           dout = pair_floats(n);
+    scope_pair struct pair lse = pair_floats((size_t)B * heads * T);
+    scope_pair struct pair work = pair_floats((work_bytes > most ? work_bytes : most) / sizeof(float) + 1);
+    BOTH(attention_forward, at(&out), at(&lse), at(&qkv), (float *)at(&qkv) + k, (float *)at(&qkv) + v, &a,
+         at(&work));
+    same("out", &out);
+    same("lse", &lse);
+    BOTH(attention_backward, at(&dqkv), (float *)at(&dqkv) + k, (float *)at(&dqkv) + v, at(&dout), at(&qkv),
+         (float *)at(&qkv) + k, (float *)at(&qkv) + v, at(&out), at(&lse), &a, beta, at(&work));
+    same("dq, dk and dv", &dqkv);
+}
+
+/* ---- tests ---- */
+
+static void every_slot_is_filled(void **state)
+{
+    const struct kernels *tables[] = {kernels_cuda(false), kernels_cuda(true)};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const char *slots = (const char *)&tables[i]->linear_forward;
+        for (const char *p = slots; p < (const char *)(tables[i] + 1); p += sizeof(void *)) {
+            void *slot;
+            memcpy(&slot, p, sizeof slot);
+            if (!slot)
+                fail_msg("slot %d of %s is empty", (int)((p - slots) / (int)sizeof(void *)), tables[i]->name);
+        }
+        assert_int_equal(tables[i]->abi, KERNELS_ABI);
+        assert_int_equal(tables[i]->size, sizeof(struct kernels));
+        assert_int_equal(tables[i]->dtype, DTYPE_F32);
+    }
+    assert_string_equal(tables[0]->name, "cuda-f32");
+    assert_string_equal(tables[1]->name, "cuda-tf32");
+}
+
+static void every_slot_agrees_with_the_reference(void **state)
+{
+    (void)state;
+    table = kernels_cuda(false);
+    stream_open(&handle, true, false);
+    for (int trial = 0; trial < TRIALS; trial++) {
+        linear();
+        embedding();
+        layernorm();
+        rms_norm();
+        rotary();
+        elements();
+        dropout();
+        losses();
+        norms();
+        optimizer(trial % 3);
+        attention();
+    }
+    stream_close(&handle);
+}
+
+static void what_cannot_be_enqueued_fails_the_device(void **state)
+{
+    scope_pair struct pair values = pair_floats(10), out = pair_of(mem_calloc(1, 8), 8);
+    (void)state;
+    table = kernels_cuda(false);
+    stream_open(&handle, false, false);
+    table->add(values.sides[DEVICE], values.sides[DEVICE], values.sides[DEVICE], 10, &handle);
+    stream_done(&handle);
+    table->norm_squared(out.sides[DEVICE], values.sides[DEVICE], 10, 0, &handle);
+    assert_string_equal(stream_failure.text,
+                        "norm_squared: this stream was not created to compute: it has no workspace");
+    table->add(values.sides[DEVICE], values.sides[DEVICE], values.sides[DEVICE], -1, &handle);
+    assert_int_equal(stream_failure.code, MUSTER_E_STATE); /* the first is kept: that is fail's business */
+    stream_failure.code = 0;
+    table->add(values.sides[DEVICE], values.sides[DEVICE], values.sides[DEVICE], -1, &handle);
+    assert_string_equal(stream_failure.text, "add: n is -1; it must be 0 or more");
+    stream_close(&handle);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_slot_is_filled),
+        cmocka_unit_test(every_slot_agrees_with_the_reference),
+        cmocka_unit_test(what_cannot_be_enqueued_fails_the_device),
+    };
+    if (gpu_missing()) {
+        printf("skipped: no GPU: %s\n", gpu_missing());
+        return 77;
+    }
+    kernels_test_begin(1);
+    return cmocka_run_group_tests_name("gpu_kernels_table", tests, NULL, NULL);
+}

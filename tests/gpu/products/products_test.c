@@ -1,0 +1,393 @@
+/* products_test.c - linear_* by cuBLASLt against the reference: awkward and random shapes, pointers at any
+ * alignment, both betas; one choice a shape; tf32; and each call of the library failing once. */
+#include "tests/support/cmocka_all.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/cuda/bias.h"
+#include "tests/gpu/products/stream_support.h"
+
+#define U FLOAT_ROUNDOFF
+/* 10 bits of mantissa: each factor is off by so much of itself. */
+#define TF32 4.8828125e-4
+
+/* A call is enqueued, and what it did is done. */
+#define DONE(call)                                                                                           \
+    do {                                                                                                     \
+        if ((call) != 0)                                                                                     \
+            fail_msg("%s", failed.text);                                                                     \
+        CUDA_OK(cudaStreamSynchronize(stream_of_tests()));                                                   \
+    } while (0)
+
+static const struct kernels *reference(void)
+{
+    return kernels_ref_f32();
+}
+
+/* Matrices of a layer on both sides; `shift` floats lie before each on the device, which misaligns it. */
+struct layer {
+    int N, C, OC, shift;
+    float *in, *weight, *bias, *out, *dout, *din, *dweight, *dbias;
+    float *d_in, *d_weight, *d_bias, *d_out, *d_dout, *d_din, *d_dweight, *d_dbias;
+};
+
+static float *shifted(const float *from, size_t n, int shift)
+{
+    scope_memory float *wide = floats_new(n + (size_t)shift, FILL_UNIT);
+    memcpy(wide + shift, from, n * sizeof *from);
+    return (float *)device_floats(wide, n + (size_t)shift) + shift;
+}
+
+static void layer_open(struct layer *l, int N, int C, int OC, int shift, enum kernels_fill fill)
+{
+    size_t in = (size_t)N * C, out = (size_t)N * OC, weight = (size_t)OC * C, bias = (size_t)OC;
+    *l = (struct layer){.N = N, .C = C, .OC = OC, .shift = shift};
+    l->in = floats_new(in, fill);
+    l->weight = floats_new(weight, FILL_UNIT);
+    l->bias = floats_new(bias, FILL_UNIT);
+    l->out = floats_new(out, FILL_UNIT);
+    l->dout = floats_new(out, FILL_UNIT);
+    l->din = floats_new(in, FILL_UNIT);
+    l->dweight = floats_new(weight, FILL_UNIT);
+    l->dbias = floats_new(bias, FILL_UNIT);
+    l->d_in = shifted(l->in, in, shift);
+    l->d_weight = shifted(l->weight, weight, shift);
+    l->d_bias = shifted(l->bias, bias, shift);
+    l->d_out = shifted(l->out, out, shift);
+    l->d_dout = shifted(l->dout, out, shift);
+    l->d_din = shifted(l->din, in, shift);
+    l->d_dweight = shifted(l->dweight, weight, shift);
+    l->d_dbias = shifted(l->dbias, bias, shift);
+}
+
+static void layer_close(struct layer *l)
+{
+    float *hosts[] = {l->in, l->weight, l->bias, l->out, l->dout, l->din, l->dweight, l->dbias};
+    float *devices[] = {l->d_in,   l->d_weight, l->d_bias,    l->d_out,
+                        l->d_dout, l->d_din,    l->d_dweight, l->d_dbias};
+    for (int i = 0; i < 8; i++) {
+        kernels_scope_free(&hosts[i]);
+        CUDA_OK(cudaFree(devices[i] - l->shift));
+    }
+}
+
+/* Both sides, all three products. `rounding`: what each product of two elements is off by. */
+static void check_layer(const struct cuda_stream_handle *handle, struct layer *l, int beta, int with_bias,
+                        double rounding)
+{
+    size_t in = (size_t)l->N * l->C, out = (size_t)l->N * l->OC, weight = (size_t)l->OC * l->C;
+    double largest = floats_largest(l->in, in);
+    computing("linear N=%d C=%d OC=%d shift=%d beta=%d bias=%d", l->N, l->C, l->OC, l->shift, beta,
+              with_bias);
+    reference()->linear_forward(l->out, l->in, l->weight, with_bias ? l->bias : NULL, l->N, l->C, l->OC,
+                                NULL);
+    DONE(cuda_linear_forward(l->d_out, l->d_in, l->d_weight, with_bias ? l->d_bias : NULL, l->N, l->C, l->OC,
+                             handle, &failed));
+    assert_close("out", l->d_out, l->out, out,
+                 (l->C + 1) * U * (l->C * largest + 1) + l->C * largest * rounding, U);
+    reference()->linear_backward_input(l->din, l->dout, l->weight, l->N, l->C, l->OC, beta, NULL);
+    DONE(cuda_linear_backward_input(l->d_din, l->d_dout, l->d_weight, l->N, l->C, l->OC, beta, handle,
+                                    &failed));
+    assert_close("din", l->d_din, l->din, in, (l->OC + 1) * U * (l->OC + 1) + l->OC * rounding, U);
+    reference()->linear_backward_weight(l->dweight, l->dbias, l->dout, l->in, l->N, l->C, l->OC, beta, NULL);
+    DONE(cuda_linear_backward_weight(l->d_dweight, l->d_dbias, l->d_dout, l->d_in, l->N, l->C, l->OC, beta,
+                                     handle, &failed));
+    assert_close("dweight", l->d_dweight, l->dweight, weight,
+                 (l->N + 1) * U * (l->N * largest + 1) + l->N * largest * rounding, U);
+    assert_close("dbias", l->d_dbias, l->dbias, (size_t)l->OC, (l->N + 1) * U * (l->N + 1), U);
+}
+
+static void products_match(void **state)
+{
+    static const int shapes[][3] = {
+        {0, 3, 5},      {1, 1, 1},     {1, 5, 3},     {2, 1, 7},    {3, 16, 1},     {7, 17, 33}, {33, 31, 64},
+        {65, 100, 129}, {130, 64, 65}, {1030, 8, 20}, {64, 64, 96}, {129, 257, 12}, {3, 9, 1031}};
+    struct cuda_stream_handle handle;
+    (void)state;
+    stream_open(&handle, true, false);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int trial = 0; trial < 8; trial++) {
+            struct layer l;
+            int shift = (int[]){0, 0, 4, 1}[trial & 3];
+            layer_open(&l, shapes[i][0], shapes[i][1], shapes[i][2], shift,
+                       trial & 4 ? FILL_OFFSET : FILL_UNIT);
+            check_layer(&handle, &l, trial & 1, trial >> 1 & 1, 0);
+            layer_close(&l);
+        }
+    stream_close(&handle);
+}
+
+static void random_products_match(void **state)
+{
+    struct cuda_stream_handle handle;
+    (void)state;
+    stream_open(&handle, true, false);
+    for (int i = 0; i < 150; i++) { /* more shapes than are remembered */
+        struct layer l;
+        layer_open(&l, (int)random_below(60), 1 + (int)random_below(70), 1 + (int)random_below(70),
+                   (int)random_below(5), FILL_UNIT);
+        check_layer(&handle, &l, i & 1, i >> 1 & 1, 0);
+        layer_close(&l);
+    }
+    stream_close(&handle);
+}
+
+static void outputs_that_are_not_wanted_are_left_out(void **state)
+{
+    struct cuda_stream_handle handle;
+    struct layer l;
+    (void)state;
+    stream_open(&handle, true, false);
+    layer_open(&l, 20, 12, 28, 0, FILL_UNIT);
+    computing("one gradient at a time");
+    DONE(cuda_linear_backward_input(NULL, l.d_dout, l.d_weight, 20, 12, 28, 0, &handle, &failed));
+    DONE(cuda_linear_backward_weight(l.d_dweight, NULL, l.d_dout, l.d_in, 20, 12, 28, 0, &handle, &failed));
+    assert_close("dbias", l.d_dbias, l.dbias, 28, 0, 0); /* as it was */
+    reference()->linear_backward_weight(l.dweight, NULL, l.dout, l.in, 20, 12, 28, 0, NULL);
+    assert_close("dweight", l.d_dweight, l.dweight, 28 * 12, 21 * U * 20, U);
+    DONE(cuda_linear_backward_weight(NULL, l.d_dbias, l.d_dout, l.d_in, 20, 12, 28, 1, &handle, &failed));
+    reference()->linear_backward_weight(NULL, l.dbias, l.dout, l.in, 20, 12, 28, 1, NULL);
+    assert_close("dweight", l.d_dweight, l.dweight, 28 * 12, 21 * U * 20, U);
+    assert_close("dbias", l.d_dbias, l.dbias, 28, 21 * U * 21, U);
+    layer_close(&l);
+    stream_close(&handle);
+}
+
+/* Work memory for fewer runs than usual: longer ones, and nothing behind it is touched. */
+static void a_bias_gradient_keeps_to_its_work_memory(void **state)
+{
+    enum { N = 100, OC = 40 };
+    scope_memory float *dout = floats_new(N * OC, FILL_UNIT), *dbias = floats_new(OC, FILL_UNIT);
+    scope_memory float *expected = floats_new(OC, FILL_UNIT);
+    scope_device void *d_dout = device_floats(dout, N * OC);
+    (void)state;
+    for (size_t fit = 1; fit <= 20; fit++) {
+        size_t bytes = (fit * OC + OC / 2) * sizeof(float);
+        scope_device void *d_dbias = device_floats(dbias, OC), *work = device_floats(dout, N * OC);
+        for (int column = 0; column < OC; column++) {
+            double sum = dbias[column];
+            for (int row = 0; row < N; row++)
+                sum += dout[(size_t)row * OC + column];
+            expected[column] = (float)sum;
+        }
+        computing("bias gradient with work memory for %zu runs", fit);
+        DONE(cuda_bias_gradient(d_dbias, d_dout, N, OC, 1, work, bytes, stream_of_tests(), &failed));
+        assert_close("dbias", d_dbias, expected, OC, (N + 1) * U * (N + 1), U);
+        size_t used = bytes / sizeof *dout;
+        assert_close("what lies behind the work memory", (float *)work + used, dout + used, N * OC - used, 0,
+                     0);
+    }
+    assert_int_equal(
+        cuda_bias_gradient(NULL, d_dout, N, OC, 1, d_dout, OC * sizeof(float) - 1, NULL, &failed), -1);
+    assert_int_equal(failed.code, MUSTER_E_LIMIT);
+}
+
+static void the_same_call_gives_the_same_bits(void **state)
+{
+    struct cuda_stream_handle handle;
+    struct layer l;
+    enum { N = 200, C = 33, OC = 65 };
+    scope_memory float *first = floats_new(OC, FILL_UNIT), *second = floats_new(OC, FILL_UNIT);
+    (void)state;
+    stream_open(&handle, true, false);
+    layer_open(&l, N, C, OC, 0, FILL_UNIT);
+    DONE(
+        cuda_linear_backward_weight(l.d_dweight, l.d_dbias, l.d_dout, l.d_in, N, C, OC, 0, &handle, &failed));
+    fetch(first, l.d_dbias, OC * sizeof *first);
+    DONE(
+        cuda_linear_backward_weight(l.d_dweight, l.d_dbias, l.d_dout, l.d_in, N, C, OC, 0, &handle, &failed));
+    fetch(second, l.d_dbias, OC * sizeof *second);
+    assert_memory_equal(first, second, OC * sizeof *first);
+    layer_close(&l);
+    stream_close(&handle);
+}
+
+static void a_shape_is_chosen_for_once(void **state)
+{
+    struct cuda_stream_handle handle;
+    struct layer l;
+    (void)state;
+    stream_open(&handle, true, false);
+    layer_open(&l, 8, 16, 24, 0, FILL_UNIT);
+    for (int i = 0; i < 5; i++) {
+        check_layer(&handle, &l, i & 1, 1, 0);
+        assert_int_equal(cuda_products_chosen(&handle), 3); /* whatever beta is */
+    }
+    check_layer(&handle, &l, 0, 0, 0); /* without its bias forward is another product */
+    assert_int_equal(cuda_products_chosen(&handle), 4);
+    layer_close(&l);
+    layer_open(&l, 8, 16, 24, 1, FILL_UNIT); /* as are all at another alignment */
+    check_layer(&handle, &l, 0, 0, 0);
+    assert_int_equal(cuda_products_chosen(&handle), 7);
+    layer_close(&l);
+    for (int OC = 25; OC < 25 + CUDA_PRODUCTS_ALGORITHMS; OC++) { /* pushes all of these out */
+        layer_open(&l, 2, 3, OC, 0, FILL_UNIT);
+        DONE(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, NULL, 2, 3, OC, &handle, &failed));
+        layer_close(&l);
+    }
+    assert_int_equal(cuda_products_chosen(&handle), 7 + CUDA_PRODUCTS_ALGORITHMS);
+    layer_open(&l, 8, 16, 24, 0, FILL_UNIT);
+    check_layer(&handle, &l, 0, 1, 0);
+    assert_int_equal(cuda_products_chosen(&handle), 10 + CUDA_PRODUCTS_ALGORITHMS);
+    layer_close(&l);
+    stream_close(&handle);
+}
+
+static void tf32_rounds_factors_and_fp32_does_not(void **state)
+{
+    struct cuda_stream_handle handle;
+    struct layer l;
+    enum { N = 33, C = 40, OC = 50 };
+    scope_memory float *exact = floats_new((size_t)N * OC, FILL_UNIT),
+                       *rounded = floats_new((size_t)N * OC, FILL_UNIT);
+    double largest = 0;
+    (void)state;
+    layer_open(&l, N, C, OC, 0, FILL_UNIT);
+    stream_open(&handle, true, true);
+    check_layer(&handle, &l, 0, 1, 2 * TF32);
+    fetch(rounded, l.d_out, (size_t)N * OC * sizeof *rounded);
+    stream_close(&handle);
+    stream_open(&handle, true, false);
+    DONE(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, l.d_bias, N, C, OC, &handle, &failed));
+    fetch(exact, l.d_out, (size_t)N * OC * sizeof *exact);
+    for (int i = 0; i < N * OC; i++)
+        largest = fmax(largest, fabs((double)exact[i] - rounded[i]));
+    assert_true(largest > 1e-5 && largest < 2 * TF32 * C);
+    layer_close(&l);
+    stream_close(&handle);
+}
+
+static void a_stream_without_products_is_refused(void **state)
+{
+    struct cuda_stream_handle handle;
+    struct layer l;
+    (void)state;
+    stream_open(&handle, false, false);
+    layer_open(&l, 4, 4, 4, 0, FILL_UNIT);
+    assert_int_equal(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, NULL, 4, 4, 4, &handle, &failed), -1);
+    assert_int_equal(failed.code, MUSTER_E_STATE);
+    assert_string_equal(failed.text,
+                        "linear_forward: this stream was not created to compute: it has no workspace");
+    assert_int_equal(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, NULL, -1, 4, 4, &handle, &failed), -1);
+    assert_int_equal(failed.code, MUSTER_E_INVALID);
+    layer_close(&l);
+    stream_close(&handle);
+}
+
+/* ---- each call fails once: in processes of their own ---- */
+
+enum { ONCE_FAILED = 3 };
+
+/* A whole life of products; whether it was clean is its exit status. */
+static int live_once(void)
+{
+    struct cuda_stream_handle handle = {.fail = stream_fail};
+    struct muster_error err = {0};
+    static cudaStream_t stream;
+    void *memory;
+    enum { N = 8, C = 16, OC = 24, ALL = 8 * 24 * 16 };
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) ||
+        cudaMalloc(&memory, 8 * ALL * sizeof(float)))
+        return 1;
+    float *part = memory;
+    handle.stream = stream;
+    int status = cuda_products_open(&handle, false, &err);
+    if (status == 0)
+        status =
+            cuda_linear_forward(part, part + ALL, part + 2 * ALL, part + 3 * ALL, N, C, OC, &handle, &err);
+    if (status == 0)
+        status = cuda_linear_backward_input(part + ALL, part, part + 2 * ALL, N, C, OC, 0, &handle, &err);
+    if (status == 0)
+        status = cuda_linear_backward_weight(part + 4 * ALL, part + 5 * ALL, part, part + ALL, N, C, OC, 0,
+                                             &handle, &err);
+    (void)cudaStreamSynchronize(stream);
+    cuda_products_close(&handle);
+    if (cudaFree(memory) != cudaSuccess)
+        return 1;
+    if (status != 0)
+        print_message("%s\n", err.text);
+    return status == 0 ? 0 : err.code && strchr(err.text, ':') ? ONCE_FAILED : 1;
+}
+
+static int live_once_with(const char *failing, int call)
+{
+    char fail[128];
+    (void)snprintf(fail, sizeof fail, "%s:%d", failing, call);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setenv("FAKE_CUDA_FAIL", fail, 1);
+        execl("/proc/self/exe", "gpu_products", "once", (char *)NULL);
+        _exit(127);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status))
+        fail_msg("with %s failing the process died of signal %d", fail, WTERMSIG(status));
+    return WEXITSTATUS(status);
+}
+
+static void each_call_that_fails_is_an_error(void **state)
+{
+    static const struct {
+        const char *function;
+        int calls; /* of a life: so many fail, and the next does not exist */
+    } rows[] = {{"cublasLtCreate", 1},
+                {"cublasLtMatmulPreferenceCreate", 1},
+                {"cublasLtMatmulPreferenceSetAttribute", 1 + 3 * 4},
+                {"cublasLtMatmulDescCreate", 3},
+                {"cublasLtMatmulDescSetAttribute", 3 * 3 + 2},
+                {"cublasLtMatrixLayoutCreate", 3 * 3},
+                {"cublasLtMatmulAlgoGetHeuristic", 3},
+                {"cublasLtMatmul", 3}};
+    (void)state;
+    if (!dlsym(RTLD_DEFAULT, "fake_refuse"))
+        skip(); /* the real library does as it likes */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (int call = 1; call <= rows[i].calls + 1; call++) {
+            int status = live_once_with(rows[i].function, call);
+            if (status != (call <= rows[i].calls ? ONCE_FAILED : 0))
+                fail_msg("%s failing in its call %d of %d: exit status %d", rows[i].function, call,
+                         rows[i].calls, status);
+        }
+}
+
+static void an_old_library_is_refused(void **state)
+{
+    (void)state;
+    if (!dlsym(RTLD_DEFAULT, "fake_refuse"))
+        skip();
+    setenv("FAKE_CUBLASLT_VERSION", "129003", 1);
+    assert_int_equal(live_once_with("none", 1), ONCE_FAILED);
+    unsetenv("FAKE_CUBLASLT_VERSION");
+    assert_int_equal(live_once_with("none", 1), 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_match),
+        cmocka_unit_test(random_products_match),
+        cmocka_unit_test(outputs_that_are_not_wanted_are_left_out),
+        cmocka_unit_test(a_bias_gradient_keeps_to_its_work_memory),
+        cmocka_unit_test(the_same_call_gives_the_same_bits),
+        cmocka_unit_test(a_shape_is_chosen_for_once),
+        cmocka_unit_test(tf32_rounds_factors_and_fp32_does_not),
+        cmocka_unit_test(a_stream_without_products_is_refused),
+        cmocka_unit_test(each_call_that_fails_is_an_error),
+        cmocka_unit_test(an_old_library_is_refused),
+    };
+    if (argc == 2 && strcmp(argv[1], "once") == 0)
+        return live_once();
+    if (gpu_missing()) {
+        printf("skipped: no GPU: %s\n", gpu_missing());
+        return 77;
+    }
+    kernels_test_begin(1);
+    return cmocka_run_group_tests_name("gpu_products", tests, NULL, NULL);
+}

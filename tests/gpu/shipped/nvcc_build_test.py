@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""The module as it is shipped, from nvcc: builds for the three architectures without a warning, asks for cudart and for no other
+library of NVIDIA's, and exports one function. MUSTER_NVCC_BUILD is the folder that it is built in; gpu_shipped_module loads it."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+SOURCE = pathlib.Path(os.environ["MUSTER_SOURCE"])
+BUILD = pathlib.Path(os.environ["MUSTER_NVCC_BUILD"])
+MODULE = BUILD / "lib" / "libmuster_cuda.so"
+
+
+def run(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+class NvccBuild(unittest.TestCase):
+    def test_1_it_builds_without_warnings(self):
+        BUILD.mkdir(parents=True, exist_ok=True)
+        status, output = run("cmake", "-G", "Ninja", "-S", SOURCE, "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", "-DMUSTER_CUDA=ON")
+        self.assertEqual(status, 0, output)
+        status, output = run("ninja", "-C", BUILD, "muster_cuda")
+        self.assertEqual(status, 0, output)
+        self.assertNotRegex(output, r"(?i)\bwarning\b")
+
+    def test_2_for_each_architecture(self):
+        rules = (BUILD / "build.ninja").read_text()
+        for wanted in "code=[sm_75]", "code=[sm_80]", "sm_90", "compute_90":
+            self.assertIn(wanted, rules)
+
+    def test_2_nothing_else_is_built_for_it(self):
+        status, commands = run("ninja", "-C", BUILD, "-t", "commands", "muster_cuda")  # a folder may have more, from before
+        self.assertEqual(status, 0, commands)
+        self.assertNotRegex(commands, "muster_kernels_(cpu|ref)_")
+        self.assertEqual(len(re.findall(r"-c \S+\.cu\b", commands)), 1)
+
+    def test_3_it_asks_for_cudart_alone(self):
+        _, output = run("readelf", "--dynamic", MODULE)
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output)
+        self.assertIn("libcudart.so.13", needed)
+        for library in needed:
+            self.assertNotRegex(library, "nccl|cublas|cudnn|libcuda\\.so")
+
+    def test_4_it_exports_one_function(self):
+        _, output = run("nm", "--dynamic", "--defined-only", MODULE)
+        self.assertEqual([line.split()[-1] for line in output.splitlines()], ["muster_cuda_module"])
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=2))

@@ -1,0 +1,343 @@
+#!/usr/bin/env python3
+"""muster-train --device=cuda on the fakes, as ranks of `muster run` that share one: what it learns is what the CPU learns.
+
+    MUSTER_BUILD=build python3 tests/gpu/train/train_cuda_test.py [--full] [-k NAME]
+
+Every rank computes with the module over the emulator and the fake libraries (tests/gpu/lib). Losses are held against the CPU's by a
+control: the same run on the CPU with another order of sums, which is what another device is too."""
+
+import collections
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
+MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
+FAKES = BUILD / "tests" / "gpu" / "lib"
+SANITIZED = os.environ.get("MUSTER_SANITIZED")
+FULL = "--full" in sys.argv
+LIMIT = 300 if SANITIZED else 60  # of any run, against a hang
+FAULT_LIMIT = 60 if SANITIZED else 10  # within which a fault has ended every rank
+
+PROSE = " ".join(f"the {adjective} {noun} {verb} over the {other} and then it rests." for adjective in ("quick", "slow", "old")
+                 for noun in ("fox", "dog", "hen") for verb in ("jumps", "walks") for other in ("hill", "wall", "river")) + "\n"
+CONFIG = """\
+training: {{steps: 3, micro_batch: 1, global_batch: 4, sequence_length: 16, learning_rate: 3.0e-3, warmup_steps: 2, threads: 1,
+           timeout: 20}}
+model: {{layers: 2, channels: 32, heads: 2}}
+data: {{path: "{text}"}}
+logging: {{interval: 1, sample_length: 0}}
+"""
+BOUNCES = 2 << 20  # pinned memory of the device itself (runtime/cuda/device_cuda.h)
+STAGE = 4 << 20  # of a staged comm
+
+Result = collections.namedtuple("Result", "status output losses planned seconds")
+
+
+def relative(losses, others):
+    assert len(losses) == len(others) and losses, (losses, others)
+    return max(abs(a - b) / abs(b) for a, b in zip(losses, others))
+
+
+class Cuda(unittest.TestCase):
+    comm = "host"  # ranks share a device; "nccl": each has its own
+    wrapper = ()  # a program that starts muster-train
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="muster cuda ")
+        self.path = pathlib.Path(self.folder.name)
+        (self.path / "text").write_text(PROSE)
+        (self.path / "config.yaml").write_text(CONFIG.format(text=self.path / "text"))
+        self.runs = 0
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def train(self, *sets, ranks=1, device="cuda", launcher=(), limit=LIMIT, **environment):
+        """Trains and returns a Result, whatever came of it."""
+        self.runs += 1
+        logs = self.path / f"logs-{self.runs}"
+        command = [MUSTER, "run", "--standalone", f"--nproc_per_node={ranks}", "--termination-log=", *launcher, *self.wrapper, TRAIN, self.path / "config.yaml",
+                   f"--device={device}", "--set", f"logging.dir={logs}"]
+        for change in sets:
+            command += ["--set", change]
+        if device == "cuda":
+            command += [f"--comm={self.comm}"]
+        variables = {**os.environ, "MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES), "OMP_NUM_THREADS": "1"}
+        for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+            variables.pop(name, None)
+        if self.comm == "nccl":
+            variables["FAKE_CUDA_DEVICES"] = str(ranks)
+        variables.update({name: str(value) for name, value in environment.items()})
+        begun = time.monotonic()
+        done = subprocess.run([str(word) for word in command], env=variables, cwd=self.path, capture_output=True, text=True, errors="replace", timeout=limit, check=False)
+        seconds = time.monotonic() - begun
+        lines = [json.loads(line) for line in (logs / "log.jsonl").read_text().splitlines()] if (logs / "log.jsonl").exists() else []
+        losses = [line["loss"] for line in lines if line["kind"] == "step"]
+        planned = next((line["planned_memory"] for line in lines if "planned_memory" in line), None)
+        return Result(done.returncode, done.stdout + done.stderr, losses, planned, seconds)
+
+    def learns(self, *sets, **options):
+        result = self.train(*sets, **options)
+        self.assertEqual(result.status, 0, result.output)
+        return result
+
+    def same_losses(self, *sets, ranks, steps=3):
+        """As the CPU's, by the rule: within 1e-6 or three times what another order of sums makes on the CPU."""
+        wanted = self.learns(*sets, device="cpu", ranks=ranks).losses
+        control = self.learns(*[change for change in sets if "strategy" not in change and "replicas" not in change],
+                              "training.micro_batch=4", device="cpu", ranks=1).losses
+        found = self.learns(*sets, ranks=ranks).losses
+        self.assertEqual(len(found), steps)
+        self.assertLessEqual(relative(found, wanted), max(1e-6, 3 * relative(control, wanted)), (found, wanted, control))
+
+    def model(self, name="model"):
+        return (self.path / name).read_bytes()
+
+
+class Learns(Cuda):
+    def test_alone(self):
+        self.same_losses(ranks=1)
+
+    def test_every_strategy_on_2_ranks(self):
+        for strategy in ("NO_SHARD", "SHARD_OPTIM", "SHARD_GRAD_OP", "FULL_SHARD"):
+            with self.subTest(strategy):
+                self.same_losses(f"training.strategy={strategy}", ranks=2)
+
+    def test_4_ranks(self):
+        self.same_losses(ranks=4)
+        self.same_losses("training.strategy=HYBRID_SHARD", "training.replicas=2", ranks=4)
+
+    def test_without_clipping_and_with_recomputing(self):
+        self.same_losses("training.clip_norm=0", "training.recompute=all", ranks=2)
+
+    def test_another_optimizer_an_average_and_an_evaluation(self):
+        sets = ("training.optimizer=SGD", "training.momentum=0.9", "training.ema_decay=0.9", "training.evaluate_every=2",
+                "training.ema_evaluate=true", "data.validation_share=0.2")
+        self.same_losses(*sets, ranks=2)
+
+    def test_tf32_is_asked_for_and_only_then(self):
+        tf32 = "training.matmul_precision=tf32"
+        plain = self.learns(FAKE_CUBLASLT_COMPUTE="fp32").losses
+        rounded = self.learns(tf32, FAKE_CUBLASLT_COMPUTE="tf32").losses
+        self.assertNotEqual(rounded, plain)
+        self.assertLess(relative(rounded, plain), 1e-2)
+        for sets, compute in (((), "tf32"), ((tf32,), "fp32")):
+            self.assertIn(f"FAKE_CUBLASLT_COMPUTE is {compute}", self.train(*sets, FAKE_CUBLASLT_COMPUTE=compute).output)
+        self.assertEqual(self.learns(tf32, device="cpu").losses, self.learns(device="cpu").losses)
+        refused = self.train(tf32, FAKE_CUDA_MAJOR=7)
+        self.assertNotEqual(refused.status, 0)
+        self.assertIn("(sm_70) has no tf32, which begins with sm_80: leave training.matmul_precision out", refused.output)
+
+    def test_a_sample_is_the_cpus(self):
+        sets = ("logging.sample_length=12",)
+        one, other = (self.learns(*sets, device=device).output.split("sample:")[1].split("muster")[0] for device in ("cpu", "cuda"))
+        self.assertEqual(one, other)
+
+
+class Moves(Cuda):
+    def test_a_checkpoint_goes_from_one_device_to_the_other(self):
+        wanted = self.learns("training.steps=6", device="cpu").losses
+        for first, second, ranks in (("cpu", "cuda", 2), ("cuda", "cpu", 2), ("cuda", "cuda", 1)):
+            with self.subTest(f"{first} to {second}"):
+                folder = self.path / f"checkpoints-{first}-{second}"
+                sets = (f"training.checkpoint_dir={folder}", "training.checkpoint_every=2")
+                # the learning rate's schedule is that of 6 steps in both halves
+                shared = ("training.steps=6", "training.schedule=cosine")
+                half = self.train(*sets, *shared, device=first, ranks=ranks)
+                self.assertEqual(half.status, 0, half.output)
+                steps = sorted(folder.glob("step-*"), key=lambda path: int(path.name.split("-")[1]))
+                for later in steps[1:]:
+                    subprocess.run(["rm", "-rf", str(later)], check=True)
+                rest = self.learns(*sets, *shared, device=second, ranks=3 - ranks)
+                self.assertIn("resumed from step", rest.output)
+                begun = int(re.search(r"resumed from step (\d+)", rest.output)[1])
+                control = self.learns("training.steps=6", "training.micro_batch=4", device="cpu").losses
+                bound = max(1e-6, 3 * relative(control, wanted))
+                self.assertLessEqual(relative(rest.losses, wanted[begun:]), bound, (rest.losses, wanted))
+
+
+class Memory(Cuda):
+    def report(self, name="report"):
+        return {key: int(value) for key, value in (line.split() for line in (self.path / name).read_text().splitlines())}
+
+    def test_high_water_is_the_plan_and_nothing_is_left(self):
+        result = self.learns(FAKE_CUDA_REPORT=self.path / "report")
+        report = self.report()
+        products = report["device_high_water"] + report["pinned_high_water"] - result.planned - BOUNCES
+        self.assertEqual(products % (1 << 20), 0, report)  # workspaces of products, whole MiB
+        self.assertLess(products, 128 << 20)
+        self.assertEqual([report[name] for name in ("leaked_allocations", "leaked_streams", "leaked_events")], [0, 0, 0])
+        other = self.learns("training.sequence_length=8", FAKE_CUDA_REPORT=self.path / "report")
+        report = self.report()
+        self.assertEqual(report["device_high_water"] + report["pinned_high_water"] - other.planned - BOUNCES, products)
+
+    def test_a_plan_is_that_of_the_devices_kernels(self):
+        for device in "cuda", "cpu":
+            run = self.learns(device=device, FAKE_CUDA_DEVICES=1)
+            command = [TRAIN, self.path / "config.yaml", "--plan", "--output=json", f"--device={device}"]
+            for module in FAKES / "libmuster_cuda.so", "/nowhere/x.so":  # a GPU need not be there, its kernels must
+                variables = {**os.environ, "MUSTER_CUDA_MODULE": str(module), "LD_LIBRARY_PATH": str(FAKES), "FAKE_CUDA_DEVICES": "0"}
+                done = subprocess.run([str(word) for word in command], env=variables, cwd=self.path, capture_output=True, text=True, timeout=LIMIT, check=False)
+                if device == "cuda" and module == "/nowhere/x.so":
+                    self.assertNotEqual(done.returncode, 0)
+                    self.assertIn("a plan of training.device: cuda (plan with cpu for the CPU's sizes)", done.stderr)
+                else:
+                    self.assertEqual(json.loads(done.stdout)["bytes"], run.planned, (device, done.stderr))
+
+    def test_nothing_is_allocated_after_the_second_step(self):
+        counts = []
+        for steps in (2, 5):
+            self.learns(f"training.steps={steps}", ranks=2, FAKE_CUDA_COUNT=self.path / "count-%r")
+            counts.append({key: int(value) for key, value in (line.split() for line in (self.path / "count-0").read_text().splitlines())})
+        for name in ("cudaMalloc", "cudaHostAlloc", "cudaEventCreateWithFlags", "cudaStreamCreateWithPriority", "cudaFree", "cudaFreeHost"):
+            self.assertEqual(counts[0][name], counts[1][name], name)
+        for name in ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy"):
+            self.assertNotIn(name, counts[1])
+        self.assertGreater(counts[1]["adamw"], counts[0]["adamw"])
+
+
+class Schedules(Cuda):
+    def test_the_order_of_streams_changes_no_bit(self):
+        schedules = [("early", 0), ("late", 0)] + [("shuffled", seed) for seed in range(100 if FULL else 4)]
+        models = set()
+        for schedule, seed in schedules:
+            self.learns(f"training.output={self.path / 'model'}", ranks=2, FAKE_CUDA_SCHEDULE=schedule, FAKE_CUDA_SEED=seed)
+            models.add(self.model())
+        self.assertEqual(len(models), 1)
+
+
+class Faults(Cuda):
+    def counts(self):
+        self.learns(ranks=2, FAKE_CUDA_COUNT=self.path / "count-%r")
+        return {key: int(value) for key, value in (line.split() for line in (self.path / "count-1").read_text().splitlines())}
+
+    def sweep(self, calls):
+        """Each of (function, number) fails once, on rank 1. What failed is named by that rank, but for a few."""
+        told = {True: 0, False: 0}
+        for function, number in calls:
+            with self.subTest(f"{function}:{number}"):
+                result = self.train(ranks=2, limit=FAULT_LIMIT + 20, FAKE_CUDA_FAIL=f"{function}:{number}@1")
+                if result.status == 0:  # how often is asked whether work is done depends on time
+                    self.assertTrue(HARMLESS.search(function) or "was told to fail" not in result.output, result.output)
+                    continue
+                self.assertLess(result.seconds, FAULT_LIMIT, result.output)
+                named = re.search(rf"rank 1: error: .*({function}|\w+: cuda\w+:|cuBLASLt: )", result.output)
+                # a rank that fails while ranks find each other may be ended, for its peer's sake, before it tells why
+                self.assertTrue(named or re.search(r"rank 0: error: .*rank 1", result.output), result.output)
+                told[bool(named)] += 1
+                self.assertNotRegex(result.output, r"Sanitizer|Assertion|SIGSEGV|SIGABRT")
+        print(f"{told[True]} faults named by their rank, {told[False]} by the peer alone", file=sys.stderr)
+        self.assertLessEqual(told[False], told[True] // 4)
+
+    def test_each_call_fails_once(self):
+        counts = self.counts()
+        calls = []
+        for function, count in sorted(counts.items()):
+            if FULL:
+                calls += [(function, number) for number in sorted({1, 2, count, *range(1, count + 1, max(1, count // 20))})]
+            else:
+                calls.append((function, (count + 1) // 2))
+        self.sweep(calls)
+
+    def test_an_asynchronous_fault_names_what_was_under_way(self):
+        for exact in (False, True):
+            result = self.train(*(["training.sync_errors=true"] if exact else []), ranks=2, FAKE_CUDA_ASYNC="adamw:2@1")
+            self.assertNotEqual(result.status, 0)
+            self.assertIn("cudaErrorIllegalAddress", result.output)
+            self.assertRegex(result.output, r"under way: adamw of stream compute\n" if exact else r"under way: .*of stream")
+
+    def test_a_restart_ends_with_the_undisturbed_weights(self):
+        sets = (f"training.output={self.path / 'model'}", "training.checkpoint_every=1")
+        self.learns(*sets, f"training.checkpoint_dir={self.path / 'one'}", ranks=2)
+        undisturbed = self.model()
+        for fault in ({"FAKE_CUDA_FAIL": "adamw:5@1"}, {"FAKE_CUDA_ASYNC": "cross_entropy:4@0"}):
+            (self.path / "model").unlink()
+            result = self.train(*sets, f"training.checkpoint_dir={self.path / next(iter(fault))}", ranks=2, launcher=("--max-restarts=1",), **fault)
+            self.assertEqual(result.status, 0, result.output)
+            self.assertIn("restart 1 of 1", result.output)
+            self.assertEqual(self.model(), undisturbed)
+
+
+class Nccl(Cuda):
+    """The same with a device for each rank, and NCCL between them."""
+
+    comm = "nccl"
+
+    def test_every_strategy(self):
+        for strategy in ("NO_SHARD", "SHARD_OPTIM", "SHARD_GRAD_OP", "FULL_SHARD"):
+            with self.subTest(strategy):
+                self.same_losses(f"training.strategy={strategy}", ranks=2)
+        self.same_losses("training.strategy=HYBRID_SHARD", "training.replicas=2", ranks=4)
+
+    def test_auto_takes_it(self):
+        self.comm = "auto"
+        result = self.learns(ranks=2, FAKE_CUDA_DEVICES=2, FAKE_CUDA_COUNT=self.path / "count-%r")
+        self.assertTrue(result.losses)
+        self.assertIn("ncclAllGather", (self.path / "count-0").read_text())
+
+    def test_one_choice_for_all_ranks(self):
+        self.comm = "auto"
+        wrapper = self.path / "one lacks something"
+        # rank 1 with another environment: its node is not as the other one's
+        wrapper.write_text('#!/bin/sh\n[ "$RANK" != 1 ] || eval "export $ON_RANK_1"\nexec "$@"\n')
+        wrapper.chmod(0o755)
+        (self.path / "lib").mkdir()
+        (self.path / "lib" / "libnccl.so.2").write_text("")
+        lacking = f"LD_LIBRARY_PATH='{self.path}/lib:{FAKES}'"
+        self.wrapper = (wrapper,)
+        result = self.learns(ranks=2, FAKE_CUDA_DEVICES=2, ON_RANK_1=lacking, FAKE_CUDA_COUNT=self.path / "count-%r")
+        self.assertRegex(result.output, r"comm: host, as rank 1 on \S+ has no NCCL: ")
+        for rank in 0, 1:
+            self.assertNotIn("ncclAllGather", (self.path / f"count-{rank}").read_text())
+        result = self.learns(ranks=2, FAKE_CUDA_DEVICES=1, ON_RANK_1="NOTHING=1")
+        self.assertRegex(result.output, r"comm: host, as ranks 0 and 1 share a GPU of \S+, which NCCL refuses")
+        result = self.train(ranks=2, device="auto", ON_RANK_1="FAKE_CUDA_DEVICES=0")
+        self.assertNotEqual(result.status, 0)
+        self.assertRegex(result.output, r"rank \d: error: .*rank 0 on \S+ computes on cuda, but rank 1 on \S+ on cpu \(.*finds no device")
+
+    def test_the_order_of_streams_changes_no_bit(self):
+        models = set()
+        for schedule, seed in [("early", 0)] + [("shuffled", seed) for seed in range(100 if FULL else 3)]:
+            self.learns(f"training.output={self.path / 'model'}", ranks=2, FAKE_CUDA_SCHEDULE=schedule, FAKE_CUDA_SEED=seed)
+            models.add(self.model())
+        self.assertEqual(len(models), 1)
+
+    def test_a_restart_ends_with_the_undisturbed_weights(self):
+        sets = (f"training.output={self.path / 'model'}", "training.checkpoint_every=1")
+        self.learns(*sets, f"training.checkpoint_dir={self.path / 'one'}", ranks=2)
+        undisturbed = self.model()
+        result = self.train(*sets, f"training.checkpoint_dir={self.path / 'two'}", ranks=2, launcher=("--max-restarts=1",), FAKE_CUDA_FAIL="ncclReduceScatter:4@1")
+        self.assertEqual(result.status, 0, result.output)
+        self.assertIn("restart 1 of 1", result.output)
+        self.assertEqual(self.model(), undisturbed)
+
+
+class Refused(Cuda):
+    def test_what_is_missing_is_named(self):
+        for environment, words in (({"FAKE_CUDA_DRIVER": 0}, "there is no NVIDIA driver"), ({"FAKE_CUDA_DRIVER": 12040}, "for CUDA 12.4"),
+                                   ({"FAKE_CUDA_DEVICES": 0}, "finds no device"), ({"MUSTER_CUDA_MODULE": "/nowhere/x.so"}, "MUSTER_CUDA_MODULE")):
+            with self.subTest(words):
+                result = self.train(**environment)
+                self.assertNotEqual(result.status, 0)
+                self.assertIn(words, result.output)
+        result = self.learns(device="auto", FAKE_CUDA_DEVICES=0)
+        self.assertRegex(result.output, r"device: cpu, as training.device is auto and .*finds no device")
+
+    def test_a_trace_is_refused(self):
+        result = self.train("logging.trace=2")
+        self.assertNotEqual(result.status, 0)
+        self.assertIn("logging.trace", result.output)
+
+
+# Calls whose failure is no fault of the run: what they give back is lost at the end anyway.
+HARMLESS = re.compile(r"Free|Destroy|cudaMemGetInfo")
+
+if __name__ == "__main__":
+    unittest.main(argv=[word for word in sys.argv if word != "--full"], verbosity=2)
