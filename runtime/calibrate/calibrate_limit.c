@@ -4,7 +4,8 @@
 #include "runtime/calibrate/calibrate_internal.h"
 
 enum { SHAPES_MAX = 16, ROWS_MAX = 512, ROWS_MIN = 64, COLUMNS_MAX = 4096, READS = 3, RUNS = 8 };
-static const double most_flops = 16e9; /* of all shapes, once */
+static const double most_flops = 16e9;  /* of all shapes, once */
+static const double most_seconds = 0.5; /* of all shapes and runs, but for the second run of each */
 
 struct shape_of {
     int C, OC;
@@ -80,13 +81,15 @@ static double product_rate(const struct calibrate_limit *limit)
     struct shape_of shapes[SHAPES_MAX];
     const int count = list_shapes(limit->model, limit->plan, shapes),
               rows = rows_of(limit->plan, shapes, count);
+    const double all_begun = calibrate_seconds();
     double flops = 0, seconds = 0;
     for (int i = 0; i < count; i++) {
         const struct shape_of *s = &shapes[i];
+        const double end = all_begun + most_seconds * (i + 1) / count;
         const int64_t bytes =
             dtype_size(limit->kernels->dtype) * ((int64_t)rows * (s->C + s->OC) + (int64_t)s->C * s->OC);
         double best = 0;
-        for (int run = 0; run < RUNS; run++) {
+        for (int run = 0; run < RUNS && (run < 2 || calibrate_seconds() < end); run++) {
             calibrate_fill(limit->scratch, limit->kernels->dtype, bytes, 0.05);
             const double begun = calibrate_seconds();
             run_products(limit, s, rows);

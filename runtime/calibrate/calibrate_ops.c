@@ -41,6 +41,13 @@ static void run_average(const struct arrays *a)
     a->rank->kernels->average(a->part[0], a->part[1], 0.99, a->elements, &a->scalars, NULL);
 }
 
+static void run_rows(const struct arrays *a)
+{
+    enum { WIDTH = 64 };
+    const int rows = (int)(a->elements / WIDTH);
+    a->rank->kernels->rows_add(a->part[0], 0, a->elements, 0, a->part[1], NULL, rows, rows, WIDTH, NULL);
+}
+
 static void run_copy(const struct arrays *a)
 {
     memcpy(a->part[0], a->part[1], (size_t)(a->elements * dtype_size(a->rank->kernels->dtype)));
@@ -91,6 +98,8 @@ static void run_all(void *argument)
     rates->op[OP_NORM].byte_s = byte_seconds(a, run_norm);
     rates->op[OP_STEP].byte_s = byte_seconds(a, run_step);
     rates->op[OP_AVERAGE].byte_s = byte_seconds(a, run_average);
+    if (a->rank->kernels->rows_add)
+        rates->op[OP_ROWS].byte_s = byte_seconds(a, run_rows);
     rates->op[OP_COPY].byte_s = byte_seconds(a, run_copy);
     rates->op[OP_FILL].byte_s = byte_seconds(a, run_fill);
     if (narrow_dtype(a) == a->rank->kernels->dtype)

@@ -26,4 +26,5 @@ const struct operation operation_embedding = {
     .name = "embedding",
     .forward = embedding_forward,
     .backward = embedding_backward,
+    .batch = true,
 };

@@ -105,6 +105,7 @@ const struct operation operation_cross_entropy = {
     .backward = cross_entropy_backward,
     .reads = OPERATION_IN0,
     .loss = true,
+    .batch = true,
     .work = head_work,
     .flops = cross_entropy_flops,
 };

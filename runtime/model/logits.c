@@ -70,11 +70,11 @@ int64_t model_logits_work(const struct model *model, const struct kernels *kerne
 }
 
 void model_logits(const struct model *model, const struct kernels *kernels, const void *const *weights,
-                  const int32_t *tokens, struct shape shape, void *work, void *logits)
+                  const int32_t *tokens, const struct step_scalars *scalars, struct shape shape, void *work,
+                  void *logits, void *stream)
 {
     struct logits_work w = logits_work(model, kernels, shape);
     char *ring = work;
-    const struct step_scalars scalars = {0}; /* nothing is drawn where nothing is dropped */
     struct batch batch = {{0}};
     batch.input[tokens_of(model)] = tokens;
     for (int l = 0; l < model->layer_count; l++) {
@@ -87,6 +87,7 @@ void model_logits(const struct model *model, const struct kernels *kernels, cons
                 in[i] = ring + layer->source[i] % w.ring * w.out;
         }
         const struct layer_context x = {.kernels = kernels,
+                                        .stream = stream,
                                         .mode = LAYER_EVAL,
                                         .shape = shape,
                                         .weight = weight,
@@ -94,7 +95,7 @@ void model_logits(const struct model *model, const struct kernels *kernels, cons
                                         .out = ring + l % w.ring * w.out,
                                         .work = ring + w.ring * w.out,
                                         .batch = &batch,
-                                        .scalars = &scalars,
+                                        .scalars = scalars,
                                         .evaluates = true};
         if (l < model->layer_count - 1)
             layer->ops->forward(layer->config, &x);

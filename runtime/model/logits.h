@@ -8,10 +8,12 @@
  * end in program_cross_entropy, or reads more of the batch than "tokens" before that. */
 int64_t model_vocabulary(const struct model *model);
 /* The logits of the last position of each row, (B, vocabulary) of the kernels' dtype. weights: all parameters
- * in the order of model.params. work: model_logits_work bytes. Runs kernels on the calling thread, which has
- * to be a compute stream's. */
+ * in the order of model.params. scalars: zeros; nothing is drawn where nothing is dropped. work:
+ * model_logits_work bytes. weights' values, tokens, scalars, work and logits are memory of the kernels'
+ * device. Runs kernels on the calling thread, which has to be a compute stream's; stream: its handle. */
 void model_logits(const struct model *model, const struct kernels *kernels, const void *const *weights,
-                  const int32_t *tokens, struct shape shape, void *work, void *logits);
+                  const int32_t *tokens, const struct step_scalars *scalars, struct shape shape, void *work,
+                  void *logits, void *stream);
 int64_t model_logits_work(const struct model *model, const struct kernels *kernels, struct shape max);
 
 #endif

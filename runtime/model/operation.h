@@ -22,6 +22,7 @@ struct operation_settings {
     bool causal;
     struct rotary rotary;
     int input;                     /* of the batch: index into model.inputs */
+    enum dtype dtype;              /* of its elements, where an operation takes several */
     int64_t vocabulary, positions; /* rows of the tables */
     uint32_t site;                 /* number of this dropout in the model */
 };
@@ -60,6 +61,8 @@ struct operation {
     bool whole;             /* backward forms the gradients of all inputs or of none: din has no NULL */
     bool shares; /* the gradient of every input is dout itself: backward is left alone where din is dout */
     bool loss;   /* ends the model: no out; see layer_context.loss_total */
+    bool
+        batch; /* reads settings.input of the batch; of a loss: its targets, where -1 or NaN does not count */
     /* Bytes of scratch memory; NULL: none. */
     size_t (*work)(const struct operation_call *call, bool backward);
     double (*flops)(const struct operation_call *call); /* of forward; NULL: not worth counting */
@@ -77,7 +80,9 @@ struct operation {
     X(add)                                                                                                   \
     X(dropout)                                                                                               \
     X(embedding)                                                                                             \
-    X(cross_entropy)
+    X(values)                                                                                                \
+    X(cross_entropy)                                                                                         \
+    X(squared_error)
 
 #define OPERATION_DECLARE(name) extern const struct operation operation_##name;
 OPERATIONS(OPERATION_DECLARE)

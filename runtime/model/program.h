@@ -55,8 +55,8 @@ int program_layer(struct writer *w, const char *name_format, ...) __attribute__(
 void program_prefix(struct writer *w, const char *prefix);
 /* The result of an earlier layer. */
 int program_input(struct writer *w, int layer);
-/* The open layer's output; closes the layer. A layer that ends in program_cross_entropy has none and is
- * closed by that. */
+/* The open layer's output; closes the layer. A layer that ends in a loss (program_cross_entropy,
+ * program_squared_error) has none and is closed by that. */
 void program_result(struct writer *w, int value);
 
 /* A new parameter of the open layer: (rows, columns) decays, (rows) with columns 0 does not. std: of
@@ -91,8 +91,13 @@ int program_dropout(struct writer *w, int in, double probability);
 /* table (vocabulary, C) [token] + positions (max, C) [position]; input: of the batch, i32; positions -1: none
  */
 int program_embedding(struct writer *w, int input, int table, int positions);
+/* An array of the batch as a value: a row for each position, of f32, f64 or u8. */
+int program_values(struct writer *w, int input);
 /* The end of a model: cross-entropy of in weight^T (vocabulary, C) against the targets, -1 does not count. */
 void program_cross_entropy(struct writer *w, int in, int weight, int input);
+/* The end of a model: the mean of (in - target)^2 over the elements of an input of f32 and in's width; a
+ * target that is NaN does not count. */
+void program_squared_error(struct writer *w, int in, int input);
 
 extern const struct layer_ops program_ops;
 

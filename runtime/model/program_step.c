@@ -248,15 +248,23 @@ int program_dropout(struct writer *w, int in, double probability)
     return step_add(w, &operation_dropout, &settings, &in, 1, -1, -1, width_of(w, in), NULL);
 }
 
-/* ---- both ends of a language model ---- */
+/* ---- both ends of a model ---- */
+
+static const struct batch_input *input_of(struct writer *w, const struct operation *op, int input)
+{
+    const struct model *model = w->model;
+    if (input >= 0 && input < model->input_count)
+        return &model->inputs[input];
+    (void)writer_fail(w, MUSTER_E_INVALID, "%s reads input %d of the batch, which has %d", op->name, input,
+                      model->input_count);
+    return NULL;
+}
 
 static bool integers(struct writer *w, const struct operation *op, int input)
 {
-    const struct model *model = w->model;
-    if (input < 0 || input >= model->input_count)
-        return !writer_fail(w, MUSTER_E_INVALID, "%s reads input %d of the batch, which has %d", op->name,
-                            input, model->input_count);
-    const struct batch_input *desc = &model->inputs[input];
+    const struct batch_input *desc = input_of(w, op, input);
+    if (!desc)
+        return false;
     if (desc->dtype != DTYPE_I32 || desc->width != 1 || !desc->positions)
         return !writer_fail(w, MUSTER_E_INVALID, "%s reads %s of the batch, which is not one i32 a position",
                             op->name, desc->name);
@@ -282,6 +290,39 @@ int program_embedding(struct writer *w, int input, int table, int positions)
                                                 .vocabulary = params[table].dim[0],
                                                 .positions = positions >= 0 ? params[positions].dim[0] : 0};
     return step_add(w, op, &settings, NULL, 0, table, positions, width, NULL);
+}
+
+int program_values(struct writer *w, int input)
+{
+    const struct operation *op = &operation_values;
+    const struct batch_input *desc = step_fits(w, op, NULL, 0) ? input_of(w, op, input) : NULL;
+    if (!desc)
+        return -1;
+    if (!desc->positions || (desc->dtype != DTYPE_F32 && desc->dtype != DTYPE_F64 && desc->dtype != DTYPE_U8))
+        return writer_fail(w, MUSTER_E_INVALID,
+                           "%s reads %s of the batch, which is not a row of f32, f64 or u8 for each position",
+                           op->name, desc->name);
+    const struct operation_settings settings = {.input = input, .dtype = desc->dtype};
+    return step_add(w, op, &settings, NULL, 0, -1, -1, desc->width, NULL);
+}
+
+void program_squared_error(struct writer *w, int in, int input)
+{
+    const struct operation *op = &operation_squared_error;
+    const struct batch_input *desc = step_fits(w, op, &in, 1) ? input_of(w, op, input) : NULL;
+    if (!desc)
+        return;
+    if (!desc->positions || desc->dtype != DTYPE_F32 || desc->width != width_of(w, in)) {
+        (void)writer_fail(w, MUSTER_E_INVALID,
+                          "%s compares rows of %lld elements with %s of the batch, which is %lld of %s",
+                          op->name, (long long)width_of(w, in), desc->name, (long long)desc->width,
+                          dtype_name(desc->dtype));
+        return;
+    }
+    w->model->inputs[input].absent = 0xFF; /* NaN */
+    (void)step_add(w, op, &(struct operation_settings){.input = input}, &in, 1, -1, -1, 0, NULL);
+    if (!w->error.code)
+        program_close(w, -1);
 }
 
 void program_cross_entropy(struct writer *w, int in, int weight, int input)

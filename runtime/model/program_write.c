@@ -177,6 +177,15 @@ int program_input(struct writer *w, int layer)
     return program_value(w, w->width[layer], desc->source_count++, -1);
 }
 
+/* A layer of an embedding and nothing else, which uses every parameter that it declares. */
+static void mark_lookup(struct layer_desc *layer, const struct program *p)
+{
+    const struct program_step *step = &p->steps[0];
+    if (p->step_count == 1 && step->op == &operation_embedding &&
+        layer->param_count == 1 + (step->param[1] >= 0))
+        layer->lookup = step->settings.input + 1;
+}
+
 /* Every value leads to the result: one that no step reads is a mistake on the page. */
 void program_close(struct writer *w, int result)
 {
@@ -197,6 +206,7 @@ void program_close(struct writer *w, int result)
         open_desc(w)->source[0] = SOURCE_BATCH;
         open_desc(w)->source_count = 1;
     }
+    mark_lookup(open_desc(w), p);
     w->width[w->model->layer_count - 1] = result >= 0 ? p->values[result].width : 0;
     program_place(p);
     w->program = NULL;

@@ -117,6 +117,30 @@ static int check_layer_params(const struct model *model, int index, bool *used, 
     return 0;
 }
 
+static int check_lookup(const struct model *model, int index, struct muster_error *err)
+{
+    const struct layer_desc *layer = &model->layers[index];
+    const int input = layer->lookup - 1;
+    bool tables = layer->param_count == 1 || layer->param_count == 2;
+    for (int i = 0; tables && i < layer->param_count; i++)
+        tables = model->params[layer->param[i]].ndim == 2 &&
+                 model->params[layer->param[i]].dim[1] == model->params[layer->param[0]].dim[1];
+    if (!tables || layer->source_count > 1 || (layer->source_count == 1 && layer->source[0] != SOURCE_BATCH))
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "layer %d (%s) looks rows up, but has %d parameters and %d sources; it needs one or two "
+            "tables of equal width and the batch",
+            index, layer->name, layer->param_count, layer->source_count);
+    if (input < 0 || input >= model->input_count || model->inputs[input].dtype != DTYPE_I32 ||
+        !model->inputs[input].positions || model->inputs[input].width != 1)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "layer %d (%s) looks rows up by input %d of the batch, which is not one i32 for each "
+            "position",
+            index, layer->name, input);
+    return 0;
+}
+
 static int check_layer(const struct model *model, int index, struct muster_error *err)
 {
     const struct layer_desc *layer = &model->layers[index];
@@ -167,7 +191,8 @@ int model_check(const struct model *model, struct muster_error *err)
     if (!used)
         return error_set(err, MUSTER_E_NOMEM, "no memory to check model %s", model->name);
     for (int i = 0; i < model->layer_count; i++)
-        if (check_layer(model, i, err) < 0 || check_layer_params(model, i, used, err) < 0)
+        if (check_layer(model, i, err) < 0 || check_layer_params(model, i, used, err) < 0 ||
+            (model->layers[i].lookup && check_lookup(model, i, err) < 0))
             return -1;
     if (model->layers[model->layer_count - 1].stage != model->stages - 1)
         return error_set(err, MUSTER_E_INVALID,

@@ -106,9 +106,10 @@ struct layer_context {
 /* What a forward pass copies out: a value of one layer. */
 struct layer_capture {
     int layer;
-    int value;    /* of the layer's program; LAYER_LOGITS: what a loss layer compares with its targets */
-    int64_t rows; /* the first ones, counted in positions */
-    void *out;    /* (rows, width of the value), memory that kernels may write */
+    int value;     /* of the layer's program; LAYER_LOGITS: what a loss layer compares with its targets */
+    int64_t rows;  /* the first ones, counted in positions */
+    void *out;     /* (rows, width of the value); of a layer's function: memory that kernels may write */
+    int64_t bytes; /* of out */
 };
 enum { LAYER_LOGITS = -1 };
 
@@ -133,6 +134,10 @@ struct layer_desc {
     int param[LAYER_PARAMS], param_count;
     int source[LAYER_SOURCES], source_count; /* layers, or SOURCE_BATCH */
     int stage;                               /* pipeline stage */
+    /* Not 0: it does nothing but look rows up by an input of the batch, its index + 1 (DTYPE_I32, one for
+     * each position): its output (B,T,C) is the sum of row tokens[b,t] of its first parameter (V,C) and, if
+     * it has a second one (positions, C), row t of that. Its gradient can be exchanged as rows. */
+    int lookup;
     bool recompute; /* activation checkpointing: saved memory is formed again before backward, by a forward in
                        mode LAYER_RECOMPUTE; a loss layer (out 0) is never recomputed */
 };

@@ -108,6 +108,26 @@ static int check_recompute(const struct recompute_options *o, struct muster_erro
     return 0;
 }
 
+static int check_embedding(const struct plan_options *o, struct muster_error *err)
+{
+    if ((unsigned)o->embedding_gradient >= EMBEDDING_GRADIENT_COUNT)
+        return error_set(err, MUSTER_E_INVALID, "embedding gradient %d is unknown",
+                         (int)o->embedding_gradient);
+    if (o->embedding_gradient != EMBEDDING_ROWS)
+        return 0;
+    if (o->mesh.pipeline > 1 || o->compression != COMPRESSION_NONE)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "gradients of embeddings as rows with %d pipeline stages%s; they need one stage and no "
+            "compression: use auto or dense",
+            o->mesh.pipeline, o->compression == COMPRESSION_NONE ? "" : " and compression");
+    if (o->kernels && !o->kernels->rows_add)
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "gradients of embeddings as rows: kernels %s cannot add them; use auto or dense",
+                         o->kernels->name);
+    return 0;
+}
+
 static int plan_check_options(const struct model *model, const struct plan_options *o,
                               struct muster_error *err)
 {
@@ -131,6 +151,8 @@ static int plan_check_options(const struct model *model, const struct plan_optio
         return error_set(err, MUSTER_E_INVALID,
                          "the decay of averaged parameters is %g; use 0 for none, or above 0 to below 1",
                          o->average_decay);
+    if (check_embedding(o, err) < 0)
+        return -1;
     if (o->optimizer_memory != MEMORY_DEVICE && o->optimizer_memory != MEMORY_HOST)
         return error_set(err, MUSTER_E_INVALID, "optimizer state in memory class %d; use device or host",
                          (int)o->optimizer_memory);
@@ -162,6 +184,10 @@ static void set_traits(struct plan_builder *b)
         b->replica_axis = AXIS_SHARD;
         b->replicas = o->mesh.shard;
     }
+    const bool both = b->shard_ranks > 1 && b->replicas > 1;
+    b->row_ranks = b->shard_ranks * b->replicas;
+    b->row_axis = both ? AXIS_WORLD : b->shard_ranks > 1 ? AXIS_SHARD : b->replica_axis;
+    b->row_place = both ? o->rank : b->row_axis == AXIS_REPLICATE ? b->place.replica : b->place.shard;
     b->stall = -1;
     for (int s = 0; s < STREAM_COUNT; s++)
         for (int other = 0; other < STREAM_COUNT; other++)
@@ -228,6 +254,9 @@ static void add_scalars(struct plan_builder *b)
     plan->staging_input = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, sizeof(struct plan_input));
     plan->staging_batch = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, batches);
     plan->staging_result = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, sizeof(struct plan_result));
+    plan->checkpoint = b->options->checkpoint_bytes > 0
+                           ? plan_add_buffer(b, PLAN_CHECKPOINT, MEMORY_HOST, b->options->checkpoint_bytes)
+                           : -1;
     const int made[] = {plan->scalars, plan->loss, plan->staging_input, plan->staging_batch,
                         plan->staging_result};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
@@ -304,6 +333,8 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
         hash = hash_ints(hash, (const int[]){(int)o->param_dtype, (int)o->reduce_dtype, o->check}, 3);
     if (o->chunk_bytes)
         hash = text_hash(hash, &o->chunk_bytes, sizeof o->chunk_bytes);
+    if (o->embedding_gradient != EMBEDDING_AUTO)
+        hash = hash_ints(hash, (const int[]){(int)o->embedding_gradient}, 1);
     if (o->average_decay > 0)
         hash = text_hash(hash, &o->average_decay, sizeof o->average_decay);
     if (o->keep_whole_bytes)
@@ -347,6 +378,7 @@ static void (*const phases[])(struct plan_builder *b) = {
     add_moments,
     plan_describe_layers,
     plan_list_steps,
+    plan_choose_rows,
     plan_slot_classes,
     plan_make_grad_buffers,
     plan_make_edges,

@@ -98,6 +98,19 @@ struct recompute_options {
     int every; /* of RECOMPUTE_EVERY: n, at least 1; else 0 */
 };
 
+/* How the gradient of looked-up rows (layer_desc.lookup) goes from rank to rank. symbol, name. */
+#define EMBEDDING_GRADIENTS(X)                                                                               \
+    X(EMBEDDING_AUTO, "auto") /* as rows where these are at most half of what the tables' reduction moves */ \
+    X(EMBEDDING_ROWS, "rows") /* every rank gets all rows and adds those that fall into its shard */         \
+    X(EMBEDDING_DENSE, "dense") /* in the tables' gradient, which is reduced when it is complete */
+enum embedding_gradient {
+#define EMBEDDING_ENUM(symbol, name) symbol,
+    EMBEDDING_GRADIENTS(EMBEDDING_ENUM)
+#undef EMBEDDING_ENUM
+        EMBEDDING_GRADIENT_COUNT
+};
+const char *embedding_gradient_name(enum embedding_gradient gradient);
+
 enum compression { COMPRESSION_NONE, COMPRESSION_TOPK };
 
 struct plan_options {
@@ -124,9 +137,11 @@ struct plan_options {
     double average_decay; /* of the moving average of parameters that is kept beside them; 0: none is */
     struct recompute_options recompute;
     int64_t chunk_bytes; /* of what layers form in chunks (layer_context); 0: their own */
+    enum embedding_gradient embedding_gradient;
     enum compression compression;
     double topk_ratio;
-    const struct kernels *kernels; /* for work sizes */
+    int64_t checkpoint_bytes;      /* of the host, for checkpoints on their way to the disk; 0: none */
+    const struct kernels *kernels; /* for work sizes, and which operations there are */
 };
 
 /* ---- param groups ---- */
@@ -172,6 +187,8 @@ struct param_place {
     X(PLAN_GRAD_FULL, "grad_full")     /* full gradient of one group until it is reduced */                  \
     X(PLAN_REDUCE, "reduce_slot")      /* a gradient rounded to reduce_dtype, then its reduction */          \
     X(PLAN_GRAD_SHARD, "grad_shard")   /* reduced gradient, accumulated over micro-batches */                \
+    X(PLAN_ROWS, "rows")               /* gradients of rows that all ranks have looked up */                 \
+    X(PLAN_ROW_INDEX, "row_index")     /* which rows these are */                                            \
     X(PLAN_OUT, "out")                 /* a layer's output */                                                \
     X(PLAN_DOUT, "dout")               /* its gradient */                                                    \
     X(PLAN_SAVED, "saved")             /* kept by a layer from forward to backward */                        \
@@ -179,9 +196,10 @@ struct param_place {
     X(PLAN_BATCH, "batch")     /* the arrays of a micro-batch */                                             \
     X(PLAN_SCALARS, "scalars") /* plan.scalars: struct step_scalars; plan.loss: struct plan_loss */          \
     X(PLAN_ERROR_FEEDBACK, "error_feedback")                                                                 \
-    X(PLAN_ENCODED, "encoded") /* compressed gradient in transit */                                          \
-    X(PLAN_EDGE, "edge")       /* activation or gradient that crosses a pipeline stage */                    \
-    X(PLAN_STAGING, "staging") /* pinned: the host's inputs and results */
+    X(PLAN_ENCODED, "encoded")       /* compressed gradient in transit */                                    \
+    X(PLAN_EDGE, "edge")             /* activation or gradient that crosses a pipeline stage */              \
+    X(PLAN_STAGING, "staging")       /* pinned: the host's inputs and results */                             \
+    X(PLAN_CHECKPOINT, "checkpoint") /* blocks of checkpoints on their way to the disk */
 enum plan_kind {
 #define PLAN_KIND_ENUM(symbol, name) symbol,
     PLAN_KINDS(PLAN_KIND_ENUM)
@@ -235,7 +253,8 @@ struct plan_entry {
     X(OP_CLIP, "clip")       /* scalars.clip from the norm */                                                \
     X(OP_STEP, "step")       /* the optimizer on a group's shard, by segment */                              \
     X(OP_CAST, "cast")       /* to another dtype */                                                          \
-    X(OP_AVERAGE, "average") /* the moving average of a group's shard takes in the step */
+    X(OP_AVERAGE, "average") /* the moving average of a group's shard takes in the step */                   \
+    X(OP_ROWS, "rows")       /* a group's gradient += the rows of all ranks that fall into it */
 enum op_kind {
 #define PLAN_OP_ENUM(symbol, name) symbol,
     PLAN_OPS(PLAN_OP_ENUM)
@@ -270,6 +289,9 @@ enum { OP_WAITS = 8 };
  *   average            group; from, from_offset: the shard's master, or its parameters; to: their average, of
  *                      bytes
  *   cast               group; bytes of to, in its buffer's dtype, from as many elements of from; beta: added
+ *   rows               layer (a lookup), group; from: rows of all ranks (ranks, B, T, C); batch: their indices
+ *                      (ranks, B, T); to: the gradient of the shard; bytes: of rows that fall into a shard of
+ *                      average content
  *   encode             from: gradient -> to: encoded; feedback: the part left out so far
  *   decode             from: encoded gradients of all replicas -> to: gradient (their sum) */
 /* clang-format on */
@@ -288,7 +310,8 @@ struct schedule_op {
     int in[LAYER_SOURCES], din[LAYER_SOURCES];
     uint8_t din_beta[LAYER_SOURCES];
     int out, dout, saved, work, batch;
-    /* OP_COMM, OP_COPY, OP_FILL, OP_NORM, OP_STEP, OP_ENCODE, OP_DECODE, OP_CAST, OP_AVERAGE: from -> to */
+    /* OP_COMM, OP_COPY, OP_FILL, OP_NORM, OP_STEP, OP_ENCODE, OP_DECODE, OP_CAST, OP_AVERAGE, OP_ROWS: from
+     * -> to */
     enum mesh_axis axis;
     struct comm_op comm;
     int from, to;
@@ -323,6 +346,7 @@ struct plan {
     int staging_input;  /* struct plan_input of the next step, written by the host before the step */
     int staging_batch;  /* the arrays of all micro-batches, likewise */
     int staging_result; /* struct plan_result, to be read by the host after the step */
+    int checkpoint;     /* checkpoint_bytes of HOST memory, which no operation uses; -1: none */
     int64_t arena_bytes[MEMORY_CLASS_COUNT]; /* memory to allocate, to the byte */
     int64_t kind_bytes[PLAN_KIND_COUNT];     /* at their sum, not counting sharing */
     int gathers_in_flight;                   /* most gathers issued and not yet used at any point */
@@ -337,6 +361,11 @@ void plan_free(struct plan *plan); /* accepts NULL and a zeroed plan */
 /* What a layer needs in a plan of these options. */
 void plan_layer_sizes(const struct plan_options *options, const struct layer_desc *layer,
                       enum layer_mode mode, struct layer_sizes *sizes);
+
+/* How gradients of lookups go from rank to rank in this plan: "dense", or "rows of" and the names of the
+ * layers whose gradients go as rows (options.embedding_gradient is what was asked for). Cut off at
+ * size. */
+void plan_embedding_text(const struct model *model, const struct plan *plan, char *text, size_t size);
 
 /* The whole plan as text, for golden files and `--plan --verbose`: groups, entries, schedule. Stable. */
 int plan_dump(const struct model *model, const struct plan *plan, struct buffer *out);

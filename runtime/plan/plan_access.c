@@ -50,6 +50,8 @@ int plan_op_accesses(const struct plan *plan, const struct schedule_op *op, stru
         n = access_add(out, n, plan->groups[op->group].moment2, true);
         n = access_add(out, n, plan->scalars, false);
     }
+    if (op->kind == OP_ROWS)
+        n = access_add(out, n, op->batch, false);
     if (op->kind == OP_AVERAGE)
         n = access_add(out, n, plan->scalars, false);
     return n;

@@ -22,6 +22,7 @@ struct change {
         CHANGE_PREFETCH,
         CHANGE_WHOLE,
         CHANGE_CHUNK,
+        CHANGE_EMBEDDING,
         CHANGE_KINDS
     } kind;
     int value, extra;
@@ -82,11 +83,30 @@ static void list_recomputations(const struct plan_options *o, struct change *cha
     }
 }
 
-static int list_changes(const struct plan_options *o, struct change *changes)
+/* Rows take memory of their own where they are more than the full gradient that they save. */
+static void list_embedding(const struct model *model, const struct plan *plan, struct change *changes,
+                           int *count)
 {
+    bool lookup = false, rows = false;
+    for (int l = 0; l < model->layer_count; l++)
+        lookup |= model->layers[l].lookup != 0;
+    for (int o = 0; o < plan->op_count; o++)
+        rows |= plan->ops[o].kind == OP_ROWS;
+    const enum embedding_gradient other = rows ? EMBEDDING_DENSE : EMBEDDING_ROWS;
+    struct change change = {.kind = CHANGE_EMBEDDING, .value = (int)other};
+    (void)snprintf(change.text, sizeof change.text, "training.embedding_gradient: %s",
+                   embedding_gradient_name(other));
+    if (lookup && mesh_size(plan->options.mesh) > 1)
+        (void)add_change(changes, count, change);
+}
+
+static int list_changes(const struct model *model, const struct plan *plan, struct change *changes)
+{
+    const struct plan_options *o = &plan->options;
     int count = 0;
     list_strategies(o, changes, &count);
     list_recomputations(o, changes, &count);
+    list_embedding(model, plan, changes, &count);
     for (int batch = o->shape.B - 1; batch >= 1; batch--) {
         struct change change = {.kind = CHANGE_MICRO_BATCH, .value = batch};
         (void)snprintf(change.text, sizeof change.text, "training.micro_batch: %d", batch);
@@ -126,6 +146,9 @@ static void apply(const struct change *change, struct plan_options *o)
         break;
     case CHANGE_CHUNK:
         o->chunk_bytes = change->value;
+        break;
+    case CHANGE_EMBEDDING:
+        o->embedding_gradient = (enum embedding_gradient)change->value;
         break;
     case CHANGE_WHOLE:
         o->keep_whole_bytes = 0;
@@ -230,7 +253,7 @@ int plan_fits(const struct model *model, const struct plan *plan, int64_t limit,
     scope_free struct advice *found = mem_calloc(TRIES_MAX + 1, sizeof *found);
     scope_buffer text = {0};
     if (found) {
-        const int count = list_changes(&plan->options, changes);
+        const int count = list_changes(model, plan, changes);
         write_advice(model, plan, found, find_advice(model, plan, limit, changes, count, found), &text);
     }
     return error_set(err, MUSTER_E_NOMEM,

@@ -15,7 +15,7 @@ struct plan_rates plan_rates_nominal(int threads)
         rates.op[k].byte_s = byte_s;
     rates.op[OP_COPY].byte_s = rates.op[OP_ENCODE].byte_s = rates.op[OP_DECODE].byte_s = 2 * byte_s;
     rates.op[OP_STEP].byte_s = 7 * byte_s; /* of Adam, see moved_bytes */
-    rates.op[OP_AVERAGE].byte_s = 3 * byte_s;
+    rates.op[OP_AVERAGE].byte_s = rates.op[OP_ROWS].byte_s = 3 * byte_s;
     rates.op[OP_CAST].byte_s = rates.cast_narrow.byte_s = 1.5 * byte_s;
     for (int k = 0; k < COMM_KIND_COUNT; k++)
         rates.comm[k] = (struct plan_line){20e-6, 1 / 4e9};
@@ -123,6 +123,7 @@ static double moved_bytes(const struct plan *plan, const struct schedule_op *op)
     case OP_STEP: /* gradient, parameter and moments are read; all but the gradient are written */
         return bytes * (3 + 2 * optimizer_moments(&plan->options.optimizer));
     case OP_AVERAGE: /* the parameters are read, the average is read and written */
+    case OP_ROWS:    /* likewise rows and the gradient */
         return bytes * 3;
     case OP_CAST: /* one of its sides is half as long */
         return bytes * (op->beta ? 2.5 : 1.5);

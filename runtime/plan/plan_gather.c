@@ -49,7 +49,7 @@ static void classify(struct plan_builder *b)
                 continue;
             b->groups[g].slot_class = b->class_count;
             class->groups++;
-            class->trainable_groups += plan->groups[g].trainable;
+            class->reduced_groups += plan->groups[g].trainable && plan_has_full_gradient(b, g);
         }
         b->class_count++;
     }
@@ -114,6 +114,12 @@ struct assignment {
     int *held;     /* [group] the slot that holds it; -1 */
 };
 
+/* Gradients that are exchanged as rows are formed without the parameters. */
+static bool uses_weights(const struct plan_builder *b, const struct plan_step *step)
+{
+    return step->phase != PHASE_BACKWARD || !plan_sends_rows(b, step->layer, step->micro);
+}
+
 static void find_next_uses(const struct plan_builder *b, struct assignment *a)
 {
     for (int g = 0; g < b->plan->group_count; g++) {
@@ -122,7 +128,7 @@ static void find_next_uses(const struct plan_builder *b, struct assignment *a)
     }
     for (int t = b->step_count - 1; t >= 0; t--) {
         const struct plan_layer *layer = &b->layers[b->steps[t].layer];
-        for (int i = 0; i < layer->group_count; i++) {
+        for (int i = 0; uses_weights(b, &b->steps[t]) && i < layer->group_count; i++) {
             a->next[t * LAYER_GROUPS + i] = a->upcoming[layer->group[i]];
             a->upcoming[layer->group[i]] = t;
         }
@@ -197,6 +203,8 @@ static void assign_all(struct plan_builder *b, struct assignment *a)
     find_next_uses(b, a);
     for (int t = 0; t < b->step_count; t++) {
         const struct plan_layer *layer = &b->layers[b->steps[t].layer];
+        if (!uses_weights(b, &b->steps[t]))
+            continue;
         for (int i = 0; i < layer->group_count; i++) {
             int group = layer->group[i];
             if (b->plan->groups[group].whole)

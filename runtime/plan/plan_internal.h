@@ -56,6 +56,8 @@ struct plan_layer {
     bool keeps_last; /* but not in the last micro-batch */
     int group[LAYER_GROUPS], group_count;
     int consumers; /* sources on this stage that name it */
+    int rows_from; /* of a lookup: the first micro-batch whose gradient is exchanged as rows; INT_MAX: none */
+    int rows, row_index; /* entries of its own for that; -1: none yet */
 };
 
 struct plan_gather {
@@ -69,8 +71,8 @@ struct plan_gather {
 /* Groups of similar size share slots. */
 struct slot_class {
     int64_t elements;
-    bool whole;                   /* of groups that need no gather slots */
-    int groups, trainable_groups; /* of this class, on this rank */
+    bool whole;                 /* of groups that need no gather slots */
+    int groups, reduced_groups; /* of this class, on this rank; with full gradients */
     int gather_first, gather_count, grad_first, grad_count, reduce_first, reduce_count; /* entries */
 };
 
@@ -86,6 +88,7 @@ struct plan_reduced {
 struct plan_group_state {
     int slot_class;
     int backward_steps; /* backward calls that write its gradient in one micro-batch */
+    int rows_layer;     /* the lookup whose gradient is exchanged as rows; -1 none */
     int backward_left;  /* of them, still to come in the present micro-batch; 0 if none has been emitted */
     int grad;           /* entry that gradients go to now; -1 none */
     int reduced;        /* operations emitted when its gradient was complete, reductions included */
@@ -128,7 +131,9 @@ struct plan_builder {
         reshard; /* parameters live as shards and are gathered into slots; gradients are reduced from slots */
     bool keep;   /* one slot a group, gathered once */
     enum mesh_axis replica_axis;
-    int replicas; /* ranks with equal shards */
+    int replicas;            /* ranks with equal shards */
+    enum mesh_axis row_axis; /* all ranks that share a step's gradients, and this rank's place among them */
+    int row_ranks, row_place;
 
     struct plan_layer *layers;
     struct plan_group_state *groups;
@@ -222,6 +227,22 @@ void plan_flush_gradients(struct plan_builder *b);
 /* Before the first use of a group's whole gradient: emits what is left of its reduction. */
 void plan_finish_gradient(struct plan_builder *b, int group);
 void plan_emit_update(struct plan_builder *b);
+
+/* plan_rows.c */
+void plan_choose_rows(struct plan_builder *b);
+/* Whether the layer's gradients of this micro-batch are exchanged as rows. */
+static inline bool plan_sends_rows(const struct plan_builder *b, int layer, int micro)
+{
+    return micro >= b->layers[layer].rows_from;
+}
+/* Backward calls that write the group's full gradient in a micro-batch. */
+int plan_writers(const struct plan_builder *b, int group, int micro);
+/* Whether any micro-batch forms a full gradient of the group. */
+bool plan_has_full_gradient(const struct plan_builder *b, int group);
+/* Zeroes the parameters of a gradient that only rows will be added to, where nothing has been written. */
+void plan_fill_rows(struct plan_builder *b, int group, int micro);
+/* The operations in the place of a lookup's backward call. */
+void plan_exchange_rows(struct plan_builder *b, int step);
 
 /* plan_carry.c: gathers that one step makes for the next. */
 void plan_choose_carried(struct plan_builder *b);

@@ -1,4 +1,7 @@
-/* plan_names.c - printable names of the plan's enums. */
+/* plan_names.c - printable names of the plan's enums and of what it has chosen. */
+#include <stdio.h>
+#include <string.h>
+
 #include "runtime/plan/plan.h"
 
 #define NAME_ENTRY(symbol, name) [symbol] = name,
@@ -15,6 +18,12 @@ const char *recompute_name(enum recompute recompute)
 {
     static const char *const names[] = {RECOMPUTES(NAME_ENTRY)};
     return NAME_OF(names, recompute);
+}
+
+const char *embedding_gradient_name(enum embedding_gradient gradient)
+{
+    static const char *const names[] = {EMBEDDING_GRADIENTS(NAME_ENTRY)};
+    return NAME_OF(names, gradient);
 }
 
 const char *plan_kind_name(enum plan_kind kind)
@@ -39,4 +48,24 @@ const char *axis_name(enum mesh_axis axis)
 {
     static const char *const names[] = {"shard", "replicate", "pipeline", "tied", "world"};
     return NAME_OF(names, axis);
+}
+
+static bool sends_rows(const struct plan *plan, int layer)
+{
+    for (int o = 0; o < plan->op_count; o++)
+        if (plan->ops[o].kind == OP_ROWS && plan->ops[o].layer == layer)
+            return true;
+    return false;
+}
+
+void plan_embedding_text(const struct model *model, const struct plan *plan, char *text, size_t size)
+{
+    size_t used = 0;
+    (void)snprintf(text, size, "dense");
+    for (int l = 0; l < model->layer_count; l++) {
+        if (!model->layers[l].lookup || !sends_rows(plan, l))
+            continue;
+        (void)snprintf(text + used, size - used, "%s%s", used ? ", " : "rows of ", model->layers[l].name);
+        used = strlen(text);
+    }
 }

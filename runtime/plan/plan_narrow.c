@@ -13,8 +13,8 @@ void plan_make_reduce_slots(struct plan_builder *b)
     for (int c = 0; c < b->class_count; c++) {
         struct slot_class *class = &b->classes[c];
         int count = 1 + (b->options->prefetch_backward > 0);
-        if (count > class->trainable_groups)
-            count = class->trainable_groups;
+        if (count > class->reduced_groups)
+            count = class->reduced_groups;
         for (int i = 0; i < count; i++) {
             int entry = plan_add_buffer(b, PLAN_REDUCE, MEMORY_COMM, class->elements * b->reduce);
             b->plan->entries[entry].dtype = b->options->reduce_dtype;

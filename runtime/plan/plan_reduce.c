@@ -30,22 +30,13 @@ static int add_group_buffer(struct plan_builder *b, int group, enum plan_kind ki
     return entry;
 }
 
-static void count_backward_steps(struct plan_builder *b)
-{
-    for (int l = 0; l < b->model->layer_count; l++) {
-        const struct plan_layer *layer = &b->layers[l];
-        for (int i = 0; layer->local && i < layer->group_count; i++)
-            b->groups[layer->group[i]].backward_steps += b->plan->groups[layer->group[i]].trainable;
-    }
-}
-
-/* The most gradients of a class that are being formed at one time in one micro-batch. */
-static int most_open(const struct plan_builder *b, int class)
+/* The most gradients of a class that are being formed at one time in a micro-batch. */
+static int most_open(const struct plan_builder *b, int class, int micro)
 {
     int open = 0, most = 0;
     for (int l = b->model->layer_count - 1; l >= 0; l--) {
         const struct plan_layer *layer = &b->layers[l];
-        if (!layer->local)
+        if (!layer->local || plan_sends_rows(b, l, micro))
             continue;
         for (int i = 0; i < layer->group_count; i++) {
             struct plan_group_state *state = &b->groups[layer->group[i]];
@@ -57,7 +48,7 @@ static int most_open(const struct plan_builder *b, int class)
         for (int i = 0; i < layer->group_count; i++) {
             struct plan_group_state *state = &b->groups[layer->group[i]];
             if (state->slot_class != class || state->backward_left == 0 ||
-                state->backward_left < state->backward_steps)
+                state->backward_left < plan_writers(b, layer->group[i], micro))
                 continue;
             state->backward_left = 0;
             open--;
@@ -71,9 +62,10 @@ static void make_slots(struct plan_builder *b)
     int number = 0;
     for (int c = 0; c < b->class_count; c++) {
         struct slot_class *class = &b->classes[c];
-        int count = most_open(b, c) + (b->options->prefetch_backward > 0);
-        if (count > class->trainable_groups)
-            count = class->trainable_groups;
+        const int first = most_open(b, c, 0), last = most_open(b, c, b->options->micro_batches - 1);
+        int count = (first > last ? first : last) + (b->options->prefetch_backward > 0);
+        if (count > class->reduced_groups)
+            count = class->reduced_groups;
         for (int i = 0; i < count && !class->whole; i++) {
             int entry = plan_add_buffer(b, PLAN_GRAD_FULL, MEMORY_COMM, class->elements * b->real);
             b->plan->entries[entry].slot = number++;
@@ -94,7 +86,7 @@ static void group_buffers(struct plan_builder *b, int g)
 {
     struct param_group *group = &b->plan->groups[g];
     struct plan_group_state *state = &b->groups[g];
-    if (!plan_reshards(b, g))
+    if (!plan_reshards(b, g) && (group->shard_size == 1 || plan_has_full_gradient(b, g)))
         state->grad = add_group_buffer(b, g, PLAN_GRAD_FULL, MEMORY_COMM, group->padded);
     group->grad = state->grad;
     if (group->shard_size > 1)
@@ -111,7 +103,6 @@ void plan_make_grad_buffers(struct plan_builder *b)
         b->groups[g].grad = b->groups[g].feedback = b->groups[g].wide = b->groups[g].rounded.entry = -1;
     if (!b->options->train)
         return;
-    count_backward_steps(b);
     for (int g = 0; g < b->plan->group_count; g++)
         if (b->plan->groups[g].local && b->plan->groups[g].trainable)
             group_buffers(b, g);
@@ -170,8 +161,10 @@ void plan_open_gradients(struct plan_builder *b, int step)
             continue;
         if (plan_reshards(b, g) && b->groups[g].grad < 0)
             open_gradient(b, g, b->steps[step].micro);
-        b->groups[g].backward_left =
-            b->groups[g].backward_left > 0 ? b->groups[g].backward_left : b->groups[g].backward_steps;
+        if (b->groups[g].backward_left > 0)
+            continue;
+        plan_fill_rows(b, g, b->steps[step].micro);
+        b->groups[g].backward_left = plan_writers(b, g, b->steps[step].micro);
     }
 }
 

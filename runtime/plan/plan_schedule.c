@@ -216,6 +216,10 @@ static void emit_step(struct plan_builder *b, int index)
     emit_batch(b, step->micro);
     plan_issue_gathers(b, index);
     plan_receive(b, index);
+    if (backward && plan_sends_rows(b, step->layer, step->micro)) {
+        plan_exchange_rows(b, index);
+        return;
+    }
     widen_weights(b, index);
     if (backward) {
         plan_open_gradients(b, index);

@@ -123,6 +123,25 @@ static void run_average(void *argument)
                b->op->bytes / dtype_size(k->dtype), executor->scalars, b->context.stream);
 }
 
+/* The rows of all ranks that fall into this rank's part of the group, table by table. */
+static void run_rows(void *argument)
+{
+    const struct op_block *b = argument;
+    const struct executor_parts *parts = &b->executor->parts;
+    const struct plan *plan = parts->plan;
+    const struct param_group *group = &plan->groups[b->op->group];
+    const struct layer_desc *layer = &parts->model->layers[b->op->layer];
+    const int T = plan->options.shape.T, rows = mesh_size(plan->options.mesh) * plan->options.shape.B * T;
+    const int width = (int)parts->model->params[layer->param[0]].dim[1];
+    for (int i = 0; i < layer->param_count; i++) {
+        const struct param_place *place = &plan->places[layer->param[i]];
+        if (place->group == b->op->group)
+            parts->kernels->rows_add(b->to, group->shard_start, group->shard, place->offset, b->from,
+                                     i == 0 ? executor_address(parts, b->op->batch, 0) : NULL, rows, T, width,
+                                     b->context.stream);
+    }
+}
+
 static void run_cast(void *argument)
 {
     const struct op_block *b = argument;
@@ -151,7 +170,7 @@ int executor_place(const struct executor *executor)
 static void (*const runs[OP_KIND_COUNT])(void *) = {
     [OP_FORWARD] = run_forward, [OP_BACKWARD] = run_backward, [OP_NORM] = run_norm,
     [OP_CLIP] = run_clip,       [OP_STEP] = run_step,         [OP_CAST] = run_cast,
-    [OP_AVERAGE] = run_average,
+    [OP_AVERAGE] = run_average, [OP_ROWS] = run_rows,
 };
 
 /* ---- creation ---- */

@@ -72,7 +72,7 @@ static int read_field(const struct field *field, const char *value, size_t lengt
 
 int fingerprint_parse(const char *text, struct fingerprint *fingerprint, struct muster_error *err)
 {
-    struct fingerprint read = {0};
+    struct fingerprint read = {.embedding = "not recorded"};
     bool seen[FIELD_COUNT] = {false};
     while (*text) {
         size_t length = strcspn(text, "\n");
@@ -89,7 +89,7 @@ int fingerprint_parse(const char *text, struct fingerprint *fingerprint, struct 
         text += length + (text[length] == '\n');
     }
     for (size_t i = 0; i < FIELD_COUNT; i++) {
-        if (!seen[i])
+        if (!seen[i] && !(fields[i].text && ((const char *)&read)[fields[i].offset]))
             return error_set(err, MUSTER_E_INVALID, "fingerprint field %s (%s) is missing", fields[i].name,
                              fields[i].meaning);
     }

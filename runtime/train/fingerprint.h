@@ -25,6 +25,7 @@ enum { FINGERPRINT_TEXT = 96 };
     X(strategy, "sharding strategy")                                                                         \
     X(kernels, "kernel table: instruction set and dtype")                                                    \
     X(dtypes, "dtypes that parameters and gradients move in")                                                \
+    X(embedding, "how gradients of embeddings go from rank to rank")                                         \
     X(blas, "BLAS version and core type")                                                                    \
     X(comm, "comm and its reduction order")
 
@@ -40,7 +41,7 @@ struct fingerprint {
 /* "name=value" lines, one a field, in the order above. */
 int fingerprint_format(const struct fingerprint *fingerprint, struct buffer *out);
 /* Reads the output of fingerprint_format. MUSTER_E_INVALID names the field that is missing, unknown or
- * wrong. */
+ * wrong. `embedding`, which was not written at first, is "not recorded" where it is missing. */
 int fingerprint_parse(const char *text, struct fingerprint *fingerprint, struct muster_error *err);
 /* 0 if both are equal; else -1 and MUSTER_E_REFUSED, naming the first field that differs and both values. */
 int fingerprint_compare(const struct fingerprint *wanted, const struct fingerprint *found,

@@ -9,34 +9,49 @@
 #include "runtime/model/logits.h"
 #include "runtime/train/trainer_state.h"
 
+/* What kernels read and write is one arena of the device: weights, then work, logits, context and scalars. */
 struct generator {
     struct trainer *trainer;
     const struct model *model;
     const struct kernels *kernels;
-    void **weights; /* [param_count] full parameters */
+    struct device_arena arena;
+    const void **weights; /* [param_count] full parameters */
     void *work;
+    float *device_logits;
+    int32_t *device_context;
+    const struct step_scalars *scalars;
     float *logits, *scratch;
     int32_t *context;
     int used, room, limit;
 };
 
+static int to_device(const struct generator *g, const void *to, const void *from, int64_t bytes,
+                     struct muster_error *err)
+{
+    const struct trainer *trainer = g->trainer;
+    struct device_stream *compute = trainer->streams[STREAM_COMPUTE];
+    if (trainer->ops->copy(compute, (void *)(uintptr_t)to, from, bytes))
+        return executor_refused(trainer->ops, trainer->device, err);
+    return trainer->ops->sync(compute, INSTANT_NEVER, err); /* `from` may change then */
+}
+
+static int64_t weight_bytes(const struct generator *g, int param)
+{
+    return param_elements(&g->model->params[param]) * dtype_size(g->kernels->dtype);
+}
+
 static int keep_weight(void *context, int param, const void *values, struct muster_error *err)
 {
-    struct generator *g = context;
-    const struct param_desc *desc = &g->model->params[param];
-    size_t bytes = (size_t)param_elements(desc) * (size_t)dtype_size(g->kernels->dtype);
-    g->weights[param] = mem_calloc(bytes, 1);
-    if (!g->weights[param])
-        return error_set(err, MUSTER_E_NOMEM, "no memory to gather %s", desc->name);
-    memcpy(g->weights[param], values, bytes);
-    return 0;
+    const struct generator *g = context;
+    return to_device(g, g->weights[param], values, weight_bytes(g, param), err);
 }
 
 static void run_forward(void *argument)
 {
     struct generator *g = argument;
-    model_logits(g->model, g->kernels, (const void *const *)g->weights, g->context,
-                 (struct shape){1, g->used}, g->work, g->logits);
+    const struct trainer *trainer = g->trainer;
+    model_logits(g->model, g->kernels, g->weights, g->device_context, g->scalars, (struct shape){1, g->used},
+                 g->work, g->device_logits, trainer->ops->stream_handle(trainer->streams[STREAM_COMPUTE]));
 }
 
 static void push(struct generator *g, int32_t token)
@@ -70,6 +85,28 @@ static int generate_check(const struct generator *g, const struct generate_optio
     return 0;
 }
 
+/* Places of the arena, in the order in which they are taken. */
+static void *generate_cut(const struct generator *g, int64_t bytes, int64_t *used)
+{
+    enum { ALIGNED = 256 };
+    void *at = g->arena.base ? (char *)g->arena.base + *used : NULL;
+    *used += (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+    return at;
+}
+
+/* Places all, where there is an arena, and returns the bytes that it needs. */
+static int64_t place(struct generator *g)
+{
+    int64_t used = 0;
+    for (int i = 0; i < g->model->param_count; i++)
+        g->weights[i] = generate_cut(g, weight_bytes(g, i), &used);
+    g->work = generate_cut(g, model_logits_work(g->model, g->kernels, (struct shape){1, g->room}), &used);
+    g->device_logits = generate_cut(g, model_vocabulary(g->model) * (int64_t)sizeof *g->logits, &used);
+    g->device_context = generate_cut(g, g->room * (int64_t)sizeof *g->context, &used);
+    g->scalars = generate_cut(g, sizeof *g->scalars, &used);
+    return used;
+}
+
 static int open_generator(struct generator *g, const struct generate_options *o, struct muster_error *err)
 {
     if (generate_check(g, o, err) < 0)
@@ -78,24 +115,38 @@ static int open_generator(struct generator *g, const struct generate_options *o,
     g->limit = o->limit ? o->limit : (int)vocabulary;
     g->room = g->model->max_positions ? g->model->max_positions : GENERATE_CONTEXT;
     g->weights = mem_calloc((size_t)g->model->param_count, sizeof *g->weights);
-    g->work = mem_calloc((size_t)model_logits_work(g->model, g->kernels, (struct shape){1, g->room}), 1);
     g->logits = mem_calloc((size_t)vocabulary, sizeof *g->logits);
     g->scratch = mem_calloc((size_t)g->limit, sizeof *g->scratch);
     g->context = mem_calloc((size_t)g->room, sizeof *g->context);
-    if (!g->weights || !g->work || !g->logits || !g->scratch || !g->context)
+    if (!g->weights || !g->logits || !g->scratch || !g->context)
         return error_set(err, MUSTER_E_NOMEM, "no memory to sample from the model");
+    if (g->trainer->ops->arena_create(g->trainer->device, MEMORY_DEVICE, place(g), &g->arena, err))
+        return error_wrap(err, "sampling from the model");
+    (void)place(g); /* into the arena */
     return 0;
 }
 
 static void close_generator(struct generator *g)
 {
-    for (int i = 0; g->weights && i < g->model->param_count; i++)
-        mem_free(g->weights[i]);
+    if (g->arena.base)
+        g->trainer->ops->arena_destroy(g->trainer->device, &g->arena);
     mem_free(g->weights);
-    mem_free(g->work);
     mem_free(g->logits);
     mem_free(g->scratch);
     mem_free(g->context);
+}
+
+static int draw_token(struct generator *g, struct muster_error *err)
+{
+    const struct trainer *trainer = g->trainer;
+    struct device_stream *compute = trainer->streams[STREAM_COMPUTE];
+    const int64_t bytes = model_vocabulary(g->model) * (int64_t)sizeof *g->logits;
+    if (to_device(g, g->device_context, g->context, g->used * (int64_t)sizeof *g->context, err) ||
+        trainer_run(g->trainer, run_forward, g, err))
+        return -1;
+    if (trainer->ops->copy(compute, g->logits, g->device_logits, bytes))
+        return executor_refused(trainer->ops, trainer->device, err);
+    return trainer->ops->sync(compute, INSTANT_NEVER, err);
 }
 
 static int draw(struct generator *g, const struct generate_options *o, int32_t *tokens,
@@ -104,7 +155,7 @@ static int draw(struct generator *g, const struct generate_options *o, int32_t *
     for (int64_t i = 0; i < o->prompt_count; i++)
         push(g, o->prompt[i]);
     for (int64_t i = 0; i < o->count; i++) {
-        if (trainer_run(g->trainer, run_forward, g, err))
+        if (draw_token(g, err))
             return -1;
         tokens[i] = sample_token(&o->sample, g->logits, g->limit, (uint64_t)i, g->scratch);
         push(g, tokens[i]);

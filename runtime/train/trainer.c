@@ -9,7 +9,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
-#include "runtime/device/host_memory.h"
+#include "runtime/comm/comm_staged.h"
 #include "runtime/plan/plan_advice.h"
 #include "runtime/train/comm_table.h"
 #include "runtime/train/trainer_state.h"
@@ -42,13 +42,18 @@ static int check_memory(const struct trainer *trainer, const struct trainer_opti
                         struct muster_error *err)
 {
     int sharing = options->local_world_size > 0 ? options->local_world_size : 1;
-    int64_t machine = host_memory_available() / sharing, limit = options->memory_limit;
+    const bool host = trainer->ops->host_memory; /* a device has its own memory, of which the rank gets all */
+    int64_t machine = trainer->ops->memory_available(trainer->device) / (host ? sharing : 1),
+            limit = options->memory_limit;
     bool by_user = limit > 0 && (machine <= 0 || limit <= machine);
     int64_t available = by_user ? limit : machine;
     if (available <= 0)
         return 0;
     return plan_fits(trainer->model, &trainer->plan, available,
-                     by_user ? "is the memory limit" : "is what this machine has for it", err);
+                     by_user ? "is the memory limit"
+                     : host  ? "is what this machine has for it"
+                             : "is what the device has free",
+                     err);
 }
 
 static int make_arenas(struct trainer *trainer, struct muster_error *err)
@@ -73,12 +78,13 @@ static const char *trainer_key(const struct trainer_options *options)
     return options->key ? options->key : "trainer";
 }
 
-static const struct comm_ops *comm_of(const struct trainer_options *options)
+static const struct comm_ops *comm_of(const struct trainer *trainer, const struct trainer_options *options)
 {
     if (options->comm)
         return options->comm;
     bool elsewhere = options->local_world_size > 0 && options->local_world_size < options->world_size;
-    return elsewhere ? comm_tcp() : comm_shm();
+    const struct comm_ops *host = elsewhere ? comm_tcp() : comm_shm();
+    return trainer->ops->host_streams ? host : comm_staged(host);
 }
 
 static int make_comms(struct trainer *trainer, const struct trainer_options *options,
@@ -86,7 +92,7 @@ static int make_comms(struct trainer *trainer, const struct trainer_options *opt
 {
     bool have = trainer->plan.arena_bytes[MEMORY_COMM] > 0;
     const struct comm_table_options table = {
-        .ops = comm_of(options),
+        .ops = comm_of(trainer, options),
         .delay = options->delay,
         .comm = {.rank = options->rank,
                  .size = options->world_size,
@@ -102,6 +108,11 @@ static int make_comms(struct trainer *trainer, const struct trainer_options *opt
         .stream = trainer->streams[STREAM_COMPUTE],
     };
     return comm_table_create(&trainer->comms, &table, err);
+}
+
+static bool is_staged(const struct trainer *trainer)
+{
+    return trainer->comms.ops == comm_staged(comm_shm()) || trainer->comms.ops == comm_staged(comm_tcp());
 }
 
 static int trainer_check_options(const struct trainer_options *options, struct muster_error *err)
@@ -126,6 +137,10 @@ static int open_device(struct trainer *trainer, const struct trainer_options *op
     trainer->device = trainer->ops->open(options->local_rank, options->threads, err);
     if (!trainer->device)
         return error_wrap(err, "device %s", trainer->ops->name);
+    if (trainer->ops->sync_errors)
+        trainer->ops->sync_errors(trainer->device, options->sync_errors);
+    if (options->tf32 && trainer->ops->tf32 && trainer->ops->tf32(trainer->device, err))
+        return -1;
     trainer->kernels = options->kernels ? options->kernels : trainer->ops->kernels(trainer->device);
     return 0;
 }
@@ -222,6 +237,11 @@ int trainer_break(struct trainer *trainer, struct muster_error *err, const char 
     /* If the device failed, its first error is the cause, whatever error the caller saw later; aborting
      * causes further errors, which the device does not keep. */
     bool device_failed = trainer->ops->poll_error(trainer->device, NULL) != 0;
+    /* What waits for no peer ends by itself: this rank then tells its error before the others end because of
+     * it. */
+    const struct instant soon = instant_add(clock_now(NULL), 200 * NS_PER_MS);
+    for (int i = 0; i < STREAM_COUNT && !trainer->ops->host_streams; i++)
+        (void)trainer->ops->sync(trainer->streams[i], soon, NULL); /* its error is read below */
     comm_table_abort(&trainer->comms);
     for (int i = 0; i < STREAM_COUNT; i++)
         (void)trainer->ops->sync(trainer->streams[i], INSTANT_NEVER,
@@ -393,6 +413,8 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
         .comm_ns = comm_table_busy_ns(&trainer->comms) - comm,
     };
     waited = trainer->ops->stream_waited_ns(compute) - waited;
+    if (is_staged(trainer)) /* the caller waits, who would otherwise enqueue */
+        waited = found.comm_ns;
     found.exposed_ns = waited < found.comm_ns ? waited : found.comm_ns;
     read_stats(trainer, values, &found);
     trainer->steps++;
@@ -442,10 +464,13 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
                    dtype_name(trainer->kernels->dtype));
     (void)snprintf(f->dtypes, sizeof f->dtypes, "%s, reduced in %s", dtype_name(plan->param_dtype),
                    dtype_name(plan->reduce_dtype));
-    (void)snprintf(f->blas, sizeof f->blas, "%s", kernels_cpu_blas());
+    plan_embedding_text(trainer->model, &trainer->plan, f->embedding, sizeof f->embedding);
+    (void)snprintf(f->blas, sizeof f->blas, "%s",
+                   trainer->ops->host_memory ? kernels_cpu_blas() : trainer->ops->name);
     const struct comm_ops *comm = trainer->comms.ops;
-    if (comm == comm_tcp())
-        comm = comm_shm(); /* the same sums, bit for bit: the model does not depend on the ranks' placement */
+    /* The same sums, bit for bit: the model does not depend on the ranks' placement. */
+    if (comm == comm_tcp() || comm == comm_staged(comm_tcp()))
+        comm = comm_shm();
     (void)snprintf(f->comm, sizeof f->comm, "%s, sum in rank order", comm ? comm->name : "none");
 }
 
@@ -462,6 +487,12 @@ const struct kernels *trainer_kernels(const struct trainer *trainer)
 const struct plan *trainer_plan(const struct trainer *trainer)
 {
     return &trainer->plan;
+}
+
+char *trainer_checkpoint_memory(const struct trainer *trainer)
+{
+    const int entry = trainer->plan.checkpoint;
+    return entry < 0 ? NULL : executor_address(&trainer->parts, entry, 0);
 }
 
 int64_t trainer_arena_bytes(const struct trainer *trainer, enum memory_class memory)

@@ -25,7 +25,11 @@ struct trainer_options {
                            */
     int threads;          /* OpenMP/BLAS threads of the compute stream */
     const struct device_ops *device; /* NULL: device_cpu() */
-    const struct comm_ops *comm; /* NULL: comm_shm(), but comm_tcp() if local_world_size shows other nodes */
+    bool sync_errors;                /* device_ops.sync_errors */
+    bool tf32;                       /* device_ops.tf32, where the device has it */
+    /* NULL: comm_shm(), but comm_tcp() if local_world_size shows other nodes, either staged (comm_staged.h)
+     * where the host does not reach the device's memory. */
+    const struct comm_ops *comm;
     const struct comm_delay_options *delay; /* not NULL: comm_delay with these figures instead */
     const struct kernels *kernels;          /* NULL: the device's; tests pass kernels_ref_f64() */
     const struct kv_store *store; /* used by ranks to find each other; may be NULL with world_size 1 */
@@ -66,6 +70,8 @@ struct trainer_stats {
     /* Targets that count in the next step, over all ranks; NaN: some rank did not know. The same likewise. */
     double next_targets;
     int64_t step_ns; /* wall */
+    /* With a staged comm (comm_staged.h) all of comm_ns is exposed: the caller waits, and enqueues nothing.
+     */
     /* comm_ns: every collective from its start on its stream to its end, waiting for late peers included,
      * added up (two at once count twice). exposed_ns: time in which the compute stream waited for other
      * streams, at most comm_ns: the rest is the cost of waking threads, not communication. */
@@ -209,6 +215,7 @@ struct trainer_trace_event {
 typedef int trainer_trace_visit(void *context, const struct trainer_trace_event *event,
                                 struct muster_error *err);
 
+/* MUSTER_E_UNSUPPORTED where streams do not call their functions themselves (CUDA). */
 /* Records the next `steps` steps, in memory that is taken now; 0: none, and drops what was recorded. Not
  * collective. */
 int trainer_trace(struct trainer *trainer, int64_t steps, struct muster_error *err);
@@ -245,7 +252,7 @@ int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argum
 /* What a step takes at the least: its products and the bytes that the optimizer and copies move
  * (plan_count_work), at the rates at which this rank multiplies and reads. */
 struct trainer_limit {
-    double seconds;    /* of a step; 0 where no layer multiplies */
+    double seconds; /* of a step; 0 where no layer multiplies, and on devices that are not measured (CUDA) */
     double step_flops; /* of this rank's products in a step, without what is computed again */
     double peak_flops; /* in a second; 0 where no layer multiplies */
 };
@@ -257,6 +264,8 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
 const struct model *trainer_model(const struct trainer *trainer);
 const struct kernels *trainer_kernels(const struct trainer *trainer);
 const struct plan *trainer_plan(const struct trainer *trainer);
+/* Memory of plan_options.checkpoint_bytes, the caller's to use; NULL: none was planned. */
+char *trainer_checkpoint_memory(const struct trainer *trainer);
 /* Bytes really allocated per memory class: equals plan.arena_bytes. */
 int64_t trainer_arena_bytes(const struct trainer *trainer, enum memory_class memory);
 

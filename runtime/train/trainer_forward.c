@@ -16,6 +16,24 @@ static int run_forward(struct trainer *trainer, struct plan_loss *found, struct 
     return 0;
 }
 
+/* The value to be copied out comes into memory that kernels may write; where that is not the host's, from
+ * there into the caller's. */
+static int forward_into(struct trainer *trainer, const struct layer_capture *capture,
+                        struct device_arena *arena, struct plan_loss *found, struct muster_error *err)
+{
+    struct layer_capture inside = capture ? *capture : (struct layer_capture){0};
+    if (arena->base)
+        inside.out = arena->base;
+    executor_capture(trainer->executor, capture ? &inside : NULL);
+    int failed = run_forward(trainer, found, err);
+    if (!failed && arena->base &&
+        trainer->ops->copy(trainer->streams[STREAM_COMPUTE], capture->out, arena->base, capture->bytes))
+        failed = executor_refused(trainer->ops, trainer->device, err);
+    failed = failed || trainer_sync(trainer, err);
+    executor_capture(trainer->executor, NULL);
+    return failed;
+}
+
 int trainer_forward(struct trainer *trainer, const struct batch *batch, struct trainer_forward *forward,
                     struct muster_error *err)
 {
@@ -23,18 +41,21 @@ int trainer_forward(struct trainer *trainer, const struct batch *batch, struct t
     struct muster_error *e = err ? err : &local;
     if (trainer_usable(trainer, e))
         return -1;
-    struct plan_loss found;
+    struct plan_loss found = {0};
+    struct device_arena arena = {.fd = -1};
+    const struct layer_capture *capture = forward->capture;
+    int failed = capture && !trainer->ops->host_memory
+                     ? trainer->ops->arena_create(trainer->device, MEMORY_DEVICE, capture->bytes, &arena, e)
+                     : 0;
     trainer_write_input(trainer, &(struct trainer_step_values){.global_tokens = 1});
     trainer_write_batches(trainer, batch, 1, forward->samples);
-    executor_capture(trainer->executor, forward->capture);
-    int failed = run_forward(trainer, &found, e);
-    failed = failed || trainer_sync(trainer, e);
-    executor_capture(trainer->executor, NULL);
+    failed = failed || forward_into(trainer, capture, &arena, &found, e);
     if (failed)
-        return trainer_break(trainer, e, "forward");
+        failed = trainer_break(trainer, e, "forward");
+    trainer->ops->arena_destroy(trainer->device, &arena);
     forward->loss_total = found.total;
     forward->loss_count = found.count;
-    return 0;
+    return failed;
 }
 
 int trainer_evaluate(struct trainer *trainer, const struct batch *batch, double *loss,

@@ -29,6 +29,8 @@ int trainer_limit(struct trainer *trainer, struct trainer_limit *out, struct mus
     const int64_t bytes = calibrate_limit_bytes(trainer->model, &trainer->plan);
     scope_free void *scratch = mem_calloc((size_t)bytes + 1, 1);
     *out = (struct trainer_limit){0};
+    if (!trainer->ops->host_memory)
+        return 0;
     if (!scratch)
         return error_set(err, MUSTER_E_NOMEM, "no memory to measure products of %lld bytes",
                          (long long)bytes);

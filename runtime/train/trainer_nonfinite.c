@@ -8,54 +8,65 @@
 enum { FINITE = INT32_MAX };
 
 struct search {
-    const struct trainer *trainer;
-    void *stream;
-    int32_t found; /* number of the parameter in the order of the backward pass; FINITE: none */
+    struct trainer *trainer;
+    /* Of the call that runs. */
+    const void *values;
+    int64_t count;
+    struct muster_error *err;
 };
 
 /* Numbers the uses of trained parameters as the backward pass does them, the last layer's first. Returns the
- * parameter of use number `stop`, or the first for which visit is not 0; -1: none. */
-static int walk_backward(const struct model *model, int32_t stop,
-                         int (*visit)(struct search *search, int param), struct search *search)
+ * number of use `stop`, or of the first for which visit is not 0, and its parameter; FINITE and -1: none. */
+static int32_t walk_backward(const struct model *model, int32_t stop,
+                             int (*visit)(struct search *search, int param), struct search *search,
+                             int *param)
 {
     int32_t number = 0;
     for (int l = model->layer_count - 1; l >= 0; l--) {
         const struct layer_desc *layer = &model->layers[l];
         for (int i = 0; i < layer->param_count; i++, number++) {
-            if (!model->params[layer->param[i]].trainable)
+            *param = layer->param[i];
+            if (!model->params[*param].trainable)
                 continue;
-            if (number == stop)
-                return layer->param[i];
-            if (visit && visit(search, layer->param[i])) {
-                search->found = number;
-                return layer->param[i];
-            }
+            if (number == stop || (visit && visit(search, *param)))
+                return number;
         }
     }
-    return -1;
+    *param = -1;
+    return FINITE;
 }
 
+static void sum_squares(void *argument)
+{
+    const struct search *search = argument;
+    const struct trainer *trainer = search->trainer;
+    struct step_scalars *scalars = executor_address(&trainer->parts, trainer->plan.scalars, 0);
+    trainer->kernels->norm_squared(&scalars->norm_squared, search->values, search->count, 0,
+                                   trainer->ops->stream_handle(trainer->streams[STREAM_COMPUTE]));
+}
+
+/* The sum takes the place of the step's norm, which has been read and is written anew by the next step. 1:
+ * not finite, 0: finite, -1: an error, which ends the walk too. */
 static int is_nonfinite(struct search *search, int param)
 {
-    const struct trainer *trainer = search->trainer;
-    const struct plan *plan = &trainer->plan;
-    const struct param_group *group = &plan->groups[plan->places[param].group];
-    struct piece piece = trainer_shard_piece(trainer, param);
-    double squares = 0;
+    struct trainer *trainer = search->trainer;
+    const struct device_ops *ops = trainer->ops;
+    struct device_stream *compute = trainer->streams[STREAM_COMPUTE];
+    const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
+    const struct piece piece = trainer_shard_piece(trainer, param);
+    struct step_scalars scalars;
     if (group->grad < 0 || piece.count == 0)
         return 0;
-    trainer->kernels->norm_squared(
-        &squares,
-        executor_address(&trainer->parts, group->grad, piece.at * dtype_size(trainer->kernels->dtype)),
-        piece.count, 0, search->stream);
-    return !isfinite(squares);
-}
-
-static void nonfinite_look(void *argument)
-{
-    struct search *search = argument;
-    search->found = FINITE;
-    (void)walk_backward(search->trainer->model, -1, is_nonfinite, search); /* it is in search */
+    search->values =
+        executor_address(&trainer->parts, group->grad, piece.at * dtype_size(trainer->kernels->dtype));
+    search->count = piece.count;
+    if (ops->launch(compute, sum_squares, search) ||
+        ops->copy(compute, &scalars, executor_address(&trainer->parts, trainer->plan.scalars, 0),
+                  sizeof scalars))
+        return executor_refused(ops, trainer->device, search->err);
+    if (ops->sync(compute, INSTANT_NEVER, search->err))
+        return -1;
+    return !isfinite(scalars.norm_squared);
 }
 
 int trainer_nonfinite(struct trainer *trainer, int *param, int *rank, struct muster_error *err)
@@ -63,19 +74,17 @@ int trainer_nonfinite(struct trainer *trainer, int *param, int *rank, struct mus
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
     struct device_stream *compute = trainer->streams[STREAM_COMPUTE];
-    struct search search = {.trainer = trainer, .stream = trainer->ops->stream_handle(compute)};
+    struct search search = {.trainer = trainer, .err = e};
     const struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_I32, .count = 1};
     if (trainer_usable(trainer, e))
         return -1;
-    if (trainer->ops->launch(compute, nonfinite_look, &search)) {
-        (void)executor_refused(trainer->ops, trainer->device, e); /* -1, as we return */
+    error_clear(e);
+    const int32_t found = walk_backward(trainer->model, -1, is_nonfinite, &search, param);
+    if (e->code)
         return trainer_break(trainer, e, "looking for gradients that are not finite");
-    }
-    if (trainer->ops->sync(compute, INSTANT_NEVER, e))
-        return trainer_break(trainer, e, "looking for gradients that are not finite");
-    trainer->found[0] = search.found;
+    trainer->found[0] = found;
     if (trainer->comms.control &&
-        (trainer->comms.ops->issue(trainer->comms.control, &op, &search.found, trainer->found, compute, e) ||
+        (trainer->comms.ops->issue(trainer->comms.control, &op, &found, trainer->found, compute, e) ||
          trainer->ops->sync(compute, INSTANT_NEVER, e)))
         return trainer_break(trainer, e, "comparing gradients that are not finite");
     *rank = -1;
@@ -86,6 +95,8 @@ int trainer_nonfinite(struct trainer *trainer, int *param, int *rank, struct mus
             *rank = r;
         }
     }
-    *param = *rank < 0 ? -1 : walk_backward(trainer->model, first, NULL, NULL);
+    *param = -1;
+    if (*rank >= 0)
+        (void)walk_backward(trainer->model, first, NULL, NULL, param); /* it was found so */
     return 0;
 }

@@ -90,6 +90,8 @@ int trainer_place(const struct trainer *trainer, struct buffer *out)
                          stream_name((enum stream_id)stream), out);
     if (trainer->comms.control)
         put_comm(trainer, trainer->comms.control, AXIS_WORLD, "between steps", out);
+    if (trainer->comms.control && trainer->comms.ops->report)
+        (void)trainer->comms.ops->report(trainer->comms.control, out); /* out says so */
     put_step(trainer, out); /* last: a launcher that shows one line of a worker shows this one */
     return out->failed ? -1 : 0;
 }

@@ -44,6 +44,12 @@ int trainer_trace(struct trainer *trainer, int64_t steps, struct muster_error *e
     trainer->trace = NULL;
     if (steps < 1)
         return 0;
+    if (!trainer->ops->host_streams)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "device %s does not note when its operations run: leave logging.trace out, and use its own "
+            "tools (nsys)",
+            trainer->ops->name);
     struct trainer_trace *trace = mem_calloc(1, sizeof *trace);
     if (trace) {
         trace->count = steps;

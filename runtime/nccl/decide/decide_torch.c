@@ -10,6 +10,20 @@ static void nccl_debug(struct decider *d)
         decide_set(d, "NCCL_DEBUG", "WARN", "NCCL prints the cause of an error, and nothing else");
 }
 
+/* NCCL compares names only, in any case, and prints nothing at all for another word. */
+static void nccl_debug_level(struct decider *d)
+{
+    static const char *const levels[] = {"VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE"};
+    const char *value = decide_user(d, "NCCL_DEBUG");
+    for (size_t i = 0; value && i < sizeof levels / sizeof *levels; i++)
+        if (!strcasecmp(value, levels[i]))
+            return;
+    if (value)
+        decide_warn(
+            d, "NCCL_DEBUG", value,
+            "it is not a level of NCCL, which prints nothing then, not even errors: use WARN (or INFO)");
+}
+
 /* At INFO every rank writes thousands of lines: into a file each, if there is a directory for them. */
 static void nccl_debug_file(struct decider *d)
 {
@@ -55,7 +69,11 @@ static void errors_unhandled(struct decider *d)
 }
 
 const struct decide_rule decide_rules_torch[] = {
-    {"nccl-debug", nccl_debug},           {"nccl-debug-file", nccl_debug_file},
-    {"flight-recorder", flight_recorder}, {"blocking-wait", blocking_wait},
-    {"error-handling", errors_unhandled}, {0},
+    {"nccl-debug", nccl_debug},
+    {"nccl-debug-level", nccl_debug_level},
+    {"nccl-debug-file", nccl_debug_file},
+    {"flight-recorder", flight_recorder},
+    {"blocking-wait", blocking_wait},
+    {"error-handling", errors_unhandled},
+    {0},
 };

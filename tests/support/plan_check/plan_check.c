@@ -57,7 +57,8 @@ static int check_carried(struct checker *c)
     bool begun = false;
     for (int o = 0; o < c->plan->op_count; o++) {
         const struct schedule_op *op = &c->plan->ops[o];
-        bool gather = op->kind == OP_COMM && op->comm.kind == COMM_ALL_GATHER && op->stream == STREAM_GATHER;
+        bool gather = op->kind == OP_COMM && op->comm.kind == COMM_ALL_GATHER &&
+                      op->stream == STREAM_GATHER && op->group >= 0;
         begun |= op->carried;
         if ((op->carried && !gather) || (begun && op->stream == STREAM_GATHER && !op->carried))
             return error_set(c->err, MUSTER_E_STATE, "op %d is %s", o,
@@ -321,7 +322,8 @@ static int check_pacing(const struct checker *c, int *gathers, int *first_uses)
         o->prefetch_backward > o->prefetch_forward && o->train ? o->prefetch_backward : o->prefetch_forward;
     const int count = list_gathers(plan, gathers, first_uses, &carried);
     for (int i = 0; i < plan->op_count; i++) {
-        if (plan->ops[i].kind != OP_FORWARD && plan->ops[i].kind != OP_BACKWARD)
+        if (plan->ops[i].kind != OP_FORWARD && plan->ops[i].kind != OP_BACKWARD &&
+            plan->ops[i].kind != OP_ROWS)
             continue;
         int ahead = 0;
         while (begin < count && first_uses[begin] <= i)

@@ -14,9 +14,9 @@
 #include "tests/support/plan_check/plan_check.h"
 #include "tests/support/plan_check/plan_check_content.h"
 
-static const char *const held_names[] = {"nothing",         "parameters",      "output",
-                                         "output gradient", "saved",           "gradient",
-                                         "batch",           "wide parameters", "rounded gradient"};
+static const char *const held_names[] = {
+    "nothing",         "parameters",       "output", "output gradient", "saved", "gradient", "batch",
+    "wide parameters", "rounded gradient", "rows",   "row indices"};
 
 /* ---- expectations ---- */
 
@@ -28,8 +28,6 @@ static void expect_layers(struct follower *f)
         for (int i = 0; i < layer->param_count; i++) {
             bool trainable = f->plan->options.train && model->params[layer->param[i]].trainable;
             f->needs_grad[l] |= trainable;
-            if (layer->stage == f->stage && trainable)
-                f->groups[f->plan->places[layer->param[i]].group].contributions++;
         }
         for (int i = 0; i < layer->source_count; i++)
             if (layer->source[i] != SOURCE_BATCH)
@@ -196,15 +194,22 @@ int follower_check_complete(const struct follower *f, int entry, int g, int micr
     const struct group_progress *group = &f->groups[g];
     const struct param_group *desc = &f->plan->groups[g];
     int element = dtype_size(f->plan->options.dtype);
-    int expected = group->contributions * (reshards(f, g) ? 1 : f->plan->options.micro_batches);
+    const int first = reshards(f, g) ? micro : 0,
+              last = reshards(f, g) ? micro : f->plan->options.micro_batches - 1;
+    int64_t zeroed = follower_unwritten(f, g, first, last);
+    int expected = 0;
+    for (int m = first; m <= last; m++)
+        expected += follower_writers(f, g, m);
     if (follower_expect(f, entry, HOLDS_GRAD, g, reshards(f, g) ? micro : -1) < 0)
         return -1;
     if (f->content[entry].parts != expected)
         return WRONG(f, "op %d reduces group %d after %d of %d contributions", f->op, g,
                      f->content[entry].parts, expected);
-    if (reshards(f, g) && f->content[entry].filled != (desc->padded - group->used) * element)
+    if (reshards(f, g))
+        zeroed += desc->padded - group->used;
+    if (f->content[entry].filled != zeroed * element)
         return WRONG(f, "op %d reduces group %d with %lld of %lld bytes of gaps zeroed", f->op, g,
-                     (long long)f->content[entry].filled, (long long)(desc->padded - group->used) * element);
+                     (long long)f->content[entry].filled, (long long)zeroed * element);
     return 0;
 }
 
@@ -264,18 +269,23 @@ static int follow_reduce_scatter(struct follower *f, const struct schedule_op *o
 /* What a group's shard has been through before replicas exchange it. */
 static int check_scattered(const struct follower *f, int entry, int g)
 {
-    int scatters = reshards(f, g)             ? f->plan->options.micro_batches
-                   : f->plan->groups[g].whole ? 0
-                                              : f->shard_ranks > 1;
+    const int micros = follower_written_micros(f, g);
+    int scatters = reshards(f, g) ? micros : f->plan->groups[g].whole ? 0 : f->shard_ranks > 1 && micros > 0;
     if (entry != f->plan->groups[g].grad)
         return WRONG(f, "op %d works on buffer %d, not on the gradient of group %d", f->op, entry, g);
     if (f->groups[g].scattered != scatters)
         return WRONG(f, "op %d works on the gradient of group %d after %d of %d reductions", f->op, g,
                      f->groups[g].scattered, scatters);
-    int widened = !f->narrow ? 0 : reshards(f, g) ? f->plan->options.micro_batches + sums_late(f, g) : 1;
+    int widened = !f->narrow || !micros ? 0 : reshards(f, g) ? micros + sums_late(f, g) : 1;
     if (f->groups[g].widened != widened)
         return WRONG(f, "op %d works on the gradient of group %d after %d of %d widenings", f->op, g,
                      f->groups[g].widened, widened);
+    if (micros == 0) /* all of it comes in rows */
+        return follower_expect(f, entry, HOLDS_GRAD, g, -1) < 0 ||
+                       f->content[entry].filled !=
+                           f->plan->groups[g].shard * dtype_size(f->plan->options.dtype)
+                   ? WRONG(f, "op %d adds to a gradient of group %d that is not zeroed", f->op, g)
+                   : 0;
     return scatters == 0 ? follower_check_complete(f, entry, g, -1) : 0;
 }
 
@@ -312,6 +322,9 @@ static int follow_decode(struct follower *f, const struct schedule_op *op)
 
 static int follow_all_gather(struct follower *f, const struct schedule_op *op)
 {
+    if (op->group < 0)
+        return op->to < 0 || op->layer < 0 ? WRONG(f, "op %d gathers buffer %d", f->op, op->to)
+                                           : follower_gather_parts(f, op);
     struct group_progress *group = &f->groups[op->group];
     enum plan_kind to = f->plan->entries[op->to].kind;
     if (to == PLAN_ENCODED) {
@@ -372,14 +385,18 @@ static int follow_comm(struct follower *f, const struct schedule_op *op)
 /* ---- update ---- */
 
 /* Whether the gradient that norm and step read is final. */
+int follower_check_reduced(const struct follower *f, int entry, int g)
+{
+    const struct group_progress *group = &f->groups[g];
+    if (group->replicated != wanted_sums(f, g) || group->tied != (f->plan->groups[g].tied_stage >= 0))
+        return WRONG(f, "op %d uses the gradient of group %d after %d sums over replicas and %d over ties",
+                     f->op, g, group->replicated, group->tied);
+    return check_scattered(f, entry, g);
+}
+
 static int check_final(const struct follower *f, const struct schedule_op *op)
 {
-    const struct group_progress *group = &f->groups[op->group];
-    if (group->replicated != wanted_sums(f, op->group) ||
-        group->tied != (f->plan->groups[op->group].tied_stage >= 0))
-        return WRONG(f, "op %d uses the gradient of group %d after %d sums over replicas and %d over ties",
-                     f->op, op->group, group->replicated, group->tied);
-    return check_scattered(f, op->from, op->group);
+    return follower_check_reduced(f, op->from, op->group) < 0 ? -1 : follower_check_rows(f, op->group);
 }
 
 /* Every square is counted once over the ranks whose norms are summed. */
@@ -442,6 +459,8 @@ static int follow_average(struct follower *f, const struct schedule_op *op)
 
 static int follow_copy(struct follower *f, const struct schedule_op *op)
 {
+    if (op->layer >= 0 && op->to >= 0)
+        return follower_copy_part(f, op);
     if (op->to >= 0 && f->plan->entries[op->to].kind == PLAN_BATCH)
         follower_hold(f, op->to, HOLDS_BATCH, -1, op->micro);
     bool input = op->to >= 0 && op->from == f->plan->staging_input;
@@ -501,6 +520,8 @@ static int follow(struct follower *f, const struct schedule_op *op)
         return follower_cast(f, op);
     case OP_AVERAGE:
         return follow_average(f, op);
+    case OP_ROWS:
+        return follower_rows(f, op);
     default:
         return 0;
     }
@@ -514,7 +535,8 @@ static int check_calls(const struct follower *f)
     for (int l = 0; l < f->model->layer_count; l++)
         for (int i = 0; i < m; i++) {
             int at = 2 * (l * m + i), wanted = f->model->layers[l].stage == f->stage;
-            if (f->calls[at] != wanted || f->calls[at + 1] != (wanted && f->needs_grad[l]))
+            const bool backward = wanted && f->needs_grad[l] && !follower_sends_rows(f, l, i);
+            if (f->calls[at] != wanted || f->calls[at + 1] != backward)
                 return WRONG(f, "layer %d of micro-batch %d has %d forwards and %d backwards", l, i,
                              f->calls[at], f->calls[at + 1]);
         }
@@ -577,8 +599,7 @@ static void begin_run(struct follower *f)
         f->calls[i] = 0;
     for (int g = 0; g < f->plan->group_count; g++) {
         const struct group_progress *old = &f->groups[g];
-        f->groups[g] = (struct group_progress){
-            .contributions = old->contributions, .used = old->used, .version = old->version};
+        f->groups[g] = (struct group_progress){.used = old->used, .version = old->version};
     }
     for (int e = 0; e < f->plan->entry_count; e++) {
         struct content *c = &f->content[e];
@@ -621,7 +642,7 @@ static int follow_all(struct follower *f)
     f->sums = f->narrow && f->reshard && f->replicas > 1 && o->micro_batches > 1;
     expect_layers(f);
     expect_resident(f);
-    if (follower_check_dtypes(f) < 0)
+    if (follower_check_dtypes(f) < 0 || follower_find_rows(f) < 0)
         return -1;
     if (follow_carried(f) < 0 || follow_step_run(f) < 0 || follow_step_run(f) < 0)
         return error_wrap(f->err, "after %d steps", f->steps);
@@ -637,7 +658,7 @@ int plan_check_content(const struct model *model, const struct plan *plan, struc
     scope_free struct content *content = mem_calloc((size_t)plan->entry_count, sizeof *content);
     scope_free struct group_progress *groups = mem_calloc((size_t)plan->group_count, sizeof *groups);
     scope_free int *numbers = mem_calloc(calls + layers + params, sizeof *numbers);
-    scope_free bool *needs_grad = mem_calloc(layers, sizeof *needs_grad);
+    scope_free bool *needs_grad = mem_calloc(layers + calls / 2, sizeof *needs_grad);
     if (!content || !groups || !numbers || !needs_grad)
         return error_set(err, MUSTER_E_NOMEM, "no memory to check a plan of %d operations", plan->op_count);
     struct follower f = {
@@ -649,6 +670,7 @@ int plan_check_content(const struct model *model, const struct plan *plan, struc
         .consumers = numbers + calls,
         .written = numbers + calls + layers,
         .needs_grad = needs_grad,
+        .rows = needs_grad + layers,
         .err = err,
     };
     return follow_all(&f);

@@ -15,7 +15,9 @@ enum held {
     HOLDS_GRAD,
     HOLDS_BATCH,
     HOLDS_WIDE,
-    HOLDS_ROUNDED
+    HOLDS_ROUNDED,
+    HOLDS_ROWS, /* of a lookup: this rank's, then all ranks' */
+    HOLDS_ROW_INDEX
 };
 
 struct content {
@@ -34,11 +36,11 @@ enum rounded_part {
 };
 /* What has been done with a group so far. */
 struct group_progress {
-    int contributions; /* backward calls that write its gradient in one micro-batch */
-    int64_t used;      /* elements of its parameters */
+    int64_t used; /* elements of its parameters */
     int scattered, encoded, exchanged, replicated, tied, normed, stepped, averaged, regathered;
-    int version; /* steps that this rank's part of its parameters has taken, in all runs */
-    int widened; /* results of 16-bit reductions that are in its gradient */
+    int version;         /* steps that this rank's part of its parameters has taken, in all runs */
+    int widened;         /* results of 16-bit reductions that are in its gradient */
+    int rows, rows_next; /* exchanges of rows that are in it; the next micro-batch that may be */
 };
 struct follower {
     const struct model *model;
@@ -49,6 +51,7 @@ struct follower {
     int *consumers; /* [layer] contributions to its output's gradient */
     int *written;   /* [param] contributions since its gradient began */
     bool *needs_grad;
+    bool *rows; /* [layer * micro] its gradient is exchanged as rows */
     int stage, op;
     int steps; /* taken in the runs before */
     bool reshard, clipped;
@@ -73,9 +76,23 @@ static inline bool sums_late(const struct follower *f, int group)
     return f->sums && !f->plan->groups[group].whole;
 }
 
+/* plan_check_rows.c */
+int follower_find_rows(struct follower *f);
+bool follower_sends_rows(const struct follower *f, int layer, int micro);
+/* Gradients of parameters that backward calls of a micro-batch write into the group's full gradient; the
+ * micro-batches in which there are any; and elements of parameters that none of these micro-batches writes.
+ */
+int follower_writers(const struct follower *f, int group, int micro);
+int follower_written_micros(const struct follower *f, int group);
+int64_t follower_unwritten(const struct follower *f, int group, int first, int last);
+int follower_copy_part(struct follower *f, const struct schedule_op *op);
+int follower_gather_parts(struct follower *f, const struct schedule_op *op);
+int follower_rows(struct follower *f, const struct schedule_op *op);
+int follower_check_rows(const struct follower *f, int group);
+
 static inline int wanted_sums(const struct follower *f, int group)
 {
-    return f->plan->groups[group].whole + (f->replicas > 1);
+    return follower_written_micros(f, group) ? f->plan->groups[group].whole + (f->replicas > 1) : 0;
 }
 
 #define WRONG(f, ...) error_set((f)->err, MUSTER_E_STATE, __VA_ARGS__)
@@ -84,6 +101,8 @@ static inline int wanted_sums(const struct follower *f, int group)
 int follower_expect(const struct follower *f, int entry, enum held held, int of, int micro);
 void follower_hold(struct follower *f, int entry, enum held held, int of, int micro);
 int follower_check_complete(const struct follower *f, int entry, int g, int micro);
+/* The gradient that norm and step read, but for rows that are still to be added, is final. */
+int follower_check_reduced(const struct follower *f, int entry, int g);
 int64_t follower_own_bytes(const struct follower *f, int g, enum dtype dtype);
 
 /* plan_check_dtypes.c */

@@ -95,6 +95,9 @@ int follower_check_dtypes(const struct follower *f)
         case PLAN_REDUCE:
             wanted = o->reduce_dtype;
             break;
+        case PLAN_ROW_INDEX:
+            wanted = DTYPE_I32;
+            break;
         case PLAN_BATCH:
         case PLAN_SCALARS:
         case PLAN_STAGING:

@@ -96,6 +96,8 @@ static void a_step_writes_the_groups_state(void **state)
         op.group = 1;
         if (kind == OP_STEP)
             assert_accesses(&op, "r6 w7 w8 w51 w52 w53 r50");
+        else if (kind == OP_ROWS)
+            assert_accesses(&op, "r6 w7 w8 r5");
         else if (kind == OP_AVERAGE)
             assert_accesses(&op, "r6 w7 w8 r50");
         else if (kind != OP_FORWARD && kind != OP_BACKWARD)

@@ -43,6 +43,10 @@ static void follow_advice(const char *text, struct plan_options *o)
     }
     if ((at = strstr(text, "training.head_chunk: ")))
         o->chunk_bytes = (int64_t)atoi(at + strlen("training.head_chunk: ")) << 20;
+    if (strstr(text, "training.embedding_gradient: dense"))
+        o->embedding_gradient = EMBEDDING_DENSE;
+    if (strstr(text, "training.embedding_gradient: rows"))
+        o->embedding_gradient = EMBEDDING_ROWS;
     if (strstr(text, "training.prefetch: 1"))
         o->prefetch_forward = o->prefetch_backward = 1;
 }
@@ -139,6 +143,40 @@ static void a_large_head_is_cut_into_chunks(void **state)
     plan_model_destroy(m);
 }
 
+/* The form of an embedding's gradient that takes less: dense where rows of many positions were asked for, and
+ * rows where they take the place of the whole gradient of a table that nothing else writes. */
+static void the_smaller_form_of_an_embeddings_gradient_is_offered(void **state)
+{
+    (void)state;
+    for (int rows = 0; rows < 2; rows++) {
+        struct plan_model *m = plan_model_untied(2, 32, rows ? 4096 : 64, 64, 512);
+        struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 4), other = options;
+        options.shape = other.shape = (struct shape){rows ? 1 : 8, 64};
+        options.embedding_gradient = rows ? EMBEDDING_DENSE : EMBEDDING_ROWS;
+        other.embedding_gradient = rows ? EMBEDDING_ROWS : EMBEDDING_DENSE;
+        struct plan plan = built(m, &options), smaller = built(m, &other);
+        struct muster_error err = {0};
+        assert_true(plan_bytes(&smaller) < plan_bytes(&plan));
+        assert_int_equal(plan_fits(&m->model, &plan, plan_bytes(&smaller), "is too little", &err), -1);
+        print_message("%s\n", err.text);
+        assert_non_null(strstr(err.text, rows ? "training.embedding_gradient: rows"
+                                              : "training.embedding_gradient: dense"));
+        assert_null(strstr(err.text, rows ? "embedding_gradient: dense" : "embedding_gradient: rows"));
+        plan_free(&plan);
+        plan_free(&smaller);
+        plan_model_destroy(m);
+    }
+    struct plan_model *m = plan_model_untied(2, 32, 64, 64, 512);
+    struct plan_options alone = plan_world_options(STRATEGY_NO_SHARD, 1, 1, 1);
+    alone.shape = (struct shape){4, 64};
+    struct plan plan = built(m, &alone);
+    struct muster_error err = {0};
+    assert_int_equal(plan_fits(&m->model, &plan, plan_bytes(&plan) / 2, "is too little", &err), -1);
+    assert_null(strstr(err.text, "embedding_gradient")); /* one rank exchanges nothing */
+    plan_free(&plan);
+    plan_model_destroy(m);
+}
+
 /* A group gathered for the next step is not waited for where the step of the others takes as long. */
 static void prediction_follows_the_schedule(void **state)
 {
@@ -212,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_fit_is_told_what_would),
         cmocka_unit_test(a_large_head_is_cut_into_chunks),
+        cmocka_unit_test(the_smaller_form_of_an_embeddings_gradient_is_offered),
         cmocka_unit_test(prediction_follows_the_schedule),
         cmocka_unit_test(json_says_what_the_plan_says),
     };

@@ -503,7 +503,8 @@ static int count_gathers(const struct plan *plan)
 {
     int count = 0;
     for (int o = 0; o < plan->op_count; o++)
-        count += plan->ops[o].kind == OP_COMM && plan->ops[o].comm.kind == COMM_ALL_GATHER;
+        count += plan->ops[o].kind == OP_COMM && plan->ops[o].comm.kind == COMM_ALL_GATHER &&
+                 plan->ops[o].group >= 0; /* not of looked-up rows */
     return count;
 }
 

@@ -30,10 +30,12 @@ static void bench_end(struct bench *b)
     plan_model_destroy(b->m);
 }
 
-enum { BENCHES = 9 };
+enum { BENCHES = 14 };
 static struct bench make(int which)
 {
-    struct plan_model *gpt = which == 3 ? plan_model_cnn(3, 100) : plan_model_gpt(4, 16, 40, 8, 24, 0);
+    struct plan_model *gpt = which == 3                   ? plan_model_cnn(3, 100)
+                             : which >= 11 && which <= 12 ? plan_model_untied(2, 16, 40, 8, 24)
+                                                          : plan_model_gpt(4, 16, 40, 8, 24, 0);
     struct plan_options o = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
     o.shape = (struct shape){3, 8};
     o.group_bytes = 4096;
@@ -75,6 +77,29 @@ static struct bench make(int which)
         o.strategy = STRATEGY_SHARD_OPTIM;
         o.param_dtype = o.reduce_dtype = DTYPE_F16;
         return bench("shard optim in f16", gpt, &o);
+    case 9:
+        o.micro_batches = 2;
+        o.embedding_gradient = EMBEDDING_ROWS;
+        return bench("full shard, rows", gpt, &o);
+    case 10:
+        o.strategy = STRATEGY_HYBRID_SHARD;
+        o.mesh = (struct mesh){1, 2, 2};
+        o.reduce_dtype = DTYPE_BF16;
+        o.embedding_gradient = EMBEDDING_ROWS;
+        return bench("hybrid, reduced in bf16, rows", gpt, &o);
+    case 11:
+        o.micro_batches = 2;
+        o.embedding_gradient = EMBEDDING_ROWS;
+        return bench("untied, rows", gpt, &o);
+    case 12:
+        o.strategy = STRATEGY_SHARD_OPTIM;
+        o.embedding_gradient = EMBEDDING_ROWS;
+        return bench("untied, shard optim, rows", gpt, &o);
+    case 13:
+        o.strategy = STRATEGY_NO_SHARD;
+        o.mesh = (struct mesh){1, 2, 1};
+        o.embedding_gradient = EMBEDDING_ROWS;
+        return bench("no shard, rows", gpt, &o);
     default:
         o.strategy = STRATEGY_HYBRID_SHARD;
         o.mesh = (struct mesh){1, 2, 2};
@@ -257,6 +282,60 @@ static void wrong_average(struct bench *b, int rank, int index)
     *op = kept;
 }
 
+/* Rows of other ranks' places, of another micro-batch, added elsewhere, or gathered among other ranks. */
+static void wrong_rows(struct bench *b, int rank, int index)
+{
+    struct plan *plan = &b->world.plans[rank];
+    struct schedule_op *op = &plan->ops[index], kept = *op;
+    const bool copy = op->kind == OP_COPY && op->layer >= 0;
+    const bool gather = op->kind == OP_COMM && op->layer >= 0 && op->comm.kind == COMM_ALL_GATHER;
+    if (copy || gather) {
+        op->from_offset += 4;
+        must_fail(b, "rows from another place", rank, index);
+        *op = kept;
+        op->to_offset += 4;
+        must_fail(b, "rows to another place", rank, index);
+        *op = kept;
+        op->bytes -= copy ? 4 : 0;
+        op->comm.dtype = DTYPE_F64;
+        must_fail(b, "rows of another size", rank, index);
+        *op = kept;
+    }
+    if (gather) {
+        op->axis = kept.axis == AXIS_SHARD ? AXIS_REPLICATE : AXIS_SHARD;
+        must_fail(b, "rows of other ranks", rank, index);
+        *op = kept;
+    }
+    if (op->kind != OP_ROWS)
+        return;
+    op->micro++;
+    must_fail(b, "rows of another micro-batch", rank, index);
+    *op = kept;
+    op->to = plan->groups[op->group].moment1;
+    must_fail(b, "rows added to something else", rank, index);
+    *op = kept;
+    op->from = kept.batch;
+    must_fail(b, "something else added as rows", rank, index);
+    *op = kept;
+    op->layer++;
+    must_fail(b, "rows of another layer", rank, index);
+    *op = kept;
+    /* Before the reduction that they are added to, or behind the norm. */
+    for (int other = 0; other < plan->op_count; other++) {
+        struct schedule_op *there = &plan->ops[other], there_kept = *there;
+        const bool reduces = there->kind == OP_COMM && there->group == kept.group && other < index &&
+                             there->comm.kind != COMM_ALL_GATHER;
+        const bool normed = there->kind == OP_NORM && there->group == kept.group;
+        if ((!reduces && !normed) || there->micro > kept.micro)
+            continue;
+        *there = kept;
+        *op = there_kept;
+        must_fail(b, "rows in another order", rank, index);
+        *there = there_kept;
+        *op = kept;
+    }
+}
+
 static void wrong_offset(struct bench *b, int rank, int index)
 {
     struct plan *plan = &b->world.plans[rank];
@@ -338,6 +417,12 @@ static void averages_are_right(void **state)
     for_every(wrong_average, false);
 }
 
+static void rows_are_right(void **state)
+{
+    (void)state;
+    for_every(wrong_rows, false);
+}
+
 static void memory_does_not_overlap(void **state)
 {
     (void)state;
@@ -378,17 +463,12 @@ static void order_is_the_same_on_all_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_wait_is_needed),
-        cmocka_unit_test(every_operation_is_needed),
-        cmocka_unit_test(steps_are_joined),
-        cmocka_unit_test(weights_are_those_of_the_group),
-        cmocka_unit_test(betas_are_right),
-        cmocka_unit_test(reductions_are_right),
-        cmocka_unit_test(casts_are_right),
-        cmocka_unit_test(averages_are_right),
-        cmocka_unit_test(memory_does_not_overlap),
-        cmocka_unit_test(lives_cover_uses),
-        cmocka_unit_test(order_is_the_same_on_all_ranks),
+        cmocka_unit_test(every_wait_is_needed), cmocka_unit_test(every_operation_is_needed),
+        cmocka_unit_test(steps_are_joined),     cmocka_unit_test(weights_are_those_of_the_group),
+        cmocka_unit_test(betas_are_right),      cmocka_unit_test(reductions_are_right),
+        cmocka_unit_test(casts_are_right),      cmocka_unit_test(averages_are_right),
+        cmocka_unit_test(rows_are_right),       cmocka_unit_test(memory_does_not_overlap),
+        cmocka_unit_test(lives_cover_uses),     cmocka_unit_test(order_is_the_same_on_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,6 +55,21 @@ static void gpt_full_shard(void **state)
     golden("gpt_full_shard", gpt(), &options, 0, 2);
 }
 
+/* A vocabulary of which a batch looks few rows up. */
+static void gpt_rows(void **state)
+{
+    (void)state;
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    golden("gpt_rows", plan_model_gpt(2, 16, 4096, 128, 512, 0), &options, 1, 2);
+}
+
+static void gpt_rows_untied(void **state)
+{
+    (void)state;
+    struct plan_options options = plan_world_options(STRATEGY_SHARD_OPTIM, 1, 1, 2);
+    golden("gpt_rows_untied", plan_model_untied(2, 16, 4096, 128, 512), &options, 1, 2);
+}
+
 static void gpt_accumulation(void **state)
 {
     (void)state;
@@ -226,6 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt_no_shard),    cmocka_unit_test(gpt_no_shard_accumulation),
         cmocka_unit_test(gpt_full_shard),  cmocka_unit_test(gpt_accumulation),
+        cmocka_unit_test(gpt_rows),        cmocka_unit_test(gpt_rows_untied),
         cmocka_unit_test(gpt_no_prefetch), cmocka_unit_test(gpt_recompute),
         cmocka_unit_test(gpt_lora),        cmocka_unit_test(cnn),
         cmocka_unit_test(gpt_shard_optim), cmocka_unit_test(gpt_shard_grad_op),

@@ -65,7 +65,7 @@ static void random_plans_are_right(void **state)
     (void)state;
     const char *given = getenv("MUSTER_SEED");
     uint64_t seed = given ? strtoull(given, NULL, 0) : 20241121;
-    int rejected = 0, in_flight = 0, collectives = 0;
+    int rejected = 0, in_flight = 0, collectives = 0, rows = 0;
     print_message("MUSTER_SEED=%llu\n", (unsigned long long)seed);
     for (int i = 0; i < MODELS; i++) {
         uint64_t one = seed + (uint64_t)i * UINT64_C(0x9E3779B97F4A7C15), start = one;
@@ -73,6 +73,10 @@ static void random_plans_are_right(void **state)
         struct plan_model *m = plan_model_random(&one, options.mesh.pipeline);
         if (i % 2)
             random_dtypes(start, &options);
+        if (i % 3 == 0)
+            plan_model_look_up(m);
+        if (i % 4 && options.mesh.pipeline == 1 && options.compression == COMPRESSION_NONE)
+            options.embedding_gradient = EMBEDDING_ROWS;
         struct plan_world world;
         struct muster_error err = {0};
         if (plan_world_build(&m->model, &options, &world, &err) < 0) {
@@ -83,12 +87,15 @@ static void random_plans_are_right(void **state)
             in_flight += world.plans[0].gathers_in_flight > 1;
             for (int o = 0; o < world.plans[0].op_count; o++)
                 collectives += world.plans[0].ops[o].kind == OP_COMM;
+            for (int o = 0; o < world.plans[0].op_count; o++)
+                rows += world.plans[0].ops[o].kind == OP_ROWS;
             plan_world_free(&world);
         }
         plan_model_destroy(m);
     }
-    print_message("%d rejected, %d with several gathers in flight, %d communications\n", rejected, in_flight,
-                  collectives);
+    print_message("%d rejected, %d with several gathers in flight, %d communications, %d exchanges of rows\n",
+                  rejected, in_flight, collectives, rows);
+    assert_true(rows > MODELS / 20);
     assert_in_range(rejected, 0, MODELS / 10);
     assert_true(in_flight > MODELS / 20);
 }

@@ -165,7 +165,7 @@ static void check_process(struct training run)
     run.gpt =
         (struct gpt2_config){.layers = 4, .channels = 256, .heads = 4, .vocab = 256, .max_positions = 128};
     run.positions = 128;
-    run.steps = 4;
+    run.steps = 2;
     run.group_bytes = 0;
     run.visit = look_at_process;
     atomic_store(&planned, 0);

@@ -74,6 +74,7 @@ struct trainer_options training_options(const struct training *run, int rank)
                  .prefetch_backward = run->prefetch,
                  .group_bytes = run->group_bytes,
                  .keep_whole_bytes = run->keep_whole_bytes,
+                 .embedding_gradient = run->embedding_gradient,
                  .chunk_bytes = run->head_chunk,
                  .clip = run->clip_norm > 0,
                  .check = run->check,

@@ -20,6 +20,7 @@ struct training {
     int prefetch;
     int threads; /* of a rank's compute stream */
     int64_t group_bytes, keep_whole_bytes;
+    enum embedding_gradient embedding_gradient;
     enum sample_order order;
     double learning_rate, clip_norm;
     double average_decay;                 /* as in plan_options */

@@ -60,6 +60,26 @@ static void figures_are_a_line(void **state)
     (void)close(ends[1]);
 }
 
+static void the_end_of_a_checkpoint_is_a_line(void **state)
+{
+    (void)state;
+    int ends[2];
+    char got[1200] = {0}, text[600];
+    memset(text, 't', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    name_descriptor(ends[1]);
+    assert_int_equal(muster_checkpointed(7, 1, "a/step-7: in 1 s", NULL), 0);
+    assert_int_equal(muster_checkpointed(8, 0, "full\ndisk", NULL), 0);
+    assert_true(read(ends[0], got, sizeof got - 1) > 0);
+    assert_string_equal(got, "checkpoint/1 saved 7 a/step-7: in 1 s\ncheckpoint/1 failed 8 full disk\n");
+    assert_int_equal(muster_checkpointed(9, 1, text, NULL), 0);
+    ssize_t length = read(ends[0], got, sizeof got);
+    assert_true(length > 400 && length <= 512 && got[length - 1] == '\n'); /* cut, and whole */
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
 static void an_error_that_a_restart_does_not_mend_is_a_line(void **state)
 {
     (void)state;
@@ -127,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_beat_is_a_line),
         cmocka_unit_test(figures_are_a_line),
+        cmocka_unit_test(the_end_of_a_checkpoint_is_a_line),
         cmocka_unit_test(an_error_that_a_restart_does_not_mend_is_a_line),
         cmocka_unit_test(a_full_pipe_does_not_hold_up),
         cmocka_unit_test(only_a_pipe_is_written_to),

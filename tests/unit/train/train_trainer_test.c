@@ -627,7 +627,8 @@ static void the_fingerprint_tells_what_ran(void **state)
     assert_string_equal(print.strategy, "NO_SHARD");
     char kernels[FINGERPRINT_TEXT];
     (void)snprintf(kernels, sizeof kernels, "%s f32", kernels_cpu((unsigned)-1)->name);
-    assert_string_equal(print.kernels, kernels); /* with the instruction set that was chosen */
+    assert_string_equal(print.kernels, kernels);   /* with the instruction set that was chosen */
+    assert_string_equal(print.embedding, "dense"); /* a rank alone */
     assert_non_null(strstr(print.blas, "OpenBLAS"));
     assert_string_equal(print.blas, kernels_cpu_blas()); /* not cut: the core's name stands at its end */
 }

@@ -1,0 +1,243 @@
+/* plan_rows.c - gradients of lookups, exchanged as the rows that they are.
+ *
+ * A table that a layer looks rows up in (an embedding) gets a gradient in as many rows as a micro-batch has
+ * positions, and its layer is the first of the model: written into the table's gradient they would keep its
+ * reduction from beginning before backward ends, with nothing left to run beside it. Instead every rank gets
+ * the rows of all ranks, with their indices, and adds those that fall into its shard, in the order of ranks
+ * and positions.
+ *
+ * Where other layers write the same gradient (a tied head) that happens in a step's last micro-batch: their
+ * part is reduced as soon as they are done, and the rows are added to the result; in the earlier ones the
+ * rows ride in the gradient, whose reduction runs beside the next micro-batch. Where no other layer does, it
+ * happens in all of them, and there is no full gradient at all.
+ *
+ * The rows go over the gather stream, which has nothing left to do by then: they need not wait behind the
+ * reductions of the layers before. */
+#include <limits.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "runtime/plan/plan_internal.h"
+
+/* ---- which ---- */
+
+/* Also the number of groups' writers. One look at each layer's groups. */
+static void count_writers(struct plan_builder *b)
+{
+    for (int g = 0; g < b->plan->group_count; g++)
+        b->groups[g].rows_layer = -1;
+    for (int l = 0; l < b->model->layer_count; l++) {
+        const struct plan_layer *layer = &b->layers[l];
+        for (int i = 0; b->options->train && layer->local && i < layer->group_count; i++)
+            b->groups[layer->group[i]].backward_steps += b->plan->groups[layer->group[i]].trainable;
+    }
+}
+
+static int64_t row_width(const struct plan_builder *b, int layer)
+{
+    return b->model->params[b->model->layers[layer].param[0]].dim[1];
+}
+
+static int64_t row_count(const struct plan_builder *b)
+{
+    return (int64_t)b->options->shape.B * b->options->shape.T;
+}
+
+static bool possible(const struct plan_builder *b, int layer)
+{
+    const struct plan_options *o = b->options;
+    return b->model->layers[layer].lookup && o->train && b->layers[layer].trainable &&
+           o->mesh.pipeline == 1 && b->row_ranks > 1 && o->compression == COMPRESSION_NONE &&
+           (!o->kernels || o->kernels->rows_add) && row_count(b) * b->row_ranks <= INT_MAX;
+}
+
+/* What a rank receives as rows, held against its part of a reduce-scatter. Half: below it the rows fit into
+ * the memory that the full gradient had, with room. */
+static bool pays(const struct plan_builder *b, int l)
+{
+    const struct layer_desc *layer = &b->model->layers[l];
+    const int64_t rows = row_count(b) * b->row_ranks * row_width(b, l) * b->real;
+    int64_t tables = 0;
+    for (int i = 0; i < layer->param_count; i++)
+        if (b->model->params[layer->param[i]].trainable)
+            tables += param_elements(&b->model->params[layer->param[i]]) * b->reduce;
+    return b->options->embedding_gradient == EMBEDDING_ROWS ||
+           (b->options->embedding_gradient == EMBEDDING_AUTO && 2 * rows <= tables);
+}
+
+/* The first micro-batch: the last one where all its groups have other writers, the first one where none has.
+ * Of some and some: only with a single micro-batch, where the two are the same. */
+static int first_micro(const struct plan_builder *b, int l)
+{
+    const struct plan_layer *layer = &b->layers[l];
+    const int last = b->options->micro_batches - 1;
+    int groups = 0, shared = 0;
+    for (int i = 0; i < layer->group_count; i++) {
+        const int g = layer->group[i];
+        if (!b->plan->groups[g].trainable)
+            continue;
+        if (b->groups[g].rows_layer >= 0)
+            return INT_MAX; /* of two lookups in one group the second stays dense */
+        groups++;
+        shared += b->groups[g].backward_steps > 1;
+    }
+    if (shared == 0)
+        return 0;
+    return shared == groups || last == 0 ? last : INT_MAX;
+}
+
+void plan_choose_rows(struct plan_builder *b)
+{
+    count_writers(b);
+    for (int l = 0; l < b->model->layer_count; l++) {
+        struct plan_layer *layer = &b->layers[l];
+        layer->rows = layer->row_index = -1;
+        layer->rows_from = possible(b, l) && pays(b, l) ? first_micro(b, l) : INT_MAX;
+        for (int i = 0; layer->rows_from < INT_MAX && i < layer->group_count; i++)
+            if (b->plan->groups[layer->group[i]].trainable)
+                b->groups[layer->group[i]].rows_layer = l;
+    }
+}
+
+int plan_writers(const struct plan_builder *b, int group, int micro)
+{
+    const struct plan_group_state *state = &b->groups[group];
+    return state->backward_steps - (state->rows_layer >= 0 && plan_sends_rows(b, state->rows_layer, micro));
+}
+
+bool plan_has_full_gradient(const struct plan_builder *b, int group)
+{
+    return plan_writers(b, group, 0) > 0;
+}
+
+/* ---- operations ---- */
+
+static bool written_by_others(const struct plan_builder *b, int lookup, int param)
+{
+    for (int l = 0; l < b->model->layer_count; l++)
+        for (int i = 0; l != lookup && i < b->model->layers[l].param_count; i++)
+            if (b->model->layers[l].param[i] == param)
+                return true;
+    return false;
+}
+
+static void rows_zero(struct plan_builder *b, int group, int micro, int entry, int64_t offset, int64_t bytes)
+{
+    struct schedule_op op = plan_op(OP_FILL, STREAM_COMPUTE);
+    op.group = group;
+    op.micro = micro;
+    op.to = entry;
+    op.to_offset = offset;
+    op.bytes = bytes;
+    plan_emit(b, &op, -1);
+}
+
+void plan_fill_rows(struct plan_builder *b, int group, int micro)
+{
+    const int l = b->groups[group].rows_layer;
+    if (l < 0 || !plan_sends_rows(b, l, micro))
+        return;
+    const struct layer_desc *layer = &b->model->layers[l];
+    for (int i = 0; i < layer->param_count; i++) {
+        const int p = layer->param[i];
+        const struct param_place *place = &b->plan->places[p];
+        if (place->group == group && !written_by_others(b, l, p) &&
+            (plan_reshards(b, group) || b->written[p] < 0))
+            rows_zero(b, group, -1, b->groups[group].grad, place->offset * b->real,
+                      param_elements(&b->model->params[p]) * b->real);
+    }
+}
+
+/* Copies this rank's part to its place among those of all ranks, and gathers the others'. */
+static void gather_parts(struct plan_builder *b, const struct plan_step *step, int from, int64_t offset,
+                         int to, enum dtype dtype, int64_t count)
+{
+    struct schedule_op op = plan_op(OP_COPY, STREAM_COMPUTE);
+    op.layer = step->layer;
+    op.micro = step->micro;
+    op.from = from;
+    op.from_offset = offset;
+    op.to = to;
+    op.bytes = count * dtype_size(dtype);
+    op.to_offset = op.bytes * b->row_place;
+    plan_emit(b, &op, b->stall);
+    struct schedule_op gather = plan_op(OP_COMM, STREAM_GATHER);
+    gather.axis = b->row_axis;
+    gather.layer = step->layer;
+    gather.micro = step->micro;
+    gather.from = gather.to = to;
+    gather.from_offset = op.to_offset;
+    plan_emit_comm(b, &gather, COMM_ALL_GATHER, dtype, count);
+}
+
+/* A gradient slot that is free, and large enough; the one that was left first. -1: none. */
+static int free_slot(const struct plan_builder *b, const struct plan_layer *layer, int64_t bytes)
+{
+    int best = -1;
+    for (int i = 0; i < layer->group_count; i++) {
+        const struct slot_class *class = &b->classes[b->groups[layer->group[i]].slot_class];
+        for (int e = class->grad_first; e < class->grad_first + class->grad_count; e++)
+            if (!b->entry_states[e].busy && b->plan->entries[e].bytes >= bytes &&
+                (best < 0 || b->entry_states[e].released < b->entry_states[best].released))
+                best = e;
+    }
+    return best;
+}
+
+static int own_buffer(struct plan_builder *b, int layer, enum plan_kind kind, enum dtype dtype, int64_t count)
+{
+    int entry = plan_add_buffer(b, kind, MEMORY_COMM, count * dtype_size(dtype));
+    b->plan->entries[entry].dtype = dtype;
+    b->plan->entries[entry].layer = layer;
+    return entry;
+}
+
+/* Memory for the rows: that of the full gradient, if it has been left. */
+static int take_rows(struct plan_builder *b, int l, int64_t count)
+{
+    struct plan_layer *layer = &b->layers[l];
+    const int slot = free_slot(b, layer, count * b->real);
+    if (slot < 0 && layer->rows < 0)
+        layer->rows = own_buffer(b, l, PLAN_ROWS, b->options->dtype, count);
+    return slot < 0 ? layer->rows : slot;
+}
+
+/* The group's gradient is what other layers have written, reduced, or zeroes. */
+static void add_rows(struct plan_builder *b, struct plan_step *step, int g, int rows, int64_t count)
+{
+    const struct param_group *group = &b->plan->groups[g];
+    if (step->micro == 0 && plan_writers(b, g, 0) == 0)
+        rows_zero(b, g, 0, group->grad, 0, group->shard * b->real);
+    plan_finish_gradient(b, g);
+    struct schedule_op op = plan_op(OP_ROWS, STREAM_COMPUTE);
+    op.layer = step->layer;
+    op.micro = step->micro;
+    op.group = g;
+    op.from = rows;
+    op.batch = b->layers[step->layer].row_index;
+    op.to = group->grad;
+    op.bytes = count * b->real / group->shard_size;
+    step->op = plan_emit(b, &op, -1);
+    b->groups[g].reduced = b->plan->op_count;
+}
+
+void plan_exchange_rows(struct plan_builder *b, int index)
+{
+    struct plan_step *step = &b->steps[index];
+    const int l = step->layer, at = l * b->options->micro_batches + step->micro;
+    struct plan_layer *layer = &b->layers[l];
+    const int64_t positions = row_count(b), elements = positions * row_width(b, l);
+    if (layer->row_index < 0)
+        layer->row_index = own_buffer(b, l, PLAN_ROW_INDEX, DTYPE_I32, positions * b->row_ranks);
+    gather_parts(b, step, b->batch[step->micro],
+                 batch_offset(b->model, b->options->shape, b->model->layers[l].lookup - 1), layer->row_index,
+                 DTYPE_I32, positions);
+    const int rows = take_rows(b, l, elements * b->row_ranks);
+    gather_parts(b, step, b->dout[at], 0, rows, b->options->dtype, elements);
+    b->stall = -1;
+    for (int i = 0; i < layer->group_count; i++)
+        if (b->plan->groups[layer->group[i]].trainable)
+            add_rows(b, step, layer->group[i], rows, elements * b->row_ranks);
+    if (rows != layer->rows)
+        b->entry_states[rows].released = b->plan->op_count;
+}
