@@ -12,28 +12,45 @@
 
 /* ---- saving ---- */
 
+/* What the checkpoints of one trainer have in common, kept from one to the next; zeroed at first. */
+struct checkpoint_kept {
+    char *staging[2]; /* memory for the file and the copy (as disk_staging_create's), of one that is written
+                         at a time; another's; NULL: it takes its own */
+    struct rank_file *files[SAVES_AT_ONCE]; /* that are not in use: which elements come where */
+};
+void checkpoint_kept_free(struct checkpoint_kept *kept); /* after all checkpoints, before the trainer */
+
 struct checkpoint_save {
     struct trainer *trainer;
     const char *folder; /* DIR */
     int rank;
     struct retention retention;
-    const char *local;       /* a folder on the node's own disk for a copy; NULL: none */
-    int64_t local_keep;      /* copies that stay beside the newest one */
-    struct manifest_run run; /* step, samples, settings and notes; the rest is the trainer's */
+    const char *local;            /* a folder on the node's own disk for a copy; NULL: none */
+    int64_t local_keep;           /* copies that stay beside the newest one */
+    bool beside;                  /* another one is on its way, whose files are written */
+    struct checkpoint_kept *kept; /* of the trainer; NULL: nothing is kept */
+    struct manifest_run run;      /* step, samples, settings and notes; the rest is the trainer's */
 };
 
 /* A checkpoint that is being written: by threads of its own, from the trainer's memory, while steps go on. A
  * step waits for what it is about to change and is not copied yet. */
 struct checkpoint_writer;
 
-/* Collective, between steps. Begins to write the state as it is now; returns when every rank has begun. Texts
- * are copied. One at a time for a trainer. NULL: a rank could not, and on every rank nothing is written:
- * MUSTER_E_PEER where another rank has the reason. */
+/* Collective, between steps. Begins to write the state as it is now; returns when every rank has begun, and
+ * waits for no file system. Texts are copied. One at a time is written for a trainer; behind it one may be
+ * whose files are, so that no step waits for a commit. NULL: a rank could not, and on every rank nothing is
+ * written: MUSTER_E_PEER where another rank has the reason. */
 struct checkpoint_writer *checkpoint_begin(const struct checkpoint_save *save, struct muster_error *err);
-/* Collective, between steps, until it returns another number than 0. 1: all ranks have written and it is
- * committed; 0: not yet (never where `wait`); -1: it was not, and what there was before is intact. Replaces a
- * checkpoint of the same step. Of errors in removing older ones nothing follows. The trainer can go on. */
-int checkpoint_poll(struct checkpoint_writer *writer, bool wait, struct muster_error *err);
+/* The same on every rank (save_may_begin). */
+enum save_state checkpoint_state(const struct checkpoint_writer *writer);
+/* Another checkpoint than that of its retention is the best: before it is committed. */
+void checkpoint_keep(struct checkpoint_writer *writer, int64_t best);
+/* Collective, between steps, until it returns another number than 0. newer: one that was begun behind it, and
+ * is looked after as well; NULL: none. 1: all ranks have written and it is committed; 0: not yet (never where
+ * `wait`); -1: it was not, and what there was before is intact. Replaces a checkpoint of the same step. Of
+ * errors in removing older ones nothing follows. The trainer can go on. */
+int checkpoint_poll(struct checkpoint_writer *writer, struct checkpoint_writer *newer, bool wait,
+                    struct muster_error *err);
 /* Not collective; accepts NULL. What is not committed will not be. Before the trainer is destroyed. */
 void checkpoint_end(struct checkpoint_writer *writer);
 
@@ -64,6 +81,7 @@ struct checkpoint_load {
     void *context;
     struct buffer *report;    /* lines: which checkpoints were refused, and why */
     int files, local_files;   /* filled: that this rank has read of; of them those of which there is a copy */
+    bool local_manifest;      /* filled: it was read on the node too */
     struct manifest manifest; /* filled: of what was loaded, to be freed in any case */
 };
 

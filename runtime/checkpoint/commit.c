@@ -29,10 +29,10 @@ bool save_works(const struct save_row *table, enum save_state state, int rank)
 }
 
 enum save_state save_next(const struct save_row *table, enum save_state state, struct save_votes votes,
-                          int ranks)
+                          int ranks, bool behind)
 {
     const double workers = table[state].by == SAVE_ALL ? ranks : 1;
-    if (votes.ended < workers)
+    if (votes.ended < workers || behind)
         return state;
     return votes.failed > 0 ? table[state].bad : table[state].good;
 }
@@ -40,6 +40,14 @@ enum save_state save_next(const struct save_row *table, enum save_state state, s
 bool save_ended(enum save_state state)
 {
     return state == SAVE_DONE || state == SAVE_FAILED;
+}
+
+bool save_may_begin(const enum save_state *states, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (states[i] == SAVE_WRITE)
+            return false;
+    return count < SAVES_AT_ONCE;
 }
 
 /* Checkpoints between that one and the one just saved, which is among those that stay. */

@@ -13,7 +13,7 @@
 
 /* symbol, what is done in this state, state after success, state after failure */
 #define COMMIT_STATES(X)                                                                                     \
-    X(COMMIT_MAKE, "makes the hidden folder, empty", COMMIT_WRITE, COMMIT_FAILED)                            \
+    X(COMMIT_MAKE, "makes the hidden folder, as every rank does", COMMIT_WRITE, COMMIT_FAILED)               \
     X(COMMIT_WRITE, "every rank writes and syncs its file in it", COMMIT_MANIFEST, COMMIT_CLEAN)             \
     X(COMMIT_MANIFEST, "writes and syncs the manifest", COMMIT_SYNC_INSIDE, COMMIT_CLEAN)                    \
     X(COMMIT_SYNC_INSIDE, "syncs the hidden folder", COMMIT_RETIRE, COMMIT_CLEAN)                            \
@@ -48,7 +48,8 @@ bool commit_ended(enum commit_state state);
  * symbol, whose work it is, what is done, state after success of all, state after a failure of one */
 #define SAVE_STATES(X)                                                                                       \
     X(SAVE_WRITE, SAVE_ALL, "every rank writes its file", SAVE_COMMIT, SAVE_UNDO)                            \
-    X(SAVE_COMMIT, SAVE_LEAD, "rank 0 walks the table above, from COMMIT_WRITE on", SAVE_DONE, SAVE_FAILED)  \
+    X(SAVE_COMMIT, SAVE_LEAD, "rank 0 walks the table above, from COMMIT_WRITE on", SAVE_COPY, SAVE_FAILED)  \
+    X(SAVE_COPY, SAVE_ALL, "nodes with copies take the manifest", SAVE_DONE, SAVE_DONE)                      \
     X(SAVE_UNDO, SAVE_LEAD, "rank 0 walks it as after a failure", SAVE_FAILED, SAVE_FAILED)                  \
     X(SAVE_DONE, SAVE_LEAD, "saved", SAVE_DONE, SAVE_DONE)                                                   \
     X(SAVE_FAILED, SAVE_LEAD, "not saved", SAVE_FAILED, SAVE_FAILED)
@@ -71,10 +72,15 @@ struct save_votes {
 };
 /* Whether a rank has work in this state. */
 bool save_works(const struct save_row *table, enum save_state state, int rank);
-/* votes: of all `ranks` ranks. */
+/* votes: of all `ranks` ranks. behind: the checkpoint before it has not ended: rank 0 walks one table at a
+ * time, the older one's first. */
 enum save_state save_next(const struct save_row *table, enum save_state state, struct save_votes votes,
-                          int ranks);
+                          int ranks, bool behind);
 bool save_ended(enum save_state state);
+/* Two may be on their way: one that is written, and behind it one whose files are whole and that rank 0
+ * commits meanwhile. Whether another one may begin, by the states of those that there are (`count`). */
+enum { SAVES_AT_ONCE = 2 };
+bool save_may_begin(const enum save_state *states, int count);
 
 /* Which checkpoints stay when `step` has just been saved: itself; of those before it the newest, so that
  * `last` stay in all; every multiple of `every` (0: none); and the best. Later ones were refused when this

@@ -3,7 +3,6 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "proto/base/io.h"
 #include "runtime/checkpoint/folder.h"
 #include "runtime/checkpoint/rank_file.h"
 
@@ -23,7 +22,7 @@ static int write_manifest(const struct checkpoint_save *save, struct muster_erro
     if (!result)
         result = manifest_format(&writer, &save->run, model, &text, err);
     manifest_writer_free(&writer);
-    return result < 0 ? -1 : io_write_file_atomic(path, text.data, text.length, 0666, err);
+    return result < 0 ? -1 : folder_write(path, text.data, text.length, err);
 }
 
 static int prune(const struct checkpoint_save *save)
@@ -49,9 +48,11 @@ static int work(const struct checkpoint_save *save, enum commit_state state, str
         return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
     switch (state) {
     case COMMIT_MAKE:
+        if (!save->beside)
+            folder_clean(folder, step);
         return folder_make_new(folder, step, err);
     case COMMIT_MANIFEST:
-        return write_manifest(save, err);
+        return folder_clear_new(folder, step, save->run.world_size, err) < 0 ? -1 : write_manifest(save, err);
     case COMMIT_SYNC_INSIDE:
         return folder_sync(hidden, err);
     case COMMIT_RETIRE:
@@ -63,8 +64,7 @@ static int work(const struct checkpoint_save *save, enum commit_state state, str
     case COMMIT_PRUNE:
         return prune(save);
     case COMMIT_CLEAN:
-        folder_clean(folder);
-        return 0;
+        return folder_drop_new(folder, step, NULL);
     default:
         return 0;
     }

@@ -13,8 +13,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/thread.h"
 
-/* Two would do if disk and processor kept a steady pace. */
-enum { BLOCKS = 4, NOTHING_MORE = -1 };
+enum { AT_ONCE = DISK_BLOCKS / 2, NOTHING_MORE = -1 };
 
 /* What is in the page cache and not yet on its way to the disk: beyond it the kernel is told to begin. */
 enum { FLUSH_BYTES = 8 << 20 };
@@ -23,9 +22,8 @@ struct disk_file {
     char *path;
     int direct, cached; /* two descriptors; direct -1: the file system has no such way */
     int64_t head, bytes;
-    char *memory;
-    int64_t memory_bytes;
-    int64_t length[BLOCKS];            /* of what was put */
+    char *memory, *own;                /* the blocks; own: not the caller's */
+    int64_t length[DISK_BLOCKS];       /* of what was put */
     struct futex_word filled, written; /* blocks so far */
     atomic_bool hurry, failed;
     struct muster_error error; /* of the thread; read after failed or the join */
@@ -36,7 +34,7 @@ struct disk_file {
 
 static char *block_at(const struct disk_file *file, uint32_t number)
 {
-    return file->memory + (int64_t)(number % BLOCKS) * DISK_BLOCK;
+    return file->memory + (int64_t)(number % DISK_BLOCKS) * DISK_BLOCK;
 }
 
 /* ---- the thread ---- */
@@ -65,11 +63,26 @@ static int write_cached(struct disk_file *file, const char *data, int64_t bytes,
     return 0;
 }
 
-/* The block's end is padded to whole sectors, behind the end of the file if it is the last one. */
-static int write_block(struct disk_file *file, uint32_t number)
+/* Blocks that were filled and lie one behind the other in memory, from that one on; 0: there is nothing more.
+ */
+static uint32_t find_blocks(const struct disk_file *file, uint32_t number, uint32_t filled, int64_t *bytes)
+{
+    uint32_t count = 0;
+    *bytes = 0;
+    for (uint32_t at = number; count < AT_ONCE && at != filled && (!count || at % DISK_BLOCKS);
+         at++, count++) {
+        if (file->length[at % DISK_BLOCKS] == NOTHING_MORE)
+            break;
+        *bytes += file->length[at % DISK_BLOCKS];
+    }
+    return count;
+}
+
+/* The last block's end is padded to whole sectors, behind the end of the file if it is the last one. */
+static int write_some(struct disk_file *file, uint32_t number, int64_t bytes)
 {
     char *data = block_at(file, number);
-    const int64_t bytes = file->length[number % BLOCKS], offset = file->head + (int64_t)number * DISK_BLOCK;
+    const int64_t offset = file->head + (int64_t)number * DISK_BLOCK;
     const int64_t padded = (bytes + DISK_ALIGNMENT - 1) / DISK_ALIGNMENT * DISK_ALIGNMENT;
     if (file->direct >= 0 && !atomic_load(&file->hurry)) {
         memset(data + bytes, 0, (size_t)(padded - bytes));
@@ -86,17 +99,18 @@ static int write_block(struct disk_file *file, uint32_t number)
 static void *write_blocks(void *argument)
 {
     struct disk_file *file = argument;
-    for (uint32_t number = 0;; number++) {
-        uint32_t seen;
-        while ((seen = atomic_load(&file->filled.value)) == number)
-            (void)futex_wait(&file->filled, seen, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
-        if (file->length[number % BLOCKS] == NOTHING_MORE)
+    for (uint32_t number = 0, count;; number += count) {
+        uint32_t filled;
+        int64_t bytes;
+        while ((filled = atomic_load(&file->filled.value)) == number)
+            (void)futex_wait(&file->filled, filled, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
+        if (!(count = find_blocks(file, number, filled, &bytes)))
             return NULL;
-        if (!atomic_load(&file->failed) && write_block(file, number) < 0) {
+        if (!atomic_load(&file->failed) && write_some(file, number, bytes) < 0) {
             (void)error_errno(&file->error, "cannot write %s", file->path); /* kept for the caller */
             atomic_store(&file->failed, true);
         }
-        atomic_store(&file->written.value, number + 1);
+        atomic_store(&file->written.value, number + count);
         futex_wake(&file->written, FUTEX_PRIVATE);
     }
 }
@@ -114,7 +128,7 @@ static int failure(const struct disk_file *file, struct muster_error *err)
 static void wait_for_block(struct disk_file *file)
 {
     uint32_t filled = atomic_load(&file->filled.value), written;
-    while (filled - (written = atomic_load(&file->written.value)) >= BLOCKS)
+    while (filled - (written = atomic_load(&file->written.value)) >= DISK_BLOCKS)
         (void)futex_wait(&file->written, written, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
 }
 
@@ -130,7 +144,7 @@ char *disk_file_block(struct disk_file *file, struct muster_error *err)
 
 void disk_file_put(struct disk_file *file, int64_t bytes)
 {
-    file->length[atomic_load(&file->filled.value) % BLOCKS] = bytes;
+    file->length[atomic_load(&file->filled.value) % DISK_BLOCKS] = bytes;
     atomic_fetch_add(&file->filled.value, 1);
     futex_wake(&file->filled, FUTEX_PRIVATE);
 }
@@ -174,7 +188,25 @@ static int open_files(struct disk_file *file, struct muster_error *err)
     return 0;
 }
 
-struct disk_file *disk_file_create(const char *path, int64_t head, int64_t bytes, struct muster_error *err)
+char *disk_staging_create(struct muster_error *err)
+{
+    void *memory =
+        mmap(NULL, DISK_STAGING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory != MAP_FAILED)
+        return memory;
+    (void)error_set(err, MUSTER_E_NOMEM, "no memory (%d bytes) for what is written to a checkpoint",
+                    DISK_STAGING);
+    return NULL;
+}
+
+void disk_staging_destroy(char *staging)
+{
+    if (staging)
+        (void)munmap(staging, DISK_STAGING); /* cannot fail: it is our mapping */
+}
+
+struct disk_file *disk_file_create(const char *path, int64_t head, int64_t bytes, char *staging,
+                                   struct muster_error *err)
 {
     GUARD(guard_disk_file) struct disk_file *file = mem_calloc(1, sizeof *file);
     if (!file) {
@@ -184,13 +216,12 @@ struct disk_file *disk_file_create(const char *path, int64_t head, int64_t bytes
     file->direct = file->cached = -1;
     file->head = head;
     file->bytes = bytes;
-    file->memory_bytes = (int64_t)BLOCKS * DISK_BLOCK;
     file->path = mem_strdup(path);
-    void *memory = mmap(NULL, (size_t)file->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                        -1, 0); /* only what is filled takes memory */
-    if (memory != MAP_FAILED)
-        file->memory = memory;
-    if (!file->path || !file->memory) {
+    file->own = staging ? NULL : disk_staging_create(err);
+    file->memory = staging ? staging : file->own;
+    if (!file->memory)
+        return NULL;
+    if (!file->path) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory to write %s", path);
         return NULL;
     }
@@ -213,8 +244,7 @@ void disk_file_destroy(struct disk_file *file)
     disk_file_join(file);
     guard_close(&file->direct);
     guard_close(&file->cached);
-    if (file->memory)
-        (void)munmap(file->memory, (size_t)file->memory_bytes); /* cannot fail: it is our mapping */
+    disk_staging_destroy(file->own);
     mem_free(file->path);
     mem_free(file);
 }

@@ -1,5 +1,5 @@
-/* disk_file.h - a file that is written once from its start to its end: while a thread of its own writes one
- * block, the caller fills the next one.
+/* disk_file.h - a file that is written once from its start to its end: while a thread of its own writes some
+ * blocks, the caller fills the next ones.
  *
  * Blocks go past the page cache where the file system can do that, which costs no copy, evicts nothing and
  * keeps the disk's own rate. In a hurry they go into the page cache: the caller then waits for memory. */
@@ -13,14 +13,23 @@
 
 enum {
     DISK_BLOCK = 1 << 20,
+    DISK_BLOCKS = 8, /* that wait for the disk, which takes up to four of them at once: as dd with bs=4M */
+    DISK_STAGING = DISK_BLOCKS * DISK_BLOCK,
     DISK_ALIGNMENT = 4096 /* of what goes past the page cache; every disk's sectors divide it */
 };
 
 struct disk_file;
 
+/* Memory of DISK_STAGING bytes for the blocks, which are touched: for one file after another. A first touch
+ * costs more than the copy into it, in a virtual machine many times as much. NULL: no memory. */
+char *disk_staging_create(struct muster_error *err);
+void disk_staging_destroy(char *staging); /* accepts NULL */
+
 /* Creates the file at path, of `bytes` bytes of which the first `head` come last; head is a multiple of
- * DISK_ALIGNMENT. NULL: with the error. */
-struct disk_file *disk_file_create(const char *path, int64_t head, int64_t bytes, struct muster_error *err);
+ * DISK_ALIGNMENT. staging: is the file's until it is destroyed; NULL: it takes its own. NULL: with the error.
+ */
+struct disk_file *disk_file_create(const char *path, int64_t head, int64_t bytes, char *staging,
+                                   struct muster_error *err);
 void disk_file_destroy(struct disk_file *file); /* accepts NULL; a file that was not ended stays as it is */
 
 /* The next DISK_BLOCK bytes of the file, to be filled; waits for the disk. NULL: a block before could not be

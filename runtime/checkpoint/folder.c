@@ -137,16 +137,17 @@ int folder_remove(const char *folder, int64_t step, struct muster_error *err)
     return hide(folder, step, hidden, err) < 0 ? -1 : remove_tree(hidden, err);
 }
 
-void folder_clean(const char *folder)
+void folder_clean(const char *folder, int64_t step)
 {
     GUARD(guard_dir) DIR *dir = opendir(folder);
+    scope_free char *kept = folder_new_path(folder, step);
     const struct dirent *entry;
     while (dir && (entry = readdir(dir))) {
         const char *name = entry->d_name, *end = strrchr(name, '.');
         if (strncmp(name, ".step-", 6) != 0 || (strcmp(end, ".new") != 0 && strcmp(end, ".old") != 0))
             continue;
         scope_free char *path = mem_printf("%s/%s", folder, name);
-        if (path)
+        if (path && kept && strcmp(path, kept) != 0)
             (void)remove_tree(path, NULL); /* it is tried again beside the next checkpoint */
     }
 }
@@ -164,10 +165,56 @@ int folder_make_new(const char *folder, int64_t step, struct muster_error *err)
     scope_free char *path = folder_new_path(folder, step);
     if (!path)
         return no_path(err);
+    if (!mkdir(path, 0777) || errno == EEXIST)
+        return 0;
     if (io_make_directories(folder, 0777, err) < 0)
         return -1;
-    folder_clean(folder);
-    return mkdir(path, 0777) < 0 ? error_errno(err, "cannot create folder %s", path) : 0;
+    return mkdir(path, 0777) < 0 && errno != EEXIST ? error_errno(err, "cannot create folder %s", path) : 0;
+}
+
+/* "rank-3.safetensors" of fewer than `ranks`. */
+static bool is_rank_file(const char *name, int ranks)
+{
+    int64_t rank;
+    const size_t length = strcspn(name, ".");
+    scope_free char *digits =
+        !strncmp(name, "rank-", 5) && length > 5 ? mem_strndup(name + 5, length - 5) : NULL;
+    if (!digits || !text_int64(digits, &rank) || rank < 0 || rank >= ranks)
+        return false;
+    scope_free char *whole = folder_rank_name((int)rank);
+    return whole && !strcmp(whole, name);
+}
+
+int folder_clear_new(const char *folder, int64_t step, int ranks, struct muster_error *err)
+{
+    scope_free char *path = folder_new_path(folder, step);
+    GUARD(guard_dir) DIR *dir = path ? opendir(path) : NULL;
+    const struct dirent *entry;
+    if (!path)
+        return no_path(err);
+    if (!dir)
+        return error_errno(err, "cannot read %s", path);
+    while ((entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            !is_rank_file(entry->d_name, ranks) && unlinkat(dirfd(dir), entry->d_name, 0) < 0)
+            return error_errno(err, "cannot remove %s/%s", path, entry->d_name);
+    return 0;
+}
+
+int folder_drop_new(const char *folder, int64_t step, struct muster_error *err)
+{
+    scope_free char *path = folder_new_path(folder, step);
+    return path ? remove_tree(path, err) : no_path(err);
+}
+
+int folder_write(const char *path, const void *data, size_t length, struct muster_error *err)
+{
+    scope_close int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return error_errno(err, "cannot create %s", path);
+    if (io_write_all(fd, data, length, path, err) < 0)
+        return -1;
+    return fsync(fd) < 0 ? error_errno(err, "cannot write %s", path) : 0;
 }
 
 int folder_retire(const char *folder, int64_t step, struct muster_error *err)

@@ -7,6 +7,7 @@
 #ifndef MUSTER_RUNTIME_CHECKPOINT_FOLDER_H
 #define MUSTER_RUNTIME_CHECKPOINT_FOLDER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
@@ -29,13 +30,21 @@ int folder_list(const char *folder, int64_t **steps, struct muster_error *err);
 int folder_probe(const char *folder, struct muster_error *err);
 
 /* Operations of a commit. */
+/* Any rank, in any order: it may be there already, with files of this writer or of an earlier one. */
 int folder_make_new(const char *folder, int64_t step, struct muster_error *err);
+/* Removes all in it but the files of so many ranks: an earlier writer may have left more. */
+int folder_clear_new(const char *folder, int64_t step, int ranks, struct muster_error *err);
+/* Removes it with what is in it; it may be missing. */
+int folder_drop_new(const char *folder, int64_t step, struct muster_error *err);
+/* Writes a file that is not there yet, or replaces it, and syncs it; its name is synced with its folder. */
+int folder_write(const char *path, const void *data, size_t length, struct muster_error *err);
 int folder_sync(const char *path, struct muster_error *err);
 int folder_retire(const char *folder, int64_t step, struct muster_error *err);
 int folder_place(const char *folder, int64_t step, struct muster_error *err);
 /* Removes a checkpoint: it loses its name first, so that it is there as a whole or not at all. */
 int folder_remove(const char *folder, int64_t step, struct muster_error *err);
-/* Removes hidden folders that an earlier writer left; of errors nothing follows. */
-void folder_clean(const char *folder);
+/* Removes hidden folders that an earlier writer left, but for the new one of `step` (-1: all); while there is
+ * no other. Of errors nothing follows. */
+void folder_clean(const char *folder, int64_t step);
 
 #endif

@@ -8,6 +8,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/chunk_reader.h"
 #include "runtime/checkpoint/folder.h"
+#include "runtime/checkpoint/local_copy.h"
 #include "runtime/checkpoint/rank_file.h"
 #include "runtime/files/json_text.h"
 
@@ -61,6 +62,13 @@ static int hold_chunk(struct source *s, struct chunk chunk, struct muster_error 
     return s->bytes ? 0 : -1;
 }
 
+/* Where elements go: into host memory of another type, or, as they are, into a part of the trainer. */
+struct target {
+    enum dtype dtype;
+    char *out; /* NULL: into the part; moves on */
+    const struct trainer_part *part;
+};
+
 static void convert(const void *from, enum dtype dtype_from, int64_t count, enum dtype dtype_to, void *to)
 {
     if (dtype_from == dtype_to)
@@ -69,38 +77,44 @@ static void convert(const void *from, enum dtype dtype_from, int64_t count, enum
         kernels_ref_f64()->cast(to, dtype_to, from, dtype_from, count, NULL);
 }
 
-/* Elements of a slice, counted from the parameter's first. out: not used by a source that lists. */
+static int give(const struct source *s, struct target *to, const char *from, enum dtype dtype, int64_t first,
+                int64_t count, struct muster_error *err)
+{
+    if (!to->out)
+        return trainer_write_part(s->load->trainer, to->part, first, count, from, err);
+    convert(from, dtype, count, to->dtype, to->out);
+    to->out += count * dtype_size(to->dtype);
+    return 0;
+}
+
+/* Elements of a slice, counted from the parameter's first. to: not used by a source that lists. */
 static int read_slice(struct source *s, const struct manifest_slice *slice, int64_t first, int64_t count,
-                      enum dtype dtype, char *out, struct muster_error *err)
+                      struct target *to, struct muster_error *err)
 {
     const int64_t size = dtype_size(slice->dtype), per_chunk = MANIFEST_CHUNK / size;
     while (count) {
         int64_t at = first - slice->first, inside = at % per_chunk;
         int64_t now = per_chunk - inside < count ? per_chunk - inside : count;
-        if (hold_chunk(s, (struct chunk){slice, at / per_chunk}, err) < 0)
+        if (hold_chunk(s, (struct chunk){slice, at / per_chunk}, err) < 0 ||
+            (!s->lists && give(s, to, s->bytes + inside * size, slice->dtype, first, now, err) < 0))
             return -1;
         first += now;
         count -= now;
-        if (s->lists)
-            continue;
-        convert(s->bytes + inside * size, slice->dtype, now, dtype, out);
-        out += now * dtype_size(dtype);
     }
     return 0;
 }
 
-/* Elements of a tensor, from the slices that hold them. */
+/* Elements of a tensor, from the slices that hold them, which come in their order. */
 static int read_elements(struct source *s, enum trainer_tensor tensor, int param, int64_t first,
-                         int64_t count, enum dtype dtype, void *out, struct muster_error *err)
+                         int64_t count, struct target to, struct muster_error *err)
 {
     const struct manifest_slice *slices;
     int slice_count = manifest_slices(&s->load->manifest, tensor, param, &slices);
     const int64_t end = first + count;
     for (int i = 0; i < slice_count; i++) {
         int64_t from = slices[i].first > first ? slices[i].first : first;
-        int64_t to = slices[i].first + slices[i].count < end ? slices[i].first + slices[i].count : end;
-        char *at = s->lists ? NULL : (char *)out + (from - first) * dtype_size(dtype);
-        if (from < to && read_slice(s, &slices[i], from, to - from, dtype, at, err) < 0)
+        int64_t until = slices[i].first + slices[i].count < end ? slices[i].first + slices[i].count : end;
+        if (from < until && read_slice(s, &slices[i], from, until - from, &to, err) < 0)
             return -1;
     }
     return 0;
@@ -111,7 +125,16 @@ static int read_elements(struct source *s, enum trainer_tensor tensor, int param
 static int read_values(void *context, int param, int64_t first, int64_t count, enum dtype dtype, void *out,
                        struct muster_error *err)
 {
-    return read_elements(context, TRAINER_VALUE, param, first, count, dtype, out, err);
+    return read_elements(context, TRAINER_VALUE, param, first, count, (struct target){dtype, out, NULL}, err);
+}
+
+/* Whether all that is read of a tensor was written in the type that it has here. */
+static bool has_dtype(const struct manifest_slice *slices, int count, enum dtype dtype)
+{
+    for (int i = 0; i < count; i++)
+        if (slices[i].dtype != dtype)
+            return false;
+    return true;
 }
 
 /* A tensor that was not written stays as filling the values has left it: averages, which begin there then. */
@@ -121,14 +144,18 @@ static int load_tensor(struct source *s, int param, enum trainer_tensor tensor, 
     struct trainer *trainer = s->load->trainer;
     const struct manifest_slice *slices;
     struct trainer_part part;
-    if (!trainer_part(trainer, param, tensor, &part) ||
-        !manifest_slices(&s->load->manifest, tensor, param, &slices))
+    if (!trainer_part(trainer, param, tensor, &part))
         return 0;
-    if (s->lists)
-        return read_elements(s, tensor, param, part.first, part.count, part.dtype, NULL, err);
+    const int slice_count = manifest_slices(&s->load->manifest, tensor, param, &slices);
+    struct target to = {.dtype = part.dtype, .part = &part};
+    if (!slice_count)
+        return 0;
+    if (s->lists || has_dtype(slices, slice_count, part.dtype))
+        return read_elements(s, tensor, param, part.first, part.count, to, err);
+    to.out = block;
     for (int64_t done = 0; done < part.count; done += most) {
         int64_t count = part.count - done < most ? part.count - done : most;
-        if (read_elements(s, tensor, param, part.first + done, count, part.dtype, block, err) < 0 ||
+        if (read_elements(s, tensor, param, part.first + done, count, to, err) < 0 ||
             trainer_write_part(trainer, &part, part.first + done, count, block, err) < 0)
             return -1;
     }
@@ -143,7 +170,8 @@ static int load_values(struct source *s, struct muster_error *err)
     for (int param = 0; param < trainer_model(trainer)->param_count; param++) {
         int64_t first, count;
         trainer_held(trainer, param, &first, &count);
-        if (read_elements(s, TRAINER_VALUE, param, first, count, DTYPE_F32, NULL, err) < 0)
+        if (read_elements(s, TRAINER_VALUE, param, first, count, (struct target){.dtype = DTYPE_F32}, err) <
+            0)
             return -1;
     }
     return 0;
@@ -222,27 +250,50 @@ static void compare_averages(const struct checkpoint_load *load, struct buffer *
             notes, "the checkpoint's average of the parameters is not used: training.ema_decay is 0\n");
 }
 
-/* What can be found out without the tensors. */
-static int open_checkpoint(struct checkpoint_load *load, const char *folder, struct buffer *notes,
-                           struct muster_error *err)
+static int read_manifest(struct checkpoint_load *load, const char *folder, struct muster_error *err)
 {
     scope_free char *path = mem_printf("%s/%s", folder, MANIFEST_NAME);
     scope_buffer text = {0};
     if (!path)
         return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
     manifest_free(&load->manifest);
-    if (io_read_file(path, JSON_TEXT_LIMIT, &text, err) < 0 ||
-        manifest_parse(path, text.data ? text.data : "", text.length, trainer_model(load->trainer),
-                       &load->manifest, err) < 0 ||
-        check_moments(load, folder, err) < 0)
-        return -1;
-    const char *name = strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder;
-    if (!load->one && folder_parse_step(name) != load->manifest.run.step)
-        return error_set(err, MUSTER_E_INVALID, "%s is damaged: it is of step %lld", path,
-                         (long long)load->manifest.run.step);
-    for (int i = 0; i < load->manifest.file_count; i++)
+    return io_read_file(path, JSON_TEXT_LIMIT, &text, err) < 0
+               ? -1
+               : manifest_parse(path, text.data ? text.data : "", text.length, trainer_model(load->trainer),
+                                &load->manifest, err);
+}
+
+/* The node's copy, if it is that of the shared one; what is wrong with it is found in the shared one too, or
+ * does not matter. */
+static bool read_copy(struct checkpoint_load *load, int64_t step, struct manifest_stamp stamp)
+{
+    scope_free char *copy = load->local ? folder_step_path(load->local, step) : NULL;
+    return copy && local_copy_has(load->local, step, stamp) && !read_manifest(load, copy, NULL);
+}
+
+/* Where the manifest was read on the node its files are looked at by those who read them. */
+static int check_files(const struct checkpoint_load *load, const char *folder, struct muster_error *err)
+{
+    for (int i = 0; i < load->manifest.file_count && !load->local_manifest; i++)
         if (rank_file_check(folder, &load->manifest.files[i], i % load->world_size == load->rank, err) < 0)
             return -1;
+    return 0;
+}
+
+/* What can be found out without the tensors. stamp: of the shared manifest; zeros: not known. */
+static int open_checkpoint(struct checkpoint_load *load, const char *folder, struct manifest_stamp stamp,
+                           struct buffer *notes, struct muster_error *err)
+{
+    const char *name = strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder;
+    load->local_manifest = read_copy(load, folder_parse_step(name), stamp);
+    if ((!load->local_manifest && read_manifest(load, folder, err) < 0) ||
+        check_moments(load, folder, err) < 0)
+        return -1;
+    if (!load->one && folder_parse_step(name) != load->manifest.run.step)
+        return error_set(err, MUSTER_E_INVALID, "%s/%s is damaged: it is of step %lld", folder, MANIFEST_NAME,
+                         (long long)load->manifest.run.step);
+    if (check_files(load, folder, err) < 0)
+        return -1;
     compare_averages(load, notes);
     return load->accept ? load->accept(load->context, &load->manifest, notes, err) : 0;
 }
@@ -261,14 +312,14 @@ static int read_checkpoint(struct checkpoint_load *load, const char *folder, str
 
 /* Collective. 1: loaded; 0: refused on some rank; -1: the ranks cannot go on together. refused: this rank's
  * error, code 0 if it has none. */
-static int try_checkpoint(struct checkpoint_load *load, const char *folder, struct muster_error *refused,
-                          struct muster_error *err)
+static int try_checkpoint(struct checkpoint_load *load, const char *folder, struct manifest_stamp stamp,
+                          struct muster_error *refused, struct muster_error *err)
 {
     scope_buffer notes = {0};
     double sum;
     error_clear(refused);
     for (int part = 0; part < 2; part++) {
-        int failed = part == 0 ? open_checkpoint(load, folder, &notes, refused)
+        int failed = part == 0 ? open_checkpoint(load, folder, stamp, &notes, refused)
                                : read_checkpoint(load, folder, refused);
         sum = failed != 0;
         if (trainer_reduce(load->trainer, &sum, 1, err) < 0)
@@ -283,13 +334,23 @@ static int try_checkpoint(struct checkpoint_load *load, const char *folder, stru
 
 /* ---- which one ---- */
 
-/* Rank 0's number, on every rank. */
-static int broadcast(const struct checkpoint_load *load, int64_t *number, struct muster_error *err)
+/* Rank 0's step, and when and how large its manifest was written, on every rank: all that is looked at in the
+ * shared folder where the nodes have copies. */
+static int broadcast(const struct checkpoint_load *load, int64_t *step, struct manifest_stamp *stamp,
+                     struct muster_error *err)
 {
-    double value = load->rank ? 0 : (double)*number;
-    if (trainer_reduce(load->trainer, &value, 1, err) < 0)
+    double values[4] = {0};
+    if (!load->rank) {
+        *stamp = *step >= 0 ? local_copy_stamp(load->folder, *step) : (struct manifest_stamp){0};
+        values[0] = (double)*step;
+        values[1] = (double)stamp->bytes;
+        values[2] = (double)stamp->seconds;
+        values[3] = (double)stamp->nanoseconds;
+    }
+    if (trainer_reduce(load->trainer, values, 4, err) < 0)
         return -1;
-    *number = (int64_t)value;
+    *step = (int64_t)values[0];
+    *stamp = (struct manifest_stamp){(int64_t)values[1], (int64_t)values[2], (int64_t)values[3]};
     return 0;
 }
 
@@ -303,7 +364,7 @@ static bool is_damage(const struct muster_error *refused)
 static int load_one(struct checkpoint_load *load, struct muster_error *err)
 {
     struct muster_error refused;
-    int result = try_checkpoint(load, load->folder, &refused, err);
+    int result = try_checkpoint(load, load->folder, (struct manifest_stamp){0}, &refused, err);
     if (result)
         return result;
     if (refused.code && err)
@@ -339,7 +400,8 @@ static int load_newest(struct checkpoint_load *load, struct muster_error *err)
     int count = load->rank ? 0 : folder_list(load->folder, &steps, &listing);
     for (int i = 0;; i++) {
         int64_t step = i < count ? steps[i] : count < 0 ? -2 : -1; /* of rank 0 */
-        if (broadcast(load, &step, err) < 0)
+        struct manifest_stamp stamp;
+        if (broadcast(load, &step, &stamp, err) < 0)
             return -1;
         if (step == -2)
             return error_set(err, listing.code ? (enum muster_error_code)listing.code : MUSTER_E_PEER, "%s",
@@ -349,7 +411,7 @@ static int load_newest(struct checkpoint_load *load, struct muster_error *err)
         scope_free char *folder = folder_step_path(load->folder, step);
         if (!folder)
             return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
-        int result = try_checkpoint(load, folder, &refused, err);
+        int result = try_checkpoint(load, folder, stamp, &refused, err);
         if (result)
             return result;
         if (refused.code)

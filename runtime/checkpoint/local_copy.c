@@ -1,12 +1,17 @@
 /* local_copy.c - see local_copy.h. */
 #include "runtime/checkpoint/local_copy.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "runtime/checkpoint/folder.h"
+#include "runtime/files/json_text.h"
 
 char *local_copy_path(const char *dir, int64_t step, int rank, struct muster_error *err)
 {
@@ -19,13 +24,72 @@ char *local_copy_path(const char *dir, int64_t step, int rank, struct muster_err
     return io_make_directories(folder, 0777, err) < 0 ? NULL : take_pointer(&path);
 }
 
+/* ---- the manifest ---- */
+
+static char *manifest_path(const char *folder, int64_t step)
+{
+    scope_free char *of_step = folder_step_path(folder, step);
+    return of_step ? mem_printf("%s/%s", of_step, MANIFEST_NAME) : NULL;
+}
+
+struct manifest_stamp local_copy_stamp(const char *folder, int64_t step)
+{
+    scope_free char *path = manifest_path(folder, step);
+    struct stat status;
+    if (!path || stat(path, &status) < 0)
+        return (struct manifest_stamp){0};
+    return (struct manifest_stamp){status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+}
+
+bool local_copy_has(const char *dir, int64_t step, struct manifest_stamp stamp)
+{
+    const struct manifest_stamp copy = local_copy_stamp(dir, step);
+    return stamp.bytes && copy.bytes == stamp.bytes && copy.seconds == stamp.seconds &&
+           copy.nanoseconds == stamp.nanoseconds;
+}
+
+/* The bytes and the time. Several ranks of a node may do it at once: to the same end. */
+int local_copy_manifest(const char *dir, const char *shared, int64_t step, struct muster_error *err)
+{
+    scope_free char *from = manifest_path(shared, step), *to = manifest_path(dir, step);
+    scope_buffer text = {0};
+    if (!from || !to)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the path of a checkpoint's copy");
+    const struct manifest_stamp stamp = local_copy_stamp(shared, step);
+    const struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {stamp.seconds, stamp.nanoseconds}};
+    if (local_copy_has(dir, step, stamp))
+        return 0;
+    if (io_read_file(from, JSON_TEXT_LIMIT, &text, err) < 0 ||
+        io_write_file_atomic(to, text.data, text.length, 0666, err) < 0)
+        return -1;
+    return utimensat(AT_FDCWD, to, times, 0) < 0 ? error_errno(err, "cannot set the time of %s", to) : 0;
+}
+
+/* ---- removing ---- */
+
+/* The last rank of a step takes the manifest along. */
+static void remove_manifest(const char *dir, int64_t step, const char *folder)
+{
+    scope_free char *path = manifest_path(dir, step);
+    int files = 0;
+    DIR *open = opendir(folder);
+    const struct dirent *entry;
+    while (open && (entry = readdir(open)))
+        files += !strncmp(entry->d_name, "rank-", 5);
+    if (open)
+        (void)closedir(open); /* it was only read */
+    if (open && !files && path)
+        (void)unlink(path); /* as below */
+}
+
 static void remove_copy(const char *dir, int64_t step, int rank)
 {
     scope_free char *folder = folder_step_path(dir, step), *name = folder_rank_name(rank),
                     *path = folder && name ? mem_printf("%s/%s", folder, name) : NULL;
     if (!path)
         return;
-    (void)unlink(path);  /* tried again beside the next one */
+    (void)unlink(path); /* tried again beside the next one */
+    remove_manifest(dir, step, folder);
     (void)rmdir(folder); /* fails while another rank has a file there */
 }
 

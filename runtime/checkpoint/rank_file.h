@@ -17,14 +17,21 @@ struct rank_file;
 /* All memory that it takes but the disk's blocks; no file yet. NULL: no memory. */
 struct rank_file *rank_file_create(struct trainer *trainer, const char *folder, int rank,
                                    struct muster_error *err);
+/* One that was written becomes one of another folder, with the trainer's state as it is then. */
+int rank_file_renew(struct rank_file *file, const char *folder, int rank, struct muster_error *err);
 /* The same bytes go to another path too, on a disk of its own, say. Takes the path. Where they cannot be
  * written the file is whole without them: the reason is in rank_file_copy_error (code 0: none). */
 void rank_file_copy_to(struct rank_file *file, char *path);
 const struct muster_error *rank_file_copy_error(const struct rank_file *file);
+/* Memory for the blocks of the file and of the copy (disk_staging_create), until rank_file_write has
+ * returned; NULL: it takes its own. */
+void rank_file_stage(struct rank_file *file, char *staging, char *copy_staging);
 void rank_file_destroy(struct rank_file *file); /* accepts NULL; after rank_file_write has returned */
 /* Writes and syncs the file in the folder, which is there. On any thread where trainer_part_address gives
  * addresses, else on the trainer's. Once. After an error no group is waited for. */
 int rank_file_write(struct rank_file *file, struct muster_error *err);
+/* In place of rank_file_write, where there is no folder: no group is waited for. */
+void rank_file_release(struct rank_file *file);
 /* From another thread: returns when nothing of the group is read any more. */
 void rank_file_wait(struct rank_file *file, int group);
 /* From another thread: rank_file_write ends soon, with MUSTER_E_STATE. */

@@ -33,6 +33,7 @@ struct rank_file {
     _Atomic(int64_t) bytes; /* a figure, while another thread writes */
     char *slice;     /* where the host cannot read the device's memory: elements on their way; else NULL */
     char *copy_path; /* NULL: no copy */
+    char *staging, *copy_staging; /* the caller's; NULL: none */
     /* of rank_file_write */
     struct disk_file *disk, *copy;
     char *block, *copy_block; /* that are being filled */
@@ -196,9 +197,35 @@ struct rank_file *rank_file_create(struct trainer *trainer, const char *folder, 
     return take_pointer(&f);
 }
 
+int rank_file_renew(struct rank_file *f, const char *folder, int rank, struct muster_error *err)
+{
+    scope_free char *name = folder_rank_name(rank);
+    char *path = name ? mem_printf("%s/%s", folder, name) : NULL;
+    if (!path)
+        return rank_file_no_memory(err);
+    mem_free(f->path);
+    mem_free(take_pointer(&f->copy_path));
+    f->path = path;
+    f->staging = f->copy_staging = NULL;
+    f->copy_err = (struct muster_error){0};
+    f->block = f->copy_block = NULL;
+    f->used = 0;
+    atomic_store(&f->copied.value, 0);
+    atomic_store(&f->wanted, 0);
+    atomic_store(&f->waited_ns, 0);
+    atomic_store(&f->cancelled, false);
+    return 0;
+}
+
 void rank_file_copy_to(struct rank_file *f, char *path)
 {
     f->copy_path = path;
+}
+
+void rank_file_stage(struct rank_file *f, char *staging, char *copy_staging)
+{
+    f->staging = staging;
+    f->copy_staging = copy_staging;
 }
 
 const struct muster_error *rank_file_copy_error(const struct rank_file *f)
@@ -238,7 +265,8 @@ static void drop_copy(struct rank_file *f)
 static void begin_copy(struct rank_file *f)
 {
     if (f->copy_path)
-        f->copy = disk_file_create(f->copy_path, (int64_t)f->head.length, f->bytes, &f->copy_err);
+        f->copy =
+            disk_file_create(f->copy_path, (int64_t)f->head.length, f->bytes, f->copy_staging, &f->copy_err);
 }
 
 static void copy_bytes(struct rank_file *f, const char *from, int64_t bytes)
@@ -337,7 +365,7 @@ static int write_runs(struct rank_file *f, struct muster_error *err)
 
 static int write_file(struct rank_file *f, struct muster_error *err)
 {
-    f->disk = disk_file_create(f->path, (int64_t)f->head.length, f->bytes, err);
+    f->disk = disk_file_create(f->path, (int64_t)f->head.length, f->bytes, f->staging, err);
     if (!f->disk)
         return -1;
     begin_copy(f);
@@ -351,11 +379,16 @@ static int write_file(struct rank_file *f, struct muster_error *err)
     return result < 0 ? -1 : disk_file_end(f->disk, f->head.data, err);
 }
 
+void rank_file_release(struct rank_file *f)
+{
+    atomic_store(&f->copied.value, UINT32_MAX);
+    futex_wake(&f->copied, FUTEX_PRIVATE);
+}
+
 int rank_file_write(struct rank_file *f, struct muster_error *err)
 {
     int result = write_file(f, err);
-    atomic_store(&f->copied.value, UINT32_MAX); /* after an error too */
-    futex_wake(&f->copied, FUTEX_PRIVATE);
+    rank_file_release(f); /* after an error too */
     disk_file_destroy(take_pointer(&f->disk));
     return result;
 }

@@ -35,6 +35,7 @@ struct checkpoint_writer {
     struct muster_error err;     /* this rank's first */
     struct muster_error no_copy; /* why the node has none; of the thread while it works */
     double failed;               /* ranks, in all states */
+    bool copies;                 /* some rank writes one on its node */
     struct instant begun, ended;
     int64_t stall_ns; /* of calls; steps are counted by the file */
 };
@@ -70,6 +71,33 @@ static int take_run(struct checkpoint_save *save)
     return result;
 }
 
+/* ---- what is kept from one to the next ---- */
+
+static struct rank_file *take_file(struct checkpoint_kept *kept)
+{
+    for (int i = 0; kept && i < SAVES_AT_ONCE; i++)
+        if (kept->files[i])
+            return take_pointer(&kept->files[i]);
+    return NULL;
+}
+
+static void keep_file(struct checkpoint_kept *kept, struct rank_file *file)
+{
+    for (int i = 0; kept && file && i < SAVES_AT_ONCE; i++) {
+        if (!kept->files[i]) {
+            kept->files[i] = file;
+            return;
+        }
+    }
+    rank_file_destroy(file);
+}
+
+void checkpoint_kept_free(struct checkpoint_kept *kept)
+{
+    for (int i = 0; i < SAVES_AT_ONCE; i++)
+        rank_file_destroy(take_pointer(&kept->files[i]));
+}
+
 static int writer_prepare(struct checkpoint_writer *w, const struct checkpoint_save *from)
 {
     struct checkpoint_save *save = &w->save;
@@ -85,13 +113,18 @@ static int writer_prepare(struct checkpoint_writer *w, const struct checkpoint_s
         return error_set(&w->err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
     if (from->local && !(save->local = mem_strdup(from->local)))
         return error_set(&w->err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
-    w->file = rank_file_create(save->trainer, hidden, save->rank, &w->err);
-    return w->file ? 0 : -1;
+    w->file = take_file(save->kept);
+    if (w->file ? rank_file_renew(w->file, hidden, save->rank, &w->err) < 0
+                : !(w->file = rank_file_create(save->trainer, hidden, save->rank, &w->err)))
+        return -1;
+    if (save->kept)
+        rank_file_stage(w->file, save->kept->staging[0], save->kept->staging[1]);
+    return 0;
 }
 
 static void release(struct checkpoint_writer *w)
 {
-    rank_file_destroy(w->file);
+    keep_file(w->save.kept, w->file);
     text_list_free_items((char **)w->save.run.settings);
     text_list_free_items((char **)w->save.run.notes);
     mem_free((void *)w->save.run.numerics);
@@ -102,10 +135,27 @@ static void release(struct checkpoint_writer *w)
 
 /* ---- work of a state ---- */
 
+/* By each rank behind the steps, so that no step waits for the file system; rank 0 removes what is left of an
+ * earlier run. */
+static int make_folder(const struct checkpoint_save *save, struct muster_error *err)
+{
+    if (save->rank)
+        return folder_make_new(save->folder, save->run.step, err);
+    struct muster_error own = {0};
+    const bool failed = commit_walk(save, COMMIT_MAKE, &own) == COMMIT_FAILED;
+    if (failed && err)
+        *err = own;
+    return failed ? -1 : 0;
+}
+
 /* This rank's file, and its copy on the node. */
 static int write_files(struct checkpoint_writer *w, struct muster_error *err)
 {
     const struct checkpoint_save *save = &w->save;
+    if (make_folder(save, err) < 0) {
+        rank_file_release(w->file); /* nothing is read */
+        return -1;
+    }
     if (save->local) {
         char *path = local_copy_path(save->local, save->run.step, save->rank, &w->no_copy);
         if (path)
@@ -126,6 +176,10 @@ static void *work(void *argument)
     struct job *job = &w->job;
     if (w->state == SAVE_WRITE) {
         job->failed = write_files(w, &job->err) < 0;
+    } else if (w->state == SAVE_COPY) {
+        if (w->save.local && !w->no_copy.code)
+            (void)local_copy_manifest(w->save.local, w->save.folder, w->save.run.step,
+                                      &w->no_copy); /* told */
     } else {
         enum commit_state from = commit_next(commit_table, COMMIT_WRITE, w->state == SAVE_COMMIT);
         job->failed = commit_walk(&w->save, from, &job->err) != COMMIT_DONE;
@@ -191,11 +245,13 @@ static void end_work(struct checkpoint_writer *w)
 /* Whether all ranks have begun. A rank that has not keeps its own error. */
 static int all_succeed(struct checkpoint_writer *w, int failed)
 {
-    double sum = failed != 0;
-    if (trainer_reduce(w->save.trainer, &sum, 1, failed ? NULL : &w->err) < 0 || failed)
+    double sums[2] = {failed != 0, w->save.local != NULL};
+    if (trainer_reduce(w->save.trainer, sums, 2, failed ? NULL : &w->err) < 0 || failed)
         return -1;
-    return sum > 0 ? error_set(&w->err, MUSTER_E_PEER, "%.0f other ranks could not, see their errors", sum)
-                   : 0;
+    w->copies = sums[1] > 0;
+    return sums[0] > 0
+               ? error_set(&w->err, MUSTER_E_PEER, "%.0f other ranks could not, see their errors", sums[0])
+               : 0;
 }
 
 struct checkpoint_writer *checkpoint_begin(const struct checkpoint_save *save, struct muster_error *err)
@@ -204,16 +260,11 @@ struct checkpoint_writer *checkpoint_begin(const struct checkpoint_save *save, s
                                                   .text = "no memory to write a checkpoint"};
     struct checkpoint_writer *w = mem_calloc(1, sizeof *w), none = {.save = *save, .err = no_memory};
     struct instant begun = clock_now(NULL);
-    const bool leads = save->rank == 0;
     int failed = !w || writer_prepare(w, save) < 0;
-    if (leads && !failed)
-        failed = commit_walk(&w->save, COMMIT_MAKE, &w->err) == COMMIT_FAILED;
     failed = all_succeed(w ? w : &none, failed);
     if (failed) {
         if (err)
             *err = w ? w->err : none.err;
-        if (leads)
-            folder_clean(save->folder);
         if (w)
             release(w);
         return NULL;
@@ -239,29 +290,51 @@ static struct save_votes vote(struct checkpoint_writer *w, bool wait)
     return votes;
 }
 
-static int go_on(struct checkpoint_writer *w, bool wait)
+/* By the votes of all ranks. behind: the one before it has not ended. */
+static void take_votes(struct checkpoint_writer *w, const double *sums, bool behind)
 {
-    struct save_votes votes = vote(w, wait);
-    double sums[2] = {votes.ended, votes.failed};
-    if (trainer_reduce(w->save.trainer, sums, 2, &w->err) < 0)
-        return -1;
-    enum save_state next =
-        save_next(save_table, w->state, (struct save_votes){sums[0], sums[1]}, w->save.run.world_size);
+    enum save_state next = save_next(save_table, w->state, (struct save_votes){sums[0], sums[1]},
+                                     w->save.run.world_size, behind);
     if (next == w->state)
-        return 0;
+        return;
+    if (next == SAVE_COPY && !w->copies)
+        next = save_table[SAVE_COPY].good;
     end_work(w);
     w->failed += sums[1];
     w->state = next;
     start_work(w);
+}
+
+/* One sum for both. */
+static int go_on(struct checkpoint_writer *w, struct checkpoint_writer *newer, bool wait)
+{
+    struct save_votes votes = vote(w, wait), others = newer ? vote(newer, false) : (struct save_votes){0};
+    double sums[4] = {votes.ended, votes.failed, others.ended, others.failed};
+    if (trainer_reduce(w->save.trainer, sums, newer ? 4 : 2, &w->err) < 0)
+        return -1;
+    take_votes(w, sums, false);
+    if (newer) /* after a failure the caller first says which one is the best now */
+        take_votes(newer, sums + 2, w->state != SAVE_DONE);
     return 0;
 }
 
-int checkpoint_poll(struct checkpoint_writer *w, bool wait, struct muster_error *err)
+enum save_state checkpoint_state(const struct checkpoint_writer *w)
+{
+    return w->state;
+}
+
+void checkpoint_keep(struct checkpoint_writer *w, int64_t best)
+{
+    w->save.retention.best = best;
+}
+
+int checkpoint_poll(struct checkpoint_writer *w, struct checkpoint_writer *newer, bool wait,
+                    struct muster_error *err)
 {
     struct instant start = clock_now(NULL);
     int failed = 0;
     while (!failed && !save_ended(w->state)) {
-        failed = go_on(w, wait);
+        failed = go_on(w, newer, wait);
         if (!wait)
             break;
     }
@@ -301,7 +374,7 @@ int checkpoint_save(const struct checkpoint_save *save, struct checkpoint_figure
     struct checkpoint_writer *writer = checkpoint_begin(save, err);
     if (!writer)
         return -1;
-    int result = checkpoint_poll(writer, true, err);
+    int result = checkpoint_poll(writer, NULL, true, err);
     if (figures)
         *figures = checkpoint_figures(writer);
     checkpoint_end(writer);

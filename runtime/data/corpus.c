@@ -5,6 +5,7 @@
 
 #include "proto/base/error.h"
 #include "runtime/data/documents.h"
+#include "runtime/data/identity.h"
 #include "runtime/data/token_cache.h"
 #include "runtime/data/token_file.h"
 #include "runtime/data/walk.h"
@@ -27,13 +28,30 @@ void corpus_destroy(struct corpus *corpus)
     mem_free(corpus);
 }
 
-/* Bytes need no tokenizing: they are kept in memory where they fit. */
-static bool fits_in_memory(const struct corpus_options *o, const struct walk *walk)
+static int64_t text_bytes(const struct walk *walk)
 {
     int64_t bytes = 0;
     for (int i = 0; i < walk->count; i++)
         bytes += walk->file[i].bytes;
-    return tokenizer_path(o->tokenizer) == NULL && bytes <= TOKEN_SINK_MEMORY / 4;
+    return bytes;
+}
+
+/* Bytes need no tokenizing: they are kept in memory where they fit. */
+static bool fits_in_memory(const struct corpus_options *o, const struct walk *walk)
+{
+    return tokenizer_path(o->tokenizer) == NULL && text_bytes(walk) <= TOKEN_SINK_MEMORY / 4;
+}
+
+struct tokenizing {
+    const struct corpus_options *options;
+    int64_t done, bytes;
+};
+
+static void add_tokenized(void *context, int64_t bytes)
+{
+    struct tokenizing *t = context;
+    t->done += bytes;
+    t->options->progress->take(t->options->progress->context, t->options->path, t->done, t->bytes);
 }
 
 static int tokenize(const struct corpus_options *o, const struct walk *walk, const char *cache, uint64_t key,
@@ -41,7 +59,12 @@ static int tokenize(const struct corpus_options *o, const struct walk *walk, con
 {
     struct token_sink_options sink_options = {
         .path = cache, .key = key, .vocabulary = tokenizer_vocabulary(o->tokenizer)};
-    const struct documents_options documents = {o->tokenizer, o->text_key, o->end};
+    struct tokenizing tokenizing = {.options = o, .bytes = text_bytes(walk)};
+    const struct documents_options documents = {.tokenizer = o->tokenizer,
+                                                .text_key = o->text_key,
+                                                .end = o->end,
+                                                .read = o->progress ? add_tokenized : NULL,
+                                                .context = &tokenizing};
     for (int i = 0; i < walk->count; i++)
         sink_options.masked = sink_options.masked || walk->file[i].kind == WALK_LINES;
     GUARD(guard_token_sink) struct token_sink *sink = token_sink_create(&sink_options, err);
@@ -115,6 +138,7 @@ struct corpus *corpus_open(const struct corpus_options *options, struct muster_e
                         options->path);
         return NULL;
     }
+    identity_add_files(options->identity, options->identity_name, options->path, &walk);
     return open_files(corpus, options, &walk, err) < 0 ? NULL : take_pointer(&corpus);
 }
 

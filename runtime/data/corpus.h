@@ -6,16 +6,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/base/buffer.h"
 #include "proto/base/guard.h"
 #include "proto/include/muster_error.h"
 #include "runtime/tokens/tokenizer.h"
 
+/* Gets, every few megabytes, how many of all bytes of a source's texts are tokenized. */
+struct data_progress {
+    void (*take)(void *context, const char *path, int64_t bytes, int64_t of);
+    void *context;
+};
+
 struct corpus_options {
     const char *path;
-    struct tokenizer *tokenizer; /* of texts; used while the corpus is opened */
-    const char *text_key;        /* of JSON lines */
-    int32_t end;                 /* token behind every document of a text; TOKEN_NONE: nothing */
-    const char *cache_dir;       /* of token caches; "" or NULL: the user's cache folder */
+    struct tokenizer *tokenizer;          /* of texts; used while the corpus is opened */
+    const char *text_key;                 /* of JSON lines */
+    int32_t end;                          /* token behind every document of a text; TOKEN_NONE: nothing */
+    const char *cache_dir;                /* of token caches; "" or NULL: the user's cache folder */
+    const struct data_progress *progress; /* of tokenizing; may be NULL */
+    struct buffer *identity;              /* its files are added here (identity.h), ... */
+    const char *identity_name;            /* ... under this name */
 };
 struct corpus;
 

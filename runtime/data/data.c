@@ -2,11 +2,13 @@
  * data.h; samples are read in sample.c. */
 #include "runtime/data/data.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/data/data_internal.h"
+#include "runtime/data/identity.h"
 #include "runtime/data/order.h"
 #include "runtime/tokens/tokenizer.h"
 
@@ -22,8 +24,11 @@ void data_destroy(struct data *data)
     if (!data)
         return;
     data_destroy(data->validation);
+    for (int i = 0; i < data->count; i++)
+        selection_free(&data->part[i].selection);
     for (int i = 0; data->owned && i < data->count; i++)
         corpus_destroy(data->part[i].corpus);
+    buffer_free(&data->identity);
     mem_free(data->part);
     mem_free(data->shares);
     mem_free(data);
@@ -68,7 +73,8 @@ static int64_t count_samples(const struct data_options *o, const char *path, con
     return (tokens - 1) / o->positions;
 }
 
-static int add_source(struct data *data, const struct opening *opening, const char *path,
+/* name: of it in what the samples follow from. */
+static int add_source(struct data *data, const struct opening *opening, const char *path, const char *name,
                       struct muster_error *err)
 {
     const struct data_options *o = opening->options;
@@ -76,12 +82,15 @@ static int add_source(struct data *data, const struct opening *opening, const ch
                                            .tokenizer = opening->tokenizer,
                                            .text_key = o->text_key ? o->text_key : "text",
                                            .end = opening->end,
-                                           .cache_dir = o->cache_dir};
+                                           .cache_dir = o->cache_dir,
+                                           .progress = o->progress,
+                                           .identity = &data->identity,
+                                           .identity_name = name};
     GUARD(guard_corpus) struct corpus *corpus = corpus_open(&options, err);
     const int64_t samples = corpus ? count_samples(o, path, corpus, err) : -1;
     if (samples < 0)
         return -1;
-    data->part[data->count++] = (struct data_part){take_pointer(&corpus), 0, samples};
+    data->part[data->count++] = (struct data_part){.corpus = take_pointer(&corpus), .samples = samples};
     data->samples += samples;
     return 0;
 }
@@ -89,8 +98,8 @@ static int add_source(struct data *data, const struct opening *opening, const ch
 static int64_t take_from(struct data_part *part, int64_t held, struct data *validation)
 {
     if (held > 0)
-        validation->part[validation->count++] =
-            (struct data_part){part->corpus, part->first + part->samples - held, held};
+        validation->part[validation->count++] = (struct data_part){
+            .corpus = part->corpus, .first = part->first + part->samples - held, .samples = held};
     part->samples -= held;
     return held;
 }
@@ -123,15 +132,69 @@ static int hold_out(struct data *data, const struct data_options *o, struct must
     return 0;
 }
 
+static int64_t selected_samples(const struct data *data, const struct selection *selection)
+{
+    const int64_t tokens = selection_tokens(selection);
+    return data->packing == DATA_DOCUMENTS ? selection->count : tokens > 0 ? (tokens - 1) / data->T : 0;
+}
+
+/* Divides the documents of a source. The numbers of samples are those of both parts then. */
+static int hold_out_of(struct data *data, struct data_part *part, double share, struct muster_error *err)
+{
+    struct data *validation = data->validation;
+    struct data_part *held = &validation->part[validation->count];
+    if (corpus_documents(part->corpus) < 0)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "data.validation_split is documents, but token shards do not say where documents end");
+    validation->count++; /* its selection is freed with it, on failure too */
+    held->corpus = part->corpus;
+    if (selection_split(part->corpus, share, &part->selection, &held->selection, err) < 0)
+        return -1;
+    part->samples = selected_samples(data, &part->selection);
+    held->samples = held->selection.count ? selected_samples(data, &held->selection) : 0;
+    if (part->samples > 0)
+        return 0;
+    return error_set(
+        err, MUSTER_E_INVALID,
+        "data.validation_share %g by documents leaves no sample of training.sequence_length %d to train "
+        "on in a source of %lld documents",
+        share, data->T, (long long)corpus_documents(part->corpus));
+}
+
+static int hold_out_documents(struct data *data, const struct data_options *o, struct muster_error *err)
+{
+    data->validation = create_data(o, data->count, err);
+    if (!data->validation)
+        return -1;
+    data->validation->ordered = true;
+    data->samples = 0;
+    for (int i = 0; i < data->count; i++) {
+        if (hold_out_of(data, &data->part[i], o->validation_share, err) < 0)
+            return -1;
+        data->samples += data->part[i].samples;
+        data->validation->samples += data->validation->part[data->validation->count - 1].samples;
+    }
+    return data->validation->samples
+               ? 0
+               : error_set(err, MUSTER_E_INVALID,
+                           "the documents that data.validation_share %g holds out have no sample of "
+                           "training.sequence_length %d: raise it, or set data.validation_split: end",
+                           o->validation_share, data->T);
+}
+
 static int open_validation(struct data *data, const struct opening *opening, struct muster_error *err)
 {
     if (!opening->options->validation_path || !*opening->options->validation_path)
-        return opening->options->validation_share > 0 ? hold_out(data, opening->options, err) : 0;
+        return !(opening->options->validation_share > 0) ? 0
+               : opening->options->validation_split == DATA_SPLIT_DOCUMENTS
+                   ? hold_out_documents(data, opening->options, err)
+                   : hold_out(data, opening->options, err);
     data->validation = create_data(opening->options, 1, err);
     if (!data->validation)
         return -1;
     data->validation->ordered = data->validation->owned = true;
-    if (add_source(data->validation, opening, opening->options->validation_path, err) < 0)
+    if (add_source(data->validation, opening, opening->options->validation_path, "validation", err) < 0)
         return error_wrap(err, "data.validation_path");
     return 0;
 }
@@ -193,6 +256,30 @@ static void count_cut(struct data *data)
     }
 }
 
+/* What the samples follow from, beside the files. */
+static int identify(struct data *data, const struct opening *opening, struct muster_error *err)
+{
+    const struct data_options *o = opening->options;
+    struct buffer *out = &data->identity;
+    identity_add(out, "packing", "%s", o->packing == DATA_DOCUMENTS ? "documents" : "stream");
+    if (data_has_text(data)) {
+        identity_add(out, "tokenizer", "%s (%016llx)", tokenizer_kind(opening->tokenizer),
+                     (unsigned long long)tokenizer_fingerprint(opening->tokenizer));
+        identity_add(out, "document_end", "%d", opening->end);
+        identity_add(out, "text_key", "%s", o->text_key ? o->text_key : "text");
+    }
+    for (int i = 0; data->shares && i < data->count; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "share of source %d", i); /* fits */
+        identity_add(out, name, "%d of %d", data->shares[i], ORDER_BLOCK);
+    }
+    const bool shared = data->validation && !data->validation->owned;
+    identity_add(out, "validation_share",
+                 shared && o->validation_split == DATA_SPLIT_DOCUMENTS ? "%g of the documents" : "%g",
+                 shared ? o->validation_share : 0);
+    return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for the data") : 0;
+}
+
 static struct data *open_sources(const struct opening *opening, const struct data_source *sources, int count,
                                  struct muster_error *err)
 {
@@ -202,14 +289,17 @@ static struct data *open_sources(const struct opening *opening, const struct dat
     if (!data)
         return NULL;
     data->owned = true;
-    for (int i = 0; i < count; i++)
-        if (add_source(data, opening, sources[i].path, err) < 0)
+    for (int i = 0; i < count; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, count > 1 ? "source %d" : "data", i); /* fits */
+        if (add_source(data, opening, sources[i].path, name, err) < 0)
             return NULL;
+    }
     count_cut(data);
     if (weigh(data, sources, err) < 0 || open_validation(data, opening, err) < 0)
         return NULL;
     count_figures(data);
-    return take_pointer(&data);
+    return identify(data, opening, err) < 0 ? NULL : take_pointer(&data);
 }
 
 struct data *data_open(const struct data_options *options, struct muster_error *err)
@@ -230,6 +320,16 @@ struct data *data_open(const struct data_options *options, struct muster_error *
 int64_t data_tokens(const struct data *data)
 {
     return data->tokens;
+}
+
+const char *data_identity(const struct data *data)
+{
+    return data->identity.data;
+}
+
+int data_identity_compare(const char *written, const char *now, struct buffer *out)
+{
+    return identity_compare(written, now, out);
 }
 
 int data_files(const struct data *data)

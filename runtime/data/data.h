@@ -12,12 +12,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
 
 enum { DATA_NO_TARGET = -1 }; /* the target of a position whose loss does not count */
 enum { DATA_SOURCES = 256 };
 
 enum data_packing { DATA_STREAM, DATA_DOCUMENTS };
+/* What a share holds out: the samples at the end of each source, or documents, each by its own text
+ * (selection.h), so that other documents that are added or removed move none to the other side. */
+enum data_split { DATA_SPLIT_END, DATA_SPLIT_DOCUMENTS };
 
 struct data_source {
     const char *path; /* a file, or a folder with its sub-folders in name order; symbolic links, hidden ones,
@@ -27,21 +31,24 @@ struct data_source {
 };
 
 struct tokenizer;
+struct data_progress;
 
 struct data_options {
     const char *path;                  /* the one source where sources is NULL */
     const struct data_source *sources; /* (source_count) */
     int source_count;
-    struct tokenizer *tokenizer; /* of texts, used by data_open alone; NULL: bytes */
-    int32_t document_end;        /* with a tokenizer: its token behind every document; -1: nothing */
-    const char *text_key;        /* of JSON lines; NULL: "text" */
-    const char *cache_dir;       /* of tokenized texts; NULL or "": the user's cache folder */
+    struct tokenizer *tokenizer;          /* of texts, used by data_open alone; NULL: bytes */
+    int32_t document_end;                 /* with a tokenizer: its token behind every document; -1: nothing */
+    const char *text_key;                 /* of JSON lines; NULL: "text" */
+    const char *cache_dir;                /* of tokenized texts; NULL or "": the user's cache folder */
+    const struct data_progress *progress; /* of tokenizing (corpus.h); may be NULL */
     enum data_packing packing;
     int positions;      /* T */
     int64_t vocabulary; /* of the model: ids are below; 0: not checked */
     uint64_t seed;
-    /* One of both, or neither. 0 <= share < 1: of the samples, from the end of each source; at least one. */
+    /* One of both, or neither. 0 <= share < 1: of the samples, or documents; at least one. */
     double validation_share;
+    enum data_split validation_split;
     const char *validation_path;
 };
 
@@ -57,6 +64,11 @@ int64_t data_tokens(const struct data *data);
 int data_files(const struct data *data);
 /* Documents that are cut at positions + 1 tokens; 0 where they are packed as a stream. */
 int64_t data_documents_cut(const struct data *data);
+/* What the samples trained on follow from, beside seed and positions: sources by sizes and ends of their
+ * files, tokenizer, packing, shares; lines "NAME=VALUE". The data's. */
+const char *data_identity(const struct data *data);
+/* In what one differs from one that was written before, for a message; nothing where it does not. Pure. */
+int data_identity_compare(const char *written, const char *now, struct buffer *out);
 /* Whether some source is text, and not token shards. */
 bool data_has_text(const struct data *data);
 /* The samples held out, part of data; NULL: none. Of it only the functions below may be called, and its

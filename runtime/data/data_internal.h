@@ -6,11 +6,13 @@
 
 #include "runtime/data/corpus.h"
 #include "runtime/data/data.h"
+#include "runtime/data/selection.h"
 
 /* Consecutive samples of a source: windows, or documents. */
 struct data_part {
     struct corpus *corpus;
     int64_t first, samples;
+    struct selection selection; /* of the corpus' documents; count 0: all of it */
 };
 
 struct data {
@@ -26,6 +28,7 @@ struct data {
     uint64_t seed;
     struct data *validation;
     int64_t tokens, cut;
+    struct buffer identity;
     int files;
 };
 

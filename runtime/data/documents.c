@@ -19,6 +19,12 @@ static int encode_text(const struct documents_options *o, const char *text, size
     return token_sink_add(sink, tokens.tokens, tokens.count, masked, err);
 }
 
+static void tell(const struct documents_options *o, size_t bytes)
+{
+    if (o->read)
+        o->read(o->context, (int64_t)bytes);
+}
+
 static int end_document(const struct documents_options *o, struct token_sink *sink, struct muster_error *err)
 {
     if (o->end >= 0 && token_sink_add(sink, &o->end, 1, false, err) < 0)
@@ -34,6 +40,7 @@ static int read_document(const struct documents_options *o, const struct mapping
         if (encode_text(o, text->data + from, part, false, sink, err) < 0)
             return -1;
         mapping_release(text, from, part);
+        tell(o, part);
         from += part;
     }
     return end_document(o, sink, err);
@@ -76,16 +83,21 @@ static int read_lines(const struct documents_options *o, const struct walk_file 
                       const struct mapping *text, struct token_sink *sink, struct muster_error *err)
 {
     int64_t number = 1;
+    size_t told = 0;
     for (size_t from = 0; from < text->length; number++) {
         const char *line = text->data + from, *end = memchr(line, '\n', text->length - from);
         const size_t length = end ? (size_t)(end - line) : text->length - from;
         if (!is_blank(line, length) &&
             (documents_add_line(o, line, length, sink, err) < 0 || end_document(o, sink, err) < 0))
             return error_wrap(err, "%s:%lld", file->path, (long long)number);
-        if (from / PART_BYTES != (from + length + 1) / PART_BYTES)
+        if (from / PART_BYTES != (from + length + 1) / PART_BYTES) {
             mapping_release(text, from / PART_BYTES * PART_BYTES, from % PART_BYTES + length);
+            tell(o, from + length - told);
+            told = from + length;
+        }
         from += length + 1;
     }
+    tell(o, text->length - told);
     return 0;
 }
 

@@ -10,6 +10,9 @@ struct documents_options {
     struct tokenizer *tokenizer;
     const char *text_key; /* of a line whose text is trained on */
     int32_t end;          /* token behind every document; TOKEN_NONE: nothing */
+    /* Gets the number of bytes that were read, every few megabytes and at a file's end; may be NULL. */
+    void (*read)(void *context, int64_t bytes);
+    void *context;
 };
 /* A line without text_key has these: the prompt is read, and the completion is trained on. Each is tokenized
  * by itself. */

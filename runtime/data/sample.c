@@ -8,9 +8,9 @@
 
 enum { BLOCK = 1024 }; /* tokens at a time */
 
-/* A sample of a part: its number among all samples of the corpus. */
+/* A sample of a part: its number among all samples of the corpus, or of the selection. */
 struct place {
-    const struct corpus *corpus;
+    const struct data_part *part;
     int64_t number;
 };
 
@@ -19,7 +19,7 @@ static struct place place_among(const struct data *data, int64_t index)
     const struct data_part *part = data->part;
     for (; index >= part->samples; part++)
         index -= part->samples;
-    return (struct place){part->corpus, part->first + index};
+    return (struct place){part, part->first + index};
 }
 
 static struct place place_of(const struct data *data, uint64_t g)
@@ -34,7 +34,7 @@ static struct place place_of(const struct data *data, uint64_t g)
     const uint64_t own = (uint64_t)part->samples;
     const uint64_t index =
         order_permute(data->seed + (uint64_t)turn.source, turn.number / own, turn.number % own, own);
-    return (struct place){part->corpus, part->first + (int64_t)index};
+    return (struct place){part, part->first + (int64_t)index};
 }
 
 static int refuse_token(const struct data *data, int32_t token, struct muster_error *err)
@@ -63,15 +63,18 @@ static int fill_block(const struct data *data, const int32_t *values, int count,
     return counted;
 }
 
-/* The first `count` positions of a row, by the tokens from `from` on. */
-static int fill_positions(const struct data *data, const struct corpus *corpus, int64_t from, int count,
-                          int32_t *tokens, int32_t *targets, struct muster_error *err)
+/* The first `count` positions of a row, by the tokens from `from` on, of the selection or of the corpus. */
+static int fill_positions(const struct data *data, const struct data_part *part, bool selected, int64_t from,
+                          int count, int32_t *tokens, int32_t *targets, struct muster_error *err)
 {
     int32_t values[BLOCK + 1];
     int counted = 0;
     for (int at = 0; at < count; at += BLOCK) {
         const int here = count - at < BLOCK ? count - at : BLOCK;
-        corpus_read(corpus, from + at, here + 1, values);
+        if (selected)
+            selection_read(&part->selection, part->corpus, from + at, here + 1, values);
+        else
+            corpus_read(part->corpus, from + at, here + 1, values);
         const int block =
             fill_block(data, values, here, tokens ? tokens + at : NULL, targets ? targets + at : NULL, err);
         if (block < 0)
@@ -96,11 +99,14 @@ int data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *t
                 struct muster_error *err)
 {
     const struct place place = place_of(data, g);
+    const struct data_part *part = place.part;
+    const bool selected = part->selection.count > 0;
     if (data->packing == DATA_STREAM)
-        return fill_positions(data, place.corpus, place.number * data->T, data->T, tokens, targets, err);
+        return fill_positions(data, part, selected, place.number * data->T, data->T, tokens, targets, err);
     int64_t begin, end;
-    corpus_document(place.corpus, place.number, &begin, &end);
+    corpus_document(part->corpus, selected ? part->selection.document[place.number] : place.number, &begin,
+                    &end);
     const int count = end - begin > data->T ? data->T : (int)(end - begin) - 1;
     fill_up(data, count, tokens, targets);
-    return fill_positions(data, place.corpus, begin, count, tokens, targets, err);
+    return fill_positions(data, part, false, begin, count, tokens, targets, err);
 }

@@ -11,11 +11,12 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/text.h"
 #include "runtime/data/token_file.h"
 
 enum {
     DEPTH_LIMIT = 16,   /* folders in folders: deeper is a loop or a mistake */
-    SNIFF_BYTES = 8192, /* a NUL byte among the first bytes marks a binary file */
+    SNIFF_BYTES = 8192, /* at a file's ends: a NUL byte among the first ones marks a binary file */
 };
 
 static bool ends_with(const char *text, const char *end)
@@ -26,9 +27,10 @@ static bool ends_with(const char *text, const char *end)
 
 enum content { UNREADABLE = -1, PROSE, BINARY, SHARD };
 
-static enum content look_into(const char *path, struct muster_error *err)
+/* ends: a hash of the file's first and last bytes, by which another text of the same length is told. */
+static enum content look_into(const char *path, int64_t bytes, uint64_t *ends, struct muster_error *err)
 {
-    char start[SNIFF_BYTES];
+    char start[SNIFF_BYTES], end[SNIFF_BYTES];
     scope_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t length = fd < 0 ? -1 : read(fd, start, sizeof start);
     while (length < 0 && fd >= 0 && errno == EINTR)
@@ -37,6 +39,10 @@ static enum content look_into(const char *path, struct muster_error *err)
         (void)error_errno(err, "cannot read %s", path);
         return UNREADABLE;
     }
+    const int64_t from = bytes > SNIFF_BYTES ? bytes - SNIFF_BYTES : 0;
+    const ssize_t last = pread(fd, end, sizeof end, from);
+    *ends = text_hash(TEXT_HASH_START, start, (size_t)length);
+    *ends = text_hash(*ends, end, last > 0 ? (size_t)last : 0); /* an error is met when the text is read */
     if (length >= 4 && token_file_is_shard(start))
         return SHARD;
     return memchr(start, '\0', (size_t)length) ? BINARY : PROSE;
@@ -45,7 +51,8 @@ static enum content look_into(const char *path, struct muster_error *err)
 static int add_file(struct walk *walk, const char *path, const struct stat *status, bool named,
                     struct muster_error *err)
 {
-    const enum content content = look_into(path, err);
+    uint64_t ends = 0;
+    const enum content content = look_into(path, status->st_size, &ends, err);
     const bool shard = ends_with(path, ".bin") && (content == SHARD || (named && content != UNREADABLE));
     if (content == UNREADABLE || status->st_size == 0 || (content != PROSE && !shard))
         return content == UNREADABLE ? -1 : 0;
@@ -62,7 +69,12 @@ static int add_file(struct walk *walk, const char *path, const struct stat *stat
     if (!copy)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
     walk->file[walk->count++] = (struct walk_file){
-        copy, kind, status->st_size, (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec};
+        .path = copy,
+        .kind = kind,
+        .bytes = status->st_size,
+        .mtime_ns = (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec,
+        .ends = ends,
+    };
     return 0;
 }
 

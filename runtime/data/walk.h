@@ -16,6 +16,7 @@ struct walk_file {
     char *path;
     enum walk_kind kind;
     int64_t bytes, mtime_ns;
+    uint64_t ends; /* hash of its first and last bytes */
 };
 
 /* Zeroed: empty. */

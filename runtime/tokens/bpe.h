@@ -1,10 +1,12 @@
-/* bpe.h - a byte-level BPE tokenizer in memory: what its files say, and the encoding by it. */
+/* bpe.h - a BPE tokenizer in memory: what its files hold, and the encoding by it. Words begin as bytes (GPT-2
+ * and later ones) or as characters (`by_chars`: Llama 2 and others that follow sentencepiece). */
 #ifndef MUSTER_RUNTIME_TOKENS_BPE_H
 #define MUSTER_RUNTIME_TOKENS_BPE_H
 
 #include "runtime/tokens/added.h"
 #include "runtime/tokens/kinds.h"
 #include "runtime/tokens/merges.h"
+#include "runtime/tokens/normalize.h"
 #include "runtime/tokens/split.h"
 #include "runtime/tokens/vocabulary.h"
 
@@ -16,14 +18,23 @@ struct bpe {
     struct vocabulary words; /* by the bytes of a token, as merges see them: without the added tokens */
     struct vocabulary all;   /* by the text in the file, added tokens included */
     struct merges merges;
-    /* Found in the text as it stands, and then in what is left (`normalized`, without a normalizer). */
+    /* Found in the text as it stands, and then in what is left, after the normalizer (`normalized`). */
     struct added_tokens added[2];
+    bool nfc;                           /* the normalizer: first this, */
+    bool marks_early;                   /* then marks for blanks, */
+    enum normalize_prefix early_prefix; /* and in front of each piece */
+    bool marks;                         /* the pre_tokenizer Metaspace does that behind the added tokens */
+    enum normalize_prefix prefix;
     splitter splitters[BPE_SPLITTERS]; /* each cuts what the one before it left; the last word is encoded */
     int splitter_count;
     bool prefix_blank;  /* a piece between added tokens begins with a blank: add_prefix_space */
     bool line_in_added; /* an added token has a line's end in it */
     bool whole_words;   /* a word that is a token needs no merges: ignore_merges */
-    int32_t unknown;    /* for a byte that is no token; TOKEN_NONE: such bytes are left out */
+    int32_t unknown;    /* for a byte or character that is no token; TOKEN_NONE: such ones are left out */
+    bool by_chars;      /* of these: */
+    bool byte_fallback; /* a character that is no token becomes those of its bytes, if there are all */
+    bool fuse_unknown;  /* unknown ones beside each other are one */
+    bool glued[256];    /* a token has this byte before a mark: words are not cut there */
     int32_t bytes[256]; /* the token of each byte; -1: none */
     struct tokenizer_special special;
     struct bpe_word *cache; /* words seen, with their tokens */
@@ -33,7 +44,7 @@ struct bpe *bpe_create(struct muster_error *err);
 void bpe_destroy(struct bpe *bpe); /* accepts NULL */
 GUARD_DEFINE(bpe, struct bpe *, bpe_destroy);
 
-/* A token of the model, in the alphabet that GPT-2 writes bytes in. */
+/* A token of the model; unless by_chars, in the alphabet that GPT-2 writes bytes in. */
 int bpe_add_token(struct bpe *bpe, const char *text, size_t length, int64_t id, struct muster_error *err);
 /* The merge of rank `rank` of two such texts. MUSTER_E_INVALID where they or what they join to are no
  * tokens. */

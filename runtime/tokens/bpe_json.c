@@ -1,4 +1,4 @@
-/* bpe_json.c - reads a byte-level BPE tokenizer from tokenizer.json, strictly: a part that would change the
+/* bpe_json.c - reads a BPE tokenizer from tokenizer.json, strictly: a part that would change the
  * ids and is not built here is refused by its name. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +43,47 @@ static const char *type_of(const json_t *part)
     return type ? type : "";
 }
 
+/* ---- normalizer ---- */
+
+static bool is_text(const json_t *value, const char *text)
+{
+    return json_is_string(value) && !strcmp(json_string_value(value), text);
+}
+
+/* NFC, then what sentencepiece does to blanks: Prepend, Replace. */
+static int read_normalizer(const struct reader *r, const json_t *part, int depth)
+{
+    const char *type = type_of(part);
+    const json_t *parts = json_object_get(part, "normalizers"), *each;
+    struct bpe *bpe = r->bpe;
+    size_t i;
+    if (is_nothing(part))
+        return 0;
+    if (!strcmp(type, "Sequence") && json_is_array(parts) && depth < 2) {
+        json_array_foreach(parts, i, each)
+        {
+            if (read_normalizer(r, each, depth + 1) < 0)
+                return -1;
+        }
+        return 0;
+    }
+    const bool marked = bpe->marks_early || bpe->early_prefix != NORMALIZE_NONE;
+    if (!strcmp(type, "NFC") && !marked) {
+        bpe->nfc = true;
+        return normalize_open(r->err) < 0 ? error_wrap(r->err, "%s", r->path) : 0;
+    }
+    if (!strcmp(type, "Prepend") && is_text(json_object_get(part, "prepend"), NORMALIZE_MARK) && !marked) {
+        bpe->early_prefix = NORMALIZE_ALWAYS;
+        return 0;
+    }
+    if (!strcmp(type, "Replace") && is_text(json_object_get(part, "content"), NORMALIZE_MARK) &&
+        is_text(json_object_get(json_object_get(part, "pattern"), "String"), " ") && !bpe->marks_early) {
+        bpe->marks_early = true;
+        return 0;
+    }
+    return refuse(r, "normalizer", part);
+}
+
 /* ---- pre_tokenizer ---- */
 
 static int add_splitter(const struct reader *r, splitter split)
@@ -73,6 +114,27 @@ static int read_byte_level(const struct reader *r, const json_t *part)
         return refuse(r, "add_prefix_space behind another pre_tokenizer:", part);
     r->bpe->prefix_blank = prefix;
     return !cuts || json_is_true(cuts) ? add_splitter(r, split_gpt2) : 0;
+}
+
+/* Blanks as sentencepiece has them. */
+static int read_metaspace(const struct reader *r, const json_t *part)
+{
+    static const struct {
+        const char *name;
+        enum normalize_prefix prefix;
+    } schemes[] = {{"always", NORMALIZE_ABSENT}, {"first", NORMALIZE_FIRST}, {"never", NORMALIZE_NONE}};
+    const json_t *scheme = json_object_get(part, "prepend_scheme"), *split = json_object_get(part, "split");
+    const bool prefix = !json_is_false(json_object_get(part, "add_prefix_space"));
+    struct bpe *bpe = r->bpe;
+    if (!is_text(json_object_get(part, "replacement"), NORMALIZE_MARK) || bpe->marks_early ||
+        (scheme && !json_is_string(scheme)))
+        return refuse(r, "pre_tokenizer", part);
+    bpe->marks = true;
+    bpe->prefix = prefix ? NORMALIZE_ABSENT : NORMALIZE_NONE; /* files from before there were schemes */
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
+        if (is_text(scheme, schemes[i].name))
+            bpe->prefix = schemes[i].prefix;
+    return !split || json_is_true(split) ? add_splitter(r, split_marks) : 0;
 }
 
 /* Adds the splitters of a part; *byte_level: a ByteLevel was among them, behind which nothing may stand. */
@@ -154,16 +216,19 @@ static int read_model(const struct reader *r, const json_t *model)
     /* fuse_unk joins unknown bytes; there are none where every byte is a token */
     static const char *const absent[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
                                          "byte_fallback", "fuse_unk"};
+    const size_t refused = sizeof absent / sizeof *absent - (r->bpe->by_chars ? 2 : 0);
     const char *type = type_of(model), *unknown = json_string_value(json_object_get(model, "unk_token"));
     if (*type && strcmp(type, "BPE") != 0)
         return refuse(r, "model.type", json_object_get(model, "type"));
-    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++) {
+    for (size_t i = 0; i < refused; i++) {
         char name[64];
         (void)snprintf(name, sizeof name, "model.%s", absent[i]); /* fits */
         if (!is_nothing(json_object_get(model, absent[i])))
             return refuse(r, name, json_object_get(model, absent[i]));
     }
     r->bpe->whole_words = json_is_true(json_object_get(model, "ignore_merges"));
+    r->bpe->byte_fallback = json_is_true(json_object_get(model, "byte_fallback"));
+    r->bpe->fuse_unknown = json_is_true(json_object_get(model, "fuse_unk"));
     if (read_vocabulary(r, json_object_get(model, "vocab")) < 0 ||
         read_merges(r, json_object_get(model, "merges")) < 0)
         return -1;
@@ -185,10 +250,17 @@ static int read_added(const struct reader *r, const json_t *row)
                                      .takes_before = json_is_true(json_object_get(row, "lstrip")),
                                      .takes_behind = json_is_true(json_object_get(row, "rstrip"))};
     const int pass = json_is_true(json_object_get(row, "normalized"));
+    const char *content = json_string_value(text);
+    scope_buffer normal = {0};
+    if (pass && r->bpe->marks_early)
+        return refuse(r, "normalized, with marks for blanks, of an added token:", row);
+    if (pass && r->bpe->nfc && normalize_nfc(content, json_string_length(text), &normal, r->err) < 0)
+        return -1;
     if (vocabulary_add(&r->bpe->all, json_string_value(text), json_string_length(text),
                        json_integer_value(id), r->err) < 0)
         return error_wrap(r->err, "%s: added_tokens", r->path);
-    return added_add(&r->bpe->added[pass], json_string_value(text), json_string_length(text), &like, r->err);
+    return added_add(&r->bpe->added[pass], normal.length ? normal.data : content,
+                     normal.length ? normal.length : json_string_length(text), &like, r->err);
 }
 
 static int read_all_added(const struct reader *r, const json_t *rows)
@@ -203,22 +275,39 @@ static int read_all_added(const struct reader *r, const json_t *rows)
     return 0;
 }
 
-static int read_root(const struct reader *r, const json_t *root)
+/* Words of bytes behind ByteLevel, or of characters with marks for blanks. */
+static int read_words(const struct reader *r, const json_t *pre)
 {
-    const json_t *normalizer = json_object_get(root, "normalizer"),
-                 *pre = json_object_get(root, "pre_tokenizer");
-    const bool none = !strcmp(type_of(normalizer), "Sequence") &&
-                      json_array_size(json_object_get(normalizer, "normalizers")) == 0;
     bool byte_level = false;
-    if (!is_nothing(normalizer) && !none)
-        return refuse(r, "normalizer", normalizer);
+    struct bpe *bpe = r->bpe;
+    if (!strcmp(type_of(pre), "Metaspace")) {
+        bpe->by_chars = true;
+        return read_metaspace(r, pre);
+    }
+    if (is_nothing(pre) && bpe->marks_early) {
+        bpe->by_chars = true;
+        return 0;
+    }
     if (is_nothing(pre))
-        return malformed(r, "it has no pre_tokenizer; only byte-level BPE is supported, and sentencepiece by "
-                            "its .model file");
+        return malformed(
+            r, "it has neither a pre_tokenizer nor a normalizer that marks blanks; byte-level BPE and BPE "
+               "with Metaspace are supported, and sentencepiece by its .model file");
+    if (bpe->marks_early || bpe->early_prefix != NORMALIZE_NONE)
+        return refuse(r, "behind a normalizer that marks blanks, a pre_tokenizer", pre);
     if (read_pre_tokenizer(r, pre, &byte_level, 0) < 0)
         return -1;
-    if (!byte_level)
-        return refuse(r, "without ByteLevel, a pre_tokenizer", pre);
+    return byte_level ? 0 : refuse(r, "without ByteLevel, a pre_tokenizer", pre);
+}
+
+static int read_root(const struct reader *r, const json_t *root)
+{
+    const json_t *normalizer = json_object_get(root, "normalizer");
+    if (read_normalizer(r, normalizer, 0) < 0)
+        return -1;
+    if (r->bpe->early_prefix != NORMALIZE_NONE && !r->bpe->marks_early)
+        return refuse(r, "Prepend without Replace in the normalizer", normalizer);
+    if (read_words(r, json_object_get(root, "pre_tokenizer")) < 0)
+        return -1;
     if (!json_is_object(json_object_get(root, "model")))
         return malformed(r, "it has no model");
     return read_model(r, json_object_get(root, "model")) < 0 ||

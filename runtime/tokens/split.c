@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "runtime/tokens/normalize.h"
 #include "runtime/tokens/unicode.h"
 
 enum { WORD = UNICODE_LETTER | UNICODE_NUMBER, LONG_S = 0x17F }; /* LONG_S: (?i:s) matches it */
@@ -157,6 +158,14 @@ size_t split_numbers(const char *text, size_t length)
 {
     const size_t before = to_next_number(text, length);
     return before ? before : run_of(text, 0, length, UNICODE_NUMERIC, length);
+}
+
+size_t split_marks(const char *text, size_t length)
+{
+    size_t at = 1;
+    while (at < length && !normalize_is_mark(text + at, length - at))
+        at++;
+    return at;
 }
 
 splitter split_by_pattern(const char *pattern)

@@ -19,6 +19,9 @@ size_t split_digits(const char *text, size_t length);
 /* Runs of numbers, and what is between them: Digits without. */
 size_t split_numbers(const char *text, size_t length);
 
+/* A word begins at each U+2581: Metaspace with split. */
+size_t split_marks(const char *text, size_t length);
+
 /* The splitter of a regular expression as tokenizer.json has it (GPT-2, Llama 3, Qwen 2); NULL: not
  * one of them. */
 splitter split_by_pattern(const char *pattern);

@@ -81,7 +81,7 @@ static int look(struct twice *t, int rank, bool last)
     struct muster_error err = {0};
     if (!t->writer[rank])
         return 0; /* it has ended before */
-    int result = checkpoint_poll(t->writer[rank], last, &err);
+    int result = checkpoint_poll(t->writer[rank], NULL, last, &err);
     if (!result) {
         atomic_fetch_add(&t->during, 1);
         return 0;

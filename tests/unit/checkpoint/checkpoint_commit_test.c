@@ -27,13 +27,12 @@ struct sim_folder {
 
 /* What memory sees and what a crash leaves: the disk may hold any of the changes since the last sync. */
 struct sim_disk {
-    struct sim_folder hidden, shown[MOST];
-    struct sim_folder old_hidden, old_shown[MOST]; /* of the parent folder when it was last synced */
+    struct sim_folder hidden[MOST], shown[MOST];
+    struct sim_folder old_shown[MOST]; /* of the parent folder when it was last synced */
 };
 
 static void sync_parent(struct sim_disk *d)
 {
-    d->old_hidden = d->hidden;
     memcpy(d->old_shown, d->shown, sizeof d->shown);
 }
 
@@ -61,7 +60,7 @@ static void crash(struct walk *walk, struct sim_disk *d)
         }
         lose(walk, &d->shown[i]);
     }
-    d->hidden = (struct sim_folder){0};
+    memset(d->hidden, 0, sizeof d->hidden);
     sync_parent(d);
 }
 
@@ -81,6 +80,7 @@ struct writer {
     struct retention retention;
     void (*choose)(const struct retention *retention, int64_t step, const int64_t *steps, int count,
                    bool *remove);
+    bool cleans_all; /* a planted bug: the making of a hidden folder removes all others */
     struct sim_disk disk;
     int64_t reported; /* step of the newest one that was reported as saved */
 };
@@ -105,9 +105,12 @@ static void prune(struct writer *w, int64_t step)
 /* Does a state's work; fails: it does a part of it and reports a failure. */
 static bool work(struct writer *w, enum commit_state state, int64_t step, struct walk *walk, bool fails)
 {
-    struct sim_folder *hidden = &w->disk.hidden, *shown = &w->disk.shown[step / STEPS_PER_SAVE];
+    const int64_t at = step / STEPS_PER_SAVE;
+    struct sim_folder *hidden = &w->disk.hidden[at], *shown = &w->disk.shown[at];
     switch (state) {
     case COMMIT_MAKE:
+        if (w->cleans_all)
+            memset(w->disk.hidden, 0, sizeof w->disk.hidden);
         *hidden = (struct sim_folder){.there = !fails, .step = step};
         break;
     case COMMIT_WRITE:
@@ -166,9 +169,11 @@ static void save(struct writer *w, int64_t step, int *crash_at, int *fails_at, s
 /* ---- behind steps ---- */
 
 /* Turns of steps: the ranks' files become whole one after the other, votes are added up between two steps,
- * and rank 0 does one thing of the commit's table a turn. Returns false where the machine stops. */
+ * and rank 0 does one thing of the commit's table a turn. Behind one whose files are written the next one
+ * begins. */
 struct behind {
     const struct save_row *table;
+    int64_t step;
     enum save_state state;
     enum commit_state commit;
     bool ended[RANKS], failed[RANKS];
@@ -178,25 +183,26 @@ struct behind {
  */
 static void write_some(struct writer *w, struct behind *b, int rank, bool fails, struct walk *walk)
 {
+    struct sim_folder *hidden = &w->disk.hidden[b->step / STEPS_PER_SAVE];
     if (b->ended[rank] || !walk_one_in(walk, 3))
         return;
     b->ended[rank] = true;
     b->failed[rank] = fails;
-    if (w->disk.hidden.there && !fails)
-        w->disk.hidden.file[rank] = w->disk.hidden.file_safe[rank] = true;
+    if (hidden->there && !fails)
+        hidden->file[rank] = hidden->file_safe[rank] = true;
 }
 
-static void lead(struct writer *w, struct behind *b, int64_t step, bool fails, struct walk *walk)
+static void lead(struct writer *w, struct behind *b, bool fails, struct walk *walk)
 {
     if (b->ended[0])
         return;
-    bool good = work(w, b->commit, step, walk, fails);
+    bool good = work(w, b->commit, b->step, walk, fails);
     b->commit = commit_next(w->table, b->commit, good);
     b->ended[0] = commit_ended(b->commit);
     b->failed[0] = b->commit == COMMIT_FAILED;
 }
 
-static void vote(struct writer *w, struct behind *b)
+static void vote(struct writer *w, struct behind *b, bool behind)
 {
     struct save_votes votes = {0};
     for (int rank = 0; rank < RANKS; rank++)
@@ -204,34 +210,61 @@ static void vote(struct writer *w, struct behind *b)
             votes.ended++;
             votes.failed += b->failed[rank];
         }
-    enum save_state next = save_next(b->table, b->state, votes, RANKS);
+    enum save_state next = save_next(b->table, b->state, votes, RANKS, behind);
     if (next == b->state)
         return;
-    b->commit = commit_next(w->table, COMMIT_WRITE, next == SAVE_COMMIT);
+    if (next != SAVE_COPY)
+        b->commit = commit_next(w->table, COMMIT_WRITE, next == SAVE_COMMIT);
     b->state = next;
     memset(b->ended, 0, sizeof b->ended);
     memset(b->failed, 0, sizeof b->failed);
 }
 
-static bool save_behind(struct writer *w, const struct save_row *table, int64_t step, int *crash_at,
-                        int *fails_at, struct walk *walk)
+/* Those that are on their way, the oldest first. */
+struct flight {
+    struct behind item[SAVES_AT_ONCE];
+    int count, most; /* most: at once, so far */
+    int64_t next;    /* step of the next one */
+};
+
+static bool may_begin(const struct flight *f)
 {
-    struct behind b = {.table = table, .state = SAVE_WRITE};
-    if (!work(w, COMMIT_MAKE, step, walk, false))
-        return true;
-    for (int turns = 0; !save_ended(b.state) && turns < 60; turns++) {
-        if ((*crash_at)-- == 0)
-            return false;
-        bool fails = (*fails_at)-- == 0;
-        for (int rank = 0; rank < RANKS && b.state == SAVE_WRITE; rank++)
-            write_some(w, &b, rank, fails && rank == 1, walk);
-        if (b.state != SAVE_WRITE)
-            lead(w, &b, step, fails, walk);
-        vote(w, &b);
+    enum save_state states[SAVES_AT_ONCE];
+    for (int i = 0; i < f->count; i++)
+        states[i] = f->item[i].state;
+    return f->next <= SAVES * STEPS_PER_SAVE && save_may_begin(states, f->count);
+}
+
+static void begin(struct writer *w, struct flight *f, const struct save_row *table, struct walk *walk)
+{
+    if (!may_begin(f) || !work(w, COMMIT_MAKE, f->next, walk, false))
+        return;
+    f->item[f->count++] = (struct behind){.table = table, .step = f->next, .state = SAVE_WRITE};
+    f->next += STEPS_PER_SAVE;
+    if (f->count > f->most)
+        f->most = f->count;
+}
+
+/* What happens between two steps, and until the next ones. */
+static void turn(struct writer *w, struct flight *f, bool fails, struct walk *walk)
+{
+    for (int i = 0; i < f->count; i++) {
+        struct behind *b = &f->item[i];
+        for (int rank = 0; rank < RANKS && b->state == SAVE_WRITE; rank++)
+            write_some(w, b, rank, fails && rank == 1, walk);
+        for (int rank = 0; rank < RANKS && b->state == SAVE_COPY; rank++)
+            b->ended[rank] |= walk_one_in(walk, 3); /* a copy that fails is none: nothing hangs on it */
+        if (b->state != SAVE_WRITE && b->state != SAVE_COPY)
+            lead(w, b, fails, walk);
     }
-    if (b.state == SAVE_DONE)
-        w->reported = step;
-    return true;
+    for (int i = 0; i < f->count; i++)
+        vote(w, &f->item[i], i > 0 && !save_ended(f->item[i - 1].state));
+    if (!f->count || !save_ended(f->item[0].state))
+        return;
+    if (f->item[0].state == SAVE_DONE)
+        w->reported = f->item[0].step;
+    f->item[0] = f->item[SAVES_AT_ONCE - 1];
+    f->count--;
 }
 
 static int64_t newest_whole(const struct sim_disk *d)
@@ -257,24 +290,37 @@ static bool survives(const struct writer *plan, int crash_at, int fails_at, uint
     return newest_whole(&w.disk) >= w.reported;
 }
 
-static bool survives_behind(const struct save_row *table, int crash_at, int fails_at, uint64_t seed)
+/* How a run behind steps is planned. */
+struct behind_plan {
+    const struct save_row *table;
+    bool cleans_all;
+    int most; /* filled: checkpoints at once */
+};
+
+static bool survives_behind(struct behind_plan *plan, int crash_at, int fails_at, uint64_t seed)
 {
-    struct writer w = {.table = commit_table, .retention = {1, 0}, .choose = retention_choose};
+    struct writer w = {.table = commit_table,
+                       .retention = {1, 0},
+                       .choose = retention_choose,
+                       .cleans_all = plan->cleans_all,
+                       .reported = -1};
+    struct flight flight = {.next = STEPS_PER_SAVE};
     struct walk walk = walk_begin(seed);
-    bool runs = true;
-    w.reported = -1;
-    for (int64_t step = STEPS_PER_SAVE; runs && step <= SAVES * STEPS_PER_SAVE; step += STEPS_PER_SAVE)
-        runs = save_behind(&w, table, step, &crash_at, &fails_at, &walk);
+    for (int turns = 0; turns < crash_at && (flight.count || may_begin(&flight)); turns++) {
+        begin(&w, &flight, plan->table, &walk);
+        turn(&w, &flight, turns == fails_at, &walk);
+    }
+    plan->most = flight.most > plan->most ? flight.most : plan->most;
     crash(&walk, &w.disk);
     return newest_whole(&w.disk) >= w.reported;
 }
 
-static bool all_survive_behind(const struct save_row *table)
+static bool all_survive_behind(struct behind_plan *plan)
 {
     for (int crash_at = 1; crash_at < 100; crash_at += 1)
         for (int fails_at = -1; fails_at < crash_at; fails_at += 3)
             for (uint64_t seed = 0; seed < 12; seed++)
-                if (!survives_behind(table, crash_at, fails_at, seed * 7919 + (uint64_t)crash_at))
+                if (!survives_behind(plan, crash_at, fails_at, seed * 7919 + (uint64_t)crash_at))
                     return false;
     return true;
 }
@@ -339,7 +385,9 @@ static void bugs_in_the_table_are_found(void **state)
 static void a_crash_behind_steps_leaves_what_was_reported(void **state)
 {
     (void)state;
-    assert_true(all_survive_behind(save_table));
+    struct behind_plan plan = {.table = save_table};
+    assert_true(all_survive_behind(&plan));
+    assert_int_equal(plan.most, 2); /* one is committed while the next one is written */
 }
 
 static bool found_behind(enum save_state from, bool good, enum save_state to)
@@ -347,7 +395,7 @@ static bool found_behind(enum save_state from, bool good, enum save_state to)
     struct save_row table[SAVE_STATE_COUNT];
     memcpy(table, save_table, sizeof table);
     *(good ? &table[from].good : &table[from].bad) = to;
-    return !all_survive_behind(table);
+    return !all_survive_behind(&(struct behind_plan){.table = table});
 }
 
 static void bugs_in_the_agreement_are_found(void **state)
@@ -356,7 +404,9 @@ static void bugs_in_the_agreement_are_found(void **state)
     struct save_row table[SAVE_STATE_COUNT];
     memcpy(table, save_table, sizeof table);
     table[SAVE_WRITE].by = SAVE_LEAD; /* rank 0 does not wait for the others */
-    assert_false(all_survive_behind(table));
+    assert_false(all_survive_behind(&(struct behind_plan){.table = table}));
+    /* the second one's folder is made, and the first one's, which is committed, removed as a left-over */
+    assert_false(all_survive_behind(&(struct behind_plan){.table = save_table, .cleans_all = true}));
     assert_true(found_behind(SAVE_WRITE, false, SAVE_COMMIT)); /* a rank's failure is not looked at */
     assert_true(found_behind(SAVE_WRITE, true, SAVE_DONE));    /* nothing is committed */
     assert_true(found_behind(SAVE_COMMIT, false, SAVE_DONE));  /* or could not be */
@@ -373,17 +423,31 @@ static void ranks_are_waited_for(void **state)
         {SAVE_WRITE, SAVE_WRITE, {0, 0}},   {SAVE_WRITE, SAVE_WRITE, {2, 0}},
         {SAVE_WRITE, SAVE_WRITE, {2, 2}}, /* a rank still writes in the folder */
         {SAVE_WRITE, SAVE_COMMIT, {3, 0}},  {SAVE_WRITE, SAVE_UNDO, {3, 1}},
-        {SAVE_COMMIT, SAVE_COMMIT, {0, 0}}, {SAVE_COMMIT, SAVE_DONE, {1, 0}},
+        {SAVE_COMMIT, SAVE_COMMIT, {0, 0}}, {SAVE_COMMIT, SAVE_COPY, {1, 0}},
+        {SAVE_COPY, SAVE_COPY, {2, 0}},     {SAVE_COPY, SAVE_DONE, {3, 0}},
         {SAVE_COMMIT, SAVE_FAILED, {1, 1}}, {SAVE_UNDO, SAVE_UNDO, {0, 0}},
         {SAVE_UNDO, SAVE_FAILED, {1, 0}},   {SAVE_UNDO, SAVE_FAILED, {1, 1}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_int_equal(save_next(save_table, rows[i].state, rows[i].votes, 3), rows[i].next);
+        assert_int_equal(save_next(save_table, rows[i].state, rows[i].votes, 3, false), rows[i].next);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) /* the older one's commit comes first */
+        assert_int_equal(save_next(save_table, rows[i].state, rows[i].votes, 3, true), rows[i].state);
     for (int rank = 0; rank < 3; rank++) {
         assert_true(save_works(save_table, SAVE_WRITE, rank));
         assert_int_equal(save_works(save_table, SAVE_COMMIT, rank), rank == 0);
         assert_false(save_works(save_table, SAVE_DONE, rank));
     }
+}
+
+static void the_next_one_begins_behind_written_files(void **state)
+{
+    (void)state;
+    const enum save_state committing[] = {SAVE_COMMIT, SAVE_COMMIT}, writing[] = {SAVE_COMMIT, SAVE_WRITE};
+    assert_true(save_may_begin(committing, 0));
+    assert_true(save_may_begin(committing, 1));
+    assert_false(save_may_begin(committing, 2));
+    assert_false(save_may_begin(writing, 2));
+    assert_false(save_may_begin(writing + 1, 1)); /* of the same memory */
 }
 
 static void keeps_none(const struct retention *retention, int64_t step, const int64_t *steps, int count,
@@ -433,6 +497,27 @@ static void checksums_are_castagnolis(void **state)
             uint32_t first = checksum_add(&fast, 0, bytes + begin, length / 3);
             assert_int_equal(checksum_add(&fast, first, bytes + begin + length / 3, length - length / 3),
                              whole);
+        }
+}
+
+/* Lanes side by side are the sum one behind the other, whatever is before and behind them. */
+static void lanes_are_the_whole(void **state)
+{
+    (void)state;
+    enum { BYTES = 7 * CHECKSUM_LANE + 13 };
+    static unsigned char bytes[BYTES];
+    struct checksum fast, table;
+    struct walk walk = walk_begin(5);
+    checksum_make(&fast, true);
+    checksum_make(&table, false);
+    for (size_t i = 0; i < BYTES; i++)
+        bytes[i] = (unsigned char)walk_below(&walk, 256);
+    for (int64_t lanes = 2; lanes <= 6; lanes++)
+        for (int64_t more = -9; more <= 9; more++) {
+            const int64_t length = lanes * CHECKSUM_LANE + more;
+            uint32_t first = checksum_add(&fast, 0, bytes, 11);
+            assert_int_equal(checksum_add(&fast, first, bytes + 11, length),
+                             checksum_add(&table, 0, bytes, 11 + length));
         }
 }
 
@@ -495,8 +580,10 @@ int main(void)
         cmocka_unit_test(a_crash_behind_steps_leaves_what_was_reported),
         cmocka_unit_test(bugs_in_the_agreement_are_found),
         cmocka_unit_test(ranks_are_waited_for),
+        cmocka_unit_test(the_next_one_begins_behind_written_files),
         cmocka_unit_test(bugs_in_retention_are_found),
         cmocka_unit_test(checksums_are_castagnolis),
+        cmocka_unit_test(lanes_are_the_whole),
         cmocka_unit_test(retention_is_as_it_says),
         cmocka_unit_test(names_are_strict),
     };

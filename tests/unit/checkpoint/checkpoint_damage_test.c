@@ -81,7 +81,7 @@ static int tear_down(void **state)
 {
     (void)state;
     clear_folder();
-    folder_clean(folder);
+    folder_clean(folder, -1);
     trainer_destroy(trainer);
     model_destroy(model);
     return rmdir(folder);

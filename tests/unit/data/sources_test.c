@@ -8,6 +8,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
+#include "runtime/data/corpus.h"
 #include "runtime/data/data.h"
 #include "runtime/data/token_file.h"
 #include "runtime/data/token_sink.h"
@@ -88,6 +89,122 @@ static struct data *open_one(const char *path, int T, struct data_options option
     options.path = path;
     options.positions = T;
     return data_open(&options, err);
+}
+
+/* Which documents are held out, by their letters; '-' where the other side has it. */
+static void held_out(const char *lines, enum data_packing packing, char held[27], char rest[27])
+{
+    struct muster_error err = {0};
+    const char *path = put_text("split.jsonl", lines);
+    struct data *data =
+        open_one(path, 4,
+                 (struct data_options){
+                     .validation_share = 0.3, .validation_split = DATA_SPLIT_DOCUMENTS, .packing = packing},
+                 &err);
+    if (!data)
+        fail_msg("%s", err.text);
+    for (int side = 0; side < 2; side++) {
+        const struct data *of = side ? data_validation(data) : data;
+        char *seen = side ? held : rest;
+        memset(seen, '-', 26);
+        seen[26] = '\0';
+        for (int64_t g = 0; g < data_samples(of); g++) {
+            int32_t tokens[4], targets[4];
+            assert_true(data_sample(of, (uint64_t)g, tokens, targets, &err) >= 0);
+            for (int t = 0; t < 4; t++)
+                if (tokens[t] >= 'a' && tokens[t] <= 'z')
+                    seen[tokens[t] - 'a'] = (char)tokens[t];
+        }
+    }
+    data_destroy(data);
+}
+
+/* Documents of one letter each: a letter is on one side, and stays there when others come or go. */
+static void documents_stay_on_their_side(void **state)
+{
+    (void)state;
+    static char all[4000], some[4000];
+    for (int packing = DATA_STREAM; packing <= DATA_DOCUMENTS; packing++) {
+        char held[27], rest[27], held_now[27], rest_now[27];
+        size_t length = 0, part = 0;
+        for (int i = 0; i < 26; i++) {
+            char line[64];
+            (void)snprintf(line, sizeof line, "{\"text\": \"%.*s\"}\n", 9 + i % 3, "???????????");
+            for (char *at = line; *at; at++)
+                *at = *at == '?' ? (char)('a' + i) : *at;
+            length += (size_t)snprintf(all + length, sizeof all - length, "%s", line);
+            if (i % 2)
+                part += (size_t)snprintf(some + part, sizeof some - part, "%s", line);
+        }
+        held_out(all, (enum data_packing)packing, held, rest);
+        held_out(some, (enum data_packing)packing, held_now, rest_now);
+        int count = 0;
+        for (int i = 0; i < 26; i++) {
+            assert_false(held[i] != '-' && rest[i] != '-'); /* no letter is on both */
+            count += held[i] != '-';
+            if (i % 2) {
+                assert_false(held[i] != '-' && rest_now[i] != '-');
+                assert_false(rest[i] != '-' && held_now[i] != '-');
+            }
+        }
+        assert_in_range(count, 3, 14);
+    }
+}
+
+static void splits_that_leave_nothing(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    const struct data_options options = {.validation_share = 0.5, .validation_split = DATA_SPLIT_DOCUMENTS};
+    assert_null(open_one(put_text("one.txt", "a text that is one document"), 4, options, &err));
+    assert_non_null(strstr(err.text, "hold"));
+    assert_null(open_one(put_shard("a.bin", 20240520, 1, 100, 1), 4, options, &err));
+    assert_non_null(strstr(err.text, "token shards do not say where documents end"));
+    assert_int_equal(unlink(path_of("one.txt")), 0);
+    assert_int_equal(unlink(path_of("a.bin")), 0);
+    assert_int_equal(unlink(path_of("split.jsonl")), 0);
+}
+
+struct progress_seen {
+    int calls;
+    int64_t bytes, of;
+};
+
+static void see_progress(void *context, const char *path, int64_t bytes, int64_t of)
+{
+    struct progress_seen *seen = context;
+    assert_non_null(strstr(path, folder));
+    assert_true(bytes >= seen->bytes); /* never back */
+    *seen = (struct progress_seen){seen->calls + 1, bytes, of};
+}
+
+/* Every part of a long text and of long lines, up to all bytes. */
+static void tokenizing_tells_how_far_it_is(void **state)
+{
+    (void)state;
+    enum { PART = 4 << 20, LINE = 1000 };
+    static char text[2 * PART + 10], lines[2 * PART];
+    memset(text, 'a', sizeof text);
+    for (size_t i = 0; i + LINE <= sizeof lines; i += LINE) {
+        memset(lines + i, 'b', LINE);
+        memcpy(lines + i, "{\"text\": \"", 10);
+        memcpy(lines + i + LINE - 3, "\"}\n", 3);
+    }
+    const size_t lines_length = sizeof lines / LINE * LINE;
+    (void)put("a.txt", text, sizeof text);
+    (void)put("b.jsonl", lines, lines_length);
+    struct progress_seen seen = {0};
+    const struct data_progress progress = {see_progress, &seen};
+    struct muster_error err = {0};
+    struct data *data = open_one(folder, 8, (struct data_options){.progress = &progress}, &err);
+    if (!data)
+        fail_msg("%s", err.text);
+    assert_true(seen.calls >= 4);
+    assert_int_equal(seen.of, (int64_t)(sizeof text + lines_length));
+    assert_int_equal(seen.bytes, seen.of);
+    data_destroy(data);
+    assert_int_equal(unlink(path_of("a.txt")), 0);
+    assert_int_equal(unlink(path_of("b.jsonl")), 0);
 }
 
 /* Windows of two shards, across their border, in the order of the shards; both kinds. */
@@ -486,6 +603,9 @@ static void survives_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(documents_stay_on_their_side),
+        cmocka_unit_test(splits_that_leave_nothing),
+        cmocka_unit_test(tokenizing_tells_how_far_it_is),
         cmocka_unit_test(shards_of_llmc),
         cmocka_unit_test(wrong_shards),
         cmocka_unit_test(lines_one_a_sample),

@@ -125,6 +125,54 @@ static void settings_count(void **state)
     bpe_destroy(bpe);
 }
 
+/* Words of characters, as Llama has them: "_" stands for U+2581 below. */
+#define CHARS                                                                                                \
+    "\"vocab\":{\"<unk>\":0,\"a\":1,\"b\":2,\"\\u2581\":3,\"\\u2581a\":4,\"ab\":5,\"b\\u2581\":6,"           \
+    "\"<0xC3>\":7,\"<0xA9>\":8,\"\\u00e8\":9},\"merges\":[\"a b\",\"\\u2581 a\",\"b \\u2581\"]"
+
+static struct bpe *parse_chars(const char *parts, const char *settings)
+{
+    static char text[1000];
+    struct muster_error err = {0};
+    (void)snprintf(text, sizeof text,
+                   "{%s,\"added_tokens\":[{\"id\":0,\"content\":\"<unk>\",\"normalized\":false}],"
+                   "\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",%s" CHARS "}}",
+                   parts, settings);
+    struct bpe *bpe = parse(text, &err);
+    if (!bpe)
+        fail_msg("%s", err.text);
+    return bpe;
+}
+
+static void words_of_characters(void **state)
+{
+    (void)state;
+    static const char space[] = "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\","
+                                "\"prepend_scheme\":\"first\",\"split\":false}",
+                      early[] =
+                          "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\","
+                          "\"prepend\":\"\\u2581\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
+                          "\"content\":\"\\u2581\"}]}";
+    struct bpe *bpe = parse_chars(space, "\"byte_fallback\":true,\"fuse_unk\":true,");
+    ASSERT_IDS(bpe, "a a", 4, 4);
+    ASSERT_IDS(bpe, " a", 4);             /* it begins with one */
+    ASSERT_IDS(bpe, "ab ab", 3, 5, 3, 5); /* "a b" is the lowest */
+    ASSERT_IDS(bpe, "b b", 3, 6, 2);      /* a token goes on over a blank: words are not cut there */
+    ASSERT_IDS(bpe, "a<unk>a", 4, 0, 1);  /* the first piece alone gets one */
+    ASSERT_IDS(bpe, "\xC3\xA9\xC3\xA8xyz", 3, 7, 8, 9, 0); /* by its bytes; known; three that are not */
+    scope_buffer text = {0};
+    struct muster_error err = {0};
+    assert_int_equal(bpe_ops.decode(bpe, (const int32_t[]){4, 4, 7, 8}, 4, &text, &err), 0);
+    assert_int_equal(text.length, 5);
+    assert_memory_equal(text.data, "a a\xC3\xA9", 5);
+    bpe_destroy(bpe);
+    bpe = parse_chars(early, "");
+    ASSERT_IDS(bpe, " a", 3, 4);
+    ASSERT_IDS(bpe, "a<unk>a", 4, 0, 4);
+    ASSERT_IDS(bpe, "xyz", 3, 0, 0, 0);
+    bpe_destroy(bpe);
+}
+
 static void what_is_not_built_is_refused_by_name(void **state)
 {
     (void)state;
@@ -135,8 +183,11 @@ static void what_is_not_built_is_refused_by_name(void **state)
         {PRE, "\"dropout\":0.1,", "[]", "model.dropout 0.1"},
         {PRE, "\"continuing_subword_prefix\":\"##\",", "[]", "continuing_subword_prefix \"##\""},
         {"{\"type\":\"Metaspace\"}", "", "[]", "pre_tokenizer {\"type\":\"Metaspace\"}"},
+        {"{\"type\":\"Metaspace\",\"replacement\":\"_\"}", "", "[]", "pre_tokenizer"},
+        {"{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Metaspace\",\"replacement\":\"\u2581\"}]}",
+         "", "[]", "pre_tokenizer"},
         {"{\"type\":\"Digits\"}", "", "[]", "without ByteLevel"},
-        {"null", "", "[]", "it has no pre_tokenizer"},
+        {"null", "", "[]", "it has neither a pre_tokenizer nor"},
         {"{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},\"behavior\":\"Isolated\"}", "", "[]",
          "pre_tokenizer"},
         {PRE, "", "[{\"id\":9,\"content\":\"x\",\"single_word\":true}]", "single_word"},
@@ -152,8 +203,17 @@ static void what_is_not_built_is_refused_by_name(void **state)
             fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
     }
     struct muster_error err = {0};
-    assert_null(parse("{\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":" PRE "}", &err));
-    assert_non_null(strstr(err.text, "t.json: normalizer {\"type\":\"NFC\"} is not supported"));
+    static const char *const normalizers[] = {
+        "{\"type\":\"NFKC\"}", "{\"type\":\"Lowercase\"}", "{\"type\":\"Prepend\",\"prepend\":\"x\"}",
+        "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"\\u2581\"}",
+        "{\"type\":\"Prepend\",\"prepend\":\"\\u2581\"}"};
+    for (size_t i = 0; i < sizeof normalizers / sizeof *normalizers; i++) {
+        char text[400];
+        (void)snprintf(text, sizeof text, "{\"normalizer\":%s,\"pre_tokenizer\":" PRE "}", normalizers[i]);
+        assert_null(parse(text, &err));
+        assert_non_null(strstr(err.text, " is not supported"));
+        assert_non_null(strstr(err.text, "ormalizer"));
+    }
     assert_null(
         parse("{\"pre_tokenizer\":" PRE ",\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", &err));
     assert_non_null(strstr(err.text, "merge 0 joins 'a' and 'b', and the second is no token"));
@@ -219,9 +279,13 @@ static void survives_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_become_tokens), cmocka_unit_test(settings_count),
-        cmocka_unit_test(a_cut_changes_no_id), cmocka_unit_test(what_is_not_built_is_refused_by_name),
-        cmocka_unit_test(the_pair_of_files),   cmocka_unit_test(the_alphabet_has_all_bytes),
+        cmocka_unit_test(words_become_tokens),
+        cmocka_unit_test(settings_count),
+        cmocka_unit_test(a_cut_changes_no_id),
+        cmocka_unit_test(words_of_characters),
+        cmocka_unit_test(what_is_not_built_is_refused_by_name),
+        cmocka_unit_test(the_pair_of_files),
+        cmocka_unit_test(the_alphabet_has_all_bytes),
         cmocka_unit_test(survives_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

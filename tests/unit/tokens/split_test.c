@@ -40,9 +40,8 @@ static void gpt2_cuts(void **state)
     assert_cuts(split_gpt2, "Hello| world|!|  | It|'s| 3| o|'|clock|,| we|'ll| see|...|\n|\n|Done");
     assert_cuts(split_gpt2, "I|'|LL| x|   ");
     assert_cuts(split_gpt2, "a|  | b| 12|ab| 12|\t|\t|c");
-    assert_cuts(
-        split_gpt2,
-        "\xC3\xA9t\xC3\xA9|  |\xE3\x80\x80|\xE4\xB8\xAD\xE6\x96\x87|\xC2\xBD| \xF0\x9F\x98\x80'|t|'");
+    assert_cuts(split_gpt2,
+                "\xC3\xA9t\xC3\xA9|  |\xE3\x80\x80|\xE4\xB8\xAD\xE6\x96\x87|\xC2\xBD| \xF0\x9F\x98\x80'|t|'");
 }
 
 static void the_patterns_with_lines_cut(void **state)
