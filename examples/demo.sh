@@ -24,10 +24,22 @@ kill_one() {
   done
 }
 
+# page: flags that serve the job's page on this machine, if it can be served; muster run tells its address.
+page() {
+  local port
+  [ -n "$(ldconfig -p 2>/dev/null | grep libmicrohttpd.so.12)" ] || return 0
+  for port in {8080..8099}; do
+    if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+      echo "--metrics-port=$port --metrics-addr=127.0.0.1"
+      return 0
+    fi
+  done
+}
+
 rm -rf "$folder/checkpoints" "$folder/tensorboard" "$folder/trace" "$folder/log.jsonl" "$folder/model.safetensors" "$folder/sample.txt"
 mkdir -p "$folder"
 kill_one $$ 2>&1 & # the agent takes this shell's place, and its process id
-exec "$build/bin/muster" run --standalone --nproc_per_node=2 --max-restarts=3 "$build/bin/muster-train" "$config" \
+exec "$build/bin/muster" run --standalone --nproc_per_node=2 --max-restarts=3 --rdzv-id=demo $(page) "$build/bin/muster-train" "$config" \
   --set "logging.dir=$folder" --trace=20-22 --set "training.output=$folder/model.safetensors" \
   --set "training.checkpoint_dir=$folder/checkpoints" --set training.checkpoint_every=100 \
   --set data.validation_share=0.02 --set training.evaluate_every=100 --set training.evaluate_samples=256 \

@@ -98,6 +98,8 @@ int knob_format(const struct knob *knob, const void *options, struct buffer *out
 /* The value as JSON, appended: true, false, a number, a string, a list of strings, or null for a text that is
  * not set. */
 int knob_format_json(const struct knob *knob, const void *options, struct buffer *out);
+/* The row's help text, its choices and its default, appended. */
+void knob_describe(const struct knob *knob, struct buffer *out);
 /* The rows as tables of Markdown, one for each section; with a column for the variables if there are any. */
 int knob_markdown(const struct knob_table *table, struct buffer *out);
 /* The help text of all rows, by section, at most columns wide. */

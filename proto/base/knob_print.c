@@ -85,8 +85,7 @@ static const char *dashes_of(const struct knob *knob)
     return strchr(knob->name, '.') ? "" : "--";
 }
 
-/* The row's help text, its choices and its default. */
-static void knob_describe(const struct knob *knob, struct buffer *out)
+void knob_describe(const struct knob *knob, struct buffer *out)
 {
     buffer_text(out, knob->refused ? knob->refused : knob->help);
     if (!knob->refused && knob->choices) {

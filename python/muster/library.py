@@ -24,7 +24,7 @@ class ShardOptions(ctypes.Structure):
     _fields_ = (
         [("size", c_uint32)]
         + [(name, c_int32) for name in ("dtype", "optimizer", "momentum", "prefetch", "threads", "gradient_slots", "param_dtype",
-                                   "reduce_dtype", "reserved")]
+                                   "reduce_dtype", "replicas")]
         + [("timeout_ms", c_int64)]
     )
 
@@ -87,8 +87,8 @@ def _candidates():
     here = pathlib.Path(__file__).resolve()
     if "MUSTER_LIBRARY" in os.environ:
         yield os.environ["MUSTER_LIBRARY"]
-    for folder in here.parents[:5]:  # PREFIX/lib/muster/python/muster/library.py; SOURCE/python/muster/library.py
-        for name in ("libmuster.so", "build/lib/libmuster.so"):
+    for folder in here.parents[:5]:  # PREFIX/lib/muster/python/muster/library.py; the wheel's muster/library.py; SOURCE/python/muster/library.py
+        for name in ("libmuster.so", "libs/libmuster.so", "build/lib/libmuster.so"):
             if (folder / name).is_file():
                 yield str(folder / name)
     yield "libmuster.so.0"

@@ -39,7 +39,7 @@ class Sharded:
 
     def __init__(self, module, units=None, *, optimizer="adamw", momentum=False, parameter_class=None, reshard_after_forward=True,
                  hold_gradients=False, prefetch=1, threads=0, timeout=None, world=None, init=None, param_dtype=None,
-                 reduce_dtype=None, cast_inputs=True):
+                 reduce_dtype=None, cast_inputs=True, replicas=1):
         self.module, self.reshard_after_forward, self.synchronizes = module, reshard_after_forward, True
         self.hold_gradients, self.in_backward, self.clip_norm, self.reading = hold_gradients, False, 0.0, False
         self.library = load()
@@ -54,7 +54,7 @@ class Sharded:
         meta = [p.names[0] for p in parameters if p.parameter.is_meta]
         if meta:
             _check_meta(module)
-        self._open(world, optimizer, momentum, prefetch, threads, timeout, -1 if hold_gradients else nesting(plan) + 2)
+        self._open(world, optimizer, momentum, prefetch, threads, timeout, replicas, -1 if hold_gradients else nesting(plan) + 2)
         try:
             self._register(plan, parameter_class)
             self.call("muster_shard_ready")
@@ -71,7 +71,7 @@ class Sharded:
 
     # ---- creation ----
 
-    def _open(self, world, optimizer, momentum, prefetch, threads, timeout, slots):
+    def _open(self, world, optimizer, momentum, prefetch, threads, timeout, replicas, slots):
         if optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer is {optimizer!r}, but must be one of {', '.join(map(repr, OPTIMIZERS))}")
         for name, wanted in (("param_dtype", self.param_dtype), ("reduce_dtype", self.reduce_dtype)):
@@ -82,6 +82,7 @@ class Sharded:
         options.dtype, options.optimizer, options.momentum = DTYPES[self.dtype], OPTIMIZERS[optimizer], int(momentum)
         options.param_dtype, options.reduce_dtype = ({**DTYPES, **NARROW}[d] for d in (self.param_dtype, self.reduce_dtype))
         options.prefetch, options.threads, options.gradient_slots = prefetch, threads, slots
+        options.replicas = -1 if replicas == "nodes" else replicas
         options.timeout_ms = 0 if timeout is None else int(timeout * 1000)
         self.world = self.library.call("muster_world_open", None) if world is None else world
         handles = {"world": self.world if world is None else None, "shard": None}
@@ -439,6 +440,8 @@ def shard(module, units=None, **options):
     parameter_class(name, parameter): 0 to 7, selects learning rate and decay in `step`.
     reshard_after_forward: False keeps all units gathered until their backward.
     hold_gradients: memory for no_sync().
+    replicas: HYBRID_SHARD: so many copies of the shards, each over neighbouring ranks ("nodes": one for each node): parameters are
+    gathered inside of a copy, and only gradients of a rank's own part go between copies. As many as ranks: nothing is sharded.
     prefetch: units that are gathered ahead. threads: of the optimizer. timeout: seconds that a collective waits for other ranks.
     param_dtype: torch.bfloat16 or float16: gathered parameters and their gradients; masters and optimizer state stay float32, and
     the module computes in these 16 bits. reduce_dtype: of gradients on their way, None: as param_dtype. cast_inputs: floating

@@ -1,9 +1,10 @@
-/* api_checkpoint.c - muster_trainer.h: checkpoints, and the notes that they keep. */
+/* api_checkpoint.c - muster_trainer.h: going on from checkpoints, and the notes that they keep. */
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "runtime/api/api_saving.h"
 #include "runtime/api/api_trainer.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/folder.h"
@@ -64,7 +65,7 @@ const char *muster_trainer_noted(const struct muster_trainer *t, const char *key
 /* The note of that name is this file's. */
 static const char evaluation_key[] = "evaluation";
 
-static int note_evaluation(struct muster_trainer *t, struct muster_error *err)
+int api_note_evaluation(struct muster_trainer *t, struct muster_error *err)
 {
     scope_buffer text = {0};
     if (evaluation_format(&t->evaluation, &text) < 0)
@@ -84,122 +85,14 @@ int muster_trainer_judge(struct muster_trainer *t, double loss, struct muster_er
     const struct evaluation_rule rule = train_config_evaluation(&t->config);
     struct evaluation_state before = t->evaluation;
     const bool best = evaluation_judge(&rule, &t->evaluation, t->steps, loss);
-    if (best && t->config.keep_best &&
-        (t->saved_step == t->steps || (t->writer && t->writing_step == t->steps)))
+    if (best && t->config.keep_best && (t->saved_step == t->steps || api_saving_step(t, t->steps)))
         t->evaluation.kept_step = t->steps; /* it is there already, or on its way */
-    if (note_evaluation(t, err) < 0) {
+    if (api_note_evaluation(t, err) < 0) {
         t->evaluation = before;
         return -1;
     }
     return (best ? MUSTER_JUDGED_BEST : 0) |
            (evaluation_stops(&rule, &t->evaluation) ? MUSTER_JUDGED_STOP : 0);
-}
-
-/* Before a checkpoint: it is the one that is kept, if its step is that of the best evaluation. */
-static int keep_best(struct muster_trainer *t, struct muster_error *err)
-{
-    if (!t->config.keep_best || t->evaluation.best_step != t->steps || !t->steps)
-        return 0;
-    t->evaluation.kept_step = t->steps;
-    return note_evaluation(t, err);
-}
-
-/* ---- saving ---- */
-
-static int check_folder(const struct muster_trainer *t, struct muster_error *err)
-{
-    if (t->config.checkpoint_dir && *t->config.checkpoint_dir)
-        return 0;
-    return error_set(err, MUSTER_E_INVALID,
-                     "training.checkpoint_dir is not set: name a folder for checkpoints");
-}
-
-static const char *local_dir(const struct muster_trainer *t)
-{
-    const char *dir = t->config.checkpoint_local_dir;
-    return dir && *dir ? dir : NULL;
-}
-
-/* 1: the one that was being written is saved; 0: it is still being written, or there is none. */
-static int look_at_writer(struct muster_trainer *t, bool wait, struct muster_error *err)
-{
-    if (!t->writer)
-        return 0;
-    int result = checkpoint_poll(t->writer, wait, err);
-    const struct checkpoint_figures figures = checkpoint_figures(t->writer);
-    t->checkpoint_ns = figures.ns;
-    t->checkpoint_bytes = figures.bytes;
-    t->checkpoint_stall_ns = figures.stall_ns;
-    if (!result)
-        return 0;
-    checkpoint_end(take_pointer(&t->writer));
-    if (result < 0) {
-        if (t->evaluation.kept_step == t->writing_step)
-            t->evaluation.kept_step = t->kept_before; /* the best one there is */
-        return error_wrap(err, "checkpoint of step %lld", (long long)t->writing_step);
-    }
-    t->saved_step = t->writing_step;
-    if (err)
-        *err = figures.local; /* a warning */
-    return 1;
-}
-
-int muster_trainer_checkpoint_begin(struct muster_trainer *t, struct muster_error *err)
-{
-    if (check_folder(t, err) < 0)
-        return -1;
-    if (trainer_is_averaged(t->trainer))
-        return error_set(
-            err, MUSTER_E_STATE,
-            "the average is in the place of the parameters: muster_trainer_average with 0 first");
-    if (t->saved_step == t->steps || (t->writer && t->writing_step == t->steps))
-        return 0;
-    if (t->writer)
-        return error_set(err, MUSTER_E_STATE,
-                         "the checkpoint of step %lld is still being written: call "
-                         "muster_trainer_checkpoint_end first",
-                         (long long)t->writing_step);
-    t->kept_before = t->evaluation.kept_step;
-    if (keep_best(t, err) < 0)
-        return -1;
-    char **settings = train_resume_texts(&t->config);
-    if (!settings) /* the ranks have the same settings, but not the same memory: this one cannot go on */
-        return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
-    const struct checkpoint_save save = {
-        .trainer = t->trainer,
-        .folder = t->config.checkpoint_dir,
-        .rank = t->rank,
-        .retention = {.last = t->config.checkpoint_keep,
-                      .every = t->config.checkpoint_keep_every,
-                      .best = t->config.keep_best ? t->evaluation.kept_step : 0},
-        .local = local_dir(t),
-        .local_keep = t->config.checkpoint_local_keep,
-        .run = {.step = t->steps,
-                .samples = t->taken,
-                .settings = (manifest_texts)settings,
-                .notes = (manifest_texts)t->notes},
-    };
-    t->writer = checkpoint_begin(&save, err);
-    train_settings_free(settings);
-    if (!t->writer) {
-        t->evaluation.kept_step = t->kept_before; /* the best one there is */
-        return error_wrap(err, "checkpoint of step %lld", (long long)t->steps);
-    }
-    t->writing_step = t->steps;
-    return 1;
-}
-
-int muster_trainer_checkpoint_end(struct muster_trainer *t, int32_t wait, struct muster_error *err)
-{
-    return look_at_writer(t, wait != 0, err);
-}
-
-int muster_trainer_checkpoint(struct muster_trainer *t, struct muster_error *err)
-{
-    if (t->writer && t->writing_step != t->steps)
-        (void)look_at_writer(t, true, NULL); /* this one takes its place */
-    int begun = muster_trainer_checkpoint_begin(t, err);
-    return begun < 0 || !t->writer ? begun : look_at_writer(t, true, err);
 }
 
 /* ---- resuming ---- */
@@ -268,7 +161,7 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, struc
                                    .one = one,
                                    .rank = t->rank,
                                    .world_size = t->world_size,
-                                   .local = local_dir(t),
+                                   .local = api_local_dir(t),
                                    .accept = accept,
                                    .context = t,
                                    .report = report};
@@ -284,7 +177,10 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, struc
         (void)buffer_printf(report, "resumed from step %lld (%s, written by %d ranks", (long long)run->step,
                             path, run->world_size);
         if (load.local)
-            (void)buffer_printf(report, "; %d of %d files read on this node", load.local_files, load.files);
+            (void)buffer_printf(report,
+                                load.local_manifest ? "; manifest and %d of %d files read on this node"
+                                                    : "; %d of %d files read on this node",
+                                load.local_files, load.files);
         (void)buffer_printf(report, "); sample %lld is the next\n", (long long)run->samples);
     }
     manifest_free(&load.manifest);
@@ -346,9 +242,9 @@ int muster_trainer_roll_back(struct muster_trainer *t, char *text, int64_t size,
     scope_buffer report = {0};
     const int64_t taken = t->taken;
     int64_t newest;
-    if (check_folder(t, err) < 0)
+    if (api_check_folder(t, err) < 0)
         return -1;
-    (void)look_at_writer(t, true, NULL); /* it is gone back to, or was not saved */
+    api_saving_settle(t); /* it is gone back to, or was not saved */
     int count = count_checkpoints(t, &newest, err);
     if (count <= 0)
         return count;
@@ -365,9 +261,9 @@ int muster_trainer_roll_back(struct muster_trainer *t, char *text, int64_t size,
 int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, struct muster_error *err)
 {
     scope_buffer report = {0};
-    if (check_folder(t, err) < 0)
+    if (api_check_folder(t, err) < 0)
         return -1;
-    (void)look_at_writer(t, true, NULL); /* it is loaded from, or was not saved */
+    api_saving_settle(t); /* it is loaded from, or was not saved */
     struct muster_error own = {0};
     int failed = t->rank ? 0 : folder_probe(t->config.checkpoint_dir, &own);
     double sum = failed != 0;
@@ -385,10 +281,9 @@ int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, st
 int muster_trainer_best(struct muster_trainer *t, struct muster_error *err)
 {
     scope_buffer report = {0};
-    if (check_folder(t, err) < 0)
+    if (api_check_folder(t, err) < 0)
         return -1;
-    (void)look_at_writer(t, true,
-                         NULL); /* it may be that one; where it was not saved the one before is kept */
+    api_saving_settle(t); /* it may be that one; where it was not saved the one before is kept */
     const int64_t step = t->evaluation.kept_step;
     if (!step || step == t->steps)
         return 0;

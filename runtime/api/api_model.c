@@ -168,14 +168,28 @@ int muster_model_check(struct muster_model *model, struct muster_error *err)
 
 int32_t muster_model_logits(struct muster_model *model)
 {
-    const struct model *complete_model = api_model_complete(model, NULL);
-    return complete_model ? (complete_model->layer_count - 1) * API_HANDLE_VALUES + API_LOGITS : -1;
+    const struct model *whole = api_model_complete(model, NULL);
+    if (!whole)
+        return -1;
+    int layer = whole->layer_count - 1;
+    const struct program *p = whole->layers[layer].config;
+    const struct program_step *loss = &p->steps[p->step_count - 1];
+    if (loss->op != &operation_squared_error)
+        return layer * API_HANDLE_VALUES + API_LOGITS;
+    int value = loss->in[0], source = p->values[value].source;
+    if (source >= 0) { /* the result of an earlier layer */
+        layer = whole->layers[layer].source[source];
+        value = ((const struct program *)whole->layers[layer].config)->result;
+    }
+    return layer * API_HANDLE_VALUES + value;
 }
 
 /* ---- inputs, layers, parameters ---- */
 
 int32_t muster_model_input(struct muster_model *model, const char *name, int32_t dtype, int64_t width)
 {
+    static const enum dtype dtypes[] = {
+        [MUSTER_I32] = DTYPE_I32, [MUSTER_F32] = DTYPE_F32, [MUSTER_F64] = DTYPE_F64, [MUSTER_U8] = DTYPE_U8};
     struct writer *w = api_model_writer(model);
     if (!w)
         return -1;
@@ -185,12 +199,17 @@ int32_t muster_model_input(struct muster_model *model, const char *name, int32_t
     for (int i = 0; i < w->model->input_count; i++)
         if (!strcmp(w->model->inputs[i].name, name))
             return writer_fail(w, MUSTER_E_INVALID, "input %s is declared twice", name);
-    if (dtype != MUSTER_I32 || width != 1)
+    if (dtype < MUSTER_I32 || dtype > MUSTER_U8)
+        return writer_fail(w, MUSTER_E_INVALID, "input %s has the type %d; types are %d to %d", name, dtype,
+                           MUSTER_I32, MUSTER_U8);
+    if (dtype == MUSTER_I32 && width != 1)
         return writer_fail(w, MUSTER_E_UNSUPPORTED,
-                           "input %s has the type %d and %lld elements; operations read one MUSTER_I32 a "
-                           "position so far",
-                           name, dtype, (long long)width);
-    return writer_input(w, name, DTYPE_I32, true, width);
+                           "input %s has %lld elements of MUSTER_I32; operations read one a position", name,
+                           (long long)width);
+    if (width < 1 || width > INT32_MAX)
+        return writer_fail(w, MUSTER_E_INVALID, "input %s has %lld elements a row; it may have 1 to %d", name,
+                           (long long)width, INT32_MAX);
+    return writer_input(w, name, dtypes[dtype], true, width);
 }
 
 int32_t muster_layer(struct muster_model *model, const char *name)

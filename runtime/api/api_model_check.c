@@ -13,7 +13,8 @@ static int check_layers(const struct model *model, struct muster_error *err)
         bool last = l == model->layer_count - 1, read = false;
         if (last && p->result >= 0)
             return error_set(err, MUSTER_E_INVALID,
-                             "%s has no loss: its last layer must end with cross_entropy", name);
+                             "%s has no loss: its last layer must end with cross_entropy or squared_error",
+                             name);
         if (!last && p->result < 0)
             return error_set(err, MUSTER_E_INVALID, "%s: layer %s comes after the loss, which ends a model",
                              name, model->layers[l + 1].name);
@@ -54,23 +55,25 @@ static int check_parameters(const struct model *model, struct muster_error *err)
 
 static int check_inputs(const struct model *model, struct muster_error *err)
 {
-    bool looked_up[BATCH_INPUTS] = {0}, compared[BATCH_INPUTS] = {0};
+    const struct operation *reader[BATCH_INPUTS] = {0}, *loss[BATCH_INPUTS] = {0};
     for (int l = 0; l < model->layer_count; l++) {
         const struct program *p = model->layers[l].config;
         for (int s = 0; s < p->step_count; s++) {
-            looked_up[p->steps[s].settings.input] |= p->steps[s].op == &operation_embedding;
-            compared[p->steps[s].settings.input] |= p->steps[s].op == &operation_cross_entropy;
+            const struct operation *op = p->steps[s].op;
+            if (op->batch)
+                (op->loss ? loss : reader)[p->steps[s].settings.input] = op;
         }
     }
     for (int i = 0; i < model->input_count; i++) {
-        if (!looked_up[i] && !compared[i])
+        if (!reader[i] && !loss[i])
             return error_set(err, MUSTER_E_INVALID, "%s: input %s is read by no operation", model->name,
                              model->inputs[i].name);
-        if (looked_up[i] && compared[i])
+        if (reader[i] && loss[i])
             return error_set(err, MUSTER_E_INVALID,
-                             "%s: input %s is read by embedding and by cross_entropy, where -1 stands for no "
+                             "%s: input %s is read by %s and by %s, where %s stands for no "
                              "target; declare an input for each",
-                             model->name, model->inputs[i].name);
+                             model->name, model->inputs[i].name, reader[i]->name, loss[i]->name,
+                             model->inputs[i].dtype == DTYPE_I32 ? "-1" : "NaN");
     }
     return 0;
 }

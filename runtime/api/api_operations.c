@@ -239,3 +239,19 @@ int32_t muster_cross_entropy(struct muster_model *model, int32_t in, int32_t wei
     program_cross_entropy(w, x, weight, targets);
     return w->error.code ? -1 : handle_of(w, API_LOGITS);
 }
+
+int32_t muster_values(struct muster_model *model, int32_t input)
+{
+    struct writer *w = api_model_writer(model);
+    return w ? handle_of(w, program_values(w, input)) : -1;
+}
+
+int32_t muster_squared_error(struct muster_model *model, int32_t in, int32_t targets)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? value_of(w, "squared_error", in) : -1;
+    if (x < 0)
+        return -1;
+    program_squared_error(w, x, targets);
+    return w->error.code ? -1 : in;
+}

@@ -80,6 +80,11 @@ int muster_plan_predict(struct muster_model *model, int32_t world_size, const ch
                          world_size);
     struct muster_prediction found = {.size = sizeof found};
     int result = api_prepare(&t, model, settings, &place, err);
+    if (!result && t.config.device == DEVICE_CUDA)
+        result = error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "a prediction for training.device: cuda: parts of a step are measured on the CPU alone; "
+            "predict with cpu");
     if (!result && !(result = plan_build(&t.model, &t.plan, &plan, err))) {
         result = predict(&t, &plan, world_size, &found, err);
         plan_free(&plan);

@@ -12,21 +12,55 @@
 
 /* ---- batches ---- */
 
-/* Numbers in the vocabulary; of inputs that are compared the ones that count. */
-static int check_array(const struct muster_trainer *t, int input, const int32_t *array, int64_t count,
-                       int64_t *targets, struct muster_error *err)
+/* Numbers in the vocabulary. Returns how many count, or -1. */
+static int64_t check_numbers(const struct muster_trainer *t, int input, const int32_t *array, int64_t count,
+                             struct muster_error *err)
 {
-    const char *name = t->model.inputs[input].name;
-    int32_t least = t->compared[input] ? -1 : 0;
+    const int32_t least = t->compared[input] ? -1 : 0;
     int64_t counted = 0;
-    if (count && !array)
-        return error_set(err, MUSTER_E_INVALID, "the array of input %s is NULL", name);
     for (int64_t i = 0; i < count; i++) {
         if (array[i] < least || array[i] >= t->vocabulary[input])
-            return error_set(err, MUSTER_E_INVALID, "%s[%lld] is %d, but must be %d to %lld", name,
-                             (long long)i, array[i], least, (long long)t->vocabulary[input] - 1);
+            return error_set(err, MUSTER_E_INVALID, "%s[%lld] is %d, but must be %d to %lld",
+                             t->model.inputs[input].name, (long long)i, array[i], least,
+                             (long long)t->vocabulary[input] - 1);
         counted += array[i] >= 0;
     }
+    return counted;
+}
+
+static double element_at(const void *array, enum dtype dtype, int64_t i)
+{
+    return dtype == DTYPE_F32 ? (double)((const float *)array)[i] : ((const double *)array)[i];
+}
+
+/* Finite values; of inputs that are compared NaN too, which does not count. */
+static int64_t check_values(const struct muster_trainer *t, int input, const void *array, int64_t count,
+                            struct muster_error *err)
+{
+    const enum dtype dtype = t->model.inputs[input].dtype;
+    int64_t counted = dtype == DTYPE_U8 ? count : 0;
+    for (int64_t i = 0; dtype != DTYPE_U8 && i < count; i++) {
+        const double value = element_at(array, dtype, i);
+        if (isinf(value) || (isnan(value) && !t->compared[input]))
+            return error_set(err, MUSTER_E_INVALID, "%s[%lld] is %g, but must be finite%s",
+                             t->model.inputs[input].name, (long long)i, value,
+                             t->compared[input] ? ", or NaN where it does not count" : "");
+        counted += !isnan(value);
+    }
+    return counted;
+}
+
+static int check_array(const struct muster_trainer *t, int input, const void *array, int64_t rows,
+                       int64_t *targets, struct muster_error *err)
+{
+    const struct batch_input *desc = &t->model.inputs[input];
+    const int64_t count = rows * desc->width;
+    if (count && !array)
+        return error_set(err, MUSTER_E_INVALID, "the array of input %s is NULL", desc->name);
+    int64_t counted = desc->dtype == DTYPE_I32 ? check_numbers(t, input, array, count, err)
+                                               : check_values(t, input, array, count, err);
+    if (counted < 0)
+        return -1;
     if (t->compared[input])
         *targets = counted;
     return 0;
@@ -196,6 +230,8 @@ static int find_value(const struct muster_trainer *t, int32_t value, struct laye
                          t->model.name);
     capture->layer = layer;
     capture->value = logits ? LAYER_LOGITS : at;
+    const int64_t width = logits ? p->steps[p->step_count - 1].settings.vocabulary : p->values[at].width;
+    capture->bytes = capture->rows * width * (int64_t)sizeof(float);
     return 0;
 }
 

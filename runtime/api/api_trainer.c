@@ -8,6 +8,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/processor/processor.h"
+#include "runtime/api/api_device.h"
+#include "runtime/api/api_saving.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/config/train_settings.h"
 #include "runtime/device/host_threads.h"
@@ -25,11 +27,10 @@ static void find_bounds(struct muster_trainer *t)
         const struct program *p = t->model.layers[l].config;
         for (int s = 0; s < p->step_count; s++) {
             const struct operation_settings *settings = &p->steps[s].settings;
-            bool compared = p->steps[s].op == &operation_cross_entropy;
             int64_t *vocabulary = &t->vocabulary[settings->input];
-            if (!compared && p->steps[s].op != &operation_embedding)
+            if (!p->steps[s].op->batch)
                 continue;
-            t->compared[settings->input] |= compared;
+            t->compared[settings->input] |= p->steps[s].op->loss;
             if (!*vocabulary || settings->vocabulary < *vocabulary)
                 *vocabulary = settings->vocabulary;
         }
@@ -60,7 +61,10 @@ int api_prepare(struct muster_trainer *t, struct muster_model *model, const char
     t->shared = api_model_retain(model);
     if (own_model(t, complete, err) < 0 || train_settings_read(settings, "training", &t->config, err) < 0)
         return -1;
-    return train_plan_options(&t->config, place, &t->model, &t->plan, err);
+    if (train_plan_options(&t->config, place, &t->model, &t->plan, err) < 0)
+        return -1;
+    t->plan.checkpoint_bytes = api_staging_bytes(t);
+    return 0;
 }
 
 void api_release(struct muster_trainer *t)
@@ -112,8 +116,10 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     options->seed = (uint64_t)c->seed;
     options->loss_scale = train_config_loss_scale(c);
     options->stop_on_nonfinite = c->on_nonfinite == TRAIN_NONFINITE_STOP;
+    options->sync_errors = c->sync_errors;
+    options->tf32 = c->matmul_precision == TRAIN_MATMUL_TF32;
     t->threads = options->threads;
-    return 0;
+    return api_device_find(t, options->local_rank, &t->found, err);
 }
 
 static int open_trainer(struct muster_trainer *t, struct muster_world *world, struct muster_model *model,
@@ -133,7 +139,7 @@ static int open_trainer(struct muster_trainer *t, struct muster_world *world, st
     t->rank = options.rank;
     t->world_size = options.world_size;
     int failed = prepare(t, world, model, settings, &options, address, e);
-    if (muster_world_agree(world, failed, e) < 0)
+    if (muster_world_agree(world, failed, e) < 0 || api_device_choose(t, world, &options, e) < 0)
         return -1;
     t->trainer = trainer_create(&t->model, &options, e);
     return t->trainer ? 0 : -1;
@@ -164,7 +170,7 @@ void muster_trainer_close(struct muster_trainer **trainer)
 {
     if (!trainer || !*trainer)
         return;
-    checkpoint_end(take_pointer(&(*trainer)->writer)); /* it reads the trainer's memory */
+    api_saving_end(*trainer); /* it reads the trainer's memory */
     api_release(*trainer);
     mem_free(*trainer);
     *trainer = NULL;
@@ -181,6 +187,23 @@ static int format_plan(const struct muster_trainer *t, const struct plan *plan, 
     return result || format == MUSTER_PLAN_SUMMARY ? result : plan_dump(&t->model, plan, out);
 }
 
+/* Work memory is what the kernels of the settings' device want; no device is opened for that. */
+static int take_sizes(struct muster_trainer *t, struct muster_error *err)
+{
+    struct device_chosen chosen;
+    if (t->config.device == DEVICE_CUDA) { /* a GPU need not be here */
+        const struct muster_cuda_module *module = device_module_load(err);
+        if (!module)
+            return error_wrap(err, "a plan of training.device: cuda (plan with cpu for the CPU's sizes)");
+        t->plan.kernels = module->device->kernels(NULL);
+        return 0;
+    }
+    if (device_choose((enum device_choice)t->config.device, &chosen, err) < 0)
+        return -1;
+    t->plan.kernels = chosen.ops->kernels(NULL);
+    return 0;
+}
+
 /* Plans for rank 0 of a world: prints the plan into out, or, if that is NULL, says whether it fits. */
 static int with_plan(struct muster_model *model, int32_t world_size, const char *const *settings,
                      int32_t format, struct buffer *out, struct muster_error *err)
@@ -190,7 +213,7 @@ static int with_plan(struct muster_model *model, int32_t world_size, const char 
     struct plan plan;
     if (world_size < 1)
         return error_set(err, MUSTER_E_INVALID, "a plan of %d ranks: must be 1 at least", world_size);
-    int result = api_prepare(&t, model, settings, &place, err);
+    int result = api_prepare(&t, model, settings, &place, err) || take_sizes(&t, err) ? -1 : 0;
     if (!result && !(result = plan_build(&t.model, &t.plan, &plan, err))) {
         if (out && format_plan(&t, &plan, format, out) < 0)
             result = error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
@@ -294,7 +317,7 @@ static bool api_stops_early(const struct muster_trainer *t)
     X(steps, t->steps) X(taken, t->taken)                \
     X(checkpoint, t->last.checkpoint) X(checkpoint_step, t->saved_step)                                       \
     X(checkpoint_ns, t->checkpoint_ns) X(checkpoint_bytes, t->checkpoint_bytes)                              \
-    X(checkpoint_stall_ns, t->checkpoint_stall_ns) X(checkpoint_writing, t->writer != NULL) X(samples, api_samples(t)) X(micro_batch, t->plan.shape.B)                            \
+    X(checkpoint_stall_ns, t->checkpoint_stall_ns) X(checkpoint_writing, t->saving_count) X(checkpoint_busy, api_saving_busy(t)) X(checkpoint_oldest, t->saving_count ? t->saving[0].step : -1) X(samples, api_samples(t)) X(micro_batch, t->plan.shape.B)                            \
     X(micro_batches, t->plan.micro_batches) X(positions, t->plan.shape.T) X(threads, t->threads)             \
     X(replicas, t->plan.mesh.replicate) X(parameters, model_parameters(&t->model))                           \
     X(groups, plan->group_count) X(gathers_in_flight, plan->gathers_in_flight)                               \

@@ -2,7 +2,9 @@
 #ifndef MUSTER_RUNTIME_API_API_TRAINER_H
 #define MUSTER_RUNTIME_API_API_TRAINER_H
 
+#include "runtime/api/api_device.h"
 #include "runtime/api/api_model.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/config/train_config.h"
 #include "runtime/config/train_plan.h"
 #include "runtime/train/trainer.h"
@@ -18,7 +20,12 @@ struct api_announced {
     int64_t here, sums; /* of this rank, over all ranks */
 };
 
-struct checkpoint_writer;
+/* A checkpoint that is on its way. */
+struct api_saving {
+    struct checkpoint_writer *writer;
+    int64_t step;
+    int64_t kept_before; /* the best one that was kept before it */
+};
 
 struct muster_trainer {
     struct muster_model *shared;
@@ -26,6 +33,8 @@ struct muster_trainer {
     struct train_config config;
     struct plan_options plan;
     struct trainer *trainer;
+    struct api_found_device found;
+    struct comm_chosen comm;
     int rank, world_size, threads;
     char *folder; /* of Hugging Face that was loaded last; NULL: none */
     enum dtype
@@ -42,15 +51,15 @@ struct muster_trainer {
     char **notes;           /* "key=value" that a checkpoint keeps, NULL at the end; NULL: none */
     struct evaluation_state evaluation;
     int64_t saved_step;                      /* of the checkpoint that was written or loaded last; -1: none */
-    struct checkpoint_writer *writer;        /* of one that is being written behind steps; NULL: none */
-    int64_t writing_step;                    /* its step */
-    int64_t kept_before;                     /* the best one that was kept before it */
+    struct api_saving saving[SAVES_AT_ONCE]; /* behind steps, the oldest first */
+    int saving_count;
+    struct checkpoint_kept kept;             /* from one to the next */
     int64_t checkpoint_ns, checkpoint_bytes; /* that writing it took; of this rank */
     int64_t checkpoint_stall_ns;             /* of it, time in which this rank's training was stalled */
     struct trainer_limit limit;              /* as measured last */
     struct muster_result last;               /* step */
     int64_t vocabulary[BATCH_INPUTS];        /* of each input: its numbers are below it */
-    bool compared[BATCH_INPUTS];             /* with logits: -1 does not count */
+    bool compared[BATCH_INPUTS];             /* by the loss: -1 or NaN does not count */
 };
 
 int64_t api_samples(const struct muster_trainer *trainer); /* of a step on this rank */

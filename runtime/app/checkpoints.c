@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/buffer.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -55,17 +56,50 @@ static void print_report(const struct checkpoints *c, const char *report)
     (void)fflush(stdout); /* a closed console does not stop the training */
 }
 
-/* The data are not the trainer's: another text has other samples under the same numbers. */
-static int note_data(struct checkpoints *c, bool resumed, struct muster_error *err)
+/* Of a checkpoint without more of them than the path. */
+static void compare_path(const struct checkpoints *c, const char *before)
 {
-    const char *before = muster_trainer_noted(c->trainer, "data.path");
-    if (resumed && before && strcmp(before, c->config->path) != 0 && c->rank == 0)
+    if (before && strcmp(before, c->config->path) != 0 && c->rank == 0)
         fprintf(
             stderr,
             "muster-train: warning: data.path is %s, and was %s: the samples are taken from there from now "
             "on\n",
             c->config->path, before);
-    return muster_trainer_note(c->trainer, "data.path", c->config->path, err);
+}
+
+static int compare_data(const struct checkpoints *c, const char *before, struct muster_error *err)
+{
+    scope_buffer differences = {0};
+    if (data_identity_compare(before, data_identity(c->data), &differences) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to compare the data");
+    if (!differences.length)
+        return 0;
+    if (c->config->resume_data == TRAIN_DATA_REFUSE)
+        return error_set(err, MUSTER_E_REFUSED,
+                         "the data differ from the checkpoint's: %s; samples would be missed or taken twice: "
+                         "restore them, begin a new run in another training.checkpoint_dir, or set "
+                         "training.resume_data: warn",
+                         differences.data);
+    if (c->rank == 0)
+        fprintf(
+            stderr,
+            "muster-train: warning: the data differ from the checkpoint's: %s; the samples are taken from "
+            "these from now on\n",
+            differences.data);
+    return 0;
+}
+
+/* The data are not the trainer's: others have other samples under the same numbers. */
+int checkpoints_note_data(struct checkpoints *c, bool resumed, struct muster_error *err)
+{
+    const char *before = muster_trainer_noted(c->trainer, "data");
+    if (resumed && before && compare_data(c, before, err) < 0)
+        return -1;
+    if (resumed && !before)
+        compare_path(c, muster_trainer_noted(c->trainer, "data.path"));
+    return muster_trainer_note(c->trainer, "data", data_identity(c->data), err) < 0
+               ? -1
+               : muster_trainer_note(c->trainer, "data.path", c->config->path, err);
 }
 
 int checkpoints_resume(struct checkpoints *c, struct muster_error *err)
@@ -75,7 +109,7 @@ int checkpoints_resume(struct checkpoints *c, struct muster_error *err)
     int result = muster_trainer_resume(c->trainer, report, sizeof report, err);
     print_report(c, report);
     c->last = result > 0 ? (int64_t)muster_trainer_figure(c->trainer, "checkpoint_step") : -1;
-    return result < 0 || note_data(c, result > 0, err) < 0 ? -1 : result;
+    return result;
 }
 
 int checkpoints_go_back(struct checkpoints *c, int64_t *step, struct muster_error *err)
@@ -92,7 +126,7 @@ int checkpoints_go_back(struct checkpoints *c, int64_t *step, struct muster_erro
                 "muster-train: warning: back to the checkpoint of step %lld; the samples since then are left "
                 "out, number %lld is the next\n",
                 (long long)*step, (long long)muster_trainer_figure(c->trainer, "taken"));
-    return result < 0 || (result > 0 && note_data(c, false, err) < 0) ? -1 : 0;
+    return result < 0 || (result > 0 && checkpoints_note_data(c, false, err) < 0) ? -1 : 0;
 }
 
 int checkpoints_ask(struct checkpoints *c, struct muster_error *err)
@@ -107,21 +141,31 @@ static double seconds(const struct checkpoints *c, const char *figure)
     return muster_trainer_figure(c->trainer, figure) / (double)NS_PER_S;
 }
 
+/* `muster checkpoint` may wait for it. */
+static void tell_launcher(int64_t step, bool saved, const char *text)
+{
+    struct muster_error err = {0};
+    if (muster_checkpointed(step, saved, text, &err) < 0)
+        fprintf(stderr, "muster-train: warning: %s\n", err.text); /* nothing else depends on it */
+}
+
 static void print_written(const struct checkpoints *c)
 {
-    char bytes[32];
+    char bytes[32], text[600];
+    (void)snprintf(text, sizeof text, "%s/step-%lld: %s a rank in %.2f s, of which training waited %.3f s",
+                   c->config->checkpoint_dir, (long long)c->last,
+                   text_format_bytes(bytes, sizeof bytes,
+                                     (int64_t)muster_trainer_figure(c->trainer, "checkpoint_bytes")),
+                   seconds(c, "checkpoint_ns"), seconds(c, "checkpoint_stall_ns")); /* a long path is cut */
+    tell_launcher(c->last, true, text);
     if (c->rank)
         return;
-    printf("checkpoint %s/step-%lld: %s a rank in %.2f s, of which training waited %.3f s\n",
-           c->config->checkpoint_dir, (long long)c->last,
-           text_format_bytes(bytes, sizeof bytes,
-                             (int64_t)muster_trainer_figure(c->trainer, "checkpoint_bytes")),
-           seconds(c, "checkpoint_ns"), seconds(c, "checkpoint_stall_ns"));
+    printf("checkpoint %s\n", text);
     (void)fflush(stdout); /* as above */
 }
 
-/* One that is saved, or could not be. */
-static void print_ended(struct checkpoints *c, int result, const struct muster_error *err)
+/* One that is saved, or could not be: `step`. */
+static void print_ended(struct checkpoints *c, int64_t step, int result, const struct muster_error *err)
 {
     if (result > 0) {
         c->last = (int64_t)muster_trainer_figure(c->trainer, "checkpoint_step");
@@ -129,16 +173,19 @@ static void print_ended(struct checkpoints *c, int result, const struct muster_e
         if (err->code)
             fprintf(stderr, "muster-train: rank %d: warning: step %lld has no copy on this node: %s\n",
                     c->rank, (long long)c->last, err->text);
-    } else if (c->last >= 0)
+        return;
+    }
+    tell_launcher(step, false, err->text);
+    if (c->last >= 0)
         fprintf(stderr, "muster-train: rank %d: warning: %s; the last one is that of step %lld\n", c->rank,
                 err->text, (long long)c->last);
     else
         fprintf(stderr, "muster-train: rank %d: warning: %s; there is none yet\n", c->rank, err->text);
 }
 
-static bool writing(const struct checkpoints *c)
+static bool is_one(const struct checkpoints *c, const char *figure)
 {
-    return muster_trainer_figure(c->trainer, "checkpoint_writing") > 0;
+    return muster_trainer_figure(c->trainer, figure) > 0;
 }
 
 /* The next one is due already: training waits, so that there is one of every step that was asked for. */
@@ -146,10 +193,23 @@ static void say_late(struct checkpoints *c, int64_t step)
 {
     if (!c->rank && !c->warned)
         fprintf(stderr,
-                "muster-train: warning: the checkpoint of step %lld waited %.2f s for the one before: raise "
+                "muster-train: warning: the checkpoint of step %lld waited %.2f s for those before: raise "
                 "training.checkpoint_every (printed once)\n",
                 (long long)step, seconds(c, "checkpoint_stall_ns"));
     c->warned = true;
+}
+
+/* Prints how it ended, if it has. */
+static void look_at_oldest(struct checkpoints *c, bool wait, void (*before_print)(void *context),
+                           void *context)
+{
+    struct muster_error err = {0};
+    const int64_t step = (int64_t)muster_trainer_figure(c->trainer, "checkpoint_oldest");
+    int ended = muster_trainer_checkpoint_end(c->trainer, wait, &err);
+    if (!ended)
+        return;
+    before_print(context);
+    print_ended(c, step, ended, &err);
 }
 
 bool checkpoints_go_on(struct checkpoints *c, bool asked, bool ends, int64_t step,
@@ -157,17 +217,12 @@ bool checkpoints_go_on(struct checkpoints *c, bool asked, bool ends, int64_t ste
 {
     const int64_t every = c->config->checkpoint_every;
     const bool due = asked || ends || (every > 0 && step % every == 0);
-    struct muster_error err = {0};
-    if (!writing(c))
+    bool late = false;
+    if (!is_one(c, "checkpoint_writing"))
         return due;
-    int ended = muster_trainer_checkpoint_end(c->trainer, false, &err);
-    const bool late = due && !ended;
-    if (late)
-        ended = muster_trainer_checkpoint_end(c->trainer, true, &err);
-    if (ended) {
-        before_print(context);
-        print_ended(c, ended, &err);
-    }
+    look_at_oldest(c, false, before_print, context);
+    for (; due && is_one(c, ends ? "checkpoint_writing" : "checkpoint_busy"); late = true)
+        look_at_oldest(c, true, before_print, context);
     if (late && !ends)
         say_late(c, step);
     return due;
@@ -178,8 +233,15 @@ void checkpoints_write(struct checkpoints *c, bool ends)
     struct muster_error err = {0};
     int result = ends ? muster_trainer_checkpoint(c->trainer, &err)
                       : muster_trainer_checkpoint_begin(c->trainer, &err);
+    const int64_t step = (int64_t)muster_trainer_figure(c->trainer, "steps");
     if (result < 0 || (ends && result > 0))
-        print_ended(c, result, &err);
+        print_ended(c, step, result, &err);
+    else if (!result && c->last == step) {
+        char text[600];
+        (void)snprintf(text, sizeof text, "%s/step-%lld: it was there already", c->config->checkpoint_dir,
+                       (long long)step); /* a long path is cut */
+        tell_launcher(step, true, text);
+    }
 }
 
 void checkpoints_estimate(const struct checkpoints *c, double left_s)

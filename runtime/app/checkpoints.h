@@ -8,11 +8,13 @@
 #include <stdbool.h>
 
 #include "runtime/config/train_config.h"
+#include "runtime/data/data.h"
 #include "runtime/include/muster.h"
 
 struct checkpoints {
     const struct train_config *config;
     struct muster_trainer *trainer;
+    const struct data *data;
     int rank, world_size;
     int64_t last; /* step of the last one; -1: none */
     bool warned;  /* that the disk does not follow */
@@ -28,14 +30,17 @@ bool checkpoints_terminated(void);
 
 /* Goes on from a checkpoint, as muster_trainer_resume; prints what was refused and what differs. */
 int checkpoints_resume(struct checkpoints *checkpoints, struct muster_error *err);
+/* Notes for checkpoints what the data are. MUSTER_E_REFUSED: resumed, and those that it was written with are
+ * others, whose samples have other numbers; of this rank alone. */
+int checkpoints_note_data(struct checkpoints *checkpoints, bool resumed, struct muster_error *err);
 /* Back to the newest checkpoint, and on with the samples behind the last step. *step: its step; -1: there is
  * none yet. */
 int checkpoints_go_back(struct checkpoints *checkpoints, int64_t *step, struct muster_error *err);
 /* Before a step: passes this rank's request on. */
 int checkpoints_ask(struct checkpoints *checkpoints, struct muster_error *err);
-/* After a step: looks after the one that is being written behind steps, and prints how it ended (before_print
+/* After a step: looks after those that are on their way behind steps, and prints how one ended (before_print
  * is called first). Whether one is due now, by its number, by request or because the run ends: then it has
- * waited for the one before. */
+ * waited until it can begin, or, at the end, for all before. */
 bool checkpoints_go_on(struct checkpoints *checkpoints, bool asked, bool ends, int64_t step,
                        void (*before_print)(void *context), void *context);
 /* Writes one: behind the next steps or, where the run ends, at once. One that cannot be written is a warning:

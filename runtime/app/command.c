@@ -6,12 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/base/buffer.h"
 #include "proto/base/guard.h"
-#include "proto/base/knob.h"
 #include "proto/base/text.h"
-#include "proto/exit_code.h"
-#include "runtime/config/train_config.h"
 #include "runtime/formats/formats.h"
 
 static int command_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -59,6 +55,22 @@ static int take_trace(struct command *command, char *steps)
     return take_override(command, command->trace);
 }
 
+static int take_device(struct command *command, char *name)
+{
+    const int length = snprintf(command->device, sizeof command->device, "training.device=%s", name);
+    if (length >= (int)sizeof command->device)
+        return command_error("--device=%.20s... is none of auto, cpu and cuda", name);
+    return take_override(command, command->device);
+}
+
+static int take_comm(struct command *command, char *name)
+{
+    const int length = snprintf(command->comm, sizeof command->comm, "training.comm=%s", name);
+    if (length >= (int)sizeof command->comm)
+        return command_error("--comm=%.20s... is none of auto, host and nccl", name);
+    return take_override(command, command->comm);
+}
+
 /* take: of one with a value; flag: the position of a switch. */
 static const struct own_option {
     const char *name;
@@ -73,9 +85,15 @@ static const struct own_option {
     {"--help", NULL, offsetof(struct command, help)},
     {"-h", NULL, offsetof(struct command, help)},
     {"--version", NULL, offsetof(struct command, version)},
+    {"--man", NULL, offsetof(struct command, man)},
+    {"--completion=bash", NULL, offsetof(struct command, bash)},
+    {"--completion=zsh", NULL, offsetof(struct command, zsh)},
     {"--set", take_override, 0},
     {"--world-size", take_world_size, 0},
     {"--trace", take_trace, 0},
+    {"--device", take_device, 0},
+    {"--comm", take_comm, 0},
+    {"--sync-errors", NULL, offsetof(struct command, sync_errors)},
     /* as scripts name their files */
     {"--config", add_path, 0},
     {"--model_config", add_path, 0},
@@ -187,6 +205,11 @@ static int command_option(struct command *command, char *const argv[], int argc,
     return word[1] == '-' ? take_foreign(command, argv, argc, at) : refuse_option(word);
 }
 
+bool command_is_page(const struct command *command)
+{
+    return command->help || command->version || command->man || command->bash || command->zsh;
+}
+
 static int check_command(const struct command *command)
 {
     const bool shows = command->plan || command->print_config;
@@ -200,7 +223,7 @@ static int check_command(const struct command *command)
         return command_error("--verbose goes with --plan");
     if (command->json && !shows)
         return command_error("--output=json goes with --plan and --print-config");
-    if (!command->path_count && !command->option_count && !command->help && !command->version)
+    if (!command->path_count && !command->option_count && !command_is_page(command))
         return command_error("no configuration file was named");
     return 0;
 }
@@ -210,6 +233,9 @@ int command_parse(int argc, char *const argv[], struct command *command)
     for (int i = 1; i < argc; i++)
         if ((argv[i][0] == '-' ? command_option(command, argv, argc, &i) : add_path(command, argv[i])) < 0)
             return -1;
+    static char sync_errors[] = "training.sync_errors=true";
+    if (command->sync_errors && take_override(command, sync_errors) < 0)
+        return -1;
     return check_command(command);
 }
 
@@ -220,32 +246,12 @@ void command_free(struct command *command)
     command->option_count = 0;
 }
 
-int command_help(void)
+int command_words(char *words[], int limit)
 {
-    scope_buffer out = {0};
-    buffer_text(
-        &out,
-        "usage: muster-train CONFIG ... [--set key=value ...] [options of other programs] [--plan "
-        "[--predict] [--verbose | --output=json]]\n"
-        "       [--print-config [--output=json]] [--world-size N] [--trace STEPS]\n\n"
-        "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
-        "CONFIG: a file, or a folder of files, in YAML (the keys below), as DeepSpeed's "
-        "ds_config.json, as TrainingArguments of\n"
-        "the Hugging Face Trainer, as a model's config.json, or in a ConfigMap; a later file "
-        "counts before an earlier one.\n"
-        "Options of other programs: --deepspeed FILE, --data_path, --output_dir, "
-        "--batch_size_per_gpu, --learning_rate, ...:\n"
-        "the keys of runtime/formats/KEYS.md. --print-config prints the result, and where each "
-        "value came from.\n"
-        "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
-        "--predict adds what a step takes, from a measurement of its parts on this machine; "
-        "it takes as long as a few steps.\n"
-        "--verbose adds every buffer and every operation of a step; --output=json prints one "
-        "JSON object. With\n"
-        "training.memory_limit a plan that is larger is refused with the changes that make it "
-        "fit.\n--trace 10-12 (logging.trace) records the operations of these steps for ui.perfetto.dev, in "
-        "logging.dir.\n\nKeys in YAML, by section:\n\n");
-    if (knob_help(train_config_table(), KNOB_HELP_COLUMNS, &out) < 0)
-        return EXIT_CODE_FAILURE;
-    return fputs(out.data, stdout) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
+    int count = 0;
+    for (int i = 0; i < OWN_OPTIONS && count < limit; i++) {
+        words[count] = mem_printf("%s%s", own_options[i].name, own_options[i].take ? "=" : "");
+        count += words[count] != NULL;
+    }
+    return count;
 }

@@ -14,15 +14,21 @@ struct command {
     int option_count;
     char *overrides[OVERRIDE_LIMIT];
     int override_count;
-    char trace[64]; /* "logging.trace=10-12", one of the overrides; "" */
-    bool plan, predict, print_config, json, verbose, help, version;
+    /* Overrides as texts: "logging.trace=10-12", "training.device=cuda"; "" */
+    char trace[64], device[64], comm[64];
+    bool plan, predict, print_config, json, verbose, help, version, man, bash, zsh, sync_errors;
     int64_t world_size; /* for --plan; 0: the current world */
 };
 
 /* Reads argv into command. An error is printed to standard error. */
 int command_parse(int argc, char *const argv[], struct command *command);
 void command_free(struct command *command);
-/* Prints --help; the exit code. */
-int command_help(void);
+/* Whether it asks for something about the program itself (--help, --version, --man, --completion), and prints
+ * it; the exit code. */
+bool command_is_page(const struct command *command);
+int command_page(const struct command *command);
+/* The program's own options, a '=' behind those that take a value, in fresh memory (mem_free each); how many.
+ */
+int command_words(char *words[], int limit);
 
 #endif

@@ -133,11 +133,8 @@ int main(int argc, char *argv[])
         return EXIT_CODE_FAILURE; /* there is nowhere to report it */
     if (command_parse(argc, argv, &command) < 0)
         return run_fail_usage();
-    if (command.help)
-        return command_help();
-    if (command.version)
-        return printf("muster-train %s\n", muster_version()) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE
-                                                                                   : EXIT_CODE_OK;
+    if (command_is_page(&command))
+        return command_page(&command);
     int code = run_command(&run, &command, &err) < 0 ? run_fail(&run, &err) : EXIT_CODE_OK;
     if (!code && run.cut_short && checkpoints_terminated())
         code = EXIT_CODE_TERMINATED;

@@ -68,6 +68,15 @@ static int open_inputs(struct run *run, struct muster_error *err)
                : 0;
 }
 
+/* From a checkpoint of the same data; 0: there is none. */
+static int go_on(struct run *run, struct muster_error *err)
+{
+    struct checkpoints *c = &run->checkpoints;
+    const int resumed = checkpoints_resume(c, err);
+    const int failed = resumed < 0 ? -1 : checkpoints_note_data(c, resumed > 0, err);
+    return muster_world_agree(run->world, failed, err) < 0 ? -1 : resumed;
+}
+
 static int open_run(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
@@ -76,9 +85,13 @@ static int open_run(struct run *run, struct muster_error *err)
     run->trainer = muster_trainer_open(run->world, run->model, (const char *const *)run->settings, err);
     if (!run->trainer)
         return -1;
-    run->checkpoints = (struct checkpoints){
-        .config = c, .trainer = run->trainer, .rank = run->rank, .world_size = run->world_size, .last = -1};
-    int resumed = checkpoints_wanted(c) ? checkpoints_resume(&run->checkpoints, err) : 0;
+    run->checkpoints = (struct checkpoints){.config = c,
+                                            .trainer = run->trainer,
+                                            .data = run->data,
+                                            .rank = run->rank,
+                                            .world_size = run->world_size,
+                                            .last = -1};
+    const int resumed = checkpoints_wanted(c) ? go_on(run, err) : 0;
     if (resumed < 0 || (!resumed && c->model_path && *c->model_path &&
                         muster_trainer_load(run->trainer, c->model_path, err) < 0))
         return -1;

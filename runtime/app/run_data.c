@@ -2,6 +2,7 @@
  * steps an epoch has. See run.h. */
 #include <malloc.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -10,6 +11,7 @@
 #include "proto/base/text.h"
 #include "runtime/app/run.h"
 #include "runtime/config/train_config_check.h"
+#include "runtime/data/corpus.h"
 
 /* model.path's folder has a tokenizer, or the text is read as bytes. */
 static struct tokenizer *open_auto(const char *model_path, struct muster_error *err)
@@ -113,17 +115,50 @@ static int count_steps(struct run *run, struct muster_error *err)
     return train_config_check("", c, TRAIN_TRAINING, err); /* what depends on the steps */
 }
 
+/* ---- how far tokenizing is ---- */
+
+#define FIRST_LINE_NS (2 * NS_PER_S)
+#define LINE_NS       (5 * NS_PER_S)
+
+/* Of the process that tokenizes: the others of its node wait for it. */
+struct tokenizing {
+    struct instant begun, next;
+    const char *path; /* of the source whose time is measured */
+};
+
+static void print_tokenized(void *context, const char *path, int64_t bytes, int64_t of)
+{
+    struct tokenizing *t = context;
+    const struct instant now = clock_now(NULL);
+    char done[32], all[32], rate[32];
+    if (t->path != path)
+        *t = (struct tokenizing){t->path ? now : t->begun, instant_add(now, FIRST_LINE_NS), path};
+    if (instant_diff_ns(now, t->next) < 0 || bytes == 0)
+        return;
+    const double seconds = (double)instant_diff_ns(now, t->begun) / (double)NS_PER_S,
+                 per_second = (double)bytes / seconds;
+    printf("tokenizing %s: %s of %s, %s/s, %.0f s left\n", path, text_format_bytes(done, sizeof done, bytes),
+           text_format_bytes(all, sizeof all, of), text_format_bytes(rate, sizeof rate, (int64_t)per_second),
+           (double)(of - bytes) / per_second);
+    (void)fflush(stdout); /* a closed console does not stop the training */
+    t->next = instant_add(now, LINE_NS);
+}
+
 int run_data_open(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
+    struct tokenizing tokenizing = {.begun = clock_now(NULL)};
+    const struct data_progress progress = {print_tokenized, &tokenizing};
     struct data_options options = {.path = c->path,
                                    .text_key = c->text_key,
                                    .cache_dir = c->cache_dir,
+                                   .progress = &progress,
                                    .packing = (enum data_packing)c->packing,
                                    .positions = (int)c->sequence_length,
                                    .vocabulary = train_config_gives_sizes(c) ? c->vocabulary : 0,
                                    .seed = (uint64_t)c->seed,
                                    .validation_share = c->validation_share,
+                                   .validation_split = (enum data_split)c->validation_split,
                                    .validation_path = c->validation_path};
     GUARD(guard_tokenizer) struct tokenizer *tokenizer = open_tokenizer(run, err);
     if (!tokenizer || document_end(run, tokenizer, &options.document_end, err) < 0)

@@ -13,10 +13,12 @@ static bool is_usage(int code)
            code == MUSTER_E_LIMIT || code == MUSTER_E_NOMEM || code == MUSTER_E_REFUSED;
 }
 
-/* Whether the next round would meet it again; memory may be free by then. */
-static bool run_is_fatal(int code)
+/* Whether the next round would meet it again. Memory that is not there before the first step will not be
+ * there then either: the settings ask for too much. Later something else has taken it, and may be gone by
+ * then. */
+static bool run_is_fatal(const struct run *run, int code)
 {
-    return is_usage(code) && code != MUSTER_E_NOMEM;
+    return is_usage(code) && (code != MUSTER_E_NOMEM || run->progress.done == run->progress.begun);
 }
 
 /* A rank whose settings are refused has no world yet: the others learn of it there, instead of waiting. */
@@ -35,7 +37,7 @@ int run_fail(struct run *run, const struct muster_error *err)
     bool prints = true;
     if (run->refused)
         run_refuse(run, err);
-    if (run_is_fatal(err->code))
+    if (run_is_fatal(run, err->code))
         prints = muster_fatal(run->world, err);
     if (prints)
         run_show_line_end(run);

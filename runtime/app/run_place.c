@@ -69,7 +69,8 @@ static void leave_file(const char *message, const char *text)
     buffer_json_string(&out, message);
     buffer_text(&out, ", \"extraInfo\": {\"py_callstack\": ");
     buffer_json_string(&out, trace.data);
-    buffer_printf(&out, ", \"timestamp\": \"%lld\"}}}\n", (long long)(clock_wall_ns() / NS_PER_S));
+    buffer_printf(&out, ", \"timestamp\": \"%lld\", \"place\": true}}}\n",
+                  (long long)(clock_wall_ns() / NS_PER_S));
     if (!trace.failed && !out.failed)
         (void)io_write_file_atomic(path, out.data, out.length, 0666, NULL); /* standard error has it, too */
 }

@@ -1,6 +1,7 @@
 /* run_show.c - what rank 0 prints while it trains. See run.h. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -65,6 +66,14 @@ void run_show_start(struct run *run)
            train_config_strategy(c), run->world_size, replicas, run_figure(run, "threads"),
            text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes),
            run_figure(run, "gathers_in_flight"));
+    const char *passed_over, *device = muster_trainer_device(run->trainer, &passed_over);
+    if (passed_over)
+        printf("device: %s, as training.device is auto and %s\n", device, passed_over);
+    else if (strcmp(device, "cpu") != 0)
+        printf("device: %s\n", device);
+    const char *comm = muster_trainer_comm(run->trainer, &passed_over);
+    if (passed_over)
+        printf("comm: %s, as %s\n", comm, passed_over);
     if (muster_trainer_figure(run->trainer, "dropout") > 0)
         printf("model.path's config.json has a dropout of %g, which is not applied\n",
                muster_trainer_figure(run->trainer, "dropout"));

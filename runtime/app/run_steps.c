@@ -97,6 +97,7 @@ static int go_back(struct run *run, int64_t step, const struct muster_result *re
         run->progress.begun = *to;
     if (run->times_back <= ROLL_BACKS)
         return 0;
+    (void)muster_world_barrier(run->world, NULL); /* rank 0 has printed it before another rank ends the job */
     return error_set(
         err, MUSTER_E_STATE,
         "after going back to the checkpoint of step %lld %d times, each time on with other samples, "

@@ -22,7 +22,10 @@ enum { TRAIN_ARCHITECTURE_GPT2, TRAIN_ARCHITECTURE_LLAMA, TRAIN_ARCHITECTURE_AUT
 enum { TRAIN_OUTPUT_AUTO, TRAIN_OUTPUT_FP32, TRAIN_OUTPUT_BF16 };
 enum { TRAIN_CONFIG_KEYS = 256 }; /* rows of the table at most */
 enum { TRAIN_REPLICAS_STOP, TRAIN_REPLICAS_WARN };
+enum { TRAIN_COMM_AUTO, TRAIN_COMM_HOST, TRAIN_COMM_NCCL };
+enum { TRAIN_MATMUL_FP32, TRAIN_MATMUL_TF32 };
 enum { TRAIN_NUMERICS_WARN, TRAIN_NUMERICS_REFUSE };
+enum { TRAIN_DATA_REFUSE, TRAIN_DATA_WARN };
 enum { TRAIN_NONFINITE_SKIP, TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_ROLL_BACK };
 
 struct train_config {
@@ -39,6 +42,7 @@ struct train_config {
     int64_t prefetch;         /* gathers in flight ahead of compute */
     int64_t group_bytes;      /* 0: clamp(total/8, 64 KB, 48 MB) */
     int64_t keep_whole_below; /* bytes of a parameter */
+    int embedding_gradient;   /* enum embedding_gradient */
     int recompute;            /* enum recompute */
     int64_t recompute_every;
     int optimizer_memory; /* enum memory_class of the choices device, host */
@@ -66,6 +70,7 @@ struct train_config {
     double early_stop_min_gain;
     int early_stop_metric;   /* enum evaluation_metric */
     int dtype, reduce_dtype; /* see train_config_dtype */
+    int matmul_precision;    /* TRAIN_MATMUL_... */
     double loss_scale;       /* with fp16; 0: dynamic */
     int64_t initial_scale_power, loss_scale_window, hysteresis;
     bool consecutive_hysteresis;
@@ -74,6 +79,9 @@ struct train_config {
     int64_t seed;
     int64_t threads;      /* of the compute stream; 0: cores / local world size */
     int64_t memory_limit; /* bytes a rank may plan; 0: the machine's free memory */
+    int device;           /* enum device_choice */
+    int comm;             /* TRAIN_COMM_... */
+    bool sync_errors;     /* of a GPU, exactly */
     double timeout_s;     /* of a collective */
     char *output;         /* written at the end; "" for none */
     int output_format;    /* enum files_format */
@@ -85,6 +93,7 @@ struct train_config {
     int64_t checkpoint_every, checkpoint_keep, checkpoint_keep_every; /* steps, checkpoints, steps; 0: none */
     char *resume;                                                     /* "auto", "none" or a path */
     int resume_numerics;                                              /* TRAIN_NUMERICS_... */
+    int resume_data;                                                  /* TRAIN_DATA_... */
     /* model */
     char *model_path; /* files of parameters; "": values are drawn */
     int architecture;
@@ -107,6 +116,7 @@ struct train_config {
     char *cache_dir;     /* of tokenized texts; "": the user's */
     char *validation_path;
     double validation_share; /* of the samples, from the end of the corpus; 0: none */
+    int validation_split;    /* DATA_SPLIT_... of data.h */
     /* logging */
     int64_t interval;
     char *log_folder, *log_json; /* "": none; "": log.jsonl in log_folder */

@@ -56,6 +56,8 @@ static const struct effect {
     {"training.checkpoint_local_keep", "training.checkpoint_local_dir", NOT_EMPTY},
     {"training.resume", "training.checkpoint_dir", NOT_EMPTY},
     {"training.resume_numerics", "training.checkpoint_dir", NOT_EMPTY},
+    {"training.resume_data", "training.checkpoint_dir", NOT_EMPTY},
+    {"data.validation_split", "data.validation_share", 0},
     {"training.ema_evaluate", "training.ema_decay", 0},
     {"training.ema_export", "training.ema_decay", 0},
     {"training.keep_best", "training.checkpoint_dir", NOT_EMPTY},

@@ -2,6 +2,7 @@
  * train_config.h. */
 #include "runtime/config/train_config.h"
 
+#include "runtime/device/device_module.h"
 #include "runtime/files/files.h"
 #include "runtime/plan/plan.h"
 #include "runtime/train/evaluation.h"
@@ -27,6 +28,7 @@ static const char *const schedules[] = {
 static const char *const warmups[] = {"log", "linear", NULL}; /* enum lr_warmup */
 static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const reduce_dtypes[] = {"dtype", "fp32", "bf16", "fp16", NULL};
+static const char *const matmul_precisions[] = {"fp32", "tf32", NULL};               /* TRAIN_MATMUL_... */
 static const char *const nonfinite_policies[] = {"skip", "stop", "roll_back", NULL}; /* TRAIN_NONFINITE_... */
 static const char *const architectures[] = {"gpt2", "llama", "auto", NULL};
 static const char *const output_formats[] = {
@@ -34,9 +36,16 @@ static const char *const output_formats[] = {
     FILES_FORMATS(FILES_FORMAT_NAME)
 #undef FILES_FORMAT_NAME
         NULL};
-static const char *const replica_policies[] = {"stop", "warn", NULL};    /* TRAIN_REPLICAS_... */
-static const char *const numerics_policies[] = {"warn", "refuse", NULL}; /* TRAIN_NUMERICS_... */
+static const char *const replica_policies[] = {"stop", "warn", NULL};      /* TRAIN_REPLICAS_... */
+static const char *const numerics_policies[] = {"warn", "refuse", NULL};   /* TRAIN_NUMERICS_... */
+static const char *const validation_splits[] = {"end", "documents", NULL}; /* DATA_SPLIT_... */
+static const char *const data_policies[] = {"refuse", "warn", NULL};       /* TRAIN_DATA_... */
 static const char *const output_dtypes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const embedding_gradients[] = {
+#define EMBEDDING_TEXT(symbol, name) name,
+    EMBEDDING_GRADIENTS(EMBEDDING_TEXT)
+#undef EMBEDDING_TEXT
+        NULL};
 static const char *const recomputes[] = {
 #define RECOMPUTE_NAME(symbol, name) name,
     RECOMPUTES(RECOMPUTE_NAME)
@@ -48,6 +57,12 @@ static const char *const evaluation_metrics[] = {
 #undef EVALUATION_METRIC_NAME
         NULL};
 static const char *const optimizer_memories[] = {"device", "host", NULL};
+static const char *const devices[] = {
+#define DEVICE_CHOICE_NAME(symbol, name) name,
+    DEVICE_CHOICES(DEVICE_CHOICE_NAME)
+#undef DEVICE_CHOICE_NAME
+        NULL};
+static const char *const comms[] = {"auto", "host", "nccl", NULL};             /* TRAIN_COMM_... */
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL}; /* enum rotary_kind */
 static const char *const packings[] = {"stream", "documents", NULL};           /* enum data_packing */
 

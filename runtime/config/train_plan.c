@@ -17,6 +17,7 @@ static struct plan_options plan_of(const struct train_config *c)
         .prefetch_backward = (int)c->prefetch,
         .group_bytes = c->group_bytes,
         .keep_whole_bytes = c->keep_whole_below,
+        .embedding_gradient = (enum embedding_gradient)c->embedding_gradient,
         .recompute = {(enum recompute)c->recompute,
                       c->recompute == RECOMPUTE_EVERY ? (int)c->recompute_every : 0},
         .optimizer_memory = c->optimizer_memory ? MEMORY_HOST : MEMORY_DEVICE,

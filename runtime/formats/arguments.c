@@ -39,6 +39,10 @@ static const struct key_choice fp16[] = {{"false", NULL}, {"true", "fp16"}, {NUL
 static const struct key_choice precisions[] = {
     {"no", "fp32"},      {"fp32", "fp32"}, {"float32", "fp32"}, {"32", "fp32"},       {"fp16", "fp16"},
     {"float16", "fp16"}, {"16", "fp16"},   {"bf16", "bf16"},    {"bfloat16", "bf16"}, {NULL, NULL}};
+static const struct key_choice tf32[] = {{"false", "fp32"}, {"true", "tf32"}, {NULL, NULL}};
+static const struct key_choice no_cuda[] = {{"false", NULL}, {"true", "cpu"}, {NULL, NULL}};
+static const struct key_choice devices[] = {{"auto", "auto"}, {"cpu", "cpu"},     {"cuda", "cuda"},
+                                            {"gpu", "cuda"},  {"cuda:0", "cuda"}, {NULL, NULL}};
 static const struct key_choice recomputes[] = {{"false", NULL}, {"true", "all"}, {NULL, NULL}};
 static const struct key_choice strategies[] = {{"0", "NO_SHARD"},
                                                {"1", "SHARD_OPTIM"},

@@ -31,7 +31,12 @@ extern "C" {
 
 struct muster_model;
 
-enum muster_dtype { MUSTER_I32 = 1 };
+enum muster_dtype {
+    MUSTER_I32 = 1, /* int32_t: numbers below a vocabulary */
+    MUSTER_F32,     /* float */
+    MUSTER_F64,     /* double; computed with as float */
+    MUSTER_U8,      /* uint8_t: 0 to 255, such as an image's */
+};
 enum muster_init {
     MUSTER_ZERO,
     MUSTER_ONE,
@@ -61,11 +66,14 @@ MUSTER_API void muster_model_free(struct muster_model *model);
  * with it, in one line: "mine: layer mlp: add reads values of 64 and 128 elements; they must be equal". */
 MUSTER_API int muster_model_check(struct muster_model *model, struct muster_error *err);
 
-/* Completes the model and returns the handle of its logits, for muster_trainer_forward. */
+/* Completes the model and returns the handle of what its loss compares with the targets, for
+ * muster_trainer_forward: the logits, or what muster_squared_error was given. */
 MUSTER_API int32_t muster_model_logits(struct muster_model *model);
 
-/* An array of the batch; arrays are given to a trainer in the order of these calls. Of MUSTER_I32 and width
- * 1: one number for each position. Names have at most 15 characters. */
+/* An array of the batch; arrays are given to a trainer in the order of these calls. A row of `width` elements
+ * for each position of each sample (a sample without positions: training.sequence_length 1). Of MUSTER_I32
+ * and width 1 for muster_embedding and muster_cross_entropy, of another type for muster_values, of MUSTER_F32
+ * for muster_squared_error. Names have at most 15 characters. */
 MUSTER_API int32_t muster_model_input(struct muster_model *model, const char *name, int32_t dtype,
                                       int64_t width);
 
@@ -124,11 +132,20 @@ MUSTER_API int32_t muster_dropout(struct muster_model *model, int32_t in, double
 /* table (vocabulary, width) [token] + positions (longest, width) [position]; positions -1: none. */
 MUSTER_API int32_t muster_embedding(struct muster_model *model, int32_t input, int32_t table,
                                     int32_t positions);
-/* The end of every model: cross-entropy of the logits in weight^T, weight (vocabulary, width of in), against
+/* The rows of an input as a value. Every number has to be finite. */
+MUSTER_API int32_t muster_values(struct muster_model *model, int32_t input);
+
+/* ---- the end of every model: its loss ---- */
+
+/* Cross-entropy of the logits in weight^T, weight (vocabulary, width of in), against
  * an input; -1 there does not count. Returns the handle of the logits, which muster_trainer_forward can give.
  */
 MUSTER_API int32_t muster_cross_entropy(struct muster_model *model, int32_t in, int32_t weight,
                                         int32_t targets);
+/* The mean of (in - target)^2 over all elements of an input as wide as in; a target that is NaN does not
+ * count (an element, not a row: "targets" of results and figures are elements then). Returns `in`, for
+ * muster_trainer_forward. */
+MUSTER_API int32_t muster_squared_error(struct muster_model *model, int32_t in, int32_t targets);
 
 #ifdef __cplusplus
 }

@@ -58,7 +58,11 @@ struct muster_shard_options {
      * which the optimizer updates, stay F32, and are rounded once for the gathers. A sum over ranks is formed
      * in float, rounded once to reduce_dtype, and added to what was reduced before in F32. */
     int32_t param_dtype, reduce_dtype;
-    int32_t reserved;
+    /* HYBRID_SHARD: the ranks are cut into so many runs of neighbours, each of which keeps all parameters in
+     * parts: gathers and scattered sums stay in a run, and what each rank has summed is averaged over the
+     * runs (rounded to reduce_dtype twice then). It divides the number of ranks; as many as ranks: nothing is
+     * cut. 0 or 1: one run of all ranks; -1: one for each node, if all nodes have as many ranks. */
+    int32_t replicas;
     int64_t timeout_ms; /* of a collective; 0: the world's */
 };
 /* F32, AdamW, prefetch 1, 3 gradient slots, SAME. */
@@ -100,9 +104,9 @@ MUSTER_API int muster_shard_begin(struct muster_shard *shard, int pass, struct m
 MUSTER_API int muster_shard_gather(struct muster_shard *shard, int group, struct muster_error *err);
 MUSTER_API int muster_shard_release(struct muster_shard *shard, int group, struct muster_error *err);
 /* Writes back a gathered group: its parameters become what rank root has at their addresses (collective), or
- * with root -1 what each rank has at the addresses of its own part. Masters become these values too: with 16
- * bits use muster_shard_write for values of more bits. Not to be mixed with prefetched gathers: outside of
- * passes. */
+ * with root -1 what each rank has at the addresses of its own part (of replicas the same). Masters become
+ * these values too: with 16 bits use muster_shard_write for values of more bits. Not to be mixed with
+ * prefetched gathers: outside of passes. */
 MUSTER_API int muster_shard_store(struct muster_shard *shard, int group, int root, struct muster_error *err);
 
 /* ---- gradients ---- */

@@ -86,10 +86,11 @@ struct muster_result {
  * them, 0 too, and muster_trainer_row gives their rows. arrays: one for each input of the model, in their
  * order, of this rank's samples one behind the other, each of training.sequence_length positions. rows: the
  * samples that there are, at most that many, 0 too: the others do not count, and arrays may end. Every number
- * must be in the vocabulary; a target may be -1. Loss and gradients are means over the targets that count on
- * all ranks, which are counted by a collective before the step unless "targets" or "next_targets" was set
- * (muster_trainer_set). result may be NULL. A batch that is refused on one rank is an error on all where the
- * targets are counted, else on this one alone, which may give another. */
+ * must be in the vocabulary, and a target may be -1; other values must be finite, and a target may be NaN.
+ * Loss and gradients are means over the targets that count on all ranks, which are counted by a collective
+ * before the step unless "targets" or "next_targets" was set (muster_trainer_set). result may be NULL. A
+ * batch that is refused on one rank is an error on all where the targets are counted, else on this one alone,
+ * which may give another. */
 MUSTER_API int muster_trainer_train(struct muster_trainer *trainer, const void *const *arrays, int64_t rows,
                                     struct muster_result *result, struct muster_error *err);
 /* The row in a step's global batch, 0 to training.global_batch - 1, of this rank's sample, 0 to figure
@@ -148,15 +149,24 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
  * and "best_step" of the best (-1: none), "best_loss" (NaN: none), "evaluations_without_gain", "stops_early"
  * (1: the training should end), "checkpoint_step" (that was written or loaded last; -1), "checkpoint_ns" and
  * "checkpoint_bytes" (of the last that was written, on this rank), "checkpoint_stall_ns" (of that time, for
- * which this rank's training was stalled), "checkpoint_writing" (1: behind steps), "threads", "replicas",
+ * which this rank's training was stalled), "checkpoint_writing" (how many are on their way
+ * behind steps), "checkpoint_oldest" (step of the oldest of them, which muster_trainer_checkpoint_end is
+ * about; -1: none), "checkpoint_busy" (1: another one cannot begin yet), "threads", "replicas",
  * "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight", "planned_bytes" (all
  * memory that this rank will ever hold), "dropout" (the largest probability in the config.json of files that
  * were loaded; it is not applied), "step_flops" and "peak_flops" (of this rank's matrix products, in a step
  * and in a second at best; 0 before muster_trainer_limit). */
 MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, const char *name);
+/* "cpu" or "cuda": where this rank computes (training.device). *passed_over (the pointer may be NULL): why a
+ * device of "auto" is not a GPU although the module for GPUs is installed; NULL: it is one, or was not asked
+ * for. Texts live as long as the trainer. */
+MUSTER_API const char *muster_trainer_device(const struct muster_trainer *trainer, const char **passed_over);
+/* "host" or "nccl": what moves data between ranks (training.comm), the same on all of them. *passed_over
+ * (likewise): why a comm of "auto" is not nccl although all ranks compute on GPUs: who lacks what. */
+MUSTER_API const char *muster_trainer_comm(const struct muster_trainer *trainer, const char **passed_over);
 /* Seconds that a step takes at the least on this rank: its matrix products and what the optimizer and copies
  * move, at rates that are measured now for about 0.5 s, best on all ranks at once; 0 where no layer
- * multiplies. */
+ * multiplies, and on GPUs, which are not measured. */
 MUSTER_API int muster_trainer_limit(struct muster_trainer *trainer, double *seconds,
                                     struct muster_error *err);
 /* Draws `count` tokens behind a prompt of at least one, from a language model whose first input is the
@@ -217,11 +227,12 @@ MUSTER_API int muster_trainer_traced(struct muster_trainer *trainer,
 MUSTER_API int muster_trainer_checkpoint(struct muster_trainer *trainer, struct muster_error *err);
 /* The same behind steps: begin returns at once, and the state of this moment is written while training goes
  * on; a step waits for what it is about to change and is not copied yet. Both are collective, between steps.
- * begin: 1: begun; 0: that of this step is there or on its way; -1: as above, MUSTER_E_STATE where another
- * one is still being written (figure "checkpoint_writing"). After each step until it returns another number
- * than 0 call end: 1: it is saved (err has a code where there is no copy in training.checkpoint_local_dir); 0:
- * not yet, or none is being written; -1: it was not saved. wait: not 0: it does not return before the end.
- * Closing the trainer before gives it up. */
+ * begin: 1: begun; 0: that of this step is there or on its way; -1: as above, MUSTER_E_STATE where the files
+ * of another one are still being written, or two are on their way (figure "checkpoint_busy"): while the files
+ * of one are made durable, those of the next one may be written. Call end after each step while one is on its
+ * way (figure "checkpoint_writing"); it is about the oldest: 1: it is saved (err has a code where there is no
+ * copy in training.checkpoint_local_dir); 0: not yet, or none is being written; -1: it was not saved. wait:
+ * not 0: it does not return before the end of that one. Closing the trainer before gives them up. */
 MUSTER_API int muster_trainer_checkpoint_begin(struct muster_trainer *trainer, struct muster_error *err);
 MUSTER_API int muster_trainer_checkpoint_end(struct muster_trainer *trainer, int32_t wait,
                                              struct muster_error *err);
@@ -237,8 +248,8 @@ MUSTER_API int muster_trainer_resume(struct muster_trainer *trainer, char *repor
  * read, and the parameters are lost. */
 MUSTER_API int muster_trainer_best(struct muster_trainer *trainer, struct muster_error *err);
 /* Collective, between steps. Puts parameters, optimizer, figure "steps" and notes back to the newest
- * checkpoint, and goes on with the samples behind the last step: figure "taken" stays. 1: done; 0: there is no
- * checkpoint yet, and nothing has changed. report: as above. */
+ * checkpoint, and goes on with the samples behind the last step: figure "taken" stays. 1: done; 0: there is
+ * no checkpoint yet, and nothing has changed. report: as above. */
 MUSTER_API int muster_trainer_roll_back(struct muster_trainer *trainer, char *report, int64_t size,
                                         struct muster_error *err);
 /* A text of the caller's that checkpoints keep, under a key without "=" ("evaluation" is taken): the name of

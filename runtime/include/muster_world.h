@@ -35,6 +35,12 @@ MUSTER_API int muster_heartbeat(int64_t step, struct muster_error *err);
 MUSTER_API int muster_figures(const char *const *names, const double *values, int64_t count,
                               struct muster_error *err);
 
+/* Reports to the launcher how a checkpoint with so many finished steps has ended, for `muster checkpoint`,
+ * which waits for it: saved not 0: it is durable, and text has its place and how long it took; 0: there is
+ * none, and text has the reason. A long text is cut. On every rank. It is no heartbeat. A trainer does not do
+ * so by itself. Never blocks; errors as above. */
+MUSTER_API int muster_checkpointed(int64_t step, int32_t saved, const char *text, struct muster_error *err);
+
 /* ---- errors that a restart does not mend ---- */
 
 struct muster_world;

@@ -14,18 +14,21 @@
 #include "proto/base/mem.h"
 #include "runtime/report/json_lines.h"
 #include "runtime/report/tensorboard.h"
+#include "runtime/report/writer.h"
 
 enum { PATH_SIZE = 4096 };
+#define CLOSE_NS (10 * NS_PER_S) /* that the end of a run waits for a file system that has stalled */
 
 struct report_file {
-    int fd; /* -1: none */
+    int fd; /* -1: none, or the writer's */
     char path[PATH_SIZE];
-    int64_t lost; /* entries */
-    bool failing; /* the last one was not written */
 };
+
+enum { JSON, EVENTS }; /* files of the writer */
 
 struct report {
     struct report_file json, events;
+    struct writer *writer;
     struct tensorboard board;
     const struct log_sink *log;
 };
@@ -92,31 +95,6 @@ static int open_events(struct report *report, const struct report_options *o, st
                : open_file(file, O_EXCL, o->log, err);
 }
 
-/* All of it or nothing. */
-static int append_whole(struct report_file *file, const struct buffer *bytes, struct muster_error *err)
-{
-    const off_t before = lseek(file->fd, 0, SEEK_END);
-    if (bytes->failed)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for an entry");
-    if (io_write_all(file->fd, bytes->data, bytes->length, file->path, err) == 0)
-        return 0;
-    if (before >= 0 && ftruncate(file->fd, before) < 0)
-        return error_wrap(err, "an incomplete entry is left in %s", file->path);
-    return -1;
-}
-
-static void write_entry(struct report *report, struct report_file *file, const struct buffer *bytes)
-{
-    struct muster_error err = {0};
-    if (file->fd < 0 || (!bytes->length && !bytes->failed))
-        return;
-    const bool failed = append_whole(file, bytes, &err) < 0;
-    file->lost += failed;
-    if (failed && !file->failing)
-        log_warning(report->log, "%s; training goes on without these entries of the log", err.text);
-    file->failing = failed;
-}
-
 GUARD_DEFINE(report, struct report *, report_close);
 
 struct report *report_open(const struct report_options *options, struct muster_error *err)
@@ -136,26 +114,22 @@ struct report *report_open(const struct report_options *options, struct muster_e
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for the run's log");
         return NULL;
     }
-    write_entry(report, &report->events, &first);
+    const struct writer_file files[] = {
+        [JSON] = {report->json.fd, report->json.path}, [EVENTS] = {report->events.fd, report->events.path}};
+    report->writer = writer_create(files, sizeof files / sizeof *files, options->log, err);
+    if (!report->writer)
+        return NULL;
+    report->json.fd = report->events.fd = -1;
+    writer_put(report->writer, EVENTS, &first);
     return take_pointer(&report);
-}
-
-static void close_file(struct report *report, struct report_file *file)
-{
-    if (file->lost)
-        log_warning(report->log, "%lld entries could not be written to %s", (long long)file->lost,
-                    file->path);
-    if (file->fd >= 0 && close(file->fd) < 0)
-        log_warning(report->log, "the last entries may be missing in %s: the file system reports an error",
-                    file->path);
 }
 
 void report_close(struct report *report)
 {
-    if (!report)
-        return;
-    close_file(report, &report->json);
-    close_file(report, &report->events);
+    if (!report || !writer_destroy(report->writer, instant_add(clock_now(NULL), CLOSE_NS)))
+        return; /* its thread still uses the paths */
+    guard_close(&report->json.fd);
+    guard_close(&report->events.fd);
     mem_free(report);
 }
 
@@ -166,10 +140,10 @@ void report_add(struct report *report, const struct entry *entry)
     const int64_t wall_ns = clock_wall_ns();
     scope_buffer line = {0}, record = {0};
     (void)json_lines_add(entry, wall_ns, &line); /* a buffer that failed is an entry that is lost */
-    write_entry(report, &report->json, &line);
+    writer_put(report->writer, JSON, &line);
     if (tensorboard_add(&report->board, entry, wall_ns, &record) < 0)
         record.failed = true;
-    write_entry(report, &report->events, &record);
+    writer_put(report->writer, EVENTS, &record);
 }
 
 void report_add_text(struct report *report, const char *tag, const char *text, int64_t step)
@@ -181,8 +155,8 @@ void report_add_text(struct report *report, const char *tag, const char *text, i
     scope_buffer line = {0}, record = {0};
     entry_text(&entry, tag, text);
     (void)json_lines_add(&entry, wall_ns, &line);
-    write_entry(report, &report->json, &line);
+    writer_put(report->writer, JSON, &line);
     if (tensorboard_add_text(&report->board, tag, text, step, wall_ns, &record) < 0)
         record.failed = true;
-    write_entry(report, &report->events, &record);
+    writer_put(report->writer, EVENTS, &record);
 }

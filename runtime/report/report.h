@@ -1,7 +1,8 @@
 /* report.h - the log of a run in files: JSON lines and TensorBoard's events, written by one rank.
  *
  * A file that cannot be written costs a warning and entries, never the run: what did not fit is taken back,
- * so that every line and record in a file is whole, and later entries are tried again. */
+ * so that every line and record in a file is whole, and later entries are tried again. A thread writes
+ * (writer.h): a file system that stalls is not waited for. */
 #ifndef MUSTER_RUNTIME_REPORT_REPORT_H
 #define MUSTER_RUNTIME_REPORT_REPORT_H
 
@@ -21,7 +22,8 @@ struct report_options {
 
 /* Makes folders and files. NULL: MUSTER_E_IO with the path, before anything is lost. */
 struct report *report_open(const struct report_options *options, struct muster_error *err);
-/* Warns of entries that were lost. Accepts NULL. */
+/* Writes what is left, for some seconds at most where the file system has stalled; warns of entries that were
+ * lost. Accepts NULL. */
 void report_close(struct report *report);
 
 /* Adds an entry to every file; report NULL: no file is open. */

@@ -55,6 +55,7 @@ static int check_options(const struct muster_shard_options *o, struct muster_err
         {"gradient_slots", o->gradient_slots ? o->gradient_slots : -2, -1, SHARD_GROUPS_MAX},
         {"param_dtype", o->param_dtype, MUSTER_SHARD_SAME, MUSTER_SHARD_F16},
         {"reduce_dtype", o->reduce_dtype, MUSTER_SHARD_SAME, MUSTER_SHARD_F16},
+        {"replicas", o->replicas, -1, INT32_MAX},
         {"timeout_ms", o->timeout_ms, 0, INT64_MAX / NS_PER_MS},
     };
     if (o->size != sizeof *o)
@@ -91,14 +92,15 @@ struct muster_shard *muster_shard_create(struct muster_world *world,
     shard->world = world;
     shard->timeout_ns = options->timeout_ms ? options->timeout_ms * NS_PER_MS : world_timeout_ns(world);
     shard->dtype = options->dtype == MUSTER_SHARD_F64 ? DTYPE_F64 : DTYPE_F32;
-    shard->layout.rank = world ? muster_world_rank(world) : 0;
-    shard->layout.size = world ? muster_world_size(world) : 1;
     shard->param_dtype = dtype_of(options->param_dtype, shard->dtype);
     shard->reduce_dtype = dtype_of(options->reduce_dtype, shard->param_dtype);
     shard->layout.element_bytes = dtype_size(shard->param_dtype);
     shard->layout.gradient_bytes = dtype_size(shard->reduce_dtype);
     shard->ops = device_cpu();
-    return shard;
+    if (shard_place(shard, err) == 0)
+        return shard;
+    mem_free(shard);
+    return NULL;
 }
 
 /* ---- registration ---- */
@@ -206,7 +208,7 @@ static int prepare(struct muster_shard *shard, struct muster_error *err)
 
 struct registration {
     int64_t groups, params;
-    int32_t dtype, param_dtype, reduce_dtype, optimizer, momentum, prefetch;
+    int32_t dtype, param_dtype, reduce_dtype, optimizer, momentum, prefetch, replicas;
 };
 
 static int differs(const struct muster_shard *shard, const char *what, int rank, int64_t mine, int64_t theirs,
@@ -216,7 +218,7 @@ static int differs(const struct muster_shard *shard, const char *what, int rank,
         err, MUSTER_E_REFUSED,
         "ranks register different models: rank %d has %lld %s, rank %d has %lld; register the same "
         "groups and parameters in the same order, with the same options, on every rank",
-        shard->layout.rank, (long long)mine, what, rank, (long long)theirs);
+        shard->rank, (long long)mine, what, rank, (long long)theirs);
 }
 
 static int compare_counts(struct muster_shard *shard, struct muster_error *err)
@@ -228,13 +230,14 @@ static int compare_counts(struct muster_shard *shard, struct muster_error *err)
                                       .reduce_dtype = (int32_t)shard->reduce_dtype,
                                       .optimizer = shard->options.optimizer,
                                       .momentum = shard->options.momentum,
-                                      .prefetch = shard->options.prefetch};
-    int size = shard->layout.size;
+                                      .prefetch = shard->options.prefetch,
+                                      .replicas = shard->replicas};
+    int size = shard->size;
     scope_free struct registration *all = mem_calloc((size_t)size, sizeof *all);
     if (!all)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the registrations of %d ranks", size);
     const struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_U8, .count = sizeof mine};
-    if (shard_collective(shard, &op, &mine, all, err))
+    if (shard_collective(shard, &shard->all, &op, &mine, all, err))
         return -1;
     for (int rank = 0; rank < size; rank++) {
         const struct registration *r = &all[rank];
@@ -250,6 +253,8 @@ static int compare_counts(struct muster_shard *shard, struct muster_error *err)
             return differs(shard, "as its optimizer", rank, mine.optimizer, r->optimizer, err);
         if (r->prefetch != mine.prefetch)
             return differs(shard, "gathers ahead (prefetch)", rank, mine.prefetch, r->prefetch, err);
+        if (r->replicas != mine.replicas)
+            return differs(shard, "replicas", rank, mine.replicas, r->replicas, err);
     }
     return 0;
 }
@@ -257,7 +262,7 @@ static int compare_counts(struct muster_shard *shard, struct muster_error *err)
 static int compare_groups(struct muster_shard *shard, struct muster_error *err)
 {
     const struct shard_layout *layout = &shard->layout;
-    size_t count = (size_t)layout->group_count, size = (size_t)layout->size;
+    size_t count = (size_t)layout->group_count, size = (size_t)shard->size;
     scope_free uint64_t *mine = mem_calloc(count, sizeof *mine), *all = mem_calloc(count * size, sizeof *all);
     if (!mine || !all)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the registrations of %zu ranks", size);
@@ -265,7 +270,7 @@ static int compare_groups(struct muster_shard *shard, struct muster_error *err)
         mine[i] = shard_layout_hash(layout, (int)i);
     const struct comm_op op = {
         .kind = COMM_ALL_GATHER, .dtype = DTYPE_U8, .count = (int64_t)(count * sizeof *mine)};
-    if (shard_collective(shard, &op, mine, all, err))
+    if (shard_collective(shard, &shard->all, &op, mine, all, err))
         return -1;
     for (size_t group = 0; group < count; group++) {
         struct comm_ranks others = {0};
@@ -279,7 +284,7 @@ static int compare_groups(struct muster_shard *shard, struct muster_error *err)
                 "group %zu (%s here, with %d parameters) is registered differently on rank %s than "
                 "on rank %d: names, sizes, order and classes of parameters have to be equal",
                 group, layout->groups[group].name, layout->groups[group].param_count,
-                comm_ranks_text(&others), layout->rank);
+                comm_ranks_text(&others), shard->rank);
     }
     return 0;
 }
@@ -290,38 +295,11 @@ static int key_of(const struct muster_shard *shard, char *out, size_t size, stru
     const struct kv_store *store = shard->world ? world_store(shard->world) : NULL;
     char counter[64];
     int64_t use = 1;
-    (void)snprintf(counter, sizeof counter, "shard/uses-by-%d", shard->layout.rank); /* fits */
+    (void)snprintf(counter, sizeof counter, "shard/uses-by-%d", shard->rank); /* fits */
     if (store && store->add(store->ctx, counter, 1, &use, err))
         return -1;
     (void)snprintf(out, size, "shard.%lld", (long long)use); /* fits */
     return 0;
-}
-
-static int connect_ranks(struct muster_shard *shard, const char *key, struct muster_error *err)
-{
-    struct muster_world *world = shard->world;
-    const struct device_arena arenas[] = {shard->parts, shard->gradients};
-    char address[WORLD_ADDRESS];
-    if (world && world_address(world, address, err))
-        return -1;
-    const struct comm_options options = {.rank = shard->layout.rank,
-                                         .size = shard->layout.size,
-                                         .store = world ? world_store(world) : NULL,
-                                         .key = key,
-                                         .timeout_ns = shard->timeout_ns,
-                                         .address = world ? address : NULL,
-                                         .device = shard->device,
-                                         .device_ops = shard->ops,
-                                         .arenas = arenas,
-                                         .arena_count = shard->gradients.base ? 2 : 1};
-    bool apart = world && muster_world_local_size(world) < muster_world_size(world);
-    shard->comm_ops = apart ? comm_tcp() : comm_shm();
-    shard->gather_comm = shard->comm_ops->create(&options, err);
-    if (!shard->gather_comm)
-        return -1;
-    shard->reduce_comm =
-        shard->comm_ops->split(shard->gather_comm, 0, shard->layout.rank, "shard-reduce", err);
-    return shard->reduce_comm ? 0 : -1;
 }
 
 int muster_shard_ready(struct muster_shard *shard, struct muster_error *err)
@@ -335,11 +313,11 @@ int muster_shard_ready(struct muster_shard *shard, struct muster_error *err)
         return -1;
     const struct agree_options everybody = {.store = shard->world ? world_store(shard->world) : NULL,
                                             .key = key,
-                                            .rank = shard->layout.rank,
-                                            .size = shard->layout.size,
+                                            .rank = shard->rank,
+                                            .size = shard->size,
                                             .timeout_ns = shard->timeout_ns};
-    if (agree(&everybody, prepare(shard, e), e) || connect_ranks(shard, key, e) || compare_counts(shard, e) ||
-        compare_groups(shard, e))
+    if (agree(&everybody, prepare(shard, e), e) || shard_connect(shard, key, e) || compare_counts(shard, e) ||
+        compare_groups(shard, e) || shard_connect_parts(shard, key, e))
         return -1;
     shard->ready = true;
     return 0;
@@ -355,10 +333,7 @@ static void stop_streams(struct muster_shard *shard)
         struct instant deadline = instant_add(clock_now(NULL), NS_PER_S);
         if (!streams[i] || !shard->ops->sync(streams[i], deadline, NULL))
             continue;
-        if (shard->gather_comm)
-            shard->comm_ops->abort(shard->gather_comm);
-        if (shard->reduce_comm)
-            shard->comm_ops->abort(shard->reduce_comm);
+        shard_abort(shard);
         (void)shard->ops->sync(streams[i], INSTANT_NEVER, NULL); /* the error was reported by earlier calls */
     }
 }
@@ -382,10 +357,7 @@ void muster_shard_destroy(struct muster_shard *shard)
         return;
     if (shard->device) {
         stop_streams(shard);
-        if (shard->reduce_comm)
-            shard->comm_ops->destroy(shard->reduce_comm);
-        if (shard->gather_comm)
-            shard->comm_ops->destroy(shard->gather_comm);
+        shard_disconnect(shard);
         close_device(shard);
     }
     shard_ranges_destroy(&shard->ranges);

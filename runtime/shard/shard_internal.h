@@ -48,9 +48,17 @@ struct shard_update {
         *totals; /* [1 + params]: the sum of squares, then how many ranks have a gradient of the parameter */
 };
 
+/* A comm and what it is of: inside of a node another kind than between nodes. */
+struct shard_channel {
+    const struct comm_ops *ops;
+    struct comm *comm; /* NULL: none */
+};
+
 struct muster_shard {
     struct muster_shard_options options;
     struct muster_world *world; /* NULL: a world of one */
+    int rank, size; /* in it; layout.rank and layout.size are those in the run that shares the parts */
+    int replicas;   /* such runs, of neighbours */
     int64_t timeout_ns;
     bool ready;
 
@@ -65,8 +73,10 @@ struct muster_shard {
     enum dtype param_dtype, reduce_dtype; /* of gathered parameters; of gradients until they are reduced */
     struct device_stream *compute;
     struct shard_tracker gathers, reductions;
-    const struct comm_ops *comm_ops;
-    struct comm *gather_comm, *reduce_comm;
+    struct shard_channel all;               /* over the world */
+    struct shard_channel gather, reduction; /* over the ranks that share the parts; gather is `all` without
+                                               replicas */
+    struct shard_channel replica;           /* over the ranks with the same part; none without replicas */
 
     struct device_arena parts;     /* COMM: this rank's parameters, as they are gathered */
     struct device_arena masters;   /* the same in dtype; none where that is how they are gathered */
@@ -100,13 +110,24 @@ int shard_failed(struct muster_shard *shard, struct muster_error *err);
 /* Runs on the optimizer's stream and waits. */
 int shard_compute(struct muster_shard *shard, void (*work)(void *update), struct muster_error *err);
 /* One collective on the gathers' stream, waited for. */
-int shard_collective(struct muster_shard *shard, const struct comm_op *op, const void *send, void *recv,
-                     struct muster_error *err);
+int shard_collective(struct muster_shard *shard, const struct shard_channel *channel,
+                     const struct comm_op *op, const void *send, void *recv, struct muster_error *err);
 /* Does what the core has decided. */
 int shard_act(struct muster_shard *shard, struct muster_error *err);
 struct shard_names shard_names_of(const struct muster_shard *shard);
 int shard_check_ready(const struct muster_shard *shard, struct muster_error *err);
 int shard_check_group(const struct muster_shard *shard, int group, struct muster_error *err);
+
+/* ---- shard_connect.c ---- */
+
+/* Reads options.replicas; fills replicas and the place in the layout. */
+int shard_place(struct muster_shard *shard, struct muster_error *err);
+/* The comm over the world, for key; then, when the ranks were compared, the others. */
+int shard_connect(struct muster_shard *shard, const char *key, struct muster_error *err);
+int shard_connect_parts(struct muster_shard *shard, const char *key, struct muster_error *err);
+int64_t shard_busy_ns(const struct muster_shard *shard); /* of all comms */
+void shard_abort(struct muster_shard *shard);
+void shard_disconnect(struct muster_shard *shard);
 
 /* ---- shard_gradients.c ---- */
 

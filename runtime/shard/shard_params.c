@@ -47,9 +47,9 @@ int muster_shard_store(struct muster_shard *shard, int group, int root, struct m
         return -1;
     const struct shard_layout *layout = &shard->layout;
     const struct shard_group *g = &layout->groups[group];
-    if (root < -1 || root >= layout->size)
+    if (root < -1 || root >= shard->size)
         return error_set(err, MUSTER_E_INVALID, "root is %d, but must be a rank, 0 to %d, or -1", root,
-                         layout->size - 1);
+                         shard->size - 1);
     if (!shard->core.groups[group].uses)
         return error_set(err, MUSTER_E_STATE, "group %s has to be gathered before it is stored", g->name);
     char *full = shard_full(shard, group);
@@ -58,7 +58,7 @@ int muster_shard_store(struct muster_shard *shard, int group, int root, struct m
                                .root = root,
                                .count = g->elements,
                                .tag = (uint32_t)group + 1};
-    if (root >= 0 && layout->size > 1 && shard_collective(shard, &op, NULL, full, err))
+    if (root >= 0 && shard->size > 1 && shard_collective(shard, &shard->all, &op, NULL, full, err))
         return -1;
     size_t bytes = (size_t)(g->part * layout->element_bytes);
     if (layout->size > 1) /* else its address is where it is kept */
@@ -111,8 +111,7 @@ int muster_shard_statistics(const struct muster_shard *shard, struct muster_shar
         .gathers = shard->gathered,
         .prefetched = shard->prefetched,
         .waited_ns = shard->waited_ns,
-        .comm_ns =
-            shard->comm_ops->busy_ns(shard->gather_comm) + shard->comm_ops->busy_ns(shard->reduce_comm),
+        .comm_ns = shard_busy_ns(shard),
     };
     return 0;
 }

@@ -55,7 +55,7 @@ int muster_shard_read(struct muster_shard *shard, int parameter, int local, void
         int64_t first, count;
         shard_layout_piece(&shard->layout, param, rank, &first, &count);
         const struct comm_op op = broadcast(shard, param, rank, count);
-        if (count && shard_collective(shard, &op, NULL, (char *)values + first * size, err))
+        if (count && shard_collective(shard, &shard->gather, &op, NULL, (char *)values + first * size, err))
             return -1;
     }
     return 0;
@@ -68,16 +68,16 @@ int muster_shard_write(struct muster_shard *shard, int parameter, int local, voi
     struct shard_names names = shard_names_of(shard);
     if (!mine)
         return -1;
-    if (root < 0 || root >= shard->layout.size)
+    if (root < 0 || root >= shard->size)
         return error_set(err, MUSTER_E_INVALID, "root is %d, but must be a rank, 0 to %d", root,
-                         shard->layout.size - 1);
+                         shard->size - 1);
     /* What was gathered ahead would be of before. */
     if (shard_core_settle(&shard->core, &names, err) || shard_act(shard, err))
         return -1;
     const struct shard_param *param = &shard->layout.params[parameter];
     int64_t size = dtype_size(shard->dtype);
     const struct comm_op op = broadcast(shard, param, root, param->elements);
-    if (shard->layout.size > 1 && shard_collective(shard, &op, NULL, values, err))
+    if (shard->size > 1 && shard_collective(shard, &shard->all, &op, NULL, values, err))
         return -1;
     memcpy(mine, (char *)values + param->first * size, (size_t)(param->part * size));
     if (local == MUSTER_LOCAL_PARAMETERS && shard_has_masters(shard))

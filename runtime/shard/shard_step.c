@@ -86,8 +86,8 @@ static void update(void *argument)
 
 /* ---- a step ---- */
 
-/* totals: the squared norm of all ranks (0 where it is not wanted), then the number of ranks with a gradient
- * of each parameter. */
+/* totals: the squared norm of all parts (0 where it is not wanted; replicas have the same ones), then the
+ * number of ranks with a gradient of each parameter. */
 static int collect(struct muster_shard *shard, bool norm, struct muster_error *err)
 {
     double *totals = shard->update.totals;
@@ -98,9 +98,9 @@ static int collect(struct muster_shard *shard, bool norm, struct muster_error *e
     totals[0] = 0;
     for (int i = 0; i < shard->layout.param_count; i++)
         totals[1 + i] = shard->has_gradient[i];
-    if (norm && shard_compute(shard, sum_squares, err))
+    if (norm && shard->rank < shard->layout.size && shard_compute(shard, sum_squares, err))
         return -1;
-    return shard_collective(shard, &op, totals, totals, err);
+    return shard_collective(shard, &shard->all, &op, totals, totals, err);
 }
 
 static void fill_scalars(struct shard_update *u)

@@ -121,11 +121,11 @@ int shard_compute(struct muster_shard *shard, void (*work)(void *update), struct
     return 0;
 }
 
-int shard_collective(struct muster_shard *shard, const struct comm_op *op, const void *send, void *recv,
-                     struct muster_error *err)
+int shard_collective(struct muster_shard *shard, const struct shard_channel *channel,
+                     const struct comm_op *op, const void *send, void *recv, struct muster_error *err)
 {
     uint32_t number = 0;
-    if (shard->comm_ops->issue(shard->gather_comm, op, send, recv, shard->gathers.stream, err))
+    if (channel->ops->issue(channel->comm, op, send, recv, shard->gathers.stream, err))
         return shard_failed(shard, err);
     return shard_tracker_mark(shard, &shard->gathers, &number, err) ||
                    shard_tracker_wait(shard, &shard->gathers, number, err)
@@ -145,8 +145,8 @@ static int start(struct muster_shard *shard, int group, struct muster_error *err
         return 0;
     if (shard_ranges_map(&shard->ranges, &shard->layout, group, err))
         return error_wrap(err, "group %s", g->name);
-    if (shard->comm_ops->issue(shard->gather_comm, &op, shard_part(shard, group), shard_full(shard, group),
-                               shard->gathers.stream, err))
+    if (shard->gather.ops->issue(shard->gather.comm, &op, shard_part(shard, group), shard_full(shard, group),
+                                 shard->gathers.stream, err))
         return shard_failed(shard, err);
     return shard_tracker_mark(shard, &shard->gathers, &shard->runs[group].gather, err);
 }
@@ -172,23 +172,29 @@ static void widen(void *argument)
                           shard->ops->stream_handle(shard->reductions.stream));
 }
 
+/* With replicas, what was scattered stays in its slot and is averaged over them. */
 static int reduce(struct muster_shard *shard, int group, bool add, struct muster_error *err)
 {
     const struct shard_group *g = &shard->layout.groups[group];
     struct shard_group_run *run = &shard->runs[group];
-    bool widens = shard->reduce_dtype != shard->dtype;
-    const struct comm_op op = {.kind = COMM_REDUCE_SCATTER,
-                               .dtype = shard->reduce_dtype,
-                               .reduction = REDUCE_AVERAGE,
-                               .accumulate = add && !widens,
-                               .count = g->part,
-                               .tag = (uint32_t)group + 1};
-    char *from = shard_gradients_base(shard, group);
+    const struct shard_channel *over = &shard->reduction, *replica = &shard->replica;
+    struct device_stream *stream = shard->reductions.stream;
+    bool widens = shard->reduce_dtype != shard->dtype, stays = widens || replica->comm;
+    struct comm_op op = {.kind = COMM_REDUCE_SCATTER,
+                         .dtype = shard->reduce_dtype,
+                         .reduction = REDUCE_AVERAGE,
+                         .accumulate = add && !stays,
+                         .count = g->part,
+                         .tag = (uint32_t)group + 1};
+    char *from = shard_gradients_base(shard, group), *state = shard_state(shard, 0, group);
     char *part = from + shard->layout.rank * g->part * shard->layout.gradient_bytes;
     run->widening = (struct shard_widening){.shard = shard, .group = group, .add = add, .from = part};
-    if (shard->comm_ops->issue(shard->reduce_comm, &op, from, widens ? part : shard_state(shard, 0, group),
-                               shard->reductions.stream, err) ||
-        (widens && shard->ops->launch(shard->reductions.stream, widen, &run->widening)))
+    int failed = over->ops->issue(over->comm, &op, from, stays ? part : state, stream, err);
+    op.kind = COMM_ALL_REDUCE;
+    op.accumulate = add && !widens;
+    if (!failed && replica->comm)
+        failed = replica->ops->issue(replica->comm, &op, part, widens ? part : state, stream, err);
+    if (failed || (widens && shard->ops->launch(stream, widen, &run->widening)))
         return shard_failed(shard, err);
     return shard_tracker_mark(shard, &shard->reductions, &run->reduction, err);
 }

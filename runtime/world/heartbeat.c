@@ -61,6 +61,19 @@ int muster_figures(const char *const *names, const double *values, int64_t count
     return heartbeat_write(line.data, err);
 }
 
+int muster_checkpointed(int64_t step, int32_t saved, const char *text, struct muster_error *err)
+{
+    char line[FIGURES_LINE + 2];
+    int length = snprintf(line, FIGURES_LINE, "checkpoint/1 %s %lld %s", saved ? "saved" : "failed",
+                          (long long)step, text);
+    length = length < FIGURES_LINE ? length : FIGURES_LINE - 1; /* a long text is cut */
+    for (int i = 0; i < length; i++)
+        if (line[i] == '\n')
+            line[i] = ' ';
+    memcpy(line + length, "\n", 2);
+    return heartbeat_write(line, err);
+}
+
 int muster_heartbeat(int64_t step, struct muster_error *err)
 {
     char line[24];

@@ -86,7 +86,7 @@ static bool is_there(const char *folder, int step)
 
 /* ---- tests ---- */
 
-static void one_at_a_time_behind_steps(void **state)
+static void one_is_written_at_a_time_behind_steps(void **state)
 {
     (void)state;
     char folder[40];
@@ -99,6 +99,7 @@ static void one_at_a_time_behind_steps(void **state)
     assert_true(muster_trainer_figure(o.trainer, "checkpoint_writing") == 1);
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 0); /* of the same step */
     take_step(o.trainer, 1);
+    assert_true(muster_trainer_figure(o.trainer, "checkpoint_busy") == 1); /* nobody has looked after it */
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), -1);
     assert_int_equal(err.code, MUSTER_E_STATE);
     assert_non_null(strstr(err.text, "the checkpoint of step 1 is still being written"));
@@ -118,6 +119,47 @@ static void one_at_a_time_behind_steps(void **state)
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 1);
     close_it(&o); /* gives it up */
     assert_false(is_there(folder, 4));
+    remove_folder(folder);
+}
+
+/* Until the files of the newest one are written and the one before is committed. */
+static int wait_for_room(struct muster_trainer *t)
+{
+    struct muster_error err = {0};
+    int saved = 0;
+    while (muster_trainer_figure(t, "checkpoint_busy") > 0) {
+        int ended = muster_trainer_checkpoint_end(t, 0, &err);
+        assert_true(ended >= 0);
+        saved += ended;
+    }
+    return saved;
+}
+
+static void two_are_on_their_way_and_end_in_order(void **state)
+{
+    (void)state;
+    char folder[40];
+    struct muster_error err = {0};
+    make_folder(folder);
+    struct opened o = open_on(folder);
+    int saved = 0, together = 0;
+    for (int step = 1; step <= 20; step++) {
+        take_step(o.trainer, step);
+        saved += wait_for_room(o.trainer);
+        assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 1);
+        together += muster_trainer_figure(o.trainer, "checkpoint_writing") > 1;
+        if (saved)
+            assert_true(muster_trainer_figure(o.trainer, "checkpoint_step") == saved);
+    }
+    assert_true(together > 0);
+    while (muster_trainer_figure(o.trainer, "checkpoint_writing") > 0) {
+        assert_int_equal(muster_trainer_checkpoint_end(o.trainer, 1, &err), 1);
+        saved++;
+        assert_true(muster_trainer_figure(o.trainer, "checkpoint_step") == saved);
+    }
+    assert_int_equal(saved, 20);
+    assert_true(is_there(folder, 19) && is_there(folder, 20) && !is_there(folder, 18));
+    close_it(&o);
     remove_folder(folder);
 }
 
@@ -164,7 +206,8 @@ static void going_back_leaves_the_samples_since_then_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_at_a_time_behind_steps),
+        cmocka_unit_test(one_is_written_at_a_time_behind_steps),
+        cmocka_unit_test(two_are_on_their_way_and_end_in_order),
         cmocka_unit_test(going_back_leaves_the_samples_since_then_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include "tests/support/cmocka_all.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "runtime/include/muster.h"
@@ -177,6 +178,52 @@ static void other_types(struct page *p)
     end(p);
 }
 
+static void pairs_of_numbers(struct page *p)
+{
+    (void)muster_model_input(p->m, "pairs", MUSTER_I32, 2);
+    end(p);
+}
+
+static void embedded_values(struct page *p)
+{
+    p->x = muster_embedding(p->m, muster_model_input(p->m, "image", MUSTER_U8, 1), p->table, -1);
+    end(p);
+}
+
+static void values_of_tokens(struct page *p)
+{
+    p->x = muster_values(p->m, p->tokens);
+    end(p);
+}
+
+/* x: a row of 3 elements of the batch beside the embedding's 16; wanted: 4. */
+static void regression(struct page *p, int64_t width, bool own)
+{
+    muster_model_free(p->m);
+    p->m = muster_model_new("mine", NULL);
+    int32_t x = muster_model_input(p->m, "x", MUSTER_F32, 3);
+    int32_t wanted = own ? x : muster_model_input(p->m, "wanted", MUSTER_F32, 4);
+    muster_layer(p->m, "up");
+    p->x = muster_linear(p->m, muster_values(p->m, x), width, "fc", 0.02, 0);
+    muster_layer(p->m, "head");
+    (void)muster_squared_error(p->m, p->x, wanted);
+}
+
+static void right_regression(struct page *p)
+{
+    regression(p, 4, false);
+}
+
+static void regression_of_another_width(struct page *p)
+{
+    regression(p, 5, false);
+}
+
+static void regression_to_itself(struct page *p)
+{
+    regression(p, 3, true);
+}
+
 static const struct {
     void (*write)(struct page *page);
     const char *error; /* NULL: nothing is wrong */
@@ -194,7 +241,7 @@ static const struct {
      "already"},
     {operation_twice,
      "mine: layer mlp: parameter mlp.fc.weight is there already; to tie it, take the function ..._by"},
-    {no_loss, "mine has no loss: its last layer must end with cross_entropy"},
+    {no_loss, "mine has no loss: its last layer must end with cross_entropy or squared_error"},
     {after_the_loss, "mine: layer more comes after the loss, which ends a model"},
     {inside_of_another_layer,
      "mine: layer next: linear reads a value inside of layer mlp; only its result is there for other layers"},
@@ -209,8 +256,19 @@ static const struct {
      "tanh and sigmoid"},
     {strange_handle, "mine: layer embedding: add reads value 99999, which is none"},
     {heads, "mine: layer attention: attention_packed: 48 elements are not 5 + 2 x 5 heads of one size"},
-    {other_types, "mine: layer embedding: input image has the type 7 and 3072 elements; operations read one "
-                  "MUSTER_I32 a position so far"},
+    {other_types, "mine: layer embedding: input image has the type 7; types are 1 to 4"},
+    {pairs_of_numbers,
+     "mine: layer embedding: input pairs has 2 elements of MUSTER_I32; operations read one a position"},
+    {embedded_values,
+     "mine: layer embedding: embedding reads image of the batch, which is not one i32 a position"},
+    {values_of_tokens, "mine: layer embedding: values reads tokens of the batch, which is not a row of f32, "
+                       "f64 or u8 for each position"},
+    {right_regression, NULL},
+    {regression_of_another_width,
+     "mine: layer head: squared_error compares rows of 5 elements with wanted of "
+     "the batch, which is 4 of f32"},
+    {regression_to_itself, "mine: input x is read by values and by squared_error, where NaN stands for no "
+                           "target; declare an input for each"},
 };
 
 static void what_is_wrong_is_one_line(void **state)

@@ -1,12 +1,16 @@
 /* report_test.c - entries as JSON lines and as records of event files, and a disk that is full. */
+#include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/base/clock.h"
 #include "proto/base/io.h"
+#include "proto/base/thread.h"
 #include "runtime/report/json_lines.h"
 #include "runtime/report/report.h"
 #include "runtime/report/tensorboard.h"
@@ -99,15 +103,22 @@ static void records_are_framed(void **state)
 
 struct warnings {
     int count;
-    char last[1024];
+    char first[1024], last[1024];
 };
 
 static void take_warning(void *context, enum log_level level, const char *line)
 {
     struct warnings *w = context;
     assert_int_equal(level, LOG_LEVEL_WARNING);
-    w->count++;
+    if (!w->count++)
+        (void)snprintf(w->first, sizeof w->first, "%s", line);
     (void)snprintf(w->last, sizeof w->last, "%s", line);
+}
+
+static void *close_report(void *report)
+{
+    report_close(report);
+    return NULL;
 }
 
 static void a_full_disk_costs_entries(void **state)
@@ -122,11 +133,53 @@ static void a_full_disk_costs_entries(void **state)
     const struct entry entry = a_step();
     for (int i = 0; i < 5; i++)
         report_add(report, &entry);
-    assert_int_equal(w.count, 1);
-    assert_non_null(strstr(w.last, "/dev/full: No space left on device"));
     report_close(report);
     assert_int_equal(w.count, 2);
+    assert_non_null(strstr(w.first, "/dev/full: No space left on device"));
     assert_non_null(strstr(w.last, "5 entries could not be written"));
+}
+
+/* A pipe that nobody reads for a while is a file system that stalls. */
+static void a_stalled_file_system_is_not_waited_for(void **state)
+{
+    (void)state;
+    enum { ADDED = 60000 };
+    char folder[] = "/tmp/muster-report-XXXXXX", path[64], bytes[1 << 16];
+    struct warnings w = {0};
+    const struct log_sink sink = {take_warning, &w, LOG_LEVEL_WARNING, NULL};
+    struct muster_error err = {0};
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/log", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    const int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(reader >= 0);
+    struct report *report = report_open(&(struct report_options){.json_path = path, .log = &sink}, &err);
+    assert_non_null(report);
+    const struct entry entry = a_step();
+    for (int i = 0; i < ADDED; i++)
+        report_add(report, &entry); /* more than the pipe and the queue take; would wait for ever */
+    assert_int_equal(w.count, 1);
+    assert_non_null(strstr(w.first, "entries of the log are left out"));
+    pthread_t closing;
+    assert_int_equal(thread_start(&closing, 0, close_report, report), 0);
+    int64_t lines = 0, length = 1;
+    char before = '\n';
+    for (bool ended = false; !ended || length > 0;) { /* what is left comes when it is read */
+        ended = ended || !pthread_tryjoin_np(closing, NULL);
+        length = read(reader, bytes, sizeof bytes);
+        for (int64_t i = 0; i < length; before = bytes[i++]) {
+            assert_true(before != '\n' || bytes[i] == '{'); /* whole lines */
+            lines += bytes[i] == '\n';
+        }
+    }
+    assert_int_equal(before, '\n');
+    assert_int_equal(w.count, 2);
+    const long long lost = strtoll(w.last + strcspn(w.last, "0123456789"), NULL, 10);
+    assert_int_equal(lines + lost, ADDED);
+    assert_true(lost > 0 && lines > 100);
+    (void)close(reader);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void lines_are_appended_and_folders_made(void **state)
@@ -169,6 +222,7 @@ int main(void)
         cmocka_unit_test(a_value_too_many_is_left_out),
         cmocka_unit_test(records_are_framed),
         cmocka_unit_test(a_full_disk_costs_entries),
+        cmocka_unit_test(a_stalled_file_system_is_not_waited_for),
         cmocka_unit_test(lines_are_appended_and_folders_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -101,6 +101,32 @@ static int options_that_differ_are_named_body(struct test_model *m)
 }
 ON_RANKS(options_that_differ_are_named)
 
+static int replicas_that_differ_are_named_body(struct test_model *m)
+{
+    struct muster_shard_options options = small();
+    options.replicas = 1 + m->rank;
+    if (test_model_register(m, &options))
+        return -1;
+    REFUSED(m, muster_shard_ready(m->shard, err),
+            m->rank ? "rank 1 has 2 replicas, rank 0 has 1" : "rank 1 has 2");
+    return 0;
+}
+ON_RANKS(replicas_that_differ_are_named)
+
+static int replicas_divide_the_ranks_body(struct test_model *m)
+{
+    struct muster_shard_options options = small();
+    options.replicas = 3;
+    REFUSED(m, muster_shard_create(m->world, &options, err) == NULL,
+            "replicas is 3, which does not divide 2 ranks");
+    options.replicas = -3;
+    REFUSED(m, muster_shard_create(m->world, &options, err) == NULL, "replicas is -3, but must be from -1");
+    options.replicas = -1; /* one node: one run */
+    MUST(m, !(m->shard = muster_shard_create(m->world, &options, err)));
+    return 0;
+}
+ON_RANKS(replicas_divide_the_ranks)
+
 static int a_rank_that_cannot_begin_ends_all_body(struct test_model *m)
 {
     struct muster_shard_options options = small();
@@ -242,6 +268,8 @@ int main(void)
         cmocka_unit_test(a_norm_that_is_not_finite_skips),
         cmocka_unit_test(an_order_that_differs_names_both_groups),
         cmocka_unit_test(a_registration_that_differs_names_the_group),
+        cmocka_unit_test(replicas_that_differ_are_named),
+        cmocka_unit_test(replicas_divide_the_ranks),
         cmocka_unit_test(options_that_differ_are_named),
         cmocka_unit_test(a_rank_that_cannot_begin_ends_all),
         cmocka_unit_test(a_rank_that_leaves_is_an_error),

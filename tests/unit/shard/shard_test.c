@@ -12,6 +12,7 @@ struct test_case {
     int port, optimizer, dtype;
     bool in_place, hold; /* gradients are written where they belong; held over a step's passes */
     bool apart;          /* over TCP */
+    int replicas, node;  /* options.replicas; ranks of a node, 0: all of them */
 };
 
 /* Where a parameter's initial values and gradients come from; a bias of h.1 has no gradient at step 2. */
@@ -231,6 +232,7 @@ static int run(struct test_model *m, const struct test_case *c)
     options.momentum = 1;
     options.threads = 1;
     options.gradient_slots = c->hold ? -1 : 1;
+    options.replicas = c->replicas;
     if (test_model_open(m, c->port, &options))
         return -1;
     for (int p = 0; p < TEST_PARAMS; p++) {
@@ -247,7 +249,8 @@ static int run(struct test_model *m, const struct test_case *c)
         return -1;
     MUST(m, muster_shard_statistics(m->shard, &stats, err));
     CHECK(m, stats.prefetched > stats.gathers / 2);
-    CHECK(m, m->size == 1 || stats.slots == 2); /* the group in use and the one ahead */
+    const int runs = c->replicas < 0 ? m->size / c->node : c->replicas ? c->replicas : 1;
+    CHECK(m, m->size == runs || stats.slots == 2); /* the group in use and the one ahead */
     for (int p = 0; p < TEST_PARAMS; p++)
         CHECK(m, addresses[p] == muster_shard_address(m->shard, p));
     return 0;
@@ -255,8 +258,9 @@ static int run(struct test_model *m, const struct test_case *c)
 
 static int one_rank(int rank, int size, void *context)
 {
-    struct test_model m = {.rank = rank, .size = size, .apart = ((struct test_case *)context)->apart};
-    int failed = run(&m, context);
+    const struct test_case *c = context;
+    struct test_model m = {.rank = rank, .size = size, .apart = c->apart, .node = c->node};
+    int failed = run(&m, c);
     test_model_close(&m);
     return failed;
 }
@@ -296,6 +300,33 @@ static void doubles(void **state)
     every_world((struct test_case){.optimizer = MUSTER_SHARD_ADAMW, .dtype = MUSTER_SHARD_F64}, 2, 2);
 }
 
+/* Copies of the parts: 2 of 1 and of 2 ranks, 3 of 1, 4 of 1; accumulated and held. */
+static void replicas(void **state)
+{
+    static const int meshes[][2] = {{2, 2}, {4, 2}, {3, 3}, {4, 4}};
+    (void)state;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        const int size = meshes[i][0], count = meshes[i][1];
+        every_world((struct test_case){.optimizer = MUSTER_SHARD_ADAMW, .replicas = count}, size, size);
+        every_world((struct test_case){.optimizer = MUSTER_SHARD_SGD,
+                                       .dtype = MUSTER_SHARD_F64,
+                                       .replicas = count,
+                                       .in_place = true,
+                                       .hold = true},
+                    size, size);
+    }
+    every_world((struct test_case){.optimizer = MUSTER_SHARD_ADAM, .replicas = 1}, 3, 3);
+}
+/* Two nodes of two ranks: the parts over shared memory, the copies over TCP. */
+static void a_replica_for_each_node(void **state)
+{
+    (void)state;
+    every_world((struct test_case){.optimizer = MUSTER_SHARD_ADAMW, .replicas = -1, .node = 2}, 4, 4);
+    every_world((struct test_case){.optimizer = MUSTER_SHARD_ADAMW, .replicas = -1, .node = 1}, 2, 2);
+    every_world((struct test_case){.optimizer = MUSTER_SHARD_ADAMW, .replicas = -1, .node = 2}, 2, 2);
+    every_world((struct test_case){.optimizer = MUSTER_SHARD_ADAMW, .replicas = 2, .apart = true}, 4, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +335,8 @@ int main(void)
         cmocka_unit_test(gradients_held_over_passes),
         cmocka_unit_test(between_nodes),
         cmocka_unit_test(doubles),
+        cmocka_unit_test(replicas),
+        cmocka_unit_test(a_replica_for_each_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,6 +57,7 @@ static const char *const test_groups[TEST_GROUPS] = {"h.0", "h.1", "h.2", "fixed
 struct test_model {
     int rank, size;
     bool apart; /* each rank on a node of its own, as far as it knows: they speak TCP */
+    int node;   /* not 0: so many ranks are on each node, as far as they know */
     struct muster_world *world;
     struct muster_shard *shard;
 };
@@ -67,21 +68,33 @@ static inline void test_model_close(struct test_model *m)
     muster_world_close(&m->world);
 }
 
-static inline const char *test_model_apart(void *context, const char *name)
+/* A launcher's variables where not all ranks are on one node. */
+struct test_node {
+    struct test_environment environment; /* first: it is the context of test_environment_get */
+    char local_rank[16], local_size[16];
+};
+
+static inline const char *test_node_get(void *context, const char *name)
 {
+    const struct test_node *node = context;
     if (!strcmp(name, "LOCAL_WORLD_SIZE"))
-        return "1";
+        return node->local_size;
+    if (!strcmp(name, "LOCAL_RANK"))
+        return node->local_rank;
     return test_environment_get(context, name);
 }
 
 static inline int test_model_join(struct test_model *m, int port, int64_t timeout_ms)
 {
-    struct test_environment e = test_environment_of(m->rank, m->size, port, false, 0);
+    const int local = m->apart ? 1 : m->node;
+    struct test_node e = {.environment = test_environment_of(m->rank, m->size, port, false, 0)};
     const struct muster_world_options options = {.size = sizeof options,
                                                  .timeout_ms = timeout_ms,
                                                  .get_environment =
-                                                     m->apart ? test_model_apart : test_environment_get,
+                                                     local ? test_node_get : test_environment_get,
                                                  .context = &e};
+    (void)snprintf(e.local_rank, sizeof e.local_rank, "%d", local ? m->rank % local : 0);
+    (void)snprintf(e.local_size, sizeof e.local_size, "%d", local);
     if (m->size > 1)
         MUST(m, !(m->world = muster_world_open(&options, err)));
     return 0;

@@ -6,8 +6,8 @@
 
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
-#include "runtime/world/agree.h"
 #include "rendezvous/store/kv_memory.h"
+#include "runtime/world/agree.h"
 #include "tests/support/rank_threads.h"
 
 enum { RANKS = 3 };

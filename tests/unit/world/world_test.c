@@ -391,8 +391,7 @@ static void values_are_reduced_and_broadcast(void **state)
 static int fail_alike(int rank, int size, void *context)
 {
     struct job *job = context;
-    struct muster_error err = {0}, same = {MUSTER_E_INVALID, "no file x"},
-                        other = {MUSTER_E_INVALID, ""};
+    struct muster_error err = {0}, same = {MUSTER_E_INVALID, "no file x"}, other = {MUSTER_E_INVALID, ""};
     struct test_environment e = test_environment_of(rank, size, job->port, job->agent, job->restarts);
     struct muster_world *world = test_environment_open(&e, 60000, &err);
     if (rank)

@@ -1,0 +1,93 @@
+/* command_pages.c - what muster-train prints of itself: --help, --version, --man, --completion. See
+ * command.h.
+ */
+#include <stdio.h>
+
+#include "proto/base/completion.h"
+#include "proto/base/guard.h"
+#include "proto/base/manual.h"
+#include "proto/exit_code.h"
+#include "runtime/app/command.h"
+#include "runtime/config/train_config.h"
+#include "runtime/include/muster.h"
+
+static const char synopsis[] =
+    "muster-train CONFIG ... [--set key=value ...] [options of other programs] [--plan [--predict] "
+    "[--verbose | "
+    "--output=json]]\n"
+    "             [--print-config [--output=json]] [--world-size N] [--trace STEPS]\n"
+    "muster-train --help | --version | --man | --completion=bash | --completion=zsh";
+static const char description[] =
+    "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
+    "CONFIG: a file, or a folder of files, in YAML (the keys below), as DeepSpeed's ds_config.json, as "
+    "TrainingArguments of\n"
+    "the Hugging Face Trainer, as a model's config.json, or in a ConfigMap; a later file counts before an "
+    "earlier "
+    "one.\n"
+    "Options of other programs: --deepspeed FILE, --data_path, --output_dir, --batch_size_per_gpu, "
+    "--learning_rate, "
+    "...:\n"
+    "the keys of runtime/formats/KEYS.md. --print-config prints the result, and where each value came from.\n"
+    "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
+    "--predict adds what a step takes, from a measurement of its parts on this machine; it takes as long as "
+    "a few "
+    "steps.\n"
+    "--verbose adds every buffer and every operation of a step; --output=json prints one JSON object. With\n"
+    "training.memory_limit a plan that is larger is refused with the changes that make it fit.\n"
+    "--trace 10-12 (logging.trace) records the operations of these steps for ui.perfetto.dev, in "
+    "logging.dir.\n"
+    "--device=auto|cpu|cuda, --comm=auto|host|nccl and --sync-errors are training.device, training.comm and "
+    "training.sync_errors.";
+
+static int print_help(struct buffer *out)
+{
+    buffer_printf(out, "usage: %s\n\n%s\n\nKeys in YAML, by section:\n\n", synopsis, description);
+    return knob_help(train_config_table(), KNOB_HELP_COLUMNS, out);
+}
+
+static int print_man(struct buffer *out)
+{
+    static const struct manual_row exits[] = {
+        {"0", "the run is complete"},
+        {"2", "a setting, a configuration file or its data is wrong, or the plan does not fit into memory"},
+        {"143", "stopped by SIGTERM, after a checkpoint where training.checkpoint_dir is set"},
+        {"1", "any other failure"},
+    };
+    scope_free char *version = mem_printf("muster %s", muster_version());
+    if (!version)
+        return -1;
+    const struct manual manual = {.page = "muster-train",
+                                  .version = version,
+                                  .brief = "trains a model without Python",
+                                  .synopsis = synopsis,
+                                  .description = description,
+                                  .options = "KEYS",
+                                  .table = train_config_table(),
+                                  .lists = {{"EXIT STATUS", exits, sizeof exits / sizeof *exits}},
+                                  .see_also = "muster(1), muster-run(1)"};
+    return manual_print(&manual, out);
+}
+
+static int print_completion(enum completion_shell shell, struct buffer *out)
+{
+    enum { WORD_LIMIT = 64 };
+    char *words[WORD_LIMIT + 1];
+    const int count = command_words(words, WORD_LIMIT);
+    words[count] = NULL;
+    const struct completion_command command = {.name = "", .words = (const char *const *)words};
+    const int result = completion_print(shell, "muster-train", &command, 1, out);
+    for (int i = 0; i < count; i++)
+        mem_free(words[i]);
+    return result;
+}
+
+int command_page(const struct command *command)
+{
+    scope_buffer out = {0};
+    const int result = command->help      ? print_help(&out)
+                       : command->version ? buffer_printf(&out, "muster-train %s\n", muster_version())
+                       : command->man
+                           ? print_man(&out)
+                           : print_completion(command->zsh ? COMPLETION_ZSH : COMPLETION_BASH, &out);
+    return result < 0 || fputs(out.data, stdout) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
+}
