@@ -167,6 +167,22 @@ bool membership_has_news(const struct membership *m)
     return m->operations->has_news && m->operations->has_news(m);
 }
 
+uint64_t membership_notes_wanted(const struct membership *m)
+{
+    return m->operations->notes_wanted ? m->operations->notes_wanted(m) : 0;
+}
+
+void membership_note(struct membership *m, const char *data, size_t length)
+{
+    if (m->operations->note && !m->left)
+        m->operations->note(m, data, length);
+}
+
+bool membership_take_note(struct membership *m, struct membership_note *out)
+{
+    return m->operations->take_note && m->operations->take_note(m, out);
+}
+
 int64_t membership_silence_ns(const struct membership *m)
 {
     return m->operations->silence ? m->operations->silence(m) : 0;

@@ -55,6 +55,17 @@ int membership_drain(struct membership *m, int exit_code, int64_t grace_ns, stru
 void membership_progress(const struct membership *m, char *out, size_t size);
 /* Whether there is a report that the server has not acknowledged yet. */
 bool membership_has_news(const struct membership *m);
+/* --- notes: what the job's page shows of a node; neither numbered nor kept --- */
+
+/* Of a client: not 0 while the server wants notes; a number that changes whenever it may be another server.
+ */
+uint64_t membership_notes_wanted(const struct membership *m);
+/* Sends a note of at most WIRE_NOTE_LIMIT bytes (wire.h) if they are wanted. */
+void membership_note(struct membership *m, const char *data, size_t length);
+/* Of a server whose options want notes: the next one, if there is one. Bounded: where they are not taken, new
+ * ones are dropped. A caller that takes them before the event of a new world has all that were sent before
+ * it. */
+bool membership_take_note(struct membership *m, struct membership_note *out);
 /* Of a client: time since the server's last message, if long enough to be unusual; else 0. */
 int64_t membership_silence_ns(const struct membership *m);
 /* Of a client: the server's name now resolves to this numeric address. */

@@ -124,6 +124,8 @@ int client_receive(struct client *client, const struct wire_message *message, st
     case WIRE_ACCEPT:
         client->lease_ns = message->lease_ns;
         client->epoch = message->epoch;
+        client->notes = message->notes;
+        client->accepts++;
         if (message->number > client->accepted)
             client_forget_withheld(client); /* it is given again after this */
         client->accepted = message->number > client->accepted ? message->number : client->accepted;
@@ -226,6 +228,21 @@ void client_drain(struct client *client, int exit_code, int64_t grace_ns)
     client->message.grace_ns = grace_ns;
     if (client->joined)
         (void)client_send_now(client);
+}
+
+void client_note(struct client *client, const char *data, size_t length)
+{
+    if (!client_notes_wanted(client))
+        return;
+    client->message.kind = WIRE_NOTE;
+    client->message.note = data;
+    client->message.note_length = length;
+    (void)client_send_now(client);
+}
+
+uint64_t client_notes_wanted(const struct client *client)
+{
+    return client->joined && client->notes && !client->left ? client->accepts : 0;
 }
 
 bool client_server_left(const struct client *client)

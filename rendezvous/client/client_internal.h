@@ -39,6 +39,8 @@ struct client {
     bool withheld; /* world was received, but there is no lease to work under, or older workers are to stop
                       first */
     struct world_id newest_before; /* if withheld: newest without it */
+    uint64_t accepts;              /* how often a server has accepted us */
+    bool notes;                    /* that server wants notes */
     uint64_t epoch;                /* of the server that accepted us last */
     uint64_t left_epoch;           /* of the last server that sent HANDOVER; 0: none has */
     struct world_id last_world;    /* world that was given out */

@@ -273,6 +273,16 @@ static void client_transport_progress(const struct membership *m, char *out, siz
                        *words ? ": " : "", words);
 }
 
+static void client_transport_note(struct membership *m, const char *data, size_t length)
+{
+    client_note(m->transport->client, data, length);
+}
+
+static uint64_t client_transport_notes_wanted(const struct membership *m)
+{
+    return client_notes_wanted(m->transport->client);
+}
+
 static int64_t client_transport_silence(const struct membership *m)
 {
     return client_silence_ns(m->transport->client, clock_now(m->options.clock));
@@ -351,6 +361,8 @@ int transport_client_open(struct membership *m, struct muster_error *err)
         .progress = client_transport_progress,
         .silence = client_transport_silence,
         .has_news = client_transport_has_news,
+        .note = client_transport_note,
+        .notes_wanted = client_transport_notes_wanted,
         .move = client_transport_move,
         .close = client_close,
     };

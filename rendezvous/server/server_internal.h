@@ -27,6 +27,16 @@ struct command {
     struct worker_failure failure;
 };
 
+struct kept_note {
+    struct kept_note *next;
+    int member;
+    size_t length;
+    char data[];
+};
+
+/* Bytes of notes that may wait for the agent. */
+enum { SERVER_NOTES_LIMIT = 4 << 20 };
+
 struct transport {
     /* the thread's own */
     struct zmq_socket socket;
@@ -58,6 +68,8 @@ struct transport {
     pthread_mutex_t lock;
     struct command *first, **last;
     struct event_queue queue;
+    struct kept_note *notes, **last_note;
+    size_t notes_bytes;
     struct muster_error fatal; /* why the thread has ended early; code 0: it has not */
     bool closing, ended;       /* ended: the thread waits for no agent any more */
     int64_t linger_ns;         /* closing */
@@ -88,6 +100,9 @@ bool server_is_cut_off(struct transport *c, int slot);
 bool server_receive_many(struct transport *c);
 /* The roster gets the end of connections when all that was received on them has been read. */
 void server_drop_broken(struct transport *c);
+
+/* A note of a member for the agent; dropped where too many wait. */
+void server_keep_note(struct transport *c, int member, const char *data, size_t length);
 
 /* --- server_loop.c --- */
 

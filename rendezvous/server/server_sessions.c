@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "proto/base/mem.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/zmq/zmq_calls.h"
 
@@ -93,6 +94,7 @@ static void send_action(struct transport *c, const struct roster_action *action,
         c->message.sequence = roster_report_sequence(c->roster, action->member);
         c->message.lease_ns = roster_lease_ns(c->roster);
         c->message.epoch = roster_epoch(c->roster);
+        c->message.notes = c->options->notes;
     } else if (action->kind == ROSTER_AGAIN) {
         c->message.kind = WIRE_AGAIN;
     } else if (action->kind == ROSTER_HANDOVER) {
@@ -172,6 +174,28 @@ static bool to_event(struct transport *c, struct roster_event *event)
     }
 }
 
+void server_keep_note(struct transport *c, int member, const char *data, size_t length)
+{
+    struct kept_note *note = mem_calloc(1, sizeof *note + length + 1);
+    if (!note)
+        return; /* the next one has the same and more */
+    note->member = member;
+    note->length = length;
+    memcpy(note->data, data, length);
+    pthread_mutex_lock(&c->lock);
+    const bool room = c->notes_bytes + length <= SERVER_NOTES_LIMIT;
+    if (room) {
+        *c->last_note = note;
+        c->last_note = &note->next;
+        c->notes_bytes += length;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (room)
+        server_signal_fd(c->ready_fd);
+    else
+        mem_free(note);
+}
+
 static void handle_frame(struct transport *c, const struct sender *peer, const void *data, size_t size)
 {
     struct muster_error err;
@@ -180,6 +204,11 @@ static void handle_frame(struct transport *c, const struct sender *peer, const v
     if (wire_decode(data, size, &c->message, &err))
         return complain(c, err.text);
     int slot = routes_find(&c->routes, peer->id, peer->id_size);
+    if (c->message.kind == WIRE_NOTE && c->options->notes) {
+        if (slot >= 0)
+            server_keep_note(c, slot, c->message.note, c->message.note_length);
+        return;
+    }
     struct sender from = *peer;
     struct roster_event event = {.member = slot};
     if (!to_event(c, &event))

@@ -102,6 +102,27 @@ static void server_progress(const struct membership *m, char *out, size_t size)
     pthread_mutex_unlock(&c->lock);
 }
 
+static bool server_take_note(struct membership *m, struct membership_note *out)
+{
+    struct transport *c = m->transport;
+    pthread_mutex_lock(&c->lock);
+    struct kept_note *note = c->notes;
+    if (note) {
+        c->notes = note->next;
+        c->notes_bytes -= note->length;
+        if (!c->notes)
+            c->last_note = &c->notes;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (!note)
+        return false;
+    *out = (struct membership_note){note->member, mem_calloc(1, note->length + 1), note->length};
+    if (out->data)
+        memcpy(out->data, note->data, note->length);
+    mem_free(note);
+    return out->data != NULL;
+}
+
 static void server_part(struct membership *m, int64_t linger_ns)
 {
     struct transport *c = m->transport;
@@ -138,6 +159,11 @@ static void server_close(struct membership *m, int64_t linger_ns)
         struct command *next = c->first->next;
         mem_free(c->first);
         c->first = next;
+    }
+    while (c->notes) {
+        struct kept_note *next = c->notes->next;
+        mem_free(c->notes);
+        c->notes = next;
     }
     pthread_mutex_destroy(&c->lock);
     if (c->wake_fd >= 0)
@@ -207,6 +233,7 @@ int transport_server_open(struct membership *m, struct muster_error *err)
         .progress = server_progress,
         .part = server_part,
         .parting = server_parting,
+        .take_note = server_take_note,
         .close = server_close,
     };
     m->operations = &operations;
@@ -215,6 +242,7 @@ int transport_server_open(struct membership *m, struct muster_error *err)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a rendezvous server");
     c->wake_fd = c->ready_fd = -1;
     c->last = &c->first;
+    c->last_note = &c->notes;
     c->last_session = SERVER_LOCAL_SESSION;
     c->local_member = -1;
     c->confirm_at = INSTANT_NEVER;

@@ -4,6 +4,7 @@
 #define MUSTER_RENDEZVOUS_TRANSPORT_MEMBERSHIP_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/base/clock.h"
@@ -12,6 +13,13 @@
 #include "rendezvous/security/secret.h"
 
 struct membership; /* rendezvous/membership.h */
+
+/* Of another member, as it sent it: unchecked. */
+struct membership_note {
+    int member; /* its slot, the same as long as it is a member */
+    char *data; /* the taker's (mem_free) */
+    size_t length;
+};
 
 enum membership_mode { MEMBERSHIP_IN_PROCESS, MEMBERSHIP_SERVER, MEMBERSHIP_CLIENT };
 
@@ -51,6 +59,7 @@ struct membership_options {
      * store, if that is another than the last; 0: it is not. NULL: no callback */
     uint16_t (*world_forms)(void *context, struct world_id id);
     void *context;
+    bool notes;                /* read by the member that hosts the roster: the others are to send notes */
     const struct clock *clock; /* NULL: the system's */
     const struct log_sink *log;
 };

@@ -23,11 +23,14 @@ struct transport_operations {
     /* NULL but for clients */
     int64_t (*silence)(const struct membership *m);
     bool (*has_news)(const struct membership *m);
+    void (*note)(struct membership *m, const char *data, size_t length);
+    uint64_t (*notes_wanted)(const struct membership *m);
     int (*move)(struct membership *m, const char *host, struct muster_error *err);
     void (*progress)(const struct membership *m, char *out, size_t size);
     /* NULL but for servers */
     void (*part)(struct membership *m, int64_t linger_ns);
     int (*parting)(const struct membership *m);
+    bool (*take_note)(struct membership *m, struct membership_note *out);
     void (*close)(struct membership *m, int64_t linger_ns); /* frees the transport */
 };
 

@@ -20,7 +20,7 @@ extern "C" {
  * unpack a hostile one. */
 enum { WIRE_FRAME_LIMIT = 64 * 1024 };
 
-enum { WIRE_PROGRESS_LIMIT = 256 };
+enum { WIRE_PROGRESS_LIMIT = 256, WIRE_NOTE_LIMIT = 48 * 1024 };
 
 enum wire_kind {
     WIRE_JOIN,
@@ -32,6 +32,7 @@ enum wire_kind {
     WIRE_AGAIN,
     WIRE_HANDOVER,
     WIRE_EVENT, /* World, Stop, Verdict or Refuse, by event.kind */
+    WIRE_NOTE,
 };
 const char *wire_kind_name(enum wire_kind kind);
 
@@ -51,6 +52,9 @@ struct wire_message {
     uint64_t number;       /* JOIN, BEAT, ACCEPT */
     int64_t lease_ns;      /* ACCEPT */
     uint64_t epoch;        /* ACCEPT */
+    bool notes;            /* ACCEPT: the server wants notes */
+    const char *note;      /* NOTE: not owned; after wire_decode it points into the frame */
+    size_t note_length;    /* at most WIRE_NOTE_LIMIT */
     int64_t restart_count; /* HANDOVER: with the cost of the stop */
     uint64_t sequence;     /* REPORT: its own; ACCEPT, BEAT: the last one received */
     struct world_id id;    /* REPORT, HANDOVER */

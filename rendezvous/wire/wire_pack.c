@@ -9,7 +9,7 @@
 const char *wire_kind_name(enum wire_kind kind)
 {
     static const char *const names[] = {"JOIN",   "LEAVE", "DRAIN",    "REPORT", "BEAT",
-                                        "ACCEPT", "AGAIN", "HANDOVER", "EVENT"};
+                                        "ACCEPT", "AGAIN", "HANDOVER", "EVENT",  "NOTE"};
     return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "?";
 }
 
@@ -28,6 +28,7 @@ struct parts {
         Muster__Accept accept;
         Muster__Again again;
         Muster__Handover handover;
+        Muster__Note note;
         Muster__World world;
         Muster__Stop stop;
         Muster__Verdict verdict;
@@ -266,6 +267,7 @@ static void pack(struct parts *parts, const struct wire_message *message)
         envelope->accept->lease_ns = message->lease_ns;
         envelope->accept->number = message->number;
         envelope->accept->epoch = message->epoch;
+        envelope->accept->notes = message->notes;
         break;
     case WIRE_AGAIN:
         envelope->again = &parts->body.again;
@@ -278,6 +280,12 @@ static void pack(struct parts *parts, const struct wire_message *message)
         envelope->body_case = MUSTER__ENVELOPE__BODY_HANDOVER;
         envelope->handover->id = pack_id(&parts->id, message->id);
         envelope->handover->restart_count = message->restart_count;
+        break;
+    case WIRE_NOTE:
+        envelope->note = &parts->body.note;
+        muster__note__init(envelope->note);
+        envelope->body_case = MUSTER__ENVELOPE__BODY_NOTE;
+        envelope->note->data = (ProtobufCBinaryData){message->note_length, (uint8_t *)message->note};
         break;
     case WIRE_EVENT:
         pack_event(parts, &message->event);

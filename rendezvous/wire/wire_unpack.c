@@ -280,9 +280,13 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
         out->lease_ns = in->accept->lease_ns;
         out->number = in->accept->number;
         out->epoch = in->accept->epoch;
+        out->notes = in->accept->notes;
         return out->lease_ns < 0 ? bad(err, "a lease below 0") : 0;
     case MUSTER__ENVELOPE__BODY_AGAIN:
         out->kind = WIRE_AGAIN;
+        return 0;
+    case MUSTER__ENVELOPE__BODY_NOTE:
+        out->kind = WIRE_NOTE;
         return 0;
     case MUSTER__ENVELOPE__BODY_HANDOVER:
         out->kind = WIRE_HANDOVER;
@@ -298,6 +302,17 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
     default:
         return bad(err, "it has no body");
     }
+}
+
+/* The unpacked copy ends with the envelope; these bytes are in the frame as well. */
+static int find_note(struct wire_message *out, const Muster__Note *in, const void *frame, size_t length,
+                     struct muster_error *err)
+{
+    if (in->data.len > WIRE_NOTE_LIMIT)
+        return bad(err, "a note above its limit");
+    out->note_length = in->data.len;
+    out->note = in->data.len ? memmem(frame, length, in->data.data, in->data.len) : "";
+    return out->note ? 0 : bad(err, "a note that is not in its frame");
 }
 
 static void *unpack_alloc(void *context, size_t size)
@@ -330,6 +345,8 @@ int wire_decode(const void *data, size_t length, struct wire_message *message, s
                            envelope->version, ROSTER_PROTOCOL_VERSION);
     else
         failed = take(message, envelope, err);
+    if (!failed && message->kind == WIRE_NOTE)
+        failed = find_note(message, envelope->note, data, length, err);
     muster__envelope__free_unpacked(envelope, &allocator);
     return failed;
 }
