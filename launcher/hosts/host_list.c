@@ -1,0 +1,149 @@
+/* host_list.c - see host_list.h. */
+#include "launcher/hosts/host_list.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "proto/base/text.h"
+
+static const char digits[] = "0123456789", blanks[] = " \t\r\v\f";
+
+static bool is_host(const char *name, size_t length)
+{
+    static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_@";
+    return length && length <= HOST_NAME_LIMIT && *name != '-' && *name != '@' &&
+           strspn(name, good) >= length && name[length - 1] != '@';
+}
+
+static int host_list_append(struct host_list *list, const char *name, size_t length, int64_t slots,
+                            struct muster_error *err)
+{
+    for (int i = 0; i < list->count; i++)
+        if (!strncmp(list->entries[i].name, name, length) && !list->entries[i].name[length]) {
+            int64_t before = list->entries[i].slots ? list->entries[i].slots : 1;
+            list->entries[i].slots = before + (slots ? slots : 1);
+            return list->entries[i].slots <= HOST_SLOTS_LIMIT
+                       ? 0
+                       : error_set(err, MUSTER_E_LIMIT, "the host %s has more than %d slots",
+                                   list->entries[i].name, HOST_SLOTS_LIMIT);
+        }
+    if (list->count == HOST_LIST_LIMIT)
+        return error_set(err, MUSTER_E_LIMIT, "more than %d hosts", HOST_LIST_LIMIT);
+    struct host_entry *longer = mem_realloc(list->entries, (size_t)list->count + 1, sizeof *longer);
+    if (longer)
+        list->entries = longer;
+    char *copy = longer ? mem_strndup(name, length) : NULL;
+    if (!copy)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the hosts");
+    list->entries[list->count++] = (struct host_entry){copy, slots};
+    return 0;
+}
+
+static int read_slots(const char *text, size_t length, int64_t *slots, struct muster_error *err)
+{
+    *slots = 0;
+    for (size_t i = 0; i < length && *slots <= HOST_SLOTS_LIMIT; i++)
+        *slots = strchr(digits, text[i]) ? *slots * 10 + (text[i] - '0') : INT64_MAX / 2;
+    if (length && *slots >= 1 && *slots <= HOST_SLOTS_LIMIT)
+        return 0;
+    return error_set(err, MUSTER_E_INVALID, "'%.*s' is not a number of slots from 1 to %d",
+                     (int)(length < 40 ? length : 40), text, HOST_SLOTS_LIMIT);
+}
+
+/* "host" or "host:8". */
+static int read_host(const char *text, size_t length, size_t *name, int64_t *slots, struct muster_error *err)
+{
+    const char *colon = memchr(text, ':', length);
+    *name = colon ? (size_t)(colon - text) : length;
+    *slots = 0;
+    if (!is_host(text, *name))
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "'%.*s' is not a host: a name or an IPv4 address, with user@ in front of it if needed",
+            (int)(length < 60 ? length : 60), text);
+    return colon ? read_slots(colon + 1, length - *name - 1, slots, err) : 0;
+}
+
+int host_list_parse(const char *text, struct host_list *list, struct muster_error *err)
+{
+    for (const char *at = text;; at++) {
+        size_t length = strcspn(at, ","), name;
+        int64_t slots;
+        if (read_host(at, length, &name, &slots, err) < 0 || host_list_append(list, at, name, slots, err) < 0)
+            return -1;
+        at += length;
+        if (!*at)
+            return 0;
+    }
+}
+
+/* --- files --- */
+
+/* key=value behind a host; what does not concern us is passed over. */
+static int read_property(const char *word, size_t length, int64_t *slots, struct muster_error *err)
+{
+    static const char *const ignored[] = {
+        "max_slots=", "max-slots=", "cpu=", "count=", "boards=", "sockets="};
+    if (length > 6 && !strncmp(word, "slots=", 6))
+        return read_slots(word + 6, length - 6, slots, err);
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        if (length > strlen(ignored[i]) && !strncmp(word, ignored[i], strlen(ignored[i])))
+            return 0;
+    return error_set(err, MUSTER_E_INVALID, "'%.*s' is unknown; a host is followed by slots=N",
+                     (int)(length < 40 ? length : 40), word);
+}
+
+static int read_line(const char *line, struct host_list *list, struct muster_error *err)
+{
+    const char *host = line + strspn(line, blanks);
+    size_t length = strcspn(host, blanks), name;
+    int64_t slots, given = 0;
+    if (!length)
+        return 0;
+    if (read_host(host, length, &name, &slots, err) < 0)
+        return -1;
+    for (const char *word = host + length; *(word += strspn(word, blanks));) {
+        size_t end = strcspn(word, blanks);
+        if (read_property(word, end, &given, err) < 0)
+            return -1;
+        word += end;
+    }
+    return host_list_append(list, host, name, given ? given : slots, err);
+}
+
+int host_list_parse_file(const char *file, const char *text, size_t length, struct host_list *list,
+                         struct muster_error *err)
+{
+    int number = 0;
+    if (memchr(text, 0, length))
+        return error_set(err, MUSTER_E_INVALID, "%s is not a text file", file);
+    for (const char *at = text, *end = text + length; at < end; number++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t bytes = newline ? (size_t)(newline - at) : (size_t)(end - at);
+        scope_free char *line = mem_strndup(at, bytes);
+        if (!line)
+            return error_set(err, MUSTER_E_NOMEM, "no memory for the hosts");
+        line[strcspn(line, "#")] = '\0';
+        if (read_line(line, list, err) < 0)
+            return error_wrap(err, "%s:%d", file, number + 1);
+        at += bytes + 1;
+    }
+    return list->count ? 0 : error_set(err, MUSTER_E_INVALID, "%s names no host", file);
+}
+
+const char *host_entry_address(const struct host_entry *entry)
+{
+    const char *at = strrchr(entry->name, '@');
+    return at ? at + 1 : entry->name;
+}
+
+void host_list_free(struct host_list *list)
+{
+    for (int i = 0; i < list->count; i++)
+        mem_free(list->entries[i].name);
+    mem_free(list->entries);
+    *list = (struct host_list){0};
+}

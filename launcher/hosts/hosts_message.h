@@ -1,0 +1,34 @@
+/* hosts_message.h - what a node of the tree is sent through ssh's standard input: its place, the job's
+ * secret, environment, command, and the hosts below it (pure).
+ *
+ * "muster-hosts-1 BYTES\n", then so many bytes: fields of a letter and a text, each ended by a zero byte.
+ * Behind them come lines: "s15" is a signal for the agent, "." a sign of life. */
+#ifndef MUSTER_LAUNCHER_HOSTS_HOSTS_MESSAGE_H
+#define MUSTER_LAUNCHER_HOSTS_HOSTS_MESSAGE_H
+
+#include "launcher/hosts/host_list.h"
+#include "proto/base/buffer.h"
+#include "proto/base/text_list.h"
+
+enum { HOSTS_MESSAGE_LIMIT = 900 << 10, HOSTS_FANOUT = 32 };
+
+/* One subtree: entries[0] is the node itself, ranks follow each other from first_rank. */
+struct hosts_message {
+    int first_rank;
+    struct host_list hosts;
+    char *secret, *directory, *subcommand, *ssh;
+    struct text_list env, argv; /* argv: behind "muster run" */
+};
+
+int hosts_message_write(const struct hosts_message *message, struct buffer *out);
+/* Reads the front of data. 1: a whole message, *used bytes long; 0: more is needed; -1: it is malformed.
+ * hosts_message_free in every case. */
+int hosts_message_read(const char *data, size_t length, struct hosts_message *message, size_t *used,
+                       struct muster_error *err);
+void hosts_message_free(struct hosts_message *message);
+
+/* How hosts 1.. of a subtree (0.. without own) are divided among direct connections: connection number i has
+ * *count hosts from *first on; returns the number of connections, at most HOSTS_FANOUT. */
+int hosts_divide(int hosts, int i, int *first, int *count);
+
+#endif
