@@ -45,7 +45,7 @@ static const struct knob rows[] = {
      .type = KNOB_TEXT,
      .offset = AT(job),
      .section = manifest,
-     .help = "name of the PyTorchJob, if the files hold several"},
+     .help = "name of the job, if the files hold several"},
     {.name = "entrypoint",
      .type = KNOB_TEXT,
      .offset = AT(entrypoint),
@@ -83,6 +83,12 @@ static const struct knob rows[] = {
      .offset = AT(no_prefix),
      .section = run,
      .help = "print it without [<pod>] before each line"},
+    {.name = "volumes",
+     .type = KNOB_TEXT,
+     .offset = AT(volumes),
+     .section = run,
+     .help = "folder in which each PersistentVolumeClaim is a folder of its name (a link leads elsewhere); "
+             "without it they are empty and deleted at the end"},
     {.name = "backoff-scale",
      .type = KNOB_DOUBLE,
      .offset = AT(backoff_scale),
@@ -201,19 +207,25 @@ struct local_options local_settings_options(const struct local_settings *setting
                                   .quiet = settings->quiet,
                                   .no_prefix = settings->no_prefix,
                                   .log_dir = settings->log_dir,
+                                  .volumes = settings->volumes,
                                   .gpus = settings->gpus,
                                   .gpu_shortage_allowed = settings->gpu_shortage};
 }
 
+const char local_settings_description[] =
+    "Runs a PyTorchJob (kubeflow.org/v1, as the training operator v1.9 would), a TrainJob with its runtime\n"
+    "(trainer.kubeflow.org/v1alpha1), a JobSet (jobset.x-k8s.io/v1alpha2) or an Indexed Job (batch/v1) on "
+    "this\n"
+    "machine: defaults and validation, the environment and the volumes of each pod, restarts, the end of the "
+    "job.\n"
+    "Exit code 0 where the job would be Succeeded (Complete). Images are not used: commands run with the "
+    "programs installed here, "
+    "torchrun and\n"
+    "python -m torch.distributed.run are muster run.";
+
 int local_settings_help(const char *name, int columns, struct buffer *out)
 {
-    buffer_printf(out,
-                  "usage: %s -f FILE [flags]\n\nRuns a PyTorchJob (kubeflow.org/v1) on this machine as the "
-                  "training operator v1.9 would in a cluster:\nits defaults and validation, the environment "
-                  "of each pod, restarts, the end of the job. Exit code 0 where\nthe job would be Succeeded. "
-                  "Images are not used: commands run with the programs installed here, torchrun and\npython "
-                  "-m torch.distributed.run are muster run.\n\n",
-                  name);
+    buffer_printf(out, "usage: %s -f FILE [flags]\n\n%s\n\n", name, local_settings_description);
     if (knob_help(local_settings_table(), columns, out) < 0)
         return -1;
     buffer_text(out, "\nSignals:\n");

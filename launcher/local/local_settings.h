@@ -20,7 +20,7 @@ struct local_settings {
     int output; /* enum local_output */
     double backoff_scale, grace_s, linger_s;
     bool keep_going, quiet, no_prefix, gpu_shortage;
-    char *log_dir, *gpus;
+    char *log_dir, *gpus, *volumes;
     bool help;
 };
 
@@ -31,6 +31,7 @@ int local_settings_parse(int argc, char *const argv[], struct local_settings *se
 void local_settings_free(struct local_settings *settings);
 /* The runner's settings, which borrow their texts. */
 struct local_options local_settings_options(const struct local_settings *settings);
+extern const char local_settings_description[]; /* what --help prints before the flags */
 int local_settings_help(const char *name, int columns, struct buffer *out);
 /* FLAGS.md of this folder, appended. */
 int local_settings_markdown(struct buffer *out);

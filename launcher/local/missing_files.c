@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "launcher/local/job/python_shim.h"
-#include "launcher/local/manifest/pod_command.h"
+#include "launcher/local/pod/pod_command.h"
 #include "launcher/process/find_program.h"
 #include "proto/base/guard.h"
 #include "proto/base/text_list.h"
@@ -24,9 +24,11 @@ static const char *last_part(const char *path)
 /* path as the pod would open it, in fresh memory, if there is no such file. NULL also without memory. */
 static char *missing_path(const struct local_pod *pod, const char *path)
 {
+    const char *rest;
     char *full =
         *path != '/' && pod->working_dir ? mem_printf("%s/%s", pod->working_dir, path) : mem_strdup(path);
-    if (full && access(full, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR))
+    bool mounted = full && local_mount_of(pod->mounts, pod->mount_count, full, &rest);
+    if (full && !mounted && access(full, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR))
         return full;
     mem_free(full);
     return NULL;
@@ -132,12 +134,11 @@ char *missing_file_find(const struct local_pod *pod, const char *path, const cha
 static void describe_restarts(const struct local_job *job, const struct local_pod *pod, char *out,
                               size_t size)
 {
-    static const char *const policies[] = {"OnFailure", "Always", "Never", "ExitCode"};
-    enum local_restart_policy policy = job->replicas[pod->type].restart_policy;
+    enum local_restart_policy policy = local_job_policy(job, (int)(pod - job->pods));
     bool restarts = policy == LOCAL_RESTART_ON_FAILURE || policy == LOCAL_RESTART_ALWAYS;
-    if (restarts && job->backoff_limit < 0)
+    if (restarts && job->backoff_limit < 0 && !job->groups)
         (void)snprintf(out, size, ", and restartPolicy %s restarts it without end (no backoffLimit)",
-                       policies[policy]);
+                       local_policy_name(policy));
     else
         out[0] = 0;
 }
@@ -164,10 +165,10 @@ void missing_files_warn(const struct local_job *job, const struct log_sink *log)
         describe_restarts(job, &job->pods[i], restarts, sizeof restarts);
         log_warning(
             log,
-            "pod %s, container pytorch: %s %s does not exist on this machine: it will fail%s; images are not "
+            "pod %s%s: %s %s does not exist on this machine: it will fail%s; images are not "
             "used "
             "here: put the file there, or change the path in the manifest (--env for a variable in it)",
-            job->pods[i].name, kind, missing, restarts);
+            job->pods[i].name, job->groups ? "" : ", container pytorch", kind, missing, restarts);
         mem_free(last);
         last = take_pointer(&missing);
     }

@@ -37,7 +37,7 @@ require_packages()
 import jsonschema
 import kubernetes_validate
 import yaml
-from kubeflow_trainer_api.models import TrainerV1alpha1ClusterTrainingRuntime
+from kubeflow_trainer_api.models import JobsetV1alpha2JobSetSpec, TrainerV1alpha1ClusterTrainingRuntime, TrainerV1alpha1TrainingRuntime
 
 
 def strict(schema):
@@ -96,6 +96,46 @@ def launches(template):
     return None
 
 
+TYPED = {"ClusterTrainingRuntime": TrainerV1alpha1ClusterTrainingRuntime, "TrainingRuntime": TrainerV1alpha1TrainingRuntime}
+
+
+def errors_of(document):
+    """What the API server would have against a document."""
+    kind = document["kind"]
+    if kind in CRDS:
+        return [f"{error.json_path}: {error.message}" for error in sorted(CRDS[kind].iter_errors(document), key=str)]
+    if kind in TYPED:
+        return lost(document, TYPED[kind].from_dict(document).to_dict())
+    if kind == "JobSet":
+        return lost(document["spec"], JobsetV1alpha2JobSetSpec.from_dict(document["spec"]).to_dict())
+    kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    return []
+
+
+class Written(unittest.TestCase):
+    """What muster manifest writes."""
+
+    def test_schemas(self):
+        muster = pathlib.Path(os.environ["MUSTER_BUILD"]) / "bin" / "muster"
+        kinds = set()
+        for kind in ("pytorchjob", "trainjob", "job", "jobset"):
+            for nodes in "1", "4":
+                flags = ["--gpus=8", "--cpus=16", "--memory=64Gi", "--claim=models=/models", "--env=A=b: c", "--queue=q", "--namespace=n"]
+                command = [muster, "manifest", f"--kind={kind}", f"--nodes={nodes}", *flags, "--image=i:1", "--", "train.py", "--lr=1"]
+                text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                for document in yaml.safe_load_all(text):
+                    with self.subTest(kind=document["kind"], nodes=nodes):
+                        kinds.add(document["kind"])
+                        self.assertEqual(errors_of(document), [])
+                        for template in templates(document):
+                            container = template["spec"]["containers"][0]
+                            self.assertGreater(template["spec"]["terminationGracePeriodSeconds"], float(environment(container)["PET_SHUTDOWN_TIMEOUT"]))
+                            self.assertEqual(environment(container)["A"], "b: c")
+                            self.assertEqual("MUSTER_SECRET_FILE" in environment(container), nodes == "4")
+                            self.assertIn("/dev/shm", [mount["mountPath"] for mount in container["volumeMounts"]])
+        self.assertEqual(kinds, {"PyTorchJob", "TrainJob", "TrainingRuntime", "Job", "JobSet", "Service", "Secret"})
+
+
 class Manifests(unittest.TestCase):
     def each(self, check):
         """Calls check for every document, each a case of its own."""
@@ -112,16 +152,8 @@ class Manifests(unittest.TestCase):
         kinds = set()
 
         def check(document):
-            kind = document["kind"]
-            kinds.add(kind)
-            if kind in CRDS:
-                errors = sorted(CRDS[kind].iter_errors(document), key=str)
-                self.assertEqual([f"{error.json_path}: {error.message}" for error in errors], [])
-            elif kind == "ClusterTrainingRuntime":
-                read = TrainerV1alpha1ClusterTrainingRuntime.from_dict(document).to_dict()
-                self.assertEqual(lost(document, read), [])
-            else:
-                kubernetes_validate.validate(document, KUBERNETES, strict=True)
+            kinds.add(document["kind"])
+            self.assertEqual(errors_of(document), [])
 
         self.each(check)
         self.assertLessEqual(

@@ -1,5 +1,5 @@
-/* job.h - a PyTorchJob as `muster local` runs it: the pods that the operator would make, with their whole
- * environment and command.
+/* job.h - a job as `muster local` runs it: the pods that a cluster's controllers would make of a PyTorchJob,
+ * a TrainJob, a JobSet or a Job, with their whole environment, command and mounts.
  *
  * The manifest side (manifest.h, operator.h) fills it by pure functions; the runner (runner.h, lifecycle.h)
  * only reads it.
@@ -10,6 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "launcher/local/job/volume.h"
+
+enum local_kind { LOCAL_PYTORCHJOB, LOCAL_JOB, LOCAL_JOBSET, LOCAL_TRAINJOB };
 enum local_replica_type { LOCAL_MASTER, LOCAL_WORKER, LOCAL_REPLICA_TYPES };
 enum local_restart_policy {
     LOCAL_RESTART_ON_FAILURE,
@@ -21,12 +24,14 @@ enum local_clean_policy { LOCAL_CLEAN_NONE, LOCAL_CLEAN_RUNNING, LOCAL_CLEAN_ALL
 
 /* One pod. All texts are its own memory. */
 struct local_pod {
-    char *name;     /* <job>-master-0, <job>-worker-<i> */
-    char *hostname; /* the same, unless the template names one */
+    char *name;      /* <job>-master-0, <job>-worker-<i>; of a Job <job>-<i>, without its random end */
+    char *hostname;  /* the same, unless the template names one */
+    char *subdomain; /* of a Job: <hostname>.<subdomain> is its name for others; NULL: it has none */
     char *address; /* loopback address of the name, also the pod's status.podIP: 127.77.0.1 for the first pod,
                       127.77.0.2 for the second (network.h) */
     enum local_replica_type type;
-    int index;         /* within its replica type */
+    int group;         /* of a Job: index into groups */
+    int index;         /* within its replica type or group */
     char **env;        /* NULL-terminated NAME=value: the effective map of the container named pytorch, user's
                           entries first, then the operator's, the last of a name wins, $(VAR) expanded */
     char **command;    /* NULL-terminated: command and args, $(VAR) expanded, torchrun replaced by muster run;
@@ -34,6 +39,8 @@ struct local_pod {
     char *working_dir; /* NULL: the caller's */
     int gpus;          /* limits of a resource whose name is an NVIDIA GPU's; 0 for none */
     double grace_s;    /* terminationGracePeriodSeconds, 30 where not given */
+    struct local_mount *mounts;
+    int mount_count;
 };
 
 struct local_replica {
@@ -41,7 +48,34 @@ struct local_replica {
     enum local_restart_policy restart_policy;
 };
 
+/* podFailurePolicy: what a Job's controller does about a pod with one of these exit codes, or (others) with
+ * none of them. */
+enum local_failure_action { LOCAL_FAILURE_COUNT, LOCAL_FAILURE_IGNORE, LOCAL_FAILURE_FAIL_JOB };
+struct local_failure_rule {
+    enum local_failure_action action;
+    bool others;
+    int *codes;
+    int code_count;
+};
+
+/* One Job of batch/v1: alone, or one of a JobSet's. Its pods follow each other, by index. */
+struct local_group {
+    char *name;                               /* of the Job: <jobset>-<replicated job>-<index> in a JobSet */
+    char *replicated;                         /* the replicated job's name; "" for a Job alone */
+    int number;                               /* of the replicated job in its JobSet */
+    int first, count;                         /* pods */
+    int parallelism;                          /* at most so many at once */
+    enum local_restart_policy restart_policy; /* OnFailure or Never */
+    int64_t backoff_limit;
+    struct local_failure_rule *rules;
+    int rule_count;
+    int after;        /* starts after all groups of this number (dependsOn); -1: at once */
+    bool after_ready; /* once they run, rather than once they are complete */
+    bool decides;     /* counts for the JobSet's success */
+};
+
 struct local_job {
+    enum local_kind kind;
     char *name, *namespace_;
     struct local_replica replicas[LOCAL_REPLICA_TYPES];
     bool elastic;
@@ -53,11 +87,25 @@ struct local_job {
     bool suspended;            /* spec.runPolicy.suspend */
     struct local_pod *pods;    /* master first, then workers by index */
     int pod_count;
-    int spare_count; /* elastic: workers behind these, up to max_replicas, for scaling up */
-    int port;        /* the master's (elastic: worker's) pytorchjob-port, 23456 by default */
-    char *warnings;  /* newline-separated, NULL for none: unknown fields, deprecated ones, features not
-                        emulated */
+    int spare_count;            /* elastic: workers behind these, up to max_replicas, for scaling up */
+    struct local_group *groups; /* of all kinds but PyTorchJob */
+    int group_count;
+    int max_restarts; /* of a JobSet: how often all Jobs are made anew after one failed */
+    bool success_any; /* of a JobSet: one Job is enough */
+    struct local_volumes volumes;
+    char *apart;    /* why the pods form a world each instead of one; NULL: they do not */
+    int port;       /* the master's (elastic: worker's) pytorchjob-port, 23456 by default */
+    char *warnings; /* newline-separated, NULL for none: unknown fields, deprecated ones, features not
+                       emulated */
 };
+
+/* "PyTorchJob", "Job", ... */
+const char *local_kind_name(enum local_kind kind);
+/* What the kind calls success: "Succeeded", "Complete", "Completed". */
+const char *local_kind_success(enum local_kind kind);
+/* restartPolicy of a pod. */
+enum local_restart_policy local_job_policy(const struct local_job *job, int pod);
+const char *local_policy_name(enum local_restart_policy policy);
 
 /* Frees the job's memory and zeroes it. */
 void local_job_free(struct local_job *job);

@@ -4,22 +4,13 @@
 #include <string.h>
 #include <strings.h>
 
-#include "launcher/local/manifest/schema.h"
+#include "launcher/local/pod/schema.h"
 
 static const char specs[] = "pytorchReplicaSpecs";
 
 const char *pytorchjob_type_name(enum local_replica_type type)
 {
     return type == LOCAL_MASTER ? "Master" : "Worker";
-}
-
-int64_t pytorchjob_integer(const struct tree_node *map, const char *field, int64_t fallback)
-{
-    const struct tree_node *node = tree_get(map, field);
-    if (node && node->kind == TREE_INT)
-        return node->integer;
-    return node && node->kind == TREE_FLOAT && node->real > -1e15 && node->real < 1e15 ? (int64_t)node->real
-                                                                                       : fallback;
 }
 
 static const struct tree_node *typed(const struct tree_node *map, const char *field, enum tree_kind kind)
@@ -79,7 +70,7 @@ static int container_port(const struct tree_node *container)
     for (size_t i = 0; ports && i < ports->count; i++) {
         const char *name = tree_text(tree_get(ports->items[i], "name"));
         if (name && !strcmp(name, "pytorchjob-port"))
-            return (int)pytorchjob_integer(ports->items[i], "containerPort", 0);
+            return (int)schema_integer(ports->items[i], "containerPort", 0);
     }
     return PYTORCHJOB_PORT;
 }
@@ -92,7 +83,7 @@ static void read_replica(struct pytorchjob *job, enum local_replica_type type, s
         return;
     const struct path *path = PATH_KEY(PATH_FIELD(PATH_FIELD(NULL, "spec"), specs), replica->entry->key);
     const struct tree_node *node = replica->entry->value;
-    replica->count = pytorchjob_integer(node, "replicas", 1);
+    replica->count = schema_integer(node, "replicas", 1);
     replica->restart_policy = restart_policy(job, node, path, problems);
     replica->containers = typed(tree_get(tree_get(node, "template"), "spec"), "containers", TREE_LIST);
     for (size_t i = 0; replica->containers && replica->pytorch < 0 && i < replica->containers->count; i++) {
@@ -111,8 +102,8 @@ static void read_elastic(struct pytorchjob *job)
     const int64_t none = INT64_MIN;
     job->elastic = typed(job->spec, "elasticPolicy", TREE_MAP);
     int64_t workers = job->replicas[LOCAL_WORKER].count;
-    int64_t min = pytorchjob_integer(job->elastic, "minReplicas", none);
-    int64_t max = pytorchjob_integer(job->elastic, "maxReplicas", none);
+    int64_t min = schema_integer(job->elastic, "minReplicas", none);
+    int64_t max = schema_integer(job->elastic, "maxReplicas", none);
     job->min_replicas = min != none ? min : max != none ? max : workers;
     job->max_replicas = max != none ? max : min != none ? min : workers;
     job->nproc = tree_text(tree_get(job->spec, "nprocPerNode"));

@@ -6,7 +6,8 @@
 #define MUSTER_LAUNCHER_LOCAL_MANIFEST_PYTORCHJOB_H
 
 #include "launcher/local/job/job.h"
-#include "launcher/local/manifest/problems.h"
+#include "launcher/local/pod/problems.h"
+#include "launcher/local/pod/schema.h"
 #include "proto/tree/tree.h"
 
 enum { PYTORCHJOB_PORT = 23456, PYTORCHJOB_GRACE_S = 30 };
@@ -42,7 +43,7 @@ void pytorchjob_warn(const struct pytorchjob *job, struct problems *problems);
 
 /* "Master", "Worker" */
 const char *pytorchjob_type_name(enum local_replica_type type);
-/* An integer field of a map checked by schema_check; fallback if it is absent or of the wrong type. */
-int64_t pytorchjob_integer(const struct tree_node *map, const char *field, int64_t fallback);
+/* The fields of the kind. */
+extern const struct schema pytorchjob_schema;
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "launcher/host/machine.h"
 #include "launcher/local/job/python_shim.h"
+#include "launcher/local/run/folder_remove.h"
 #include "launcher/local/run/gpu_division.h"
 #include "launcher/local/run/pod_env.h"
 #include "proto/base/error.h"
@@ -21,7 +22,7 @@ enum { HOSTS_LIMIT = 1 << 20 };
 /* --- the folder --- */
 
 /* The link's name follows "bin/". */
-static const char commands_name[] = "bin", hosts_name[] = "hosts";
+static const char commands_name[] = "bin", hosts_name[] = "hosts", stage_name[] = "stage";
 static const char *const link_paths[] = {"bin/torchrun", "bin/python", "bin/python3"};
 
 static char *join(const char *folder, const char *name, struct muster_error *err)
@@ -46,22 +47,27 @@ static int make_folder(struct cluster *cluster, struct muster_error *err)
     cluster->folder = take_pointer(&path);
     cluster->commands = join(cluster->folder, commands_name, err);
     cluster->hosts = join(cluster->folder, hosts_name, err);
-    if (!cluster->commands || !cluster->hosts)
+    cluster->stage = join(cluster->folder, stage_name, err);
+    if (!cluster->commands || !cluster->hosts || !cluster->stage)
         return -1;
     /* pods may run as any user that the command changes to */
-    if (chmod(cluster->folder, 0755) < 0 || mkdir(cluster->commands, 0755) < 0)
+    if (chmod(cluster->folder, 0755) < 0 || mkdir(cluster->commands, 0755) < 0 ||
+        mkdir(cluster->stage, 0755) < 0)
         return error_errno(err, "cannot make %s", cluster->commands);
     return 0;
 }
 
 /* torchrun is ours even if there is none; an interpreter is only preceded, never invented. */
-static int make_links(const struct cluster *cluster, struct muster_error *err)
+static int make_links(struct cluster *cluster, struct muster_error *err)
 {
     char own[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
     if (length < 0)
         return error_errno(err, "cannot read /proc/self/exe");
     own[length] = '\0';
+    cluster->program = mem_strdup(own);
+    if (!cluster->program)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
     for (size_t i = 0; i < sizeof link_paths / sizeof *link_paths; i++) {
         const char *name = link_paths[i] + sizeof commands_name;
         scope_free char *interpreter = python_shim_find(name, getenv("PATH"));
@@ -76,14 +82,97 @@ static int make_links(const struct cluster *cluster, struct muster_error *err)
     return 0;
 }
 
-static int write_hosts(const struct cluster *cluster, struct muster_error *err)
+static int write_hosts(struct cluster *cluster, struct muster_error *err)
 {
     scope_buffer machine = {0}, text = {0};
     if (io_read_file("/etc/hosts", HOSTS_LIMIT, &machine, NULL) < 0)
         buffer_clear(&machine); /* then there is nothing in it to keep */
-    if (pod_env_hosts(cluster->job, machine.data ? machine.data : "", &text) < 0)
+    cluster->machine_hosts = mem_strdup(machine.data ? machine.data : "");
+    if (!cluster->machine_hosts || pod_env_hosts(cluster->job, -1, cluster->machine_hosts, &text) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the hosts file");
     return io_write_file_atomic(cluster->hosts, text.data, text.length, 0644, err);
+}
+
+char *cluster_hosts(const struct cluster *cluster, int pod, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    scope_free char *path =
+        cluster->job->groups ? mem_printf("%s-%d", cluster->hosts, pod) : mem_strdup(cluster->hosts);
+    if (!path ||
+        (cluster->job->groups && pod_env_hosts(cluster->job, pod, cluster->machine_hosts, &text) < 0)) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for the hosts file");
+        return NULL;
+    }
+    if (cluster->job->groups && io_write_file_atomic(path, text.data, text.length, 0644, err) < 0)
+        return NULL;
+    return take_pointer(&path);
+}
+
+/* --- mounts --- */
+
+enum { OWN_MOUNTS = 2 };
+
+static bool hides(const struct local_mount *mounts, int count, const char *path)
+{
+    const char *rest;
+    return local_mount_of(mounts, count, path, &rest) != NULL;
+}
+
+/* The pod's own, then what it needs of ours where one of those hides it. */
+static int fill_requests(const struct cluster *cluster, int pod, struct mount_request *requests, int *count,
+                         struct text_list *sources, struct muster_error *err)
+{
+    const struct local_pod *spec = &cluster->job->pods[pod];
+    const char *const own[OWN_MOUNTS] = {cluster->folder, cluster->program};
+    for (int i = 0; i < spec->mount_count; i++) {
+        const struct local_mount *mount = &spec->mounts[i];
+        const struct local_volume *volume = &cluster->job->volumes.list[mount->volume];
+        requests[i] = (struct mount_request){
+            .to = mount->path, .read_only = mount->read_only, .bytes = volume->size_limit};
+        if (volume->type == LOCAL_VOLUME_MEMORY)
+            continue;
+        char *source = volume_folders_source(&cluster->volumes, pod, mount, err);
+        if (!source || text_list_take(sources, source) < 0)
+            return source ? error_set(err, MUSTER_E_NOMEM, "no memory for a pod's mounts") : -1;
+        requests[i].from = source;
+    }
+    *count = spec->mount_count;
+    for (int i = 0; i < OWN_MOUNTS; i++)
+        if (hides(spec->mounts, spec->mount_count, own[i]))
+            requests[(*count)++] = (struct mount_request){.from = own[i], .to = own[i]};
+    return 0;
+}
+
+int cluster_plan_mounts(const struct cluster *cluster, int pod, struct mount_plan *plan,
+                        struct muster_error *err)
+{
+    int count = 0;
+    scope_text_list sources = {0};
+    scope_free struct mount_request *requests =
+        mem_calloc((size_t)cluster->job->pods[pod].mount_count + OWN_MOUNTS, sizeof *requests);
+    *plan = (struct mount_plan){0};
+    if (!requests)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a pod's mounts");
+    if (fill_requests(cluster, pod, requests, &count, &sources, err) < 0)
+        return -1;
+    return mount_plan_make(requests, count, cluster->stage, plan, err);
+}
+
+/* A child tries the first pod's mounts: some machines permit names and no mounts. */
+static int try_mounts(struct cluster *cluster, struct muster_error *err)
+{
+    struct mount_plan plan;
+    if (!cluster->job->volumes.count || cluster->isolation.kind == POD_ISOLATION_NONE)
+        return 0;
+    if (volume_folders_make(&cluster->volumes, err) < 0 ||
+        volume_folders_renew(&cluster->volumes, 0, err) < 0 ||
+        cluster_plan_mounts(cluster, 0, &plan, err) < 0)
+        return -1;
+    cluster->mounts = pod_isolation_permits(&cluster->isolation, &plan);
+    if (!cluster->mounts)
+        (void)error_errno(&cluster->why_not, "mount");
+    mount_plan_free(&plan);
+    return 0;
 }
 
 /* --- GPUs --- */
@@ -112,6 +201,11 @@ int cluster_set_up(struct cluster *cluster, const struct local_job *job, const s
         return -1;
     }
     cluster->isolation = pod_isolation_probe(cluster->hosts);
+    cluster->volumes = (struct volume_folders){job, cluster->folder, options->volumes};
+    if (try_mounts(cluster, err) < 0) {
+        cluster_tear_down(cluster);
+        return -1;
+    }
     return 0;
 }
 
@@ -119,14 +213,9 @@ int cluster_set_up(struct cluster *cluster, const struct local_job *job, const s
 void cluster_remove_folder(const void *context)
 {
     const struct cluster *cluster = context;
-    int folder = cluster->folder ? open(cluster->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (folder < 0)
+    if (!cluster->folder)
         return;
-    for (size_t i = 0; i < sizeof link_paths / sizeof *link_paths; i++)
-        (void)unlinkat(folder, link_paths[i], 0);
-    (void)unlinkat(folder, hosts_name, 0);
-    (void)unlinkat(folder, commands_name, AT_REMOVEDIR);
-    (void)close(folder);
+    folder_remove_content(cluster->folder);
     (void)rmdir(cluster->folder);
 }
 
@@ -136,6 +225,9 @@ void cluster_tear_down(struct cluster *cluster)
     mem_free(cluster->folder);
     mem_free(cluster->commands);
     mem_free(cluster->hosts);
+    mem_free(cluster->stage);
+    mem_free(cluster->program);
+    mem_free(cluster->machine_hosts);
     text_list_free(&cluster->gpus);
     *cluster = (struct cluster){0};
 }

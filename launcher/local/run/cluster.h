@@ -5,6 +5,7 @@
 
 #include "launcher/local/run/pod_isolation.h"
 #include "launcher/local/run/runner.h"
+#include "launcher/local/run/volume_folders.h"
 #include "launcher/process/descendants.h"
 #include "proto/base/text_list.h"
 #include "proto/include/muster_error.h"
@@ -15,7 +16,13 @@ struct cluster {
             1];     /* of this run: all of its processes carry it, or the mark of its family */
     char *folder;   /* of our own, in TMPDIR or /tmp */
     char *commands; /* in it: links torchrun, python, python3 to this program */
-    char *hosts;    /* in it: the pods' /etc/hosts */
+    char *hosts;    /* in it: the pods' /etc/hosts; a Job's pods have one each */
+    char *stage;    /* in it: an empty folder, which a pod's mounts cover (mount_plan.h) */
+    char *program;  /* of our own: pods run it */
+    struct volume_folders volumes;
+    bool mounts; /* volumes are mounted */
+    struct muster_error why_not;
+    char *machine_hosts;
     struct pod_isolation isolation;
     struct text_list gpus; /* CUDA_VISIBLE_DEVICES of each pod */
 };
@@ -23,6 +30,11 @@ struct cluster {
 /* Makes the folder and reads the machine. On failure (MUSTER_E_LIMIT: too few GPUs) nothing is left. */
 int cluster_set_up(struct cluster *cluster, const struct local_job *job, const struct local_options *options,
                    struct muster_error *err);
+/* The mounts of a pod. */
+int cluster_plan_mounts(const struct cluster *cluster, int pod, struct mount_plan *plan,
+                        struct muster_error *err);
+/* The /etc/hosts of a pod, the caller's. NULL on failure. */
+char *cluster_hosts(const struct cluster *cluster, int pod, struct muster_error *err);
 /* Removes the folder of a struct cluster, by system calls only: for a guardian. */
 void cluster_remove_folder(const void *cluster);
 /* Frees all, the folder too. Accepts one that was not set up. */

@@ -160,7 +160,7 @@ static void (*const table[POD_STATE_COUNT][POD_EVENT_COUNT])(struct step *) = {
 
 enum local_restart_policy kubelet_policy(const struct lifecycle *life, int pod)
 {
-    return life->job->replicas[life->job->pods[pod].type].restart_policy;
+    return local_job_policy(life->job, pod);
 }
 
 void kubelet_step(struct lifecycle *life, int pod, enum pod_event event, int exit_code, struct instant now)

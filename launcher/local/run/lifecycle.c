@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "launcher/local/run/kubelet.h"
+#include "launcher/local/run/lifecycle_internal.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/exit_code.h"
@@ -79,10 +80,12 @@ static bool is_finished(const struct lifecycle *life)
 
 /* --- conditions --- */
 
-static void set_condition(struct lifecycle *life, enum condition_type type, bool status, const char *reason)
+void lifecycle_set(struct lifecycle *life, enum condition_type type, bool status, const char *reason)
 {
     if (conditions_set(&life->conditions, type, status, reason))
-        log_info(life->log, "job %s: %s%s", life->job->name, condition_name(type), status ? "" : " no more");
+        log_info(life->log, "job %s: %s%s", life->job->name,
+                 type == CONDITION_SUCCEEDED ? local_kind_success(life->job->kind) : condition_name(type),
+                 status ? "" : " no more");
 }
 
 /* cleanPodPolicy None: pods may go on until ttlSecondsAfterFinished deletes the job, or we leave. */
@@ -98,13 +101,13 @@ static void begin_to_linger(struct lifecycle *life, struct instant now)
         life->linger_told = instant_add(now, tell_after_ns);
 }
 
-static void finish(struct lifecycle *life, bool succeeded, int exit_code, struct instant now)
+void lifecycle_finish(struct lifecycle *life, bool succeeded, int exit_code, struct instant now)
 {
     life->state = succeeded ? JOB_SUCCEEDED : JOB_FAILED;
     life->exit_code = succeeded ? EXIT_CODE_OK : exit_code ? exit_code : EXIT_CODE_FAILURE;
     life->active_deadline = INSTANT_NEVER;
     begin_to_linger(life, now);
-    set_condition(life, succeeded ? CONDITION_SUCCEEDED : CONDITION_FAILED, true,
+    lifecycle_set(life, succeeded ? CONDITION_SUCCEEDED : CONDITION_FAILED, true,
                   succeeded ? "PyTorchJobSucceeded" : "PyTorchJobFailed");
 }
 
@@ -145,11 +148,11 @@ static void check_limits(struct lifecycle *life, struct instant now)
     if (is_past_backoff_limit(life)) {
         log_error(life->log, "job %s: more restarts than backoffLimit %lld allows", life->job->name,
                   (long long)life->job->backoff_limit);
-        finish(life, false, last_failure(life), now);
+        lifecycle_finish(life, false, last_failure(life), now);
     } else if (instant_reached(now, life->active_deadline)) {
         log_error(life->log, "job %s: longer active than activeDeadlineSeconds %lld", life->job->name,
                   (long long)life->job->active_deadline_s);
-        finish(life, false, EXIT_CODE_FAILURE, now);
+        lifecycle_finish(life, false, EXIT_CODE_FAILURE, now);
     }
 }
 
@@ -186,30 +189,35 @@ static void update_status(struct lifecycle *life, struct instant now)
 {
     enum local_replica_type decider = life->wanted[LOCAL_MASTER] ? LOCAL_MASTER : LOCAL_WORKER;
     if (has_succeeded(life)) {
-        finish(life, true, EXIT_CODE_OK, now);
+        lifecycle_finish(life, true, EXIT_CODE_OK, now);
         return;
     }
     if (count_pods(life, decider).active && !is_restarting(life))
-        set_condition(life, CONDITION_RUNNING, true, "PyTorchJobRunning");
+        lifecycle_set(life, CONDITION_RUNNING, true, "PyTorchJobRunning");
     for (int i = 0; i < life->pod_count; i++)
         if (has_failed_for_good(life, i)) {
-            finish(life, false, life->pods[i].exit_code, now);
+            lifecycle_finish(life, false, life->pods[i].exit_code, now);
             return;
         }
 }
 
 /* --- pods --- */
 
-static void recreate(struct lifecycle *life, int pod, struct instant now)
+void lifecycle_recreate(struct lifecycle *life, int pod, int64_t pause_ns, struct instant now)
 {
     struct lifecycle_pod *p = &life->pods[pod];
-    int64_t pause = (int64_t)(LIFECYCLE_RECREATE_S * life->options.backoff_scale * (double)NS_PER_S);
-    set_condition(life, CONDITION_RESTARTING, true, "PyTorchJobRestarting");
     kubelet_step(life, pod, POD_DELETE, 0, now);
     kubelet_step(life, pod, POD_CREATE, 0, now);
-    p->deadline = instant_add(now, pause);
+    p->deadline = instant_add(now, pause_ns);
     p->recreated++;
     log_info(life->log, "pod %s: recreated (%d)", life->job->pods[pod].name, p->recreated);
+}
+
+static void recreate(struct lifecycle *life, int pod, struct instant now)
+{
+    lifecycle_set(life, CONDITION_RESTARTING, true, "PyTorchJobRestarting");
+    lifecycle_recreate(life, pod,
+                       (int64_t)(LIFECYCLE_RECREATE_S * life->options.backoff_scale * (double)NS_PER_S), now);
 }
 
 /* Pods as the job wants them: recreates failed ones, creates missing ones, deletes surplus ones. */
@@ -226,7 +234,7 @@ static void manage_pods(struct lifecycle *life, struct instant now)
     }
 }
 
-static void delete_pods(struct lifecycle *life, bool ended_too, struct instant now)
+void lifecycle_delete_pods(struct lifecycle *life, bool ended_too, struct instant now)
 {
     for (int i = 0; i < life->pod_count; i++) {
         enum pod_state state = life->pods[i].state;
@@ -263,14 +271,14 @@ static void clean_up(struct lifecycle *life, struct instant now)
 {
     drop_pending(life, now);
     if (life->job->clean_policy != LOCAL_CLEAN_NONE) {
-        delete_pods(life, life->job->clean_policy == LOCAL_CLEAN_ALL, now);
+        lifecycle_delete_pods(life, life->job->clean_policy == LOCAL_CLEAN_ALL, now);
         return;
     }
     for (int i = 0; i < life->pod_count; i++)
         if (life->leaving && life->pods[i].state == POD_BACKOFF)
             kubelet_step(life, i, POD_DELETE, 0, now); /* we would leave before it could achieve anything */
     if (instant_reached(now, life->linger_until))
-        delete_pods(life, false, now);
+        lifecycle_delete_pods(life, false, now);
     else if (instant_reached(now, life->linger_told))
         tell_linger(life, now);
 }
@@ -281,13 +289,15 @@ static void reconcile(struct lifecycle *life, struct instant now)
 {
     if (life->state == JOB_ACTIVE) {
         check_limits(life, now);
-        if (life->state == JOB_ACTIVE)
+        if (life->state == JOB_ACTIVE && life->groups)
+            batch_reconcile(life, now);
+        else if (life->state == JOB_ACTIVE)
             update_status(life, now);
-        if (life->state == JOB_ACTIVE)
+        if (life->state == JOB_ACTIVE && !life->groups)
             manage_pods(life, now);
     }
-    if (life->state == JOB_SUSPENDED || life->state == JOB_DELETED)
-        delete_pods(life, true, now);
+    if (life->state == JOB_SUSPENDED || life->state == JOB_DELETED) /* a Job keeps what is complete */
+        lifecycle_delete_pods(life, !life->groups || life->state == JOB_DELETED, now);
     else if (is_finished(life))
         clean_up(life, now);
 }
@@ -313,13 +323,13 @@ static void suspend(struct lifecycle *life)
     life->state = JOB_SUSPENDED;
     life->active_deadline = INSTANT_NEVER;
     if (conditions_find(&life->conditions, CONDITION_RUNNING))
-        set_condition(life, CONDITION_RUNNING, false, "PyTorchJobSuspended");
-    set_condition(life, CONDITION_SUSPENDED, true, "PyTorchJobSuspended");
+        lifecycle_set(life, CONDITION_RUNNING, false, "PyTorchJobSuspended");
+    lifecycle_set(life, CONDITION_SUSPENDED, true, "PyTorchJobSuspended");
 }
 
 static void begin(struct lifecycle *life, struct instant now)
 {
-    set_condition(life, CONDITION_CREATED, true, "PyTorchJobCreated");
+    lifecycle_set(life, CONDITION_CREATED, true, "PyTorchJobCreated");
     if (life->job->suspended)
         suspend(life);
     else
@@ -328,7 +338,7 @@ static void begin(struct lifecycle *life, struct instant now)
 
 static void resume(struct lifecycle *life, struct instant now)
 {
-    set_condition(life, CONDITION_SUSPENDED, false, "PyTorchJobResumed");
+    lifecycle_set(life, CONDITION_SUSPENDED, false, "PyTorchJobResumed");
     activate(life, now);
 }
 
@@ -440,6 +450,13 @@ int lifecycle_init(struct lifecycle *life, const struct local_job *job,
     life->pods = mem_calloc((size_t)life->pod_count, sizeof *life->pods);
     if (!life->pods)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %d pods", life->pod_count);
+    if (job->group_count) {
+        life->groups = mem_calloc((size_t)job->group_count, sizeof *life->groups);
+        if (!life->groups) {
+            lifecycle_free(life);
+            return error_set(err, MUSTER_E_NOMEM, "no memory for %d Jobs", job->group_count);
+        }
+    }
     for (int i = 0; i < life->pod_count; i++)
         life->pods[i] = (struct lifecycle_pod){
             .deadline = INSTANT_NEVER, .first_start = INSTANT_NEVER, .last_end = INSTANT_NEVER};
@@ -451,5 +468,7 @@ int lifecycle_init(struct lifecycle *life, const struct local_job *job,
 void lifecycle_free(struct lifecycle *life)
 {
     mem_free(life->pods);
+    mem_free(life->groups);
     life->pods = NULL;
+    life->groups = NULL;
 }

@@ -1,5 +1,5 @@
 /* lifecycle.h - pure: the life cycle of a PyTorchJob, as defined by the training operator (v1.9) and the
- * kubelet.
+ * kubelet; and of Jobs and JobSets by their controllers (batch.c).
  *
  * One pod (the kubelet's actions on its container), as a table of states and events:
  *
@@ -95,6 +95,14 @@ struct lifecycle_pod {
     struct instant first_start, last_end; /* of all; never: not yet */
 };
 
+/* One Job of a JobSet, or a Job alone. */
+enum group_state { GROUP_WAITING, GROUP_ACTIVE, GROUP_COMPLETE, GROUP_FAILED };
+struct lifecycle_group {
+    enum group_state state;
+    int failures;  /* of pods, as counted against backoffLimit */
+    int exit_code; /* failed: of the container that did it, 0 for none */
+};
+
 struct lifecycle_options {
     double backoff_scale; /* times the kubelet's pauses and RECREATE_S */
     double grace_s;       /* negative: each pod's own */
@@ -110,6 +118,9 @@ struct lifecycle {
     const struct log_sink *log; /* log of events; NULL: none */
     struct lifecycle_pod *pods; /* as in job->pods, spares included */
     int pod_count;
+    struct lifecycle_group *groups; /* as in job->groups */
+    int remakes;                    /* of a JobSet: how often all its Jobs were made anew */
+    bool remaking;                  /* their pods are being deleted for that */
     int wanted[LOCAL_REPLICA_TYPES];
     enum job_state state;
     struct conditions conditions;

@@ -11,11 +11,27 @@ static const char visible_devices[] = "CUDA_VISIBLE_DEVICES", usual_path[] = "/u
 
 /* --- names --- */
 
-int pod_env_hosts(const struct local_job *job, const char *machine_hosts, struct buffer *out)
+/* Of a Job's pod others know the name in its headless service alone; the name by itself is its own. */
+static void add_group_pod(const struct local_pod *pod, const char *ns, bool own, struct buffer *out)
 {
+    const char *sub = pod->subdomain;
+    if (sub)
+        buffer_printf(out, "%s %s.%s %s.%s.%s %s.%s.%s.svc %s.%s.%s.svc.cluster.local%s%s\n", pod->address,
+                      pod->hostname, sub, pod->hostname, sub, ns, pod->hostname, sub, ns, pod->hostname, sub,
+                      ns, own ? " " : "", own ? pod->hostname : "");
+    else if (own)
+        buffer_printf(out, "%s %s\n", pod->address, pod->hostname);
+}
+
+int pod_env_hosts(const struct local_job *job, int of, const char *machine_hosts, struct buffer *out)
+{
+    const char *ns = job->namespace_ ? job->namespace_ : "default";
     for (int i = 0; i < job->pod_count + job->spare_count; i++) {
         const struct local_pod *pod = &job->pods[i];
-        const char *ns = job->namespace_ ? job->namespace_ : "default";
+        if (job->groups) {
+            add_group_pod(pod, ns, i == of, out);
+            continue;
+        }
         buffer_printf(out, "%s %s %s.%s %s.%s.svc %s.%s.svc.cluster.local", pod->address, pod->name,
                       pod->name, ns, pod->name, ns, pod->name, ns);
         if (strcmp(pod->hostname, pod->name) != 0)
@@ -110,8 +126,8 @@ static int set_gpus(const struct pod_env_place *place, struct text_list *out)
 static int set_place(const struct pod_env_place *place, struct text_list *out)
 {
     const struct local_job *job = place->job;
-    if (job->replicas[LOCAL_MASTER].count || job->elastic || text_list_value(out->items, "PET_MASTER_ADDR") ||
-        text_list_value(out->items, "PET_RDZV_ENDPOINT"))
+    if (job->groups || job->replicas[LOCAL_MASTER].count || job->elastic ||
+        text_list_value(out->items, "PET_MASTER_ADDR") || text_list_value(out->items, "PET_RDZV_ENDPOINT"))
         return 0;
     scope_free char *rank = mem_printf("%d", job->pods[place->pod].index);
     scope_free char *port = mem_printf("%d", job->port);

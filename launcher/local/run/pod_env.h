@@ -9,9 +9,9 @@
 #include "proto/base/buffer.h"
 #include "proto/base/text_list.h"
 
-/* A private /etc/hosts: the pods' names (also with the namespace and cluster.local behind, as in a cluster's
- * DNS), then the machine's own file. */
-int pod_env_hosts(const struct local_job *job, const char *machine_hosts, struct buffer *out);
+/* A private /etc/hosts of a pod: the pods' names (also with the namespace and cluster.local behind, as in a
+ * cluster's DNS), then the machine's own file. It is the same for all pods of a PyTorchJob. */
+int pod_env_hosts(const struct local_job *job, int of, const char *machine_hosts, struct buffer *out);
 
 /* host or host:port, host being a pod's name (or a longer form of it): *numeric is the same with the pod's
  * address, in fresh memory; NULL if it names no pod. -1 without memory. */

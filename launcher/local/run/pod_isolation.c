@@ -45,6 +45,8 @@ int pod_isolation_enter(const void *context)
     if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0 ||
         mount(isolation->hosts, "/etc/hosts", NULL, MS_BIND, NULL) < 0)
         return -1;
+    if (isolation->mounts && mount_plan_execute(isolation->mounts) < 0)
+        return -1;
     return sethostname(isolation->hostname, strlen(isolation->hostname));
 }
 
@@ -53,13 +55,22 @@ static bool is_permitted(const struct pod_isolation *isolation)
     int status;
     pid_t child = fork();
     if (child == 0)
-        _exit(pod_isolation_enter(isolation) == 0 ? 0 : 1);
+        _exit(pod_isolation_enter(isolation) == 0 ? 0 : errno > 0 && errno < 256 ? errno : EPERM);
     if (child < 0)
         return false;
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
             return false;
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    errno = WIFEXITED(status) ? WEXITSTATUS(status) : ECHILD;
+    return errno == 0;
+}
+
+bool pod_isolation_permits(const struct pod_isolation *isolation, const struct mount_plan *mounts)
+{
+    struct pod_isolation with = *isolation;
+    with.mounts = mounts;
+    with.hostname = "pod";
+    return is_permitted(&with);
 }
 
 struct pod_isolation pod_isolation_probe(const char *hosts)

@@ -1,6 +1,11 @@
-/* pod_isolation.h - a pod's own host name and /etc/hosts, by namespaces where the machine permits them. */
+/* pod_isolation.h - a pod's own host name, /etc/hosts and mounts, by namespaces where the machine permits
+ * them. */
 #ifndef MUSTER_LAUNCHER_LOCAL_RUN_POD_ISOLATION_H
 #define MUSTER_LAUNCHER_LOCAL_RUN_POD_ISOLATION_H
+
+#include <stdbool.h>
+
+#include "launcher/local/run/mount_plan.h"
 
 enum pod_isolation_kind {
     POD_ISOLATION_NONE,  /* not permitted here */
@@ -10,14 +15,17 @@ enum pod_isolation_kind {
 
 struct pod_isolation {
     enum pod_isolation_kind kind;
-    const char *hosts;    /* the file that becomes /etc/hosts */
-    const char *hostname; /* of the pod */
+    const char *hosts;               /* the file that becomes /etc/hosts */
+    const char *hostname;            /* of the pod */
+    const struct mount_plan *mounts; /* of the pod; NULL: none */
     /* What identity the processes keep inside a user namespace: their own. */
     char uid_map[48], gid_map[48];
 };
 
 /* The permitted kind, found by a child that tries it with the file hosts. */
 struct pod_isolation pod_isolation_probe(const char *hosts);
+/* Whether a child can enter with these mounts; errno otherwise. */
+bool pod_isolation_permits(const struct pod_isolation *isolation, const struct mount_plan *mounts);
 
 /* Puts the calling process (and what it executes) behind its own name; context is a struct pod_isolation. 0,
  * or -1 with errno. System calls only: for spawn_options.enter. */

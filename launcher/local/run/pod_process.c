@@ -120,14 +120,33 @@ static int pod_prepare(const struct pod_process *pod, const struct pod_place *pl
     return -1;
 }
 
+static int prepare_mounts(const struct pod_process *pod, const struct cluster *cluster,
+                          struct mount_plan *mounts, char **hosts, struct muster_error *err)
+{
+    *hosts = cluster_hosts(cluster, pod->index, err);
+    if (!*hosts)
+        return -1;
+    if (!cluster->mounts)
+        return 0;
+    if (pod->renewed && volume_folders_renew(&cluster->volumes, pod->index, err) < 0)
+        return -1;
+    return cluster_plan_mounts(cluster, pod->index, mounts, err);
+}
+
 static pid_t spawn(struct pod_process *pod, const struct pod_place *place, int *exit_code,
                    struct muster_error *err)
 {
     scope_text_list envp = {0}, argv = {0};
     scope_free char *program = NULL;
     scope_close int out = -1, error = -1;
+    struct mount_plan __attribute__((cleanup(mount_plan_free))) mounts = {0};
+    scope_free char *hosts = NULL;
     struct pod_isolation isolation = place->cluster->isolation;
     isolation.hostname = pod->spec->hostname;
+    if (prepare_mounts(pod, place->cluster, &mounts, &hosts, err) < 0)
+        return -1;
+    isolation.mounts = &mounts;
+    isolation.hosts = hosts;
     if (pod_prepare(pod, place, &envp, &argv, &program, exit_code, err) < 0 ||
         open_output(pod, STDOUT_FILENO, place, &out, err) < 0 ||
         open_output(pod, STDERR_FILENO, place, &error, err) < 0)

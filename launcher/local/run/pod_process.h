@@ -34,6 +34,7 @@ struct pod_process {
     bool ended;      /* reaped, or it could not be started; the rest of the pod is being killed */
     bool lost;       /* ended without an exit code */
     int exit_code;   /* once ended: 128 + n for signal n */
+    bool renewed;    /* the pod is new: its emptyDirs are empty */
     int clean_looks; /* scans in a row that found nothing of it */
     struct pump_stream *streams[3];
 };

@@ -40,7 +40,9 @@ static const char *condition_of(const struct lifecycle *life)
     const char *name = "not seen";
     for (int i = 0; i < life->conditions.count; i++)
         if (life->conditions.list[i].status)
-            name = condition_name(life->conditions.list[i].type);
+            name = life->conditions.list[i].type == CONDITION_SUCCEEDED
+                       ? local_kind_success(life->job->kind)
+                       : condition_name(life->conditions.list[i].type);
     return name;
 }
 
@@ -61,6 +63,8 @@ int pod_table_format(const struct lifecycle *life, struct instant now, struct bu
         format_code(pod, out);
         buffer_printf(out, "  %8d  %9d  %9.1f\n", pod->restarts, pod->recreated, duration_s(pod, now));
     }
-    return buffer_printf(out, "job %s: %s\n", life->job->name,
-                         life->state == JOB_DELETED ? "deleted" : condition_of(life));
+    const bool apart = life->job->apart && life->state == JOB_SUCCEEDED;
+    return buffer_printf(out, "job %s: %s%s%s\n", life->job->name,
+                         life->state == JOB_DELETED ? "deleted" : condition_of(life), apart ? ", but " : "",
+                         apart ? life->job->apart : "");
 }

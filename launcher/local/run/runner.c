@@ -50,6 +50,7 @@ struct runner {
 static void start_pod(struct runner *r, int i)
 {
     struct muster_error err = {0};
+    r->pods[i].renewed = r->life.pods[i].restart_count == 0;
     if (pod_process_start(&r->pods[i], &r->place, &err) < 0) {
         log_error(&r->log, "pod %s cannot be started: %s%s", r->job->pods[i].name, err.text,
                   err.code == MUSTER_E_NOT_FOUND
@@ -307,12 +308,27 @@ static int set_up(struct runner *r, struct muster_error *err)
     return start_guardian(r, err);
 }
 
+static void announce_volumes(const struct runner *r)
+{
+    const struct local_volumes *volumes = &r->job->volumes;
+    if (volumes->count && !r->cluster.mounts)
+        log_warning(&r->log, "volumes are not mounted (%s): the pods' paths are this machine's",
+                    *r->cluster.why_not.text ? r->cluster.why_not.text : "namespaces are not permitted here");
+    for (int i = 0; r->cluster.mounts && i < volumes->count; i++)
+        if (volumes->list[i].type == LOCAL_VOLUME_CLAIM && !r->options->volumes) {
+            log_info(&r->log, "PersistentVolumeClaims are empty folders that are deleted at the end; "
+                              "--volumes=DIR keeps them as DIR/<claim>");
+            return;
+        }
+}
+
 static void announce(const struct runner *r)
 {
     if (r->cluster.isolation.kind == POD_ISOLATION_NONE)
         log_info(&r->log, "namespaces are not permitted here: the pods' host names do not resolve, so "
                           "MASTER_ADDR, PET_MASTER_ADDR and PET_RDZV_ENDPOINT are addresses, and gethostname "
                           "returns this machine's name");
+    announce_volumes(r);
     if (r->job->elastic && r->job->max_replicas > r->job->min_replicas)
         log_info(&r->log, "job %s has %d to %d workers: kill -RTMIN+1 %d adds one, RTMIN+2 removes one",
                  r->job->name, r->job->min_replicas, r->job->max_replicas, (int)getpid());

@@ -17,6 +17,7 @@ struct local_options {
     bool quiet;           /* the pods' lines are not printed (they still reach log_dir) */
     bool no_prefix;       /* the pods' lines are printed as they are, without "[<pod>] " */
     const char *log_dir;  /* a file <pod>.log for each pod, added to; NULL: none */
+    const char *volumes;  /* folder of the PersistentVolumeClaims; NULL: they are deleted with the run */
     const char
         *gpus; /* the GPUs to divide, as in CUDA_VISIBLE_DEVICES; NULL: those visible to this process */
     bool gpu_shortage_allowed; /* pods without a GPU left get none, instead of an error */

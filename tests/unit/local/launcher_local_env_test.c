@@ -38,7 +38,7 @@ static void hosts_file(void **state)
 {
     (void)state;
     scope_buffer out = {0};
-    assert_int_equal(pod_env_hosts(&job, "127.0.0.1 localhost\n", &out), 0);
+    assert_int_equal(pod_env_hosts(&job, 0, "127.0.0.1 localhost\n", &out), 0);
     assert_string_equal(out.data, "127.77.0.1 j-master-0 j-master-0.team j-master-0.team.svc "
                                   "j-master-0.team.svc.cluster.local\n"
                                   "127.77.0.2 j-worker-0 j-worker-0.team j-worker-0.team.svc "
@@ -339,7 +339,7 @@ static int build_everything(void *context)
     scope_text_list env = {0}, argv = {0}, gpus = {0};
     scope_buffer hosts = {0};
     int failed = pod_env_build(&place, &env) < 0 || pod_env_command(&place, &argv) < 0 ||
-                 pod_env_hosts(&job, "127.0.0.1 localhost\n", &hosts) < 0 ||
+                 pod_env_hosts(&job, 0, "127.0.0.1 localhost\n", &hosts) < 0 ||
                  gpu_divide(&job, NULL, 2, false, &gpus, NULL) < 0;
     return failed ? -1 : 0;
 }

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "launcher/local/manifest/quantity.h"
+#include "launcher/local/pod/quantity.h"
 #include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
@@ -296,13 +296,32 @@ static uint64_t digest_of(const struct local_job *job)
     return walk.digest;
 }
 
+/* A JobSet with volumes, and a TrainJob. */
+static const char batch[] =
+    "{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: s}, spec: {replicatedJobs: [\n"
+    "{name: w, replicas: 2, template: {spec: {completions: 2, podFailurePolicy: {rules: [{action: FailJob,\n"
+    "onExitCodes: {operator: In, values: [2]}}]}, template: {spec: {restartPolicy: Never, containers: [\n"
+    "{name: t, image: i, command: [torchrun, --nnodes=1], volumeMounts: [{name: e, mountPath: /a/b},\n"
+    "{name: c, mountPath: /c, subPath: k}, {name: p, mountPath: /p}]}], volumes: [{name: e, emptyDir: {}},\n"
+    "{name: c, configMap: {name: m}}, {name: p, persistentVolumeClaim: {claimName: x}}]}}}}}]}}\n---\n"
+    "{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {k: v}}\n";
+static const char train[] =
+    "{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: t}, spec: {runtimeRef:\n"
+    "{name: torch-distributed}, trainer: {numNodes: 2, command: [tune, run], args: [model.lora]}}}\n";
+
+struct swept {
+    const char *text;
+    uint64_t whole; /* 0: not known yet */
+};
+
 static int build_everything(void *context)
 {
+    struct swept *swept = context;
     struct local_job job = {0};
     struct problems problems = {0};
     struct muster_error err = {0};
-    uint64_t *whole = context; /* 0: not known yet */
-    int result = build(everything, &job, &problems, &err);
+    uint64_t *whole = &swept->whole;
+    int result = build(swept->text, &job, &problems, &err);
     if (result < 0)
         assert_true(err.code == MUSTER_E_NOMEM && !job.pods);
     else if (problems.fatal)
@@ -319,9 +338,35 @@ static int build_everything(void *context)
 static void no_memory(void **state)
 {
     (void)state;
-    uint64_t whole = 0;
-    assert_int_equal(build_everything(&whole), 0);
-    faults_sweep_absorbed(build_everything, &whole); /* what is absorbed is a warning's text at most */
+    struct swept texts[] = {{everything, 0}, {batch, 0}, {train, 0}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        assert_int_equal(build_everything(&texts[i]), 0);
+        faults_sweep_absorbed(build_everything, &texts[i]); /* a warning's text at most is absorbed */
+    }
+}
+
+static void volumes_and_groups(void **state)
+{
+    (void)state;
+    struct local_job job = {0};
+    struct problems problems = {0};
+    struct muster_error err = {0};
+    assert_int_equal(build(batch, &job, &problems, &err), 0);
+    assert_true(job.kind == LOCAL_JOBSET && job.group_count == 2 && job.pod_count == 4);
+    assert_string_equal(job.groups[1].name, "s-w-1");
+    assert_string_equal(job.pods[3].hostname, "s-w-1-1");
+    assert_string_equal(job.pods[3].subdomain, "s");
+    assert_int_equal(job.groups[0].rules[0].codes[0], 2);
+    assert_int_equal(job.volumes.count, 3); /* pods of a template share them */
+    assert_int_equal(job.pods[3].mount_count, 3);
+    assert_string_equal(local_volume_file(&job.volumes.list[1], "k")->data, "v");
+    const char *rest;
+    assert_string_equal(local_mount_of(job.pods[0].mounts, 3, "/a/b/x/y", &rest)->path, "/a/b");
+    assert_string_equal(rest, "x/y");
+    assert_null(local_mount_of(job.pods[0].mounts, 3, "/a/bc", &rest));
+    assert_non_null(strstr(job.apart, "4 pods are 4 worlds apart (--nnodes=1)"));
+    local_job_free(&job);
+    problems_free(&problems);
 }
 
 /* A thousand pods with a large environment each are more than a machine should be asked for. */
@@ -357,6 +402,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantities),
+        cmocka_unit_test(volumes_and_groups),
         cmocka_unit_test(variables),
         cmocka_unit_test(environments_are_bounded),
         cmocka_unit_test(entrypoints),

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/local/manifest/env_map.h"
-#include "launcher/local/manifest/quantity.h"
+#include "launcher/local/pod/env_map.h"
+#include "launcher/local/pod/quantity.h"
 #include "launcher/local/run/lifecycle.h"
 #include "proto/base/buffer.h"
 #include "proto/base/guard.h"

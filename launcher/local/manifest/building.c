@@ -1,0 +1,124 @@
+/* building.c - see building.h: one pod from its source. */
+#include "launcher/local/manifest/building.h"
+
+#include <string.h>
+
+#include "launcher/local/job/network.h"
+#include "launcher/local/pod/schema.h"
+#include "launcher/local/pod/volumes.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+
+enum { JOB_BYTES_LIMIT = 64 << 20, ADDRESSES_IN_A_ROW = 250, GRACE_S = 30 };
+
+int building_no_memory(const struct building *b)
+{
+    return error_set(b->err, MUSTER_E_NOMEM, "no memory");
+}
+
+int building_reserve(struct building *b, int64_t more)
+{
+    int64_t total = b->job->pod_count + b->job->spare_count + more;
+    struct local_pod *longer = mem_realloc(b->job->pods, (size_t)total + 1, sizeof *longer);
+    if (!longer)
+        return building_no_memory(b);
+    b->job->pods = longer;
+    memset(longer + b->room, 0, (size_t)(total + 1 - b->room) * sizeof *longer);
+    b->room = total + 1;
+    return 0;
+}
+
+void building_note_containers(const struct building *b, const struct pod_source *source)
+{
+    const struct tree_node *list = tree_get(pod_source_spec(source), "containers");
+    const char *own = tree_text(tree_get(pod_source_container(source), "name"));
+    for (size_t i = 0; list && list->kind == TREE_LIST && i < list->count; i++) {
+        const char *name = tree_text(tree_get(list->items[i], "name"));
+        if (i != source->container)
+            problems_add(b->problems, PROBLEM_NOTE, source->file, NULL, NULL,
+                         "the container %.63s beside %.63s is not run", name ? name : "without a name",
+                         own ? own : "it");
+    }
+}
+
+int building_name(struct building *b, const char **name, char **owned)
+{
+    const struct tree_node *metadata = tree_get(b->object->node, "metadata");
+    const char *stem = tree_text(tree_get(metadata, "generateName"));
+    *name = tree_text(tree_get(metadata, "name"));
+    *owned = !*name && stem ? mem_printf("%slocal", stem) : mem_strdup(*name ? *name : "");
+    if (!*owned)
+        return building_no_memory(b);
+    *name = *owned;
+    return 0;
+}
+
+static char *copy(const char *text)
+{
+    return text && *text ? mem_strdup(text) : NULL;
+}
+
+static int fill_container(struct building *b, const struct pod_source *source, const struct path *path,
+                          struct local_pod *pod)
+{
+    const struct container_place place = {.source = source,
+                                          .documents = b->documents,
+                                          .machine = &b->settings->machine,
+                                          .extra = b->settings->env,
+                                          .file = source->file,
+                                          .container = pod_source_container(source),
+                                          .path = path};
+    struct env_map env = {0};
+    struct text_list variables = {0}, command = {0};
+    const struct volumes_place volumes = {&place, &env, &b->job->volumes, &b->bytes, b->problems};
+    int result = container_env(&place, &env, b->problems, b->err);
+    if (!result && (env_map_list(&env, &variables) < 0 ||
+                    pod_command(&b->settings->command, source, path, &env, &command, b->problems) < 0))
+        result = building_no_memory(b);
+    if (!result)
+        result = pod_volumes(&volumes, pod, b->err);
+    b->bytes += env.bytes;
+    for (size_t i = 0; i < command.count; i++)
+        b->bytes += strlen(command.items[i]);
+    pod->env = variables.items;
+    pod->command = command.items;
+    env_map_free(&env);
+    return result;
+}
+
+static int fill_pod(struct building *b, const struct pod_source *source, struct local_pod *pod)
+{
+    const struct tree_node *spec = pod_source_spec(source);
+    const char *directory = tree_text(tree_get(pod_source_container(source), "workingDir"));
+    pod->gpus = pod_source_gpus(source);
+    pod->grace_s = (double)schema_integer(spec, "terminationGracePeriodSeconds", GRACE_S);
+    pod->name = mem_strdup(source->name);
+    pod->hostname = mem_strdup(source->hostname);
+    pod->address = mem_strdup(source->address);
+    pod->subdomain = copy(source->subdomain);
+    pod->working_dir = copy(directory);
+    if (!pod->name || !pod->hostname || !pod->address || (directory && *directory && !pod->working_dir) ||
+        (source->subdomain && *source->subdomain && !pod->subdomain))
+        return building_no_memory(b);
+    const struct path *containers = PATH_FIELD(PATH_FIELD(source->path, "spec"), "containers");
+    return fill_container(b, source, PATH_INDEX(containers, source->container), pod);
+}
+
+int building_add_pod(struct building *b, struct pod_source *source, struct local_pod **pod)
+{
+    const int number = b->job->pod_count + b->job->spare_count;
+    *pod = &b->job->pods[number];
+    b->job->pod_count++;
+    mem_free(source->address);
+    source->address = mem_printf("127.%d.%d.%d", b->settings->network ? b->settings->network : NETWORK_FIRST,
+                                 number / ADDRESSES_IN_A_ROW, number % ADDRESSES_IN_A_ROW + 1);
+    if (!source->address)
+        return building_no_memory(b);
+    if (fill_pod(b, source, *pod) < 0)
+        return -1;
+    if (b->bytes > JOB_BYTES_LIMIT)
+        return error_set(b->err, MUSTER_E_LIMIT,
+                         "%s: the environments, commands and files of all pods are more than %d bytes",
+                         source->file, JOB_BYTES_LIMIT);
+    return 0;
+}

@@ -1,0 +1,22 @@
+/* jobset.h - the Jobs of a JobSet (jobset.x-k8s.io/v1alpha2), written as one or made by Kubeflow Trainer. */
+#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_JOBSET_H
+#define MUSTER_LAUNCHER_LOCAL_MANIFEST_JOBSET_H
+
+#include "launcher/local/manifest/batch_job.h"
+
+struct jobset {
+    const char *file, *namespace_, *name;
+    const struct tree_node *spec;
+    const struct path *path;
+    /* Of a TrainJob: fills in what it adds to a replicated job (job->spec is set), or returns 0 to leave
+     * the replicated job out. NULL: nothing. */
+    int (*adapt)(void *context, const struct tree_node *replicated, struct batch_job *job);
+    void *context;
+};
+
+/* Appends the groups of all replicated jobs and the policies. */
+int jobset_add(struct building *b, const struct jobset *set);
+/* The name of the headless service. */
+const char *jobset_subdomain(const struct jobset *set);
+
+#endif

@@ -1,0 +1,28 @@
+/* trainjob.h - a TrainJob of Kubeflow Trainer (v1alpha1, as v2.3.0 reads it) on its runtime. */
+#ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_TRAINJOB_H
+#define MUSTER_LAUNCHER_LOCAL_MANIFEST_TRAINJOB_H
+
+#include "launcher/local/manifest/batch_job.h"
+
+enum { TRAINJOB_PORT = 29500 };
+
+struct trainjob {
+    const struct document_object *object, *runtime; /* runtime NULL: a built-in one */
+    const char *file;                               /* of the runtime */
+    const struct tree_node *runtime_node, *spec, *trainer, *torch;
+    const char *name, *runtime_name;
+    int64_t nodes;
+    char *processes; /* PET_NPROC_PER_NODE; NULL: not known yet */
+    char *master;    /* <trainjob>-node-0-0.<trainjob> */
+    struct facts variables;
+    struct text_list more; /* words behind the command */
+};
+
+/* Words that Trainer puts behind the command "tune run": the recipe, its configuration, the runtime's paths.
+ * container is the runtime's; gpus are those of a node. -1 without memory. */
+int trainjob_tune(const struct trainjob *job, const struct tree_node *container, int64_t gpus,
+                  struct text_list *more);
+/* Whether the TrainJob's command is exactly "tune run". */
+bool trainjob_is_tune(const struct trainjob *job);
+
+#endif

@@ -1,0 +1,259 @@
+/* manifest_command.c - see manifest_command.h: flags, their checks, the job's secret. */
+#include "launcher/manifest/manifest_command.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "launcher/manifest/manifest_options.h"
+#include "proto/base/error.h"
+#include "proto/exit_code.h"
+#include "rendezvous/security/secret_file.h"
+
+enum { FILE_LIMIT = 256 << 10, NAME_LIMIT = 40, MIN_GRACE_S = MANIFEST_GRACE_MARGIN_S + 1 };
+
+#define AT(member) KNOB_OFFSET(manifest_options, member)
+
+static const char what[] = "What", pod[] = "Each node", rest[] = "Other";
+static const char *const kinds[] = {"pytorchjob", "trainjob", "job", "jobset", "slurm", NULL};
+
+static const struct knob rows[] = {
+    {.name = "kind",
+     .letter = 'k',
+     .type = KNOB_CHOICE,
+     .offset = AT(kind),
+     .initial = "pytorchjob",
+     .choices = kinds,
+     .section = what,
+     .help = "pytorchjob: Kubeflow's training operator; trainjob: Kubeflow Trainer, with a runtime of its "
+             "own; job: an "
+             "Indexed Job, no operator needed; jobset: a JobSet; slurm: a script for sbatch"},
+    {.name = "nodes",
+     .letter = 'N',
+     .type = KNOB_INT,
+     .offset = AT(nodes),
+     .initial = "1",
+     .min = 1,
+     .max = 1000,
+     .section = what,
+     .help = "pods, or nodes of Slurm, with one agent each"},
+    {.name = "image",
+     .type = KNOB_TEXT,
+     .offset = AT(image),
+     .section = what,
+     .help = "image of the program; Slurm: --container-image of srun, none by default"},
+    {.name = "name",
+     .type = KNOB_TEXT,
+     .offset = AT(name),
+     .initial = "train",
+     .section = what,
+     .help = "of the job"},
+    {.name = "namespace",
+     .type = KNOB_TEXT,
+     .offset = AT(namespace_),
+     .section = what,
+     .help = "of all objects; without it, the one that kubectl uses"},
+    {.name = "queue",
+     .type = KNOB_TEXT,
+     .offset = AT(queue),
+     .section = what,
+     .help = "local queue of Kueue that admits the job"},
+    {.name = "gpus",
+     .type = KNOB_INT,
+     .offset = AT(gpus),
+     .initial = "0",
+     .max = 1024,
+     .section = pod,
+     .help = "NVIDIA GPUs of a node"},
+    {.name = "nproc-per-node",
+     .type = KNOB_INT,
+     .offset = AT(workers),
+     .initial = "0",
+     .max = 4096,
+     .section = pod,
+     .help = "workers of a node; 0: one for each GPU, at least one"},
+    {.name = "cpus",
+     .type = KNOB_INT,
+     .offset = AT(cpus),
+     .initial = "0",
+     .max = 100000,
+     .section = pod,
+     .help = "cores of a node; 0: not limited"},
+    {.name = "memory",
+     .type = KNOB_TEXT,
+     .offset = AT(memory),
+     .section = pod,
+     .help = "memory of a node, as the scheduler writes it: 64Gi (Slurm: 64G)"},
+    {.name = "shm",
+     .type = KNOB_TEXT,
+     .offset = AT(shm),
+     .initial = "8Gi",
+     .section = pod,
+     .help = "size of /dev/shm in pods"},
+    {.name = "env",
+     .letter = 'e',
+     .type = KNOB_LIST,
+     .offset = AT(env),
+     .section = pod,
+     .help = "NAME=value for the program; may be repeated"},
+    {.name = "claim",
+     .type = KNOB_LIST,
+     .offset = AT(claims),
+     .section = pod,
+     .help = "CLAIM=PATH: a PersistentVolumeClaim and where pods mount it; may be repeated"},
+    {.name = "max-restarts",
+     .type = KNOB_INT,
+     .offset = AT(restarts),
+     .initial = "3",
+     .max = 10000,
+     .section = rest,
+     .help = "failures of the whole job after which it is started again"},
+    {.name = "grace-period",
+     .type = KNOB_DOUBLE,
+     .offset = AT(grace_s),
+     .initial = "60",
+     .min = MIN_GRACE_S,
+     .max = 86400,
+     .unit = "s",
+     .section = rest,
+     .help = "from the notice that a node is taken away to its end; workers get 15 s less"},
+    {.name = "metrics-port",
+     .type = KNOB_INT,
+     .offset = AT(metrics_port),
+     .initial = "9090",
+     .max = 65535,
+     .section = rest,
+     .help = "port for /metrics and /healthz of every agent; 0: none"},
+    {.name = "secret",
+     .type = KNOB_TEXT,
+     .offset = AT(secret),
+     .section = rest,
+     .help = "name of a Secret that is there already; without it one is made in the manifest"},
+    {.name = "launcher-image",
+     .type = KNOB_TEXT,
+     .offset = AT(launcher_image),
+     .initial = "registry.example.com/muster:latest",
+     .section = rest,
+     .help = "image that holds /opt/muster, which each pod copies before it starts"},
+    KNOB_HELP_ROW(AT(help), rest),
+};
+static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
+
+const struct command_page manifest_page = {
+    .name = "muster manifest",
+    .brief = "writes a manifest, or a script for Slurm, that runs a program on several nodes",
+    .description = "Writes a manifest that runs a program under muster: with the job's secret, shared "
+                   "memory, grace times, "
+                   "metrics and a\nliveness probe in place. muster local -f FILE tries it without a cluster, "
+                   "kubectl apply -f "
+                   "FILE starts it.\n  muster manifest --kind=pytorchjob --nodes=4 --gpus=8 "
+                   "--image=pytorch/pytorch:latest "
+                   "-- train.py > job.yaml",
+    .words = "[--] program [arguments]",
+    .exit_codes = "0 written; 1 no memory; 2 bad usage",
+    .table = &table};
+
+/* --- checks --- */
+
+static bool is_label(const char *text, size_t limit)
+{
+    size_t length = strlen(text);
+    for (const char *at = text; *at; at++)
+        if (!(*at >= 'a' && *at <= 'z') && !isdigit((unsigned char)*at) &&
+            (*at != '-' || at == text || !at[1]))
+            return false;
+    return length && length <= limit && text[0] >= 'a';
+}
+
+static int check_label(const char *flag, const char *text, struct muster_error *err)
+{
+    if (!text || is_label(text, NAME_LIMIT))
+        return 0;
+    return error_set(
+        err, MUSTER_E_INVALID,
+        "--%s: '%.64s' is not a name: a lower-case letter, then at most %d letters, digits and '-'", flag,
+        text, NAME_LIMIT - 1);
+}
+
+/* Letters, digits and what quantities and names of images have: nothing that could end a YAML word. */
+static int check_word(const char *flag, const char *text, struct muster_error *err)
+{
+    static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/:@+";
+    if (!text || (*text && strspn(text, good) == strlen(text)))
+        return 0;
+    return error_set(err, MUSTER_E_INVALID, "--%s: '%.100s' has a character that does not belong there", flag,
+                     text);
+}
+
+static int check_list(const char *flag, char *const *entries, bool claims, struct muster_error *err)
+{
+    for (; entries && *entries; entries++) {
+        size_t length = strcspn(*entries, "=");
+        bool name = length > 0 && (*entries)[length] && !isdigit((unsigned char)**entries);
+        for (size_t i = 0; name && i < length; i++)
+            name = isalnum((unsigned char)(*entries)[i]) || strchr(claims ? "-." : "_", (*entries)[i]);
+        if (!name || (claims && (*entries)[length + 1] != '/'))
+            return error_set(err, MUSTER_E_INVALID, "--%s: '%.200s' is not %s", flag, *entries,
+                             claims ? "CLAIM=PATH with a path from / on" : "NAME=value");
+    }
+    return 0;
+}
+
+static int manifest_check(const struct manifest_options *o, struct muster_error *err)
+{
+    if (!o->program || !*o->program)
+        return error_set(err, MUSTER_E_INVALID,
+                         "which program? Put it behind the flags: muster manifest --nodes=2 -- train.py");
+    if (!o->image && o->kind != MANIFEST_SLURM)
+        return error_set(err, MUSTER_E_INVALID,
+                         "--image is needed: the image that holds the program and what it imports");
+    if (o->claims && o->kind == MANIFEST_SLURM)
+        return error_set(err, MUSTER_E_INVALID,
+                         "--claim is for pods: under Slurm all nodes see the same folders");
+    return check_label("name", o->name, err) < 0 || check_label("namespace", o->namespace_, err) < 0 ||
+                   check_label("queue", o->queue, err) < 0 || check_label("secret", o->secret, err) < 0 ||
+                   check_word("image", o->image, err) < 0 ||
+                   check_word("launcher-image", o->launcher_image, err) < 0 ||
+                   check_word("memory", o->memory, err) < 0 || check_word("shm", o->shm, err) < 0 ||
+                   check_list("env", o->env, false, err) < 0 || check_list("claim", o->claims, true, err) < 0
+               ? -1
+               : 0;
+}
+
+/* --- the command --- */
+
+static int make_secret(char *line, struct muster_error *err)
+{
+    struct job_secret secret;
+    if (getrandom(secret.bytes, sizeof secret.bytes, 0) != sizeof secret.bytes)
+        return error_errno(err, "cannot get %zu random bytes", sizeof secret.bytes);
+    secret_format(&secret, line);
+    secret_wipe(&secret, sizeof secret);
+    return 0;
+}
+
+static int carry_out(const struct flag_command *command, struct buffer *out, struct buffer *complaint,
+                     struct muster_error *err)
+{
+    const struct manifest_options *o = command->options;
+    char line[SECRET_TEXT_SIZE];
+    (void)complaint;
+    bool with_secret = manifest_has_secret(o) && !o->secret && o->kind != MANIFEST_SLURM;
+    if (manifest_check(o, err) < 0)
+        return EXIT_CODE_USAGE;
+    if (with_secret && make_secret(line, err) < 0)
+        return EXIT_CODE_FAILURE;
+    if (!buffer_reserve(out, FILE_LIMIT)) /* growing would leave copies of the secret behind */
+        return error_set(err, MUSTER_E_NOMEM, "no memory"), EXIT_CODE_FAILURE;
+    int result = manifest_write(o, with_secret ? line : NULL, out);
+    secret_wipe(line, sizeof line);
+    return result < 0 ? error_set(err, MUSTER_E_NOMEM, "no memory"), EXIT_CODE_FAILURE : EXIT_CODE_OK;
+}
+
+int manifest_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint)
+{
+    struct manifest_options options = {0};
+    uint8_t sources[sizeof rows / sizeof *rows] = {0};
+    const struct flag_command command = {&manifest_page, &options, &options.help, sources, carry_out};
+    return flag_command_words(&command, argc, argv, &options.program, out, complaint);
+}
