@@ -1,4 +1,5 @@
 /* main.c - the program `muster`: its subcommands, and the steps of `muster run`. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +9,20 @@
 #include "launcher/commands/checkpoint_command.h"
 #include "launcher/commands/doctor_command.h"
 #include "launcher/commands/dry_run.h"
+#include "launcher/commands/link_command.h"
+#include "launcher/commands/pages_command.h"
+#include "launcher/commands/report_command.h"
 #include "launcher/commands/secret_command.h"
 #include "launcher/commands/status_command.h"
+#include "launcher/commands/top_command.h"
 #include "launcher/config/config_binding.h"
 #include "launcher/config/config_print.h"
 #include "launcher/host/machine.h"
+#include "launcher/hosts/hosts_command.h"
 #include "launcher/local/job/python_shim.h"
 #include "launcher/local/local_command.h"
+#include "launcher/local/local_settings.h"
+#include "launcher/manifest/manifest_command.h"
 #include "launcher/nccl/nccl_env.h"
 #include "launcher/nccl/pre_flight.h"
 #include "launcher/output/log_record.h"
@@ -41,20 +49,34 @@ static int launch_main(const char *shown, int argc, char *argv[]);
 static int env_main(const char *shown, int argc, char *argv[]);
 static int status_main(const char *shown, int argc, char *argv[]);
 static int checkpoint_main(const char *shown, int argc, char *argv[]);
+static int top_main(const char *shown, int argc, char *argv[]);
+static int report_main(const char *shown, int argc, char *argv[]);
 static int doctor_main(const char *shown, int argc, char *argv[]);
 static int secret_main(const char *shown, int argc, char *argv[]);
+static int manifest_main(const char *shown, int argc, char *argv[]);
+static int link_main(const char *shown, int argc, char *argv[]);
+static int man_main(const char *shown, int argc, char *argv[]);
+static int completion_main(const char *shown, int argc, char *argv[]);
 
 static const struct subcommand subcommands[] = {
     {"run", "start, watch and restart workers; muster run --help lists its flags", run_main},
-    {"local", "run a PyTorchJob manifest on this machine, as a cluster would", local_command},
+    {"local", "run a manifest (PyTorchJob, TrainJob, JobSet, Job) on this machine, as a cluster would",
+     local_command},
+    {"manifest", "write a manifest, or a script for Slurm, that runs a program on several nodes",
+     manifest_main},
     {"launch", "the same as python -m torch.distributed.launch: --local-rank is added to the arguments",
      launch_main},
     {"env", "every setting of muster run with its value here and its source", env_main},
     {"status", "status of the agent on this machine or in this container", status_main},
+    {"top", "a running job in the terminal, of an agent here or elsewhere", top_main},
+    {"report", "a job's rounds, recoveries and curves as one HTML file", report_main},
     {"checkpoint", "ask a running job for a checkpoint", checkpoint_main},
     {"doctor", "whether this machine is fit for a job: GPUs, network, memory, limits, disk, clock",
      doctor_main},
     {"secret", "make the secret that protects a job of several nodes", secret_main},
+    {"link-torchrun", "make a link named torchrun to muster, for scripts that call it", link_main},
+    {"man", "print the manual page of muster or of a subcommand", man_main},
+    {"completion", "print what bash or zsh needs to complete muster's flags", completion_main},
 };
 enum { SUBCOMMAND_COUNT = sizeof subcommands / sizeof *subcommands };
 
@@ -190,6 +212,23 @@ static int run_resolved(const char *shown, struct run_config *config, struct nvm
     return agent_run(config, &tune, &log);
 }
 
+/* Agents on other hosts, instead of one here. */
+static int run_hosts(const char *shown, struct run_config *config, int argc, char *argv[])
+{
+    struct muster_error err = {0};
+    int log_fd = STDERR_FILENO;
+    int level = getenv("LOGLEVEL") ? log_level_parse(getenv("LOGLEVEL")) : LOG_LEVEL_INFO;
+    struct log_sink log = {.write = log_write_to_fd,
+                           .context = &log_fd,
+                           .threshold = level < 0 ? LOG_LEVEL_INFO : (enum log_level)level,
+                           .who = "muster"};
+    int code = hosts_run(config, argc, argv, &log, &err);
+    if (code >= 0)
+        return code;
+    bool ours = err.code == MUSTER_E_NOMEM || err.code == MUSTER_E_IO;
+    return fail(shown, config, err.text, ours ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
+}
+
 static int print_settings(const char *shown, struct run_config *config, const struct machine *machine,
                           struct nvml_probe *nvml)
 {
@@ -218,6 +257,8 @@ static int command_main(enum config_command command, const char *shown, int argc
         return fail(shown, &config, "no memory", exit_code);
     if (config_parse(argc, argv, read_variable, NULL, &config, &err) == 0 && config.help)
         exit_code = run_help(shown, &config);
+    else if (!*err.text && command != COMMAND_ENV && hosts_wanted(&config))
+        exit_code = run_hosts(shown, &config, argc, argv);
     else if (*err.text || resolve(&config, machine, &nvml, &err) < 0)
         exit_code =
             fail(shown, &config, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
@@ -244,6 +285,12 @@ static int env_main(const char *shown, int argc, char *argv[])
     return command_main(COMMAND_ENV, shown, argc, argv);
 }
 
+static bool print_both(const struct buffer *out, const struct buffer *complaint)
+{
+    return (!complaint->length || print(STDERR_FILENO, complaint) == EXIT_CODE_OK) &&
+           (!out->length || print(STDOUT_FILENO, out) == EXIT_CODE_OK);
+}
+
 /* A command that returns its output as text. */
 static int text_main(int (*command)(int argc, char *const argv[], struct buffer *out,
                                     struct buffer *complaint),
@@ -251,8 +298,7 @@ static int text_main(int (*command)(int argc, char *const argv[], struct buffer 
 {
     scope_buffer out = {0}, complaint = {0};
     int exit_code = command(argc, argv, &out, &complaint);
-    bool printed = (!complaint.length || print(STDERR_FILENO, &complaint) == EXIT_CODE_OK) &&
-                   (!out.length || print(STDOUT_FILENO, &out) == EXIT_CODE_OK);
+    const bool printed = print_both(&out, &complaint);
     if (out.data)
         secret_wipe(out.data, out.capacity); /* muster secret's holds one */
     return printed && !out.failed ? exit_code : EXIT_CODE_FAILURE;
@@ -262,6 +308,18 @@ static int status_main(const char *shown, int argc, char *argv[])
 {
     (void)shown;
     return text_main(status_command, argc, argv);
+}
+
+static int top_main(const char *shown, int argc, char *argv[])
+{
+    (void)shown;
+    return text_main(top_command, argc, argv);
+}
+
+static int report_main(const char *shown, int argc, char *argv[])
+{
+    (void)shown;
+    return text_main(report_command, argc, argv);
 }
 
 static int checkpoint_main(const char *shown, int argc, char *argv[])
@@ -282,6 +340,77 @@ static int secret_main(const char *shown, int argc, char *argv[])
     return text_main(secret_command, argc, argv);
 }
 
+static int manifest_main(const char *shown, int argc, char *argv[])
+{
+    (void)shown;
+    return text_main(manifest_command, argc, argv);
+}
+
+/* What the manual and the shells' completions are made of. */
+static int print_pages(int (*print_them)(const struct pages_subject *, int, int, char *const[],
+                                         struct buffer *, struct buffer *),
+                       int argc, char *argv[])
+{
+    const struct pages_subject subjects[] = {
+        {{"muster run", "starts, watches and restarts workers", config_description, NULL, config_table(),
+          NULL},
+         "muster run [flags] [--] program [arguments]"},
+        {{"muster local", "runs a PyTorchJob, TrainJob, JobSet or Job manifest on this machine",
+          local_settings_description,
+          "0 the job succeeded; 2 the flags or the manifest are wrong; 138 a process cannot be killed; any "
+          "other: the code "
+          "of the container that failed the job (muster local --help)",
+          local_settings_table(), NULL},
+         "muster local -f FILE [flags]"},
+        {manifest_page, "muster manifest [flags] [--] program [arguments]"},
+        {{"muster launch", "muster run with --local-rank among the program's arguments", config_description,
+          NULL, config_table(), NULL},
+         "muster launch [flags] [--] program [arguments]"},
+        {{"muster env", "shows every setting of muster run with its value and source", config_description,
+          NULL, config_table(), NULL},
+         "muster env [flags of muster run]"},
+        {status_page, "muster status [flags]"},
+        {top_page, "muster top [flags]"},
+        {report_page, "muster report [flags]"},
+        {checkpoint_page, "muster checkpoint [flags]"},
+        {doctor_page, "muster doctor [flags]"},
+        {secret_page, "muster secret [flags]"},
+        {link_torchrun_page, "muster link-torchrun [flags]"},
+        {{"muster man", "prints a manual page",
+          "Prints the source of a page, for man -l -: muster man run | man -l -", "0 printed; 2 bad usage",
+          NULL, NULL},
+         "muster man [SUBCOMMAND]"},
+        {{"muster completion", "prints a shell's completions",
+          "For this shell: source <(muster completion bash). For all: muster completion bash > "
+          "/etc/bash_completion.d/muster, or muster completion zsh into a file _muster in a folder of "
+          "$fpath.",
+          "0 printed; 2 bad usage", NULL, NULL},
+         "muster completion bash\nmuster completion zsh"},
+    };
+    static_assert(sizeof subjects / sizeof *subjects == SUBCOMMAND_COUNT, "every subcommand has a page");
+    scope_buffer out = {0}, complaint = {0};
+    const int code = print_them(subjects, SUBCOMMAND_COUNT, argc, argv, &out, &complaint);
+    return print_both(&out, &complaint) ? code : EXIT_CODE_FAILURE;
+}
+
+static int link_main(const char *shown, int argc, char *argv[])
+{
+    (void)shown;
+    return text_main(link_command, argc, argv);
+}
+
+static int man_main(const char *shown, int argc, char *argv[])
+{
+    (void)shown;
+    return print_pages(pages_man, argc, argv);
+}
+
+static int completion_main(const char *shown, int argc, char *argv[])
+{
+    (void)shown;
+    return print_pages(pages_completion, argc, argv);
+}
+
 static int muster_help(void)
 {
     scope_buffer out = {0};
@@ -289,8 +418,8 @@ static int muster_help(void)
                 "usage: muster <subcommand> [arguments]\n\n"
                 "Launches distributed training; called through a link named torchrun it is muster run.\n\n");
     for (int i = 0; i < SUBCOMMAND_COUNT; i++)
-        buffer_printf(&out, "  %-12s%s\n", subcommands[i].name, subcommands[i].help);
-    buffer_text(&out, "  --version   print the version\n  --help      print this\n\nExit codes:\n");
+        buffer_printf(&out, "  %-15s%s\n", subcommands[i].name, subcommands[i].help);
+    buffer_text(&out, "  --version      print the version\n  --help         print this\n\nExit codes:\n");
 #define EXIT_LINE(symbol, value, meaning) buffer_printf(&out, "  %-12d%s\n", value, meaning);
     MUSTER_EXIT_CODES(EXIT_LINE)
 #undef EXIT_LINE
@@ -329,6 +458,8 @@ int main(int argc, char *argv[])
         (void)printf("muster " MUSTER_VERSION "\n");
         return fflush(stdout) == 0 ? EXIT_CODE_OK : EXIT_CODE_FAILURE;
     }
+    if (!strcmp(argv[1], "host-node")) /* what run --hosts starts on each host: not for people */
+        return hosts_node_main("muster host-node", argc - 2, argv + 2);
     for (int i = 0; i < SUBCOMMAND_COUNT; i++) {
         scope_free char *shown = mem_printf("muster %s", subcommands[i].name);
         if (!strcmp(argv[1], subcommands[i].name))

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "launcher/agent/agent_actions.h"
+#include "launcher/agent/agent_board.h"
 #include "launcher/agent/agent_events.h"
 #include "launcher/agent/agent_failures.h"
 #include "launcher/agent/agent_heartbeats.h"
@@ -23,6 +24,7 @@
 #include "launcher/agent/agent_signals.h"
 #include "launcher/agent/agent_start.h"
 #include "launcher/agent/agent_status.h"
+#include "launcher/process/guardian.h"
 #include "launcher/verdict/report.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -34,10 +36,10 @@ static const int64_t linger_ns = 2 * NS_PER_S; /* for the last messages to the s
 /* In the order in which they are created, get events and tick; they are destroyed in reverse. The worker
  * group comes last: the other parts' events of a turn of the loop are known to it. */
 static const struct agent_part *const parts[] = {
-    &agent_output_part,     &agent_signals_part,   &agent_events_part,  &agent_job_state_part,
-    &agent_nccl_part,       &agent_folders_part,   &agent_server_part,  &agent_heartbeats_part,
-    &agent_notices_part,    &agent_processes_part, &agent_start_part,   &agent_status_part,
-    &agent_membership_part, &agent_failures_part,  &agent_actions_part,
+    &agent_output_part,  &agent_signals_part,    &agent_events_part,   &agent_job_state_part,
+    &agent_nccl_part,    &agent_folders_part,    &agent_server_part,   &agent_heartbeats_part,
+    &agent_notices_part, &agent_processes_part,  &agent_start_part,    &agent_board_part,
+    &agent_status_part,  &agent_membership_part, &agent_failures_part, &agent_actions_part,
 };
 
 enum { PARTS = sizeof parts / sizeof parts[0] };
@@ -148,9 +150,10 @@ static int begin_run(struct agent *agent, struct muster_error *err)
 
 static int run_loop(struct agent *agent, struct muster_error *err)
 {
-    agent_signals_warn_of_init(agent);
-    for (;;) {
+    for (bool begins = true;; begins = false) {
         tick_parts(agent);
+        if (begins) /* behind the start of the workers of a node that is alone */
+            agent_signals_warn_of_init(agent);
         if (agent->finished)
             return 0;
         if (loop_turn(&agent->loop, next_deadline(agent), err) < 0)
@@ -257,11 +260,12 @@ int agent_run(const struct run_config *config, struct nccl_env *tune, const stru
         exit_code = run_parts(agent);
     else
         log_error(log, "%s", err.text);
-    agent_processes_release(agent);
+    const pid_t guardian = agent_processes_release(agent);
     tell_parts(agent, &(struct agent_event){.kind = AGENT_ROUND_ENDS});
     destroy_parts(agent);
     round_free(&agent->round);
     mem_free(agent->id_chain);
     loop_close(&agent->loop);
+    guardian_reap(guardian); /* its end took as long as ours */
     return exit_code;
 }

@@ -108,11 +108,14 @@ static void note_stopped(struct agent *agent, struct observed_failure *record)
 {
     const struct worker_failure *end = &record->failure;
     tell_end(agent, end, NULL);
-    round_note_stopped(&agent->round, &(struct report_stopped){.rank = end->rank,
-                                                               .local_rank = end->local_rank,
-                                                               .pid = end->pid,
-                                                               .exit_code = end->exit_code,
-                                                               .signal = end->signal});
+    round_note_stopped(&agent->round,
+                       &(struct report_stopped){.rank = end->rank,
+                                                .local_rank = end->local_rank,
+                                                .pid = end->pid,
+                                                .exit_code = end->exit_code,
+                                                .signal = end->signal,
+                                                .place = record->place ? mem_strdup(end->traceback)
+                                                                       : NULL}); /* no memory: none */
     observed_failure_free(record);
 }
 
@@ -122,7 +125,7 @@ static void complete_failure(struct agent *agent, struct observed_failure *recor
     struct worker_failure *failure = &record->failure;
     if (*record->note)
         log_warning(&agent->log, "the error file of rank %d is not used: %s", failure->rank, record->note);
-    if (record->suspect && !failure_shows_trouble(failure)) {
+    if (record->suspect && (record->hung || !failure_shows_trouble(failure))) {
         note_stopped(agent, record);
         return;
     }
@@ -324,6 +327,17 @@ static void collect_children(struct agent *agent)
     }
 }
 
+/* Of a worker that hung beside the one that is reported: where it was stands in the report. */
+static void take_place(struct agent *agent, struct observed_failure *record)
+{
+    struct postmortem *postmortem = agent->failures->postmortem;
+    record->suspect = record->hung = true;
+    if (postmortem && record->error_file)
+        postmortem_add(postmortem, record);
+    else
+        note_stopped(agent, record);
+}
+
 /* state: when it was reaped. */
 static void classify_exit(struct agent *agent, struct worker *worker, enum worker_group_state state)
 {
@@ -344,7 +358,9 @@ static void classify_exit(struct agent *agent, struct worker *worker, enum worke
     }
     record->failure.after_stop = kind != END_OWN;
     record->suspect = kind == END_SUSPECT;
-    if (kind == END_STOPPED)
+    if (kind == END_STOPPED && agent->round.beats[worker->local_rank].stalled)
+        take_place(agent, record);
+    else if (kind == END_STOPPED)
         note_stopped(agent, record);
     else
         take_failure(agent, record);
@@ -388,14 +404,20 @@ static void take_hang(struct agent *agent, struct worker *slowest, int64_t silen
     failure->hung = true;
     failure->step = round->beats[slowest->local_rank].step;
     record->at = instant_add(clock_now(NULL), -silent_ns);
+    if (agent->failures->watch_at.ns < INSTANT_NEVER.ns)
+        watch_kernel(agent); /* which reads the places of the others */
     for (int i = 0; i < round->worker_count; i++) {
         struct worker *worker = &round->workers[i];
         if (!round->beats[i].stalled || !worker->unhandled)
             continue;
         worker->unhandled = false;
-        agent_emit(agent, &(struct agent_event){.kind = AGENT_WORKER_ENDED,
-                                                .worker = worker,
-                                                .failure = worker == slowest ? failure : NULL});
+        struct observed_failure *other = worker == slowest ? NULL : make_end_record(agent, worker);
+        if (other)
+            take_place(agent, other);
+        else
+            agent_emit(agent, &(struct agent_event){.kind = AGENT_WORKER_ENDED,
+                                                    .worker = worker,
+                                                    .failure = worker == slowest ? failure : NULL});
     }
     take_failure(agent, record);
     reap_children(agent); /* the others' ends were held back */

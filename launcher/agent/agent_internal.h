@@ -115,6 +115,7 @@ struct agent {
     struct agent_notices *notices;
     struct agent_processes *processes;
     struct agent_start *start;
+    struct agent_board *board;
     struct agent_audience *audience; /* agent_status.c */
     struct agent_membership *membership;
     struct agent_failures *failures;

@@ -180,6 +180,7 @@ static int open_membership(struct agent *agent, enum membership_mode mode, const
             agent_seconds_ns(config->restart_grace_s) + 2 * AGENT_KILL_BOUND_NS + AGENT_CLEAN_BOUND_NS,
         .world_forms = world_forms,
         .context = agent_server_store(agent),
+        .notes = config_shows_job(config),
         .log = &agent->log,
     };
     assert(!agent->membership->handle);
@@ -520,6 +521,26 @@ void agent_membership_depart(struct agent *agent, int64_t linger_ns)
 int agent_membership_departing(const struct agent *agent)
 {
     return agent->membership && agent->membership->handle ? membership_parting(agent->membership->handle) : 0;
+}
+
+/* --- notes --- */
+
+uint64_t agent_membership_notes_wanted(const struct agent *agent)
+{
+    return agent->membership && agent->membership->handle ? membership_notes_wanted(agent->membership->handle)
+                                                          : 0;
+}
+
+void agent_membership_note(struct agent *agent, const char *data, size_t length)
+{
+    if (agent->membership && agent->membership->handle)
+        membership_note(agent->membership->handle, data, length);
+}
+
+bool agent_membership_take_note(struct agent *agent, struct membership_note *out)
+{
+    return agent->membership && agent->membership->handle &&
+           membership_take_note(agent->membership->handle, out);
 }
 
 /* --- the part --- */

@@ -23,6 +23,10 @@ void agent_membership_describe(const struct agent *agent, char *out, size_t size
 bool agent_membership_serves(const struct agent *agent);
 /* Numeric, for this node or, if it serves, for the others; "" until it is known. */
 const char *agent_membership_server_address(struct agent *agent);
+/* Notes, as in rendezvous/membership.h; there are none before this node has joined. */
+uint64_t agent_membership_notes_wanted(const struct agent *agent);
+void agent_membership_note(struct agent *agent, const char *data, size_t length);
+bool agent_membership_take_note(struct agent *agent, struct membership_note *out);
 /* The end: the server outlives its agent's part in the job until the others have acknowledged it
  * (membership_part, membership_parting). */
 void agent_membership_depart(struct agent *agent, int64_t linger_ns);

@@ -90,7 +90,7 @@ struct outcome {
 
 /* The first cause from the server, else our best; then the rest of ours, then the server's list of others. */
 static void list_failures(const struct round *round, const struct membership_event *verdict,
-                          struct outcome *out)
+                          bool keeps_error_files, struct outcome *out)
 {
     const struct membership_event *judged = verdict && verdict->failed ? verdict : NULL;
     const struct observed_failure *cause = judged                 ? find_own(round, &judged->failure)
@@ -110,6 +110,8 @@ static void list_failures(const struct round *round, const struct membership_eve
                 .failure = &out->others[i], .timed = true, .after_ns = judged->others[i].after_ns};
     }
     assert(out->count <= LISTED_LIMIT);
+    for (int i = 0; i < out->count; i++)
+        out->list[i].error_file_goes = !keeps_error_files;
     if (out->count > 1)
         qsort(out->list + 1, (size_t)out->count - 1, sizeof *out->list, by_key);
 }
@@ -176,7 +178,7 @@ void agent_outcome_tell(struct agent *agent, int exit_code)
     scope_free struct outcome *outcome = mem_calloc(1, sizeof *outcome);
     scope_buffer text = {0}, sentence = {0};
     if (outcome)
-        list_failures(round, verdict, outcome);
+        list_failures(round, verdict, config_wants_log_directory(agent->config), outcome);
     const int count = outcome ? outcome->count : 0;
     int stopped = round->stopped_count < ROUND_STOPPED_KEPT ? round->stopped_count : ROUND_STOPPED_KEPT;
     qsort(round->stopped, (size_t)stopped, sizeof *round->stopped, by_rank); /* in a deterministic order */

@@ -27,6 +27,7 @@ struct agent_output {
     char *run_directory;       /* NULL: no log files */
     char *error_directory;     /* for error files if there are no log files; NULL: none either */
     bool prompt_errors;        /* created and removed without a thread */
+    bool may_inherit;          /* workers, our standard output */
     struct log_files *opening; /* of this round, until its workers are started */
     struct loop_source opened;
     struct instant deadline;
@@ -43,6 +44,17 @@ static const char *spool_folder(void)
     return folder && *folder ? folder : "/tmp";
 }
 
+/* Whether workers may have the agent's own standard output: a terminal, so that colours and progress
+ * bars work, or /dev/null. Not a pipe or a file: lines of several workers would mix. */
+static bool may_inherit(const struct agent *agent)
+{
+    struct stat status, null;
+    if (agent->config->log_format == LOG_FORMAT_JSON)
+        return false;
+    return isatty(STDOUT_FILENO) || (fstat(STDOUT_FILENO, &status) == 0 && S_ISCHR(status.st_mode) &&
+                                     stat("/dev/null", &null) == 0 && status.st_rdev == null.st_rdev);
+}
+
 static int output_create(struct agent *agent, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
@@ -51,6 +63,7 @@ static int output_create(struct agent *agent, struct muster_error *err)
         log_filter_parse(config->duplicate_stderr_filters, &output->filters[2]) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the workers' output");
     output->deadline = INSTANT_NEVER;
+    output->may_inherit = may_inherit(agent); /* once, not for each worker */
     output->prefix = config->line_prefix      ? config->line_prefix
                      : config->max_nodes == 1 ? LINE_PREFIX_ONE_NODE
                                               : LINE_PREFIX_MANY_NODES;
@@ -97,7 +110,6 @@ static int await_directory(struct agent *agent, const struct log_files *files, s
 struct folder {
     char *parent; /* of one to create; "": the default */
     char *path;   /* of the one created, or to remove */
-    bool keep;    /* the files that are in it */
 };
 
 static void free_folder(void *payload)
@@ -117,7 +129,7 @@ static void make_folder(void *payload)
 static void discard_folder(void *payload)
 {
     const struct folder *folder = payload;
-    error_directory_discard(folder->path, folder->keep);
+    error_directory_discard(folder->path);
 }
 
 static int make_error_directory(struct agent *agent, struct muster_error *err)
@@ -154,21 +166,16 @@ static int make_error_directory(struct agent *agent, struct muster_error *err)
 static void discard_error_directory(struct agent *agent)
 {
     struct agent_output *output = agent->output;
-    const struct round *round = &agent->round;
-    bool keep = false;
     if (!output || !output->error_directory)
         return;
-    for (int i = 0; i < round->failure_count && agent->group.exit_code; i++)
-        keep |= !round->failures[i]->failure.lost_node; /* there is nothing of that one */
     if (output->prompt_errors) {
-        error_directory_discard(output->error_directory, keep);
+        error_directory_discard(output->error_directory);
         return;
     }
     struct folder *folder = mem_calloc(1, sizeof *folder);
     if (!folder)
         return; /* it stays */
     folder->path = take_pointer(&output->error_directory);
-    folder->keep = keep;
     struct background_job *job =
         background_job_start("removing the folder of error files", discard_folder, folder, free_folder, NULL);
     if (job)
@@ -379,24 +386,13 @@ static int route_through_pump(struct agent *agent, struct worker *worker, int st
                   .local_rank = worker->local_rank,
                   .node_rank = agent->round.world.group_rank,
                   .restart = agent->round.world.restart_count},
-        .tail = stream == STDERR_FILENO,
+        .tail = stream == STDERR_FILENO || config_shows_job(agent->config),
     };
     worker->streams[stream] = pump_add(agent->pump, &options, err);
     if (!worker->streams[stream])
         return -1;
     *route = (struct agent_route){take_fd(&writer), true};
     return 0;
-}
-
-/* Whether the worker may have the agent's own standard output: a terminal, so that colours and progress
- * bars work, or /dev/null. Not a pipe or a file: lines of several workers would mix. */
-static bool may_inherit(const struct agent *agent)
-{
-    struct stat status, null;
-    if (agent->config->log_format == LOG_FORMAT_JSON)
-        return false;
-    return isatty(STDOUT_FILENO) || (fstat(STDOUT_FILENO, &status) == 0 && S_ISCHR(status.st_mode) &&
-                                     stat("/dev/null", &null) == 0 && status.st_rdev == null.st_rdev);
 }
 
 int agent_output_route(struct agent *agent, struct worker *worker, int stream, struct agent_route *route,
@@ -414,7 +410,8 @@ int agent_output_route(struct agent *agent, struct worker *worker, int stream, s
             mem_free(file.path);
         return 0;
     }
-    if (!plan.tee && !plan.redirect && stream == STDOUT_FILENO && (!plan.shown || may_inherit(agent))) {
+    if (!plan.tee && !plan.redirect && stream == STDOUT_FILENO &&
+        (!plan.shown || agent->output->may_inherit)) {
         int fd = plan.shown ? STDOUT_FILENO : open("/dev/null", O_WRONLY | O_CLOEXEC);
         *route = (struct agent_route){fd, !plan.shown};
         return fd < 0 ? error_errno(err, "cannot open /dev/null") : 0;

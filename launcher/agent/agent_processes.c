@@ -54,10 +54,9 @@ void agent_processes_spare(struct agent *agent, pid_t pid)
     agent->processes->spared = pid;
 }
 
-void agent_processes_release(struct agent *agent)
+pid_t agent_processes_release(struct agent *agent)
 {
-    if (agent->processes)
-        guardian_release(&agent->processes->guardian);
+    return agent->processes ? guardian_release(&agent->processes->guardian) : 0;
 }
 
 /* --- signalling --- */

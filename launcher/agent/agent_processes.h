@@ -24,8 +24,9 @@ const struct descendants_process *agent_processes_name_stuck(struct agent *agent
 bool agent_processes_are_gone(const struct agent *agent);
 /* The guardian records that the session has no leader any more. */
 void agent_processes_note_reaped(struct agent *agent, const struct worker *worker);
-/* The end: no descendant is left, so that the guardian may end while the agent does the rest. */
-void agent_processes_release(struct agent *agent);
+/* The end: no descendant is left, so that the guardian may end while the agent does the rest. Its pid, for
+ * guardian_reap; 0: none. */
+pid_t agent_processes_release(struct agent *agent);
 
 /* Cleans up after the workers of this round; AGENT_CLEANED follows when it is done. */
 void agent_processes_clean(struct agent *agent);

@@ -4,18 +4,23 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/agent/agent_board.h"
 #include "launcher/agent/agent_failures.h"
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_notices.h"
+#include "launcher/board/board_json.h"
 #include "launcher/policy/stop_notice.h"
 #include "launcher/process/process_signals.h"
 #include "launcher/status/status_http.h"
 #include "launcher/status/status_socket.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
 
 /* A zeroed one serves no client. */
 struct agent_audience {
@@ -113,9 +118,8 @@ static void ask_for_checkpoint(void *context, struct buffer *out)
         worker_signal(worker, SIGUSR2, SIGNAL_SCOPE_WORKER);
         log_info(&agent->log, "muster checkpoint: sent SIGUSR2 to rank %d (pid %d)", worker->rank,
                  (int)worker->pid);
-        buffer_printf(out,
-                      "+asked rank %d (pid %d) for a checkpoint; rank 0 prints its path when it is written\n",
-                      worker->rank, (int)worker->pid);
+        buffer_printf(out, "+%d %d %lld\n", worker->rank, (int)worker->pid,
+                      (long long)agent->round.beats[i].step + 1);
         return;
     }
     if (agent->group.state != GROUP_RUNNING)
@@ -125,23 +129,103 @@ static void ask_for_checkpoint(void *context, struct buffer *out)
                          "muster-train does where training.checkpoint_dir is set\n");
 }
 
+static void tell_saved(void *context, struct buffer *out)
+{
+    const struct agent *agent = context;
+    buffer_text(out, "+\n");
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        const struct worker *worker = &agent->round.workers[i];
+        const struct worker_saved *saved = &agent->round.beats[i].saved;
+        if (worker->alive || saved->there)
+            buffer_printf(out, "%d %s %lld %s\n", (int)worker->pid,
+                          !saved->there ? "none"
+                          : saved->good ? "saved"
+                                        : "failed",
+                          (long long)saved->step, saved->text);
+    }
+}
+
+/* --- the page --- */
+
+static void fill_board(void *context, struct buffer *out)
+{
+    struct board *board = agent_board(context);
+    if (board)
+        board_json(board, agent_board_now(context), false, out);
+    else
+        out->failed = true;
+}
+
+/* For one who asks through the local socket: with the lines. */
+static void fill_board_lines(void *context, struct buffer *out)
+{
+    struct board *board = agent_board(context);
+    if (board)
+        board_json(board, agent_board_now(context), true, out);
+}
+
+static void fill_lines(void *context, int rank, struct buffer *out)
+{
+    struct board *board = agent_board(context);
+    if (board)
+        board_lines_json(board, rank, out);
+    else
+        out->failed = true;
+}
+
+static int read_token(const struct run_config *config, struct page_keys *keys, struct muster_error *err)
+{
+    enum { TOKEN_FILE = 4096 };
+    unsigned char random[PAGE_SESSION / 2];
+    scope_buffer text = {0};
+    if (!config->page_token_file || !*config->page_token_file)
+        return 0;
+    if (io_read_file(config->page_token_file, TOKEN_FILE, &text, err) < 0 ||
+        page_access_token(text.data ? text.data : "", text.length, keys, err) < 0)
+        return error_wrap(err, "--page-token-file");
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return error_errno(err, "getrandom");
+    for (size_t i = 0; i < sizeof random; i++)
+        (void)snprintf(keys->session + 2 * i, 3, "%02x", random[i]);
+    return 0;
+}
+
+static void tell_page(const struct agent *agent, uint16_t port)
+{
+    const char *address = agent->config->metrics_addr;
+    if (!address || !strcmp(address, "0.0.0.0") || !strcmp(address, "::"))
+        address = "127.0.0.1";
+    const bool six = strchr(address, ':') != NULL;
+    log_info(&agent->log, "the job's page: http://%s%s%s:%u/", six ? "[" : "", address, six ? "]" : "",
+             (unsigned)port);
+}
+
 static int serve_http(struct agent *agent, struct agent_audience *audience, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
-    audience->http = (struct status_http){fill_status, agent};
+    audience->http =
+        (struct status_http){.fill = fill_status, .board = fill_board, .lines = fill_lines, .context = agent};
+    if (read_token(config, &audience->http.keys, err) < 0)
+        return -1;
     struct http_server_options options = {.loop = &agent->loop,
                                           .address = config->metrics_addr,
                                           .port = (uint16_t)config->metrics_port,
+                                          .admit = status_http_admit,
                                           .answer = status_http_answer,
                                           .context = &audience->http};
     audience->server = http_server_start(&options, err);
-    return audience->server ? 0 : error_wrap(err, "--metrics-port");
+    if (!audience->server)
+        return error_wrap(err, "--metrics-port");
+    audience->http.keys.port = http_server_port(audience->server);
+    tell_page(agent, audience->http.keys.port);
+    return 0;
 }
 
 static int audience_create(struct agent *agent, struct muster_error *err)
 {
     struct muster_error quiet = {0};
-    struct status_socket_options options = {&agent->loop, agent->id, fill_status, ask_for_checkpoint, agent};
+    struct status_socket_options options = {&agent->loop, agent->id,        fill_status, ask_for_checkpoint,
+                                            tell_saved,   fill_board_lines, agent};
     agent->audience = mem_calloc(1, sizeof *agent->audience);
     if (!agent->audience)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the status");

@@ -160,14 +160,14 @@ static int doctor_show(const struct options *options, const struct description *
     return EXIT_CODE_OK;
 }
 
-static void doctor_help(struct buffer *out)
-{
-    buffer_text(out, "usage: muster doctor [flags]\n\nChecks whether this machine is fit for a job and "
-                     "prints a remedy for each fault. It changes\nnothing and starts nothing; the NVIDIA "
-                     "driver is queried in a process of its own.\n\n");
-    (void)knob_help(&table, KNOB_HELP_COLUMNS, out); /* out remembers a failure */
-    buffer_text(out, "\nExit codes: 0 fit; 1 fit with warnings; 3 unfit; 2 bad usage\n");
-}
+const struct command_page doctor_page = {
+    .name = "muster doctor",
+    .brief = "checks whether a machine is fit for a job",
+    .description =
+        "Checks whether this machine is fit for a job and prints a remedy for each fault. It "
+        "changes\nnothing and starts nothing; the NVIDIA driver is queried in a process of its own.",
+    .exit_codes = "0 fit; 1 fit with warnings; 3 unfit; 2 bad usage",
+    .table = &table};
 
 /* Flags that need the real machine. */
 static int check_file(const uint8_t *sources, struct muster_error *err)
@@ -212,7 +212,6 @@ int doctor_command(int argc, char *const argv[], struct buffer *out, struct buff
 {
     struct options options = {0};
     uint8_t sources[sizeof rows / sizeof *rows] = {0};
-    const struct flag_command command = {"muster doctor", &table,      &options,  &options.help,
-                                         sources,         doctor_help, doctor_run};
+    const struct flag_command command = {&doctor_page, &options, &options.help, sources, doctor_run};
     return flag_command(&command, argc, argv, out, complaint);
 }

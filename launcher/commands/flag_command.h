@@ -10,13 +10,21 @@
 extern "C" {
 #endif
 
-struct flag_command {
-    const char *name; /* "muster status": prefix of its errors */
+/* What --help and the manual say of it. */
+struct command_page {
+    const char *name;        /* "muster status": also the prefix of its errors */
+    const char *brief;       /* one line */
+    const char *description; /* its lines as --help shows them */
+    const char *exit_codes;
     const struct knob_table *table;
+    const char *words; /* what follows the flags; NULL: nothing may */
+};
+
+struct flag_command {
+    const struct command_page *page;
     void *options;           /* the table's struct, zeroed; freed at the end */
     const bool *help_wanted; /* in options */
-    uint8_t *sources;        /* table->count zeros: source of each value */
-    void (*help)(struct buffer *out);
+    uint8_t *sources;        /* page->table->count zeros: source of each value */
     /* The exit code. out is for standard output, complaint (whole lines) for standard error; err becomes the
      * last of those. */
     int (*run)(const struct flag_command *command, struct buffer *out, struct buffer *complaint,
@@ -27,6 +35,9 @@ struct flag_command {
  * Nothing after a help flag is checked. */
 int flag_command(const struct flag_command *command, int argc, char *const argv[], struct buffer *out,
                  struct buffer *complaint);
+/* The same where words may follow the flags: *words is the rest of argv, which ends with a NULL. */
+int flag_command_words(const struct flag_command *command, int argc, char *const argv[], char *const **words,
+                       struct buffer *out, struct buffer *complaint);
 
 #ifdef __cplusplus
 }

@@ -129,15 +129,15 @@ static int check(const char *path, struct buffer *out, struct buffer *complaint,
     return 0;
 }
 
-static void secret_help(struct buffer *out)
-{
-    buffer_text(out, "usage: muster secret [flags]\n\nMakes the secret of a job: 256 random bits in one "
-                     "line, \"muster-secret-1:\" and 64 hexadecimal digits.\nGive the same file to all nodes "
-                     "(muster run --secret-file): it is then required to join the job or to\nserve it, and "
-                     "messages between agents are encrypted. (umask 077; muster secret > job.secret)\n\n");
-    (void)knob_help(&table, KNOB_HELP_COLUMNS, out); /* out remembers a failure */
-    buffer_text(out, "\nExit codes: 0 made, or --check found one; 1 --check found none; 2 bad usage\n");
-}
+const struct command_page secret_page = {
+    .name = "muster secret",
+    .brief = "makes the secret that protects a job of several nodes",
+    .description = "Makes the secret of a job: 256 random bits in one line, \"muster-secret-1:\" and 64 "
+                   "hexadecimal digits.\nGive the same file to all nodes (muster run --secret-file): it is "
+                   "then required to join the job or to\nserve it, and messages between agents are "
+                   "encrypted. (umask 077; muster secret > job.secret)",
+    .exit_codes = "0 made, or --check found one; 1 --check found none; 2 bad usage",
+    .table = &table};
 
 static int carry_out(const struct flag_command *command, struct buffer *out, struct buffer *complaint,
                      struct muster_error *err)
@@ -154,7 +154,6 @@ int secret_command(int argc, char *const argv[], struct buffer *out, struct buff
 {
     struct options options = {0};
     uint8_t sources[sizeof rows / sizeof *rows] = {0};
-    const struct flag_command command = {"muster secret", &table,      &options, &options.help,
-                                         sources,         secret_help, carry_out};
+    const struct flag_command command = {&secret_page, &options, &options.help, sources, carry_out};
     return flag_command(&command, argc, argv, out, complaint);
 }

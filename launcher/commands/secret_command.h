@@ -3,6 +3,7 @@
 #ifndef MUSTER_LAUNCHER_COMMANDS_SECRET_COMMAND_H
 #define MUSTER_LAUNCHER_COMMANDS_SECRET_COMMAND_H
 
+#include "launcher/commands/flag_command.h"
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
 #include "rendezvous/security/secret.h"
@@ -11,6 +12,7 @@
 extern "C" {
 #endif
 
+extern const struct command_page secret_page;
 /* argv after "muster secret". out and complaint are for stdout and stderr; out may hold a secret, to be
  * wiped by the caller. Returns the exit code. */
 int secret_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint);

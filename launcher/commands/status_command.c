@@ -45,7 +45,7 @@ static int status_show(const struct flag_command *command, struct buffer *out, s
                        struct muster_error *err)
 {
     const struct options *options = command->options;
-    const struct agent_choice choice = {command->name, options->pid, options->job};
+    const struct agent_choice choice = {command->page->name, options->pid, options->job};
     struct agents_found agents = {0};
     int code = EXIT_CODE_FAILURE;
     if (agents_find(&choice, &agents, complaint, err) == 0 && agents.count == 1) {
@@ -59,21 +59,19 @@ static int status_show(const struct flag_command *command, struct buffer *out, s
     return code;
 }
 
-static void status_help(struct buffer *out)
-{
-    buffer_text(out,
-                "usage: muster status [flags]\n\nStatus of the agent (muster run) on this machine or in this "
-                "container. It needs no\nenvironment and no secret, only the agent's user or root.\n\n");
-    (void)knob_help(&table, KNOB_HELP_COLUMNS, out); /* out remembers a failure */
-    buffer_text(out, "\nExit codes: 0 shown; 1 no such agent, or it does not respond; 2 bad usage, or "
-                     "several agents run and\nnone was chosen (they are listed)\n");
-}
+const struct command_page status_page = {
+    .name = "muster status",
+    .brief = "shows the agent on this machine",
+    .description = "Status of the agent (muster run) on this machine or in this container. It needs "
+                   "no\nenvironment and no secret, only the agent's user or root.",
+    .exit_codes = "0 shown; 1 no such agent, or it does not respond; 2 bad usage, or several agents run "
+                  "and\nnone was chosen (they are listed)",
+    .table = &table};
 
 int status_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint)
 {
     struct options options = {0};
     uint8_t sources[sizeof rows / sizeof *rows] = {0};
-    const struct flag_command command = {"muster status", &table,      &options,   &options.help,
-                                         sources,         status_help, status_show};
+    const struct flag_command command = {&status_page, &options, &options.help, sources, status_show};
     return flag_command(&command, argc, argv, out, complaint);
 }

@@ -158,15 +158,17 @@ void config_free(struct run_config *config)
     config->full_name = config->place_source = config->notes = config->warnings = NULL;
 }
 
+const char config_description[] =
+    "Starts a program once per worker with torchrun's environment, watches the workers and stops or "
+    "restarts\n"
+    "them together. A .py file runs under python3 -u (PYTHON_EXEC if set), an executable as itself. "
+    "Arguments\n"
+    "after the program are the program's. Dashes and underscores in flags are equal, unique prefixes\n"
+    "are enough, the variable in brackets gives the default.";
+
 int config_help(const char *name, int columns, struct buffer *out)
 {
-    buffer_printf(out,
-                  "usage: %s [flags] [--] program [arguments]\n\nStarts a program once per worker with "
-                  "torchrun's environment, watches the workers and stops or restarts\nthem together. A .py "
-                  "file runs under python3 -u (PYTHON_EXEC if set), an executable as itself. "
-                  "Arguments\nafter the program are the program's. Dashes and underscores in flags are "
-                  "equal, unique prefixes\nare enough, the variable in brackets gives the default.\n\n",
-                  name);
+    buffer_printf(out, "usage: %s [flags] [--] program [arguments]\n\n%s\n\n", name, config_description);
     return knob_help(config_table(), columns, out);
 }
 

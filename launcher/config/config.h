@@ -86,6 +86,7 @@ struct run_config {
     int worker_store;          /* enum worker_store */
     char *secret_file;         /* NULL: none */
     bool require_auth;
+    char *hosts, *hostfile, *ssh; /* launcher/hosts/; NULL: none */
     /* workers */
     bool module, no_python;
     bool virtual_local_rank;
@@ -115,11 +116,12 @@ struct run_config {
     double log_open_timeout_s;
     int64_t log_spool_size; /* bytes; 0: no spool */
     /* health */
-    int64_t metrics_port; /* 0: none */
-    char *metrics_addr;   /* numeric; NULL: every address */
-    int nccl_tune;        /* enum tune_mode */
-    char *nccl_policy;    /* a file; NULL: none */
-    int pre_flight;       /* 1: this node is examined before it joins */
+    int64_t metrics_port;  /* 0: none */
+    char *metrics_addr;    /* numeric; NULL: every address */
+    char *page_token_file; /* NULL: none, the page is for this machine alone */
+    int nccl_tune;         /* enum tune_mode */
+    char *nccl_policy;     /* a file; NULL: none */
+    int pre_flight;        /* 1: this node is examined before it joins */
     /* the end */
     int exit_mode; /* enum exit_mode */
     char *termination_log;
@@ -139,6 +141,11 @@ struct run_config {
 };
 
 const struct knob_table *config_table(void);
+/* Whether this agent shows the job: a page, or a board that is kept. */
+static inline bool config_shows_job(const struct run_config *config)
+{
+    return config->metrics_port || config->state_dir;
+}
 
 /* argv without the leading "muster run", NULL-terminated. get reads an environment variable. Fills config,
  * which must be zeroed but for its command; config_free on success and on failure. With help set nothing else
@@ -165,6 +172,7 @@ const char *config_origin(const struct run_config *config, const struct knob *kn
 void config_free(struct run_config *config);
 
 /* "usage: <name> [flags] program ..." and the help of every row, appended. */
+extern const char config_description[]; /* what --help prints before the flags */
 int config_help(const char *name, int columns, struct buffer *out);
 /* launcher/docs/FLAGS.md, appended. */
 int config_markdown(struct buffer *out);

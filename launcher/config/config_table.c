@@ -231,6 +231,26 @@ static const struct knob rows[] = {
      .help = "several nodes with a rendezvous on a non-loopback address need --secret-file: without it the "
              "job does not start"},
 
+    {.name = "hosts",
+     .type = KNOB_TEXT,
+     .offset = AT(hosts),
+     .section = world,
+     .help = "a:8,b:8: start the agents on these hosts over ssh, with so many workers each, and end with "
+             "them; no "
+             "secret is needed, one is made"},
+    {.name = "hostfile",
+     .type = KNOB_TEXT,
+     .offset = AT(hostfile),
+     .section = world,
+     .help = "the same from a host file of DeepSpeed or Open MPI: lines of a host and slots=N"},
+    {.name = "ssh",
+     .env = "MUSTER_SSH",
+     .type = KNOB_TEXT,
+     .offset = AT(ssh),
+     .initial = "ssh",
+     .section = world,
+     .help = "with --hosts: the program and its flags, separated by blanks (ssh -p 2222)"},
+
     {.name = "module",
      .letter = 'm',
      .env = "PET_MODULE",
@@ -506,15 +526,23 @@ static const struct knob rows[] = {
      .initial = "0",
      .max = 65535,
      .section = other,
-     .help = "HTTP port of /healthz, /metrics (Prometheus) and /status (JSON); 0 for none; needs the package "
-             "libmicrohttpd12"},
+     .help = "HTTP port of the job's page, /healthz, /metrics (Prometheus) and /status (JSON); 0 for none; "
+             "needs the package libmicrohttpd12"},
     {.name = "metrics-addr",
      .env = "MUSTER_METRICS_ADDR",
      .type = KNOB_TEXT,
      .offset = AT(metrics_addr),
      .section = other,
      .help = "numeric address of that port; without it every address of the machine, since probes and "
-             "scrapers connect from outside; nothing secret is served, 127.0.0.1 keeps it private"},
+             "scrapers connect from outside; nothing secret is served there but the page, which is for this "
+             "machine alone unless there is a --page-token-file"},
+    {.name = "page-token-file",
+     .env = "MUSTER_PAGE_TOKEN_FILE",
+     .type = KNOB_TEXT,
+     .offset = AT(page_token_file),
+     .section = other,
+     .help = "file with the token (16 to 256 characters) that opens the page from other machines, too: "
+             "http://HOST:PORT/?token=..., or a header Authorization: Bearer"},
     {.name = "monitor-interval",
      .env = "PET_MONITOR_INTERVAL",
      .type = KNOB_DOUBLE,

@@ -182,6 +182,27 @@ static int older_operator(const struct node_identity_known *known, struct node_i
     return 1;
 }
 
+/* NODE_RANK with MASTER_ADDR, as Lightning reads them and as manifests of plain Jobs set them (from the
+ * annotation batch.kubernetes.io/job-completion-index). torchrun reads neither, so the number of nodes must
+ * be given. */
+static int bare_node_rank(const struct node_identity_known *known, struct node_identity_found *found,
+                          struct muster_error *err)
+{
+    int64_t rank, port;
+    const char *address = known->master_addr ? known->master_addr : get(known, ENV_MASTER_ADDR);
+    (void)err;
+    if (known->nodes < 2 || get(known, ENV_RUN_ID) || !address || is_loopback_name(address) ||
+        !get_number(known, "NODE_RANK", 0, known->nodes - 1, &rank))
+        return 0;
+    if (!known->master_addr && !copy(found->master_addr, sizeof found->master_addr, address, strlen(address)))
+        return 0;
+    (void)snprintf(found->source, sizeof found->source, "NODE_RANK");
+    found->node_rank = (int)rank;
+    if (known->master_port < 0 && get_number(known, ENV_MASTER_PORT, 1, 65535, &port))
+        found->master_port = (int)port;
+    return 1;
+}
+
 /* The short names of both are equal, or one of them is not known. */
 static bool same_host(const char *a, const char *b)
 {
@@ -226,7 +247,8 @@ int node_identity_find(const struct node_identity_known *known, struct node_iden
                        struct muster_error *err)
 {
     static int (*const rules[])(const struct node_identity_known *, struct node_identity_found *,
-                                struct muster_error *) = {indexed_job, pod_name, older_operator, slurm_step};
+                                struct muster_error *) = {indexed_job, pod_name, older_operator, slurm_step,
+                                                          bare_node_rank};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         *found = (struct node_identity_found){0};
         int matched = rules[i](known, found, err);

@@ -3,7 +3,7 @@
  *
  * The rules, the first that matches: JOB_COMPLETION_INDEX of an Indexed Job; the host name of a
  * PyTorchJob's pod; the node-level RANK and WORLD_SIZE of older operators; a Slurm step with one task per
- * node. A rule fills only missing values. */
+ * node; NODE_RANK and MASTER_ADDR. A rule fills only missing values. */
 #ifndef MUSTER_LAUNCHER_CONFIG_NODE_IDENTITY_H
 #define MUSTER_LAUNCHER_CONFIG_NODE_IDENTITY_H
 

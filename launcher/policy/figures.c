@@ -32,6 +32,30 @@ static enum figure figure_named(const char *name, size_t length)
     return (enum figure)i;
 }
 
+static bool is_own_name(const char *name, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (!((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= 'A' && name[i] <= 'Z') ||
+              (name[i] >= '0' && name[i] <= '9') || (name[i] && strchr("_-./", name[i]))))
+            return false;
+    return length > 0 && length < FIGURES_NAME;
+}
+
+void figures_set(struct worker_figures *figures, const char *name, size_t length, double value)
+{
+    const enum figure figure = figure_named(name, length);
+    figures->there = true;
+    if (figure < FIGURE_COUNT) {
+        figures->has[figure] = true;
+        figures->value[figure] = value;
+    } else if (figures->own_count < FIGURES_OWN && is_own_name(name, length)) {
+        struct own_figure *own = &figures->own[figures->own_count++];
+        memcpy(own->name, name, length);
+        own->name[length] = '\0';
+        own->value = value;
+    }
+}
+
 /* "name=value"; false: it is not. */
 static bool take_pair(struct worker_figures *figures, const char *pair, size_t length)
 {
@@ -45,11 +69,7 @@ static bool take_pair(struct worker_figures *figures, const char *pair, size_t l
     text[digits] = '\0';
     if (!text_double(text, &value))
         return false;
-    const enum figure figure = figure_named(pair, name);
-    if (figure == FIGURE_COUNT)
-        return true; /* of a later version of the worker */
-    figures->has[figure] = true;
-    figures->value[figure] = value;
+    figures_set(figures, pair, name, value);
     return true;
 }
 

@@ -35,19 +35,30 @@ struct figure_row {
 };
 const struct figure_row *figure_row(enum figure figure);
 
-enum { FIGURES_LINE = 512 }; /* bytes of a line at most; a longer one is dropped */
+/* FIGURES_LINE: bytes of a line at most; a longer one is dropped. The rest: figures with names of the
+ * script's own, beyond which they are left out. */
+enum { FIGURES_LINE = 512, FIGURES_OWN = 8, FIGURES_NAME = 24 };
+
+struct own_figure {
+    char name[FIGURES_NAME]; /* letters, digits and "_-./" */
+    double value;
+};
 
 /* A zeroed one has none. */
 struct worker_figures {
     bool there;
     bool has[FIGURE_COUNT];
     double value[FIGURE_COUNT];
+    int own_count;
+    struct own_figure own[FIGURES_OWN];
 };
 
 /* Whether a line is one of figures, good or bad: then it is no heartbeat. */
 bool figures_is_line(const char *line, size_t length);
-/* "figures/1 loss=2.31 step_ms=56.1", finite numbers; names that are not in the table are left out. A line of
- * another version or that is not of this form changes nothing. line is not terminated. */
+/* "figures/1 loss=2.31 step_ms=56.1", finite numbers; names that are not in the table are the script's own. A
+ * line of another version or that is not of this form changes nothing. line is not terminated. */
 void figures_take(struct worker_figures *figures, const char *line, size_t length);
+/* One figure by its name, if there is room for one of the script's own. */
+void figures_set(struct worker_figures *figures, const char *name, size_t length, double value);
 
 #endif

@@ -10,7 +10,7 @@ void heartbeat_init(struct heartbeat *beat)
     *beat = (struct heartbeat){.step = -1};
 }
 
-static const char fatal_word[] = "fatal";
+static const char fatal_word[] = "fatal", mark_word[] = "mark/", imported[] = "mark/1 imported";
 enum { WORD = sizeof fatal_word - 1, IN_MESSAGE };
 
 static void begin_line(struct heartbeat *beat)
@@ -22,18 +22,28 @@ static void begin_line(struct heartbeat *beat)
 
 static void end_line(struct heartbeat *beat, struct instant now)
 {
-    const size_t bytes = beat->line.bytes;
-    if (figures_is_line(beat->line.text, bytes < FIGURES_LINE ? bytes : FIGURES_LINE)) {
-        if (bytes <= FIGURES_LINE)
-            figures_take(&beat->figures, beat->line.text, bytes);
+    const size_t bytes = beat->line.bytes, kept = bytes < FIGURES_LINE ? bytes : FIGURES_LINE;
+    const bool figures = figures_is_line(beat->line.text, kept), saved = saved_is_line(beat->line.text, kept);
+    if (figures && bytes <= FIGURES_LINE)
+        figures_take(&beat->figures, beat->line.text, bytes);
+    if (saved)
+        saved_take(&beat->saved, beat->line.text, kept); /* its text may be cut */
+    const bool mark =
+        kept >= sizeof mark_word - 1 && !memcmp(beat->line.text, mark_word, sizeof mark_word - 1);
+    if (mark && kept == sizeof imported - 1 && !memcmp(beat->line.text, imported, kept) && !beat->imported.ns)
+        beat->imported = now;
+    if (figures || saved || mark) {
         begin_line(beat);
         return;
     }
     const bool number = beat->line.length > 0, fatal = beat->line.matched >= WORD;
     beat->armed = !(number && beat->line.negative) && !fatal;
     beat->fatal |= fatal;
-    if (number && !beat->line.negative)
+    if (number && !beat->line.negative) {
         beat->step = beat->line.value;
+        if (!beat->first.ns)
+            beat->first = now;
+    }
     beat->last = now;
     begin_line(beat);
 }

@@ -2,8 +2,8 @@
  *
  * A worker writes lines into a pipe, each a decimal step. Its first heartbeat arms hang detection for it;
  * a negative step disarms it until the next heartbeat, for a long phase. The line "fatal MESSAGE" does so
- * too, and reports an error that a restart does not mend. A line of figures of its training (figures.h) is no
- * heartbeat. */
+ * too, and reports an error that a restart does not mend. A line of figures of its training (figures.h), of a
+ * checkpoint (saved.h) or that its imports are done ("mark/1 imported") is no heartbeat. */
 #ifndef MUSTER_LAUNCHER_POLICY_HEARTBEAT_H
 #define MUSTER_LAUNCHER_POLICY_HEARTBEAT_H
 
@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "launcher/policy/figures.h"
+#include "launcher/policy/saved.h"
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
 
@@ -25,6 +26,8 @@ struct heartbeat {
     char message[HEARTBEAT_MESSAGE]; /* fatal: the error, cut where it is longer; "": it has given none */
     int64_t step;                    /* of the last heartbeat with a step; -1: none */
     struct instant last;             /* time of the last heartbeat, if there was one */
+    struct instant first;            /* of the first with a step; 0: none yet */
+    struct instant imported;         /* of the line "mark/1 imported"; 0: none */
     struct {
         int64_t value;
         int length; /* digits; -1: the line is not a number */
@@ -34,11 +37,12 @@ struct heartbeat {
         size_t bytes;            /* of it, also of those that are not kept */
     } line;                      /* the incomplete line */
     struct worker_figures figures;
+    struct worker_saved saved; /* the checkpoint that ended last */
 };
 
 void heartbeat_init(struct heartbeat *beat);
-/* Bytes that arrived at now. Every line but one of figures is a heartbeat, even if it
- * is not a number. */
+/* Bytes that arrived at now. Every line but one of figures, of a checkpoint or a mark is a heartbeat, even
+ * if it is not a number. */
 void heartbeat_take(struct heartbeat *beat, const char *bytes, size_t length, struct instant now);
 
 /* When the first of them will have been silent for timeout_ns; timeout_ns 0: never. */

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "launcher/process/worker_command.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/text.h"
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
 
@@ -33,6 +35,52 @@ static size_t first_bytes_of(const char *path, char bytes[FIRST_BYTES])
         got = read(fd, bytes, FIRST_BYTES);
     while (got < 0 && errno == EINTR);
     return got > 0 ? (size_t)got : 0;
+}
+
+/* The file of the same folder whose name is nearest to a missing one, with its folder; NULL: none is near. */
+static char *nearest_file(const char *path)
+{
+    enum { FILES_LIMIT = 4096 }; /* a folder of data is not worth more */
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const int folder_length = slash ? (int)(slash - path) + 1 : 0;
+    scope_free char *folder = slash ? mem_printf("%.*s", folder_length, path) : mem_strdup(".");
+    scope_free char *nearest = NULL;
+    DIR *directory = folder ? opendir(folder) : NULL;
+    if (!directory)
+        return NULL;
+    struct dirent *entry;
+    for (int i = 0; i < FILES_LIMIT && (entry = readdir(directory)); i++) {
+        /* the nearer of two stays: a name is near or far by its distance from the wanted one alone */
+        const char *two[] = {nearest, entry->d_name};
+        const char *near = nearest ? text_nearest(name, two, 2) : text_nearest(name, two + 1, 1);
+        if (!near || near == nearest || entry->d_name[0] == '.')
+            continue;
+        mem_free(nearest);
+        nearest = mem_strdup(near);
+    }
+    (void)closedir(directory); /* it was only read */
+    return nearest ? mem_printf("%.*s%s", folder_length, path, nearest) : NULL;
+}
+
+/* "the script 'trian.py' does not exist; did you mean 'train.py'?", or the folder in which it was looked for.
+ */
+static int missing_file(const char *kind, const char *path, struct muster_error *err)
+{
+    char here[PATH_MAX];
+    scope_free char *nearest = nearest_file(path);
+    const bool relative = *path != '/' && getcwd(here, sizeof here);
+    if (nearest)
+        return error_set(err, MUSTER_E_NOT_FOUND, "%s'%s' does not exist; did you mean '%s'?", kind, path,
+                         nearest);
+    return error_set(err, MUSTER_E_NOT_FOUND, "%s'%s' does not exist%s%s", kind, path,
+                     relative ? " below " : "", relative ? here : "");
+}
+
+static void not_in_path(const char *name, struct muster_error *err)
+{
+    scope_free char *nearest = nearest_file(name);
+    (void)error_set(err, MUSTER_E_NOT_FOUND, "'%s' was not found in PATH%s%s%s", name,
+                    nearest ? "; did you mean './" : "", nearest ? nearest : "", nearest ? "'?" : "");
 }
 
 char *find_program(const char *name, const char *path, struct muster_error *err)
@@ -61,7 +109,7 @@ char *find_program(const char *name, const char *path, struct muster_error *err)
         (void)error_set(err, MUSTER_E_NOT_FOUND,
                         "'%s' was not found in PATH; for the one in this folder write ./%s", name, name);
     else
-        (void)error_set(err, MUSTER_E_NOT_FOUND, "'%s' was not found in PATH", name);
+        not_in_path(name, err);
     return NULL;
 }
 
@@ -87,7 +135,7 @@ static int check_executable(const char *path, int *exit_code, struct muster_erro
         bool missing = errno == ENOENT || errno == ENOTDIR;
         *exit_code = missing ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_EXECUTE;
         if (missing)
-            return error_set(err, MUSTER_E_NOT_FOUND, "'%s' does not exist", path);
+            return missing_file("", path, err);
         return error_errno(err, "'%s' cannot be examined", path);
     }
     *exit_code = EXIT_CODE_CANNOT_EXECUTE;
@@ -138,7 +186,7 @@ static int check_script(const char *path, int *exit_code, struct muster_error *e
     struct stat status;
     if (stat(path, &status) < 0)
         return errno == ENOENT || errno == ENOTDIR
-                   ? error_set(err, MUSTER_E_NOT_FOUND, "the script '%s' does not exist", path)
+                   ? missing_file("the script ", path, err)
                    : error_errno(err, "the script '%s' cannot be examined", path);
     *exit_code = EXIT_CODE_CANNOT_EXECUTE;
     if (S_ISDIR(status.st_mode) && !is_for_python(path))

@@ -216,20 +216,25 @@ void guardian_remove(struct guardian *guardian, pid_t session)
 }
 
 /* Killed before its pipe ends, so that it cannot mistake a clean exit for a crash. */
-void guardian_release(const struct guardian *guardian)
+pid_t guardian_release(struct guardian *guardian)
 {
-    if (guardian->pid)
-        (void)kill(guardian->pid, SIGKILL);
+    const pid_t pid = guardian->pid;
+    if (pid)
+        (void)kill(pid, SIGKILL);
+    guardian->pid = 0;
+    return pid;
+}
+
+void guardian_reap(pid_t released)
+{
+    while (released && waitpid(released, NULL, __WALL) < 0 && errno == EINTR)
+        ;
 }
 
 void guardian_dismiss(struct guardian *guardian)
 {
-    if (!guardian->pid)
-        return;
-    guardian_release(guardian);
-    while (waitpid(guardian->pid, NULL, __WALL) < 0 && errno == EINTR)
-        ;
-    (void)close(guardian->fd);
+    guardian_reap(guardian_release(guardian));
+    guard_close(&guardian->fd);
     free_table(guardian->table);
     *guardian = (struct guardian){.fd = -1};
 }

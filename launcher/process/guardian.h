@@ -47,9 +47,13 @@ int guardian_start(const struct guardian_task *task, struct guardian *guardian, 
 void guardian_add(struct guardian *guardian, pid_t session);
 void guardian_reaped(struct guardian *guardian, pid_t session);
 void guardian_remove(struct guardian *guardian, pid_t session);
-/* No descendant is left, and none will be: starts to end the guardian, which is dismissed later. */
-void guardian_release(const struct guardian *guardian);
-/* No descendant is left: ends the guardian and reaps it. Accepts one that is not running. */
+/* No descendant is left, and none will be: ends the guardian beside the caller's own end. Its pid, for
+ * guardian_reap; 0: none runs. */
+pid_t guardian_release(struct guardian *guardian);
+/* Waits for one that was released: it would stay as a zombie under a process 1 that does not reap. */
+void guardian_reap(pid_t released);
+/* No descendant is left: ends the guardian and reaps it, and frees the rest. Accepts one that is not running,
+ * or was released. */
 void guardian_dismiss(struct guardian *guardian);
 
 #endif

@@ -38,9 +38,17 @@ static void free_failures(struct round *round)
     round->failure_count = 0;
 }
 
+static void free_stopped(struct round *round)
+{
+    for (int i = 0; round->stopped && i < round->stopped_count && i < ROUND_STOPPED_KEPT; i++)
+        mem_free(round->stopped[i].place);
+    round->stopped_count = 0;
+}
+
 void round_free(struct round *round)
 {
     free_failures(round);
+    free_stopped(round);
     if (round->workers)
         round_end(round);
     mem_free(round->workers);
@@ -55,6 +63,7 @@ void round_begin(struct round *round, const struct membership_event *world)
     struct round last = *round;
     assert(!last.alive); /* no member of the last world works any more */
     free_failures(&last);
+    free_stopped(&last);
     *round = (struct round){.worker_count = last.worker_count,
                             .workers = last.workers,
                             .beats = last.beats,
@@ -171,5 +180,7 @@ void round_note_stopped(struct round *round, const struct report_stopped *stoppe
 {
     if (round->stopped_count < ROUND_STOPPED_KEPT)
         round->stopped[round->stopped_count] = *stopped;
+    else
+        mem_free(stopped->place);
     round->stopped_count++;
 }

@@ -14,6 +14,8 @@
     X(stop_daemon)                                                                                           \
     X(get_daemon_info)                                                                                       \
     X(get_timeout)                                                                                           \
+    X(get_connection_info)                                                                                   \
+    X(lookup_connection_value)                                                                               \
     X(run)                                                                                                   \
     X(create_response_from_buffer_with_free_callback)                                                        \
     X(add_response_header)                                                                                   \

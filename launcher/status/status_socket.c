@@ -61,8 +61,12 @@ static void answer(struct connection *connection)
     for (int i = 0; i < STATUS_QUESTION_COUNT; i++) {
         if (strcmp(connection->question, status_question_word(i)))
             continue;
-        if (i == STATUS_ASK_CHECKPOINT) {
-            options->checkpoint(options->context, &connection->answer);
+        void (*const fill)(void *, struct buffer *) = i == STATUS_ASK_CHECKPOINT ? options->checkpoint
+                                                      : i == STATUS_ASK_SAVED    ? options->saved
+                                                      : i == STATUS_ASK_BOARD    ? options->board
+                                                                                 : NULL;
+        if (fill) {
+            fill(options->context, &connection->answer);
             continue;
         }
         scope_free struct agent_status *status = options->fill(options->context);

@@ -13,13 +13,17 @@
 
 #define STATUS_SOCKET_PREFIX "muster-agent-"
 
-/* symbol, name: the format of the reply; "checkpoint" is a request, and its reply a line: "+" and what was
- * done, "-" and why nothing was */
+/* symbol, name: the format of the reply. "checkpoint" is a request, and its reply a line: "+RANK PID STEP",
+ * the worker that was asked and the steps that it had finished, or "-" and why nothing was done. "saved": how
+ * it ended: a line "+", then of each worker that runs "PID saved|failed|none STEP TEXT" of its last
+ * checkpoint */
 #define STATUS_QUESTIONS(X)                                                                                  \
     X(STATUS_ASK_TABLE, "table")                                                                             \
     X(STATUS_ASK_JSON, "json")                                                                               \
     X(STATUS_ASK_SUMMARY, "summary")                                                                         \
-    X(STATUS_ASK_CHECKPOINT, "checkpoint")
+    X(STATUS_ASK_CHECKPOINT, "checkpoint")                                                                   \
+    X(STATUS_ASK_SAVED, "saved")                                                                             \
+    X(STATUS_ASK_BOARD, "board")
 
 #define STATUS_ENUM(symbol, word) symbol,
 enum status_question { STATUS_QUESTIONS(STATUS_ENUM) STATUS_QUESTION_COUNT };
@@ -36,6 +40,8 @@ struct status_socket_options {
     struct agent_status *(*fill)(void *context);
     /* Asks the workers for a checkpoint; out gets the reply. */
     void (*checkpoint)(void *context, struct buffer *out);
+    void (*saved)(void *context, struct buffer *out); /* what came of it */
+    void (*board)(void *context, struct buffer *out); /* the job's board as JSON (board_json.h) */
     void *context;
 };
 

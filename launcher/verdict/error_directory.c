@@ -66,9 +66,9 @@ static inline void guard_directory(DIR **directory)
         (void)closedir(*directory);
 }
 
-void error_directory_discard(const char *directory, bool keep)
+void error_directory_discard(const char *directory)
 {
-    if (rmdir(directory) == 0 || errno != ENOTEMPTY || keep)
+    if (rmdir(directory) == 0 || errno != ENOTEMPTY)
         return;
     DIR *GUARD(guard_directory) entries = opendir(directory);
     for (struct dirent *entry; entries && (entry = readdir(entries));)

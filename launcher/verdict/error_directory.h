@@ -16,7 +16,7 @@ bool error_directory_is_prompt(const char *parent);
 char *error_directory_make(const char *parent);
 /* The file of one worker, in fresh memory. attempt: a round's number, so that none is written twice. */
 char *error_directory_file(const char *directory, uint32_t attempt, int local_rank);
-/* Removes the folder: if it is empty in any case, with our files in it unless they are kept. */
-void error_directory_discard(const char *directory, bool keep);
+/* Removes the folder and our files in it: their text is in the report. */
+void error_directory_discard(const char *directory);
 
 #endif

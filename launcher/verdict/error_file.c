@@ -187,6 +187,7 @@ int error_file_parse(const char *text, size_t length, struct error_report *out, 
     take_line(json_object_get(message, "message"), out->message, sizeof out->message);
     take_traceback(json_object_get(more, "py_callstack"), out->traceback, sizeof out->traceback);
     take_time(json_object_get(more, "timestamp"), out);
+    out->place = json_is_true(json_object_get(more, "place"));
     return 0;
 }
 

@@ -21,6 +21,7 @@ enum { ERROR_FILE_LIMIT = 1 << 20, ERROR_FILE_DEPTH = 32 };
 
 struct error_report {
     char message[FAILURE_MESSAGE_LIMIT]; /* one line; cut with "..." */
+    bool place;                         /* the traceback is a place in a schedule (extraInfo.place is true) */
     char traceback[FAILURE_TAIL_LIMIT]; /* its last lines, if it is longer; newline-separated, none at the end
                                          */
     bool timed;

@@ -57,8 +57,8 @@ const char *kernel_evidence_gpu_of(const struct kernel_evidence_gpu *gpus, int c
                                    int local_rank);
 
 /* Adds the evidence to the failures of one batch (ends of workers of one round, in the order in which they
- * were seen). *attributed counts the out-of-memory kills of the round that are attributed to a worker.
- * Pure. */
+ * were seen). *attributed counts the out-of-memory kills of the round that are attributed to a worker. An
+ * error of a GPU is a worker's only where this node has that GPU and the worker may have used it. Pure. */
 void kernel_evidence_apply(const struct kernel_evidence_account *account, const char *visible,
                            int64_t *attributed, struct worker_failure *const failures[], int count);
 /* Takes back what a count without a kill would prove, if the evidence was opened only after the worker had

@@ -135,6 +135,7 @@ static void read_error_file(struct observed_failure *body, struct instant starte
     }
     memcpy(failure->message, report.message, sizeof failure->message);
     memcpy(failure->traceback, report.traceback, sizeof failure->traceback);
+    body->place = report.place;
     if (!report.timed)
         return;
     body->at = postmortem_time(started, body->at, failure->wall_ns, report.wall_ns, report.grain_ns);
@@ -338,6 +339,7 @@ static void take_findings(struct postmortem *p)
         failure->more_found = memcmp(&failure->failure, &found->failure, sizeof found->failure) != 0;
         failure->failure = found->failure;
         failure->at = found->at;
+        failure->place = found->place;
         memcpy(failure->note, found->note, sizeof failure->note);
     }
     p->evidence = take_pointer(&x->evidence);

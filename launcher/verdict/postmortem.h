@@ -20,6 +20,8 @@ struct observed_failure {
     struct worker_failure failure; /* wall_ns: when it was seen, or its error file's time before that */
     struct instant at;             /* when it happened: the same, on the monotonic clock */
     bool suspect;      /* the caller's: it was being stopped, and its last output decides whether it failed */
+    bool hung;         /* the caller's: beside the one that is reported; its place alone is of interest */
+    bool place;        /* postmortem_take: failure.traceback is where it was, and no error */
     bool more_found;   /* postmortem_take: something was filled in */
     char *stderr_file; /* to be read for failure.tail; NULL: that is what there is. Both are owned */
     char *error_file;  /* NULL: it was given none */

@@ -127,7 +127,8 @@ static void format_failure(int index, const struct report_failure *entry, struct
                   *failure->host ? failure->host : "<N/A>", failure->rank, failure->local_rank,
                   shown_code(failure), failure->pid, failure->signal ? " (" : "",
                   failure->signal ? failure_signal_name(failure->signal, scratch, sizeof scratch) : "",
-                  failure->signal ? ")" : "", *failure->error_file ? failure->error_file : "<N/A>");
+                  failure->signal ? ")" : "",
+                  *failure->error_file && !entry->error_file_goes ? failure->error_file : "<N/A>");
     if (*failure->traceback && !failure->hung)
         format_lines(failure->traceback, "  ", out);
     else
@@ -185,6 +186,10 @@ static void format_stopped(const struct report *report, struct buffer *out)
             buffer_printf(out, "ended by %s\n", failure_signal_name(worker->signal, scratch, sizeof scratch));
         else
             buffer_printf(out, "exited with code %d\n", worker->exit_code);
+        if (worker->place) {
+            buffer_text(out, "    place   : ");
+            format_lines(worker->place, "      ", out);
+        }
     }
     if (report->stopped_total > report->stopped_count)
         buffer_printf(out, "  and %d more\n", report->stopped_total - report->stopped_count);

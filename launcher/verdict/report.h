@@ -14,12 +14,14 @@
 struct report_stopped {
     int rank, local_rank, pid;
     int exit_code, signal; /* as in worker_failure */
+    char *place; /* where it was, which it left in its error file; its owner's; NULL: it left nothing */
 };
 
 struct report_failure {
     const struct worker_failure *failure; /* its owner's */
     bool timed;
-    int64_t after_ns; /* timed: after the first cause; negative: before it */
+    int64_t after_ns;     /* timed: after the first cause; negative: before it */
+    bool error_file_goes; /* it is removed with the job, and so is not named */
 };
 
 struct report {

@@ -113,7 +113,7 @@ static void put_failure(struct buffer *out, const struct report_failure *entry)
     put_text(out, "message", failure->message);
     put_text(out, "traceback", failure->traceback);
     put_text(out, "stderr", failure->tail);
-    put_text(out, "error_file", failure->error_file);
+    put_text(out, "error_file", entry->error_file_goes ? "" : failure->error_file);
     buffer_text(out, "}");
 }
 
@@ -126,6 +126,8 @@ static void put_stopped(struct buffer *out, const struct report *report)
         buffer_printf(out, "%s{\"rank\": %d, \"local_rank\": %d, \"pid\": %d", i ? ", " : "", worker->rank,
                       worker->local_rank, worker->pid);
         put_end(out, worker->exit_code, worker->signal);
+        if (worker->place)
+            put_text(out, "place", worker->place);
         buffer_text(out, "}");
     }
     buffer_text(out, "]");

@@ -32,7 +32,7 @@ static void read_line(const char *text, size_t length)
         token_sink_create(&(struct token_sink_options){.vocabulary = 256, .masked = true}, NULL);
     if (!bytes || !sink)
         abort();
-    const struct documents_options options = {bytes, "text", TOKEN_NONE};
+    const struct documents_options options = {.tokenizer = bytes, .text_key = "text", .end = TOKEN_NONE};
     const int result = documents_add_line(&options, text, length, sink, &err);
     if (result < 0 ? !err.text[0] : token_sink_finish(sink, &out, &err) < 0)
         abort();

@@ -70,7 +70,21 @@ int main(int argc, char **argv)
         "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: j}\n"
         "spec: {pytorchReplicaSpecs: {Master: {replicas: 1, template: {spec: {containers: "
         "[{name: pytorch, image: i}]}}}}}\n";
-    const struct fuzz_seed seeds[] = {{least, sizeof least - 1}};
-    return fuzz_main(argc, argv, seeds, 1);
+    static const char set[] =
+        "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: s}\nspec: {failurePolicy: "
+        "{maxRestarts: 2}, replicatedJobs: [{name: w, replicas: 2, template: {spec: {completions: 2, "
+        "podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {operator: In, values: [2]}}]}, template: "
+        "{spec: {restartPolicy: Never, containers: [{name: t, image: i, command: [torchrun, --nnodes=1], "
+        "volumeMounts: [{name: v, mountPath: /a/b}, {name: c, mountPath: /c, subPath: k}]}], volumes: "
+        "[{name: "
+        "v, emptyDir: {medium: Memory, sizeLimit: 1Mi}}, {name: c, configMap: {name: m}}]}}}}}]}\n---\n"
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {k: v}}\n";
+    static const char train[] =
+        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: t}\nspec: {runtimeRef: "
+        "{name: torch-distributed}, trainer: {numNodes: 2, command: [tune, run], args: [model.lora], env: "
+        "[{name: A, value: b}], resourcesPerNode: {limits: {cpu: 2}}}}\n";
+    const struct fuzz_seed seeds[] = {
+        {least, sizeof least - 1}, {set, sizeof set - 1}, {train, sizeof train - 1}};
+    return fuzz_main(argc, argv, seeds, sizeof seeds / sizeof *seeds);
 }
 #endif

@@ -3,8 +3,8 @@
 #include "launcher/commands/dry_run.h"
 #include "launcher/process/find_program.h"
 #include "launcher/process/worker_command.h"
-#include "proto/base/text_list.h"
 #include "proto/base/guard.h"
+#include "proto/base/text_list.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 
@@ -288,7 +288,7 @@ static void programs_are_found_before_anything_starts(void **state)
          "'/etc/passwd' is not executable; a Python script's name ends in .py, anything else needs chmod +x"},
         {"/etc", false, 126, "'/etc' is a folder, not a program"},
         {"missing.py", true, 127, "'missing.py' was not found in PATH"},
-        {"missing.py", false, 127, "the script 'missing.py' does not exist"},
+        {"/nonexistent/missing.py", false, 127, "the script '/nonexistent/missing.py' does not exist"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         /* with sh for an interpreter the test needs no python3 */

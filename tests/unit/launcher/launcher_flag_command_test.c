@@ -39,10 +39,16 @@ static const struct knob rows[] = {
 };
 static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
 
-static void print_help(struct buffer *out)
-{
-    buffer_text(out, "help\n");
-}
+static const struct command_page page = {.name = "muster try",
+                                         .brief = "tries",
+                                         .description = "Tries it.",
+                                         .exit_codes = "0 tried",
+                                         .table = &table};
+static const char help_text[] = "usage: muster try [flags]\n\nTries it.\n\nFlags:\n"
+                                "  --number                  a number (default 1) [" VARIABLE "]\n"
+                                "  --word                    a word\n"
+                                "  -h, --help                help\n"
+                                "\nExit codes: 0 tried\n";
 
 static int work(const struct flag_command *command, struct buffer *out, struct buffer *complaint,
                 struct muster_error *err)
@@ -64,8 +70,7 @@ static void expect(char *const argv[], int code, const char *shown, const char *
     struct options options = {0};
     uint8_t sources[sizeof rows / sizeof *rows] = {0};
     int argc = 0;
-    const struct flag_command command = {"muster try", &table,     &options, &options.help,
-                                         sources,      print_help, work};
+    const struct flag_command command = {&page, &options, &options.help, sources, work};
     while (argv[argc])
         argc++;
     assert_int_equal(flag_command(&command, argc, argv, &out, &complaint), code);
@@ -103,8 +108,8 @@ static void bad_words_start_nothing(void **state)
 static void help_comes_before_what_follows_it(void **state)
 {
     (void)state;
-    expect(WORDS("--help"), EXIT_CODE_OK, "help\n", "");
-    expect(WORDS("-h", "--nuber", "more"), EXIT_CODE_OK, "help\n", "");
+    expect(WORDS("--help"), EXIT_CODE_OK, help_text, "");
+    expect(WORDS("-h", "--nuber", "more"), EXIT_CODE_OK, help_text, "");
 }
 
 static void the_works_error_is_the_last_line_and_its_code_stays(void **state)

@@ -365,6 +365,28 @@ static void dismissed_guardian_kills_nobody(void **state)
     kill_and_reap(marked);
 }
 
+/* Its pipe ends while it is dying: it must not take that for its agent's death. */
+static void released_guardian_kills_nobody(void **state)
+{
+    (void)state;
+    struct guardian guardian;
+    struct muster_error err = {0};
+    assert_int_equal(guardian_start(&(struct guardian_task){.id = id}, &guardian, &err), 0);
+    const pid_t pid = guardian.pid, marked = start_sleeper(id, true, 0);
+    struct descendants descendants = {.id = id};
+    await_kin(&descendants, 1);
+    assert_int_equal(guardian_release(&guardian), pid);
+    assert_int_equal(guardian_release(&guardian), 0);
+    guardian_dismiss(&guardian); /* waits for none */
+    assert_int_equal(guardian.fd, -1);
+    assert_int_equal(kill(pid, 0), 0);
+    guardian_reap(pid);
+    assert_int_equal(kill(pid, 0), -1);
+    guardian_reap(0); /* none */
+    assert_int_equal(waitpid(marked, NULL, WNOHANG), 0);
+    kill_and_reap(marked);
+}
+
 /* It must stay when the terminal or an operator signals everybody, and must not keep the agent's files. */
 static void guardian_is_apart(void **state)
 {
@@ -409,6 +431,7 @@ int main(void)
         cmocka_unit_test_setup(zombies_are_not_kin, make_ids),
         cmocka_unit_test_setup(nobody_outlives_a_killed_agent, make_ids),
         cmocka_unit_test_setup(dismissed_guardian_kills_nobody, make_ids),
+        cmocka_unit_test_setup(released_guardian_kills_nobody, make_ids),
         cmocka_unit_test_setup(guardian_is_apart, make_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

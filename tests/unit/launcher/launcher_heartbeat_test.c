@@ -80,6 +80,40 @@ static void figures_are_no_heartbeat(void **state)
     assert_true(beat.figures.there && !beat.figures.has[FIGURE_LOSS]); /* a line without figures */
 }
 
+/* Nor are those of checkpoints; the last one counts. */
+static void ends_of_checkpoints_are_no_heartbeat(void **state)
+{
+    (void)state;
+    struct heartbeat beat;
+    heartbeat_init(&beat);
+    take(&beat, "checkpoint/1 saved 40 runs/a\tb", 1);
+    assert_false(beat.saved.there);
+    take(&beat, " c\n", 2);
+    assert_true(beat.saved.there && beat.saved.good && beat.saved.step == 40);
+    assert_string_equal(beat.saved.text, "runs/a b c");
+    assert_true(!beat.armed && beat.step == -1 && !beat.last.ns);
+    static const char *const bad[] = {
+        "checkpoint/2 saved 1 a\n",  "checkpoint/1 saved\n",
+        "checkpoint/1 saved \n",     "checkpoint/1 saved 1\n",
+        "checkpoint/1 saved 1 \n",   "checkpoint/1 saved a b\n",
+        "checkpoint/1 lost 1 a\n",   "checkpoint/\n",
+        "checkpoint/1 saved -1 a\n", "checkpoint/1 saved 1234567890123456789 a\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        take(&beat, bad[i], 3);
+        assert_true(beat.saved.good && beat.saved.step == 40 && !beat.armed);
+    }
+    take(&beat, "7\ncheckpoint/1 failed 50 No space left on device\n", 5);
+    assert_true(beat.saved.there && !beat.saved.good && beat.saved.step == 50 && beat.step == 7);
+    assert_string_equal(beat.saved.text, "No space left on device");
+    char line[FIGURES_LINE + 50];
+    memset(line, 'a', sizeof line);
+    memcpy(line, "checkpoint/1 saved 60 ", 22);
+    line[sizeof line - 1] = '\n';
+    heartbeat_take(&beat, line, sizeof line, at(6));
+    assert_true(beat.saved.good && beat.saved.step == 60);
+    assert_int_equal(strlen(beat.saved.text), SAVED_TEXT - 1); /* cut */
+}
+
 static void a_line_that_is_no_number_beats_without_a_step(void **state)
 {
     (void)state;
@@ -277,6 +311,7 @@ int main(void)
         cmocka_unit_test(a_beat_may_come_in_pieces),
         cmocka_unit_test(a_line_that_is_no_number_beats_without_a_step),
         cmocka_unit_test(figures_are_no_heartbeat),
+        cmocka_unit_test(ends_of_checkpoints_are_no_heartbeat),
         cmocka_unit_test(a_negative_step_disarms_until_the_next),
         cmocka_unit_test(an_error_that_a_restart_does_not_mend_is_marked),
         cmocka_unit_test(only_who_has_beaten_is_watched),

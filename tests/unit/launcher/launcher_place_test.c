@@ -108,6 +108,22 @@ static const struct {
      0, "", 0},
     {"batch script", 0, NULL, -1, "SLURM_NODEID=0 SLURM_NNODES=2 SLURM_NTASKS=2 SLURM_JOB_NODELIST=a,b", "a",
      "", "-", 0, 0, "", 0},
+    /* NODE_RANK alone */
+    {"plain job", 2, NULL, -1, "NODE_RANK=1 MASTER_ADDR=head.svc MASTER_PORT=12355", "job-x7k2p", "",
+     "NODE_RANK", 0, 1, "head.svc", 12355},
+    {"plain job, address said", 2, "head", 7, "NODE_RANK=0 MASTER_ADDR=other MASTER_PORT=12355", "job-x7k2p",
+     "", "NODE_RANK", 0, 0, "", 0},
+    {"after the index", 4, "m", 7, "JOB_COMPLETION_INDEX=3 NODE_RANK=1", "job-3", "", "JOB_COMPLETION_INDEX",
+     0, 3, "", 0},
+    {"plain job, no address", 2, NULL, -1, "NODE_RANK=1", "job-x7k2p", "", "-", 0, 0, "", 0},
+    {"plain job, this host", 2, NULL, -1, "NODE_RANK=1 MASTER_ADDR=localhost", "job-x7k2p", "", "-", 0, 0, "",
+     0},
+    {"plain job, no count", 0, NULL, -1, "NODE_RANK=1 MASTER_ADDR=head", "job-x7k2p", "", "-", 0, 0, "", 0},
+    {"plain job, out of range", 2, NULL, -1, "NODE_RANK=2 MASTER_ADDR=head", "job-x7k2p", "", "-", 0, 0, "",
+     0},
+    {"plain job, empty", 2, NULL, -1, "NODE_RANK= MASTER_ADDR=head", "job-x7k2p", "", "-", 0, 0, "", 0},
+    {"nested plain job", 2, NULL, -1, "NODE_RANK=1 MASTER_ADDR=head TORCHELASTIC_RUN_ID=x", "job-x7k2p", "",
+     "-", 0, 0, "", 0},
 };
 
 static void places(void **state)

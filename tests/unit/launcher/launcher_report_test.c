@@ -126,7 +126,8 @@ static void with_all_sections(void **state)
     list[2] = failed(6, 0, SIGABRT, "");
     record_of(&list[2])->after_stop = true;
     list[3] = failed(0, 1, 0, reset);
-    static const struct report_stopped stopped[] = {{2, 2, 102, -1, SIGTERM}, {3, 3, 103, 143, 0}};
+    static const struct report_stopped stopped[] = {{2, 2, 102, -1, SIGTERM, NULL},
+                                                    {3, 3, 103, 143, 0, NULL}};
     struct report report = report_of(list, 4);
     report.total = 9;
     report.stopped = stopped;
@@ -346,7 +347,7 @@ static void failure_json(void **state)
     record_of(&list[0])->memory_limit = 4096;
     record_of(&list[0])->xid = 31;
     list[1] = failed(0, 1, 0, reset);
-    static const struct report_stopped stopped[] = {{2, 2, 102, -1, SIGTERM}};
+    static const struct report_stopped stopped[] = {{2, 2, 102, -1, SIGTERM, NULL}};
     struct report report = report_of(list, 2);
     report.stopped = stopped;
     report.stopped_count = report.stopped_total = 1;

@@ -121,11 +121,13 @@ static int request(uint16_t port, const char *text, char *answer, size_t size)
 static struct http_server *serve(struct running_loop *running, struct status_http *http)
 {
     struct muster_error err = {0};
-    *http = (struct status_http){fill, running};
-    struct http_server *server = http_server_start(
-        &(struct http_server_options){
-            .loop = &running->loop, .address = "127.0.0.1", .answer = status_http_answer, .context = http},
-        &err);
+    *http = (struct status_http){.fill = fill, .context = running};
+    struct http_server *server = http_server_start(&(struct http_server_options){.loop = &running->loop,
+                                                                                 .address = "127.0.0.1",
+                                                                                 .admit = status_http_admit,
+                                                                                 .answer = status_http_answer,
+                                                                                 .context = http},
+                                                   &err);
     if (!server)
         fail_msg("%s", err.text);
     return server;
@@ -267,8 +269,10 @@ static void a_port_that_is_taken(void **state)
     struct muster_error err = {0};
     struct running_loop running;
     running_init(&running);
-    struct http_server_options options = {
-        .loop = &running.loop, .address = "127.0.0.1", .answer = status_http_answer};
+    struct http_server_options options = {.loop = &running.loop,
+                                          .address = "127.0.0.1",
+                                          .admit = status_http_admit,
+                                          .answer = status_http_answer};
     struct http_server *server = http_server_start(&options, &err);
     assert_non_null(server);
     options.port = http_server_port(server);
@@ -317,7 +321,8 @@ static void one_question_a_connection(void **state)
     pid_t pid = 0;
     running_init(&running);
     struct status_socket *server = status_socket_open(
-        &(struct status_socket_options){&running.loop, "0123456789abcdef", fill, NULL, &running}, &err);
+        &(struct status_socket_options){&running.loop, "0123456789abcdef", fill, NULL, NULL, NULL, &running},
+        &err);
     assert_non_null(server);
     running_start(&running);
     struct status_name name = own_name();

@@ -281,18 +281,51 @@ static void gpu_errors_find_their_workers(void **state)
     assert_int_equal(second.xid, 79);
     assert_string_equal(second.pci, "0000:5e:00");
     assert_false(second.xid_elsewhere);
-    account.gpu_count = 0; /* nothing says whose GPU it is, but for one process id */
-    struct worker_failure known = {.local_rank = 0, .pid = 4000}, unknown = {.local_rank = 1, .pid = 2};
-    struct worker_failure *again[] = {&known, &unknown};
+    struct worker_failure known = {.local_rank = 0, .pid = 4000}, unknown = {.local_rank = 5, .pid = 2};
+    struct worker_failure *again[] = {&known, &unknown}; /* two GPUs: nothing says which the sixth uses */
     kernel_evidence_apply(&account, NULL, &attributed, again, 2);
     assert_int_equal(known.xid, 31);
     assert_false(known.xid_elsewhere);
     assert_int_equal(unknown.xid, 79);
     assert_true(unknown.xid_elsewhere);
     account.pids_comparable = false;
-    known.xid = 0;
+    known = (struct worker_failure){.local_rank = 5, .pid = 4000};
     kernel_evidence_apply(&account, NULL, &attributed, again, 1);
     assert_true(known.xid_elsewhere);
+}
+
+/* The kernel log is the machine's: what it says of GPUs is no cause where this node has no such GPU, or where
+ * the workers see none. */
+static void errors_of_other_gpus_are_no_cause(void **state)
+{
+    (void)state;
+    static struct kernel_evidence_account account;
+    account = (struct kernel_evidence_account){
+        .xids = {{79, "0000:5e:00", 7}}, .xid_count = 1, .pids_comparable = true};
+    const struct {
+        const char *what, *visible;
+        int gpu_count, pid, xid;
+        struct kernel_evidence_gpu gpu;
+    } rows[] = {
+        {"no GPU", NULL, 0, 1, 0, {"", ""}},
+        {"no GPU, and the process that the line names", NULL, 0, 7, 0, {"", ""}},
+        {"another GPU", NULL, 1, 1, 0, {"0000:3b:00", ""}},
+        {"its GPU, of which the worker sees nothing", "", 1, 1, 0, {"0000:5e:00", ""}},
+        {"the same by a number", "-1", 1, 1, 0, {"0000:5e:00", ""}},
+        {"the driver knows better", "-1", 1, 7, 79, {"0000:5e:00", ""}},
+        {"its GPU", "0", 1, 1, 79, {"0000:5e:00", ""}},
+        {"a part of a GPU that is not known", "MIG-x", 1, 1, 79, {"0000:5e:00", ""}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct worker_failure failure = {.local_rank = 0, .pid = rows[i].pid};
+        struct worker_failure *batch[] = {&failure};
+        int64_t attributed = 0;
+        print_message("%s\n", rows[i].what);
+        account.gpus[0] = rows[i].gpu;
+        account.gpu_count = rows[i].gpu_count;
+        kernel_evidence_apply(&account, rows[i].visible, &attributed, batch, 1);
+        assert_int_equal(failure.xid, rows[i].xid);
+    }
 }
 
 /* A file stands for the kernel log: what is appended after the evidence is opened is what it reads. */
@@ -458,11 +491,9 @@ static void a_folder_for_error_files(void **state)
     char *file = error_directory_file(directory, 3, 1);
     assert_string_equal(file + strlen(directory), "/error_3_1.json");
     assert_int_equal(io_write_file_atomic(file, "{}", 2, 0600, NULL), 0);
-    error_directory_discard(directory, true);
-    assert_int_equal(access(file, F_OK), 0);
-    error_directory_discard(directory, false);
+    error_directory_discard(directory);
     assert_int_equal(access(directory, F_OK), -1);
-    error_directory_discard(directory, false);
+    error_directory_discard(directory);
     mem_free(file);
     mem_free(directory);
     assert_null(error_directory_make("/no/such/folder"));
@@ -478,7 +509,7 @@ static void what_may_hang_is_left_to_a_thread(void **state)
     char *directory = error_directory_make("");
     if (!strncmp(directory, "/dev/shm/", 9))
         assert_true(error_directory_is_prompt(""));
-    error_directory_discard(directory, false);
+    error_directory_discard(directory);
     mem_free(directory);
 }
 
@@ -514,6 +545,7 @@ int main(void)
         cmocka_unit_test(the_kernels_kills_find_their_workers),
         cmocka_unit_test(gpus_of_workers),
         cmocka_unit_test(gpu_errors_find_their_workers),
+        cmocka_unit_test(errors_of_other_gpus_are_no_cause),
         cmocka_unit_test(evidence_is_what_is_new),
         cmocka_unit_test(remains_of_workers),
         cmocka_unit_test(a_file_system_that_stalls),

@@ -474,11 +474,11 @@ static void one_report(struct walk *walk)
         for (int k = 0; k < count; k++) {
             random_failure(walk, &records[k]);
             failures[k] = (struct report_failure){&records[k], k > 0 && walk_one_in(walk, 2),
-                                                  (walk_below(walk, 5) - 2) * NS_PER_S / 3};
+                                                  (walk_below(walk, 5) - 2) * NS_PER_S / 3, false};
         }
         for (int k = 0; k < ended; k++)
-            stopped[k] = (struct report_stopped){k, k, 200 + k,
-                                                 walk_one_in(walk, 2) ? -1 : (int)walk_below(walk, 3), 0};
+            stopped[k] = (struct report_stopped){
+                k, k, 200 + k, walk_one_in(walk, 2) ? -1 : (int)walk_below(walk, 3), 0, NULL};
         for (int k = 0; k < ended; k++)
             stopped[k].signal = stopped[k].exit_code == -1 ? SIGTERM : 0;
         size_t length = 1 + (size_t)walk_below(walk, walk_one_in(walk, 6) ? sizeof program - 1 : 70);

@@ -1,0 +1,438 @@
+/* board.c - see board.h. */
+#include "launcher/board/board.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+
+enum { FIRST_GAP_MS = 1000, SILENT_MS = 1500 };
+
+void board_text(char *out, size_t size, const char *text)
+{
+    const size_t length = strnlen(text ? text : "", size - 1);
+    memcpy(out, text ? text : "", length);
+    out[length] = '\0';
+}
+
+struct board *board_create(int64_t now)
+{
+    struct board *board = mem_calloc(1, sizeof *board);
+    if (!board)
+        return NULL;
+    board->started_at = board->now = now;
+    board->point_gap_ms = FIRST_GAP_MS;
+    board->point_member = -2;
+    return board;
+}
+
+void board_node_clear(struct board_node *node)
+{
+    for (int i = 0; i < node->rank_count; i++)
+        mem_free(node->ranks[i].lines);
+    mem_free(node->ranks);
+    *node = (struct board_node){0};
+}
+
+void board_free(struct board *board)
+{
+    if (!board)
+        return;
+    for (int i = 0; i < board->node_count; i++)
+        board_node_clear(&board->nodes[i]);
+    mem_free(board->nodes);
+    mem_free(board);
+}
+
+int board_node_init(struct board_node *node, int rank_count, struct muster_error *err)
+{
+    *node = (struct board_node){
+        .member = -1, .group_rank = -1, .round = -1, .heard_at = -1, .start_ms = -1, .stopped_ms = -1};
+    if (rank_count < 0 || rank_count > BOARD_NODE_RANKS)
+        return error_set(err, MUSTER_E_LIMIT, "a node of %d ranks; %d can be shown", rank_count,
+                         BOARD_NODE_RANKS);
+    node->ranks = mem_calloc((size_t)rank_count + 1, sizeof *node->ranks);
+    if (!node->ranks)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the state of %d ranks", rank_count);
+    node->rank_count = rank_count;
+    for (int i = 0; i < rank_count; i++) {
+        struct board_rank *rank = &node->ranks[i];
+        rank->step = rank->beat_ms = rank->memory = rank->import_ms = rank->first_ms = rank->ended_ms = -1;
+        rank->local_rank = i;
+        (void)snprintf(rank->state, sizeof rank->state, "absent");
+    }
+    return 0;
+}
+
+/* --- rounds --- */
+
+static struct board_round *present(struct board *board)
+{
+    return board->round_count ? &board->rounds[board->round_count - 1] : NULL;
+}
+
+/* The first round stays, the oldest of the others goes. */
+static struct board_round *new_round(struct board *board)
+{
+    if (board->round_count == BOARD_ROUNDS) {
+        memmove(&board->rounds[1], &board->rounds[2], (BOARD_ROUNDS - 2) * sizeof board->rounds[0]);
+        board->round_count--;
+        board->rounds_left_out++;
+    }
+    return &board->rounds[board->round_count++];
+}
+
+/* Of a round that nobody's failure has ended: the silence of the node that was heard of least. */
+static int64_t silence_began(const struct board *board, const struct board_round *round)
+{
+    int64_t first = -1;
+    for (int i = 0; i < board->node_count; i++) {
+        const struct board_node *node = &board->nodes[i];
+        if (node->member >= 0 && node->round == round->number &&
+            round->stop_at - node->heard_at > SILENT_MS && (first < 0 || node->heard_at < first))
+            first = node->heard_at;
+    }
+    return first;
+}
+
+static int64_t at_least_0(int64_t value)
+{
+    return value > 0 ? value : 0;
+}
+
+/* The parts of the recovery that are over when the next world has formed. */
+static void part_recovery(struct board *board, struct board_round *last, struct board_round *next)
+{
+    if (last->stop_at < 0) /* this agent was not told, or came later */
+        return;
+    if (last->failed_at < 0 && !last->planned)
+        last->failed_at = silence_began(board, last);
+    if (last->failed_at >= 0)
+        next->detect_ms = at_least_0(last->stop_at - last->failed_at);
+    next->stop_ms = last->stopped_ms;
+    if (last->stopped_ms >= 0)
+        next->form_ms = at_least_0(next->formed_at - last->stop_at - last->stopped_ms);
+}
+
+/* Only nodes of the present world, and those that have not heard of it yet. */
+static void drop_old_nodes(struct board *board, int64_t round)
+{
+    int kept = 0;
+    for (int i = 0; i < board->node_count; i++) {
+        struct board_node *node = &board->nodes[i];
+        if (node->member >= 0 && node->round >= 0 && node->round < round - 1) {
+            board->ranks_total -= node->rank_count;
+            board_node_clear(node);
+        } else {
+            board->nodes[kept++] = *node;
+        }
+    }
+    board->node_count = kept;
+}
+
+void board_world(struct board *board, const struct board_world *world, int64_t now)
+{
+    struct board_round last = {.stop_at = -1};
+    struct board_round *before = present(board);
+    board->now = now;
+    if (before && before->number == world->round && before->formed_at == now)
+        return;
+    if (before && world->cause && *world->cause)
+        board_text(before->cause, sizeof before->cause, world->cause);
+    if (before)
+        last = *before;
+    struct board_round *round = new_round(board);
+    *round = (struct board_round){.number = world->round,
+                                  .formed_at = now,
+                                  .stop_at = -1,
+                                  .failed_at = -1,
+                                  .nodes = world->nodes,
+                                  .world_size = world->world_size,
+                                  .restarts = world->restarts,
+                                  .stopped_ms = -1,
+                                  .detect_ms = -1,
+                                  .stop_ms = -1,
+                                  .form_ms = -1,
+                                  .start_ms = -1,
+                                  .import_ms = -1,
+                                  .first_ms = -1,
+                                  .first_step = -1,
+                                  .last_step = -1,
+                                  .first_step_at = -1,
+                                  .last_step_at = -1};
+    part_recovery(board, &last, round);
+    drop_old_nodes(board, world->round);
+}
+
+void board_stop(struct board *board, bool planned, const char *cause, int64_t now)
+{
+    struct board_round *round = present(board);
+    board->now = now;
+    if (!round || round->stop_at >= 0)
+        return;
+    round->stop_at = now;
+    round->planned = planned;
+    if (cause && *cause)
+        board_text(round->cause, sizeof round->cause, cause);
+}
+
+void board_verdict(struct board *board, int exit_code, const char *cause, int64_t now)
+{
+    struct board_round *round = present(board);
+    board->now = now;
+    board->over = true;
+    board->exit_code = exit_code;
+    board_text(board->verdict, sizeof board->verdict, cause ? cause : "");
+    if (round && round->stop_at < 0) {
+        round->stop_at = now;
+        if (cause && *cause)
+            board_text(round->cause, sizeof round->cause, cause);
+    }
+}
+
+/* --- a node's state --- */
+
+struct board_node *board_find(struct board *board, int member)
+{
+    for (int i = 0; i < board->node_count; i++)
+        if (board->nodes[i].member == member)
+            return &board->nodes[i];
+    return NULL;
+}
+
+static int by_group_rank(const void *a, const void *b)
+{
+    const struct board_node *one = a, *other = b;
+    if ((one->group_rank < 0) != (other->group_rank < 0))
+        return one->group_rank < 0 ? 1 : -1;
+    if (one->group_rank != other->group_rank)
+        return one->group_rank < other->group_rank ? -1 : 1;
+    return one->member < other->member ? -1 : one->member > other->member;
+}
+
+/* Where this member's state goes; NULL: no room. */
+static struct board_node *place_for(struct board *board, const struct board_node *node)
+{
+    struct board_node *place = board_find(board, node->member);
+    int before = place ? place->rank_count : 0;
+    if (board->ranks_total - before + node->rank_count > BOARD_RANKS)
+        return NULL;
+    if (!place && board->node_count == BOARD_NODES)
+        return NULL;
+    if (!place) {
+        struct board_node *more =
+            mem_realloc(board->nodes, (size_t)board->node_count + 1, sizeof *board->nodes);
+        if (!more)
+            return NULL;
+        board->nodes = more;
+        place = &more[board->node_count++];
+        *place = (struct board_node){0};
+    }
+    board->ranks_total += node->rank_count - before;
+    return place;
+}
+
+static void longest(int64_t *of, int64_t value)
+{
+    if (value > *of)
+        *of = value;
+}
+
+/* What the state of one node says of the round. */
+static void note_round(struct board *board, const struct board_node *node, int64_t now)
+{
+    struct board_round *round = present(board);
+    if (!round || node->round != round->number)
+        return;
+    longest(&round->start_ms, node->start_ms);
+    longest(&round->stopped_ms, node->stopped_ms);
+    for (int i = 0; i < node->rank_count; i++) {
+        const struct board_rank *rank = &node->ranks[i];
+        longest(&round->import_ms, rank->import_ms);
+        if (rank->first_ms >= 0) /* what follows the import */
+            longest(&round->first_ms, rank->first_ms - (rank->import_ms > 0 ? rank->import_ms : 0));
+        const int64_t ended = rank->ended_ms >= 0 ? now - rank->ended_ms : INT64_MAX;
+        if (!strcmp(rank->state, "failed") && (round->stop_at < 0 || ended <= round->stop_at) &&
+            (round->failed_at < 0 || ended < round->failed_at))
+            round->failed_at = ended;
+        if (rank->step < 0)
+            continue;
+        if (round->first_step < 0) {
+            round->first_step = rank->step;
+            round->first_step_at = now - (rank->beat_ms > 0 ? rank->beat_ms : 0);
+        }
+        if (rank->step > round->last_step) {
+            round->last_step = rank->step;
+            round->last_step_at = now - (rank->beat_ms > 0 ? rank->beat_ms : 0);
+        }
+    }
+}
+
+static void note_slow(struct board *board, const struct board_node *node)
+{
+    for (int i = 0; i < node->rank_count; i++) {
+        const struct worker_figures *figures = &node->ranks[i].figures;
+        if (!figures->there || !figures->has[FIGURE_SLOW_RANK] || figures->value[FIGURE_SLOW_RANK] < 0)
+            continue;
+        struct board_rank *slow =
+            (struct board_rank *)board_rank_find(board, (int)figures->value[FIGURE_SLOW_RANK]);
+        if (slow)
+            slow->slow_seen++;
+        return; /* the ranks of a node say the same */
+    }
+}
+
+void board_take(struct board *board, struct board_node *node, int64_t now)
+{
+    board->now = now;
+    struct board_node *place = place_for(board, node);
+    if (!place) {
+        board->left_out++;
+        board_node_clear(node);
+        return;
+    }
+    for (int i = 0; i < node->rank_count && i < place->rank_count; i++)
+        if (place->ranks[i].rank == node->ranks[i].rank)
+            node->ranks[i].slow_seen = place->ranks[i].slow_seen;
+    board_node_clear(place);
+    *place = *node;
+    *node = (struct board_node){0};
+    place->heard_at = now;
+    note_round(board, place, now);
+    const int member = place->member;
+    qsort(board->nodes, (size_t)board->node_count, sizeof *board->nodes, by_group_rank);
+    note_slow(board, board_find(board, member));
+}
+
+/* --- curves --- */
+
+static int group_rank_of(struct board *board, int member)
+{
+    const struct board_node *node = board_find(board, member);
+    return node && node->group_rank >= 0 ? node->group_rank : BOARD_NODES;
+}
+
+/* Every other point goes; the last stays. */
+static void thin_out(struct board *board)
+{
+    int kept = 0;
+    for (int i = 1 - board->point_count % 2; i < board->point_count; i += 2)
+        board->points[kept++] = board->points[i];
+    board->point_count = kept;
+    board->point_gap_ms *= 2;
+}
+
+void board_point(struct board *board, int member, const struct board_point *point)
+{
+    const struct board_point *last = board->point_count ? &board->points[board->point_count - 1] : NULL;
+    if (member != board->point_member &&
+        group_rank_of(board, member) > group_rank_of(board, board->point_member) && board->point_member > -2)
+        return;
+    if (last && (point->at - last->at < board->point_gap_ms || point->step == last->step))
+        return;
+    board->point_member = member;
+    if (board->point_count == BOARD_POINTS)
+        thin_out(board);
+    board->points[board->point_count++] = *point;
+}
+
+void board_points(struct board *board, int member, const struct board_point *points, int count)
+{
+    if (!count || (board->point_count && board->points[0].at <= points[0].at))
+        return;
+    const int64_t first = board->point_count ? board->points[0].at : INT64_MAX;
+    struct board_point kept[BOARD_POINTS];
+    const int kept_count = board->point_count, before = board->point_member;
+    memcpy(kept, board->points, (size_t)kept_count * sizeof kept[0]);
+    board->point_count = 0;
+    board->point_member = member;
+    for (int i = 0; i < count && points[i].at < first; i++)
+        board_point(board, member, &points[i]);
+    for (int i = 0; i < kept_count; i++)
+        board_point(board, member, &kept[i]);
+    if (kept_count)
+        board->point_member = before;
+}
+
+/* --- what follows --- */
+
+const struct board_rank *board_rank_find(const struct board *board, int rank)
+{
+    const struct board_node *fresh = NULL;
+    const struct board_rank *found = NULL;
+    for (int i = 0; i < board->node_count; i++)
+        for (int j = 0; j < board->nodes[i].rank_count; j++)
+            if (board->nodes[i].ranks[j].rank == rank && (!fresh || board->nodes[i].round > fresh->round)) {
+                fresh = &board->nodes[i];
+                found = &fresh->ranks[j];
+            }
+    return found;
+}
+
+bool board_steps(const struct board *board, int64_t *lowest, int64_t *highest)
+{
+    *lowest = *highest = -1;
+    for (int i = 0; i < board->node_count; i++)
+        for (int j = 0; j < board->nodes[i].rank_count; j++) {
+            const int64_t step = board->nodes[i].ranks[j].step;
+            if (step < 0)
+                continue;
+            if (*lowest < 0 || step < *lowest)
+                *lowest = step;
+            if (step > *highest)
+                *highest = step;
+        }
+    return *highest >= 0;
+}
+
+const struct board_rank *board_slowest(const struct board *board)
+{
+    const struct board_rank *most = NULL;
+    for (int i = 0; i < board->node_count; i++)
+        for (int j = 0; j < board->nodes[i].rank_count; j++) {
+            const struct board_rank *rank = &board->nodes[i].ranks[j];
+            if (rank->slow_seen > 0 && (!most || rank->slow_seen > most->slow_seen))
+                most = rank;
+        }
+    return most;
+}
+
+double board_goodput(const struct board *board, int64_t now)
+{
+    double good = 0;
+    bool any = false;
+    for (int i = 0; i < board->round_count; i++) {
+        const struct board_round *round = &board->rounds[i];
+        const int64_t steps = round->last_step - round->first_step;
+        if (round->first_step < 0 || steps <= 0)
+            continue;
+        any = true;
+        const double took = (double)(round->last_step_at - round->first_step_at);
+        int64_t again = 0;
+        for (int j = i + 1; j < board->round_count; j++)
+            if (board->rounds[j].first_step >= 0) {
+                again = round->last_step - board->rounds[j].first_step + 1;
+                break;
+            }
+        again = again < 0 ? 0 : again > steps ? steps : again;
+        good += took * (double)(steps - again) / (double)steps;
+    }
+    const double all = (double)(now - board->started_at);
+    return any && all > 0 ? fmin(fmax(good / all, 0), 1) : NAN;
+}
+
+int64_t board_recovery_ms(const struct board_round *round)
+{
+    const int64_t parts[] = {round->detect_ms, round->stop_ms,   round->form_ms,
+                             round->start_ms,  round->import_ms, round->first_ms};
+    int64_t sum = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i] < 0 && i != 4 && i != 0) /* without an import mark it is in the first step */
+            return -1;
+        sum += parts[i] > 0 ? parts[i] : 0;
+    }
+    return sum;
+}

@@ -1,0 +1,151 @@
+/* board.h - pure: what the job's page shows, a bounded model of one job: nodes and their ranks, rounds with
+ * the time that each recovery took, curves of the training, the verdict.
+ *
+ * Each agent keeps a board with its own node on it; the serving agent's has the nodes of all others as well,
+ * from the notes that they send (board_note.h). The agent that keeps one calls board_world, board_stop and
+ * board_verdict when its agent gets them, and board_take for each fresh state of a node. Times are the
+ * keeper's: milliseconds since 1970 (`now`); what comes from another node is an age or a duration, never a
+ * reading of its clock. -1 is "not known", NAN for figures.
+ *
+ * Memory is bounded whatever is taken: BOARD_NODES nodes, BOARD_RANKS ranks in all, BOARD_LINES_BYTES of text
+ * a rank, BOARD_ROUNDS rounds (the first and the latest), BOARD_POINTS points of a curve (when it is full
+ * every other one is dropped and as many seconds are let pass from then on, so that the whole run is on it).
+ */
+#ifndef MUSTER_LAUNCHER_BOARD_BOARD_H
+#define MUSTER_LAUNCHER_BOARD_BOARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "launcher/policy/figures.h"
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
+
+enum {
+    BOARD_NODES = 1024,
+    BOARD_RANKS = 4096,
+    BOARD_NODE_RANKS = 1024, /* of one node */
+    BOARD_LINES_BYTES = 1024,
+    BOARD_ROUNDS = 64,
+    BOARD_POINTS = 512,
+    BOARD_WARNINGS = 8,
+    BOARD_TEXT = 256,
+    BOARD_WORD = 20,
+    BOARD_NAME = 128,
+};
+
+struct board_rank {
+    int rank, local_rank, pid;   /* pid 0: not started in this round */
+    char state[BOARD_WORD];      /* "absent", "running", "exited", "failed" */
+    int exit_code, signal;       /* failed: exit_code -1 where a signal ended it; signal 0 where none did */
+    int64_t step;                /* of its last heartbeat */
+    int64_t beat_ms;             /* age of that */
+    int64_t memory;              /* resident bytes of its process */
+    int64_t import_ms, first_ms; /* from its start: to its import mark, to its first heartbeat with a step */
+    int64_t ended_ms;            /* age of its end */
+    int64_t slow_seen;           /* times that the others waited for it; the keeper's count */
+    struct worker_figures figures;
+    char *lines; /* its last lines, newline-separated; NULL: none are known */
+};
+
+struct board_node {
+    int member; /* whose notes: the keeper's own is -1 */
+    char host[BOARD_NAME];
+    int group_rank; /* -1: not in a world yet */
+    int64_t round;  /* of which its ranks are; -1 */
+    char state[BOARD_WORD];
+    int64_t heard_at;   /* when its last state was taken */
+    int64_t start_ms;   /* from the world to its workers' start */
+    int64_t stopped_ms; /* from the stop to the end of its last worker */
+    int warning_count;
+    char warnings[BOARD_WARNINGS][BOARD_TEXT];
+    int rank_count;
+    struct board_rank *ranks;
+};
+
+struct board_point {
+    int64_t at, step;
+    double loss, tokens_per_s, step_ms, exposed_ms;
+};
+
+/* A round and, from round 1 on, how the job came to it: the time from the failure to its detection, for the
+ * stop of all workers, the next world, the start of the workers, their imports and the first step. */
+struct board_round {
+    int64_t number;
+    int64_t formed_at, stop_at; /* stop_at: -1 while it runs */
+    int64_t failed_at;          /* of its first failure, as near as is known */
+    int nodes, world_size;
+    int64_t restarts;       /* of the job so far, as they count */
+    bool planned;           /* stopped for nodes that come or go */
+    char cause[BOARD_TEXT]; /* why it was stopped; "" */
+    int64_t stopped_ms;     /* the longest of its nodes */
+    int64_t detect_ms, stop_ms, form_ms, start_ms, import_ms, first_ms;
+    int64_t first_step, last_step, first_step_at, last_step_at;
+};
+
+struct board {
+    char version[BOARD_WORD], job[BOARD_NAME], program[BOARD_NAME], state[BOARD_WORD];
+    char waiting[BOARD_TEXT]; /* nodes that are waited for; "" */
+    char server[BOARD_NAME];  /* the node that serves the job, as its address; "" */
+    bool serves;              /* the keeper does: all nodes are here */
+    int min_nodes, max_nodes;
+    int64_t max_restarts;
+    int64_t started_at, now; /* now: of the last change */
+    bool over;
+    int exit_code;
+    char verdict[BOARD_TEXT];              /* the first cause; "" */
+    int node_count, ranks_total, left_out; /* nodes for which there was no room */
+    struct board_node *nodes;              /* by group rank */
+    int round_count;
+    int64_t rounds_left_out; /* between the first and the second that are kept */
+    struct board_round rounds[BOARD_ROUNDS];
+    int point_count;
+    int64_t point_gap_ms; /* between two points at least */
+    int point_member;     /* whose points they are */
+    struct board_point points[BOARD_POINTS];
+};
+
+/* Copies a text, cut where it is too long; NULL is "". */
+void board_text(char *out, size_t size, const char *text);
+
+/* NULL without memory. */
+struct board *board_create(int64_t now);
+void board_free(struct board *board);
+/* Frees what a node points to, not the node; zeroes it. */
+void board_node_clear(struct board_node *node);
+/* A node with so many ranks, all not known; -1: no memory, or above BOARD_NODE_RANKS. */
+int board_node_init(struct board_node *node, int rank_count, struct muster_error *err);
+
+struct board_world {
+    int64_t round, restarts;
+    int nodes, world_size;
+    const char *cause; /* of the stop before it; "" */
+};
+void board_world(struct board *board, const struct board_world *world, int64_t now);
+/* The present round is stopped. cause: "" where none is known. */
+void board_stop(struct board *board, bool planned, const char *cause, int64_t now);
+void board_verdict(struct board *board, int exit_code, const char *cause, int64_t now);
+
+/* A fresh state of a node takes the place of that member's last one; its contents are moved out of node. A
+ * node for which there is no room is counted. */
+void board_take(struct board *board, struct board_node *node, int64_t now);
+/* A point of the curves, where its time has come. Points of one member at a time: of the one with the lowest
+ * group rank that has any. */
+void board_point(struct board *board, int member, const struct board_point *point);
+/* The curve of another keeper (the last server's) where it begins earlier than ours. */
+void board_points(struct board *board, int member, const struct board_point *points, int count);
+/* The member has left, or is lost: its ranks stay on show for the rest of the round. */
+struct board_node *board_find(struct board *board, int member);
+const struct board_rank *board_rank_find(const struct board *board, int rank);
+/* The running ranks' lowest and highest step; false: none has one. */
+bool board_steps(const struct board *board, int64_t *lowest, int64_t *highest);
+/* The rank that the others waited for most often; NULL: none. */
+const struct board_rank *board_slowest(const struct board *board);
+/* The share of the time since the start in which steps were made that did not have to be made again. NAN: no
+ * steps were made. */
+double board_goodput(const struct board *board, int64_t now);
+/* From the failure to the first step after it; -1 where a part is not known. */
+int64_t board_recovery_ms(const struct board_round *round);
+
+#endif

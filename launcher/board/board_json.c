@@ -1,0 +1,251 @@
+/* board_json.c - a board and its notes as JSON; see board_json.h. */
+#include "launcher/board/board_json.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+
+static void text(struct buffer *out, const char *name, const char *value)
+{
+    buffer_printf(out, "\"%s\":", name);
+    buffer_json_string(out, value);
+}
+
+static void comma_text(struct buffer *out, const char *name, const char *value)
+{
+    buffer_text(out, ",");
+    text(out, name, value);
+}
+
+static void number(struct buffer *out, const char *name, int64_t value)
+{
+    buffer_printf(out, ",\"%s\":%lld", name, (long long)value);
+}
+
+/* Left out where it is not known. */
+static void known(struct buffer *out, const char *name, int64_t value)
+{
+    if (value >= 0)
+        number(out, name, value);
+}
+
+static void real(struct buffer *out, double value)
+{
+    if (isfinite(value))
+        buffer_printf(out, "%.7g", value);
+    else
+        buffer_text(out, "null");
+}
+
+static void figures_json(const struct worker_figures *figures, struct buffer *out)
+{
+    const char *before = "";
+    buffer_text(out, ",\"figures\":{");
+    for (int i = 0; i < FIGURE_COUNT; i++)
+        if (figures->has[i] && isfinite(figures->value[i])) {
+            buffer_printf(out, "%s\"%s\":%.9g", before, figure_row((enum figure)i)->name, figures->value[i]);
+            before = ",";
+        }
+    for (int i = 0; i < figures->own_count; i++)
+        if (isfinite(figures->own[i].value)) {
+            buffer_printf(out, "%s\"%s\":%.9g", before, figures->own[i].name, figures->own[i].value);
+            before = ",";
+        }
+    buffer_text(out, "}");
+}
+
+/* At most `limit` bytes of its lines, the last ones. */
+static void lines_json(const struct board_rank *rank, size_t limit, struct buffer *out)
+{
+    if (!rank->lines || !limit)
+        return;
+    const size_t length = strlen(rank->lines);
+    const char *from = length > limit ? rank->lines + length - limit : rank->lines;
+    if (from > rank->lines && strchr(from, '\n'))
+        from = strchr(from, '\n') + 1; /* whole lines, where there are any */
+    comma_text(out, "lines", from);
+}
+
+static void rank_json(const struct board_rank *rank, size_t lines, struct buffer *out)
+{
+    buffer_printf(out, "{\"rank\":%d,\"local_rank\":%d,\"pid\":%d", rank->rank, rank->local_rank, rank->pid);
+    comma_text(out, "state", rank->state);
+    if (!strcmp(rank->state, "failed"))
+        buffer_printf(out, ",\"exit_code\":%d,\"signal\":%d", rank->exit_code, rank->signal);
+    known(out, "step", rank->step);
+    known(out, "beat_ms", rank->beat_ms);
+    known(out, "memory", rank->memory);
+    known(out, "import_ms", rank->import_ms);
+    known(out, "first_ms", rank->first_ms);
+    known(out, "ended_ms", rank->ended_ms);
+    if (rank->slow_seen)
+        number(out, "slow_seen", rank->slow_seen);
+    if (rank->figures.there)
+        figures_json(&rank->figures, out);
+    lines_json(rank, lines, out);
+    buffer_text(out, "}");
+}
+
+static void node_json(const struct board_node *node, int64_t now, size_t lines, struct buffer *out)
+{
+    buffer_text(out, "{");
+    text(out, "host", node->host);
+    number(out, "group_rank", node->group_rank);
+    number(out, "round", node->round);
+    comma_text(out, "state", node->state);
+    if (node->heard_at >= 0)
+        number(out, "heard_ms", now - node->heard_at);
+    known(out, "start_ms", node->start_ms);
+    known(out, "stopped_ms", node->stopped_ms);
+    if (node->warning_count) {
+        buffer_text(out, ",\"warnings\":[");
+        for (int i = 0; i < node->warning_count; i++) {
+            buffer_text(out, i ? "," : "");
+            buffer_json_string(out, node->warnings[i]);
+        }
+        buffer_text(out, "]");
+    }
+    buffer_text(out, ",\"ranks\":[");
+    for (int i = 0; i < node->rank_count; i++) {
+        buffer_text(out, i ? ",\n" : "");
+        rank_json(&node->ranks[i], lines, out);
+    }
+    buffer_text(out, "]}");
+}
+
+/* [time, step, loss, tokens/s, step ms, exposed ms]; the time as it is, or as an age. */
+static void points_json(const struct board_point *points, int count, int64_t age_of, struct buffer *out)
+{
+    buffer_text(out, "\"points\":[");
+    for (int i = 0; i < count; i++) {
+        const struct board_point *p = &points[i];
+        const double values[] = {p->loss, p->tokens_per_s, p->step_ms, p->exposed_ms};
+        buffer_printf(out, "%s[%lld,%lld", i ? "," : "", (long long)(age_of >= 0 ? age_of - p->at : p->at),
+                      (long long)p->step);
+        for (size_t j = 0; j < sizeof values / sizeof *values; j++) {
+            buffer_text(out, ",");
+            real(out, values[j]);
+        }
+        buffer_text(out, "]");
+    }
+    buffer_text(out, "]");
+}
+
+static void round_json(const struct board_round *round, struct buffer *out)
+{
+    buffer_printf(out, "{\"round\":%lld", (long long)round->number);
+    number(out, "formed_at", round->formed_at);
+    number(out, "nodes", round->nodes);
+    number(out, "world_size", round->world_size);
+    number(out, "restarts", round->restarts);
+    known(out, "stop_at", round->stop_at);
+    known(out, "failed_at", round->failed_at);
+    known(out, "stopped_ms", round->stopped_ms);
+    known(out, "detect_ms", round->detect_ms);
+    known(out, "stop_ms", round->stop_ms);
+    known(out, "form_ms", round->form_ms);
+    known(out, "start_ms", round->start_ms);
+    known(out, "import_ms", round->import_ms);
+    known(out, "first_ms", round->first_ms);
+    known(out, "first_step", round->first_step);
+    known(out, "last_step", round->last_step);
+    known(out, "first_step_at", round->first_step_at);
+    known(out, "last_step_at", round->last_step_at);
+    buffer_printf(out, ",\"planned\":%s", round->planned ? "true" : "false");
+    comma_text(out, "cause", round->cause);
+    buffer_text(out, "}");
+}
+
+static void job_json(const struct board *board, int64_t now, struct buffer *out)
+{
+    const double goodput = board_goodput(board, board->over ? board->now : now);
+    const struct board_rank *slowest = board_slowest(board);
+    text(out, "version", board->version);
+    comma_text(out, "job", board->job);
+    comma_text(out, "program", board->program);
+    comma_text(out, "state", board->state);
+    comma_text(out, "waiting", board->waiting);
+    comma_text(out, "server", board->server);
+    buffer_printf(out, ",\"serves\":%s,\"over\":%s", board->serves ? "true" : "false",
+                  board->over ? "true" : "false");
+    if (board->over)
+        number(out, "exit_code", board->exit_code);
+    comma_text(out, "verdict", board->verdict);
+    number(out, "now", now);
+    number(out, "changed_at", board->now);
+    number(out, "started_at", board->started_at);
+    number(out, "min_nodes", board->min_nodes);
+    number(out, "max_nodes", board->max_nodes);
+    number(out, "max_restarts", board->max_restarts);
+    number(out, "left_out", board->left_out);
+    number(out, "rounds_left_out", board->rounds_left_out);
+    if (slowest)
+        number(out, "slowest_rank", slowest->rank);
+    if (isfinite(goodput))
+        buffer_printf(out, ",\"goodput\":%.4f", goodput);
+}
+
+void board_json(const struct board *board, int64_t now, bool lines, struct buffer *out)
+{
+    const size_t kept = lines && board->ranks_total <= BOARD_JSON_LINES_RANKS ? BOARD_LINES_BYTES : 0;
+    buffer_text(out, "{");
+    job_json(board, now, out);
+    buffer_text(out, ",\n\"rounds\":[");
+    for (int i = 0; i < board->round_count; i++) {
+        buffer_text(out, i ? ",\n" : "");
+        round_json(&board->rounds[i], out);
+    }
+    buffer_text(out, "],\n");
+    points_json(board->points, board->point_count, -1, out);
+    buffer_text(out, ",\n\"nodes\":[");
+    for (int i = 0; i < board->node_count; i++) {
+        buffer_text(out, i ? ",\n" : "");
+        node_json(&board->nodes[i], now, kept, out);
+    }
+    buffer_text(out, "]}\n");
+}
+
+void board_lines_json(const struct board *board, int rank, struct buffer *out)
+{
+    const struct board_rank *found = board_rank_find(board, rank);
+    buffer_printf(out, "{\"rank\":%d", rank);
+    if (found)
+        lines_json(found, BOARD_LINES_BYTES, out);
+    buffer_text(out, "}\n");
+}
+
+static void note_json(const struct board_node *node, const struct board_point *points, int count, int64_t now,
+                      size_t lines, struct buffer *out)
+{
+    buffer_clear(out);
+    buffer_text(out, "{\"note\":1,\"node\":");
+    node_json(node, now, lines, out);
+    buffer_text(out, ",");
+    points_json(points, count, now, out);
+    buffer_text(out, "}");
+}
+
+int board_note(const struct board_node *node, const struct board_point *points, int count, int64_t now,
+               struct buffer *out, struct muster_error *err)
+{
+    /* half as many lines and points, until it fits */
+    size_t lines = BOARD_LINES_BYTES;
+    do {
+        note_json(node, points, count, now, lines, out);
+        if (out->failed)
+            return error_set(err, MUSTER_E_NOMEM, "no memory for a note");
+        if (out->length <= BOARD_NOTE_LIMIT)
+            return 0;
+        if (!lines) {
+            points += count - count / 2; /* the latest */
+            count /= 2;
+        }
+        lines /= 2;
+    } while (count || lines);
+    note_json(node, points, 0, now, 0, out);
+    return out->length <= BOARD_NOTE_LIMIT
+               ? 0
+               : error_set(err, MUSTER_E_LIMIT, "a note of %zu bytes about %d ranks; %d is the limit",
+                           out->length, node->rank_count, BOARD_NOTE_LIMIT);
+}

@@ -1,0 +1,33 @@
+/* board_json.h - a board as JSON, and back: what the page and muster top read, what --state-dir keeps for
+ * muster report, and the notes that agents send to the serving one about their node.
+ *
+ * Texts are whatever workers and hosts have written: they are cleaned of control characters, and a program
+ * that shows them has to quote them. What is read is checked: kinds, ranges, counts; the limits are those of
+ * board.h. */
+#ifndef MUSTER_LAUNCHER_BOARD_BOARD_JSON_H
+#define MUSTER_LAUNCHER_BOARD_BOARD_JSON_H
+
+#include "launcher/board/board.h"
+
+enum { BOARD_JSON_LIMIT = 3 << 20, BOARD_NOTE_LIMIT = 32 * 1024, BOARD_JSON_LINES_RANKS = 512 };
+
+/* lines: the last lines of every rank are in it, of up to BOARD_JSON_LINES_RANKS ranks. One object, appended;
+ * out remembers a failure. */
+void board_json(const struct board *board, int64_t now, bool lines, struct buffer *out);
+/* {"rank": 3, "lines": "..."}; without lines where the rank or its lines are not known. */
+void board_lines_json(const struct board *board, int rank, struct buffer *out);
+/* The board of board_json, owned by the caller. Ages are turned into times by `now`. NULL: MUSTER_E_INVALID,
+ * MUSTER_E_LIMIT, MUSTER_E_NOMEM. */
+struct board *board_read(const char *name, const char *text, size_t length, int64_t now,
+                         struct muster_error *err);
+
+/* A note: one node's state and points of its curve, within BOARD_NOTE_LIMIT; lines are left out first, then
+ * points. Times become ages. */
+int board_note(const struct board_node *node, const struct board_point *points, int count, int64_t now,
+               struct buffer *out, struct muster_error *err);
+/* *points: of BOARD_POINTS, filled up to *count. The node is the caller's (board_node_clear), also on
+ * failure. */
+int board_note_read(const char *text, size_t length, int64_t now, struct board_node *node,
+                    struct board_point *points, int *count, struct muster_error *err);
+
+#endif
