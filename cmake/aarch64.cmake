@@ -2,6 +2,10 @@
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+find_program(MUSTER_CROSS_CXX aarch64-linux-gnu-g++) # for packages alone: libzmq's archive, sentencepiece
+if(MUSTER_CROSS_CXX)
+  set(CMAKE_CXX_COMPILER ${MUSTER_CROSS_CXX})
+endif()
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
 
 if(NOT MUSTER_SYSROOT)

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# aarch64_sysroot.sh DIR: the aarch64 libraries that muster links, from Debian's packages, for cmake/aarch64.cmake. Needs no root
-# and changes nothing of the machine: apt keeps a state of its own under DIR and installs nothing.
+# aarch64_sysroot.sh DIR [PACKAGE...]: the aarch64 libraries that muster links, and those of further packages, from Debian, for
+# cmake/aarch64.cmake. Needs no root and changes nothing of the machine: apt keeps a state of its own under DIR and installs nothing.
+# DIR/.packages names what is there, DIR/.owners the package and version that each library comes from.
 set -euo pipefail
 packages=(libc6-dev libgomp1 libzmq3-dev libsodium-dev libprotobuf-c-dev libyaml-dev libjansson-dev libmicrohttpd-dev libcmocka-dev
   libopenblas-openmp-dev)
-[ $# = 1 ] || { echo "usage: aarch64_sysroot.sh DIR" >&2; exit 2; }
+[ $# -ge 1 ] || { echo "usage: aarch64_sysroot.sh DIR [PACKAGE...]" >&2; exit 2; }
 mkdir -p "$1"
 root=$(cd "$1" && pwd)
+packages+=("${@:2}")
 [ "$(cat "$root/.packages" 2>/dev/null)" = "${packages[*]}" ] && exit 0
 
 apt=$(mktemp -d)
@@ -32,7 +34,10 @@ apt-get -qq install -y --download-only "${packages[@]}" >>"$apt/log" 2>&1 || {
   exit 1
 }
 for package in "$apt"/cache/archives/*.deb; do
+  dpkg-deb --fsys-tarfile "$package" | tar -t | sed -n 's|.*/\(lib[^/]*\.so[.0-9]*\)$|\1|p' |
+    sed "s|\$| $(dpkg-deb --show --showformat='${Package} ${Version}' "$package")|" >>"$apt/owners"
   dpkg-deb --fsys-tarfile "$package" | tar -x -C "$root" --no-same-owner --keep-directory-symlink --wildcards \
     --exclude='./usr/share/*' --exclude='./usr/bin/*' --exclude='./etc/*' --exclude='./var/*' --exclude='*/libicu*' --exclude='*/libopenblas*.a'
 done
+mv "$apt/owners" "$root/.owners"
 echo "${packages[*]}" >"$root/.packages"

@@ -1,0 +1,117 @@
+"""What is shipped: muster-train, libmuster and every library that they link and that a bare system lacks, for this machine or for
+one that was cross-compiled for."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+SOURCE = pathlib.Path(__file__).resolve().parents[1]
+GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+OF_THE_SYSTEM = GLIBC | {"libstdc++.so.6", "libgcc_s.so.1", "linux-vdso.so.1"}  # what every wheel of this kind may ask for
+GLIBC_LIMIT = (2, 35)  # Ubuntu 22.04
+OPENED_BY_NAME = ("libunistring.so.2",)  # where a model asks for it: a tokenizer.json that normalizes
+
+
+def output(*command):
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout
+
+
+def version():
+    return re.search(r"project\(muster VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
+
+
+class Machine:
+    """Whose programs are packed. Those of another one (aarch64) have their libraries in a sysroot and tools of their own."""
+
+    def __init__(self, name=None, sysroot=None):
+        self.name = name or os.uname().machine
+        self.triplet = f"{self.name}-linux-gnu"
+        self.tools = "" if self.name == os.uname().machine else f"{self.triplet}-"
+        self.sysroot = pathlib.Path(sysroot or "/")
+
+    def folders(self):
+        for parent in "usr/lib", "lib":
+            yield self.sysroot / parent / self.triplet
+        yield self.sysroot / "usr/lib" / self.triplet / "openblas-openmp"
+
+    def tool(self, name):
+        return self.tools + name
+
+    def needed(self, path):
+        """The libraries that a file names, and where it looks for them first."""
+        entries = output(self.tool("readelf"), "-dW", path)
+        paths = [folder for line in re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", entries) for folder in line.split(":")]
+        own = [pathlib.Path(folder.replace("$ORIGIN", str(path.parent))) for folder in paths]
+        return re.findall(r"\(NEEDED\).*\[(.*)\]", entries), own
+
+    def libraries_of(self, path):
+        """{name: file} of every library that path links, at any depth; the system's own are left out."""
+        found, open_files = {}, [path.resolve()]
+        while open_files:
+            user = open_files.pop()
+            names, own = self.needed(user)
+            for name in names:
+                if name in OF_THE_SYSTEM or name in found:
+                    continue
+                places = [folder / name for folder in (*own, *self.folders()) if (folder / name).exists()]
+                if not places:
+                    sys.exit(f"packages: {user} links {name}, which is in none of {', '.join(map(str, self.folders()))}")
+                found[name] = places[0]
+                open_files.append(places[0].resolve())
+        return found
+
+    def glibc_of(self, path):
+        versions = re.findall(r"GLIBC_([0-9.]+)", output(self.tool("objdump"), "-T", path))
+        return max((tuple(map(int, v.split("."))) for v in versions), default=(2, 17))
+
+    def copy(self, source, target, search=None):
+        """Without debug information; search: where its libraries are, for whatever it loads too (an RPATH, not a RUNPATH)."""
+        shutil.copyfile(source, target)
+        target.chmod(0o755)
+        subprocess.run([self.tool("strip"), "--strip-unneeded", str(target)], check=True)
+        if search:
+            subprocess.run(["patchelf", "--force-rpath", "--set-rpath", search, str(target)], check=True)
+
+    def check_glibc(self, paths):
+        """The newest glibc that any of them asks for."""
+        newest = max(map(self.glibc_of, paths))
+        if newest > GLIBC_LIMIT:
+            sys.exit(f"packages: this machine's libraries ask for glibc {newest}, and what is shipped must run with {GLIBC_LIMIT}: "
+                     "build it on Debian 12")
+        return newest
+
+
+def own_files(build):
+    """{name: file} of ours, as the build made them."""
+    own = {"muster-train": build / "bin" / "muster-train", "libmuster.so": (build / "lib" / "libmuster.so").resolve()}
+    if (build / "lib" / "libmuster_sentencepiece.so").exists():
+        own["libmuster_sentencepiece.so"] = build / "lib" / "libmuster_sentencepiece.so"
+    return own
+
+
+def linked_files(machine, own):
+    linked = {}
+    for path in own.values():
+        linked |= machine.libraries_of(path)
+    for name in OPENED_BY_NAME:
+        places = [folder / name for folder in machine.folders() if (folder / name).exists()]
+        if not places:
+            sys.exit(f"packages: {name} is in none of {', '.join(map(str, machine.folders()))}")
+        linked[name] = places[0]
+    return linked
+
+
+def licences(libraries, folder):
+    """The copyright file of each package that a library comes from; of a library for another machine this one's package has it."""
+    folder.mkdir(parents=True)
+    shutil.copyfile(SOURCE / "LICENSE", folder / "LICENSE")
+    for path in libraries.values():
+        name = pathlib.Path(os.path.realpath(path)).name
+        owner = subprocess.run(["dpkg-query", "-S", f"*/{name}"], capture_output=True, text=True).stdout
+        package = owner.split(":")[0] if owner else ""
+        copyright_file = pathlib.Path("/usr/share/doc", package, "copyright")
+        if package and copyright_file.exists():
+            shutil.copyfile(copyright_file, folder / package)

@@ -1,0 +1,155 @@
+"""The wheel and the Debian package: made, installed where nothing else is, and used.
+
+    MUSTER_BUILD=build python3 tests/e2e/packages/install_test.py [TestClass.test_name ...]
+
+  Wheel        a virtual environment without any other package
+  DebianFiles  what is in the package, and lintian where it is installed
+  CleanDebian  (--full) a Debian 12 by debootstrap, where apt installs it
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from bundle_test import make_bundle
+from harness import BUILD
+
+SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE", pathlib.Path(__file__).resolve().parents[3])).resolve()
+PACKAGES = BUILD / "packages"
+WHEEL_LIMIT, DEB_LIMIT = 25 << 20, 5 << 20
+CONFIG = """model: {layers: 1, heads: 2, channels: 16}
+data: {path: text}
+training: {steps: 3, global_batch: 4, sequence_length: 16}
+"""
+
+
+def run(*command, code=0, **options):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, errors="replace", timeout=300, **options)
+    if done.returncode != code:
+        raise AssertionError(f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def only(pattern):
+    (found,) = PACKAGES.glob(pattern)
+    return found
+
+
+class Wheel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        for old in PACKAGES.glob("*.whl"):
+            old.unlink()
+        run(sys.executable, SOURCE / "packages" / "wheel.py", "--build", BUILD, "--bundle", make_bundle().parent, "--output", PACKAGES)
+        cls.wheel = only("*.whl")
+        cls.folder = tempfile.TemporaryDirectory(prefix="muster wheel ")
+        cls.root = pathlib.Path(cls.folder.name)
+        run(sys.executable, "-m", "venv", cls.root / "env")
+        run(cls.root / "env/bin/pip", "install", "--no-index", cls.wheel)
+        # nothing of this build is found by accident
+        cls.environment = {"PATH": f"{cls.root}/env/bin:/usr/bin:/bin", "HOME": str(cls.root)}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def here(self, *command, **options):
+        return run(*command, cwd=self.root, env=self.environment, **options)
+
+    def test_what_is_in_it(self):
+        self.assertRegex(self.wheel.name, r"^muster-[0-9.]+-py3-none-manylinux_2_(2[0-9]|3[0-5])_(x86_64|aarch64)\.whl$")
+        self.assertLess(self.wheel.stat().st_size, WHEEL_LIMIT)
+        names = zipfile.ZipFile(self.wheel).namelist()
+        self.assertFalse([name for name in names if "torchrun" in name])
+        self.assertTrue([name for name in names if "licenses/libopenblas" in name], names)
+        self.assertEqual(zipfile.ZipFile(self.wheel).testzip(), None)
+
+    def test_two_workers_run(self):
+        out = self.here("muster", "run", "--standalone", "--nproc_per_node=2", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE")
+        self.assertEqual(sorted(re.findall("rank . of .", out)), ["rank 0 of 2", "rank 1 of 2"])
+
+    def test_two_ranks_train_with_the_libraries_of_the_package(self):
+        (self.root / "text").write_text("to be or not to be, that is the question\n" * 200)
+        (self.root / "run.yaml").write_text(CONFIG)
+        out = self.here("muster", "run", "--standalone", "--nproc_per_node=2", "muster-train", "run.yaml")
+        self.assertRegex(out, r"step 3/3  loss [0-9.]+")
+        traced = run(self.root / "env/bin/muster-train", "--version", env={**self.environment, "LD_DEBUG": "libs"})
+        opened = re.findall(r"calling init: (.*/libopenblas.*)", traced)
+        self.assertTrue(opened and all("site-packages/muster/libs/" in path for path in opened), opened)
+
+    def test_the_python_module_finds_the_library(self):
+        out = self.here("python", "-c", "from muster import library; print(library.load().muster_version().decode())")
+        self.assertRegex(out, r"^[0-9.]+\n$")
+
+    def test_torchrun_is_a_link_on_request(self):
+        link = self.root / "env/bin/torchrun"
+        self.assertFalse(link.exists())
+        self.here("muster", "link-torchrun")
+        self.assertIn("rank 0", self.here("torchrun", "--nproc_per_node=1", "--no-python", "sh", "-c", "echo rank $RANK"))
+        self.assertIn("already", self.here("muster", "link-torchrun"))
+        self.here("muster", "link-torchrun", "--remove")
+        self.assertFalse(link.exists())
+        link.write_text("another's\n")
+        self.assertIn("--replace", self.here("muster", "link-torchrun", code=1))
+        self.here("muster", "link-torchrun", "--replace")
+        self.here("muster", "link-torchrun", "--remove")
+        self.assertEqual(link.read_text(), "another's\n")
+        link.unlink()
+
+
+class DebianFiles(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        for old in PACKAGES.glob("*.deb"):
+            old.unlink()
+        run("cpack", cwd=BUILD)
+        cls.deb = only("*.deb")
+
+    def test_what_is_in_it(self):
+        self.assertLess(self.deb.stat().st_size, DEB_LIMIT)
+        files = run("dpkg-deb", "-c", self.deb)
+        for name in ("usr/bin/muster", "usr/bin/muster-train", "usr/include/muster.h", "usr/share/man/man1/muster-run.1.gz",
+                     "usr/share/man/man1/muster-train.1.gz", "usr/share/bash-completion/completions/muster",
+                     "usr/share/zsh/vendor-completions/_muster", "usr/share/doc/muster/copyright"):
+            self.assertIn(f"./{name}\n", files)
+        control = run("dpkg-deb", "-f", self.deb, "Depends")
+        for package in "libzmq5", "libsodium23", "libopenblas0", "libc6":
+            self.assertIn(package, control)
+
+    def test_lintian(self):
+        try:
+            done = subprocess.run(["lintian", "--fail-on", "error,warning", str(self.deb)], capture_output=True, text=True, timeout=300)
+        except FileNotFoundError:
+            self.skipTest("lintian is not installed")
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+
+class CleanDebian(unittest.TestCase):
+    def test_apt_installs_it_and_two_ranks_train(self):
+        DebianFiles.setUpClass()
+        with tempfile.TemporaryDirectory(prefix="muster-debian-") as folder:
+            root = pathlib.Path(folder) / "root"
+            run("debootstrap", "--variant=minbase", "bookworm", root)
+            (root / "root/muster.deb").write_bytes(DebianFiles.deb.read_bytes())
+            (root / "root/text").write_text("to be or not to be, that is the question\n" * 200)
+            (root / "root/run.yaml").write_text(CONFIG)
+            for name in pathlib.Path("/etc/apt").rglob("*"):  # this machine's way to the packages
+                if name.is_file():
+                    target = root / name.relative_to("/")
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(name.read_bytes())
+            inside = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "chroot", root, "/usr/bin/env", "-i",
+                      "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "DEBIAN_FRONTEND=noninteractive", "sh", "-ec"]
+            out = run(*inside, "mount -t proc proc /proc; apt-get -qq update; apt-get -qq install -y --no-install-recommends /root/muster.deb "
+                      ">/dev/null; cd /root; muster run --standalone --nproc_per_node=2 muster-train run.yaml")
+            self.assertRegex(out, r"step 3/3  loss [0-9.]+")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
