@@ -1,7 +1,7 @@
 """A plain PyTorch DDP script, as a user of torchrun would write it: nothing in it knows of muster.
 
-usage: ddp_train.py FOLDER [--kill-rank R]. Each rank writes FOLDER/rank-R.json. With --kill-rank that rank kills itself in
-the middle of the first attempt."""
+usage: ddp_train.py FOLDER [--kill-rank R] [--without-compiler]. Each rank writes FOLDER/rank-R.json. With --kill-rank that rank kills itself in
+the middle of the first attempt; --without-compiler saves half of its start (without_compiler.py)."""
 
 import argparse
 import gc
@@ -18,7 +18,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("--kill-rank", type=int, default=-1)
+    parser.add_argument("--without-compiler", action="store_true")
     arguments = parser.parse_args()
+    if arguments.without_compiler:
+        import without_compiler
+
+        without_compiler.leave_out()
 
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()

@@ -55,6 +55,17 @@ def loss(p):
     return torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), tokens[:, 1:].reshape(-1)).item()
 
 
+def regression_loss(p):
+    """Of the 16 samples from 100000 on, as regression.c has them."""
+    points = torch.tensor([[sample * (17 + 6 * k) % 41 / 20 - 1 for k in range(3)] for sample in range(100000, 100016)], dtype=torch.float64)
+    wanted = points[:, 0] * points[:, 1] + points[:, 2] ** 2 - 0.5
+    x = points.float().double()
+    for name in ("up", "middle", "down"):
+        x = torch.nn.functional.linear(x, p[f"{name}.fc.weight"], p[f"{name}.fc.bias"])
+        x = x if name == "down" else torch.tanh(x)
+    return torch.nn.functional.mse_loss(x[:, 0], wanted.float().double()).item()
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="muster-examples-") as folder:
         installed = examples.Installed(folder)
@@ -69,6 +80,11 @@ def main():
             found = loss(tensors(installed.export(name)))
             print(f"{name}: validation loss {stated} here, {found:.8f} in torch from the export: {abs(found / stated - 1):.1e} relative")
             assert abs(found / stated - 1) <= BOUND
+        regression = installed.two_ranks("regression", installed.with_pkg_config("regression"))
+        figure = float(re.search(r"validation loss ([0-9.]+) of 16", regression).group(1))
+        found = regression_loss(tensors(installed.export("regression")))
+        print(f"regression: validation loss {figure} here, {found:.8f} in torch from the export")
+        assert abs(found - figure) <= BOUND * figure + 1e-8, "eight digits are printed"
         # A comparison that could not fail would say nothing.
         changed = tensors(installed.export("c"))
         changed["block.1.qkv.weight"] = changed["block.1.qkv.weight"].roll(1, 0)

@@ -14,9 +14,9 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "rendezvous/store/kv_memory.h"
 #include "runtime/files/files.h"
 #include "runtime/model/logits.h"
-#include "rendezvous/store/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 struct dump {
@@ -56,9 +56,10 @@ static void run_pass(void *context)
 {
     struct pass *p = context;
     int64_t row = model_vocabulary(p->model) * dtype_size(p->d->kernels->dtype);
+    const struct step_scalars none = {0};
     for (int t = 1; t <= p->d->T; t++)
-        model_logits(p->model, p->d->kernels, (const void *const *)p->weights, p->d->tokens,
-                     (struct shape){1, t}, p->work, (char *)p->logits + (t - 1) * row);
+        model_logits(p->model, p->d->kernels, (const void *const *)p->weights, p->d->tokens, &none,
+                     (struct shape){1, t}, p->work, (char *)p->logits + (t - 1) * row, NULL);
 }
 
 static int keep(void *context, int param, const void *values, struct muster_error *err)

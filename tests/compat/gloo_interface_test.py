@@ -16,7 +16,7 @@ import unittest
 
 import torch_python
 
-torch_python.require()
+torch_python.require(load=False)
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
 
@@ -117,7 +117,7 @@ class Interfaces(unittest.TestCase):
         self.check_fails_without()
         self.check_works()
 
-    def test_names_that_lead_to_an_interface_that_nobody_reaches(self):
+    def test_names_that_lead_to_an_unreached_interface(self):
         self.names_lead_to(("10.88.0.1", "10.88.1.1"))
         self.check_fails_without()
         self.check_works()

@@ -203,9 +203,9 @@ def llmc_file(model, path, version):
                 parts.append(value.t() if value.dim() == 2 else value)
     parts += [p["ln_f.weight"], p["ln_f.bias"]]
     with open(path, "wb") as file:
-        file.write(bytes(header.untyped_storage()))
+        file.write(torch_python.bytes_of(header))
         for part in parts:
-            file.write(bytes(part.to(kind).contiguous().view(-1).clone().untyped_storage()))
+            file.write(torch_python.bytes_of(part.to(kind)))
 
 
 def llmc(trips, model):

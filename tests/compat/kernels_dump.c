@@ -140,6 +140,20 @@ static void dump_swiglu(struct run *run)
     record(run, "dup", run->buffer[5], COUNT);
 }
 
+static void dump_squared_error(struct run *run)
+{
+    enum { COUNT = 999 };
+    static float targets[COUNT];
+    static int32_t counted[COUNT];
+    const struct step_scalars s = {.inverse_tokens = 1.0 / COUNT};
+    begin(run, "squared_error");
+    void *in = draw(run, 0, "in", COUNT);
+    run->k->cast(targets, DTYPE_F32, draw(run, 1, "targets", COUNT), run->k->dtype, COUNT, NULL); /* exact */
+    run->k->squared_error(in, run->buffer[2], counted, targets, COUNT, 1, &s, NULL);
+    record(run, "losses", run->buffer[2], COUNT);
+    record(run, "din", in, COUNT);
+}
+
 /* 50 steps with a gradient of their own each; the parameters after every step. momentum below 0: Adam. */
 static void dump_optimizer(struct run *run, const char *name, double momentum, double dampening, int nesterov,
                            double decay)
@@ -197,6 +211,7 @@ static void dump_all(struct run *run)
     dump_activation(run, "tanh", ACTIVATION_TANH);
     dump_activation(run, "sigmoid", ACTIVATION_SIGMOID);
     dump_swiglu(run);
+    dump_squared_error(run);
     dump_optimizer(run, "adam", -1, 0, 0, 0);
     dump_optimizer(run, "adam decay", -1, 0, 0, 0.1);
     dump_optimizer(run, "sgd", 0, 0, 0, 0);

@@ -13,7 +13,7 @@ import sys
 import deepspeed_source
 import torch_python
 
-torch_python.require()
+torch_python.require(load=False)
 SEQUENCES = 1_000_000 if "--full" in sys.argv else 100_000
 SEED = int(os.environ.get("MUSTER_SEED", random.SystemRandom().randrange(1 << 32)))
 

@@ -10,7 +10,7 @@ import unittest
 
 import torch_python
 
-torch_python.require()
+torch_python.require(load=False)
 SOURCE = pathlib.Path(torch_python.source())
 MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster"
 JOBS = {"one-node": (1, 2), "master-workers": (4, 4), "elastic": (4, 4)}  # pods, ranks

@@ -85,13 +85,12 @@ def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", 
     steps, samples, positions = tokens.shape
     run = [dtype, ranks, strategy, micro_batches, samples, positions, steps, variant.rate, DECAY, BETA1, BETA2, EPSILON, CLIP,
            *variant.numbers, *moves]
-    flat = lambda tensor: bytes(tensor.contiguous().view(-1).clone().untyped_storage())
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "config").write_text("\n".join(" ".join(map(str, line)) for line in (architecture, run)) + "\n")
-        (folder / "params").write_bytes(b"".join(flat(value.to(real)) for value in parameters.values()))
+        (folder / "params").write_bytes(b"".join(torch_python.bytes_of(value.to(real)) for value in parameters.values()))
         for name, values in (("tokens", tokens), ("targets", targets)):
-            (folder / name).write_bytes(flat(values.to(torch.int32)))
+            (folder / name).write_bytes(torch_python.bytes_of(values.to(torch.int32)))
         subprocess.run([BUILD / "tests" / "model_dump", folder], check=True)
         names = [line.split() for line in (folder / "names").read_text().splitlines()]
         assert [name for name, _ in names] == list(parameters), f"the order of parameters differs: {names}"

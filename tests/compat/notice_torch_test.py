@@ -15,7 +15,7 @@ import unittest
 import torch_python
 from torch_python import free_port
 
-torch_python.require()
+torch_python.require(load=False)
 
 HERE = pathlib.Path(__file__).resolve().parent
 MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster"

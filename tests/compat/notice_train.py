@@ -9,6 +9,7 @@ import sys
 import time
 
 import torch, torch.distributed as dist
+import without_compiler
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -35,6 +36,7 @@ class Notice:
 def main():
     folder = pathlib.Path(sys.argv[1])
     checkpoint = folder / "checkpoint.pt"
+    without_compiler.leave_out()
     dist.init_process_group("gloo")
     rank, round_ = dist.get_rank(), os.environ["MUSTER_ROUND"]
     torch.manual_seed(0)

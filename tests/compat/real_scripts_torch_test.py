@@ -2,7 +2,8 @@
 
 The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch everything is skipped (exit
 77), without transformers or accelerate their cases are (never in CI). With --warm workers are forked from a template that has
-imported torch, transformers and accelerate."""
+imported torch, transformers and accelerate: all scripts. Started cold, half a minute of a processor goes into imports: without
+--full those alone that are killed, or beside torchrun. What a worker is given is the same (tests/e2e/warm_test.py)."""
 
 import importlib.util
 import json
@@ -17,10 +18,11 @@ import unittest
 
 import torch_python
 
-torch_python.require()
+torch_python.require(load=False)
 HERE = pathlib.Path(__file__).resolve().parent
 MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster"
-WARM = "--warm" in sys.argv
+WARM, FULL = "--warm" in sys.argv, "--full" in sys.argv
+warm_or_full = unittest.skipUnless(WARM or FULL, "started warm, and cold by --full")
 MODULES = "torch,torch._dynamo,transformers,accelerate"
 IN_CI = os.environ.get("CI") == "true"
 
@@ -83,6 +85,7 @@ class RealScripts(unittest.TestCase):
         self.assertEqual(first["checksum"], peer["checksum"])  # killed and resumed or not, the numbers are the same
         self.assertEqual(first["last"], peer["last"])
 
+    @warm_or_full
     @needs("transformers")
     @needs("accelerate")
     def test_transformers_trainer(self):
@@ -91,6 +94,7 @@ class RealScripts(unittest.TestCase):
             self.assertLess(result["last"], 0.7 * result["first"])
         self.assertTrue((self.folder / "out" / "checkpoint-20").is_dir())
 
+    @warm_or_full
     @needs("accelerate")
     def test_accelerate(self):
         first, second = self.run_script("accelerate_train.py")
@@ -98,10 +102,12 @@ class RealScripts(unittest.TestCase):
         self.assertEqual(first["last"], second["last"])
         self.assertLess(first["last"], first["first"] / 10)
 
+    @warm_or_full
     def test_dataloader_workers(self):
         for result in self.run_script("dataloader_workers.py"):
             self.assertEqual((result["loaders"], result["samples"], result["distinct"]), (2, 256, 256))
 
+    @warm_or_full
     def test_object_collectives(self):
         for result in self.run_script("object_collectives.py"):
             self.assertEqual(result["sizes"], [100_000, 200_000])
@@ -134,4 +140,4 @@ class RealScripts(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[each for each in sys.argv if each != "--warm"], verbosity=2)
+    unittest.main(argv=[each for each in sys.argv if each not in ("--warm", "--full")], verbosity=2)

@@ -1,5 +1,5 @@
 """PyTorch modules sharded by libmuster (python/muster/torch.py) in worlds of 1, 2 and 4 ranks: sharded_cases.py is one rank.
-With --full 4 ranks train all policies of 16 bits, not one.
+With --full runs beside other implementations are longer, and 4 ranks and 1 train all policies of 16 bits, not one.
 
 The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch or transformers the test is skipped
 (exit 77), without transformers never in CI."""
@@ -12,11 +12,16 @@ import tempfile
 
 import torch_python
 
-torch_python.require()
+torch_python.require(load=False)
 if importlib.util.find_spec("transformers") is None:
     if os.environ.get("CI") == "true":
         sys.exit("transformers is not there, and in CI this test must run")
     torch_python.skip(f"{sys.executable} has no transformers")
+
+
+# What ranks would import one by one.
+WARM = ",".join(("torch", "torch.distributed.fsdp", "torch.distributed.device_mesh", "torch.utils.checkpoint", "transformers.models.gpt2.modeling_gpt2",
+                 "transformers.models.llama.modeling_llama"))
 
 
 def main():
@@ -25,10 +30,10 @@ def main():
                        MALLOC_MMAP_THRESHOLD_="1000000")  # else glibc keeps what autograd has freed
     full = sys.argv[1:] == ["--full"]
     with tempfile.TemporaryDirectory() as shared:
-        for ranks in [4] if full else [4, 1, 2]:  # each loads what those before it have saved
+        for ranks in [4, 1] if full else [4, 1, 2]:  # each loads what those before it have saved
             folder = os.path.join(shared, f"{ranks}-ranks")
             os.mkdir(folder)
-            command = [muster, "run", "--standalone", f"--nproc-per-node={ranks}", "--warm=torch,torch.distributed.fsdp,transformers",
+            command = [muster, "run", "--standalone", f"--nproc-per-node={ranks}", f"--warm={WARM}",
                        str(here / "sharded_cases.py"), folder, *(["--full"] if full else [])]
             done = torch_python.run(command, env=environment)
             print(done.stdout[-3000:], flush=True)

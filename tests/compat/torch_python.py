@@ -3,6 +3,8 @@
 MUSTER_TORCH_PYTHON, else .venv/bin/python in the source tree. Where torch cannot be imported the test is skipped: exit
 status 77 after one line that says why.
 """
+import ctypes
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -56,14 +58,25 @@ def run(command, folder=None, **options):
     )
 
 
-def require():
-    """Returns the torch module; runs the program again under the right interpreter where this is another one."""
+def bytes_of(tensor):
+    """Its elements in order. bytes() of a storage would ask for them one by one: a second for a million."""
+    whole = tensor.detach().contiguous()
+    return ctypes.string_at(whole.data_ptr(), whole.numel() * whole.element_size()) if whole.numel() else b""
+
+
+def require(load=True):
+    """Returns the torch module; runs the program again under the right interpreter where this is another one. With load=False it
+    only has to be there: a program whose workers alone use it saves two seconds of a processor."""
     wanted = os.environ.get("MUSTER_TORCH_PYTHON") or os.path.join(source(), ".venv", "bin", "python")
     if not os.environ.get("MUSTER_TORCH_PYTHON_FOUND"):
         if not os.access(wanted, os.X_OK):
             skip(f"no PyTorch: MUSTER_TORCH_PYTHON is not set and {wanted} cannot be run")
         os.environ["MUSTER_TORCH_PYTHON_FOUND"] = wanted
         os.execv(wanted, [wanted, *sys.argv])
+    if not load:
+        if importlib.util.find_spec("torch") is None:
+            skip(f"{wanted} has no torch")
+        return None
     try:
         import torch
     except ImportError as error:

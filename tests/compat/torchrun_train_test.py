@@ -74,5 +74,5 @@ class Train(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    torch_python.require()
+    torch_python.require(load=False)
     unittest.main(verbosity=2)

@@ -188,7 +188,7 @@ if kind == "polite":
     signal.signal(signal.SIGINT, handle)
 note("pid")
 while True:
-    time.sleep(1000)
+    time.sleep(0.1)  # a signal just before a long one would be handled after it
 """
 
 

@@ -19,6 +19,7 @@ import tempfile
 import unittest
 
 from harness import BUILD, LIMIT, environment, free_port
+from packages.objects import same_objects
 
 SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE", pathlib.Path(__file__).resolve().parents[2])).resolve()
 GLIBC_LIMIT = (2, 35)  # Ubuntu 22.04
@@ -31,15 +32,25 @@ def skip(why):
     sys.exit(77)
 
 
+def run(command):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+
+
 def make_bundle():
+    """As ./dev bundle does, with the objects of this build where both compile the same."""
     folder = BUILD / "bundle"
-    for command in (
-        ["cmake", "-S", SOURCE, "-B", folder, "-G", "Ninja", "-DMUSTER_BUNDLE=ON", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"],
-        ["cmake", "--build", folder, "--target", "package"],
-    ):
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    reused = folder / "reused"
+    launcher = ["/bin/sh", SOURCE / "tests/e2e/packages/reuse.sh", reused, BUILD]
+    launcher += os.environ.get("CMAKE_C_COMPILER_LAUNCHER", "").split(";")
+    options = ["-DMUSTER_BUNDLE=ON", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
+    options += [f"-DCMAKE_C_COMPILER_LAUNCHER={';'.join(str(word) for word in launcher if word)}"]
+    run(["cmake", "-S", SOURCE, "-B", folder, "-G", "Ninja", *options])
+    same = same_objects(folder, BUILD, "MUSTER_BUNDLE")
+    reused.write_text("".join(f"{name}\n" for name in same))
+    print(f"{len(same)} objects are those of {BUILD.name}", flush=True)
+    run(["cmake", "--build", folder, "--target", "package"])
     (archive,) = folder.glob("muster-*-linux-*.tar.gz")
     return archive
 
@@ -85,7 +96,7 @@ class Dockerfile(unittest.TestCase):
         text = re.sub(r"\\\n", " ", (SOURCE / "k8s" / "Dockerfile").read_text())
         stages, copies = set(), 0
         for line in text.splitlines():
-            words = line.split()
+            words = [word for word in line.split() if not word.startswith("--platform=")]
             if words[:1] == ["FROM"]:
                 self.assertEqual(words[2], "AS", line)
                 stages.add(words[3])
@@ -95,7 +106,7 @@ class Dockerfile(unittest.TestCase):
                     self.assertIn(words[1][len("--from="):], stages, line)
                 else:
                     self.assertTrue((SOURCE / words[1]).exists(), line)
-        self.assertLessEqual({"bundle", "launcher", "cuda", "pytorch"}, stages)
+        self.assertLessEqual({"bundle", "launcher", "trainer", "cuda", "pytorch"}, stages)
         self.assertGreaterEqual(copies, 6)
 
 

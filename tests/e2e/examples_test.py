@@ -44,11 +44,11 @@ class Installed:
         self.examples = self.folder / "examples"
         shutil.copytree(SOURCE / "examples", self.examples)
 
-    def with_pkg_config(self):
+    def with_pkg_config(self, example="own_model"):
         where = {"PKG_CONFIG_PATH": str(self.library.parent / "pkgconfig")}
         flags = run("pkg-config", "--cflags", "--libs", "muster", **where).split()
-        out = self.folder / "by_pkg_config"
-        run("cc", "-Wall", "-Wextra", "-Werror", self.examples / "own_model.c", "-o", out, *flags, f"-Wl,-rpath,{self.library.parent}")
+        out = self.folder / f"{example}_by_pkg_config"
+        run("cc", "-Wall", "-Wextra", "-Werror", self.examples / f"{example}.c", "-o", out, *flags, f"-Wl,-rpath,{self.library.parent}")
         return out
 
     def with_cmake(self):
@@ -57,8 +57,8 @@ class Installed:
         run("cmake", "--build", out)
         return out / "own_model"
 
-    def python(self):
-        return ["python3", self.examples / "own_model.py"]
+    def python(self, example="own_model"):
+        return ["python3", self.examples / f"{example}.py"]
 
     def export(self, name):
         return self.folder / f"{name}.safetensors"
@@ -106,6 +106,14 @@ class Examples(unittest.TestCase):
     def test_from_python(self):
         self.assertEqual(self.installed.two_ranks("by_ctypes", *self.installed.python()), self.expected)
 
+    def test_a_regression(self):
+        c = self.installed.two_ranks("regression_c", self.installed.with_pkg_config("regression"))
+        self.assertEqual(self.installed.two_ranks("regression_python", *self.installed.python("regression")), c)
+        losses = [float(loss) for loss in re.findall(r"loss ([0-9.]+)", c)]
+        self.assertEqual(len(losses), 4, c)
+        self.assertLess(losses[3], 0.01, "the targets' variance is 0.2")
+        self.assertIn("of 16 targets", c)
+
     def test_under_mpirun_and_srun(self):
         for name, variables in LAUNCHERS.items():
             with self.subTest(launcher=name):
@@ -125,7 +133,7 @@ class Examples(unittest.TestCase):
         run(out)
 
     def test_an_example_is_short(self):
-        for name in ("own_model.c", "own_model.py"):
+        for name in ("own_model.c", "own_model.py", "regression.c", "regression.py"):
             self.assertLess(len((SOURCE / "examples" / name).read_text().splitlines()), LINES_LIMIT, name)
 
 

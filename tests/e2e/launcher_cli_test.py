@@ -73,14 +73,30 @@ class CommandLine(unittest.TestCase):
 
     def test_missing_programs_exit_127(self):
         rows = [
-            ("the script 'missing.py' does not exist", ["run", "--standalone", "missing.py"]),
-            ("'./missing' does not exist", ["run", "--", "./missing"]),
+            (f"the script 'missing.py' does not exist below {self.path}", ["run", "--standalone", "missing.py"]),
+            (f"'./missing' does not exist below {self.path}", ["run", "--", "./missing"]),
+            ("the script '/nonexistent/missing.py' does not exist", ["run", "/nonexistent/missing.py"]),
             ("'muster-no-such-program' was not found in PATH", ["run", "muster-no-such-program"]),
             ("'missing.py' was not found in PATH", ["run", "--no-python", "missing.py"]),
         ]
         for message, arguments in rows:
             with self.subTest(arguments=arguments):
                 self.refused(127, message, *arguments, usage=False)
+
+    def test_the_nearest_file_is_named(self):
+        (self.path / "scripts").mkdir()
+        for name in ("train_ddp.py", "notes.txt", "scripts/preprocess.py", ".train_dpp.py"):
+            (self.path / name).write_text("")
+        rows = [
+            ("the script 'train_dpp.py' does not exist; did you mean 'train_ddp.py'?", "train_dpp.py"),
+            ("the script 'scripts/proprocess.py' does not exist; did you mean 'scripts/preprocess.py'?", "scripts/proprocess.py"),
+            ("'./train_ddp' does not exist; did you mean './train_ddp.py'?", "./train_ddp"),
+            ("'train_ddp' was not found in PATH; did you mean './train_ddp.py'?", "train_ddp"),
+            (f"the script 'other.py' does not exist below {self.path}", "other.py"),
+        ]
+        for message, program in rows:
+            with self.subTest(program=program):
+                self.refused(127, message, "run", program, usage=False)
 
     def test_missing_interpreter_exits_127(self):
         (self.path / "x.py").write_text("pass\n")

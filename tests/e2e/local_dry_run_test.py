@@ -279,7 +279,7 @@ spec:
         path = self.write("a.yaml", two)
         code, _, err = muster("--dry-run", files=[path])
         self.assertEqual(code, 2)
-        self.assertIn("there are 2 PyTorchJobs in these files (one, two); choose one by --job", err)
+        self.assertIn("there are 2 jobs in these files (PyTorchJob one, PyTorchJob two); choose one by --job", err)
         code, out, err = muster("--dry-run", "--output=json", "--job=two", files=[self.folder.name])
         self.assertEqual((code, json.loads(out)[0]["name"]), (0, "two-master-0"))
         self.assertIn("Service s is left aside", err)

@@ -88,7 +88,7 @@ class Command(StatusTest):
         )
         agent = self.start("--standalone", "--nproc-per-node=2", "--rdzv-id=a job", "--", "sh", path)
         pids = self.pids("up", 2)
-        done = subprocess.run([MUSTER, "checkpoint", "--pid", str(agent.pid)], capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run([MUSTER, "checkpoint", "--no-wait", "--pid", str(agent.pid)], capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(done.stdout, f"asked rank 1 (pid {pids[1]}) for a checkpoint; rank 0 prints its path when it is written\n")
         wait_until(lambda: (self.folder / "asked.1").exists(), "the signal")
@@ -235,7 +235,7 @@ class Http(StatusTest):
         of_training = set(re.findall(r"\"(muster_train_\w+)\"", (SOURCE / "launcher" / "policy" / "figures.h").read_text()))  # e2e_train_report
         self.assertEqual(served | of_training, described)
         self.assertEqual(json.loads(self.get(port, "/status")[1])["pid"], agent.pid)
-        self.assertEqual(self.get(port, "/")[0], 404)
+        self.assertEqual(self.get(port, "/else")[0], 404)
         self.open_gate()
         self.finish(agent, 0)
 

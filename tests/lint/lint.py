@@ -5,6 +5,7 @@ lint.py CHECK --source DIR --build DIR        CHECK: calls | headers | symbols |
 Each check prints what it looked at and exits 1 with one line per breach.
 """
 import argparse
+import json
 import pathlib
 import re
 import subprocess
@@ -34,8 +35,8 @@ BANNED = {
 # what a program of ours must not be linked with
 LINKING = {
     "bin/muster": ["cuda", "nccl", "blas", "gomp", "yaml", "zmq"],  # zmq is loaded with the first socket
-    "bin/muster-train": ["zmq", "protobuf", "sodium"],
-    "lib/libmuster.so": ["zmq", "protobuf", "sodium"],
+    "bin/muster-train": ["zmq", "protobuf", "sodium", "cuda", "nccl", "cublas"],
+    "lib/libmuster.so": ["zmq", "protobuf", "sodium", "cuda", "nccl", "cublas"],
 }
 FILE_LIMIT, FUNCTION_LIMIT = 800, 150
 WITHOUT_README = {"proto/base", "proto/include", "proto/processor", "proto/tree", "runtime/include"}  # the folder above describes them
@@ -77,23 +78,54 @@ def check_calls(root, build):
     return breaches
 
 
+def cuda_includes(build):
+    """Where CUDA's headers are; empty where the build found none (cmake/MusterCudaHeaders.cmake)."""
+    path = build / "cuda_includes.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def compile_headers(names, language, root, build):
+    """The first line of what the compiler says of them in one unit; "" where it takes them."""
+    command = {"c": ["cc", "-std=gnu11", "-Wstrict-prototypes"], "c++": ["c++", "-std=c++2b"]}[language]
+    flags = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{root}", f"-I{build}/rendezvous", f"-I{build}/proto",
+             "-fsyntax-only", *(f"-isystem{folder}" for folder in cuda_includes(build))]
+    unit = "".join(f'#include "{name}"\n' for name in names) + "extern int nothing;\n"
+    run = subprocess.run([*command, *flags, "-x", language, "-"], input=unit, text=True, capture_output=True)
+    return run.stderr.strip().splitlines()[0] if run.returncode else ""
+
+
+def first_includes(build):
+    """The headers that a source of the build includes before anything else: the build has compiled them alone, as C."""
+    found = set()
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        if entry["file"].endswith(".c"):
+            match = re.search(r"^[ \t]*#[ \t]*include\s+(\S+)", pathlib.Path(entry["file"]).read_text(errors="replace"), re.M)
+            found |= {match[1].strip('"')} if match else set()
+    return found
+
+
 def check_headers(root, build):
-    breaches, count = [], 0
-    headers = list(sources(root, ".h")) + list(sources(root, ".h", folders=("tests/support",)))
-    for path in headers:
-        name = name_of(root, path)
-        text = path.read_text()
+    """As C each header alone; as C++, which needs the same includes, those of a folder in one unit, and apart where that has an error."""
+    cuda, checked = cuda_includes(build), []
+    for path in [*sources(root, ".h"), *sources(root, ".h", folders=("tests/support",))]:
+        name, text = name_of(root, path), path.read_text()
         if "one header, included several times" in text:  # a table that is meant to be included with macros set
             continue
-        count += 1
-        for language, command in (("c", ["cc", "-std=gnu11", "-Wstrict-prototypes"]), ("c++", ["c++", "-std=c++2b"])):
-            flags = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{root}", f"-I{build}/rendezvous", f"-I{build}/proto",
-                     "-fsyntax-only"]
-            unit = f'#include "{name}"\nextern int nothing;\n'
-            run = subprocess.run([*command, *flags, "-x", language, "-"], input=unit, text=True, capture_output=True)
-            if run.returncode:
-                breaches.append(f"{name} does not compile alone as {language}: {run.stderr.strip().splitlines()[0]}")
-    print(f"{count} headers compiled alone")
+        if not cuda and re.search(r"#\s*include <(?:cuda|nccl|cublas|cudnn)", text):
+            print(f"{name} is left out: there are no CUDA headers here")
+            continue
+        checked.append(name)
+    built, folders = first_includes(build), {}
+    for name in checked:
+        folders.setdefault(name.rsplit("/", 1)[0], []).append(name)
+    alone = {"c": [name for name in checked if name not in built],
+             "c++": [name for names in folders.values() if compile_headers(names, "c++", root, build) for name in names]}
+    breaches = []
+    for language, names in alone.items():
+        said = {name: compile_headers([name], language, root, build) for name in names}
+        breaches += [f"{name} does not compile alone as {language}: {line}" for name, line in said.items() if line]
+    print(f"{len(checked)} headers: {len(checked) - len(alone['c'])} the first of a source of this build, {len(alone['c'])} compiled alone; "
+          f"as C++ {len(alone['c++'])} alone, the others with their folders'")
     return breaches
 
 

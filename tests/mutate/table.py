@@ -37,7 +37,7 @@ TABLE = (
     (("launcher/output/line.c", "launcher/output/log_filter.c", "launcher/output/log_record.c", "launcher/output/event_line.c"), LINES),
     (("launcher/verdict/evidence_rules.c",), ("launcher_verdict_test",)),
     (("launcher/verdict/report*.c",), ("launcher_walk_test", "launcher_report_test")),
-    (("launcher/local/manifest/quantity.c", "launcher/local/manifest/env_map.c", "launcher/local/manifest/pod_command.c",
+    (("launcher/local/pod/quantity.c", "launcher/local/pod/env_map.c", "launcher/local/pod/pod_command.c",
       "launcher/local/manifest/operator.c"), ("local_walk_test", "local_manifest_test", "launcher_local_env_test",
       "e2e_local_dry_run")),
     (("launcher/local/run/lifecycle.c", "launcher/local/run/conditions.c"), ("local_walk_test", "launcher_lifecycle_test", "launcher_local_env_test",

@@ -93,7 +93,8 @@ static int fill_batch(struct rank *r, int step, struct muster_error *err)
 {
     const struct train_config *c = &r->config;
     size_t length = (size_t)c->sequence_length, rows = (size_t)r->micro_batches * (size_t)c->micro_batch;
-    const struct train_batch batch = train_config_batch(c, muster_world_rank(r->world), muster_world_size(r->world));
+    const struct train_batch batch =
+        train_config_batch(c, muster_world_rank(r->world), muster_world_size(r->world));
     for (size_t row = 0; row < rows; row++)
         if (data_sample(r->data, (uint64_t)(step * c->global_batch + train_batch_row(&batch, (int64_t)row)),
                         r->plain_tokens + row * length, r->plain_targets + row * length, err) < 0)

@@ -151,6 +151,7 @@ struct plan_model *plan_model_gpt(int blocks, int C, int vocab, int positions, i
     int last = plan_model_layer(m, "embedding", (struct plan_model_layer){wide, 0, 0}, SOURCE_BATCH);
     plan_model_use(m, last, wte);
     plan_model_use(m, last, wpe);
+    m->layers[last].lookup = 1;
     for (int i = 0; i < blocks; i++) {
         char name[MODEL_NAME_LIMIT];
         (void)snprintf(name, sizeof name, "h.%d", i);
@@ -162,6 +163,15 @@ struct plan_model *plan_model_gpt(int blocks, int C, int vocab, int positions, i
     plan_model_use(m, head, plan_model_param(m, "ln_f.weight", C, 0, whole, 1 + blocks));
     plan_model_use(m, head, plan_model_param(m, "ln_f.bias", C, 0, whole, 1 + blocks));
     plan_model_use(m, head, wte);
+    return m;
+}
+
+struct plan_model *plan_model_untied(int blocks, int C, int vocab, int positions, int rows)
+{
+    struct plan_model *m = plan_model_gpt(blocks, C, vocab, positions, rows, 0);
+    struct layer_desc *head = &m->layers[m->model.layer_count - 1];
+    (void)snprintf(m->model.name, sizeof m->model.name, "gpt-untied");
+    head->param[head->param_count - 1] = plan_model_param(m, "lm_head.weight", vocab, C, true, 1 + blocks);
     return m;
 }
 
@@ -243,6 +253,21 @@ static void unshare(struct plan_model *m)
             layer->param[i--] = layer->param[--layer->param_count];
         }
     }
+}
+
+void plan_model_look_up(struct plan_model *m)
+{
+    enum { WIDTH = 5 };
+    struct layer_desc *first = &m->layers[0];
+    if (first->param_count > 2)
+        return;
+    for (int i = 0; i < first->param_count; i++) {
+        m->params[first->param[i]].ndim = 2;
+        m->params[first->param[i]].dim[1] = WIDTH;
+    }
+    first->source_count = 1;
+    first->lookup = 1;
+    m->sizes[0].out = 1 << 10; /* of a few positions of WIDTH */
 }
 
 struct plan_model *plan_model_random(uint64_t *seed, int stages)

@@ -33,6 +33,11 @@ void plan_model_stages(struct plan_model *model, int stages);
 /* GPT-2 of blocks, channels, vocab, positions for micro-batches of rows tokens; wte is tied. lora: rank of
  * adapters on the block's four products, everything else frozen; 0: none. */
 struct plan_model *plan_model_gpt(int blocks, int channels, int vocab, int positions, int rows, int lora);
+/* The same with a head of its own table. */
+struct plan_model *plan_model_untied(int blocks, int channels, int vocab, int positions, int rows);
+/* Makes the first layer of a random model a lookup, if it has as few parameters as one; shapes are changed.
+ */
+void plan_model_look_up(struct plan_model *model);
 /* Convolutions of odd sizes with a shortcut around each pair, a pool and a classifier. */
 struct plan_model *plan_model_cnn(int pairs, int rows);
 /* Anything that is a model, from a seed. */

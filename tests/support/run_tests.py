@@ -121,8 +121,20 @@ def untested(every, ran, cache):
         lines.append(f"{left['']} tests that the arguments leave out")
     lines += [f"tier {tier}, {left[tier]} tests: {how}" for tier, how in OTHER_TIERS.items() if left[tier]]
     if not re.search(r"^MUSTER_CUDA:BOOL=(ON|1|TRUE)$", cache, re.M):
-        lines.append("GPUs: this build has no CUDA back end (./dev build cuda, which needs nvcc)")
+        lines.append("GPUs: what was tried of the CUDA back end ran on fakes (tests/gpu); on a GPU: tests/gpu/on_a_gpu.sh")
     return lines + list(ALSO)
+
+
+# --- what it cost (pure) ---
+
+COSTLIEST = 5
+
+
+def costs(canaries):
+    """One line: the processor time of all tests, and the tests that took most of it. canaries: {name: Canary or None}."""
+    known = sorted(((canary.cpu, name) for name, canary in canaries.items() if canary), reverse=True)
+    most = ", ".join(f"{name} {cpu:.0f}" for cpu, name in known[:COSTLIEST])
+    return f"{sum(cpu for cpu, _ in known):.0f} s of a processor in {len(known)} tests; most: {most}" if known else ""
 
 
 # --- the shell ---
@@ -146,6 +158,10 @@ def failed_of(build):
     return [line.split(":", 1)[1] for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def canaries_of(build, names):
+    return {name: read_canary(build / "Testing" / "canary" / name) for name in names}
+
+
 def all_tests(build):
     shown = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], check=True, capture_output=True, text=True).stdout
     found = {}
@@ -163,10 +179,10 @@ def main(build, *arguments):
     build = pathlib.Path(build).resolve()
     (build / "Testing" / "Temporary" / "LastTestsFailed.log").unlink(missing_ok=True)  # one of an earlier run
     status, ran = ctest(build, build / "Testing" / "tests.xml", *arguments)
-    failed = failed_of(build)
+    failed, cost = failed_of(build), costs(canaries_of(build, ran))
     green, lines = status == 0, []
     if status and failed:
-        canaries = {name: read_canary(build / "Testing" / "canary" / name) for name in failed}
+        canaries = canaries_of(build, failed)
         again, alone = worth_a_rerun(failed), set()
         if again:
             say(f"failed beside others, once more alone: {' '.join(again)}")
@@ -175,6 +191,8 @@ def main(build, *arguments):
         green, lines = judge(failed, canaries, alone)
     for line in lines:
         say(line)
+    if cost:
+        say(cost)
     if ran:
         say("not tested here:")
         for line in untested(all_tests(build), ran, (build / "CMakeCache.txt").read_text()):

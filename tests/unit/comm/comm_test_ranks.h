@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/store/kv_memory.h"
 #include "runtime/comm/comm_internal.h"
 #include "runtime/device/device_cpu.h"
-#include "rendezvous/store/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 #ifndef TEST_COMM

@@ -107,6 +107,15 @@ void bench_open(struct layer_bench *b, const struct model *model, int layer, str
         b->targets[i] = (int32_t)(rng_bits(2, RNG_SAMPLE, 1, (uint64_t)i) % (uint64_t)vocabulary);
     }
     b->targets[rows > 1] = -1; /* does not count */
+    for (int i = 2; i < model->input_count; i++) {
+        const int64_t count = rows * model->inputs[i].width;
+        b->more[i] = malloc((size_t)count * sizeof(float));
+        assert_true(b->more[i] && model->inputs[i].dtype == DTYPE_F32);
+        for (int64_t j = 0; j < count; j++)
+            b->more[i][j] = (float)bench_random(b);
+        if (model->inputs[i].absent)
+            b->more[i][count / 2] = NAN;
+    }
     b->scalars = (struct step_scalars){.inverse_tokens = 1.0 / (double)(rows > 1 ? rows - 1 : 1), .seed = 5};
 }
 
@@ -127,6 +136,8 @@ void bench_close(struct layer_bench *b)
     free(b->slope);
     free(b->tokens);
     free(b->targets);
+    for (int i = 2; i < BATCH_INPUTS; i++)
+        free(b->more[i]);
 }
 
 /* ---- calls ---- */
@@ -141,6 +152,8 @@ struct call {
 static void call_make(struct layer_bench *b, enum layer_mode mode, struct call *c)
 {
     *c = (struct call){.batch = {{b->tokens, b->targets}}};
+    for (int i = 2; i < b->model->input_count; i++)
+        c->batch.input[i] = b->more[i];
     for (int i = 0; i < b->layer->param_count; i++) {
         c->weight[i] = b->weight[i];
         c->grad[i] = b->no_grad[i] ? NULL : b->grad[i].base;

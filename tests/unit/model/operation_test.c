@@ -4,7 +4,7 @@
 
 #include "tests/unit/model/layer_bench.h"
 
-enum { VOCABULARY = 7, POSITIONS = 6 };
+enum { VOCABULARY = 7, POSITIONS = 6, FEATURES = 4, WANTED = 6 };
 static const struct shape shape = {2, 5};
 
 struct test_case {
@@ -145,6 +145,29 @@ static int cross_entropy(struct writer *w, const int *in)
     return -1;
 }
 
+static int values(struct writer *w, const int *in)
+{
+    return program_add(w, in[0], program_values(w, 2));
+}
+
+static int values_of_a_layer(struct writer *w, const int *in)
+{
+    return program_add(w, program_linear(w, program_values(w, 2), 6, "fc", true, 1), in[0]);
+}
+
+static int squared_error(struct writer *w, const int *in)
+{
+    program_squared_error(w, in[0], 3);
+    return -1;
+}
+
+static int squared_error_of_a_sum(struct writer *w, const int *in)
+{
+    int h = program_linear(w, in[0], WANTED, "fc", true, 1);
+    program_squared_error(w, program_add(w, h, in[1]), 3);
+    return -1;
+}
+
 static const struct test_case cases[] = {
     {"linear", "with bias", {6}, linear},
     {"linear", "without bias", {4}, linear_without_bias},
@@ -170,7 +193,11 @@ static const struct test_case cases[] = {
     {"dropout", "", {6}, dropout},
     {"embedding", "", {0}, embedding},
     {"embedding", "with positions", {0}, embedding_with_positions},
+    {"values", "", {FEATURES}, values},
+    {"values", "multiplied", {6}, values_of_a_layer},
     {"cross_entropy", "", {6}, cross_entropy},
+    {"squared_error", "", {WANTED}, squared_error},
+    {"squared_error", "of a sum", {4, WANTED}, squared_error_of_a_sum},
 };
 
 /* Sources of the widths that the case wants, then the layer with the operation; what it reads is wanted. */
@@ -181,6 +208,8 @@ static struct model *write_case(const struct test_case *c)
     int source[3], in[3], sources = 0;
     (void)writer_input(&w, "tokens", DTYPE_I32, true, 1);
     (void)writer_input(&w, "targets", DTYPE_I32, true, 1);
+    (void)writer_input(&w, "features", DTYPE_F32, true, FEATURES);
+    (void)writer_input(&w, "wanted", DTYPE_F32, true, WANTED);
     for (; sources < 3 && c->width[sources]; sources++) {
         source[sources] = program_layer(&w, "source%d", sources);
         int table = program_parameter(&w, "table", VOCABULARY, c->width[sources], PARAM_INIT_NORMAL, 1);

@@ -321,7 +321,8 @@ static void logits_for_sampling_agree_with_the_loss_of(int which)
     void *work = memory(model_logits_work(b.model, b.kernels, shape));
     const void *weights[PARAMS];
     memcpy(weights, b.weight, sizeof weights);
-    model_logits(b.model, b.kernels, weights, b.tokens, shape, work, logits);
+    const struct step_scalars none = {0};
+    model_logits(b.model, b.kernels, weights, b.tokens, &none, shape, work, logits, NULL);
     for (int row = 0; row < shape.B; row++) {
         double total = 0;
         for (int v = 0; v < 17; v++)

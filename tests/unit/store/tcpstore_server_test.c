@@ -14,11 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rendezvous/store/kv_memory.h"
 #include "rendezvous/tcpstore/tcpstore_client.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 #include "tests/support/free_port.h"
-#include "rendezvous/store/kv_memory.h"
 #include "tests/support/rank_threads.h"
 
 #define LONG_NS  (240 * NS_PER_S) /* never reached where things work */

@@ -23,6 +23,16 @@ CALM, SLOW = canary(), canary(slowest=run_tests.STARVED_SLOWEST)
 HELD_UP = canary(largest_ms=run_tests.STARVED_MS)
 
 
+class Costs(unittest.TestCase):
+    def test_the_costliest_are_named(self):
+        canaries = {f"t{cpu}": CALM._replace(cpu=cpu) for cpu in (3, 90, 1, 20.4, 5, 7, 2)}
+        line = run_tests.costs({**canaries, "without": None})
+        self.assertEqual(line, "128 s of a processor in 7 tests; most: t90 90, t20.4 20, t7 7, t5 5, t3 3")
+
+    def test_nothing_is_known(self):
+        self.assertEqual(run_tests.costs({"without": None}), "")
+
+
 class Judge(unittest.TestCase):
     def judge(self, canaries, alone=()):
         return run_tests.judge(list(canaries), canaries, set(alone))
