@@ -88,7 +88,7 @@ static int save_behind(struct once *o, struct muster_error *err)
     int saved = 0;
     for (int steps = 0; !saved; steps++) {
         double seconds;
-        saved = take_step(o, &seconds, err) < 0 ? -1 : checkpoint_poll(writer, false, err);
+        saved = take_step(o, &seconds, err) < 0 ? -1 : checkpoint_poll(writer, NULL, false, err);
         o->stepped = steps ? o->stepped : seconds;
     }
     o->stalled = (double)checkpoint_figures(writer).stall_ns / 1e9;
@@ -202,7 +202,7 @@ int main(int argc, char **argv)
     model_destroy(model);
     (void)unlink(o.plain);
     (void)folder_remove(o.folder, 1, NULL);
-    folder_clean(o.folder);
+    folder_clean(o.folder, -1);
     (void)rmdir(o.folder);
     return failed;
 }

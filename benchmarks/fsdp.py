@@ -30,6 +30,9 @@ def arguments():
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--share", type=float, default=0.58, help="of a step, the delay line's communication")
     parser.add_argument("--parts", default="shard,hidden")
+    parser.add_argument("--micro", type=int, nargs="+", default=list(BAR_HIDDEN), help="of hidden: micro-batches of a step")
+    parser.add_argument("--threads", type=int, default=1, help="of hidden")
+    parser.add_argument("--dense", action="store_true", help="of hidden: the embedding's gradient with its table's, not as rows")
     torch_peer.add_argument(parser)
     return parser.parse_args()
 
@@ -115,18 +118,22 @@ def shard(options):
 
 
 def hidden(options):
+    settings = {"threads": options.threads, "dense": int(options.dense)}
     for micro, bar in BAR_HIDDEN.items():
-        bare = Ranks(step_command(options, micro=micro, delay=0), 1)
+        if micro not in options.micro:
+            continue
+        bare = Ranks(step_command(options, micro=micro, delay=0, **settings), 1)
         received = int(bare.first[0][0])
         without = statistics.median([bare.step()[0] for _ in range(2 + WARM_UP)][WARM_UP:])
         bare.close()
         rate = round(options.share * without / received * 1000)  # picoseconds a byte
-        line = Ranks(step_command(options, micro=micro, delay=rate), 1)
+        line = Ranks(step_command(options, micro=micro, delay=rate, **settings), 1)
         steps = [line.step() for _ in range(max(2, options.rounds // micro) + WARM_UP)][WARM_UP:]
         line.close()
-        share = statistics.median(1 - exposed / comm for _, comm, exposed, _ in steps)
+        shares = [1 - exposed / comm for _, comm, exposed, _ in steps]
+        share, worst, best = statistics.median(shares), min(shares), max(shares)
         print(f"  {micro} micro-batches: a step {without / 1e6:.0f} ms, communication {statistics.median(s[1] for s in steps) / 1e6:.0f} ms, "
-              f"{100 * share:.1f}% of it hidden; bar {100 * bar:.0f}%: {'reached' if share >= bar else 'missed'}")
+              f"{100 * share:.1f}% of it hidden ({100 * worst:.1f} to {100 * best:.1f}, {len(steps)} steps); bar {100 * bar:.0f}%: {'reached' if share >= bar else 'missed'}")
 
 
 def main():

@@ -1,7 +1,7 @@
 /* fsdp_step - optimizer steps of a sharded GPT-2 124M, for fsdp.py.
  *
  *     fsdp_step [--strategy FULL_SHARD] [--batch 1] [--positions 256] [--micro 1] [--threads 1] [--layers 12]
- *               [--clip 1] [--delay PICOSECONDS_PER_BYTE]
+ *               [--clip 1] [--dense 0] [--delay PICOSECONDS_PER_BYTE]
  *
  * One rank of the world that the environment describes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), over
  * shared memory; with --delay alone as one of two ranks, whose communication takes time and no processor.
@@ -23,7 +23,7 @@
 #include "runtime/world/world.h"
 
 struct settings {
-    int batch, positions, micro, threads, layers, clip;
+    int batch, positions, micro, threads, layers, clip, dense;
     int64_t delay; /* picoseconds a byte; -1: a real world */
     enum strategy strategy;
 };
@@ -121,6 +121,7 @@ static int run(const struct settings *s, struct muster_error *err)
                  .prefetch_forward = 2,
                  .prefetch_backward = 2,
                  .clip = s->clip,
+                 .embedding_gradient = s->dense ? EMBEDDING_DENSE : EMBEDDING_AUTO,
                  .train = true},
         .rank = rank,
         .world_size = size,
@@ -149,7 +150,8 @@ static int read_settings(int argc, char **argv, struct settings *s)
         const char *name;
         int *value;
     } flags[] = {{"--batch", &s->batch},     {"--positions", &s->positions}, {"--micro", &s->micro},
-                 {"--threads", &s->threads}, {"--layers", &s->layers},       {"--clip", &s->clip}};
+                 {"--threads", &s->threads}, {"--layers", &s->layers},       {"--clip", &s->clip},
+                 {"--dense", &s->dense}};
     const size_t flag_count = sizeof flags / sizeof *flags;
     for (int i = 1; i < argc; i += 2) {
         int64_t value = 0;

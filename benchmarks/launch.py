@@ -1,18 +1,22 @@
 """Start and finish workers that do nothing: muster run against MPICH's hydra, Open MPI, torchrun and a bare posix_spawn
 loop; on an idle machine and beside one busy process.
 
-    python3 benchmarks/launch.py --build BUILD_DIR [--workers N,N] [--rounds N] [--beside idle,busy]
+    python3 benchmarks/launch.py --build BUILD_DIR [--workers N,N] [--rounds N] [--beside idle,busy] [--peers hydra,"open mpi"]
 
 All run in the same rounds, one after the other and each time in another order, so that a noisy machine disturbs all alike;
 medians are compared. The bare loop is the physical limit: those processes must be started and waited for by anything. Peak
 memory is that of the launching processes (the worker, a static program, is smaller). A launch that does not end within a
-minute is killed and counted."""
+minute is killed and counted.
+
+Our programs are copied first, as an installation does: a linker writes its output piece by piece, the page cache then holds it
+in small pieces, and each page fault maps less of it (0.1 ms of a launch, measured on ext4 with Linux 6.18). The peers are installed."""
 
 import argparse
 import contextlib
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -38,6 +42,7 @@ def arguments():
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--workers", default="1,8,64,256", help="numbers of workers")
     parser.add_argument("--beside", default="idle,busy", help="idle: nothing; busy: one process that never waits")
+    parser.add_argument("--peers", default=",".join(mpi_peers.PEERS), help="MPI launchers; Open MPI's may hang, a minute each time")
     parser.add_argument("--rounds", type=int, default=0, help="runs of each; by the number of workers")
     parser.add_argument("--torch-rounds", type=int, default=3, help="of those, runs of torchrun as well")
     torch_peer.add_argument(parser)
@@ -90,9 +95,20 @@ def measure(build, commands, rounds, torch_rounds, environment, scratch):
     return found
 
 
+def install(build, folder):
+    """Copies of what is measured, as an installation writes them: {name: path}."""
+    programs = {"muster": build / "bin" / "muster"}
+    programs.update({name: build / "benchmarks" / name for name in ("spawn_loop", "do_nothing")})
+    return {name: shutil.copy(path, folder) for name, path in programs.items()}
+
+
+# ends with this program, however that ends: 1 is PR_SET_PDEATHSIG
+BUSY = "import ctypes, signal\nctypes.CDLL(None).prctl(1, signal.SIGKILL)\nwhile True: pass"
+
+
 @contextlib.contextmanager
 def beside(what):
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if what == "busy" else None
+    busy = subprocess.Popen([sys.executable, "-c", BUSY]) if what == "busy" else None
     try:
         yield
     finally:
@@ -112,10 +128,10 @@ def describe_cost(build, rounds, environment):
     return found[1:]
 
 
-def check_starts(build, workers, environment, scratch):
+def check_starts(build, muster, workers, environment, scratch):
     """What starts no workers is fast too: each of them must leave a file."""
     mark = [
-        str(build / "bin" / "muster"), "run", "--standalone", f"--nproc-per-node={workers}", "sh", "-c",
+        muster, "run", "--standalone", f"--nproc-per-node={workers}", "sh", "-c",
         ': > "$0/started-$RANK"', scratch,
     ]
     run_once(build, mark, environment)
@@ -168,40 +184,49 @@ def show(workers, what, found, titles):
         print(f"  {word}")
 
 
-def main():
-    options = arguments()
-    build = pathlib.Path(options.build).resolve()
-    version = torch_peer.version(options.torch_python)
-    worker = str(build / "benchmarks" / "do_nothing")
-    print("launch: start and finish workers that do nothing, one node")
-    if version is None:
-        print(f"torchrun: left out, {options.torch_python} has no torch (MUSTER_TORCH_PYTHON names another interpreter)")
-    peers = mpi_peers.find()
-    titles = {BARE: BARE, MUSTER: MUSTER, TORCHRUN: f"{TORCHRUN} {version}"}
-    titles.update({name: peer.title for name, peer in peers.items()})
+def commands_of(programs, workers, peers, torch_python):
+    """{name: command}; without torchrun where torch_python is None."""
+    worker = programs["do_nothing"]
+    commands = {
+        BARE: [programs["spawn_loop"], str(workers), worker],
+        MUSTER: [programs["muster"], "run", "--standalone", f"--nproc-per-node={workers}", worker],
+    }
+    commands.update({name: peer.command(workers, worker) for name, peer in peers.items()})
+    if torch_python:
+        commands[TORCHRUN] = [
+            torch_python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}", "--no-python", worker,
+        ]
+    return commands
+
+
+def measure_all(options, build, programs, peers, titles, version):
+    torch_python = options.torch_python if version is not None and options.torch_rounds > 0 else None
     for what in options.beside.split(","):
         for workers in map(int, options.workers.split(",")):
-            commands = {
-                BARE: [str(build / "benchmarks" / "spawn_loop"), str(workers), worker],
-                MUSTER: [
-                    str(build / "bin" / "muster"), "run", "--standalone", f"--nproc-per-node={workers}", worker,
-                ],
-            }
-            commands.update({name: peer.command(workers, worker) for name, peer in peers.items()})
-            if version is not None and options.torch_rounds > 0:
-                commands[TORCHRUN] = [
-                    options.torch_python, "-m", "torch.distributed.run", "--standalone",
-                    f"--nproc-per-node={workers}", "--no-python", worker,
-                ]
+            commands = commands_of(programs, workers, peers, torch_python)
             rounds = options.rounds or ROUNDS.get(workers, 15)
             with tempfile.TemporaryDirectory(prefix="muster-launch-") as scratch, beside(what):
                 environment = clean_environment()
-                check_starts(build, workers, environment, scratch)
+                check_starts(build, programs["muster"], workers, environment, scratch)
                 found = measure(build, commands, rounds, options.torch_rounds, environment, scratch)
             show(workers, what, found, titles)
             if workers == 8 and what == "idle":
                 peak = statistics.median(sample.mb for sample in found[MUSTER])
                 print(f"  agent's peak memory: {peak:.1f} MB, bar {BAR_MEMORY_MB} MB")
+
+
+def main():
+    options = arguments()
+    build = pathlib.Path(options.build).resolve()
+    version = torch_peer.version(options.torch_python)
+    print("launch: start and finish workers that do nothing, one node")
+    if version is None:
+        print(f"torchrun: left out, {options.torch_python} has no torch (MUSTER_TORCH_PYTHON names another interpreter)")
+    peers = mpi_peers.find(options.peers.split(","))
+    titles = {BARE: BARE, MUSTER: MUSTER, TORCHRUN: f"{TORCHRUN} {version}"}
+    titles.update({name: peer.title for name, peer in peers.items()})
+    with tempfile.TemporaryDirectory(prefix="muster-launch-") as folder:
+        measure_all(options, build, install(build, folder), peers, titles, version)
     costs = describe_cost(build, 15, clean_environment())
     reading, deciding = (statistics.median(cost[i] for cost in costs) for i in (0, 1))
     print(

@@ -1,10 +1,13 @@
 """What `muster-train --plan --predict` expects of a step against the steps that muster-train then takes.
 
-    python3 benchmarks/predict.py --build BUILD_DIR [--steps N] [--cases NAME,...]
+    python3 benchmarks/predict.py --build BUILD_DIR [--steps N] [--cases NAME,...] [--busy ROUNDS]
 
 Each case is predicted and then run; a step's time is that between two progress lines, the median of all but the first ones. The error is
 the predicted time over the measured one; the bar is 10%. The share of the limit is what the progress line shows: the plan's products and
-bytes at the rates that a rank measured at its start."""
+bytes at the rates that a rank measured at its start.
+
+--busy measures something else: the same steps on all processors alone and beside a process that only counts, in turns; bar 2.5 times. That
+process takes half of a processor from them, so that of C processors C / (C - 1/2) of the time alone is the least."""
 
 import argparse
 import json
@@ -18,7 +21,8 @@ import tempfile
 import time
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
-WARM_UP, BAR = 2, 0.10
+WARM_UP, BAR, BAR_BUSY = 2, 0.10, 2.5
+CORES = len(os.sched_getaffinity(0))
 DEMO = {"model.layers": 4, "model.channels": 128, "model.heads": 4, "training.sequence_length": 128, "training.micro_batch": 4,
         "training.global_batch": 8}
 GPT2 = {"model.layers": 12, "model.channels": 768, "model.heads": 12, "model.vocabulary": 50257, "training.sequence_length": 256,
@@ -38,12 +42,19 @@ CASES = {  # name: ranks, settings
     "Llama small, 2 ranks": (2, {**LLAMA, "training.micro_batch": 1}),
 }
 
+BUSY = {  # name: ranks, settings
+    "demo, a rank of all cores": (1, {**DEMO, "training.threads": CORES}),
+    "demo, a rank a core": (CORES, {**DEMO, "training.micro_batch": 1, "training.threads": 1}),
+    "demo, twice as many threads": (2, {**DEMO, "training.threads": CORES}),
+}
+
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--cases", default="", help="the first letters of those to run")
+    parser.add_argument("--busy", type=int, default=0, help="rounds of steps alone and beside a busy process")
     return parser.parse_args()
 
 
@@ -78,6 +89,33 @@ def measure(options, folder, ranks, settings):
     return statistics.median(steps), min(steps), share
 
 
+def beside_a_busy_process(work):
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        return work()
+    finally:
+        other.kill()
+        other.wait()
+
+
+def busy(options, folder, wanted):
+    """Prints what steps take alone and beside a busy process, and the largest ratio."""
+    worst = 0
+    print(f"{CORES} processors; the limit is {CORES / (CORES - 0.5):.2f}")
+    for case, (ranks, settings) in BUSY.items():
+        if wanted and not any(case.startswith(word) for word in wanted):
+            continue
+        alone, beside = [], []
+        for _ in range(options.busy):
+            alone.append(measure(options, folder, ranks, settings)[0] * 1e3)
+            beside.append(beside_a_busy_process(lambda: measure(options, folder, ranks, settings)[0]) * 1e3)
+        ratio = statistics.median(beside) / statistics.median(alone)
+        worst = max(worst, ratio)
+        print(f"{case:30}{statistics.median(alone):8.1f} ms alone{statistics.median(beside):9.1f} ms beside a busy process: {ratio:.2f} times "
+              f"({min(beside) / max(alone):.2f} to {max(beside) / min(alone):.2f})", flush=True)
+    print(f"largest ratio {worst:.2f}; bar {BAR_BUSY}: {'reached' if worst <= BAR_BUSY else 'missed'}")
+
+
 def main():
     options = arguments()
     wanted = [word for word in options.cases.split(",") if word]
@@ -85,6 +123,8 @@ def main():
         folder = pathlib.Path(name)
         (folder / "empty.yaml").write_text("training:\n  seed: 1\n")
         (folder / "text").write_text("All of it is measured, none of it is guessed. " * 2000)
+        if options.busy:
+            return busy(options, folder, wanted)
         worst = 0
         print(f"{'':24}{'predicted':>12}{'measured':>12}{'(best)':>10}{'error':>9}{'of limit':>10}{'measuring':>11}")
         for case, (ranks, settings) in CASES.items():

@@ -59,10 +59,12 @@ def _version(folder, requirement):
     return next((line.split("==")[1] for line in done.stdout.splitlines() if line.startswith(package + "==")), "")
 
 
-def find():
-    """{name: Peer}, installed at the first use; prints which is missing and why."""
+def find(names=tuple(PEERS)):
+    """{name: Peer} of those names, installed at the first use; prints which is missing and why."""
     found = {}
     for name, (requirement, launcher, arguments) in PEERS.items():
+        if name not in names:
+            continue
         folder = HOME / name.replace(" ", "-")
         program = folder / "bin" / launcher
         why = None if program.exists() else _install(folder, requirement)
