@@ -117,7 +117,7 @@ class Report(unittest.TestCase):
         self.assertTrue(named, warning)
         self.assertEqual(named.group(1), "1")
         self.assertTrue(100 < float(named.group(2)) < 1000 and int(named.group(3)) > 20, warning)  # of 200; steps are slow on a busy machine
-        self.assertIn("muster-train: warning: " + warning, self.errors.read_text())
+        self.wait_for(lambda: "muster-train: warning: " + warning in self.errors.read_text(), "the agent has not shown it")
         self.wait_for(lambda: "slow      rank 1: the other ranks wait for it " in self.status(), "it is not in muster status",
                       lambda: [self.stop_for_a_moment(pid) for _ in range(10)])
         self.assertEqual({line["slow_rank"] for line in self.lines()} - {-1}, {1})  # while it was stopped; it runs freely meanwhile
