@@ -264,7 +264,7 @@ class Train(unittest.TestCase):
             for words, says in (("--set", "training.memory_limit=100K"), "the plan needs"), (("--set", "data.path=nowhere"), "nowhere"):
                 codes, errors = self.without_launcher([[config, *words] if i == rank else [config] for i in range(2)])
                 self.assertEqual(codes, [2, 2], errors)
-                # said by one rank; by both where the store went with rank 0 before rank 1 could ask it
+                # printed by one rank; by both where the store went with rank 0 before rank 1 could ask it
                 self.assertIn("".join(errors).count(says), (1, 2), errors)
                 if says in errors[0] and says in errors[1]:
                     self.assertIn(f"rank {1 - rank}: error: rank {rank} cannot go on: ", errors[1 - rank])
