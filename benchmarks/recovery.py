@@ -52,17 +52,17 @@ class Reports:
             self.lines.append((what, host, int(rank), int(world), int(ns)))
         return True
 
-    def world(self, size, since_ns, limit):
+    def world(self, size, since_ns, limit, hoped_for=lambda: True):
         """{rank: ns} of the last start of each rank since then, when all of a world of this size have started and no worker has reported
-        anything more for a while; None where this does not come."""
+        anything more for a while; None where this does not come, or is not hoped for any more."""
         deadline = time.monotonic() + limit
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and hoped_for():
             starts = {}
             for what, _, rank, world, ns in self.lines:
                 if what == "start" and ns > since_ns and world == size:
                     starts[rank] = ns
             if len(starts) < size:
-                self.read(deadline - time.monotonic())
+                self.read(min(1, deadline - time.monotonic()))
             elif not self.read(SETTLED):
                 return starts
         return None
@@ -111,8 +111,11 @@ class Job:
         self.begun = time.monotonic_ns()
         for number in range(bench.count):
             self.start(number)
-        if not bench.reports.world(self.size(bench.count), self.begun, LIMIT):
+        if not bench.reports.world(self.size(bench.count), self.begun, LIMIT, self.runs):
             raise OSError(f"{kind} on {bench.count} nodes does not start:\n{self.agents[0].said()}")
+
+    def runs(self):
+        return all(agent.poll() is None for agent in self.agents.values())
 
     def size(self, nodes):
         return nodes * self.bench.options.nproc

@@ -10,7 +10,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 def add_argument(parser):
     """--torch-python; MUSTER_TORCH_PYTHON without it, else the one that ./dev makes"""
     default = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
-    parser.add_argument("--torch-python", default=default, help="an interpreter that has torch; %(default)s")
+    parser.add_argument("--torch-python", default=default, type=os.path.abspath, help="an interpreter that has torch; %(default)s")
 
 
 def version(python):
