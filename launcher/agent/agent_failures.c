@@ -28,10 +28,10 @@ static const int64_t settling_ns = 5 * NS_PER_MS;
 /* At all times: deadline is set if watched.fd is; every record is owned by the post-mortem, the round or
  * one function here. */
 struct agent_failures {
-    int64_t seen;
-    struct instant started, watch_at; /* the round's workers; when the kernel's evidence is opened */
-    struct postmortem *postmortem;    /* of this round; NULL: not yet, or no memory */
-    struct loop_source watched;       /* its thread, while one is in progress; fd -1 */
+    int64_t seen, rounds[FAILURE_CLASS_COUNT]; /* of this node's workers; of the job, as in the header */
+    struct instant started, watch_at;          /* the round's workers; when the kernel's evidence is opened */
+    struct postmortem *postmortem;             /* of this round; NULL: not yet, or no memory */
+    struct loop_source watched;                /* its thread, while one is in progress; fd -1 */
     struct instant deadline;
 };
 
@@ -220,6 +220,11 @@ void agent_failures_settle(struct agent *agent)
 int64_t agent_failures_seen(const struct agent *agent)
 {
     return agent->failures->seen;
+}
+
+const int64_t *agent_failures_of_rounds(const struct agent *agent)
+{
+    return agent->failures->rounds;
 }
 
 /* --- events --- */
@@ -466,11 +471,24 @@ static void note_start(struct agent *agent, int64_t ago_ns)
     agent->failures->watch_at = instant_add(now, settling_ns);
 }
 
+/* The first cause is settled when all workers have stopped: the next world has it, or the verdict. */
+static void count_round(struct agent *agent, const struct membership_event *event)
+{
+    if (event->kind == MEMBERSHIP_EVENT_WORLD && event->failed_class > 0)
+        agent->failures->rounds[event->failed_class - 1]++;
+    else if (event->kind == MEMBERSHIP_EVENT_VERDICT && event->failed)
+        agent->failures->rounds[failure_class_of(&event->failure)]++;
+}
+
 static void failures_event(struct agent *agent, const struct agent_event *event)
 {
     switch (event->kind) {
     case AGENT_WORLD:
+        count_round(agent, event->membership);
         begin_round(agent);
+        break;
+    case AGENT_VERDICT:
+        count_round(agent, event->membership);
         break;
     case AGENT_STARTED:
         note_start(agent, event->duration_ns);

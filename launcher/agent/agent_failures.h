@@ -23,5 +23,8 @@ bool agent_failures_are_pending(const struct agent *agent);
 void agent_failures_settle(struct agent *agent);
 /* In all rounds. */
 int64_t agent_failures_seen(const struct agent *agent);
+/* Rounds that failed while this agent was a member, by the class of their first cause: FAILURE_CLASS_COUNT
+ * counts. */
+const int64_t *agent_failures_of_rounds(const struct agent *agent);
 
 #endif

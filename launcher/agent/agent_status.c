@@ -96,6 +96,7 @@ static struct agent_status *fill_status(void *context)
     fill_notice(agent, now, status);
     status->max_restarts = config->max_restarts;
     status->failures = agent_failures_seen(agent);
+    memcpy(status->round_failures, agent_failures_of_rounds(agent), sizeof status->round_failures);
     struct pump_lost lost = pump_lost(agent->pump);
     status->file_bytes_lost = lost.files;
     status->console_bytes_lost = lost.consoles;

@@ -56,7 +56,8 @@ struct agent_status {
         int64_t left_ns;    /* until they are sent SIGTERM */
     } notice;
     int64_t max_restarts;
-    int64_t failures; /* of this node's workers, in all rounds */
+    int64_t failures;                            /* of this node's workers, in all rounds */
+    int64_t round_failures[FAILURE_CLASS_COUNT]; /* rounds of the job, by the class of their first cause */
     uint64_t file_bytes_lost,
         console_bytes_lost; /* of the workers' output; a file may have lines that the console lost */
     int worker_count;

@@ -55,6 +55,16 @@ static void states(const struct agent_status *status, struct buffer *out)
                       status->state == (enum worker_group_state)state);
 }
 
+static void round_failures(const struct agent_status *status, struct buffer *out)
+{
+    family(out, "muster_round_failures_total", "counter",
+           "Rounds of the job that failed, by the class of their first cause.");
+    for (int class_ = 0; class_ < FAILURE_CLASS_COUNT; class_++)
+        buffer_printf(out, "muster_round_failures_total{cause=\"%s\"} %lld\n",
+                      failure_class_name((enum failure_class)class_),
+                      (long long)status->round_failures[class_]);
+}
+
 static void worker_counts(const struct agent_status *status, struct buffer *out)
 {
     int counts[STATUS_WORKER_STATE_COUNT] = {0};
@@ -129,6 +139,7 @@ void status_metrics(const struct agent_status *status, struct buffer *out)
     gauge(out, "muster_restarts_budget", (double)status->max_restarts, "Restarts that the job may use.");
     counter(out, "muster_worker_failures_total", (double)status->failures,
             "Workers of this node that failed by themselves.");
+    round_failures(status, out);
     family(out, "muster_log_lost_bytes_total", "counter",
            "Bytes of the workers' output that were dropped or refused on the way there.");
     buffer_printf(out, "muster_log_lost_bytes_total{to=\"file\"} %llu\n",

@@ -103,6 +103,7 @@ struct roster {
     /* the text of the next STOP, WORLD and VERDICT */
     char stop_reason[MUSTER_ERROR_TEXT];
     char restart_reason[MUSTER_ERROR_TEXT]; /* the next WORLD: the first cause of the round before; "" */
+    int restart_class; /* the next WORLD: 1 + enum failure_class of that; 0: the round before did not fail */
     int verdict_code;
     bool verdict_failed;
     char verdict_reason[MUSTER_ERROR_TEXT];

@@ -329,8 +329,11 @@ static void form_again(struct roster_work *w)
     roster->id = (struct world_id){roster->epoch, roster->id.round + 1};
     roster->world_out = false;
     roster->restart_reason[0] = '\0';
-    if (roster->failed)
+    roster->restart_class = 0;
+    if (roster->failed) {
         failure_describe(roster_cause(roster), roster->restart_reason, sizeof roster->restart_reason);
+        roster->restart_class = 1 + (int)failure_class_of(roster_cause(roster));
+    }
     roster->failed = roster->planned = false;
     roster->seen_count = roster->seen_total = 0;
     roster->leave_code = 0;

@@ -16,6 +16,7 @@ static void count_loss(struct roster_work *w, int64_t used)
         roster->restart_count = used + 1;
     (void)snprintf(roster->restart_reason, sizeof roster->restart_reason,
                    "the agent that served the job was lost in round %u", roster->before.round);
+    roster->restart_class = 1 + FAILURE_LOST_NODE;
     if (roster->restart_count > roster->max_restarts)
         roster_give_verdict(w, EXIT_CODE_NODE, false,
                             "the agent that served the job was lost in round %u; restarts used: %" PRId64

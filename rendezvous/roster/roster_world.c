@@ -369,6 +369,7 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
         event->kind = MEMBERSHIP_EVENT_WORLD;
         fill_world(roster, action->member, &event->world);
         reason = roster->restart_reason;
+        event->failed_class = roster->restart_class;
         break;
     case ROSTER_SEND_STOP:
         event->kind = MEMBERSHIP_EVENT_STOP;

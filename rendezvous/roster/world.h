@@ -67,7 +67,8 @@ struct membership_event {
                    */
     int64_t grace_ns; /* STOP, planned: the workers' time to save and end; else 0, the agent's own grace */
     enum membership_change change; /* STOP, planned */
-    int next_nodes; /* STOP, planned: of the next world, if no more join or leave; 0: unknown, or none */
+    int next_nodes;   /* STOP, planned: of the next world, if no more join or leave; 0: unknown, or none */
+    int failed_class; /* WORLD: 1 + enum failure_class of the first cause if the round before it failed; 0 */
     int exit_code;
     bool failed;     /* VERDICT: there is a failure */
     int other_count; /* of others */

@@ -180,6 +180,7 @@ static void pack_world(struct parts *parts, const struct membership_event *event
     out->master_addr = (char *)world->master_addr;
     out->master_port = world->master_port;
     out->reason = pack_bytes(event->reason);
+    out->failed_class = (uint32_t)event->failed_class;
 }
 
 static void pack_event(struct parts *parts, const struct membership_event *event)

@@ -35,6 +35,7 @@ static struct agent_status *example(void)
                                               .master_port = 29501};
     status->max_restarts = 3;
     status->failures = 2;
+    status->round_failures[FAILURE_LOST_NODE] = 3;
     status->file_bytes_lost = 10;
     status->console_bytes_lost = UINT64_C(5000000000);
     const struct status_worker workers[] = {
@@ -224,6 +225,8 @@ static void metrics(void **state)
         "muster_restarts_total 1",
         "muster_restarts_budget 3",
         "muster_worker_failures_total 2",
+        "muster_round_failures_total{cause=\"signal\"} 0",
+        "muster_round_failures_total{cause=\"lost node\"} 3",
         "muster_log_lost_bytes_total{to=\"file\"} 10",
         "muster_log_lost_bytes_total{to=\"console\"} 5000000000",
         "muster_workers{state=\"running\"} 1",
@@ -245,11 +248,11 @@ static void metrics(void **state)
             fail_msg("not there: %s", wanted[i]);
     }
     assert_null(strstr(out.data, "muster_worker_step{rank=\"5\"")); /* it has not beaten */
-    assert_int_equal(check_exposition(out.data), 27 + GROUP_STATE_COUNT);
+    assert_int_equal(check_exposition(out.data), 27 + FAILURE_CLASS_COUNT + GROUP_STATE_COUNT);
     buffer_clear(&out);
     status_metrics(early, &out);
     assert_non_null(strstr(out.data, "\nmuster_world_size 0\n"));
-    assert_int_equal(check_exposition(out.data), 16 + GROUP_STATE_COUNT);
+    assert_int_equal(check_exposition(out.data), 16 + FAILURE_CLASS_COUNT + GROUP_STATE_COUNT);
 }
 
 /* --- */

@@ -17,6 +17,7 @@ struct fixture {
     int slot[NAMES]; /* of the agent with this session - 1 */
     uint64_t sequence[NAMES];
     struct membership_world world[NAMES]; /* the last that it was sent */
+    int failed_class[NAMES];              /* that came with it */
     struct membership_event stop[NAMES], verdict[NAMES];
     int stops, worlds, verdicts, handovers; /* sent by the last step */
     struct muster_error err;
@@ -75,6 +76,7 @@ static int step(struct fixture *f, const struct roster_event *event)
             f->slot[who] = action->member;
         } else if (action->kind == ROSTER_SEND_WORLD) {
             f->world[who] = sent.world;
+            f->failed_class[who] = sent.failed_class;
             f->worlds++;
         } else if (action->kind == ROSTER_SEND_STOP) {
             f->stop[who] = sent;
@@ -273,6 +275,7 @@ static void a_lost_node_costs_one_and_ranks_stay(void **state)
     assert_int_equal(f->worlds, 2); /* at once, without a last call */
     assert_int_equal(f->world[2].id.round, 1);
     assert_int_equal(f->world[2].restart_count, 1);
+    assert_int_equal(f->failed_class[2], 1 + FAILURE_LOST_NODE);
     assert_int_equal(f->world[2].group_rank, 1); /* 2 is no rank of two nodes */
     report(f, 0, MEMBERSHIP_REPORT_RUNNING);
     report(f, 2, MEMBERSHIP_REPORT_RUNNING);
@@ -290,6 +293,7 @@ static void a_lost_node_costs_one_and_ranks_stay(void **state)
     stop_and_form(f, others, 2);
     assert_int_equal(f->worlds, 3);
     assert_int_equal(f->world[2].restart_count, 1);
+    assert_int_equal(f->failed_class[2], 0);     /* planned */
     assert_int_equal(f->world[2].group_rank, 1); /* it keeps its place */
     assert_int_equal(f->world[1].group_rank, 2);
 }

@@ -126,6 +126,7 @@ static void events_come_through(void **state)
     message = (struct wire_message){.kind = WIRE_EVENT,
                                     .event = {.kind = MEMBERSHIP_EVENT_WORLD,
                                               .reason = "rank 3 died",
+                                              .failed_class = FAILURE_CLASS_COUNT,
                                               .world = {.id = some_id,
                                                         .group_rank = 1,
                                                         .group_world_size = 2,
