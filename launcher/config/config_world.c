@@ -356,6 +356,26 @@ static int leave_other_pods(struct run_config *config, const struct config_envir
                      (long long)pods);
 }
 
+/* srun with several tasks a node: no task knows a place for its agent (node_identity.h), so that each would
+ * train alone. */
+static int warn_of_slurm_tasks(struct run_config *config, const struct config_environment *environment,
+                               struct muster_error *err)
+{
+    const char *given = config_get(environment, "SLURM_STEP_NUM_TASKS"),
+               *count = config_get(environment, "SLURM_STEP_NUM_NODES");
+    int64_t tasks, nodes;
+    if (config->max_nodes > 1 || config->standalone || config_is_said(config, "nnodes") ||
+        config_get(environment, ENV_RUN_ID) || !config_get(environment, "SLURM_PROCID") || !given || !count ||
+        !text_int64(given, &tasks) || !text_int64(count, &nodes) || nodes < 1 || tasks <= nodes)
+        return 0;
+    return config_warn(config, err,
+                       "this is one of %lld tasks that srun started on %lld node%s, and each is an agent of "
+                       "its own: %lld independent jobs would train. Start one agent a node: srun "
+                       "--ntasks-per-node=1 muster run --nproc-per-node=%lld",
+                       (long long)tasks, (long long)nodes, nodes == 1 ? "" : "s", (long long)tasks,
+                       (long long)(tasks / nodes));
+}
+
 /* Addresses that can only mean this machine. A name that resolves to it cannot be recognised here. */
 static bool is_loopback(const char *host)
 {
@@ -396,5 +416,6 @@ int config_resolve_world(struct run_config *config, const struct config_environm
     if (resolve_master(config, err) < 0 || check_bind_addr(config, err) < 0 ||
         resolve_ports(config, err) < 0 || check_secret(config, err) < 0)
         return -1;
-    return warn_of_the_master(config, environment, err);
+    return warn_of_slurm_tasks(config, environment, err) < 0 ? -1
+                                                             : warn_of_the_master(config, environment, err);
 }

@@ -187,6 +187,17 @@ static void lone_pods_are_warned_of(void **state)
         {"--nnodes=1 x.py", "", NULL},
         {"--standalone x.py", "PET_NNODES=2 TORCHELASTIC_RUN_ID=x", NULL},
         {"--standalone x.py", "PET_NNODES=junk", NULL},
+        {"x.py", "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_STEP_NUM_NODES=2",
+         "this is one of 8 tasks that srun started on 2 nodes, and each is an agent of its own: 8 "
+         "independent jobs would train. Start one agent a node: srun --ntasks-per-node=1 muster run "
+         "--nproc-per-node=4"},
+        {"x.py", "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=1",
+         "this is one of 4 tasks that srun started on 1 node, "},
+        {"x.py", "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_NUM_NODES=1", NULL},
+        {"x.py", "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_NNODES=2", NULL}, /* the batch script itself */
+        {"--nnodes=1 x.py", "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=1", NULL},
+        {"--standalone x.py", "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=1", NULL},
+        {"x.py", "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=1 TORCHELASTIC_RUN_ID=x", NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct parsed *p = parse_on(rows[i].line, rows[i].variables, &worker_one);
