@@ -39,6 +39,9 @@ import kubernetes_validate
 import yaml
 from kubeflow_trainer_api.models import JobsetV1alpha2JobSetSpec, TrainerV1alpha1ClusterTrainingRuntime, TrainerV1alpha1TrainingRuntime
 
+sys.path.insert(0, str(HERE))
+import small_schemas
+
 
 def strict(schema):
     """The schema with unknown fields refused: the API server would drop them without a word."""
@@ -62,14 +65,22 @@ def crd(name):
 CRDS = {"PyTorchJob": crd("pytorchjob.json"), "TrainJob": crd("trainjob.json")}
 
 
+OTHER_YAML = ("kustomization.yaml", "adapter-values.yaml", "pipeline.yaml")  # and *.yml: no object of a cluster, tested elsewhere
+
+
 def manifests():
     """(path, document) of every document of k8s/, kustomizations and program configurations left aside."""
     for path in sorted(K8S.rglob("*.yaml")):
-        if path.name == "kustomization.yaml" or path.parent.name == "configs":
+        if path.name in OTHER_YAML or path.parent.name == "configs":
             continue
         for document in yaml.safe_load_all(path.read_text()):
             if document:
                 yield path, document
+
+
+def kustomizations():
+    for path in sorted(K8S.rglob("kustomization.yaml")):
+        yield path, yaml.safe_load(path.read_text())
 
 
 def templates(document):
@@ -91,7 +102,7 @@ def environment(container):
 def launches(template):
     """The container of a pod that starts muster, None where it does not."""
     for container in template["spec"]["containers"]:
-        if "torchrun" in " ".join(container.get("command", [])):
+        if re.search("torchrun|muster run", " ".join(container.get("command", []))):
             return container
     return None
 
@@ -102,11 +113,19 @@ TYPED = {"ClusterTrainingRuntime": TrainerV1alpha1ClusterTrainingRuntime, "Train
 def errors_of(document):
     """What the API server would have against a document."""
     kind = document["kind"]
+    if small_schemas.schema_of(document):
+        pods = [{"apiVersion": "v1", "kind": "PodTemplate", "template": template} for template in templates(document)]
+        for pod in pods:
+            kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+        return small_schemas.errors_of(document)
     if kind in CRDS:
         return [f"{error.json_path}: {error.message}" for error in sorted(CRDS[kind].iter_errors(document), key=str)]
     if kind in TYPED:
         return lost(document, TYPED[kind].from_dict(document).to_dict())
     if kind == "JobSet":
+        pods = document["spec"]["replicatedJobs"]
+        for job in pods:
+            kubernetes_validate.validate({"apiVersion": "batch/v1", "kind": "Job", "spec": job["template"]["spec"]}, KUBERNETES, strict=True)
         return lost(document["spec"], JobsetV1alpha2JobSetSpec.from_dict(document["spec"]).to_dict())
     kubernetes_validate.validate(document, KUBERNETES, strict=True)
     return []
@@ -158,7 +177,8 @@ class Manifests(unittest.TestCase):
         self.each(check)
         self.assertLessEqual(
             {"PyTorchJob", "TrainJob", "ClusterTrainingRuntime", "Job", "Service", "Namespace", "ResourceQuota"}
-            | {"PersistentVolumeClaim", "Secret", "Deployment", "DaemonSet", "NetworkPolicy"},
+            | {"PersistentVolumeClaim", "Secret", "Deployment", "DaemonSet", "NetworkPolicy"}
+            | {"JobSet", "ClusterQueue", "LocalQueue", "ResourceFlavor", "Queue", "HorizontalPodAutoscaler", "PodMonitor", "RoleBinding"},
             kinds,
         )
 
@@ -169,13 +189,20 @@ class Manifests(unittest.TestCase):
         messages = " ".join(error.message for error in CRDS["PyTorchJob"].iter_errors(job))
         self.assertIn("4 is not of type 'string'", messages)
         self.assertIn("imagePullPolicy", messages)
+        job = next(document for path, document in manifests() if path.parent.name == "volcano" and document["kind"] == "Job")
+        job["spec"]["minavailable"] = job["spec"].pop("minAvailable")
+        self.assertIn("minavailable", " ".join(errors_of(job)))
+        job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["comand"] = ["x"]
+        self.assertRaisesRegex(kubernetes_validate.ValidationError, "comand", errors_of, job)
 
-    def test_kustomization_lists_files_that_exist(self):
-        kustomization = yaml.safe_load((K8S / "kustomization.yaml").read_text())
-        names = list(kustomization["resources"])
-        for generator in kustomization["configMapGenerator"]:
-            names += [entry.split("=", 1)[1] for entry in generator["files"]]
-        self.assertEqual([name for name in names if not (K8S / name).is_file()], [])
+    def test_kustomizations_list_files_that_exist(self):
+        found = list(kustomizations())
+        self.assertEqual({path.parent.name for path, _ in found}, {"k8s", "monitoring"})
+        for path, kustomization in found:
+            names = list(kustomization["resources"])
+            for generator in kustomization["configMapGenerator"]:
+                names += [entry.split("=", 1)[-1] for entry in generator["files"]]
+            self.assertEqual([name for name in names if not (path.parent / name).is_file()], [])
 
     def test_grace_is_longer_than_the_shutdown_timeout(self):
         checked = []
@@ -188,10 +215,10 @@ class Manifests(unittest.TestCase):
                 self.assertGreater(grace, float(environment(container).get("PET_SHUTDOWN_TIMEOUT", 30)))
 
         self.each_template(check)
-        self.assertGreater(len(checked), 7)
+        self.assertGreater(len(checked), 13)
 
     def test_names_refer_to_something(self):
-        made = {("ConfigMap", "training")}  # of the kustomization
+        made = {("ConfigMap", generator["name"]) for _, each in kustomizations() for generator in each["configMapGenerator"]}
         made |= {(document["kind"], document["metadata"]["name"]) for _, document in manifests()}
 
         def check(template):
@@ -235,7 +262,7 @@ class JobSecret(unittest.TestCase):
             for template in templates(document):
                 container = launches(template)
                 if container and path.parent.name != "cpu":
-                    yield path.name, template, container
+                    yield str(path.relative_to(K8S)).removeprefix("clusters/"), template, container
 
     def test_nodes_of_a_job_have_it(self):
         names = set()
@@ -258,7 +285,11 @@ class JobSecret(unittest.TestCase):
                 others = template["spec"]["containers"] + template["spec"].get("initContainers", [])
                 holders = [each["name"] for each in others for each_mount in each.get("volumeMounts", []) if each_mount["name"] == mount["name"]]
                 self.assertEqual(holders, [container["name"]])
-        self.assertEqual(names, {"pytorchjob-elastic.yaml", "pytorchjob-master-workers.yaml", "indexed-job.yaml", "trainjob.yaml"})
+        self.assertEqual(
+            names,
+            {"pytorchjob-elastic.yaml", "pytorchjob-master-workers.yaml", "indexed-job.yaml", "trainjob.yaml", "jobset/jobset.yaml"}
+            | {"kueue/pytorchjob.yaml", "volcano/job.yaml", "elastic-hpa/pytorchjob.yaml"},
+        )
 
     def test_muster_secret_makes_what_stands_there(self):
         muster = pathlib.Path(os.environ["MUSTER_BUILD"]) / "bin" / "muster"
