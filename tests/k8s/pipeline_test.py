@@ -1,0 +1,154 @@
+"""k8s/clusters/pipeline: the compiled pipeline is taken apart and run here, its containers' commands one after the other with what
+Kubeflow Pipelines would fill in; in the slow tier pipeline.py is compiled again by the SDK (MUSTER_KFP_PYTHON, made by `./dev test --full`).
+
+    MUSTER_BUILD=build python3 tests/k8s/pipeline_test.py [TestClass.test_name ...]"""
+
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import manifests_test as manifests
+import yaml
+
+PIPELINE = manifests.K8S / "clusters" / "pipeline"
+BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", manifests.SOURCE / "build")).resolve()
+PLACEHOLDER = re.compile(r"\{\{\$\.(inputs|outputs)\.(parameters|artifacts)\['(\w+)'\](?:\.(path|output_file))?\}\}")
+
+
+def compiled():
+    """(the pipeline, what it asks of Kubernetes)"""
+    return list(yaml.safe_load_all((PIPELINE / "pipeline.yaml").read_text()))
+
+
+class Structure(unittest.TestCase):
+    def test_every_name_refers_to_something(self):
+        pipeline, platform = compiled()
+        self.assertEqual(pipeline["schemaVersion"], "2.1.0")
+        executors, components, dag = pipeline["deploymentSpec"]["executors"], pipeline["components"], pipeline["root"]["dag"]
+        tasks = dag["tasks"]
+        self.assertEqual(set(tasks), {"preprocess", "train-model", "evaluate"})
+        for name, task in tasks.items():
+            component = components[task["componentRef"]["name"]]
+            container = executors[component["executorLabel"]]["container"]
+            given, wanted = task["inputs"], component["inputDefinitions"]
+            for kind in ("parameters", "artifacts"):
+                self.assertEqual(set(given.get(kind, {})), set(wanted.get(kind, {})), name)
+            for source in given.get("artifacts", {}).values():
+                made = source["taskOutputArtifact"]
+                self.assertIn(made["producerTask"], task["dependentTasks"])
+                producer = components[tasks[made["producerTask"]]["componentRef"]["name"]]
+                self.assertIn(made["outputArtifactKey"], producer["outputDefinitions"]["artifacts"])
+            for source in given.get("parameters", {}).values():
+                self.assertIn(source["componentInputParameter"], pipeline["root"]["inputDefinitions"]["parameters"])
+            for argument in container["args"]:
+                way, kind, key, _ = PLACEHOLDER.fullmatch(argument).groups()
+                self.assertIn(key, component["inputDefinitions" if way == "inputs" else "outputDefinitions"][kind], name)
+        mounts = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+        self.assertLessEqual(set(mounts), set(executors))
+        claims = {each["metadata"]["name"] for _, each in manifests.manifests() if each["kind"] == "PersistentVolumeClaim"}
+        self.assertIn(mounts["exec-preprocess"]["pvcMount"][0]["constant"], claims)
+
+    def test_it_was_compiled_from_its_source(self):
+        """The scripts of pipeline.py are those of pipeline.yaml, also where there is no SDK to compile it again."""
+        text = (PIPELINE / "pipeline.py").read_text()
+        scripts = {each.strip() for each in re.findall(r'^[A-Z]+ = r"""\n(.*?)"""', text, re.S | re.M)}
+        executors = compiled()[0]["deploymentSpec"]["executors"].values()
+        self.assertEqual({each["container"]["command"][2] for each in executors}, scripts)
+        self.assertEqual({each["container"]["image"] for each in executors}, {re.search(r'^IMAGE = "(.*)"', text, re.M)[1]})
+
+
+class Run(unittest.TestCase):
+    """What the backend does, with folders in place of an object store."""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="muster pipeline ")
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        self.corpus = self.folder / "corpus"
+        self.corpus.mkdir()
+        self.lines = [f"line {n}: the quick brown fox jumps over the lazy dog" for n in range(1000)]
+        (self.corpus / "a.txt").write_text("\n".join(self.lines[:700]) + "\n\n")
+        (self.corpus / "b.txt").write_text("\n".join(self.lines[500:]) + "\n")  # 200 of them again
+
+    def run_pipeline(self, code=0, **parameters):
+        pipeline = compiled()[0]
+        values = {name: each["defaultValue"] for name, each in pipeline["root"]["inputDefinitions"]["parameters"].items()}
+        values.update(parameters)
+        left, done, said = dict(pipeline["root"]["dag"]["tasks"]), set(), {}
+        while left:
+            name = next(name for name, task in left.items() if set(task.get("dependentTasks", [])) <= done)
+            said[name] = self.run_task(pipeline, name, left.pop(name), values, code)
+            done.add(name)
+            if code:
+                break
+        return said
+
+    def place(self, task, key):
+        return self.folder / "store" / task / key
+
+    def fill(self, name, task, values, argument):
+        way, kind, key, _ = PLACEHOLDER.fullmatch(argument).groups()
+        if way == "outputs":
+            return str(self.place(name, key))
+        source = task["inputs"][kind][key]
+        if kind == "parameters":
+            value = values[source["componentInputParameter"]]
+            return str(int(value)) if isinstance(value, float) else str(value)
+        made = source["taskOutputArtifact"]
+        return str(self.place(made["producerTask"], made["outputArtifactKey"]))
+
+    def run_task(self, pipeline, name, task, values, code):
+        executor = pipeline["components"][task["componentRef"]["name"]]["executorLabel"]
+        container = pipeline["deploymentSpec"]["executors"][executor]["container"]
+        command = container["command"] + [self.fill(name, task, values, argument) for argument in container["args"]]
+        temporary = self.folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        env = {"PATH": f"{BUILD / 'bin'}:{os.environ['PATH']}", "HOME": str(self.folder), "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=self.folder, env=env, timeout=300)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_the_whole(self):
+        said = self.run_pipeline(corpus=self.corpus, steps=12, workers=2)
+        train = (self.place("preprocess", "train")).read_text().splitlines()
+        held_out = (self.place("preprocess", "held_out")).read_text().splitlines()
+        self.assertEqual((len(train), len(held_out)), (950, 50))
+        self.assertEqual(sorted(train + held_out), sorted(self.lines))  # each once, no empty one
+        self.assertIn("over 2 ranks", said["train-model"])
+        model = self.place("train-model", "model")
+        self.assertTrue((model / "config.json").is_file() and (model / "model.safetensors").is_file())
+        at_the_end = float(re.findall(r"evaluation after step 12: loss ([0-9.]+)", said["train-model"])[-1])
+        loss = float(self.place("evaluate", "loss").read_text())
+        self.assertAlmostEqual(loss, at_the_end, places=3)  # the exported model is the trained one
+        self.assertLess(loss, 5)
+        self.assertAlmostEqual(float(self.place("evaluate", "perplexity").read_text()), math.exp(loss), delta=0.01 * math.exp(loss))
+
+    def test_a_corpus_that_is_too_small(self):
+        (self.corpus / "a.txt").write_text("one line\n" * 100)
+        (self.corpus / "b.txt").unlink()
+        self.assertIn("the corpus has 1 different lines, fewer than 20", self.run_pipeline(code=1, corpus=self.corpus)["preprocess"])
+
+
+class Compiled(unittest.TestCase):
+    """Of the slow tier: Compiled.test_again by name."""
+
+    def test_again(self):
+        python = os.environ.get("MUSTER_KFP_PYTHON")
+        if not python:
+            self.skipTest("MUSTER_KFP_PYTHON is not set: no SDK of Kubeflow Pipelines (./dev test --full makes one)")
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder) / "pipeline.py"
+            copy.write_text((PIPELINE / "pipeline.py").read_text())
+            subprocess.run([python, str(copy)], check=True, capture_output=True)
+            self.assertEqual((copy.parent / "pipeline.yaml").read_text(), (PIPELINE / "pipeline.yaml").read_text())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2, argv=sys.argv if len(sys.argv) > 1 else [*sys.argv, "Structure", "Run"])
