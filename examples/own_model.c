@@ -59,9 +59,10 @@ int main(int argc, char **argv)
 {
     static int32_t tokens[SAMPLES * POSITIONS], targets[SAMPLES * POSITIONS];
     const void *arrays[] = {tokens, targets};
-    const char *settings[] = {"training.strategy=FULL_SHARD", "training.optimizer=AdamW", "training.schedule=constant",
-                              "training.learning_rate=3e-3",  "training.warmup_steps=0",  "training.micro_batch=1",
-                              "training.global_batch=8",      "training.sequence_length=32", NULL};
+    const char *settings[] = {
+        "training.strategy=FULL_SHARD", "training.optimizer=AdamW",    "training.schedule=constant",
+        "training.learning_rate=3e-3",  "training.warmup_steps=0",     "training.micro_batch=1",
+        "training.global_batch=8",      "training.sequence_length=32", NULL};
     struct muster_world *world = muster_world_open(NULL, &err);
     must(world != NULL);
     struct muster_model *model = own_model();
@@ -83,7 +84,8 @@ int main(int argc, char **argv)
     must(muster_trainer_evaluate(trainer, arrays, rank < 2, sums, &err) == 0);
     if (rank == 0)
         printf("validation loss %.8f of %.0f targets\n", sums[0] / sums[1], sums[1]);
-    must(muster_trainer_export(trainer, argc > 1 ? argv[1] : "own_model.safetensors", "safetensors", &err) == 0);
+    must(muster_trainer_export(trainer, argc > 1 ? argv[1] : "own_model.safetensors", "safetensors", &err) ==
+         0);
     muster_trainer_close(&trainer);
     muster_model_free(model);
     muster_world_close(&world);

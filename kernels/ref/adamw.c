@@ -28,7 +28,7 @@ void REF(adamw)(void *param_, void *m_, void *v_, const void *grad_, const struc
         }
         if (moved)
             REF(cast)
-            ((char *)moved + first * dtype_size(dtype_moved), dtype_moved, param + first, REF_DTYPE,
-             segments->count, stream);
+        ((char *)moved + first * dtype_size(dtype_moved), dtype_moved, param + first, REF_DTYPE,
+         segments->count, stream);
     }
 }

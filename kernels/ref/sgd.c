@@ -26,7 +26,7 @@ void REF(sgd)(void *param_, void *momentum_, const void *grad_, const struct opt
         }
         if (moved)
             REF(cast)
-            ((char *)moved + first * dtype_size(dtype_moved), dtype_moved, param + first, REF_DTYPE,
-             segments->count, stream);
+        ((char *)moved + first * dtype_size(dtype_moved), dtype_moved, param + first, REF_DTYPE,
+         segments->count, stream);
     }
 }
