@@ -35,6 +35,7 @@ const char *config_origin(const struct run_config *config, const struct knob *kn
         (void)snprintf(scratch, CONFIG_SETTING_SIZE, "--%s", knob->name);
         return scratch;
     case KNOB_FROM_RULE:
+    case KNOB_FROM_FILE:
         return config->reasons[row];
     default:
         return "default";
@@ -152,6 +153,7 @@ void config_free(struct run_config *config)
     mem_free(config->place_source);
     mem_free(config->full_name);
     mem_free(config->cpus);
+    config_free_file(config);
     config->cpus = NULL;
     mem_free(config->notes);
     mem_free(config->warnings);

@@ -16,6 +16,7 @@
 #include "launcher/host/signal_names.h"
 #include "proto/base/buffer.h"
 #include "proto/base/knob.h"
+#include "proto/base/text_list.h"
 #include "proto/include/muster_error.h"
 
 enum stream_bits { STREAM_NONE = 0, STREAM_STDOUT = 1, STREAM_STDERR = 2, STREAM_BOTH = 3 };
@@ -55,6 +56,14 @@ enum exit_mode {
     EXIT_MODE_TORCHRUN, /* torchrun's: plain 1 for every failure, and for a signal once workers ran */
 };
 
+/* A variable that a configuration file gives the workers. */
+struct config_variable {
+    const char *name; /* static */
+    char *value;
+    const char *place; /* "fsdp.yaml:12" */
+    bool kept;         /* the environment's own value is another, and stays */
+};
+
 struct run_config {
     /* world */
     bool standalone;
@@ -87,6 +96,13 @@ struct run_config {
     char *secret_file;         /* NULL: none */
     bool require_auth;
     char *hosts, *hostfile, *ssh; /* launcher/hosts/; NULL: none */
+    char *accelerate_config;      /* a file, read by launcher/accelerate/; NULL: none */
+    int64_t
+        all_workers; /* of all nodes together, from a file; nproc_per_node follows from it. 0: not given */
+    const char *all_workers_place;
+    struct config_variable *variables; /* variable_count of them */
+    size_t variable_count;
+    struct text_list places; /* of what comes from a file */
     /* workers */
     bool module, no_python;
     bool virtual_local_rank;
@@ -135,7 +151,7 @@ struct run_config {
     const char *program;                    /* the script, module or program: points into argv */
     char *const *arguments;                 /* the arguments after it, NULL-terminated: points into argv */
     uint8_t sources[CONFIG_ROWS_LIMIT];     /* enum knob_source of each row */
-    const char *reasons[CONFIG_ROWS_LIMIT]; /* the source of the row, if that was a rule; NULL otherwise */
+    const char *reasons[CONFIG_ROWS_LIMIT]; /* the source of the row, if that was a rule or a file */
     char *place_source;                     /* the reason of the rule of node_identity.h */
     char *notes, *warnings;                 /* lines to announce, newline-separated; NULL for none */
 };
@@ -161,6 +177,23 @@ bool config_wants_gpus(const struct run_config *config, const struct machine *ma
 int config_resolve(struct run_config *config, const struct machine *machine,
                    const char *(*get)(void *context, const char *name), void *context,
                    struct muster_error *err);
+/* --- values of a configuration file, between config_parse and config_resolve; place is "file:line" --- */
+
+/* Whether neither a flag nor a variable (nor a rule) has set the row: a file may. */
+bool config_is_free(const struct run_config *config, const char *name);
+/* Sets the row if it is free. */
+int config_set_from_file(struct run_config *config, const char *name, const char *text, const char *place,
+                         struct muster_error *err);
+/* The number of workers of all nodes together. */
+int config_set_all_workers(struct run_config *config, int64_t workers, const char *place,
+                           struct muster_error *err);
+/* Lists a variable that the caller sets for the workers (kept: does not). name is static. */
+int config_add_variable(struct run_config *config, const char *name, const char *value, const char *place,
+                        bool kept, struct muster_error *err);
+/* Adds a line to the announcement at the start. */
+int config_note(struct run_config *config, struct muster_error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* After a failed config_parse the environment may not have been read: sets the values needed to report the
  * failure (termination_log). Changes nothing after a config_parse that succeeded. */
 void config_salvage(struct run_config *config, const char *(*get)(void *context, const char *name),

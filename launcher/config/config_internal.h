@@ -29,9 +29,7 @@ int config_set(struct run_config *config, const char *name, const char *text, co
 /* The variable's value; NULL if it is not set or empty: operators export empty variables for missing
  * values. */
 const char *config_get(const struct config_environment *environment, const char *name);
-/* Adds a line to the announcement at the start, as information or as a warning. */
-int config_note(struct run_config *config, struct muster_error *err, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* As config_note, as a warning. */
 int config_warn(struct run_config *config, struct muster_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* The row's flag, variable or reason, whichever set it, else its flag: used by errors about its value.
@@ -69,6 +67,9 @@ int config_parse_nproc(const struct run_config *config, int *out, struct muster_
 int config_resolve_supervision(struct run_config *config, struct muster_error *err);
 /* Program and flags that fit together: --module, --no-python, --use-env. */
 int config_check_command(const struct run_config *config, struct muster_error *err);
+/* nproc_per_node from a file's number for all nodes, unless a flag or variable gives it (config_file.c). */
+int config_divide_workers(struct run_config *config, struct muster_error *err);
+void config_free_file(struct run_config *config);
 /* Number of workers, and notes about GPUs. */
 int config_resolve_workers(struct run_config *config, const struct config_environment *environment,
                            const struct machine *machine, struct muster_error *err);

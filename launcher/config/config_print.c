@@ -39,6 +39,12 @@ static const struct knob *setting_at(size_t i)
     return knob->refused || !strcmp(knob->name, "help") ? NULL : knob;
 }
 
+/* Where the workers' value of a variable comes from, which a file has as well. */
+static const char *variable_origin(const struct config_variable *variable)
+{
+    return variable->kept ? "the environment" : variable->place;
+}
+
 /* --- for people --- */
 
 static void print_row(const char *name, const char *value, const char *from, struct buffer *out)
@@ -66,6 +72,13 @@ static void print_text(const struct run_config *config, const struct fact *facts
         (void)snprintf(number, sizeof number, "%lld", facts[i].number);
         buffer_printf(out, "%-*s %s\n", NAME_WIDTH, facts[i].name, facts[i].text ? facts[i].text : number);
     }
+    if (config->variable_count) {
+        buffer_text(out, "\n");
+        print_row("variable", "value", "from", out);
+    }
+    for (size_t i = 0; i < config->variable_count; i++)
+        print_row(config->variables[i].name, config->variables[i].value,
+                  variable_origin(&config->variables[i]), out);
     buffer_text(out, nccl->count ? "\n" : "");
     (void)decision_print(nccl, COLUMNS, out);
 }
@@ -86,6 +99,21 @@ static void print_setting(const struct run_config *config, const struct knob *kn
     buffer_text(out, ", \"from\": ");
     buffer_json_string(out, config_origin(config, knob, scratch));
     buffer_text(out, "}");
+}
+
+static void print_variables(const struct run_config *config, struct buffer *out)
+{
+    buffer_text(out, ",\n \"variables\": [");
+    for (size_t i = 0; i < config->variable_count; i++) {
+        buffer_printf(out, "%s\n  {\"name\": ", i ? "," : "");
+        buffer_json_string(out, config->variables[i].name);
+        buffer_text(out, ", \"value\": ");
+        buffer_json_string(out, config->variables[i].value);
+        buffer_text(out, ", \"from\": ");
+        buffer_json_string(out, variable_origin(&config->variables[i]));
+        buffer_text(out, "}");
+    }
+    buffer_text(out, "]");
 }
 
 /* "name": [the lines] */
@@ -127,6 +155,7 @@ static void print_json(const struct run_config *config, const struct fact *facts
             buffer_printf(out, "%lld", facts[i].number);
     }
     buffer_text(out, "}");
+    print_variables(config, out);
     print_lines("notes", config->notes, out);
     print_lines("warnings", config->warnings, out);
     buffer_text(out, ",\n \"nccl\": ");
@@ -197,6 +226,22 @@ static void list_rule(const struct run_config *config, size_t first, struct buff
     }
 }
 
+/* "from fsdp.yaml: --nnodes=2 ...": every row that a file has set. */
+static void list_file(const struct run_config *config, struct buffer *line)
+{
+    const struct knob_table *table = config_table();
+    bool any = false;
+    for (size_t i = 0; i < table->count; i++) {
+        if (config->sources[i] != KNOB_FROM_FILE)
+            continue;
+        if (!any)
+            buffer_printf(line, "%sfrom %s:", line->length ? "; " : "", config->accelerate_config);
+        any = true;
+        buffer_printf(line, " --%s=", table->knobs[i].name);
+        (void)knob_format(&table->knobs[i], config, line); /* the buffer remembers a failure */
+    }
+}
+
 int config_announce(struct run_config *config, struct muster_error *err)
 {
     const struct knob_table *table = config_table();
@@ -210,6 +255,7 @@ int config_announce(struct run_config *config, struct muster_error *err)
     for (size_t i = 0; i < table->count; i++)
         if (config->sources[i] == KNOB_FROM_RULE && is_news(config->reasons[i]))
             list_rule(config, i, &line);
+    list_file(config, &line);
     if (line.failed)
         return error_set(err, MUSTER_E_NOMEM, "no memory");
     return line.length ? config_note(config, err, "%s", line.data) : 0;

@@ -251,6 +251,15 @@ static const struct knob rows[] = {
      .section = world,
      .help = "with --hosts: the program and its flags, separated by blanks (ssh -p 2222)"},
 
+    {.name = "accelerate-config",
+     .env = "MUSTER_ACCELERATE_CONFIG",
+     .type = KNOB_TEXT,
+     .offset = AT(accelerate_config),
+     .section = world,
+     .help = "configuration file of Hugging Face accelerate (default_config.yaml): nodes, workers and the "
+             "variables that accelerate launch gives the workers; flags and variables of the environment are "
+             "stronger"},
+
     {.name = "module",
      .letter = 'm',
      .env = "PET_MODULE",

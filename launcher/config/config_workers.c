@@ -43,14 +43,16 @@ static bool shares_gpus(const struct run_config *config, const struct machine *m
  * 1. */
 static bool leaves_gpus(const struct run_config *config, const struct machine *machine)
 {
-    return machine->gpus > 1 && config->nproc_per_node == 1 &&
-           config_source(config, "nproc-per-node") != KNOB_FROM_FLAG;
+    const enum knob_source source = config_source(config, "nproc-per-node");
+    return machine->gpus > 1 && config->nproc_per_node == 1 && source != KNOB_FROM_FLAG &&
+           source != KNOB_FROM_FILE;
 }
 
 bool config_wants_gpus(const struct run_config *config, const struct machine *machine)
 {
     bool counts = config->nproc_per_node == 0 && strcmp(config->nproc, "cpu");
-    return counts || config->numa_binding != NUMA_UNBOUND || shares_gpus(config, machine) ||
+    bool divided = config->all_workers > 1 && machine->gpus > 0; /* their number here is not known yet */
+    return counts || divided || config->numa_binding != NUMA_UNBOUND || shares_gpus(config, machine) ||
            leaves_gpus(config, machine);
 }
 
@@ -130,6 +132,8 @@ int config_check_command(const struct run_config *config, struct muster_error *e
 int config_resolve_workers(struct run_config *config, const struct config_environment *environment,
                            const struct machine *machine, struct muster_error *err)
 {
+    if (config_divide_workers(config, err) < 0)
+        return -1;
     if (config->nproc_per_node == 0 && !strcmp(config->nproc, "gpu") && machine->gpus < 1)
         return error_set(err, MUSTER_E_INVALID,
                          "%s: gpu, but no NVIDIA GPU is visible here%s%s; give a number, cpu or auto",

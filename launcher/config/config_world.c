@@ -244,7 +244,7 @@ static int take_place(struct run_config *config, const struct node_identity_foun
 {
     char number[32];
     if (!*found->source)
-        return config->max_nodes > 1
+        return config->max_nodes > 1 && config_source(config, "node-rank") == KNOB_FROM_DEFAULT
                    ? config_note(config, err, "no --node-rank and no PET_NODE_RANK: this is node 0")
                    : 0;
     mem_free(config->place_source);
@@ -269,23 +269,36 @@ static int take_place(struct run_config *config, const struct node_identity_foun
                : 0;
 }
 
+/* A file's value counts as known at first; where that matches no rule, the file may be that of another world.
+ */
+static bool is_known(const struct run_config *config, const char *name, bool file)
+{
+    enum knob_source source = config_source(config, name);
+    return source != KNOB_FROM_DEFAULT && (file || source != KNOB_FROM_FILE);
+}
+
 /* If this node's rank was not given, applies the rules of node_identity.h. A standalone job has one node;
  * in a world ranked by the server no node has a rank beforehand. */
 static int find_place(struct run_config *config, const struct config_environment *environment,
                       const struct machine *machine, struct muster_error *err)
 {
-    if (config->standalone || !is_fixed(config) || config_source(config, "node-rank") != KNOB_FROM_DEFAULT)
+    if (config->standalone || !is_fixed(config) || !config_is_free(config, "node-rank"))
         return 0;
-    struct node_identity_known known = {
-        .nodes = config_is_said(config, "nnodes") ? config->max_nodes : 0,
-        .master_addr = config_source(config, "master-addr") != KNOB_FROM_DEFAULT ? config->master_addr : NULL,
-        .master_port = config_source(config, "master-port") != KNOB_FROM_DEFAULT ? config->master_port : -1,
-        .host_name = machine->host_name,
-        .full_name = machine->full_name,
-        .get = environment->get,
-        .context = environment->context};
-    struct node_identity_found found;
-    return node_identity_find(&known, &found, err) < 0 ? -1 : take_place(config, &found, err);
+    struct node_identity_found found = {0};
+    for (int file = config->places.count > 0; file >= 0 && !*found.source; file--) {
+        const bool nodes = config_is_said(config, "nnodes") || (file && config->max_nodes > 1);
+        const struct node_identity_known known = {
+            .nodes = nodes ? config->max_nodes : 0,
+            .master_addr = is_known(config, "master-addr", file) ? config->master_addr : NULL,
+            .master_port = is_known(config, "master-port", file) ? config->master_port : -1,
+            .host_name = machine->host_name,
+            .full_name = machine->full_name,
+            .get = environment->get,
+            .context = environment->context};
+        if (node_identity_find(&known, &found, err) < 0)
+            return -1;
+    }
+    return take_place(config, &found, err);
 }
 
 /* --- implausible places --- */
