@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launcher/accelerate/accelerate_apply.h"
 #include "launcher/agent/agent.h"
 #include "launcher/commands/checkpoint_command.h"
 #include "launcher/commands/doctor_command.h"
@@ -152,12 +153,36 @@ static int look(const struct run_config *config, bool always, struct nvml_probe 
                : 0;
 }
 
+/* Whether a file has set the variable of an entry of environ. */
+static bool is_from_file(const struct run_config *config, const char *entry)
+{
+    for (size_t i = 0; i < config->variable_count; i++) {
+        const char *name = config->variables[i].name;
+        size_t length = strlen(name);
+        if (!config->variables[i].kept && !strncmp(entry, name, length) && entry[length] == '=')
+            return true;
+    }
+    return false;
+}
+
+/* The environment that this process was started with, as far as no file has changed it. */
+static int read_inherited(const struct run_config *config, struct text_list *out, struct muster_error *err)
+{
+    for (char **entry = environ; *entry; entry++)
+        if (!is_from_file(config, *entry) && text_list_take(out, mem_strdup(*entry)) < 0)
+            return error_set(err, MUSTER_E_NOMEM, "no memory");
+    return 0;
+}
+
 static int dry_run(const char *shown, struct run_config *config, const struct nccl_env *tune)
 {
     struct muster_error err = {0};
     scope_buffer out = {0};
+    scope_text_list inherited = {0};
     char **given = nccl_env_environment(tune, environ, &err);
-    int result = given ? dry_run_print(config, environ, given, &out, &err) : -1;
+    int result = given && read_inherited(config, &inherited, &err) == 0
+                     ? dry_run_print(config, inherited.items, given, &out, &err)
+                     : -1;
     text_list_free_items(given);
     return result < 0 ? fail(shown, config, err.text, EXIT_CODE_FAILURE) : print(STDOUT_FILENO, &out);
 }
@@ -170,6 +195,24 @@ static int run_help(const char *shown, const struct run_config *config)
     else
         (void)config_help(shown, KNOB_HELP_COLUMNS, &out); /* out remembers a failure */
     return print(STDOUT_FILENO, &out);
+}
+
+/* Flags, variables and --accelerate-config, whose variables become this process's own: what is found out
+ * about the machine, agents on other hosts and workers see them. */
+static int read_settings(int argc, char *argv[], struct run_config *config, struct muster_error *err)
+{
+    if (config_parse(argc, argv, read_variable, NULL, config, err) < 0)
+        return -1;
+    if (config->help)
+        return 0;
+    if (accelerate_load(config, read_variable, NULL, err) < 0)
+        return -1;
+    for (size_t i = 0; i < config->variable_count; i++) {
+        const struct config_variable *variable = &config->variables[i];
+        if (!variable->kept && setenv(variable->name, variable->value, 1) < 0)
+            return error_set(err, MUSTER_E_NOMEM, "no memory");
+    }
+    return 0;
 }
 
 /* Flags and variables, then the values that depend on this machine. The driver is queried only if the
@@ -255,7 +298,7 @@ static int command_main(enum config_command command, const char *shown, int argc
     int exit_code = EXIT_CODE_FAILURE;
     if (!machine)
         return fail(shown, &config, "no memory", exit_code);
-    if (config_parse(argc, argv, read_variable, NULL, &config, &err) == 0 && config.help)
+    if (read_settings(argc, argv, &config, &err) == 0 && config.help)
         exit_code = run_help(shown, &config);
     else if (!*err.text && command != COMMAND_ENV && hosts_wanted(&config))
         exit_code = run_hosts(shown, &config, argc, argv);

@@ -30,10 +30,17 @@ bool hosts_wanted(const struct run_config *config)
 /* Variables that are about the program, not about this machine or a job that we are in. */
 static bool is_passed_on(const char *entry)
 {
-    static const char *const begins[] = {
-        "NCCL_", "TORCH",  "OMP_", "MKL_", "KMP_",      "PYTHON", "CUDA_",        "GLOO_",
-        "HF_",   "WANDB",  "UCX_", "FI_",  "LOGLEVEL=", "PATH=",  "VIRTUAL_ENV=", "LD_LIBRARY_PATH=",
-        "PET_",  "MUSTER_"};
+    static const char *const begins[] = {"NCCL_",        "TORCH",
+                                         "OMP_",         "MKL_",
+                                         "KMP_",         "PYTHON",
+                                         "CUDA_",        "GLOO_",
+                                         "HF_",          "WANDB",
+                                         "UCX_",         "FI_",
+                                         "LOGLEVEL=",    "PATH=",
+                                         "VIRTUAL_ENV=", "LD_LIBRARY_PATH=",
+                                         "PET_",         "MUSTER_",
+                                         "ACCELERATE_",  "FSDP_",
+                                         "MEGATRON_LM_", "PARALLELISM_CONFIG_"};
     static const char *const kept_back[] = {
         "TORCHELASTIC_",  "MUSTER_AGENT_ID=",    "MUSTER_ROUND=",     "MUSTER_HEARTBEAT_",
         "MUSTER_NOTICE_", "MUSTER_SECRET_FILE=", "PET_NODE_RANK=",    "PET_NPROC_PER_NODE=",

@@ -32,6 +32,8 @@ TABLE = (
     (("launcher/policy/stop_notice.c",), ("launcher_walk_test", "launcher_notice_test")),
     (("launcher/policy/job_state.c",), ("launcher_job_state_test",)),
     (("launcher/config/config*.c",), CONFIG),
+    (("launcher/accelerate/accelerate_config.c", "launcher/accelerate/accelerate_sections.c", "launcher/accelerate/accelerate_keys.c"),
+     ("accelerate_test", "compat_accelerate")),
     (("launcher/config/rdzv_conf.c",), ("launcher_rdzv_conf_test", *CONFIG)),
     (("proto/slurm.c", "launcher/config/node_identity*.c"), ("launcher_identity_walk_test", "slurm_test", "launcher_place_test", *CONFIG)),
     (("launcher/output/line.c", "launcher/output/log_filter.c", "launcher/output/log_record.c", "launcher/output/event_line.c"), LINES),

@@ -1,0 +1,50 @@
+/* accelerate_config.h - the configuration file of Hugging Face accelerate (default_config.yaml, as
+ * `accelerate config` writes it, or the same in JSON), as settings of muster run and as the variables that
+ * `accelerate launch` gives its workers (pure).
+ *
+ * Every key of the file is one of four: a setting, variables, without effect here (listed in `aside`), or an
+ * error that names the file, the line and the alternative. */
+#ifndef MUSTER_LAUNCHER_ACCELERATE_ACCELERATE_CONFIG_H
+#define MUSTER_LAUNCHER_ACCELERATE_ACCELERATE_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
+
+enum { ACCELERATE_SETTINGS_LIMIT = 12, ACCELERATE_VARIABLES_LIMIT = 96 };
+
+struct accelerate_setting {
+    const char *flag; /* of muster run, without dashes: "master-addr" */
+    char *value;
+    int line;
+};
+
+struct accelerate_variable {
+    const char *name;
+    char *value;
+    int line;  /* 0: a default of accelerate's own, which the file does not name */
+    bool path; /* the value goes behind the variable's own, after a colon */
+};
+
+struct accelerate_config {
+    struct accelerate_setting settings[ACCELERATE_SETTINGS_LIMIT];
+    int setting_count;
+    struct accelerate_variable variables[ACCELERATE_VARIABLES_LIMIT];
+    int variable_count;
+    int64_t processes; /* of all machines together; 0: the file does not give a number */
+    int processes_line;
+    struct buffer aside; /* "tpu_name (TPUs only), ..." */
+};
+
+/* name is the file's in errors. directory: the working directory, which DeepSpeed's workers get in
+ * PYTHONPATH. Errors are MUSTER_E_INVALID, MUSTER_E_UNSUPPORTED, MUSTER_E_LIMIT or MUSTER_E_NOMEM. out needs
+ * no initialisation and is zeroed on failure. */
+int accelerate_read(const char *name, const char *text, size_t length, const char *directory,
+                    struct accelerate_config *out, struct muster_error *err);
+/* The setting of that flag; NULL: the file has none. */
+const struct accelerate_setting *accelerate_setting(const struct accelerate_config *config, const char *flag);
+void accelerate_free(struct accelerate_config *config);
+
+#endif
