@@ -56,8 +56,8 @@ class RealScripts(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def run_script(self, script, *arguments, launcher=(str(MUSTER), "run"), flags=(), folder=None):
-        command = [*launcher, "--standalone", "--nproc_per_node=2", *flags, str(HERE / "scripts" / script)]
+    def run_script(self, script, *arguments, launcher=(str(MUSTER), "run"), workers=("--nproc_per_node=2",), flags=(), folder=None):
+        command = [*launcher, "--standalone", *workers, *flags, str(HERE / "scripts" / script)]
         folder = folder or self.folder
         done = torch_python.run([*command, str(folder), *arguments], folder, env=environment(), timeout=900)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -101,6 +101,16 @@ class RealScripts(unittest.TestCase):
         self.assertEqual((first["kind"], first["batches"]), ("DistributedType.MULTI_CPU", 16))  # half of 32 each
         self.assertEqual(first["last"], second["last"])
         self.assertLess(first["last"], first["first"] / 10)
+
+    @warm_or_full
+    @needs("accelerate")
+    def test_accelerate_by_its_configuration_file(self):
+        file = self.folder / "cpu.yaml"
+        file.write_text("distributed_type: MULTI_CPU\nmixed_precision: bf16\nnum_processes: 2\nuse_cpu: true\n")
+        results = self.run_script("accelerate_train.py", "--configured", flags=[f"--accelerate-config={file}"], workers=())
+        for result in results:
+            self.assertEqual((result["kind"], result["precision"]), ("DistributedType.MULTI_CPU", "bf16"))
+            self.assertLess(result["last"], result["first"] / 10)
 
     @warm_or_full
     def test_dataloader_workers(self):

@@ -1,6 +1,6 @@
 """A script for `accelerate`, started by a launcher that sets RANK and the rest.
 
-usage: accelerate_train.py FOLDER"""
+usage: accelerate_train.py FOLDER [--configured]. With --configured the device is that of a configuration file."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ from accelerate.utils import set_seed
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    accelerator = Accelerator(cpu="--configured" not in sys.argv, gradient_accumulation_steps=2)
     set_seed(0)
     target = torch.linspace(-1, 1, 16)
     x = torch.randn(512, 16)
@@ -36,6 +36,7 @@ def main():
         "rank": accelerator.process_index,
         "world": accelerator.num_processes,
         "kind": str(accelerator.distributed_type),
+        "precision": accelerator.mixed_precision,
         "batches": len(loader),
         "first": losses[0],
         "last": losses[-1],
