@@ -240,7 +240,7 @@ class Launch(unittest.TestCase):
         workers = json.loads(done.stdout)
         self.assertEqual([worker["env"]["FSDP_SHARDING_STRATEGY"] for worker in workers], ["HYBRID_SHARD"] * 2)
         self.assertNotIn("ACCELERATE_MIXED_PRECISION", workers[0]["env"])  # inherited, and stronger than the file
-        self.assertRegex(done.stderr, r"the environment's value stays: ACCELERATE_MIXED_PRECISION=fp16 \(\S+/fsdp\.yaml:\d+: bf16\)")
+        self.assertRegex(done.stderr, r"the environment's value stays: ACCELERATE_MIXED_PRECISION=fp16 \(.*/fsdp\.yaml:\d+: bf16\)")
 
     def test_every_key_of_this_accelerate_is_known(self):
         """Keys that a newer version adds show here."""
