@@ -1,7 +1,7 @@
 """Every command of launcher/docs/coming_from.md is run: hosts are loopback addresses, ssh and srun are fakes that run what they
 are given here.
 
-    MUSTER_BUILD=build python3 tests/e2e/hosts/coming_from_test.py"""
+    MUSTER_BUILD=build python3 tests/e2e/docs/coming_from_test.py"""
 
 import os
 import pathlib
@@ -21,7 +21,8 @@ SSH = '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'
 SCRIPT = """
 import os, sys
 get = os.environ.get
-print(f"rank {get('RANK')} of {get('WORLD_SIZE')} local {get('LOCAL_RANK')} args {sys.argv[1:]}\\n", end="", flush=True)
+precision = get("ACCELERATE_MIXED_PRECISION")
+print(f"rank {get('RANK')} of {get('WORLD_SIZE')} local {get('LOCAL_RANK')} {precision} args {sys.argv[1:]}\\n", end="", flush=True)
 """
 
 
@@ -41,6 +42,10 @@ class ComingFrom(AgentTest):
         (tools / "muster").symlink_to(MUSTER)
         (self.folder / "hosts").write_text("127.0.0.1 slots=2\n127.0.0.2 slots=2\n")
         (self.folder / "ds.json").write_text("{}")
+        (self.folder / "default_config.yaml").write_text("distributed_type: MULTI_CPU\nnum_processes: 2\nmixed_precision: bf16\n")
+        (self.folder / "two_machines.yaml").write_text(
+            "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 4\nmain_process_ip: 127.0.0.1\nmachine_rank: 0\n"
+        )
         self.variables = environment(
             PATH=f"{tools}:{os.environ['PATH']}", MUSTER_SSH="fake_ssh", PET_MASTER_PORT=str(free_port()), SLURM_JOB_NUM_NODES="2",
             SLURM_JOB_ID=str(os.getpid()), E2E_FOLDER=str(self.folder),
@@ -58,7 +63,7 @@ class ComingFrom(AgentTest):
 
     def test_every_command(self):
         found = commands()
-        self.assertEqual(len(found), 11)
+        self.assertEqual(len(found), 19)
         for line in found:
             with self.subTest(line):
                 started = [self.start_line(line)]
@@ -69,7 +74,13 @@ class ComingFrom(AgentTest):
                 if "manifest" in line:
                     self.assertIn("srun --kill-on-bad-exit=0 --wait=0 muster run -- train.py", out)
                     continue
-                world = 4 if re.search(r"nnodes|host|srun", line) else 2
+                if line.startswith("muster env"):
+                    self.assertRegex(out, r"ACCELERATE_MIXED_PRECISION +bf16 +default_config.yaml:3\n")
+                    continue
+                world = 4 if re.search(r"nnodes|host|srun|two_machines", line) else 1 if "per-node=1 train" in line else 2
+                precision = re.search(r"PRECISION=(\w+)", line)
+                expected = precision[1] if precision else "bf16" if "default_config" in line else "no" if "accelerate" in line else "None"
+                self.assertEqual(set(re.findall(r"local \d (\w+) args", out)), {expected}, texts)
                 ranks = sorted(re.findall(r"rank (\d) of (\d) local (\d)", out))
                 self.assertEqual(ranks, [(str(rank), str(world), str(rank % 2)) for rank in range(world)], texts)
                 for word in re.findall(r"train.py (.*)$", line):
