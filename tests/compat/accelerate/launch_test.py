@@ -207,6 +207,15 @@ class Launch(unittest.TestCase):
         ours = self.check("two_machines", 2, machines=2, main_process_port=torch_python.free_port())
         self.assertEqual([(worker["GROUP_RANK"], worker["LOCAL_WORLD_SIZE"]) for worker in ours], [("0", "1"), ("1", "1")])
 
+    def test_machines_that_rank_themselves(self):
+        """Here alone: their launcher reads the flag --rdzv_backend and not the file's key."""
+        path = self.file("two_machines", main_process_port=torch_python.free_port(), rdzv_backend="c10d")
+        ours = self.ours(path, 2, machines=2)
+        self.assertEqual([(worker["GROUP_RANK"], worker["WORLD_SIZE"]) for worker in ours], [("0", "2"), ("1", "2")])
+        shown = json.loads(subprocess.run([MUSTER, "env", "--accelerate-config", path, "--output=json"], capture_output=True, check=True).stdout)
+        rows = {row["name"]: row for row in shown["settings"]}
+        self.assertEqual((rows["rdzv-backend"]["value"], rows["rdzv-endpoint"]["source"]), ("c10d", "file"))
+
     def test_b_each_explanation_explains_something(self):
         unused = [EXPLAINED[i] for i in range(len(EXPLAINED)) if i not in self.used]
         machine = r"OMP_NUM_THREADS|TORCHELASTIC_USE_AGENT_STORE"  # equal on some machines
