@@ -99,7 +99,6 @@ static int read_world(struct accelerate_reader *r)
                                               {"rdzv_backend", "rdzv-backend"}};
     bool same = false; /* in both cases node 0 is reached by its address and port */
     int line;
-    r->machines = 1;
     if (read_processes(r) < 0 || accelerate_read_int(r, "num_machines", &r->machines, &line) < 0 ||
         accelerate_read_bool(r, "same_network", &same, &line) < 0)
         return -1;

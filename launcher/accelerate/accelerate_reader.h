@@ -15,7 +15,7 @@ struct accelerate_reader {
     const struct accelerate_type *type; /* of distributed_type */
     const char *precision;              /* no, fp16, bf16, fp8 */
     bool precision_given;
-    int64_t machines;
+    int64_t machines; /* 0: not given */
     struct accelerate_config *out;
     struct muster_error *err;
 };

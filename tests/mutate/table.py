@@ -8,7 +8,8 @@ ROSTER = ("rendezvous_roster_walk_test", "rendezvous_roster_test", "rendezvous_r
           "rendezvous_backoff_test", "simulation_roster_traces", "simulation_server_return", "simulation_digests", "simulation_kept", SIMULATE)  # fmt: skip
 CLIENT = ("rendezvous_walk_test", "rendezvous_client_test", "rendezvous_return_test", "simulation_roster_traces", "simulation_server_return",
           "simulation_digests", "simulation_kept", "rendezvous_silence_test", "rendezvous_handover_test", SIMULATE)  # fmt: skip
-CONFIG = ("launcher_identity_walk_test", "launcher_config_walk_test", "launcher_config_test", "launcher_config_workers_test", "launcher_flag_command_test")
+CONFIG = ("launcher_identity_walk_test", "launcher_config_walk_test", "launcher_config_test", "launcher_config_workers_test", "launcher_flag_command_test",
+          "accelerate_test")
 PLAN = ("plan_golden_test", "plan_access_test", "plan_emit_test", "plan_build_test", "plan_random_test", "plan_check_test")
 DECIDE = ("nccl_decide_test", "nccl_values_test", "nccl_policy_test", "nccl_random_test", "launcher_tune_test")
 LINES = ("launcher_walk_test", "launcher_log_parts_test", "launcher_line_test", "launcher_pump_test", "launcher_event_line_test")
@@ -33,7 +34,7 @@ TABLE = (
     (("launcher/policy/job_state.c",), ("launcher_job_state_test",)),
     (("launcher/config/config*.c",), CONFIG),
     (("launcher/accelerate/accelerate_config.c", "launcher/accelerate/accelerate_sections.c", "launcher/accelerate/accelerate_keys.c"),
-     ("accelerate_test", "compat_accelerate")),
+     ("accelerate_test",)),
     (("launcher/config/rdzv_conf.c",), ("launcher_rdzv_conf_test", *CONFIG)),
     (("proto/slurm.c", "launcher/config/node_identity*.c"), ("launcher_identity_walk_test", "slurm_test", "launcher_place_test", *CONFIG)),
     (("launcher/output/line.c", "launcher/output/log_filter.c", "launcher/output/log_record.c", "launcher/output/event_line.c"), LINES),

@@ -96,62 +96,68 @@ static void a_file_as_accelerate_writes_it(void **state)
 }
 
 /* One key of each shape; all defaults are held against accelerate itself in tests/compat/accelerate. */
+static const struct variable_row {
+    const char *text, *expected[6];
+} variable_rows[] = {
+    {"distributed_type: NO\n", {"ACCELERATE_USE_CPU=False", "ACCELERATE_MIXED_PRECISION=no"}},
+    {"{distributed_type: NO, mixed_precision: no, use_cpu: yes}",
+     {"ACCELERATE_USE_CPU=True@1", "KMP_BLOCKTIME=1@1", "ACCELERATE_MIXED_PRECISION=no@1"}},
+    {"{\"distributed_type\": \"MULTI_CPU\", \"num_processes\": 2, \"use_cpu\": true, \"debug\": true}",
+     {"KMP_AFFINITY=granularity=fine,compact,1,0@1", "ACCELERATE_DEBUG_MODE=true@1"}},
+    {"distributed_type: MULTI_GPU\nnum_processes: 2\nfp16: true\ngpu_ids: 2,3\n"
+     "enable_cpu_affinity: true\ndynamo_backend: inductor\n",
+     {"ACCELERATE_MIXED_PRECISION=fp16@3", "CUDA_VISIBLE_DEVICES=2,3@4", "ACCELERATE_CPU_AFFINITY=1@5",
+      "ACCELERATE_DYNAMO_BACKEND=INDUCTOR@6"}},
+    {"distributed_type: MULTI_XPU\nnum_processes: 2\ngpu_ids: 0\ndynamo_config:\n  backend: eager\n"
+     "  dynamo_use_dynamic: true\n",
+     {"ZE_AFFINITY_MASK=0@3", "ACCELERATE_DYNAMO_BACKEND=EAGER@5", "ACCELERATE_DYNAMO_USE_DYNAMIC=True@6",
+      "ACCELERATE_DYNAMO_MODE=default"}},
+    {"distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: 2\n"
+     "  reshard_after_forward: False\n  fsdp_transformer_layer_cls_to_wrap: A,B\n  fsdp_ignored_modules: "
+     "null\n",
+     {"ACCELERATE_USE_FSDP=true@1", "FSDP_VERSION=2@4", "FSDP_RESHARD_AFTER_FORWARD=false@5",
+      "FSDP_TRANSFORMER_CLS_TO_WRAP=A,B@6", "FSDP_SHARDING_STRATEGY=FULL_SHARD",
+      "FSDP_MIN_NUM_PARAMS=100000000"}},
+    {"distributed_type: DEEPSPEED\nnum_processes: 2\nmixed_precision: bf16\ndeepspeed_config:\n"
+     "  zero_stage: 3\n  zero3_init_flag: true\n  offload_param_nvme_path: /A\n  gradient_clipping: "
+     "1.0\n",
+     {"ACCELERATE_USE_DEEPSPEED=true@1", "ACCELERATE_DEEPSPEED_ZERO_STAGE=3@5",
+      "ACCELERATE_DEEPSPEED_ZERO3_INIT=true@6", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH=/A@7",
+      "ACCELERATE_GRADIENT_CLIPPING=1.0@8",
+      "ACCELERATE_CONFIG_DS_FIELDS=zero_stage,zero3_init_flag,offload_param_nvme_path,gradient_clipping,"
+      "mixed_precision@5"}},
+    {"{distributed_type: DEEPSPEED, num_processes: 2}", {"ACCELERATE_CONFIG_DS_FIELDS=", "PYTHONPATH=/work"}},
+    {"distributed_type: MEGATRON_LM\nnum_processes: 8\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n"
+     "  megatron_lm_sequence_parallelism: true\n",
+     {"ACCELERATE_USE_MEGATRON_LM=true@1", "MEGATRON_LM_TP_DEGREE=2@4",
+      "MEGATRON_LM_SEQUENCE_PARALLELISM=True@5", "MEGATRON_LM_PP_DEGREE=1",
+      "MEGATRON_LM_GRADIENT_CLIPPING=1.0", "MEGATRON_LM_NO_LOAD_OPTIM=False"}},
+    {"distributed_type: MULTI_GPU\nnum_processes: 2\nmixed_precision: FP8\nfp8_config:\n  backend: TE\n"
+     "  amax_history_length: 16\n  override_linear_precision: [true, false, 'yes']\n",
+     {"ACCELERATE_FP8_BACKEND=TE@5", "ACCELERATE_FP8_AMAX_HISTORY_LEN=16@6",
+      "ACCELERATE_FP8_OVERRIDE_FPROP=True@7", "ACCELERATE_FP8_OVERRIDE_DGRAD=False@7",
+      "ACCELERATE_FP8_OVERRIDE_WGRAD=True@7", "ACCELERATE_FP8_FORMAT=HYBRID"}},
+    {"distributed_type: FSDP\nnum_processes: 4\nparallelism_config:\n  parallelism_config_cp_size: 2\n",
+     {"ACCELERATE_USE_PARALLELISM_CONFIG=true@4", "PARALLELISM_CONFIG_CP_SIZE=2@4",
+      "PARALLELISM_CONFIG_CP_COMM_STRATEGY=allgather", "PARALLELISM_CONFIG_TP_SIZE=1"}},
+    {"distributed_type: MULTI_CPU\nnum_processes: 4\nmpirun_config: {mpirun_ccl: 2}\n",
+     {"CCL_WORKER_COUNT=2@3"}},
+    {"distributed_type: MULTI_GPU\nnum_processes: 2\ndynamo_backend: NO\nmixed_precision: fp8\n",
+     {"ACCELERATE_DYNAMO_BACKEND=NO@3", "ACCELERATE_FP8_OVERRIDE_FPROP=False",
+      "ACCELERATE_FP8_OVERRIDE_DGRAD=False", "ACCELERATE_FP8_OVERRIDE_WGRAD=False"}},
+    {"distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {sync_module_states: maybe}\n",
+     {"FSDP_SYNC_MODULE_STATES=maybe@3"}},
+};
+enum { VARIABLE_ROWS = sizeof variable_rows / sizeof *variable_rows };
+
 static void variables(void **state)
 {
     (void)state;
-    static const struct {
-        const char *text, *expected[6];
-    } rows[] = {
-        {"distributed_type: NO\n", {"ACCELERATE_USE_CPU=False", "ACCELERATE_MIXED_PRECISION=no"}},
-        {"{distributed_type: NO, mixed_precision: no, use_cpu: yes}",
-         {"ACCELERATE_USE_CPU=True@1", "KMP_BLOCKTIME=1@1", "ACCELERATE_MIXED_PRECISION=no@1"}},
-        {"{\"distributed_type\": \"MULTI_CPU\", \"num_processes\": 2, \"use_cpu\": true, \"debug\": true}",
-         {"KMP_AFFINITY=granularity=fine,compact,1,0@1", "ACCELERATE_DEBUG_MODE=true@1"}},
-        {"distributed_type: MULTI_GPU\nnum_processes: 2\nfp16: true\ngpu_ids: 2,3\n"
-         "enable_cpu_affinity: true\ndynamo_backend: inductor\n",
-         {"ACCELERATE_MIXED_PRECISION=fp16@3", "CUDA_VISIBLE_DEVICES=2,3@4", "ACCELERATE_CPU_AFFINITY=1@5",
-          "ACCELERATE_DYNAMO_BACKEND=INDUCTOR@6"}},
-        {"distributed_type: MULTI_XPU\nnum_processes: 2\ngpu_ids: 0\ndynamo_config:\n  backend: eager\n"
-         "  dynamo_use_dynamic: true\n",
-         {"ZE_AFFINITY_MASK=0@3", "ACCELERATE_DYNAMO_BACKEND=EAGER@5", "ACCELERATE_DYNAMO_USE_DYNAMIC=True@6",
-          "ACCELERATE_DYNAMO_MODE=default"}},
-        {"distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: 2\n"
-         "  reshard_after_forward: False\n  fsdp_transformer_layer_cls_to_wrap: A,B\n  fsdp_ignored_modules: "
-         "null\n",
-         {"ACCELERATE_USE_FSDP=true@1", "FSDP_VERSION=2@4", "FSDP_RESHARD_AFTER_FORWARD=false@5",
-          "FSDP_TRANSFORMER_CLS_TO_WRAP=A,B@6", "FSDP_SHARDING_STRATEGY=FULL_SHARD",
-          "FSDP_MIN_NUM_PARAMS=100000000"}},
-        {"distributed_type: DEEPSPEED\nnum_processes: 2\nmixed_precision: bf16\ndeepspeed_config:\n"
-         "  zero_stage: 3\n  zero3_init_flag: true\n  offload_param_nvme_path: /A\n  gradient_clipping: "
-         "1.0\n",
-         {"ACCELERATE_USE_DEEPSPEED=true@1", "ACCELERATE_DEEPSPEED_ZERO_STAGE=3@5",
-          "ACCELERATE_DEEPSPEED_ZERO3_INIT=true@6", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH=/A@7",
-          "ACCELERATE_GRADIENT_CLIPPING=1.0@8",
-          "ACCELERATE_CONFIG_DS_FIELDS=zero_stage,zero3_init_flag,offload_param_nvme_path,gradient_clipping,"
-          "mixed_precision@5"}},
-        {"{distributed_type: DEEPSPEED, num_processes: 2}",
-         {"ACCELERATE_CONFIG_DS_FIELDS=", "PYTHONPATH=/work"}},
-        {"distributed_type: MEGATRON_LM\nnum_processes: 8\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n"
-         "  megatron_lm_sequence_parallelism: true\n",
-         {"ACCELERATE_USE_MEGATRON_LM=true@1", "MEGATRON_LM_TP_DEGREE=2@4",
-          "MEGATRON_LM_SEQUENCE_PARALLELISM=True@5", "MEGATRON_LM_PP_DEGREE=1",
-          "MEGATRON_LM_GRADIENT_CLIPPING=1.0", "MEGATRON_LM_NO_LOAD_OPTIM=False"}},
-        {"distributed_type: MULTI_GPU\nnum_processes: 2\nmixed_precision: FP8\nfp8_config:\n  backend: TE\n"
-         "  amax_history_length: 16\n  override_linear_precision: [true, false, 'yes']\n",
-         {"ACCELERATE_FP8_BACKEND=TE@5", "ACCELERATE_FP8_AMAX_HISTORY_LEN=16@6",
-          "ACCELERATE_FP8_OVERRIDE_FPROP=True@7", "ACCELERATE_FP8_OVERRIDE_DGRAD=False@7",
-          "ACCELERATE_FP8_OVERRIDE_WGRAD=True@7", "ACCELERATE_FP8_FORMAT=HYBRID"}},
-        {"distributed_type: FSDP\nnum_processes: 4\nparallelism_config:\n  parallelism_config_cp_size: 2\n",
-         {"ACCELERATE_USE_PARALLELISM_CONFIG=true@4", "PARALLELISM_CONFIG_CP_SIZE=2@4",
-          "PARALLELISM_CONFIG_CP_COMM_STRATEGY=allgather", "PARALLELISM_CONFIG_TP_SIZE=1"}},
-        {"distributed_type: MULTI_CPU\nnum_processes: 4\nmpirun_config: {mpirun_ccl: 2}\n",
-         {"CCL_WORKER_COUNT=2@3"}},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < VARIABLE_ROWS; i++) {
         struct accelerate_config config;
-        read_good(rows[i].text, &config);
-        for (size_t k = 0; k < 6 && rows[i].expected[k]; k++)
-            assert_variable(&config, rows[i].expected[k]);
+        read_good(variable_rows[i].text, &config);
+        for (size_t k = 0; k < 6 && variable_rows[i].expected[k]; k++)
+            assert_variable(&config, variable_rows[i].expected[k]);
         accelerate_free(&config);
     }
 }
@@ -173,6 +179,8 @@ static void what_is_not_set(void **state)
          "ACCELERATE_USE_PARALLELISM_CONFIG"},
         {"{distributed_type: FSDP, num_processes: 2, parallelism_config: {parallelism_config_tp_size: 2}}",
          "PARALLELISM_CONFIG_SP_SEQ_LENGTH"},
+        {"{distributed_type: FSDP, num_processes: 2, parallelism_config: {parallelism_config_cp_size: 1}}",
+         "PARALLELISM_CONFIG_CP_COMM_STRATEGY"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct accelerate_config config;
@@ -246,6 +254,10 @@ static void errors_name_the_line_and_the_way_out(void **state)
          "a.yaml: distributed_type is missing (NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, ...)"},
         {"distributed_type: NO\nnum_process: 1\n",
          "a.yaml:2: 'num_process' is not a key of accelerate's configuration; did you mean num_processes?"},
+        {"distributed_type: NO\nfsdp_conf: {}\n",
+         "a.yaml:2: 'fsdp_conf' is not a key of accelerate's configuration; did you mean fsdp_config?"},
+        {"distributed_type: NO\ntpu_names: a\n",
+         "a.yaml:2: 'tpu_names' is not a key of accelerate's configuration; did you mean tpu_name?"},
         {"distributed_type: NO\nxyzzy: 1\n",
          "a.yaml:2: 'xyzzy' is not a key of accelerate's configuration; remove it"},
         {"distributed_type: NO\n\"a\\nb\": 1\n",
@@ -563,6 +575,17 @@ static int apply_once(void *context)
     return result;
 }
 
+static int read_once(void *context)
+{
+    const struct variable_row *row = context;
+    struct accelerate_config config;
+    struct muster_error err;
+    int result = read_text(row->text, &config, &err);
+    if (result == 0)
+        accelerate_free(&config);
+    return result;
+}
+
 static void without_memory_it_fails_and_leaks_nothing(void **state)
 {
     (void)state;
@@ -571,6 +594,8 @@ static void without_memory_it_fails_and_leaks_nothing(void **state)
         " deepspeed_config: {zero_stage: 2}}";
     faults_sweep(apply_once, (void *)two_machines);
     faults_sweep(apply_once, (void *)text);
+    for (size_t i = 0; i < VARIABLE_ROWS; i++)
+        faults_sweep(read_once, (void *)&variable_rows[i]);
 }
 
 int main(void)
