@@ -169,6 +169,8 @@ static void what_is_not_set(void **state)
         const char *text, *name;
     } rows[] = {
         {"{distributed_type: NO}", "KMP_AFFINITY"},
+        {"{distributed_type: NO}", "ACCELERATE_DEBUG_MODE"},
+        {"{distributed_type: NO}", "ACCELERATE_CPU_AFFINITY"},
         {"{distributed_type: MULTI_GPU, num_processes: 2, use_cpu: true}", "ACCELERATE_USE_CPU"},
         {"{distributed_type: MULTI_GPU, num_processes: 2, gpu_ids: all}", "CUDA_VISIBLE_DEVICES"},
         {"{distributed_type: DEEPSPEED, num_processes: 2}", "ACCELERATE_DYNAMO_BACKEND"},
@@ -207,6 +209,9 @@ static void keys_without_effect_are_named(void **state)
         {"{distributed_type: DEEPSPEED, num_processes: 2, dynamo_config: {backend: eager},"
          " deepspeed_config: {deepspeed_hostfile: h}}",
          "deepspeed_hostfile (one machine), dynamo_config (not with DeepSpeed)"},
+        {"{tpu_name: a, distributed_type: DEEPSPEED, num_processes: 2, num_machines: 1,"
+         " deepspeed_config: {deepspeed_hostfile: h}}",
+         "deepspeed_hostfile (one machine), tpu_name (TPU pods only)"},
         {"{distributed_type: DEEPSPEED, num_processes: 2, num_machines: 2, dynamo_backend: eager,"
          " deepspeed_config: {deepspeed_multinode_launcher: pdsh}}",
          "deepspeed_multinode_launcher (no host file: start muster run on each machine), dynamo_backend (not "
@@ -258,6 +263,13 @@ static void errors_name_the_line_and_the_way_out(void **state)
          "a.yaml:2: 'fsdp_conf' is not a key of accelerate's configuration; did you mean fsdp_config?"},
         {"distributed_type: NO\ntpu_names: a\n",
          "a.yaml:2: 'tpu_names' is not a key of accelerate's configuration; did you mean tpu_name?"},
+        {"distributed_type: NO\nmain_training_functoin: a\n",
+         "a.yaml:2: 'main_training_functoin' is not a key of accelerate's configuration; did you mean "
+         "main_training_function?"},
+        {"distributed_type: NO\nfsdp_config:\n  fsdp_min_num_params: 1\n  fsdp_versoin: 2\n",
+         "a.yaml:4: 'fsdp_versoin' is not a key of fsdp_config; did you mean fsdp_version?"},
+        {"distributed_type: FSDP\nnum_processes: 3000000000\n",
+         "a.yaml:2: num_processes: '3000000000' is outside 1 to 2147483647"},
         {"distributed_type: NO\nxyzzy: 1\n",
          "a.yaml:2: 'xyzzy' is not a key of accelerate's configuration; remove it"},
         {"distributed_type: NO\n\"a\\nb\": 1\n",
@@ -370,6 +382,7 @@ static void the_file_alone(void **state)
     assert_string_equal(c->variables[0].place, "a.yaml:11");
     assert_string_equal(c->variables[1].place, "accelerate's default");
     config_free(&p->config);
+    assert_true(c->variables == NULL && c->variable_count == 0 && c->places.count == 0);
 }
 
 static void flags_and_variables_are_stronger(void **state)
