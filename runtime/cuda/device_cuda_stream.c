@@ -4,6 +4,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
+#include "runtime/cuda/cuda_query.h"
 #include "runtime/cuda/device_cuda.h"
 #include "runtime/cuda/products.h"
 
@@ -48,7 +49,7 @@ int cuda_ask(cudaError_t (*ask)(void *of), void *of, struct device *device, stru
 
 static cudaError_t ask_stream(void *of)
 {
-    return cudaStreamQuery(((struct device_stream *)of)->handle.stream);
+    return cuda_query(cudaStreamQuery(((struct device_stream *)of)->handle.stream));
 }
 
 /* ---- time in waits ---- */
@@ -245,7 +246,8 @@ static int look_at_records(struct device_stream *stream)
     while (stream->looked < stream->recorded) {
         const uint64_t number = stream->looked + 1;
         const struct device_event *event = stream->records[number % CUDA_RECORDS].event;
-        const cudaError_t status = event ? cudaEventQuery(event->event) : cudaErrorNotReady; /* it has gone */
+        const cudaError_t status =
+            event ? cuda_query(cudaEventQuery(event->event)) : cudaErrorNotReady; /* it has gone */
         if (event && status == cudaErrorNotReady && stream->recorded - stream->looked < CUDA_RECORDS)
             return 0;
         if (status != cudaErrorNotReady) {
@@ -299,7 +301,7 @@ bool cuda_event_done(struct device_event *event)
 {
     if (!event->recorded)
         return true;
-    const cudaError_t status = cudaEventQuery(event->event);
+    const cudaError_t status = cuda_query(cudaEventQuery(event->event));
     if (status == cudaErrorNotReady)
         return false;
     (void)cuda_device_status(event->device, status, "cudaEventQuery", NULL); /* the device keeps it */
