@@ -49,6 +49,7 @@ struct device_stream {
     /* What was enqueued, by number from 1, and up to which number it is known to be finished. */
     const char *notes[CUDA_NOTES];
     uint64_t noted, finished;
+    bool records_work; /* what is enqueued now is recorded: it is noted when it is launched */
     struct {
         struct device_event *event;
         uint64_t noted; /* when it was recorded */
@@ -115,6 +116,9 @@ int cuda_stream_launch(struct device_stream *stream, void (*fn)(void *argument),
 int cuda_stream_record(struct device_stream *stream, struct device_event *event);
 int cuda_stream_wait(struct device_stream *stream, struct device_event *event);
 bool cuda_event_done(struct device_event *event);
+int cuda_stream_launch_graph(struct device_stream *stream, struct device_graph **graph, const char *name,
+                             void (*fn)(void *argument), void *argument); /* device_cuda_graph.c */
+void cuda_graph_destroy(struct device_graph *graph);
 int64_t cuda_stream_waited_ns(struct device_stream *stream);
 int cuda_stream_sync(struct device_stream *stream, struct instant deadline, struct muster_error *err);
 /* Asks until the work is done: 0; 1 where the deadline passed first. ask gives cudaErrorNotReady meanwhile.

@@ -94,6 +94,8 @@ static void finish_streams(struct device *device)
 
 void cuda_stream_note(struct device_stream *stream, const char *operation)
 {
+    if (stream->records_work)
+        return;
     if (stream->device->sync_errors)
         finish_streams(stream->device);
     stream->notes[++stream->noted % CUDA_NOTES] = operation;
