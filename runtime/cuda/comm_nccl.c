@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/cuda/check.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -26,9 +27,10 @@ static int make_events(struct nccl_comm *comm, struct muster_error *err)
         if (status == cudaSuccess)
             status = cudaEventCreateWithFlags(&comm->slots[i].ended, cudaEventDefault);
     }
-    if (status != cudaSuccess)
-        return error_set(err, status == cudaErrorMemoryAllocation ? MUSTER_E_NOMEM : MUSTER_E_IO,
-                         "events of comm %s: %s: %s", comm->comm.name, function, cudaGetErrorString(status));
+    if (status != cudaSuccess) {
+        (void)cuda_error(err, (int)status, function); /* -1, as we return */
+        return error_wrap(err, "events of comm %s", comm->comm.name);
+    }
     return comm->comm.device_ops->arena_create(comm->comm.device, MEMORY_DEVICE, 256, &comm->barrier, err);
 }
 

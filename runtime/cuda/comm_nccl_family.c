@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "kernels/cuda/check.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -48,7 +49,7 @@ struct nccl_family *nccl_family_create(const struct comm_options *options, struc
         return NULL;
     cudaError_t status = cudaGetDevice(&family->cuda_device);
     if (status != cudaSuccess)
-        (void)error_set(err, MUSTER_E_IO, "cudaGetDevice: %s", cudaGetErrorString(status));
+        (void)cuda_error(err, (int)status, "cudaGetDevice"); /* -1: it is told by NULL */
     else if ((family->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
         (void)error_errno(err, "eventfd");
     else
@@ -125,18 +126,18 @@ void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
     (void)pthread_mutex_unlock(&family->lock);
 }
 
+/* The device's error is ours: it is the first one of the two, and names what it may have come from. */
 void nccl_family_fail(struct nccl_family *family, const struct muster_error *error)
 {
+    struct muster_error first = *error;
+    (family->device_ops->fail)(family->device, error);
+    (void)family->device_ops->poll_error(family->device, &first); /* -1: it has failed */
     (void)pthread_mutex_lock(&family->lock);
-    bool first = !atomic_load(&family->failed);
-    if (first) {
-        family->error = *error;
+    if (!atomic_load(&family->failed)) {
+        family->error = first;
         atomic_store(&family->failed, true);
     }
     (void)pthread_mutex_unlock(&family->lock);
-    if (!first)
-        return;
-    (family->device_ops->fail)(family->device, error);
     nccl_watch_wake(family);
 }
 

@@ -1,6 +1,7 @@
 /* comm_nccl_issue.c - an operation of comm.h as calls of NCCL on a stream: see comm_nccl.h. */
 #include <stdio.h>
 
+#include "kernels/cuda/check.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "runtime/cuda/comm_nccl_family.h"
@@ -92,9 +93,7 @@ static ncclResult_t call_nccl(const struct launch *l)
 
 static int cuda_check(const struct launch *l, cudaError_t status, const char *function)
 {
-    if (status == cudaSuccess)
-        return 0;
-    return error_set(l->err, MUSTER_E_IO, "%s: %s", function, cudaGetErrorString(status));
+    return status == cudaSuccess ? 0 : cuda_error(l->err, (int)status, function);
 }
 
 static int enqueue_nccl(struct launch *l)
@@ -170,10 +169,10 @@ int nccl_advance(struct nccl_comm *comm, struct muster_error *err)
             function = "cudaEventElapsedTime";
             status = cudaEventElapsedTime(&ms, events->begun, events->ended);
         }
-        if (status != cudaSuccess)
-            return error_set(err, MUSTER_E_IO, "%s: %s: %s",
-                             comm_call_text(text, &comm->comm.calls[slot], finished + 1), function,
-                             cudaGetErrorString(status));
+        if (status != cudaSuccess) {
+            (void)cuda_error(err, (int)status, function); /* -1, as we return */
+            return error_wrap(err, "%s", comm_call_text(text, &comm->comm.calls[slot], finished + 1));
+        }
         atomic_fetch_add(&comm->comm.busy_ns, (int64_t)((double)ms * (double)NS_PER_MS));
         comm_note_finished(&comm->comm, &comm->comm.calls[slot].op);
     }

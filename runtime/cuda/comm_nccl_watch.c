@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/cuda/check.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -373,8 +374,8 @@ static void use_device(struct nccl_family *family)
     cudaError_t status = cudaSetDevice(family->cuda_device);
     if (status == cudaSuccess)
         return;
-    (void)error_set(&error, MUSTER_E_IO, "the thread that watches comm %s: cudaSetDevice: %s", family->name,
-                    cudaGetErrorString(status));
+    (void)cuda_error(&error, (int)status, "cudaSetDevice"); /* -1 */
+    (void)error_wrap(&error, "the thread that watches comm %s", family->name);
     nccl_family_fail(family, &error);
 }
 

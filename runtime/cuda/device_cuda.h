@@ -46,9 +46,10 @@ struct device_stream {
     struct device *device;
     char name[CUDA_STREAM_NAME];
     bool compute;
-    /* What was enqueued, by number from 1, and up to which number it is known to be finished. */
-    const char *notes[CUDA_NOTES];
-    uint64_t noted, finished;
+    /* What was enqueued, by number from 1, and up to which number it is known to be finished. Written by the
+     * thread that enqueues; an error's text may be made by another one, which may miss the last of them. */
+    const char *_Atomic notes[CUDA_NOTES];
+    _Atomic(uint64_t) noted, finished;
     bool records_work; /* what is enqueued now is recorded: it is noted when it is launched */
     struct {
         struct device_event *event;
@@ -75,19 +76,18 @@ struct device {
     struct bounce bounces[CUDA_BOUNCES];
     struct device_arena arenas[CUDA_ARENAS];
     int arena_count;
-    struct device_stream *streams[CUDA_STREAMS]; /* NULL: a free place */
-    _Atomic(int) failed;                         /* CUDA_FAILURE_... */
-    struct futex_word failing;                   /* 1 from then on: ends pauses */
+    struct device_stream *_Atomic streams[CUDA_STREAMS]; /* NULL: a free place */
+    _Atomic(int) failed;                                 /* CUDA_FAILURE_... */
+    struct futex_word failing;                           /* 1 from then on: ends pauses */
     struct muster_error error;
 };
 enum { CUDA_FAILURE_NONE, CUDA_FAILURE_WRITING, CUDA_FAILURE_SET };
 
 /* ---- errors (device_cuda_error.c) ---- */
 
-/* Keeps the first error of the device. */
+/* Keeps the first error of the device. To one that CUDA may have given the calling thread later than its
+ * cause it adds what was under way. */
 void cuda_device_fail(struct device *device, const struct muster_error *error);
-/* The same of an error of kernels, which may have come later than its cause. */
-void cuda_kernels_fail(struct device *device, const struct muster_error *error);
 int cuda_device_poll_error(struct device *device, struct muster_error *err);
 bool cuda_device_failed(const struct device *device);
 /* A status that is not cudaSuccess becomes the device's error, unless it has one: "operation: ...", and of

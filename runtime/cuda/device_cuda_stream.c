@@ -108,9 +108,9 @@ static void close_pairs(struct device_stream *stream)
 static bool replace_stream(struct device *device, const struct device_stream *from, struct device_stream *to)
 {
     for (int i = 0; i < CUDA_STREAMS; i++) {
-        if (device->streams[i] != from)
+        if (atomic_load(&device->streams[i]) != from)
             continue;
-        device->streams[i] = to;
+        atomic_store(&device->streams[i], to);
         return true;
     }
     return false;
@@ -135,7 +135,7 @@ struct device_stream *cuda_stream_create(struct device *device, const char *name
     stream->compute = compute;
     (void)snprintf(stream->name, sizeof stream->name, "%.15s", name); /* a longer one is cut */
     stream->handle =
-        (struct cuda_stream_handle){.device = device, .fail = cuda_kernels_fail, .note = note_operation};
+        (struct cuda_stream_handle){.device = device, .fail = cuda_device_fail, .note = note_operation};
     if (!replace_stream(device, NULL, stream)) {
         (void)error_set(err, MUSTER_E_LIMIT, "stream %s: a device has at most %d streams", name,
                         (int)CUDA_STREAMS);

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -17,6 +18,7 @@ struct op_block {
     struct comm *comm;
     struct device_event *done;  /* NULL if no operation waits for it */
     struct device_graph *graph; /* NULL: not launched as one yet */
+    char name[48];              /* of a layer's: "forward h.0", cut where it is longer */
     /* forward and backward */
     const struct layer_desc *layer;
     bool loss;
@@ -253,6 +255,7 @@ static int resolve_layer(const struct executor *executor, struct op_block *b, st
     const struct executor_parts *parts = &executor->parts;
     const struct schedule_op *op = b->op;
     b->layer = &parts->model->layers[op->layer];
+    (void)snprintf(b->name, sizeof b->name, "%s %.32s", op_kind_name(op->kind), b->layer->name);
     if (resolve_params(parts, b, err))
         return -1;
     for (int i = 0; i < b->layer->source_count; i++) {
@@ -433,7 +436,7 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
         failed = parts->ops->fill(stream, b->to, 0, op->bytes);
     } else if (runs_as_graph(executor, op)) {
         note_place(b);
-        failed = parts->ops->launch_graph(stream, &b->graph, op_kind_name(op->kind), run_block, b);
+        failed = parts->ops->launch_graph(stream, &b->graph, b->name, run_block, b);
     } else {
         failed = parts->ops->launch(stream, run_block, b);
     }

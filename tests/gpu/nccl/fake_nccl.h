@@ -15,7 +15,7 @@
  * device the aborts belong in one group.
  *
  * Faults, by rank of the first communicator and number of the operation on that rank from 1 on (a send to
- * oneself or a group of several counts each operation):
+ * oneself or a group of several counts each operation), in the first round of a job alone:
  *   FAKE_NCCL_HANG=RANK:N        it never starts        FAKE_NCCL_DIE=RANK:N    the process kills itself
  *   FAKE_NCCL_SLOW=RANK:N:MS     it starts later        FAKE_NCCL_ASYNC=RANK:N  the communicator fails
  *   FAKE_NCCL_ONE_AT_A_TIME=1    one operation at a time on a device, over all communicators: an order of
