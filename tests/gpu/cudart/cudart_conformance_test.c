@@ -15,7 +15,6 @@
 
 #include "proto/base/clock.h"
 #include "tests/gpu/cudart/cudart_calls.h"
-#include "tests/gpu/cudart/fake_cudart.h"
 #include "tests/support/cmocka_all.h"
 
 enum { BYTES = 1000 }; /* less than a page, and its end is no multiple of one */
@@ -25,6 +24,13 @@ enum { BYTES = 1000 }; /* less than a page, and its end is no multiple of one */
 static bool on_fake(void)
 {
     return dlsym(RTLD_DEFAULT, "fake_refuse") != NULL;
+}
+
+/* Of fake_cudart.h; a GPU's runtime has no such thing. */
+static uint64_t calls_of(const char *function)
+{
+    uint64_t (*calls)(const char *) = (uint64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "fake_calls");
+    return calls(function);
 }
 
 static void need_fake(void)
@@ -434,7 +440,7 @@ static void refuse_each_call_once(void)
     for (int i = 0; i < cudart_call_count; i++) {
         const struct cudart_call *call = &cudart_call_rows[i];
         (void)snprintf(setting, sizeof setting, "%s:%llu", call->function,
-                       (unsigned long long)fake_calls(call->function) + 2);
+                       (unsigned long long)calls_of(call->function) + 2);
         setenv("FAKE_CUDA_FAIL", setting, 1);
         cudaError_t found[3];
         for (int n = 0; n < 3; n++) {

@@ -47,18 +47,46 @@ struct rank {
         }                                                                                                    \
     } while (0)
 
+static bool is_fake(void)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    return library && dlsym(library, "fake_nccl_living");
+}
+
 /* ---- without a driver ---- */
+
+/* The config has the layout that the library expects; without a driver the communicator is refused then, with
+ * a reason, and nothing is left to be destroyed. */
+static int refused_without_a_driver(struct rank *r)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    ncclComm_t comm = NULL;
+    int driver = 0;
+    if (is_fake() || (cudaDriverGetVersion(&driver) == cudaSuccess && !access("/dev/nvidiactl", F_OK)))
+        return 0;
+    config.blocking = 0;
+    CHECK(r->calls->unique_id(&id) == ncclSuccess);
+    ncclResult_t result = r->calls->init(&comm, 1, id, 0, &config);
+    CHECK(result != ncclSuccess && result != ncclInProgress && result != ncclInvalidArgument);
+    CHECK(strlen(r->calls->last_error(NULL)) > 3);
+    printf("without a driver: %s\n", r->calls->last_error(NULL));
+    return 0;
+}
 
 static int facts(struct rank *r)
 {
     int version = 0;
     ncclUniqueId one, two;
+    const char *wants_real = getenv("MUSTER_REAL_LIBRARIES");
+    CHECK(!wants_real || !is_fake());
     CHECK(r->calls->get_version(&version) == ncclSuccess && version >= 21800);
     for (int result = 0; result < ncclNumResults; result++)
         CHECK(strlen(r->calls->error_string((ncclResult_t)result)) > 3);
     CHECK(strcmp(r->calls->error_string(ncclSuccess), "no error") == 0);
     CHECK(r->calls->unique_id(&one) == ncclSuccess && r->calls->unique_id(&two) == ncclSuccess);
     CHECK(memcmp(&one, &two, sizeof one) != 0);
+    CHECK(!refused_without_a_driver(r));
     printf("NCCL %d: version, texts and unique ids are as expected\n", version);
     return 0;
 }
@@ -464,8 +492,7 @@ static int rank_main(struct rank *r)
     CHECK(cudaMalloc((void **)&r->send, BYTES) == cudaSuccess &&
           cudaMalloc((void **)&r->recv, BYTES) == cudaSuccess);
     r->host = malloc(BYTES);
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    r->fake = library && dlsym(library, "fake_nccl_living");
+    r->fake = is_fake();
     return all(r);
 }
 
