@@ -48,7 +48,7 @@ struct device_stream {
     bool compute;
     /* What was enqueued, by number from 1, and up to which number it is known to be finished. Written by the
      * thread that enqueues; an error's text may be made by another one, which may miss the last of them. */
-    const char *_Atomic notes[CUDA_NOTES];
+    _Atomic(const char *) notes[CUDA_NOTES];
     _Atomic(uint64_t) noted, finished;
     bool records_work; /* what is enqueued now is recorded: it is noted when it is launched */
     struct {
@@ -76,9 +76,9 @@ struct device {
     struct bounce bounces[CUDA_BOUNCES];
     struct device_arena arenas[CUDA_ARENAS];
     int arena_count;
-    struct device_stream *_Atomic streams[CUDA_STREAMS]; /* NULL: a free place */
-    _Atomic(int) failed;                                 /* CUDA_FAILURE_... */
-    struct futex_word failing;                           /* 1 from then on: ends pauses */
+    _Atomic(struct device_stream *) streams[CUDA_STREAMS]; /* NULL: a free place */
+    _Atomic(int) failed;                                   /* CUDA_FAILURE_... */
+    struct futex_word failing;                             /* 1 from then on: ends pauses */
     struct muster_error error;
 };
 enum { CUDA_FAILURE_NONE, CUDA_FAILURE_WRITING, CUDA_FAILURE_SET };
