@@ -227,15 +227,17 @@ class Memory(Cuda):
                     self.assertEqual(json.loads(done.stdout)["bytes"], run.planned, (device, done.stderr))
 
     def test_nothing_is_allocated_after_the_second_step(self):
-        counts = []
-        for steps in (2, 5):
-            self.learns(f"training.steps={steps}", ranks=2, FAKE_CUDA_COUNT=self.path / "count-%r")
-            counts.append({key: int(value) for key, value in (line.split() for line in (self.path / "count-0").read_text().splitlines())})
-        for name in ("cudaMalloc", "cudaHostAlloc", "cudaEventCreateWithFlags", "cudaStreamCreateWithPriority", "cudaFree", "cudaFreeHost"):
-            self.assertEqual(counts[0][name], counts[1][name], name)
-        for name in ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy"):
-            self.assertNotIn(name, counts[1])
-        self.assertGreater(counts[1]["adamw"], counts[0]["adamw"])
+        for self.comm, graphs in ("host", "false"), ("nccl", "true"):
+            counts = []
+            for steps in (2, 5):
+                self.learns(f"training.steps={steps}", f"training.cuda_graphs={graphs}", ranks=2, FAKE_CUDA_COUNT=self.path / "count-%r")
+                counts.append({key: int(value) for key, value in (line.split() for line in (self.path / "count-0").read_text().splitlines())})
+            for name in ("cudaMalloc", "cudaHostAlloc", "cudaEventCreateWithFlags", "cudaStreamCreateWithPriority", "cudaFree", "cudaFreeHost",
+                         "cudaGraphInstantiate", "cublasLtMatmulDescCreate", "cublasLtMatmulAlgoGetHeuristic", "ncclCommSplit"):
+                self.assertEqual(counts[0].get(name), counts[1].get(name), name)
+            for name in ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy"):
+                self.assertNotIn(name, counts[1])
+            self.assertGreater(counts[1]["adamw"], counts[0]["adamw"])
 
 
 class Graphs(Cuda):
@@ -447,6 +449,18 @@ class Refused(Cuda):
                 self.assertIn(words, result.output)
         result = self.learns(device="auto", FAKE_CUDA_DEVICES=0)
         self.assertRegex(result.output, r"device: cpu, as training.device is auto and .*finds no device")
+
+    def test_a_library_that_cannot_be_loaded_is_named(self):
+        self.comm = "nccl"
+        broken = self.path / "lib"
+        broken.mkdir()
+        for library, words in (("libcublasLt.so.13", "device cuda needs cuBLASLt for matrix products"), ("libnccl.so.2", "collectives between GPUs need NCCL")):
+            with self.subTest(library):
+                (broken / library).write_text("")
+                result = self.train(ranks=2, LD_LIBRARY_PATH=f"{broken}:{FAKES}")
+                self.assertNotEqual(result.status, 0)
+                self.assertIn(words, result.output)
+                (broken / library).unlink()
 
     def test_a_trace_is_refused(self):
         result = self.train("logging.trace=2")
