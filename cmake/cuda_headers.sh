@@ -1,20 +1,25 @@
 #!/usr/bin/env bash
-# cuda_headers.sh DIR [--libraries]: NVIDIA's headers for the CUDA back end, from pinned wheels of PyPI, into DIR/include; with
-# --libraries the shared libraries too, into DIR/lib (for tests against the real ones; nothing links with them). Needs no root and
-# no toolkit and changes nothing else. Done before: it only looks.
+# cuda_headers.sh DIR [--libraries | --tests]: NVIDIA's headers for the CUDA back end, from pinned wheels of PyPI, into DIR/include;
+# with --libraries the shared libraries too, into DIR/lib (for tests against the real ones; nothing links with them), with --tests
+# those two that tests load without a driver, NCCL and cuBLASLt (900 MB). Needs no root and no toolkit and changes nothing else. Done
+# before: it only looks.
 set -euo pipefail
 # What the module is written against. What is loaded at run time may be another version (runtime/cuda/libraries.h).
 wheels=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cublas==13.0.2.14 nvidia-nccl-cu13==2.28.9)
 cudnn=nvidia-cudnn-cu13==9.19.0.56 # attention's; MUSTER_CUDNN=1 adds it
 [ -z "${MUSTER_CUDNN:-}" ] || wheels+=("$cudnn")
-usage() { echo "usage: cuda_headers.sh DIR [--libraries]" >&2; exit 2; }
-[ $# = 1 ] || { [ $# = 2 ] && [ "$2" = --libraries ]; } || usage
+usage() { echo "usage: cuda_headers.sh DIR [--libraries | --tests]" >&2; exit 2; }
+[ $# = 1 ] || [ $# = 2 ] || usage
+case ${2:-} in
+  "") libraries=headers enough="headers tests yes" ;;
+  --tests) libraries=tests enough="tests yes" ;;
+  --libraries) libraries=yes enough=yes ;;
+  *) usage ;;
+esac
 mkdir -p "$1"
 root=$(cd "$1" && pwd)
-libraries=${2:+yes}
-stamp="${wheels[*]} ${libraries:-headers}"
-[ "$(cat "$root/.wheels" 2>/dev/null)" = "$stamp" ] && exit 0
-[ "$(cat "$root/.wheels" 2>/dev/null)" = "${wheels[*]} yes" ] && exit 0
+there=$(cat "$root/.wheels" 2>/dev/null || true)
+for known in $enough; do [ "$there" = "${wheels[*]} $known" ] && exit 0; done
 
 work=$(mktemp -d "$root/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -29,9 +34,10 @@ for wheel in "${wheels[@]}"; do # one after the other: the largest is 400 MB, an
     echo "cuda_headers.sh: $wheel cannot be had" >&2
     exit 1
   }
-  "$python" - "$root" "${libraries:-no}" "$work"/*.whl <<'END'
+  "$python" - "$root" "$libraries" "$work"/*.whl <<'END'
 import pathlib, sys, zipfile
-root, libraries = pathlib.Path(sys.argv[1]), sys.argv[2] == "yes"
+root, libraries = pathlib.Path(sys.argv[1]), sys.argv[2]
+wanted = {"headers": (), "tests": ("libnccl.so", "libcublasLt.so"), "yes": ("",)}[libraries]  # how their names begin
 with zipfile.ZipFile(sys.argv[3]) as wheel:
     for name in wheel.namelist():
         parts = pathlib.PurePosixPath(name).parts  # nvidia/PACKAGE/include/...
@@ -39,7 +45,7 @@ with zipfile.ZipFile(sys.argv[3]) as wheel:
             continue
         if "include" in parts[:3]:
             to = root / "include" / pathlib.Path(*parts[parts.index("include") + 1:])
-        elif "lib" in parts[:3] and libraries:
+        elif "lib" in parts[:3] and parts[-1].startswith(wanted):
             to = root / "lib" / parts[-1]
         elif "licenses" in parts:
             to = root / "licenses" / parts[0].partition("-")[0]
@@ -52,4 +58,4 @@ with zipfile.ZipFile(sys.argv[3]) as wheel:
 END
   rm -f "$work"/*.whl
 done
-echo "$stamp" >"$root/.wheels"
+echo "${wheels[*]} $libraries" >"$root/.wheels"

@@ -104,6 +104,15 @@ struct kernels {
     const char *name;   /* "cpu-avx2", "ref-f64" */
     enum dtype dtype;   /* real */
 
+    /* A product and an activation as one; NULL: the table has no such thing, and their own slots are called.
+     * pre (N,OC) = in (N,C) weight (OC,C)^T + bias (OC), out (N,OC) = f(pre) of the activation `kind`; bias
+     * NULL: none; pre NULL: it is not kept. out and pre meet neither each other nor in. */
+    void (*linear_activation_forward)(void *out, void *pre, const void *in, const void *weight,
+                                      const void *bias, int kind, int N, int C, int OC, void *stream);
+    /* din (N,C) = (dout (N,OC) weight (OC,C)) * f'(pre (N,C)), element by element */
+    void (*linear_backward_activation)(void *din, const void *dout, const void *weight, const void *pre,
+                                       int kind, int N, int C, int OC, void *stream);
+
     /* out (N,OC) = in (N,C) weight (OC,C)^T + bias (OC); bias NULL: none */
     void (*linear_forward)(void *out, const void *in, const void *weight, const void *bias, int N, int C,
                            int OC, void *stream);
@@ -250,7 +259,7 @@ struct kernels {
     void (*widen)(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream);
 };
 
-enum { KERNELS_ABI = 7 };
+enum { KERNELS_ABI = 8 };
 
 /* The reference, kept for ever: plain loops, one thread. */
 const struct kernels *kernels_ref_f32(void);

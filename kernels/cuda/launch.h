@@ -20,12 +20,13 @@
     } while (0)
 #else
 #define CUDA_LAUNCH(operation, err, kernel, grid, block, shared, stream, ...)                                \
-    CUDA_CHECK(operation,                                                                                    \
-               emu_launch(operation, #kernel, (grid), (block), (shared), (cudaStream_t)(stream),             \
-                          [=, emu_arguments = std::make_tuple(__VA_ARGS__)] {                                \
-                              std::apply([&](auto... argument) { kernel(argument...); }, emu_arguments);     \
-                          }),                                                                                \
-               err)
+    do {                                                                                                     \
+        emu_launch(operation, #kernel, (grid), (block), (shared), (cudaStream_t)(stream),                    \
+                   [=, emu_arguments = std::make_tuple(__VA_ARGS__)] {                                       \
+                       std::apply([&](auto... argument) { kernel(argument...); }, emu_arguments);            \
+                   });                                                                                       \
+        CUDA_CHECK(operation, cudaGetLastError(), err);                                                      \
+    } while (0)
 #endif
 
 /* In a kernel: `name` is a pointer to the launch's dynamic shared memory, aligned to 16 bytes. */

@@ -117,6 +117,7 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     options->loss_scale = train_config_loss_scale(c);
     options->stop_on_nonfinite = c->on_nonfinite == TRAIN_NONFINITE_STOP;
     options->sync_errors = c->sync_errors;
+    options->graphs = c->cuda_graphs;
     options->tf32 = c->matmul_precision == TRAIN_MATMUL_TF32;
     t->threads = options->threads;
     return api_device_find(t, options->local_rank, &t->found, err);

@@ -94,6 +94,7 @@ static const struct own_option {
     {"--device", take_device, 0},
     {"--comm", take_comm, 0},
     {"--sync-errors", NULL, offsetof(struct command, sync_errors)},
+    {"--cuda-graphs", NULL, offsetof(struct command, cuda_graphs)},
     /* as scripts name their files */
     {"--config", add_path, 0},
     {"--model_config", add_path, 0},
@@ -233,8 +234,9 @@ int command_parse(int argc, char *const argv[], struct command *command)
     for (int i = 1; i < argc; i++)
         if ((argv[i][0] == '-' ? command_option(command, argv, argc, &i) : add_path(command, argv[i])) < 0)
             return -1;
-    static char sync_errors[] = "training.sync_errors=true";
-    if (command->sync_errors && take_override(command, sync_errors) < 0)
+    static char sync_errors[] = "training.sync_errors=true", cuda_graphs[] = "training.cuda_graphs=true";
+    if ((command->sync_errors && take_override(command, sync_errors) < 0) ||
+        (command->cuda_graphs && take_override(command, cuda_graphs) < 0))
         return -1;
     return check_command(command);
 }

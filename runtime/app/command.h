@@ -16,7 +16,7 @@ struct command {
     int override_count;
     /* Overrides as texts: "logging.trace=10-12", "training.device=cuda"; "" */
     char trace[64], device[64], comm[64];
-    bool plan, predict, print_config, json, verbose, help, version, man, bash, zsh, sync_errors;
+    bool plan, predict, print_config, json, verbose, help, version, man, bash, zsh, sync_errors, cuda_graphs;
     int64_t world_size; /* for --plan; 0: the current world */
 };
 

@@ -36,8 +36,8 @@ static const char description[] =
     "training.memory_limit a plan that is larger is refused with the changes that make it fit.\n"
     "--trace 10-12 (logging.trace) records the operations of these steps for ui.perfetto.dev, in "
     "logging.dir.\n"
-    "--device=auto|cpu|cuda, --comm=auto|host|nccl and --sync-errors are training.device, training.comm and "
-    "training.sync_errors.";
+    "--device=auto|cpu|cuda, --comm=auto|host|nccl, --sync-errors and --cuda-graphs are training.device, "
+    "training.comm, training.sync_errors and training.cuda_graphs.";
 
 static int print_help(struct buffer *out)
 {

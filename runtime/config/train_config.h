@@ -82,6 +82,7 @@ struct train_config {
     int device;           /* enum device_choice */
     int comm;             /* TRAIN_COMM_... */
     bool sync_errors;     /* of a GPU, exactly */
+    bool cuda_graphs;     /* a layer is launched as one */
     double timeout_s;     /* of a collective */
     char *output;         /* written at the end; "" for none */
     int output_format;    /* enum files_format */

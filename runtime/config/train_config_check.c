@@ -6,6 +6,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "runtime/device/device_module.h"
 #include "runtime/files/files.h"
 
 enum { TEXT_SIZE = 160 };
@@ -48,6 +49,7 @@ static const struct effect {
     {"training.dampening", "training.optimizer", ONLY(OPTIMIZER_SGD)},
     {"training.dampening", "training.momentum", 0},
     {"training.nesterov", "training.optimizer", ONLY(OPTIMIZER_SGD)},
+    {"training.cuda_graphs", "training.device", ONLY(DEVICE_AUTO) | ONLY(DEVICE_CUDA)},
     {"training.output_format", "training.output", NOT_EMPTY},
     {"training.checkpoint_every", "training.checkpoint_dir", NOT_EMPTY},
     {"training.checkpoint_keep", "training.checkpoint_dir", NOT_EMPTY},
@@ -228,6 +230,11 @@ static int check_training(const char *name, const struct train_config *c, struct
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.epochs %g and training.steps %lld are both set; name one", name,
                          c->epochs, (long long)c->steps);
+    if (c->sync_errors && c->cuda_graphs)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%straining.sync_errors names one operation, and training.cuda_graphs launches a "
+                         "layer's as one: set one of them",
+                         name);
     const struct lr_schedule schedule = train_config_schedule(c);
     if (lr_check(&schedule, err) < 0)
         return error_wrap(err, "%straining.schedule", name);

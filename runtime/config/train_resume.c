@@ -26,6 +26,7 @@ static const char *const elsewhere[] = {
     "training.device",
     "training.comm",
     "training.sync_errors",
+    "training.cuda_graphs",
     "training.memory_limit",
     "training.timeout",
     "training.ema_export",

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/cuda/check.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -26,9 +27,10 @@ static int make_events(struct nccl_comm *comm, struct muster_error *err)
         if (status == cudaSuccess)
             status = cudaEventCreateWithFlags(&comm->slots[i].ended, cudaEventDefault);
     }
-    if (status != cudaSuccess)
-        return error_set(err, status == cudaErrorMemoryAllocation ? MUSTER_E_NOMEM : MUSTER_E_IO,
-                         "events of comm %s: %s: %s", comm->comm.name, function, cudaGetErrorString(status));
+    if (status != cudaSuccess) {
+        (void)cuda_error(err, (int)status, function); /* -1, as we return */
+        return error_wrap(err, "events of comm %s", comm->comm.name);
+    }
     return comm->comm.device_ops->arena_create(comm->comm.device, MEMORY_DEVICE, 256, &comm->barrier, err);
 }
 
@@ -48,25 +50,49 @@ static void free_events(struct nccl_comm *comm)
     nccl_stage_free(comm);
 }
 
-/* Takes over a reference to the family. err is not NULL. */
-static struct nccl_comm *allocate(struct nccl_family *family, const struct comm_options *options,
-                                  struct muster_error *err)
+/* One that the family does not have yet. members: ranks in the family's first comm; NULL: this is the first.
+ */
+static struct nccl_comm *make_object(struct nccl_family *family, const struct comm_options *options,
+                                     int color, const int *members, struct muster_error *err)
 {
     struct nccl_comm *comm = mem_calloc(1, sizeof *comm);
-    int *members = mem_calloc((size_t)options->size, sizeof *members);
-    if (!comm || !members) {
+    int *own_members = mem_calloc((size_t)options->size, sizeof *own_members);
+    if (!comm || !own_members) {
         mem_free(comm);
-        mem_free(members);
-        nccl_family_drop(family);
+        mem_free(own_members);
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for comm %s", options->key ? options->key : "alone");
         return NULL;
     }
     comm_init(&comm->comm, options, NULL);
     comm->family = family;
-    comm->members = members;
+    comm->color = color;
+    comm->members = own_members;
+    for (int rank = 0; rank < options->size; rank++)
+        own_members[rank] = members ? members[rank] : rank;
     comm->board = (struct comm_board){
         .store = options->store, .key = comm->comm.name, .kind = "nccl", .rank = options->rank};
-    nccl_family_add(family, comm);
+    return comm;
+}
+
+static void free_object(struct nccl_comm *comm)
+{
+    if (!comm)
+        return;
+    mem_free(comm->registered);
+    mem_free(comm->members);
+    mem_free(comm);
+}
+
+/* Takes over a reference to the family. err is not NULL. */
+static struct nccl_comm *allocate(struct nccl_family *family, const struct comm_options *options, int color,
+                                  const int *members, struct muster_error *err)
+{
+    struct nccl_comm *comm = make_object(family, options, color, members, err);
+    if (!comm || nccl_family_add(family, comm, err)) { /* the watching thread sees it from here on */
+        free_object(comm);
+        nccl_family_drop(family);
+        return NULL;
+    }
     if (make_events(comm, err)) {
         nccl_family_fail(family, err); /* before the comm is left: that would be taken for the reason */
         nccl_destroy(&comm->comm);
@@ -155,12 +181,12 @@ static int make_first(struct nccl_comm *comm, ncclUniqueId id, struct muster_err
     struct nccl_family *family = comm->family;
     ncclConfig_t config = config_of();
     comm->board.deadline = instant_add(clock_now(NULL), comm->comm.timeout_ns);
-    for (int rank = 0; rank < comm->comm.size; rank++)
-        comm->members[rank] = rank;
     if (share_id(comm, &id, err) || nccl_family_check(family, err))
         return -1;
     (void)pthread_mutex_lock(&family->lock);
-    ncclResult_t result = family->calls->init(&comm->handle, comm->comm.size, id, comm->comm.rank, &config);
+    ncclResult_t result = family->calls->init(&family->makings[comm->number].handle, comm->comm.size, id,
+                                              comm->comm.rank, &config);
+    nccl_family_take(family, comm);
     ncclComm_t handle = comm->handle;
     bool failed = result != ncclSuccess && result != ncclInProgress;
     if (failed)
@@ -176,7 +202,7 @@ static struct nccl_comm *nccl_prepare(const struct comm_options *options, ncclUn
                                       struct muster_error *err)
 {
     struct nccl_family *family = nccl_family_create(options, err);
-    struct nccl_comm *made = family ? allocate(family, options, err) : NULL;
+    struct nccl_comm *made = family ? allocate(family, options, 0, NULL, err) : NULL;
     ncclResult_t result = made && options->rank == 0 ? family->calls->unique_id(id) : ncclSuccess;
     if (result == ncclSuccess)
         return made;
@@ -270,9 +296,7 @@ static void nccl_destroy(struct comm *comm)
     nccl_family_remove(family, nccl);
     free_events(nccl);
     nccl_family_drop(family);
-    mem_free(nccl->registered);
-    mem_free(nccl->members);
-    mem_free(nccl);
+    free_object(nccl);
 }
 
 /* ---- splitting ---- */
@@ -319,12 +343,12 @@ static int make_part(struct nccl_comm *comm, struct nccl_comm *part, int key, st
 {
     struct nccl_family *family = comm->family;
     ncclConfig_t config = config_of();
-    ncclComm_t made = NULL;
     struct instant deadline = instant_add(clock_now(NULL), comm->comm.timeout_ns);
     (void)pthread_mutex_lock(&family->lock);
     ncclComm_t handle = comm->handle;
-    ncclResult_t result =
-        handle ? family->calls->split(handle, part->color, key, &made, &config) : ncclInternalError;
+    ncclResult_t result = handle ? family->calls->split(handle, part->color, key,
+                                                        &family->makings[part->number].handle, &config)
+                                 : ncclInternalError;
     bool failed = result != ncclSuccess && result != ncclInProgress;
     if (failed && handle)
         (void)nccl_error(family->calls, handle, result, "ncclCommSplit", err);
@@ -335,8 +359,11 @@ static int make_part(struct nccl_comm *comm, struct nccl_comm *part, int key, st
     if (nccl_family_wait(family, handle, deadline, "splitting the communicator", err))
         return -1;
     (void)pthread_mutex_lock(&family->lock);
-    part->handle = made;
+    nccl_family_take(family, part);
+    ncclComm_t made = part->handle;
     (void)pthread_mutex_unlock(&family->lock);
+    if (!made)
+        return error_set(err, MUSTER_E_STATE, "ncclCommSplit left no communicator and no error");
     return nccl_family_wait(family, made, deadline, "making the part's communicator", err);
 }
 
@@ -356,13 +383,14 @@ static struct comm *split_voted(struct nccl_comm *comm, const struct comm_vote *
     (void)pthread_mutex_lock(&comm->family->lock);
     comm->family->references++;
     (void)pthread_mutex_unlock(&comm->family->lock);
-    struct nccl_comm *part = allocate(comm->family, &options, err);
-    GUARD(guard_comm) struct comm *made = part ? &part->comm : NULL;
-    if (!part)
-        return NULL;
-    part->color = mine.color;
     for (int i = 0; i < size; i++)
-        part->members[i] = comm->members[members[i]];
+        members[i] = comm->members[members[i]];
+    struct nccl_comm *part = allocate(comm->family, &options, mine.color, members, err);
+    GUARD(guard_comm) struct comm *made = part ? &part->comm : NULL;
+    if (!part) {
+        nccl_family_fail(comm->family, err); /* the others wait in the split */
+        return NULL;
+    }
     if (!make_part(comm, part, mine.key, err))
         return take_pointer(&made);
     nccl_family_fail(comm->family, err); /* the others wait in the split */

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "kernels/cuda/check.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -48,7 +49,7 @@ struct nccl_family *nccl_family_create(const struct comm_options *options, struc
         return NULL;
     cudaError_t status = cudaGetDevice(&family->cuda_device);
     if (status != cudaSuccess)
-        (void)error_set(err, MUSTER_E_IO, "cudaGetDevice: %s", cudaGetErrorString(status));
+        (void)cuda_error(err, (int)status, "cudaGetDevice"); /* -1: it is told by NULL */
     else if ((family->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
         (void)error_errno(err, "eventfd");
     else
@@ -75,22 +76,38 @@ void nccl_family_drop(struct nccl_family *family)
     if (left)
         return;
     nccl_watch_end(family);
+    nccl_family_abort_rest(family); /* no other thread has it any more */
     nccl_news_close(family->news);
     if (family->wake >= 0)
         (void)close(family->wake); /* nobody waits */
     (void)pthread_mutex_destroy(&family->lock);
     (void)pthread_mutex_destroy(&family->telling);
+    mem_free(family->polls);
     mem_free(family->report);
     mem_free(family);
 }
 
-void nccl_family_add(struct nccl_family *family, struct nccl_comm *comm)
+int nccl_family_add(struct nccl_family *family, struct nccl_comm *comm, struct muster_error *err)
 {
     (void)pthread_mutex_lock(&family->lock);
-    comm->number = family->numbers++;
-    comm->next = family->comms;
-    family->comms = comm;
+    const bool fits = family->numbers < NEWS_COMMS;
+    if (fits) {
+        comm->number = family->numbers++;
+        comm->next = family->comms;
+        family->comms = comm;
+    }
     (void)pthread_mutex_unlock(&family->lock);
+    return fits ? 0
+                : error_set(err, MUSTER_E_LIMIT,
+                            "comm %s: %d comms were split from %s already, and no more can be",
+                            comm->comm.name, NEWS_COMMS - 1, family->name);
+}
+
+void nccl_family_take(struct nccl_family *family, struct nccl_comm *comm)
+{
+    struct nccl_making *making = &family->makings[comm->number];
+    comm->handle = __atomic_load_n(&making->handle, __ATOMIC_ACQUIRE); /* NCCL's thread stores it so */
+    making->taken = comm->handle != NULL;
 }
 
 void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
@@ -109,18 +126,18 @@ void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
     (void)pthread_mutex_unlock(&family->lock);
 }
 
+/* The device's error is ours: it is the first one of the two, and names what it may have come from. */
 void nccl_family_fail(struct nccl_family *family, const struct muster_error *error)
 {
+    struct muster_error first = *error;
+    (family->device_ops->fail)(family->device, error);
+    (void)family->device_ops->poll_error(family->device, &first); /* -1: it has failed */
     (void)pthread_mutex_lock(&family->lock);
-    bool first = !atomic_load(&family->failed);
-    if (first) {
-        family->error = *error;
+    if (!atomic_load(&family->failed)) {
+        family->error = first;
         atomic_store(&family->failed, true);
     }
     (void)pthread_mutex_unlock(&family->lock);
-    if (!first)
-        return;
-    (family->device_ops->fail)(family->device, error);
     nccl_watch_wake(family);
 }
 
@@ -172,4 +189,16 @@ void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int coun
     }
     if (grouped)
         (void)calls->group_end(); /* what is wrong with them is known */
+}
+
+void nccl_family_abort_rest(struct nccl_family *family)
+{
+    for (int number = 0; number < family->numbers; number++) {
+        struct nccl_making *making = &family->makings[number];
+        ncclComm_t handle = __atomic_load_n(&making->handle, __ATOMIC_ACQUIRE);
+        if (!handle || making->taken)
+            continue;
+        making->taken = true;
+        nccl_family_abort(family, &handle, 1);
+    }
 }

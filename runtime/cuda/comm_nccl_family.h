@@ -24,8 +24,9 @@
 #define NCCL_TICK_NS  (100 * NS_PER_MS) /* between looks */
 #define NCCL_STILL_NS (300 * NS_PER_MS) /* a comm that has not moved for so long is posted */
 #define NCCL_ASK_NS   (500 * NS_PER_MS) /* and asked for, and again after as long */
-#define NCCL_VOTE_NS  (200 * NS_PER_MS) /* a rank that splits looks so often whether another one has failed  \
-                                         */
-#define NCCL_DESTROY_NS (5 * NS_PER_S)  /* a rank that ends waits so long for the others' ends */
+#define NCCL_VOTE_NS                                                                                         \
+    (200 * NS_PER_MS)                  /* a rank that splits looks so often whether another one has failed   \
+                                        */
+#define NCCL_DESTROY_NS (5 * NS_PER_S) /* a rank that ends waits so long for the others' ends */
 
 #endif

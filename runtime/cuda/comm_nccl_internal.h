@@ -87,7 +87,14 @@ struct nccl_family {
     char name[COMM_NAME];
     bool by_schedule, registers;
     struct nccl_comm *comms;
-    int numbers;            /* given so far */
+    int numbers; /* given so far */
+    struct nccl_making {
+        /* Where NCCL puts the communicator that it makes, until its own thread is done with the making:
+         * whatever has become of the comm by then, and again where it has put it there before. Read with
+         * nccl_made. */
+        ncclComm_t handle;
+        bool taken;         /* it is or was a comm's, or is aborted */
+    } makings[NEWS_COMMS];  /* by number */
     cudaEvent_t last_ended; /* of the operation issued last, on last_stream; issuing thread only */
     cudaStream_t last_stream;
     struct nccl_comm *last_comm;
@@ -101,6 +108,7 @@ struct nccl_family {
     bool watching;
     _Atomic(bool) ends;
     int wake;               /* eventfd */
+    struct pollfd *polls;   /* of the watching thread: [size + 1] */
     struct nccl_news *news; /* NULL: one rank */
 };
 
@@ -111,8 +119,9 @@ struct nccl_family *nccl_family_create(const struct comm_options *options, struc
 int nccl_family_connect(struct nccl_family *family, const struct comm_options *options,
                         struct muster_error *err);
 void nccl_family_drop(struct nccl_family *family); /* accepts NULL; the last one ends the thread */
-/* Adds a comm with its handle and gives it its number. */
-void nccl_family_add(struct nccl_family *family, struct nccl_comm *comm);
+/* Adds a comm, complete but for its communicator, and gives it its number; -1: there are NEWS_COMMS already.
+ */
+int nccl_family_add(struct nccl_family *family, struct nccl_comm *comm, struct muster_error *err);
 void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm);
 /* The first reason counts: the device fails, the watching thread informs the peers and aborts. From any
  * thread.
@@ -123,8 +132,14 @@ int nccl_family_check(struct nccl_family *family, struct muster_error *err);
 /* Waits until the communicator's state is no more ncclInProgress. */
 int nccl_family_wait(struct nccl_family *family, ncclComm_t handle, struct instant deadline, const char *what,
                      struct muster_error *err);
-/* Aborts handles, all in one group, and waits for it; the lock is held by the caller. */
+/* The lock is held by the caller of these. */
+/* Gives the comm the communicator that NCCL has put into its making; there may be none. */
+void nccl_family_take(struct nccl_family *family, struct nccl_comm *comm);
+/* Aborts handles, all in one group, and waits for it. */
 void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int count);
+/* Aborts the communicators that no comm has taken: of splits that went on when this rank had given them up.
+ * The communicators that were split are aborted or destroyed, so that NCCL writes no more. */
+void nccl_family_abort_rest(struct nccl_family *family);
 
 /* ---- comm_nccl_watch.c ---- */
 
@@ -142,7 +157,6 @@ int nccl_run(struct comm *comm, const struct comm_op *op, const void *send, void
              struct muster_error *err);
 /* Counts what has ended on the device; under the family's lock. */
 int nccl_advance(struct nccl_comm *comm, struct muster_error *err);
-cudaError_t nccl_event_query(cudaEvent_t event);
 
 /* ---- comm_nccl_stage.c ---- */
 

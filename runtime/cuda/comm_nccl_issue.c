@@ -1,9 +1,11 @@
 /* comm_nccl_issue.c - an operation of comm.h as calls of NCCL on a stream: see comm_nccl.h. */
 #include <stdio.h>
 
+#include "kernels/cuda/check.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "runtime/cuda/comm_nccl_family.h"
+#include "runtime/cuda/cuda_query.h"
 #include "runtime/cuda/cuda_stream.h"
 
 /* ---- in NCCL's words ---- */
@@ -29,6 +31,7 @@ struct launch {
     struct nccl_comm *comm;
     struct comm_call call;
     cudaStream_t stream;
+    const struct cuda_stream_handle *handle; /* of the device's stream; NULL: stream is ours */
     int slot;
     struct nccl_buffers buffers;
     struct muster_error *err;
@@ -90,9 +93,7 @@ static ncclResult_t call_nccl(const struct launch *l)
 
 static int cuda_check(const struct launch *l, cudaError_t status, const char *function)
 {
-    if (status == cudaSuccess)
-        return 0;
-    return error_set(l->err, MUSTER_E_IO, "%s: %s", function, cudaGetErrorString(status));
+    return status == cudaSuccess ? 0 : cuda_error(l->err, (int)status, function);
 }
 
 static int enqueue_nccl(struct launch *l)
@@ -145,18 +146,12 @@ static int enqueue_all(struct launch *l)
 static void enqueue(void *argument)
 {
     struct launch *l = argument;
+    if (l->handle && l->handle->note)
+        l->handle->note(l->handle, comm_kind_name(l->call.op.kind));
     l->failed = enqueue_all(l) != 0;
 }
 
 /* ---- the ring of calls ---- */
-
-cudaError_t nccl_event_query(cudaEvent_t event)
-{
-    cudaError_t status = cudaEventQuery(event);
-    if (status == cudaErrorNotReady)
-        (void)cudaGetLastError(); /* else the next launch of this thread would be blamed */
-    return status;
-}
 
 int nccl_advance(struct nccl_comm *comm, struct muster_error *err)
 {
@@ -167,17 +162,17 @@ int nccl_advance(struct nccl_comm *comm, struct muster_error *err)
         struct nccl_slot *events = &comm->slots[slot];
         float ms = 0;
         const char *function = "cudaEventQuery";
-        cudaError_t status = nccl_event_query(events->ended);
+        cudaError_t status = cuda_query(cudaEventQuery(events->ended));
         if (status == cudaErrorNotReady)
             return 0;
         if (status == cudaSuccess) {
             function = "cudaEventElapsedTime";
             status = cudaEventElapsedTime(&ms, events->begun, events->ended);
         }
-        if (status != cudaSuccess)
-            return error_set(err, MUSTER_E_IO, "%s: %s: %s",
-                             comm_call_text(text, &comm->comm.calls[slot], finished + 1), function,
-                             cudaGetErrorString(status));
+        if (status != cudaSuccess) {
+            (void)cuda_error(err, (int)status, function); /* -1, as we return */
+            return error_wrap(err, "%s", comm_call_text(text, &comm->comm.calls[slot], finished + 1));
+        }
         atomic_fetch_add(&comm->comm.busy_ns, (int64_t)((double)ms * (double)NS_PER_MS));
         comm_note_finished(&comm->comm, &comm->comm.calls[slot].op);
     }
@@ -246,21 +241,24 @@ static void blame(struct nccl_comm *comm, const struct comm_op *op, struct muste
 {
     struct nccl_family *family = comm->family;
     ncclResult_t state = ncclSuccess;
-    char text[COMM_CALL_TEXT];
+    char text[COMM_CALL_TEXT], what[COMM_CALL_TEXT + 32];
     (void)pthread_mutex_lock(&family->lock);
     (void)nccl_advance(comm, NULL); /* there is an error already */
     uint64_t issued = atomic_load(&comm->comm.issued), finished = atomic_load(&comm->comm.finished);
     bool asked = comm->handle && family->calls->async_error(comm->handle, &state) == ncclSuccess;
-    if (asked && state != ncclSuccess && state != ncclInProgress && finished < issued)
-        (void)nccl_error(family->calls, comm->handle, state,
-                         comm_call_text(text, &comm->comm.calls[finished % COMM_CALLS], finished + 1), error);
-    else
+    if (asked && state != ncclSuccess && state != ncclInProgress && finished < issued) {
+        (void)snprintf(what, sizeof what, "%s on rank %d",
+                       comm_call_text(text, &comm->comm.calls[finished % COMM_CALLS], finished + 1),
+                       comm->comm.rank);
+        (void)nccl_error(family->calls, comm->handle, state, what, error);
+    } else {
         (void)error_wrap(error, "%s #%llu of comm %s on rank %d", comm_kind_name(op->kind),
                          (unsigned long long)issued + 1, comm->comm.name, comm->comm.rank);
+    }
     (void)pthread_mutex_unlock(&family->lock);
 }
 
-/* handle: the device's stream to launch through; NULL: stream is ours. */
+/* through: the device's stream to launch through; NULL: stream is ours. */
 static int issue_on(struct nccl_comm *comm, const struct comm_call *call, struct device_stream *through,
                     cudaStream_t stream, struct muster_error *err)
 {
@@ -269,6 +267,7 @@ static int issue_on(struct nccl_comm *comm, const struct comm_call *call, struct
         await_slot(comm, err))
         return -1;
     struct launch l = {.comm = comm, .call = *call, .stream = stream, .err = &error};
+    l.handle = through ? comm->comm.device_ops->stream_handle(through) : NULL;
     l.slot = (int)(atomic_load(&comm->comm.issued) % COMM_CALLS);
     comm->comm.calls[l.slot] = *call;
     if (!through)

@@ -1,4 +1,4 @@
-/* comm_nccl_ras.c - see comm_nccl_ras.h. Its protocol is lines of text: a command, then the answer until the
+/* comm_nccl_ras.c - see comm_nccl_ras.h. Its protocol is lines of text: commands, then the answers until the
  * connection closes. */
 #include "runtime/cuda/comm_nccl_ras.h"
 
@@ -14,7 +14,8 @@
 #include "proto/base/guard.h"
 #include "runtime/comm/comm_meet.h"
 
-static const char command[] = "verbose status\n";
+/* A process that does not answer costs the service 5 s, and its answer would come after we have gone: one. */
+static const char commands[] = "timeout 1\nverbose status\n", granted[] = "OK\n";
 
 /* Host and port of "host:port" or "[v6]:port". */
 static int split_address(char text[128], const char **host, const char **port, struct muster_error *err)
@@ -58,14 +59,9 @@ static int dial(struct instant deadline, int *out, struct muster_error *err)
                      : error_set(err, MUSTER_E_NOT_FOUND, "no answer from NCCL's RAS at %s:%s", host, port);
 }
 
-int nccl_ras_ask(struct buffer *out, struct muster_error *err)
+/* Until the other side closes, the deadline passes or out is full. */
+static int read_answers(int fd, struct instant deadline, struct buffer *out, struct muster_error *err)
 {
-    struct instant deadline = instant_add(clock_now(NULL), 3 * NS_PER_S);
-    scope_close int fd = -1;
-    if (dial(deadline, &fd, err))
-        return -1;
-    if (send(fd, command, sizeof command - 1, MSG_NOSIGNAL) != (ssize_t)sizeof command - 1)
-        return error_errno(err, "asking NCCL's RAS");
     for (;;) {
         struct pollfd entry = {.fd = fd, .events = POLLIN};
         char piece[1024];
@@ -79,4 +75,22 @@ int nccl_ras_ask(struct buffer *out, struct muster_error *err)
         if (got <= 0 || !take || buffer_append(out, piece, take))
             return 0; /* all, or what fits */
     }
+}
+
+int nccl_ras_ask(struct buffer *out, struct muster_error *err)
+{
+    const struct instant deadline = instant_add(clock_now(NULL), 3 * NS_PER_S);
+    const size_t skipped = sizeof granted - 1;
+    scope_buffer text = {.limit = out->limit ? out->limit - out->length + skipped : 0};
+    scope_close int fd = -1;
+    if (dial(deadline, &fd, err))
+        return -1;
+    if (send(fd, commands, sizeof commands - 1, MSG_NOSIGNAL) != (ssize_t)sizeof commands - 1)
+        return error_errno(err, "asking NCCL's RAS");
+    if (read_answers(fd, deadline, &text, err))
+        return -1;
+    if (text.length >= skipped && !memcmp(text.data, granted, skipped))
+        buffer_consume(&text, skipped);
+    return text.length ? buffer_append(out, text.data, text.length)
+                       : error_set(err, MUSTER_E_NOT_FOUND, "NCCL's RAS gave no answer");
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/cuda/check.h"
 #include "kernels/cuda/operations.h"
 #include "proto/base/error.h"
 #include "runtime/cuda/comm_nccl_internal.h"
@@ -70,7 +71,7 @@ static int is_device_memory(const void *buffer, bool *out, struct muster_error *
     struct cudaPointerAttributes attributes = {.type = cudaMemoryTypeUnregistered};
     cudaError_t status = cudaPointerGetAttributes(&attributes, buffer);
     if (status != cudaSuccess && status != cudaErrorInvalidValue) /* how old versions say "not mine" */
-        return error_set(err, MUSTER_E_IO, "cudaPointerGetAttributes: %s", cudaGetErrorString(status));
+        return cuda_error(err, (int)status, "cudaPointerGetAttributes");
     if (status != cudaSuccess)
         (void)cudaGetLastError(); /* it was an answer */
     *out = status == cudaSuccess &&
@@ -129,10 +130,7 @@ static void host_copy(void *argument)
 
 static int stage_check(cudaError_t status, const char *function, struct muster_error *err)
 {
-    return status == cudaSuccess
-               ? 0
-               : error_set(err, status == cudaErrorMemoryAllocation ? MUSTER_E_NOMEM : MUSTER_E_IO, "%s: %s",
-                           function, cudaGetErrorString(status));
+    return status == cudaSuccess ? 0 : cuda_error(err, (int)status, function);
 }
 
 int nccl_stage_in(struct nccl_comm *comm, const struct comm_call *call, int slot,

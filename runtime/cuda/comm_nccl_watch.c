@@ -5,12 +5,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/cuda/check.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/thread.h"
 #include "runtime/cuda/comm_nccl_family.h"
 #include "runtime/cuda/comm_nccl_ras.h"
+#include "runtime/cuda/cuda_query.h"
 
 void nccl_watch_wake(struct nccl_family *family)
 {
@@ -213,7 +215,7 @@ static void note_of(const struct nccl_comm *comm, enum nccl_note_kind kind, stru
 /* Has the oldest operation begun on the device, and since when? */
 static void time_oldest(struct nccl_comm *comm, int slot, struct instant now)
 {
-    if (!comm->watched.timing && nccl_event_query(comm->slots[slot].begun) == cudaSuccess) {
+    if (!comm->watched.timing && cuda_query(cudaEventQuery(comm->slots[slot].begun)) == cudaSuccess) {
         comm->watched.timing = true;
         comm->watched.begun = now;
     }
@@ -292,9 +294,11 @@ static void look_at(struct nccl_comm *comm, struct instant now, struct look *loo
         state = asked == ncclSuccess ? state : asked;
     }
     if (state != ncclSuccess && state != ncclInProgress) {
-        const char *what = waits || comm->issuing
-                               ? comm_call_text(text, &comm->comm.calls[slot], finished + 1)
-                               : comm->comm.name;
+        char what[COMM_CALL_TEXT + 32];
+        (void)snprintf(what, sizeof what, "%s on rank %d",
+                       waits || comm->issuing ? comm_call_text(text, &comm->comm.calls[slot], finished + 1)
+                                              : comm->comm.name,
+                       comm->comm.rank);
         (void)nccl_error(family->calls, comm->handle, state, what, &look->error);
         return;
     }
@@ -334,6 +338,7 @@ static void abort_all(struct nccl_family *family)
     }
     family->aborted = true;
     nccl_family_abort(family, handles, count);
+    nccl_family_abort_rest(family);
     (void)pthread_mutex_unlock(&family->lock);
 }
 
@@ -369,8 +374,8 @@ static void use_device(struct nccl_family *family)
     cudaError_t status = cudaSetDevice(family->cuda_device);
     if (status == cudaSuccess)
         return;
-    (void)error_set(&error, MUSTER_E_IO, "the thread that watches comm %s: cudaSetDevice: %s", family->name,
-                    cudaGetErrorString(status));
+    (void)cuda_error(&error, (int)status, "cudaSetDevice"); /* -1 */
+    (void)error_wrap(&error, "the thread that watches comm %s", family->name);
     nccl_family_fail(family, &error);
 }
 
@@ -378,9 +383,9 @@ static void *watch(void *context)
 {
     struct nccl_family *family = context;
     const struct nccl_news_events events = {family, hear};
-    struct pollfd *entries = mem_calloc((size_t)family->size + 1, sizeof *entries);
+    struct pollfd *entries = family->polls;
     use_device(family);
-    while (entries && !atomic_load(&family->ends)) {
+    while (!atomic_load(&family->ends)) {
         uint64_t woken;
         entries[0] = (struct pollfd){.fd = family->wake, .events = POLLIN};
         int count = 1 + (family->news ? nccl_news_polls(family->news, entries + 1) : 0);
@@ -396,13 +401,15 @@ static void *watch(void *context)
         if (atomic_load(&family->failed) && !family->aborted)
             abort_all(family);
     }
-    mem_free(entries);
     return NULL;
 }
 
 int nccl_watch_start(struct nccl_family *family, struct muster_error *err)
 {
     struct nccl_note hello = {.kind = NOTE_POST, .comm = -1};
+    family->polls = mem_calloc((size_t)family->size + 1, sizeof *family->polls);
+    if (!family->polls)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to watch comm %s", family->name);
     if (thread_start(&family->watcher, 0, watch, family))
         return error_set(err, MUSTER_E_NOMEM, "no thread to watch comm %s", family->name);
     family->watching = true;

@@ -183,6 +183,8 @@ const struct device_ops *device_cuda(void)
         .event_create = cuda_event_create,
         .event_destroy = cuda_event_destroy,
         .launch = cuda_stream_launch,
+        .launch_graph = cuda_stream_launch_graph,
+        .graph_destroy = cuda_graph_destroy,
         .record = cuda_stream_record,
         .wait = cuda_stream_wait,
         .copy = cuda_stream_copy,

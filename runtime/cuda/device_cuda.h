@@ -46,9 +46,11 @@ struct device_stream {
     struct device *device;
     char name[CUDA_STREAM_NAME];
     bool compute;
-    /* What was enqueued, by number from 1, and up to which number it is known to be finished. */
-    const char *notes[CUDA_NOTES];
-    uint64_t noted, finished;
+    /* What was enqueued, by number from 1, and up to which number it is known to be finished. Written by the
+     * thread that enqueues; an error's text may be made by another one, which may miss the last of them. */
+    _Atomic(const char *) notes[CUDA_NOTES];
+    _Atomic(uint64_t) noted, finished;
+    bool records_work; /* what is enqueued now is recorded: it is noted when it is launched */
     struct {
         struct device_event *event;
         uint64_t noted; /* when it was recorded */
@@ -74,19 +76,18 @@ struct device {
     struct bounce bounces[CUDA_BOUNCES];
     struct device_arena arenas[CUDA_ARENAS];
     int arena_count;
-    struct device_stream *streams[CUDA_STREAMS]; /* NULL: a free place */
-    _Atomic(int) failed;                         /* CUDA_FAILURE_... */
-    struct futex_word failing;                   /* 1 from then on: ends pauses */
+    _Atomic(struct device_stream *) streams[CUDA_STREAMS]; /* NULL: a free place */
+    _Atomic(int) failed;                                   /* CUDA_FAILURE_... */
+    struct futex_word failing;                             /* 1 from then on: ends pauses */
     struct muster_error error;
 };
 enum { CUDA_FAILURE_NONE, CUDA_FAILURE_WRITING, CUDA_FAILURE_SET };
 
 /* ---- errors (device_cuda_error.c) ---- */
 
-/* Keeps the first error of the device. */
+/* Keeps the first error of the device. To one that CUDA may have given the calling thread later than its
+ * cause it adds what was under way. */
 void cuda_device_fail(struct device *device, const struct muster_error *error);
-/* The same of an error of kernels, which may have come later than its cause. */
-void cuda_kernels_fail(struct device *device, const struct muster_error *error);
 int cuda_device_poll_error(struct device *device, struct muster_error *err);
 bool cuda_device_failed(const struct device *device);
 /* A status that is not cudaSuccess becomes the device's error, unless it has one: "operation: ...", and of
@@ -115,6 +116,9 @@ int cuda_stream_launch(struct device_stream *stream, void (*fn)(void *argument),
 int cuda_stream_record(struct device_stream *stream, struct device_event *event);
 int cuda_stream_wait(struct device_stream *stream, struct device_event *event);
 bool cuda_event_done(struct device_event *event);
+int cuda_stream_launch_graph(struct device_stream *stream, struct device_graph **graph, const char *name,
+                             void (*fn)(void *argument), void *argument); /* device_cuda_graph.c */
+void cuda_graph_destroy(struct device_graph *graph);
 int64_t cuda_stream_waited_ns(struct device_stream *stream);
 int cuda_stream_sync(struct device_stream *stream, struct instant deadline, struct muster_error *err);
 /* Asks until the work is done: 0; 1 where the deadline passed first. ask gives cudaErrorNotReady meanwhile.

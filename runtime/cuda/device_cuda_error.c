@@ -1,4 +1,5 @@
 /* device_cuda_error.c - the device's first error, and which operations it may have come from. */
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +7,7 @@
 #include "proto/base/error.h"
 #include "runtime/cuda/device_cuda.h"
 
-void cuda_device_fail(struct device *device, const struct muster_error *error)
+static void keep_error(struct device *device, const struct muster_error *error)
 {
     int none = CUDA_FAILURE_NONE;
     if (!atomic_compare_exchange_strong(&device->failed, &none, CUDA_FAILURE_WRITING))
@@ -26,16 +27,14 @@ bool cuda_device_failed(const struct device *device)
 
 int cuda_device_poll_error(struct device *device, struct muster_error *err)
 {
-    switch (atomic_load_explicit(&device->failed, memory_order_acquire)) {
-    case CUDA_FAILURE_NONE:
+    int failure;
+    while ((failure = atomic_load_explicit(&device->failed, memory_order_acquire)) == CUDA_FAILURE_WRITING)
+        (void)sched_yield(); /* another thread copies the text: a moment; cannot fail */
+    if (failure == CUDA_FAILURE_NONE)
         return 0;
-    case CUDA_FAILURE_SET:
-        if (err)
-            *err = device->error;
-        return -1;
-    default: /* another thread is writing the text */
-        return error_set(err, MUSTER_E_STATE, "the device is failing right now");
-    }
+    if (err)
+        *err = device->error;
+    return -1;
 }
 
 /* ---- what a stream was given ---- */
@@ -57,11 +56,12 @@ static void note_text(char text[CUDA_NOTES_TEXT], const char *between, const cha
 void cuda_stream_pending(const struct device_stream *stream, char text[CUDA_NOTES_TEXT])
 {
     enum { SHOWN = 5 };
-    const uint64_t open = stream->noted - stream->finished;
+    const uint64_t finished = atomic_load(&stream->finished), noted = atomic_load(&stream->noted);
+    const uint64_t open = noted - finished;
     const uint64_t kept = open < CUDA_NOTES ? open : CUDA_NOTES, shown = kept < SHOWN ? kept : SHOWN;
     text[0] = '\0';
     for (uint64_t i = 0; i < shown; i++) /* the oldest: what failed runs before what waits behind it */
-        note_text(text, ", ", stream->notes[(stream->noted - kept + 1 + i) % CUDA_NOTES]);
+        note_text(text, ", ", atomic_load(&stream->notes[(noted - kept + 1 + i) % CUDA_NOTES]));
     char more[32];
     (void)snprintf(more, sizeof more, "and %llu more", (unsigned long long)(open - shown));
     if (open > shown)
@@ -74,8 +74,8 @@ static void device_pending(const struct device *device, char text[CUDA_NOTES_TEX
     char of_stream[CUDA_NOTES_TEXT];
     text[0] = '\0';
     for (int i = 0; i < CUDA_STREAMS; i++) {
-        const struct device_stream *stream = device->streams[i];
-        if (!stream || stream->noted == stream->finished)
+        const struct device_stream *stream = atomic_load(&device->streams[i]);
+        if (!stream || atomic_load(&stream->noted) == atomic_load(&stream->finished))
             continue;
         cuda_stream_pending(stream, of_stream);
         note_text(text, "; ", of_stream);
@@ -94,9 +94,13 @@ static void finish_streams(struct device *device)
 
 void cuda_stream_note(struct device_stream *stream, const char *operation)
 {
+    if (stream->records_work)
+        return;
     if (stream->device->sync_errors)
         finish_streams(stream->device);
-    stream->notes[++stream->noted % CUDA_NOTES] = operation;
+    const uint64_t number = atomic_load(&stream->noted) + 1;
+    atomic_store(&stream->notes[number % CUDA_NOTES], operation);
+    atomic_store(&stream->noted, number);
 }
 
 /* Statuses that a call gives for work that was enqueued before it. */
@@ -133,11 +137,11 @@ static void add_pending(const struct device *device, cudaError_t status, struct 
                     device->sync_errors ? "" : " (training.sync_errors finds out which)");
 }
 
-void cuda_kernels_fail(struct device *device, const struct muster_error *error)
+void cuda_device_fail(struct device *device, const struct muster_error *error)
 {
     struct muster_error whole = *error;
     add_pending(device, cudaPeekAtLastError(), &whole); /* an error that stays is still there */
-    cuda_device_fail(device, &whole);
+    keep_error(device, &whole);
 }
 
 int cuda_device_status(struct device *device, cudaError_t status, const char *operation,
@@ -150,6 +154,6 @@ int cuda_device_status(struct device *device, cudaError_t status, const char *op
     add_pending(device, status, &error);
     (void)cudaGetLastError(); /* takes the error off the thread: it is told here, and not by the next call too
                                */
-    cuda_device_fail(device, &error);
+    keep_error(device, &error);
     return cuda_device_poll_error(device, err);
 }

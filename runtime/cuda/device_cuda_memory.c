@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/check.h"
 #include "proto/base/error.h"
+#include "runtime/cuda/cuda_query.h"
 #include "runtime/cuda/device_cuda.h"
 
 static bool on_host(enum memory_class memory)
@@ -17,8 +18,10 @@ static bool on_host(enum memory_class memory)
 static void find_free(struct device *device, size_t *free_bytes, size_t *all)
 {
     *free_bytes = *all = 0;
-    if (!cuda_device_use(device, NULL) && cudaMemGetInfo(free_bytes, all) != cudaSuccess)
-        *free_bytes = *all = 0;
+    if (cuda_device_use(device, NULL) || cudaMemGetInfo(free_bytes, all) == cudaSuccess)
+        return;
+    (void)cudaGetLastError(); /* "not known" is an answer here */
+    *free_bytes = *all = 0;
 }
 
 int64_t cuda_memory_available(struct device *device)
@@ -53,7 +56,7 @@ static void arena_release(const struct device_arena *arena)
 
 static cudaError_t ask_own(void *of)
 {
-    return cudaStreamQuery(((struct device *)of)->own);
+    return cuda_query(cudaStreamQuery(((struct device *)of)->own));
 }
 
 static int zero(struct device *device, const struct device_arena *arena, struct muster_error *err)
@@ -138,7 +141,7 @@ static int enqueue_copy(struct device_stream *stream, void *to, const void *from
 
 static cudaError_t ask_bounce(void *of)
 {
-    return cudaEventQuery(((struct bounce *)of)->event);
+    return cuda_query(cudaEventQuery(((struct bounce *)of)->event));
 }
 
 static int bounce_wait(struct device_stream *stream, struct bounce *bounce)

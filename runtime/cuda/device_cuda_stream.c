@@ -4,6 +4,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
+#include "runtime/cuda/cuda_query.h"
 #include "runtime/cuda/device_cuda.h"
 #include "runtime/cuda/products.h"
 
@@ -48,7 +49,7 @@ int cuda_ask(cudaError_t (*ask)(void *of), void *of, struct device *device, stru
 
 static cudaError_t ask_stream(void *of)
 {
-    return cudaStreamQuery(((struct device_stream *)of)->handle.stream);
+    return cuda_query(cudaStreamQuery(((struct device_stream *)of)->handle.stream));
 }
 
 /* ---- time in waits ---- */
@@ -107,9 +108,9 @@ static void close_pairs(struct device_stream *stream)
 static bool replace_stream(struct device *device, const struct device_stream *from, struct device_stream *to)
 {
     for (int i = 0; i < CUDA_STREAMS; i++) {
-        if (device->streams[i] != from)
+        if (atomic_load(&device->streams[i]) != from)
             continue;
-        device->streams[i] = to;
+        atomic_store(&device->streams[i], to);
         return true;
     }
     return false;
@@ -134,7 +135,7 @@ struct device_stream *cuda_stream_create(struct device *device, const char *name
     stream->compute = compute;
     (void)snprintf(stream->name, sizeof stream->name, "%.15s", name); /* a longer one is cut */
     stream->handle =
-        (struct cuda_stream_handle){.device = device, .fail = cuda_kernels_fail, .note = note_operation};
+        (struct cuda_stream_handle){.device = device, .fail = cuda_device_fail, .note = note_operation};
     if (!replace_stream(device, NULL, stream)) {
         (void)error_set(err, MUSTER_E_LIMIT, "stream %s: a device has at most %d streams", name,
                         (int)CUDA_STREAMS);
@@ -245,7 +246,8 @@ static int look_at_records(struct device_stream *stream)
     while (stream->looked < stream->recorded) {
         const uint64_t number = stream->looked + 1;
         const struct device_event *event = stream->records[number % CUDA_RECORDS].event;
-        const cudaError_t status = event ? cudaEventQuery(event->event) : cudaErrorNotReady; /* it has gone */
+        const cudaError_t status =
+            event ? cuda_query(cudaEventQuery(event->event)) : cudaErrorNotReady; /* it has gone */
         if (event && status == cudaErrorNotReady && stream->recorded - stream->looked < CUDA_RECORDS)
             return 0;
         if (status != cudaErrorNotReady) {
@@ -299,7 +301,7 @@ bool cuda_event_done(struct device_event *event)
 {
     if (!event->recorded)
         return true;
-    const cudaError_t status = cudaEventQuery(event->event);
+    const cudaError_t status = cuda_query(cudaEventQuery(event->event));
     if (status == cudaErrorNotReady)
         return false;
     (void)cuda_device_status(event->device, status, "cudaEventQuery", NULL); /* the device keeps it */

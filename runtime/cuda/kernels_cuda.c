@@ -28,6 +28,18 @@ static void enqueue_linear_forward(void *out, const void *in, const void *weight
     ENQUEUE(cuda_linear_forward(out, in, weight, bias, N, C, OC, handle, err));
 }
 
+static void enqueue_linear_activation_forward(void *out, void *pre, const void *in, const void *weight,
+                                              const void *bias, int kind, int N, int C, int OC, void *stream)
+{
+    ENQUEUE(cuda_linear_activation_forward(out, pre, in, weight, bias, kind, N, C, OC, handle, err));
+}
+
+static void enqueue_linear_backward_activation(void *din, const void *dout, const void *weight,
+                                               const void *pre, int kind, int N, int C, int OC, void *stream)
+{
+    ENQUEUE(cuda_linear_backward_activation(din, dout, weight, pre, kind, N, C, OC, handle, err));
+}
+
 static void enqueue_linear_backward_input(void *din, const void *dout, const void *weight, int N, int C,
                                           int OC, int beta_in, void *stream)
 {
@@ -234,6 +246,8 @@ static void enqueue_average(void *mean, const void *param, double decay, int64_t
 #define KERNELS_CUDA_TABLE(table_name)                                                                       \
     {                                                                                                        \
         .abi = KERNELS_ABI, .size = sizeof(struct kernels), .name = (table_name), .dtype = DTYPE_F32,        \
+        .linear_activation_forward = enqueue_linear_activation_forward,                                      \
+        .linear_backward_activation = enqueue_linear_backward_activation,                                    \
         .linear_forward = enqueue_linear_forward, .linear_backward_input = enqueue_linear_backward_input,    \
         .linear_backward_weight = enqueue_linear_backward_weight,                                            \
         .embedding_forward = enqueue_embedding_forward, .embedding_backward = enqueue_embedding_backward,    \

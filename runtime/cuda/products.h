@@ -9,8 +9,10 @@
  * fp32 multiplies and adds in float. tf32 rounds both factors to 10 bits of mantissa first (tensor cores) and
  * adds in float: another table, with another name, for the numerics fingerprint (kernels_cuda.h).
  *
- * A bias is added by the product's epilogue. Its gradient is summed by a kernel of ours in an order that
- * depends on the sizes alone: cuBLASLt's epilogue for it neither adds to what is there nor promises an order.
+ * A bias is added by the product's epilogue; gelu (in the tanh form) and its slope, too, where rows are of a
+ * multiple of 8 and cuBLASLt has an algorithm for it, else by a kernel behind the product. A bias's gradient
+ * is summed by a kernel of ours in an order that depends on the sizes alone: cuBLASLt's epilogue for it
+ * neither adds to what is there nor promises an order.
  */
 #ifndef MUSTER_RUNTIME_CUDA_PRODUCTS_H
 #define MUSTER_RUNTIME_CUDA_PRODUCTS_H
@@ -44,6 +46,12 @@ int64_t cuda_products_chosen(const struct cuda_stream_handle *handle);
  * the first ones. */
 int cuda_linear_forward(void *out, const void *in, const void *weight, const void *bias, int N, int C, int OC,
                         const struct cuda_stream_handle *handle, struct muster_error *err);
+int cuda_linear_activation_forward(void *out, void *pre, const void *in, const void *weight, const void *bias,
+                                   int kind, int N, int C, int OC, const struct cuda_stream_handle *handle,
+                                   struct muster_error *err);
+int cuda_linear_backward_activation(void *din, const void *dout, const void *weight, const void *pre,
+                                    int kind, int N, int C, int OC, const struct cuda_stream_handle *handle,
+                                    struct muster_error *err);
 int cuda_linear_backward_input(void *din, const void *dout, const void *weight, int N, int C, int OC,
                                int beta_in, const struct cuda_stream_handle *handle,
                                struct muster_error *err);

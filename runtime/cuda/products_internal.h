@@ -10,8 +10,14 @@
 struct product_shape {
     int32_t m, n, k;
     int32_t transposed_a, transposed_b; /* not 0: A is stored (k,m), B (n,k) */
-    int32_t bias;                       /* not 0: by the epilogue */
+    uint32_t epilogue;                  /* cublasLtEpilogue_t */
     int32_t alignment;                  /* that A, B and D have, bytes: one of a few classes */
+};
+
+/* What the epilogue reads or writes beside D; NULL where it does not. */
+struct product_beside {
+    const void *bias; /* (m) */
+    const void *aux;  /* (m,n): what gelu is made of */
 };
 
 /* What is known of a shape: cuBLASLt's objects, and the algorithm. */
@@ -21,6 +27,7 @@ struct product_plan {
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace; /* bytes that the algorithm wants */
+    bool unsupported; /* cuBLASLt has no algorithm for this epilogue: nothing of the above is there */
 };
 
 struct cuda_products {
@@ -35,10 +42,12 @@ struct cuda_products {
     int64_t chosen; /* calls of the heuristic */
 };
 
-/* The plan of a shape, made by the first call with it; bias is the pointer of that call, whose alignment the
- * heuristic looks at. NULL with err. */
+/* The plan of a shape, made by the first call with it; beside has the pointers of that call, whose alignment
+ * the heuristic looks at. NULL with err. Only a plan with an activation may be unsupported. */
 const struct product_plan *product_plan_of(struct cuda_products *products, const struct product_shape *shape,
-                                           const void *bias, const char *operation, struct muster_error *err);
+                                           const struct product_beside *beside, const char *operation,
+                                           struct muster_error *err);
+bool product_has_activation(const struct product_shape *shape);
 /* Forgets all. Their errors are of objects that are of no more use. */
 void product_plans_free(struct cuda_products *products);
 

@@ -18,7 +18,7 @@
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 
-enum { DEVICE_ABI = 3 };
+enum { DEVICE_ABI = 4 };
 
 /* Memory classes. COMM memory can be read by the other ranks of the node (a memfd on CPUs, registered memory
  * with NCCL). */
@@ -38,6 +38,7 @@ const char *memory_class_name(enum memory_class memory);
 struct device;
 struct device_stream;
 struct device_event;
+struct device_graph;
 
 struct device_arena {
     void *base;
@@ -87,6 +88,13 @@ struct device_ops {
 
     /* All of these enqueue and return; the queue is bounded and a full one makes the caller wait (futex). */
     int (*launch)(struct device_stream *stream, void (*fn)(void *argument), void *argument);
+    /* As launch, for what enqueues the same kernels with the same arguments every time: the first call with a
+     * *graph, which is NULL then, calls fn; the second calls it once more and records what it enqueues; from
+     * then on the recording is launched and fn is not called. fn may not wait, nor use another stream. name,
+     * a text that stays, stands for all of it in errors. Both NULL where the device has no such thing. */
+    int (*launch_graph)(struct device_stream *stream, struct device_graph **graph, const char *name,
+                        void (*fn)(void *argument), void *argument);
+    void (*graph_destroy)(struct device_graph *graph); /* its work is done; accepts NULL */
     int (*record)(struct device_stream *stream,
                   struct device_event *event); /* event = everything enqueued so far */
     /* Later work of stream waits for the last record of event made before this call. A never recorded event

@@ -25,7 +25,10 @@ static void linear_backward(const struct operation_call *c)
     if (apart) /* one of the two is tied to another layer's, which has written it already */
         k->linear_backward_weight(NULL, c->dweight[1], c->dout, c->in[0], N, C, OC, c->weight_add[1],
                                   c->context->stream);
-    if (c->din[0])
+    if (c->din[0] && c->before)
+        k->linear_backward_activation(c->din[0], c->dout, c->weight[0], c->before, c->before_kind, N, C, OC,
+                                      c->context->stream);
+    else if (c->din[0])
         k->linear_backward_input(c->din[0], c->dout, c->weight[0], N, C, OC, c->add[0], c->context->stream);
 }
 

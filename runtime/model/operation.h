@@ -46,6 +46,10 @@ struct operation_call {
     void *dweight[OPERATION_PARAMS];
     int weight_add[OPERATION_PARAMS];
     void *work;
+    /* Of a product's backward: din[0] is wanted of what an activation of that kind made in[0] of; NULL: of
+     * in[0]. */
+    const void *before;
+    int before_kind;
 };
 
 /* Bits of `reads`, `forward_over` and `backward_over`. */

@@ -187,6 +187,33 @@ static void program_sizes(const void *config, struct shape max, enum dtype dtype
 
 /* ---- forward ---- */
 
+static bool ranges_meet(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
+{
+    const uintptr_t first = (uintptr_t)a, second = (uintptr_t)b;
+    return first < second + (uintptr_t)b_bytes && second < first + (uintptr_t)a_bytes;
+}
+
+/* A product and an activation of its result behind it, as one call; false: they are two. The activation's
+ * result is formed a step earlier then, and may lie where the product's input was no longer needed. */
+static bool forward_pair(const struct program *p, const struct program_layout *layout,
+                         const struct program_offsets *offsets, int s, const struct layer_context *x)
+{
+    const struct program_step *linear = &p->steps[s], *activation = linear + 1;
+    const int64_t element = dtype_size(x->kernels->dtype);
+    if (!x->kernels->linear_activation_forward || x->capture || s + 1 >= p->step_count ||
+        linear->op != &operation_linear || activation->op != &operation_activation ||
+        activation->in[0] != linear->out || (x->mode == LAYER_RECOMPUTE && !activation->needed))
+        return false;
+    const struct operation_call l = call_values(p, layout, offsets, linear, x);
+    const struct operation_call a = call_values(p, layout, offsets, activation, x);
+    if (ranges_meet(a.out, element * a.rows * a.width, l.in[0], element * l.rows * l.in_width[0]))
+        return false;
+    x->kernels->linear_activation_forward(a.out, a.out == l.out ? NULL : l.out, l.in[0], l.weight[0],
+                                          l.weight[1], a.settings->kind, l.rows, l.in_width[0], l.width,
+                                          x->stream);
+    return true;
+}
+
 static void program_forward(const void *config, const struct layer_context *x)
 {
     const struct program *p = config;
@@ -199,6 +226,10 @@ static void program_forward(const void *config, const struct layer_context *x)
         const struct program_step *step = &p->steps[s];
         if (x->mode == LAYER_RECOMPUTE && !step->needed)
             continue; /* the output is still there */
+        if (forward_pair(p, layout, &offsets, s, x)) {
+            s++;
+            continue;
+        }
         struct operation_call c = call_values(p, layout, &offsets, step, x);
         c.work = at(x->work, program_top(p, &offsets, layout->alive[s], rows, element));
         step->op->forward(&c);
@@ -277,6 +308,25 @@ static void add_gradients(const struct program *p, const struct program_offsets 
     }
 }
 
+/* A product whose input is an activation's result that nothing else reads: its backward goes on to the
+ * gradient of what the activation was made of, which takes the place of the other one. */
+static bool backward_pair(const struct program *p, const struct program_offsets *values,
+                          const struct program_offsets *gradients, int s, const struct layer_context *x,
+                          struct operation_call *c)
+{
+    const struct program_step *linear = &p->steps[s], *activation = linear - 1;
+    if (!x->kernels->linear_backward_activation || s < 1 || linear->op != &operation_linear ||
+        activation->op != &operation_activation || linear->in[0] != activation->out || !c->din[0])
+        return false;
+    const int before = activation->in[0];
+    if (p->values[before].source >= 0 || linear->add[0] || activation->add[0] ||
+        gradient_address(p, gradients, x, before) != c->din[0])
+        return false;
+    c->before = value_address(p, &p->train, values, x, before);
+    c->before_kind = activation->settings.kind;
+    return true;
+}
+
 static void program_backward(const void *config, const struct layer_context *x, unsigned parts)
 {
     const struct program *p = config;
@@ -295,7 +345,9 @@ static void program_backward(const void *config, const struct layer_context *x, 
         if (step->out >= 0)
             c.dout = gradient_address(p, &gradients, x, step->out);
         add_gradients(p, &gradients, step, x, parts, wants, &c);
+        const bool pair = backward_pair(p, &values, &gradients, s, x, &c);
         step->op->backward(&c);
+        s -= pair;
     }
 }
 

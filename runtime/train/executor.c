@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -15,7 +16,9 @@ struct op_block {
     void (*run)(void *block); /* NULL: not launched but a device or comm call */
     void *from, *to;
     struct comm *comm;
-    struct device_event *done; /* NULL if no operation waits for it */
+    struct device_event *done;  /* NULL if no operation waits for it */
+    struct device_graph *graph; /* NULL: not launched as one yet */
+    char name[48];              /* of a layer's: "forward h.0", cut where it is longer */
     /* forward and backward */
     const struct layer_desc *layer;
     bool loss;
@@ -155,11 +158,24 @@ static void run_cast(void *argument)
         k->cast(b->to, to, b->from, from, n, b->context.stream);
 }
 
+static void note_place(const struct op_block *b)
+{
+    atomic_store_explicit(&b->executor->place, (int)(b - b->executor->blocks), memory_order_relaxed);
+}
+
 static void run_block(void *argument)
 {
     const struct op_block *b = argument;
-    atomic_store_explicit(&b->executor->place, (int)(b - b->executor->blocks), memory_order_relaxed);
+    note_place(b);
     b->run(argument);
+}
+
+/* Layers enqueue many kernels with arguments that no step changes; an optimizer's step is one kernel a group,
+ * and may have to wait for a checkpoint's copy. */
+static bool runs_as_graph(const struct executor *executor, const struct schedule_op *op)
+{
+    return executor->parts.graphs && !executor->evaluating && !executor->capture &&
+           (op->kind == OP_FORWARD || op->kind == OP_BACKWARD);
 }
 
 int executor_place(const struct executor *executor)
@@ -239,6 +255,7 @@ static int resolve_layer(const struct executor *executor, struct op_block *b, st
     const struct executor_parts *parts = &executor->parts;
     const struct schedule_op *op = b->op;
     b->layer = &parts->model->layers[op->layer];
+    (void)snprintf(b->name, sizeof b->name, "%s %.32s", op_kind_name(op->kind), b->layer->name);
     if (resolve_params(parts, b, err))
         return -1;
     for (int i = 0; i < b->layer->source_count; i++) {
@@ -356,6 +373,8 @@ void executor_destroy(struct executor *executor)
     for (int i = 0; executor->blocks && i < executor->parts.plan->op_count; i++) {
         if (executor->blocks[i].done)
             ops->event_destroy(executor->blocks[i].done);
+        if (executor->blocks[i].graph)
+            ops->graph_destroy(executor->blocks[i].graph);
     }
     for (int i = 0; i < STREAM_COUNT; i++) {
         if (executor->joined[i])
@@ -415,6 +434,9 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
         failed = parts->ops->copy(stream, b->to, b->from, op->bytes);
     } else if (op->kind == OP_FILL) {
         failed = parts->ops->fill(stream, b->to, 0, op->bytes);
+    } else if (runs_as_graph(executor, op)) {
+        note_place(b);
+        failed = parts->ops->launch_graph(stream, &b->graph, b->name, run_block, b);
     } else {
         failed = parts->ops->launch(stream, run_block, b);
     }

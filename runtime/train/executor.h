@@ -40,6 +40,7 @@ struct executor_parts {
     struct device_stream *const *streams; /* [STREAM_COUNT] */
     const struct comm_table *comms;
     const struct step_guard *guard;
+    bool graphs; /* what a layer enqueues is launched as one (device_ops.launch_graph, which is there then) */
 };
 
 struct executor;

@@ -139,6 +139,11 @@ static int open_device(struct trainer *trainer, const struct trainer_options *op
         return error_wrap(err, "device %s", trainer->ops->name);
     if (trainer->ops->sync_errors)
         trainer->ops->sync_errors(trainer->device, options->sync_errors);
+    if (options->graphs && !trainer->ops->launch_graph)
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "training.cuda_graphs: device %s launches no graphs: leave it out, or train with "
+                         "training.device: cuda",
+                         trainer->ops->name);
     if (options->tf32 && trainer->ops->tf32 && trainer->ops->tf32(trainer->device, err))
         return -1;
     trainer->kernels = options->kernels ? options->kernels : trainer->ops->kernels(trainer->device);
@@ -196,7 +201,8 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
                                              .arenas = trainer->arenas,
                                              .streams = trainer->streams,
                                              .comms = &trainer->comms,
-                                             .guard = &trainer->guard};
+                                             .guard = &trainer->guard,
+                                             .graphs = options->graphs};
     trainer->executor = executor_create(&trainer->parts, err);
     if (!trainer->executor || trainer_initialise(trainer, options->seed, err))
         return NULL;

@@ -47,6 +47,9 @@ export MUSTER_CUDA_MODULE=$root/build-cuda/lib/libmuster_cuda.so
 for program in kernels_cuda_test kernels_cuda_more_test kernels_cuda_status_test gpu_cublaslt_conformance gpu_products_real gpu_kernels_table_real; do
   step "$program" "build-cuda/tests/$program"
 done
+# What the fakes are held to, of the real libraries: LD_LIBRARY_PATH comes before where these programs find the fakes.
+[ ! -x build/tests/gpu_cudart_conformance ] || step gpu_cudart_conformance build/tests/gpu_cudart_conformance
+[ ! -x build/tests/gpu_nccl_conformance ] || step "gpu_nccl_conformance, a rank a GPU" build/tests/gpu_nccl_conformance "$((gpus < 8 ? gpus : 8))"
 # The device through the module that nvcc built.
 [ ! -x build/tests/gpu_device ] || step gpu_device build/tests/gpu_device
 command -v compute-sanitizer >/dev/null && for tool in memcheck racecheck synccheck initcheck; do

@@ -29,6 +29,7 @@ static cudaError_t create(cudaEvent_t *event, bool timed)
     fake_locked held;
     *event = new CUevent_st;
     (*event)->timed = timed;
+    (*event)->device = fake_device();
     live().insert(*event);
     return cudaSuccess;
 }
@@ -65,6 +66,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     struct CUstream_st *s = fake_stream(stream);
     if (!s || !fake_event_lives(event))
         return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+    if (event->device != s->device) {
+        fake_complain("an event of device %d is recorded on a stream of device %d", event->device, s->device);
+        return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+    }
+    if (s->capture)
+        return fake_break_capture(s, "cudaEventRecord");
     auto record = std::make_shared<fake_record>();
     record->stream = s;
     record->position = s->pushed + 1;
@@ -80,6 +87,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     struct CUstream_st *s = fake_stream(stream);
     if (!s || !fake_event_lives(event))
         return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+    if (s->capture)
+        return fake_break_capture(s, "cudaStreamWaitEvent");
     if (event->last)
         fake_push(s, {"cudaStreamWaitEvent", nullptr, nullptr, nullptr, false, {}, event->last, nullptr});
     return cudaSuccess;
@@ -95,7 +104,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         return cudaSuccess;
     if (!event->last->done) {
         fake_want(event->last->stream, event->last->position);
-        return cudaErrorNotReady;
+        return fake_cudart_fail(cudaErrorNotReady); /* CUDA keeps this as the last error, too */
     }
     fake_held_acquire(event->last.get());
     return fake_sticky();
@@ -125,7 +134,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
         !to->last)
         return fake_cudart_fail(cudaErrorInvalidResourceHandle);
     if (!from->last->done || !to->last->done)
-        return cudaErrorNotReady;
+        return fake_cudart_fail(cudaErrorNotReady);
     *ms = (float)((double)(to->last->time_ns - from->last->time_ns) * 1e-6);
     return cudaSuccess;
 }

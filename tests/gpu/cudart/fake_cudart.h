@@ -10,7 +10,7 @@
  *                               gives that error (read at every piece)
  *   FAKE_CUDA_COUNT=FILE        at exit: a line "function calls" for each function
  *   FAKE_CUDA_REPORT=FILE       at exit: lines "device_high_water bytes", "pinned_high_water bytes", and
- *                               "leaked_allocations", "leaked_streams", "leaked_events" with their number, and those
+ *                               "leaked_allocations", "leaked_streams", "leaked_events", "leaked_graphs" with their number, and those
  *                               of the other fakes that the process has loaded, "leaked_communicators" and
  *                               "leaked_products" (%r in either name is this process's RANK)
  *   FAKE_CUDA_SCHEDULE=early|late|shuffled  work runs at once; only when something waits for it; each piece the one
@@ -24,6 +24,7 @@
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -54,9 +55,15 @@ void fake_cudart_use(int device);
  * fail. With FAKE_CUDA_COUNT=FILE a line "function calls" is written to FILE for each at exit. */
 int fake_refuse(const char *function);
 
+/* How often a faked function was called so far, or a piece of work of that name enqueued. */
+uint64_t fake_calls(const char *function);
+
 /* A line "name count()" of the report at exit: what another fake has made and was not given back. name lives
  * as long as the program. */
 void fake_cudart_reports(const char *name, int (*count)(void));
+
+/* Whether what is enqueued on the stream is recorded and not run. */
+int fake_cudart_records(cudaStream_t stream);
 
 /* Every work that has been pushed on any stream of the process may run from here on, whatever the schedule:
  * for a fake whose host waits for work that nothing on a stream waits for. */

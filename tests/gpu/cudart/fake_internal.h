@@ -56,6 +56,12 @@ void fake_complain(const char *format, ...) __attribute__((format(printf, 1, 2))
 #define FAKE_ENTER(function, error)                                                                          \
     do {                                                                                                     \
         const bool refused_ = fake_refuse(function) != 0;                                                    \
+        if (fake_in_host_call()) {                                                                           \
+            fake_complain("%s is called by a host function of a stream", function);                          \
+            return fake_cudart_fail(cudaErrorNotPermitted);                                                  \
+        }                                                                                                    \
+        if (fake_check_recording(function) != cudaSuccess)                                                   \
+            return cudaErrorStreamCaptureUnsupported;                                                        \
         if (fake_sticky() != cudaSuccess)                                                                    \
             return fake_sticky();                                                                            \
         if (refused_)                                                                                        \
@@ -70,8 +76,9 @@ int fake_devices(); /* how many */
 
 /* ---- memory (memory.cpp) ---- */
 
-/* The calling thread, one of a stream, may touch device memory. */
+/* The calling thread, one of a stream, may touch device memory; and no longer. */
 void fake_memory_open();
+void fake_memory_close();
 /* Lines of the report. */
 void fake_memory_report(FILE *file);
 
@@ -94,7 +101,8 @@ struct fake_work {
     bool waits;                          /* to be run only when something waits for it */
     std::shared_ptr<fake_record> record; /* of a record */
     std::shared_ptr<fake_record> wait;   /* of a wait */
-    char *order; /* what came before the push is ordered before the run, by its address */
+    char *order;                     /* what came before the push is ordered before the run, by its address */
+    std::shared_ptr<void> keep = {}; /* what the argument is a part of */
 };
 
 struct CUstream_st {
@@ -105,13 +113,18 @@ struct CUstream_st {
     bool stop = false;
     std::condition_variable wake, progress;
     std::thread thread;
+    struct fake_capture *capture = nullptr; /* while it records (graphs.cpp) */
     char finished; /* by its address: what ran before a synchronisation is ordered before it */
 };
 
 struct CUevent_st {
+    int device = 0;
     bool timed = true;
     std::shared_ptr<fake_record> last; /* NULL: it was never recorded */
 };
+
+/* Whether the calling thread is inside of a function of cudaLaunchHostFunc. */
+bool fake_in_host_call();
 
 /* With the lock held. */
 struct CUstream_st *fake_stream(cudaStream_t stream); /* NULL: not a live one */
@@ -122,6 +135,16 @@ void fake_want_all(int device);                                 /* -1: all devic
 /* Waits for all that was pushed on the streams of a device, and orders it. */
 void fake_drain(fake_locked &held, struct CUstream_st *stream);
 void fake_drain_device(fake_locked &held, int device);
+/* ---- graphs (graphs.cpp) ---- */
+
+/* First in a function: breaks the recording of the calling thread unless the function may be recorded. */
+cudaError_t fake_check_recording(const char *function);
+/* With the lock held. Whether the stream records: it has the work then. */
+bool fake_capture_takes(struct CUstream_st *stream, const struct fake_work &work);
+/* With the lock held. cudaSuccess where the stream does not record; else its recording is broken. */
+cudaError_t fake_break_capture(struct CUstream_st *stream, const char *function);
+void fake_graphs_report(FILE *file);
+
 void fake_streams_report(FILE *file);
 void fake_events_report(FILE *file);
 int64_t fake_now_ns();

@@ -142,6 +142,7 @@ static void write_report(FILE *file)
     fake_memory_report(file);
     fake_streams_report(file);
     fake_events_report(file);
+    fake_graphs_report(file);
     for (const struct other_line &line : other_lines())
         fprintf(file, "%s %d\n", line.name, line.count());
 }
@@ -177,6 +178,13 @@ extern "C" int fake_refuse(const char *function)
         return 0;
     fake_complain("%s was told to fail", function);
     return 1;
+}
+
+extern "C" uint64_t fake_calls(const char *function)
+{
+    fake_locked held;
+    const auto row = calls().find(function);
+    return row == calls().end() ? 0 : row->second;
 }
 
 /* ---- errors ---- */
@@ -253,6 +261,12 @@ static const struct error_row errors[] = {
     ROW(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
     ROW(cudaErrorLaunchFailure, "unspecified launch failure"),
     ROW(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"),
+    ROW(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
+    ROW(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
+    ROW(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"),
+    ROW(cudaErrorStreamCaptureWrongThread,
+        "attempt to terminate a thread-local capture sequence from another thread"),
+    ROW(cudaErrorNotPermitted, "operation not permitted"),
     ROW(cudaErrorNotSupported, "operation not supported"),
     ROW(cudaErrorUnknown, "unknown error"),
 };

@@ -53,6 +53,12 @@ void fake_memory_open()
         pkey_set(key(), 0);
 }
 
+void fake_memory_close()
+{
+    if (key() >= 0)
+        pkey_set(key(), PKEY_DISABLE_ACCESS);
+}
+
 /* ---- where an address lies ---- */
 
 /* With the lock held; NULL: in none that is alive. */

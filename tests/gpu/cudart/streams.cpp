@@ -62,6 +62,8 @@ extern "C" void fake_cudart_release_all(void)
 
 uint64_t fake_push(struct CUstream_st *stream, fake_work work)
 {
+    if (fake_capture_takes(stream, work))
+        return stream->pushed;
     const uint64_t position = ++stream->pushed;
     work.waits = is_late(stream, position);
     work.order = new char;
@@ -225,15 +227,35 @@ static cudaError_t create(cudaStream_t *stream)
     return cudaSuccess;
 }
 
+static thread_local bool in_host_call;
+
+bool fake_in_host_call()
+{
+    return in_host_call;
+}
+
 struct host_call {
     cudaHostFn_t function;
     void *argument;
 };
 
+/* Such functions of all streams take turns, as in CUDA, which is no order between what they do. They are the
+ * host's: device memory is not theirs, and they may not call CUDA. */
 static void run_host_call(void *argument)
 {
+    static std::mutex turns;
     const struct host_call *call = (const struct host_call *)argument;
+    fake_sync_hide();
+    turns.lock();
+    fake_sync_show();
+    fake_memory_close();
+    in_host_call = true;
     call->function(call->argument);
+    in_host_call = false;
+    fake_memory_open();
+    fake_sync_hide();
+    turns.unlock();
+    fake_sync_show();
 }
 
 static void dispose_host_call(void *argument)
@@ -271,6 +293,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
         struct CUstream_st *s = stream ? fake_stream(stream) : nullptr;
         if (!s)
             return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+        if (s->capture)
+            return fake_break_capture(s, "cudaStreamDestroy");
         fake_drain(held, s);
         live().erase(s);
         s->stop = true;
@@ -289,9 +313,11 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     struct CUstream_st *s = fake_stream(stream);
     if (!s)
         return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+    if (s->capture)
+        return fake_break_capture(s, "cudaStreamQuery");
     fake_want(s, s->pushed);
     if (s->done < s->pushed)
-        return cudaErrorNotReady;
+        return fake_cudart_fail(cudaErrorNotReady); /* CUDA keeps this as the last error, too */
     fake_held_acquire(&s->finished);
     return fake_sticky();
 }
@@ -303,6 +329,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     struct CUstream_st *s = fake_stream(stream);
     if (!s)
         return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+    if (s->capture)
+        return fake_break_capture(s, "cudaStreamSynchronize");
     fake_drain(held, s);
     return fake_sticky();
 }
@@ -315,7 +343,6 @@ cudaError_t cudaDeviceSynchronize(void)
     return fake_sticky();
 }
 
-/* Such functions of all streams take turns in CUDA, and may not call it. */
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
 {
     FAKE_ENTER("cudaLaunchHostFunc", cudaErrorInvalidValue);
@@ -323,6 +350,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
     struct CUstream_st *s = fake_stream(stream);
     if (!s)
         return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+    if (s->capture)
+        return fake_break_capture(s, "cudaLaunchHostFunc");
     fake_push(s, {"cudaLaunchHostFunc",
                   run_host_call,
                   dispose_host_call,

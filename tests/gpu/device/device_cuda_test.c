@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -203,6 +205,72 @@ static void a_launch_runs_on_its_caller(void **state)
     assert_int_equal(calls, 1);
 }
 
+/* CUDA keeps "not yet" as the thread's last error, which the next launch would find. */
+static void ask_and_launch(const struct fixture *f, bool asks)
+{
+    struct muster_error err = {0};
+    struct device_event *events[] = {f->ops->event_create(f->device, &err),
+                                     f->ops->event_create(f->device, &err)};
+    struct add add = {f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(f->a)};
+    assert_true(events[0] && events[1]);
+    for (int round = 0; round < 20; round++) {
+        assert_int_equal(f->ops->fill(f->a, f->memory.base, 0, BYTES), 0);
+        assert_int_equal(f->ops->record(f->a, events[0]), 0);
+        if (asks)
+            (void)f->ops->event_done(events[0]);
+        else
+            assert_int_equal(f->ops->record(f->a, events[1]), 0); /* it asks about those before it */
+        assert_int_equal(f->ops->launch(f->a, add_numbers, &add), 0);
+    }
+    finish(f, f->a);
+    f->ops->event_destroy(events[0]);
+    f->ops->event_destroy(events[1]);
+}
+
+static void a_question_is_no_error_of_the_next_launch(void **state)
+{
+    ask_and_launch(*state, true);
+}
+
+static void a_question_about_records_is_no_error(void **state)
+{
+    ask_and_launch(*state, false);
+}
+
+struct doubling {
+    struct add add;
+    int calls;
+};
+
+static void double_numbers(void *argument)
+{
+    struct doubling *doubling = argument;
+    doubling->calls++;
+    add_numbers(&doubling->add);
+    add_numbers(&doubling->add);
+}
+
+static void recorded_work_is_launched_in_order(void **state)
+{
+    const struct fixture *f = *state;
+    struct device_graph *graph = NULL;
+    struct doubling doubling = {{f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(f->a)}, 0};
+    float *numbers = f->pinned.base;
+    assert_non_null(f->ops->launch_graph);
+    for (int i = 0; i < 100; i++)
+        numbers[i] = (float)i;
+    assert_int_equal(f->ops->copy(f->a, f->memory.base, numbers, 400), 0);
+    for (int round = 0; round < 5; round++)
+        assert_int_equal(f->ops->launch_graph(f->a, &graph, "doubling", double_numbers, &doubling), 0);
+    assert_int_equal(f->ops->copy(f->a, numbers, f->memory.base, 400), 0);
+    finish(f, f->a);
+    assert_int_equal(doubling.calls, 2);
+    for (int i = 0; i < 100; i++)
+        assert_true(numbers[i] == (float)i * 1024);
+    f->ops->graph_destroy(graph);
+    f->ops->graph_destroy(NULL);
+}
+
 static void an_error_stays_and_refuses_what_comes(void **state)
 {
     const struct fixture *f = *state;
@@ -269,11 +337,50 @@ static void a_refusal_names_the_call(void **state)
     f->ops->event_destroy(event);
 }
 
+static void a_fault_in_recorded_work_names_it(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    struct device_graph *graph = NULL;
+    struct doubling doubling = {{f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(f->a)}, 0};
+    if (!on_fakes())
+        skip();
+    assert_int_equal(f->ops->launch_graph(f->a, &graph, "doubling", double_numbers, &doubling), 0);
+    finish(f, f->a);
+    setenv("FAKE_CUDA_ASYNC", "add:2", 1);
+    (void)f->ops->launch_graph(f->a, &graph, "doubling", double_numbers, &doubling);
+    assert_int_equal(f->ops->sync(f->a, INSTANT_NEVER, &err), -1);
+    unsetenv("FAKE_CUDA_ASYNC");
+    assert_non_null(strstr(err.text, "under way: doubling of stream a"));
+    f->ops->graph_destroy(graph);
+}
+
 #define WITH_DEVICE(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
+/* The process keeps an asynchronous error: each of these tests has one of its own. */
+static int run_alone(char *program, const char *test)
+{
+    int status = 1;
+    (void)fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        (void)execl(program, program, test, (char *)NULL);
+        _exit(127);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
+        printf("[  FAILED  ] %s, status %x\n", test, (unsigned)status);
+    return status != 0;
+}
 
 /* device_cuda_test [TEST]: all tests, or the one of that name. */
 int main(int argc, char **argv)
 {
+    static const char *const alone[] = {"a_fault_names_the_operations_that_may_have_it",
+                                        "a_fault_in_recorded_work_names_it"};
+    int failed = 0;
+    for (size_t i = 0; argc < 2 && i < sizeof alone / sizeof *alone; i++)
+        failed += run_alone(argv[0], alone[i]);
+    cmocka_set_skip_filter(argc < 2 ? "a_fault_*" : NULL);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
@@ -283,11 +390,15 @@ int main(int argc, char **argv)
         WITH_DEVICE(an_event_that_has_gone_is_not_asked_about),
         WITH_DEVICE(two_devices_take_turns),
         WITH_DEVICE(a_launch_runs_on_its_caller),
+        WITH_DEVICE(a_question_is_no_error_of_the_next_launch),
+        WITH_DEVICE(a_question_about_records_is_no_error),
+        WITH_DEVICE(recorded_work_is_launched_in_order),
         WITH_DEVICE(an_error_stays_and_refuses_what_comes),
         WITH_DEVICE(what_does_not_fit_is_refused_with_what_is_free),
         WITH_DEVICE(a_refusal_names_the_call),
-        WITH_DEVICE(a_fault_names_the_operations_that_may_have_it), /* last: the process keeps that error */
+        WITH_DEVICE(a_fault_in_recorded_work_names_it),
+        WITH_DEVICE(a_fault_names_the_operations_that_may_have_it),
     };
     (void)cuda();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL) + failed;
 }

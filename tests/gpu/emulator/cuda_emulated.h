@@ -34,10 +34,10 @@ void emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, uint64_t all[
 int emu_block(int value, const char *file, int line);
 /* The launch's dynamic shared memory. */
 void *emu_dynamic_shared(void);
-/* Enqueues body for each thread of the grid. A launch that CUDA would refuse is refused. `operation` and
- * `kernel` live as long as the program. */
-cudaError_t emu_launch(const char *operation, const char *kernel, dim3 grid, dim3 block, size_t shared,
-                       cudaStream_t stream, std::function<void()> body);
+/* Enqueues body for each thread of the grid. A launch that CUDA would refuse is refused: as with <<<>>>, the
+ * thread's last error has the reason. `operation` and `kernel` live as long as the program. */
+void emu_launch(const char *operation, const char *kernel, dim3 grid, dim3 block, size_t shared,
+                cudaStream_t stream, std::function<void()> body);
 /* The memory of this library's __shared__ variables, which is filled with 0xff before each block. */
 void emu_shared_register(void *start, void *stop);
 

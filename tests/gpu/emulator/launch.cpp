@@ -64,11 +64,13 @@ static void dispose(void *argument)
     delete (struct emu_launch_call *)argument;
 }
 
-cudaError_t emu_launch(const char *operation, const char *kernel, dim3 grid, dim3 block, size_t shared,
-                       cudaStream_t stream, std::function<void()> body)
+void emu_launch(const char *operation, const char *kernel, dim3 grid, dim3 block, size_t shared,
+                cudaStream_t stream, std::function<void()> body)
 {
-    if (refused(grid, block, shared))
-        return fake_cudart_fail(cudaErrorInvalidConfiguration);
+    if (refused(grid, block, shared)) {
+        (void)fake_cudart_fail(cudaErrorInvalidConfiguration);
+        return;
+    }
     struct emu_launch_call *call = new emu_launch_call();
     call->operation = operation;
     call->kernel = kernel;
@@ -77,5 +79,5 @@ cudaError_t emu_launch(const char *operation, const char *kernel, dim3 grid, dim
     call->shared = shared;
     call->body = std::move(body);
     order_of_environment(call);
-    return fake_cudart_enqueue(stream, operation, run, call, dispose);
+    (void)fake_cudart_enqueue(stream, operation, run, call, dispose); /* the last error has what it returns */
 }

@@ -67,5 +67,6 @@ int awkward(int limit);
 void orders_elements(void (*run)(const char *name, void (*test)(void)));
 void orders_rows(void (*run)(const char *name, void (*test)(void)));
 void orders_attention(void (*run)(const char *name, void (*test)(void)));
+void orders_streams(void (*run)(const char *name, void (*test)(void)));
 
 #endif

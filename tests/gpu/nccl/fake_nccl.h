@@ -9,18 +9,21 @@
  * until the communicator is aborted.
  *
  * A communicator's non-blocking calls really take time: the state is ncclInProgress, and what a call enqueues
- * reaches the stream only when the state is ncclSuccess again. ncclCommSplit fills the new handle as late.
- * ncclCommAbort waits for the communicator's device work, as NCCL does: of two communicators whose work waits
- * for each other's on the device the aborts belong in one group.
+ * reaches the stream only when the state is ncclSuccess again. ncclCommSplit fills the new handle as late,
+ * and ncclCommInitRankConfig stores it once more then, as NCCL's own thread does. ncclCommAbort waits for the
+ * communicator's device work, as NCCL does: of two communicators whose work waits for each other's on the
+ * device the aborts belong in one group.
  *
  * Faults, by rank of the first communicator and number of the operation on that rank from 1 on (a send to
- * oneself or a group of several counts each operation):
+ * oneself or a group of several counts each operation), in the first round of a job alone:
  *   FAKE_NCCL_HANG=RANK:N        it never starts        FAKE_NCCL_DIE=RANK:N    the process kills itself
  *   FAKE_NCCL_SLOW=RANK:N:MS     it starts later        FAKE_NCCL_ASYNC=RANK:N  the communicator fails
  *   FAKE_NCCL_ONE_AT_A_TIME=1    one operation at a time on a device, over all communicators: an order of
  *                                launches that could deadlock is an error naming both communicators
  *   FAKE_NCCL_IN_PROGRESS=never|always   which calls of non-blocking communicators return early; else some
- *   NCCL_RAS_ADDR=HOST:PORT      rank 0 answers there, as NCCL's RAS does
+ *   FAKE_NCCL_LINGER=MS          a call on a communicator stays inside for so long
+ *   FAKE_NCCL_SETTLE=MS          so long after a split has stored its communicator the states are
+ * ncclInProgress NCCL_RAS_ADDR=HOST:PORT      rank 0 answers there, as NCCL's RAS does
  *   FAKE_CUDA_FAIL=ncclFunction:N        that call is refused (fake_refuse) */
 #ifndef MUSTER_TESTS_FAKE_NCCL_H
 #define MUSTER_TESTS_FAKE_NCCL_H
@@ -37,8 +40,10 @@
 
 ncclResult_t ncclGroupStart(void); /* nccl.h's are no prototypes in C */
 ncclResult_t ncclGroupEnd(void);
-/* How many communicators this process has neither destroyed nor aborted: for tests, by dlsym. */
+/* How many communicators this process has neither destroyed nor aborted, and how often it has used one that
+ * it had: NCCL's memory would be freed. For tests, by dlsym. */
 int fake_nccl_living(void);
+int fake_nccl_dead_uses(void);
 
 enum {
     FAKE_RANKS = 16,
@@ -46,6 +51,7 @@ enum {
     FAKE_LETTER = 64 << 10, /* of a send in one pass */
     FAKE_RING = 16,         /* signatures of a rank that others may still read */
     FAKE_GROUP = 512,       /* operations in one group */
+    FAKE_ABORTS = 64,       /* likewise */
     FAKE_TEXT = 480
 };
 

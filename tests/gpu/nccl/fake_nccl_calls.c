@@ -1,5 +1,6 @@
 /* fake_nccl_calls.c - operations and groups of the fake NCCL: what it refuses at once, and what goes to a
  * stream. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ static _Thread_local struct {
     int depth, count, aborts;
     ncclResult_t error;
     struct pending *ops; /* [FAKE_GROUP] */
-    struct ncclComm *aborted[FAKE_RANKS];
+    struct ncclComm *aborted[FAKE_ABORTS];
 } group;
 
 bool fake_group_open(void)
@@ -28,8 +29,11 @@ bool fake_group_open(void)
 
 void fake_group_add_abort(struct ncclComm *comm)
 {
-    if (group.aborts < FAKE_RANKS)
-        group.aborted[group.aborts++] = comm;
+    if (group.aborts == FAKE_ABORTS) {
+        (void)fprintf(stderr, "fake NCCL: more than %d aborts in one group\n", FAKE_ABORTS);
+        abort();
+    }
+    group.aborted[group.aborts++] = comm;
 }
 
 /* ---- launching ---- */
@@ -38,6 +42,10 @@ static ncclResult_t enqueue(struct fake_work *work)
 {
     struct ncclComm *comm = work->comm;
     const char *what = fake_kind_name(work->ops[0].signature.kind);
+    if (fake_cudart_records(work->stream)) {
+        fake_work_dispose(work);
+        return fake_refuse_call(comm, ncclInvalidUsage, "the fake does not record operations");
+    }
     cudaError_t status = fake_cudart_enqueue(work->stream, what, fake_work_run, work, fake_work_dispose);
     if (status == cudaSuccess)
         return ncclSuccess; /* else the work was disposed of */

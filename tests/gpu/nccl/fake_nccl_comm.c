@@ -9,6 +9,7 @@
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ncclComm *all; /* never freed: see struct ncclComm */
+static _Atomic(int) dead_uses;
 
 struct ncclComm *fake_find(const struct fake_rank *device, uint64_t uid)
 {
@@ -32,12 +33,37 @@ FAKE_EXPORT int fake_nccl_living(void)
     return count;
 }
 
+FAKE_EXPORT int fake_nccl_dead_uses(void)
+{
+    return dead_uses;
+}
+
 __attribute__((constructor)) static void report_living(void)
 {
     fake_cudart_reports("leaked_communicators", fake_nccl_living);
+    fake_cudart_reports("dead_communicator_uses", fake_nccl_dead_uses);
+}
+
+/* Whether there is no such communicator (any more), and the refusal in *result then. */
+static bool is_gone(struct ncclComm *comm, const char *function, ncclResult_t *result)
+{
+    if (comm && !atomic_load(&comm->gone))
+        return false;
+    dead_uses += comm != NULL;
+    *result = fake_refuse_call(NULL, ncclInvalidArgument, "%s: no such communicator: it %s", function,
+                               comm ? "was destroyed or aborted" : "is NULL");
+    return true;
 }
 
 /* ---- entering a call ---- */
+
+/* Milliseconds of the environment. */
+static void sleep_for_setting(const char *name)
+{
+    const char *ms = getenv(name);
+    if (ms)
+        clock_sleep_until(instant_add(clock_now(NULL), atoi(ms) * NS_PER_MS));
+}
 
 static void reap_helper(struct ncclComm *comm)
 {
@@ -48,14 +74,14 @@ static void reap_helper(struct ncclComm *comm)
 
 ncclResult_t fake_enter(struct ncclComm *comm, const char *function)
 {
-    if (!comm || atomic_load(&comm->gone))
-        return fake_refuse_call(NULL, ncclInvalidArgument, "%s: the communicator %s", function,
-                                comm ? "was destroyed or aborted" : "is NULL");
+    ncclResult_t result = ncclSuccess;
+    if (is_gone(comm, function, &result))
+        return result;
     if (atomic_exchange(&comm->busy, true))
         return fake_refuse_call(comm, ncclInvalidUsage,
                                 "%s on rank %d: two threads use one communicator at once", function,
                                 comm->rank);
-    ncclResult_t result = ncclSuccess;
+    sleep_for_setting("FAKE_NCCL_LINGER");
     int state = atomic_load(&comm->state);
     if (fake_refuse(function))
         result = fake_refuse_call(comm, ncclSystemError, "%s is refused by FAKE_CUDA_FAIL", function);
@@ -160,6 +186,7 @@ static void close_of_id(const char *id)
 
 struct joining {
     struct ncclComm *comm;
+    ncclComm_t *out;
     char id[NCCL_UNIQUE_ID_BYTES];
 };
 
@@ -178,6 +205,7 @@ static void *join(void *argument)
         fake_wait_bell(shared, fake_bell(shared));
     if (comm->rank == 0) /* one closer, also where all ranks are threads of one process */
         close_of_id(joining->id);
+    __atomic_store_n(joining->out, comm, __ATOMIC_RELEASE); /* once more, as in NCCL */
     free(joining);
     ready(comm);
     return NULL;
@@ -216,6 +244,7 @@ FAKE_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclU
     if (!comm || !joining)
         return fake_refuse_call(NULL, ncclSystemError, "no memory");
     joining->comm = comm;
+    joining->out = out;
     memcpy(joining->id, id.internal, sizeof joining->id);
     *out = comm;
     return fake_later(comm, join, joining);
@@ -288,6 +317,7 @@ static void *settle(void *argument)
 {
     struct ncclComm *comm = argument;
     clock_sleep_until(instant_add(clock_now(NULL), 2 * NS_PER_MS));
+    sleep_for_setting("FAKE_NCCL_SETTLE");
     ready(comm);
     return NULL;
 }
@@ -299,7 +329,8 @@ static void *split(void *argument)
     if (do_split(s, &made)) {
         if (made && !made->blocking)
             (void)fake_later(made, settle, made);
-        *s->out = made; /* not before, as in NCCL */
+        __atomic_store_n(s->out, made, __ATOMIC_RELEASE); /* not before, as in NCCL */
+        sleep_for_setting("FAKE_NCCL_SETTLE");
     } else if (!atomic_load(&parent->aborted))
         fake_fail(parent, ncclSystemError, "rank %d: the split failed", parent->rank);
     free(s);
@@ -338,8 +369,11 @@ FAKE_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, nccl
 
 FAKE_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 {
-    if (!comm || atomic_load(&comm->gone) || !result)
-        return fake_refuse_call(NULL, ncclInvalidArgument, "ncclCommGetAsyncError: no such communicator");
+    ncclResult_t refused;
+    if (is_gone(comm, "ncclCommGetAsyncError", &refused))
+        return refused;
+    if (!result)
+        return fake_refuse_call(comm, ncclInvalidArgument, "ncclCommGetAsyncError: no place for the state");
     if (fake_refuse("ncclCommGetAsyncError"))
         return fake_refuse_call(comm, ncclSystemError, "ncclCommGetAsyncError is refused by FAKE_CUDA_FAIL");
     *result = (ncclResult_t)atomic_load(&comm->state);
@@ -483,8 +517,9 @@ ncclResult_t fake_finish_abort(struct ncclComm *comm)
 /* May be called while another thread is inside a call. */
 FAKE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-    if (!comm || atomic_load(&comm->gone))
-        return fake_refuse_call(NULL, ncclInvalidArgument, "ncclCommAbort: no such communicator");
+    ncclResult_t refused;
+    if (is_gone(comm, "ncclCommAbort", &refused))
+        return refused;
     if (fake_refuse("ncclCommAbort"))
         return fake_refuse_call(comm, ncclSystemError, "ncclCommAbort is refused by FAKE_CUDA_FAIL");
     atomic_store(&comm->aborted, true);

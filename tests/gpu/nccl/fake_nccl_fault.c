@@ -11,7 +11,9 @@
 /* Whether the variable names this rank and operation; *extra is its third number. */
 static bool injected(const char *variable, int rank, uint64_t number, long *extra)
 {
-    const char *text = getenv(variable);
+    const char *text = getenv(variable), *round = getenv("TORCHELASTIC_RESTART_COUNT");
+    if (round && *round && strcmp(round, "0") != 0)
+        return false;
     int at;
     unsigned long long operation;
     *extra = 0;

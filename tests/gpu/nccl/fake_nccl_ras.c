@@ -1,10 +1,10 @@
 /* fake_nccl_ras.c - the fake's RAS service: where NCCL_RAS_ADDR is set, the process of rank 0 answers there
- * with how many operations each rank's device has started. A line for each connection's commands, as NCCL's
- * own. */
+ * with how many operations each rank's device has started. It takes commands as NCCL's own does. */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,17 +15,9 @@ struct service {
     struct fake_shared *shared;
 };
 
-static void answer(const struct service *service, int fd)
+static void answer_status(const struct service *service, int fd)
 {
-    char command[64], text[2048];
-    ssize_t got = recv(fd, command, sizeof command - 1, 0);
-    if (got <= 0)
-        return;
-    command[got] = '\0';
-    if (strcmp(command, "verbose status\n") != 0) {
-        (void)!write(fd, "ERROR: unknown command\n", 23);
-        return;
-    }
+    char text[2048];
     uint64_t most = 0;
     for (int rank = 0; rank < service->size; rank++) {
         uint64_t started = atomic_load(&service->shared->members[rank].started);
@@ -39,6 +31,28 @@ static void answer(const struct service *service, int fd)
                      rank, (unsigned long long)started, started < most ? ": fewer than others" : "");
     }
     (void)!write(fd, text, (size_t)length);
+}
+
+/* Lines as NCCL takes them: a status is the last answer, and a time-out is acknowledged. */
+static void answer(const struct service *service, int fd)
+{
+    char line[64];
+    for (size_t length = 0; length < sizeof line - 1 && recv(fd, line + length, 1, 0) == 1;) {
+        if (line[length] != '\n') {
+            length++;
+            continue;
+        }
+        line[length] = '\0';
+        length = 0;
+        if (!strcasecmp(line, "status") || !strcasecmp(line, "verbose status")) {
+            answer_status(service, fd);
+            return;
+        }
+        if (!strncasecmp(line, "timeout ", 8) && atoi(line + 8) > 0)
+            (void)!write(fd, "OK\n", 3);
+        else
+            (void)!write(fd, "ERROR: Unknown command\n", 23);
+    }
 }
 
 static void *serve(void *context)

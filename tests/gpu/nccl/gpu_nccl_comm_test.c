@@ -2,7 +2,6 @@
  * host memory, parts, run, queues of operations, two comms at once. */
 #include "tests/support/cmocka_all.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -375,14 +374,7 @@ static void arenas_are_registered_and_let_go(void **state)
 static int no_communicator_is_left(void **state)
 {
     (void)state;
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    int (*living)(void) = library ? (int (*)(void))(uintptr_t)dlsym(library, "fake_nccl_living") : NULL;
-    int left = living ? living() : 0;
-    if (library)
-        dlclose(library);
-    if (left)
-        fprintf(stderr, "%d communicators were neither destroyed nor aborted\n", left);
-    return left;
+    return nccl_test_left();
 }
 
 /* gpu_nccl_comm [TEST]: all tests, or the one of that name. */

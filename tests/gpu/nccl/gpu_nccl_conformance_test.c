@@ -7,6 +7,7 @@
  * fake also what it refuses and NCCL would hang on or corrupt */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -46,18 +47,46 @@ struct rank {
         }                                                                                                    \
     } while (0)
 
+static bool is_fake(void)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    return library && dlsym(library, "fake_nccl_living");
+}
+
 /* ---- without a driver ---- */
+
+/* The config has the layout that the library expects; without a driver the communicator is refused then, with
+ * a reason, and nothing is left to be destroyed. */
+static int refused_without_a_driver(struct rank *r)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    ncclComm_t comm = NULL;
+    int driver = 0;
+    if (is_fake() || (cudaDriverGetVersion(&driver) == cudaSuccess && !access("/dev/nvidiactl", F_OK)))
+        return 0;
+    config.blocking = 0;
+    CHECK(r->calls->unique_id(&id) == ncclSuccess);
+    ncclResult_t result = r->calls->init(&comm, 1, id, 0, &config);
+    CHECK(result != ncclSuccess && result != ncclInProgress && result != ncclInvalidArgument);
+    CHECK(strlen(r->calls->last_error(NULL)) > 3);
+    printf("without a driver: %s\n", r->calls->last_error(NULL));
+    return 0;
+}
 
 static int facts(struct rank *r)
 {
     int version = 0;
     ncclUniqueId one, two;
+    const char *wants_real = getenv("MUSTER_REAL_LIBRARIES");
+    CHECK(!wants_real || !is_fake());
     CHECK(r->calls->get_version(&version) == ncclSuccess && version >= 21800);
     for (int result = 0; result < ncclNumResults; result++)
         CHECK(strlen(r->calls->error_string((ncclResult_t)result)) > 3);
     CHECK(strcmp(r->calls->error_string(ncclSuccess), "no error") == 0);
     CHECK(r->calls->unique_id(&one) == ncclSuccess && r->calls->unique_id(&two) == ncclSuccess);
     CHECK(memcmp(&one, &two, sizeof one) != 0);
+    CHECK(!refused_without_a_driver(r));
     printf("NCCL %d: version, texts and unique ids are as expected\n", version);
     return 0;
 }
@@ -335,6 +364,49 @@ static int misuse(struct rank *r)
     return 0;
 }
 
+struct second_thread {
+    struct rank *r;
+    ncclResult_t result;
+    char last[256];
+};
+
+static void *use_too(void *argument)
+{
+    struct second_thread *second = argument;
+    struct rank *r = second->r;
+    clock_sleep_until(instant_add(clock_now(NULL), 100 * NS_PER_MS));
+    second->result = r->calls->all_reduce(r->send, r->recv, 4, ncclFloat32, ncclSum, r->comm, r->stream);
+    (void)snprintf(second->last, sizeof second->last, "%s", r->calls->last_error(r->comm));
+    return NULL;
+}
+
+/* Calls that are right by themselves, at a wrong time. */
+static int badly_timed(struct rank *r)
+{
+    const struct nccl_calls *n = r->calls;
+    struct second_thread second = {.r = r};
+    pthread_t thread;
+    CHECK(!make(r));
+    setenv("FAKE_NCCL_IN_PROGRESS", "always", 1);
+    CHECK(n->all_reduce(r->send, r->recv, 4, ncclFloat32, ncclSum, r->comm, r->stream) == ncclInProgress);
+    CHECK(refused(r, n->all_reduce(r->send, r->recv, 4, ncclFloat32, ncclSum, r->comm, r->stream),
+                  "is not ready, its state is ncclInProgress"));
+    setenv("FAKE_NCCL_IN_PROGRESS", "never", 1);
+    CHECK(settled(r, r->comm) == ncclSuccess && cudaStreamSynchronize(r->stream) == cudaSuccess);
+    setenv("FAKE_NCCL_LINGER", "400", 1);
+    CHECK(pthread_create(&thread, NULL, use_too, &second) == 0);
+    ncclResult_t result = n->all_reduce(r->send, r->recv, 4, ncclFloat32, ncclSum, r->comm, r->stream);
+    CHECK(pthread_join(thread, NULL) == 0 && result == ncclSuccess);
+    unsetenv("FAKE_NCCL_LINGER");
+    unsetenv("FAKE_NCCL_IN_PROGRESS");
+    CHECK(second.result == ncclInvalidUsage &&
+          strstr(second.last, "two threads use one communicator at once"));
+    CHECK(!end(r));
+    CHECK(refused(r, n->all_reduce(r->send, r->recv, 4, ncclFloat32, ncclSum, r->comm, r->stream),
+                  "was destroyed or aborted"));
+    return 0;
+}
+
 /* A pair of calls that differ between rank 0 and the others: both ranks are named. */
 static int differ(struct rank *r, int kind)
 {
@@ -368,6 +440,11 @@ static int differ(struct rank *r, int kind)
     case 6: /* two sends that wait for each other */
         result = n->send(r->send, 10, ncclFloat32, odd ? 1 : 0, c, s);
         break;
+    case 7: /* the order of two */
+        result = n->all_reduce(r->send, r->recv, odd ? 10 : 12, ncclFloat32, ncclSum, c, s);
+        (void)settled(r, c); /* the difference may be found by then */
+        (void)n->all_reduce(r->send, r->recv, odd ? 12 : 10, ncclFloat32, ncclSum, c, s);
+        break;
     default: /* count of a receive */
         result = odd ? n->send(r->send, 10, ncclFloat32, 1, c, s) : n->recv(r->recv, 9, ncclFloat32, 0, c, s);
         break;
@@ -376,9 +453,9 @@ static int differ(struct rank *r, int kind)
     struct instant limit = instant_add(clock_now(NULL), 10 * NS_PER_S);
     ncclResult_t state = settled(r, c);
     /* of a send and a receive that differ the receiver alone can know */
-    while (state == ncclSuccess && !(kind == 7 && odd) && !instant_reached(clock_now(NULL), limit))
+    while (state == ncclSuccess && !(kind == 8 && odd) && !instant_reached(clock_now(NULL), limit))
         state = settled(r, c);
-    if (!(kind == 7 && odd)) {
+    if (!(kind == 8 && odd)) {
         const char *text = n->last_error(c);
         if (state != ncclInvalidUsage || !strstr(text, "rank 0") || !strstr(text, "rank 1")) {
             fprintf(stderr, "rank %d, difference %d: state %d, %s\n", r->rank, kind, state, text);
@@ -399,7 +476,9 @@ static int all(struct rank *r)
     if (r->fake)
         CHECK(!misuse(r));
     CHECK(!end(r) && !aborted(r));
-    for (int kind = 0; r->fake && r->size == 2 && kind < 8; kind++)
+    if (r->fake)
+        CHECK(!badly_timed(r));
+    for (int kind = 0; r->fake && r->size == 2 && kind < 9; kind++)
         CHECK(!differ(r, kind));
     return 0;
 }
@@ -413,8 +492,7 @@ static int rank_main(struct rank *r)
     CHECK(cudaMalloc((void **)&r->send, BYTES) == cudaSuccess &&
           cudaMalloc((void **)&r->recv, BYTES) == cudaSuccess);
     r->host = malloc(BYTES);
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    r->fake = library && dlsym(library, "fake_nccl_living");
+    r->fake = is_fake();
     return all(r);
 }
 

@@ -2,7 +2,6 @@
  * that names operation, number and rank, and everything ends in seconds. */
 #include "tests/support/cmocka_all.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 
 #include "proto/base/buffer.h"
@@ -99,7 +98,8 @@ static void an_asynchronous_error_reaches_all(void **state)
     setenv("FAKE_NCCL_ASYNC", "2:4", 1);
     struct nccl_job job = {.body = five};
     (void)run_failing(
-        &job, "all_reduce #4 (all_reduce of 100 f32 by sum) of comm test: NCCL: remote process exited");
+        &job,
+        "all_reduce #4 (all_reduce of 100 f32 by sum) of comm test on rank 2: NCCL: remote process exited");
     unsetenv("FAKE_NCCL_ASYNC");
 }
 
@@ -207,17 +207,82 @@ static void communicators_are_aborted_together(void **state)
     assert_non_null(strstr(job.errors[1].text, " for rank 0"));
 }
 
+/* One rank has voted for a split and then cannot make its part: the others wait in ncclCommSplit by then. */
+static int one_cannot_split(struct nccl_rank *r, struct nccl_job *job)
+{
+    struct muster_error *err = &job->errors[r->rank];
+    struct comm *part = comm_nccl()->split(r->comm, 0, r->rank, "part", err);
+    comm_nccl()->destroy(part);
+    return part ? -1 : 0;
+}
+
+static int refuses_then_splits(struct nccl_rank *r, struct nccl_job *job)
+{
+    if (nccl_job_meet(job, RANKS))
+        return -1;
+    nccl_test_device_refuses = 1;
+    return one_cannot_split(r, job);
+}
+
+static void a_split_that_is_given_up_leaves_nothing(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = refuses_then_splits};
+    assert_true(run_failing(&job, "the test's device refuses an arena") < 10);
+    nccl_test_device_refuses = -1;
+}
+
+static void *abort_soon(void *context)
+{
+    struct nccl_rank *r = context;
+    clock_sleep_until(instant_add(clock_now(NULL), 150 * NS_PER_MS));
+    comm_nccl()->abort(r->comm);
+    return NULL;
+}
+
+/* The split has made its communicators already, which no comm has yet. */
+static int split_and_abort(struct nccl_rank *r, struct nccl_job *job)
+{
+    pthread_t thread;
+    const bool aborts = r->rank == 1;
+    if (nccl_job_meet(job, RANKS) || (aborts && pthread_create(&thread, NULL, abort_soon, r)))
+        return -1;
+    int result = one_cannot_split(r, job);
+    return aborts && pthread_join(thread, NULL) ? -1 : result;
+}
+
+static void a_split_that_ends_when_it_is_given_up_leaves_nothing(void **state)
+{
+    (void)state;
+    setenv("FAKE_NCCL_SETTLE", "400", 1);
+    struct nccl_job job = {.body = split_and_abort};
+    assert_true(run_failing(&job, "aborted") < 10);
+    unsetenv("FAKE_NCCL_SETTLE");
+}
+
+static int one_split_after_another(struct nccl_rank *r, struct nccl_job *job)
+{
+    struct comm *parts[NEWS_COMMS] = {NULL};
+    struct muster_error *err = &job->errors[r->rank];
+    int made = 0;
+    while (made < NEWS_COMMS && (parts[made] = comm_nccl()->split(r->comm, 0, r->rank, "part", err)))
+        made++;
+    for (int i = 0; i < made; i++)
+        comm_nccl()->destroy(parts[i]);
+    return made == NEWS_COMMS - 1 ? 0 : nccl_complain(r, "split", "another number of comms");
+}
+
+static void more_comms_than_are_watched_are_refused(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = one_split_after_another};
+    (void)run_failing(&job, "31 comms were split from test already, and no more can be");
+}
+
 static int no_communicator_is_left(void **state)
 {
     (void)state;
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    int (*living)(void) = library ? (int (*)(void))(uintptr_t)dlsym(library, "fake_nccl_living") : NULL;
-    int left = living ? living() : 0;
-    if (library)
-        dlclose(library);
-    if (left)
-        fprintf(stderr, "%d communicators were neither destroyed nor aborted\n", left);
-    return left;
+    return nccl_test_left();
 }
 
 /* gpu_nccl_failure [TEST]: all tests, or the one of that name. */
@@ -234,6 +299,10 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(an_abort_ends_all, no_communicator_is_left),
         cmocka_unit_test_teardown(leaving_early_is_reported, no_communicator_is_left),
         cmocka_unit_test_teardown(communicators_are_aborted_together, no_communicator_is_left),
+        cmocka_unit_test_teardown(a_split_that_is_given_up_leaves_nothing, no_communicator_is_left),
+        cmocka_unit_test_teardown(a_split_that_ends_when_it_is_given_up_leaves_nothing,
+                                  no_communicator_is_left),
+        cmocka_unit_test_teardown(more_comms_than_are_watched_are_refused, no_communicator_is_left),
     };
     setenv("FAKE_CUDA_DEVICES", "4", 0); /* one for each rank */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
  * hangs, its process dies, its communicator fails, or a call is refused. Every other rank gets an error that
  * names operation, number and rank, in time.
  *
- * usage: gpu_nccl_process [seeds]   (NCCL_TEST_SEED=N: from there) */
+ * usage: gpu_nccl_process SEEDS | refused [CALL]   (NCCL_TEST_SEED=N: from there) */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,6 +33,7 @@ struct scene {
 struct outcome {
     struct muster_error error;
     char report[2048];
+    int left; /* nccl_test_left */
     _Atomic(bool) over;
 };
 
@@ -135,6 +136,7 @@ static void rank_main(const struct scene *s, int rank, int port, int ras_port, s
             (void)snprintf(outcome->report, sizeof outcome->report, "%s", text.data);
         nccl_rank_close(&r);
     }
+    outcome->left = nccl_test_left();
     outcome->over = true;
     if (!outcome->error.code)
         muster_world_close(&world);
@@ -164,7 +166,7 @@ static bool is_told(const struct scene *s, const struct outcome *outcomes)
             continue;
         bool number = strstr(text, now) || (s->fault == FAULT_DIE && strstr(text, before));
         bool named = strstr(text, kind) || strstr(text, other) || strstr(text, before);
-        if (!number || !named || (s->fault == FAULT_DIE && !strstr(text, who))) {
+        if (!number || !named || (s->fault != FAULT_HANG && !strstr(text, who))) {
             complaint = text;
             return false;
         }
@@ -217,8 +219,14 @@ static bool play(const struct scene *s)
     }
     bool fine = wait_for_ranks(s, pids, &took);
     bool failed = false;
-    for (int rank = 0; rank < s->size; rank++)
+    for (int rank = 0; rank < s->size; rank++) {
+        const bool gives_back_nothing = s->refused && !strcmp(s->refused, "ncclCommAbort:1");
         failed |= outcomes[rank].error.code != 0;
+        if (fine && outcomes[rank].left && !gives_back_nothing) {
+            complaint = "communicators are left, or used after their end";
+            fine = false;
+        }
+    }
     if (fine && (s->fault == FAULT_SLOW || s->fault == FAULT_NONE)) {
         complaint = "a rank failed";
         fine = !failed;
@@ -241,8 +249,8 @@ static bool play(const struct scene *s)
     return fine;
 }
 
-/* Each NCCL function that comm_nccl calls, refused once on one rank. */
-static int refuse_calls(void)
+/* Each NCCL function that comm_nccl calls, refused once on one rank. only: that one; NULL: all. */
+static int refuse_calls(const char *only)
 {
     static const char *const calls[] = {"ncclGetVersion:1",
                                         "ncclGetUniqueId:1",
@@ -268,6 +276,8 @@ static int refuse_calls(void)
                                         "cudaPointerGetAttributes:3"};
     int bad = 0;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        if (only && strcmp(only, calls[i]) != 0)
+            continue;
         struct scene s = {.seed = i,
                           .size = 2,
                           .victim = (int)(i % 2),
@@ -316,9 +326,9 @@ int main(int argc, char **argv)
     uint64_t first = given ? strtoull(given, NULL, 0) : (uint64_t)clock_wall_ns() % 1000000;
     int bad = 0;
     if (argc > 1 && !strcmp(argv[1], "refused"))
-        return refuse_calls() != 0;
+        return refuse_calls(argc > 2 ? argv[2] : NULL) != 0;
     if (argc < 2 || !text_int64(argv[1], &seeds)) {
-        fprintf(stderr, "usage: gpu_nccl_process refused|SEEDS\n");
+        fprintf(stderr, "usage: gpu_nccl_process refused [CALL]|SEEDS\n");
         return 2;
     }
     bad = play_seeds(first, (uint64_t)seeds);

@@ -7,12 +7,16 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "runtime/cuda/cuda_query.h"
 #include "runtime/cuda/cuda_stream.h"
 
 struct device {
     pthread_mutex_t lock;
     struct muster_error error;
+    int rank;
 };
+
+_Atomic(int) nccl_test_device_refuses = -1;
 
 struct device_stream {
     struct cuda_stream_handle handle;
@@ -26,8 +30,10 @@ static struct device *test_open(int rank, int threads, struct muster_error *err)
     if (cudaGetDeviceCount(&devices) != cudaSuccess || cudaSetDevice(rank % devices) != cudaSuccess)
         return NULL;
     struct device *device = calloc(1, sizeof *device);
-    if (device)
-        (void)pthread_mutex_init(&device->lock, NULL);
+    if (!device)
+        return NULL;
+    (void)pthread_mutex_init(&device->lock, NULL);
+    device->rank = rank;
     return device;
 }
 
@@ -39,8 +45,9 @@ static void test_close(struct device *device)
 static int test_arena_create(struct device *device, enum memory_class memory, int64_t bytes,
                              struct device_arena *arena, struct muster_error *err)
 {
-    (void)device;
     *arena = (struct device_arena){.bytes = bytes, .memory = memory, .fd = -1};
+    if (device->rank == nccl_test_device_refuses)
+        return error_set(err, MUSTER_E_NOMEM, "the test's device refuses an arena");
     cudaError_t status = memory == MEMORY_PINNED ? cudaMallocHost(&arena->base, (size_t)bytes)
                                                  : cudaMalloc(&arena->base, (size_t)bytes);
     return status == cudaSuccess ? 0 : error_set(err, MUSTER_E_NOMEM, "cudaMalloc: %d", (int)status);
@@ -107,7 +114,7 @@ static int test_launch(struct device_stream *stream, void (*fn)(void *argument),
 
 static int test_sync(struct device_stream *stream, struct instant deadline, struct muster_error *err)
 {
-    while (cudaStreamQuery(stream->handle.stream) == cudaErrorNotReady) {
+    while (cuda_query(cudaStreamQuery(stream->handle.stream)) == cudaErrorNotReady) {
         if (instant_reached(clock_now(NULL), deadline))
             return error_set(err, MUSTER_E_TIMEOUT, "the stream is not empty in time");
         clock_sleep_until(instant_add(clock_now(NULL), 50 * NS_PER_US));

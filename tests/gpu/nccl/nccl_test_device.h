@@ -6,5 +6,7 @@
 
 /* launch, sync, fail, poll_error, arenas of device and pinned memory, stream handles; no events. */
 const struct device_ops *nccl_test_device(void);
+/* The rank whose device makes no arena any more; -1: none. */
+extern _Atomic(int) nccl_test_device_refuses;
 
 #endif

@@ -4,6 +4,7 @@
 #define MUSTER_TESTS_NCCL_TEST_RANKS_H
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -97,6 +98,26 @@ static inline int nccl_put(void *to, const void *from, size_t bytes)
 static inline int nccl_get(void *to, const void *from, size_t bytes)
 {
     return bytes && cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost) != cudaSuccess ? -1 : 0;
+}
+
+/* How many communicators were neither destroyed nor aborted or were used after that; printed where there are
+ * any.
+ */
+static inline int nccl_test_left(void)
+{
+    static const char *const counts[] = {"fake_nccl_living", "fake_nccl_dead_uses"};
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    int left = 0;
+    for (int i = 0; library && i < 2; i++) {
+        int (*count)(void) = (int (*)(void))(uintptr_t)dlsym(library, counts[i]);
+        const int found = count ? count() : 0;
+        if (found)
+            fprintf(stderr, "%s: %d\n", counts[i], found);
+        left += found;
+    }
+    if (library)
+        dlclose(library);
+    return left;
 }
 
 /* ---- ranks as threads ---- */

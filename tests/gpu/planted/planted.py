@@ -112,8 +112,10 @@ def linked(build, entry, folder, planted, before):
     words = build.link_command(linked_target(entry))
     at = words.index("-o")
     words[at + 1] = str(folder / "linked")
-    if before in words:
-        words[words.index(before)] = str(planted)
+    source = "/" + pathlib.PurePath(before).name
+    own = [word for word in words if word == before or (entry["flavour"] != "plain" and word.endswith(source))]
+    if own:  # one of the program's own files, not one of an archive
+        words[words.index(own[0])] = str(planted)
     else:
         words.insert(at, str(planted))
     subprocess.run(words, cwd=build.folder, check=True, capture_output=True, text=True)

@@ -102,6 +102,96 @@ static void check_layer(const struct cuda_stream_handle *handle, struct layer *l
     assert_close("dbias", l->d_dbias, l->dbias, (size_t)l->OC, (l->N + 1) * U * (l->N + 1), U);
 }
 
+/* A product with an activation behind it, and the gradient before it, against the two one after the other.
+ * pre is (N,OC) in front of out, and (N,C) in front of din. */
+static void check_activation(const struct cuda_stream_handle *handle, struct layer *l, int kind,
+                             int with_bias, int keeps)
+{
+    size_t in = (size_t)l->N * l->C, out = (size_t)l->N * l->OC;
+    scope_memory float *pre = floats_new(out, FILL_UNIT), *before = floats_new(in, FILL_UNIT);
+    float *d_pre = shifted(pre, out, l->shift), *d_before = shifted(before, in, l->shift);
+    const float *bias = with_bias ? l->bias : NULL, *d_bias = with_bias ? l->d_bias : NULL;
+    computing("linear and activation %d N=%d C=%d OC=%d shift=%d bias=%d keeps=%d", kind, l->N, l->C, l->OC,
+              l->shift, with_bias, keeps);
+    reference()->linear_forward(pre, l->in, l->weight, bias, l->N, l->C, l->OC, NULL);
+    reference()->activation_forward(l->out, pre, kind, (int64_t)out, NULL);
+    DONE(cuda_linear_activation_forward(l->d_out, keeps ? d_pre : NULL, l->d_in, l->d_weight, d_bias, kind,
+                                        l->N, l->C, l->OC, handle, &failed));
+    const double near = (l->C + 4) * U * (l->C + 4);
+    assert_close("out", l->d_out, l->out, out, near, 4 * U);
+    if (keeps)
+        assert_close("pre", d_pre, pre, out, near, 4 * U);
+    reference()->linear_backward_input(l->din, l->dout, l->weight, l->N, l->C, l->OC, 0, NULL);
+    reference()->activation_backward(l->din, before, l->din, kind, 0, (int64_t)in, NULL);
+    DONE(cuda_linear_backward_activation(l->d_din, l->d_dout, l->d_weight, d_before, kind, l->N, l->C, l->OC,
+                                         handle, &failed));
+    assert_close("din", l->d_din, l->din, in, 2 * (l->OC + 4) * U * (l->OC + 4), 4 * U);
+    CUDA_OK(cudaFree(d_pre - l->shift));
+    CUDA_OK(cudaFree(d_before - l->shift));
+}
+
+static void check_activations(void)
+{
+    struct cuda_stream_handle handle;
+    stream_open(&handle, true, false);
+    for (int round = 0; round < 60; round++) {
+        const bool eights = round & 1; /* what cuBLASLt's epilogues want */
+        const int C = 1 + (int)random_below(40), OC = 1 + (int)random_below(60);
+        struct layer l;
+        layer_open(&l, (int)random_below(40), eights ? (C + 7) / 8 * 8 : C, eights ? (OC + 7) / 8 * 8 : OC,
+                   round % 5 == 4, FILL_UNIT);
+        check_activation(&handle, &l, round % 3 ? ACTIVATION_GELU_TANH : round % ACTIVATION_KINDS, round & 2,
+                         round & 4);
+        layer_close(&l);
+    }
+    stream_close(&handle);
+}
+
+static void activations_behind_products_match(void **state)
+{
+    (void)state;
+    check_activations();
+    if (!dlsym(RTLD_DEFAULT, "fake_refuse"))
+        return;
+    for (int i = 0; i < 2; i++) { /* where cuBLASLt has them for plain products alone */
+        setenv("FAKE_CUBLASLT_PLAIN", i ? "none" : "unsupported", 1);
+        check_activations();
+    }
+    unsetenv("FAKE_CUBLASLT_PLAIN");
+}
+
+/* How many kernels of activations were launched, by the fake. */
+static int activation_launches(void)
+{
+    uint64_t (*calls)(const char *) = (uint64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "fake_calls");
+    return (int)(calls("activation_forward") + calls("activation_backward"));
+}
+
+/* By the epilogue there is one product and no kernel; it is chosen for once also where there is none for it.
+ */
+static void an_activation_is_a_products_epilogue(void **state)
+{
+    struct cuda_stream_handle handle;
+    struct layer l;
+    (void)state;
+    if (!dlsym(RTLD_DEFAULT, "fake_refuse"))
+        skip();
+    for (int plain = 0; plain < 2; plain++) {
+        stream_open(&handle, true, false);
+        layer_open(&l, 8, 16, 24, 0, FILL_UNIT);
+        if (plain)
+            setenv("FAKE_CUBLASLT_PLAIN", "unsupported", 1);
+        const int before = activation_launches();
+        for (int i = 0; i < 4; i++)
+            check_activation(&handle, &l, ACTIVATION_GELU_TANH, 1, 1);
+        assert_int_equal(cuda_products_chosen(&handle), 2);
+        assert_int_equal(activation_launches() - before, plain ? 8 : 0);
+        unsetenv("FAKE_CUBLASLT_PLAIN");
+        layer_close(&l);
+        stream_close(&handle);
+    }
+}
+
 static void products_match(void **state)
 {
     static const int shapes[][3] = {
@@ -305,6 +395,10 @@ static int live_once(void)
     if (status == 0)
         status = cuda_linear_backward_weight(part + 4 * ALL, part + 5 * ALL, part, part + ALL, N, C, OC, 0,
                                              &handle, &err);
+    if (status == 0)
+        status =
+            cuda_linear_activation_forward(part, part + 6 * ALL, part + ALL, part + 2 * ALL, part + 3 * ALL,
+                                           ACTIVATION_GELU_TANH, N, C, OC, &handle, &err);
     (void)cudaStreamSynchronize(stream);
     cuda_products_close(&handle);
     if (cudaFree(memory) != cudaSuccess)
@@ -339,12 +433,12 @@ static void each_call_that_fails_is_an_error(void **state)
         int calls; /* of a life: so many fail, and the next does not exist */
     } rows[] = {{"cublasLtCreate", 1},
                 {"cublasLtMatmulPreferenceCreate", 1},
-                {"cublasLtMatmulPreferenceSetAttribute", 1 + 3 * 4},
-                {"cublasLtMatmulDescCreate", 3},
-                {"cublasLtMatmulDescSetAttribute", 3 * 3 + 2},
-                {"cublasLtMatrixLayoutCreate", 3 * 3},
-                {"cublasLtMatmulAlgoGetHeuristic", 3},
-                {"cublasLtMatmul", 3}};
+                {"cublasLtMatmulPreferenceSetAttribute", 1 + 4 * 4},
+                {"cublasLtMatmulDescCreate", 4},
+                {"cublasLtMatmulDescSetAttribute", 4 * 3 + 2 + 5},
+                {"cublasLtMatrixLayoutCreate", 4 * 3},
+                {"cublasLtMatmulAlgoGetHeuristic", 4},
+                {"cublasLtMatmul", 4}};
     (void)state;
     if (!dlsym(RTLD_DEFAULT, "fake_refuse"))
         skip(); /* the real library does as it likes */
@@ -372,6 +466,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_match),
+        cmocka_unit_test(activations_behind_products_match),
+        cmocka_unit_test(an_activation_is_a_products_epilogue),
         cmocka_unit_test(random_products_match),
         cmocka_unit_test(outputs_that_are_not_wanted_are_left_out),
         cmocka_unit_test(a_bias_gradient_keeps_to_its_work_memory),

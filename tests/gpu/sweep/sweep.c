@@ -1,13 +1,14 @@
 /* sweep.c - the fault sweep: every call of cudart, cuBLASLt and NCCL in a training run of 3 steps on 2 ranks
  * fails once, each in a run of its own.
  *
- *   gpu_sweep [--all] [--restart] [--comm nccl|host] [--jobs N] [FUNCTION | FUNCTION:N@RANK ...]
+ *   gpu_sweep [--all] [--restart] [--graphs] [--comm nccl|host] [--jobs N] [FUNCTION | FUNCTION:N@RANK ...]
  *
  * Each time both ranks end within 10 s (more on a machine on which a run without faults takes long) with an
- * error that names the call or its operation, and leave nothing of the libraries' objects behind: no memory,
- * stream, event, communicator, descriptor. A call whose failure does no harm (table below) may also leave a
- * run that ends with the undisturbed weights. --restart: then the run is started again, as a launcher does,
- * and has to end with the undisturbed weights.
+ * error that names the call or its operation - one that no restart would mend is printed by one of them for
+ * both - and leave nothing of the libraries' objects behind: no memory, stream, event, graph, communicator,
+ * descriptor. A call whose failure does no harm (table below) may also leave a run that ends with the
+ * undisturbed weights. --restart: then the run is started again, as a launcher does, and has to end with the
+ * undisturbed weights. --graphs: layers are launched as CUDA graphs.
  *
  * Without --all a sample: of each function the first, the middle and the last call, by turns on one of the
  * ranks. With it every call on one of the ranks by turns; of what is asked until it is done (ASKS) no more
@@ -51,6 +52,8 @@ static const struct row {
     {"cudaEventQuery", ASKS, NULL},
     {"cudaFree", GIVES_BACK, NULL},
     {"cudaFreeHost", GIVES_BACK, NULL},
+    {"cudaGraphDestroy", GIVES_BACK, NULL},
+    {"cudaGraphExecDestroy", GIVES_BACK, NULL},
     {"cudaMemGetInfo", SPARE, NULL},
     {"cudaPointerGetAttributes", SPARE, NULL}, /* "not mine": the buffer goes through another one */
     {"cudaStreamDestroy", GIVES_BACK, NULL},
@@ -82,7 +85,7 @@ struct fault {
 };
 
 static struct {
-    bool all, restarts;
+    bool all, restarts, graphs;
     const char *comm;
     int jobs;
     char *const *wanted;
@@ -205,6 +208,7 @@ static struct sweep_run run_of(const char *folder, int64_t number)
 {
     return (struct sweep_run){.folder = folder,
                               .comm = sweep.comm,
+                              .graphs = sweep.graphs,
                               .store = sweep.store,
                               .number = number,
                               .limit_ns = sweep.limit_ns};
@@ -224,7 +228,8 @@ static void show(const struct sweep_rank ranks[SWEEP_RANKS])
 
 static long left_of(const struct sweep_left *left)
 {
-    return left->allocations + left->streams + left->events + left->communicators + left->products;
+    return left->allocations + left->streams + left->events + left->graphs + left->communicators +
+           left->products + left->dead_uses;
 }
 
 static int run_undisturbed(void)
@@ -261,13 +266,16 @@ static bool has_weights(const char *folder)
            !memcmp(weights.data, sweep.weights.data, weights.length);
 }
 
-/* The call or its operation is named by an error of the rank. */
-static bool is_named(const struct fault *fault, const struct sweep_rank *rank)
+/* Of the rank's error: it names the call or its operation; it is of something else; there is none. */
+enum { NAMED, NAMED_OTHERWISE, NOT_NAMED };
+static int naming_of(const struct fault *fault, const struct sweep_rank *rank)
 {
     static char line[SWEEP_TEXT];
     const char *alias = row_of(fault->function).names;
-    return *sweep_line(rank->said, "error: ", fault->function, line) ||
-           (alias && *sweep_line(rank->said, "error: ", alias, line));
+    if (*sweep_line(rank->said, "error: ", fault->function, line) ||
+        (alias && *sweep_line(rank->said, "error: ", alias, line)))
+        return NAMED;
+    return *sweep_line(rank->said, "error: ", "", line) ? NAMED_OTHERWISE : NOT_NAMED;
 }
 
 /* Where the other rank may have done its part and have gone: the job fails all the same. */
@@ -305,9 +313,11 @@ static const char *judge(const struct fault *fault, const struct sweep_rank rank
     const struct sweep_rank *mine = &ranks[fault->rank], *other = &ranks[1 - fault->rank];
     if (!mine->status || (!other->status && !strstr(mine->said, last_part)))
         return "one rank fails, the other does not";
-    const bool victim = is_named(fault, mine), peer = is_named(fault, other);
-    atomic_fetch_add(&shared->named_by_both, victim && peer);
-    return victim || peer ? NULL : "no rank names the call";
+    const int victim = naming_of(fault, mine), peer = naming_of(fault, other);
+    atomic_fetch_add(&shared->named_by_both, victim == NAMED && peer == NAMED);
+    if (victim == NAMED_OTHERWISE || peer == NAMED_OTHERWISE)
+        return "a rank's error is of something else";
+    return victim == NAMED || peer == NAMED ? NULL : "no rank names the call";
 }
 
 /* The same job again, without a fault. */
@@ -328,9 +338,10 @@ static void print_wrong(const struct fault *fault, const char *wrong,
     for (int rank = 0; rank < SWEEP_RANKS; rank++) {
         const struct sweep_left *left = &ranks[rank].left;
         printf(
-            "rank %d leaves%s: %ld allocations, %ld streams, %ld events, %ld communicators, %ld products\n",
+            "rank %d leaves%s: %ld allocations, %ld streams, %ld events, %ld graphs, %ld communicators, %ld "
+            "products; it used %ld communicators that had gone\n",
             rank, left->reported ? "" : " (no report)", left->allocations, left->streams, left->events,
-            left->communicators, left->products);
+            left->graphs, left->communicators, left->products, left->dead_uses);
     }
     show(ranks);
     (void)fflush(stdout);
@@ -406,6 +417,8 @@ static int read_words(int argc, char *argv[])
             sweep.all = true;
         else if (!strcmp(argv[i], "--restart"))
             sweep.restarts = true;
+        else if (!strcmp(argv[i], "--graphs"))
+            sweep.graphs = true;
         else if (!strcmp(argv[i], "--comm") && *next)
             sweep.comm = argv[++i];
         else if (!strcmp(argv[i], "--jobs") && atoi(next) > 0 && atoi(next) <= JOBS_MOST)
@@ -439,8 +452,8 @@ static void take_words(void)
 int main(int argc, char *argv[])
 {
     if (read_words(argc, argv)) {
-        fprintf(stderr, "usage: gpu_sweep [--all] [--restart] [--comm nccl|host] [--jobs N] [FUNCTION | "
-                        "FUNCTION:N@RANK ...]\n");
+        fprintf(stderr, "usage: gpu_sweep [--all] [--restart] [--graphs] [--comm nccl|host] [--jobs N] "
+                        "[FUNCTION | FUNCTION:N@RANK ...]\n");
         return 2;
     }
     const char *sanitized = getenv("MUSTER_SANITIZED");

@@ -143,10 +143,14 @@ static void be_rank(const struct sweep_run *run, int rank, int output)
     if (run->counts)
         setenv("FAKE_CUDA_COUNT", "count-%r", 1);
     (void)snprintf(comm, sizeof comm, "--comm=%s", run->comm);
-    char *words[] = {(char *)"muster-train", (char *)"config.yaml", (char *)"--device=cuda", comm, NULL};
+    char *words[] = {(char *)"muster-train",  (char *)"config.yaml",
+                     (char *)"--device=cuda", comm,
+                     (char *)"--cuda-graphs", NULL};
+    const int count = run->graphs ? 5 : 4;
+    words[count] = NULL;
     if (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0 || chdir(run->folder))
         _exit(99);
-    exit(muster_train_main(4, words)); /* with what is done at exit: the fakes' reports */
+    exit(muster_train_main(count, words)); /* with what is done at exit: the fakes' reports */
 }
 
 /* ---- a pair ---- */
@@ -163,7 +167,9 @@ static void read_left(const char *folder, int rank, struct sweep_left *left)
     } rows[] = {{"leaked_allocations", &left->allocations},
                 {"leaked_streams", &left->streams},
                 {"leaked_events", &left->events},
+                {"leaked_graphs", &left->graphs},
                 {"leaked_communicators", &left->communicators},
+                {"dead_communicator_uses", &left->dead_uses},
                 {"leaked_products", &left->products}};
     size_t found = 0;
     while (file && fscanf(file, "%63s %ld", name, &value) == 2) {

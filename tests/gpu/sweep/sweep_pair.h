@@ -19,7 +19,8 @@ enum { SWEEP_RANKS = 2, SWEEP_TEXT = 16384, SWEEP_PATH = 256 };
 /* What a rank has not given back, by the fakes' report at exit. */
 struct sweep_left {
     bool reported;
-    long allocations, streams, events, communicators, products;
+    long allocations, streams, events, graphs, communicators, products;
+    long dead_uses; /* of communicators that had gone */
 };
 
 struct sweep_rank {
@@ -33,6 +34,7 @@ struct sweep_rank {
 struct sweep_run {
     const char *folder; /* has text and config.yaml; made and emptied by sweep_folder */
     const char *comm;   /* "nccl", "host" */
+    bool graphs;        /* --cuda-graphs */
     uint16_t store;     /* its port */
     int64_t number;     /* of the run, no other's: the key space in the store */
     int restart;        /* 0: the fault happens; 1: after it */

@@ -2,6 +2,7 @@
  * used twice, and what the writer refuses, by name. */
 #include "tests/support/cmocka_all.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "runtime/model/program_internal.h"
@@ -42,6 +43,67 @@ static uint64_t below(uint64_t *seed, uint64_t limit)
     return (*seed >> 33) % limit;
 }
 
+/* A table that has products with activations as one: what they write is no number before anything is read. */
+static int calls_as_one;
+
+static void spoil(double *values, int64_t n)
+{
+    for (int64_t i = 0; values && i < n; i++)
+        values[i] = NAN;
+}
+
+static void linear_activation(void *out, void *pre, const void *in, const void *weight, const void *bias,
+                              int kind, int N, int C, int OC, void *stream)
+{
+    const int64_t n = (int64_t)N * OC;
+    double *before = mem_calloc((size_t)n, sizeof *before);
+    assert_non_null(before);
+    calls_as_one++;
+    spoil(out, n);
+    spoil(pre, n);
+    kernels_ref_f64()->linear_forward(before, in, weight, bias, N, C, OC, stream);
+    kernels_ref_f64()->activation_forward(out, before, kind, n, stream);
+    if (pre)
+        memcpy(pre, before, (size_t)n * sizeof *before);
+    mem_free(before);
+}
+
+static void linear_backward_activation(void *din, const void *dout, const void *weight, const void *pre,
+                                       int kind, int N, int C, int OC, void *stream)
+{
+    calls_as_one++;
+    spoil(din, (int64_t)N * C);
+    kernels_ref_f64()->linear_backward_input(din, dout, weight, N, C, OC, 0, stream);
+    kernels_ref_f64()->activation_backward(din, pre, din, kind, 0, (int64_t)N * C, stream);
+}
+
+static const struct kernels *as_one(void)
+{
+    static struct kernels table;
+    table = *kernels_ref_f64();
+    table.linear_activation_forward = linear_activation;
+    table.linear_backward_activation = linear_backward_activation;
+    return &table;
+}
+
+/* An activation between two products, or behind one. */
+static int activated_product(struct writer *w, uint64_t *seed, int value, const char *name)
+{
+    char part[24];
+    (void)snprintf(part, sizeof part, "%s.a", name);
+    int product = below(seed, 3) ? program_linear(w, value, WIDTH, part, below(seed, 2), 0.1) : value;
+    int active = program_activation(w, product, (enum activation_kind)below(seed, 3));
+    int result = below(seed, 3) ? program_linear(w, active, WIDTH, name, below(seed, 2), 0.1) : active;
+    switch (below(seed, 4)) { /* what is read again */
+    case 0:
+        return program_add(w, product, result);
+    case 1:
+        return active != result ? program_add(w, active, result) : result;
+    default:
+        return result;
+    }
+}
+
 /* One more operation on values that exist; its result. Each has the same width, so that memory can be taken
  * over wherever a row allows it. */
 static int random_operation(struct writer *w, uint64_t *seed, const int *values, int count, int number)
@@ -51,7 +113,7 @@ static int random_operation(struct writer *w, uint64_t *seed, const int *values,
     int c = values[below(seed, (uint64_t)count)];
     char name[16];
     (void)snprintf(name, sizeof name, "p%d", number);
-    switch (below(seed, 10)) {
+    switch (below(seed, 11)) {
     case 0:
         return program_linear(w, a, WIDTH, name, below(seed, 2), 0.1);
     case 1:
@@ -68,6 +130,8 @@ static int random_operation(struct writer *w, uint64_t *seed, const int *values,
         return program_dropout(w, a, 0.2);
     case 7:
         return program_activation(w, a, (enum activation_kind)below(seed, 3));
+    case 8:
+        return activated_product(w, seed, a, name);
     default:
         return program_add(w, a, b);
     }
@@ -115,19 +179,27 @@ static int64_t spare_bytes(const struct program *p, int rows)
 static void random_programs_have_the_gradients_of_finite_differences(void **state)
 {
     (void)state;
-    for (int number = 0; number < 400; number++) {
-        uint64_t seed = (uint64_t)number * 7919 + 1;
+    double evaluated = 0; /* by the plain table */
+    calls_as_one = 0;
+    for (int number = 0; number < 800; number++) {
+        uint64_t seed = (uint64_t)(number / 2) * 7919 + 1;
         GUARD(guard_model) struct model *model = random_model(&seed);
         struct layer_bench b;
-        char what[32];
-        (void)snprintf(what, sizeof what, "random program %d", number);
-        bench_open(&b, model, model->layer_count - 1, (struct shape){1, 3}, kernels_ref_f64(), VOCABULARY,
-                   seed);
+        char what[64];
+        (void)snprintf(what, sizeof what, "random program %d%s", number / 2,
+                       number % 2 ? ", products and activations as one" : "");
+        bench_open(&b, model, model->layer_count - 1, (struct shape){1, 3},
+                   number % 2 ? as_one() : kernels_ref_f64(), VOCABULARY, seed);
         b.tolerance = 1e-5; /* higher derivatives of products of many values are large */
         bench_check_gradients(&b, what);
         bench_check_sizes(&b, what, spare_bytes(b.layer->config, 3));
+        const double loss = bench_loss(&b, LAYER_EVAL);
+        if (number % 2 && !(fabs(loss - evaluated) <= 1e-9 * (1 + fabs(loss))))
+            fail_msg("%s: evaluated to %.17g, not %.17g", what, loss, evaluated);
+        evaluated = loss;
         bench_close(&b);
     }
+    assert_true(calls_as_one > 1000);
 }
 
 /* ---- memory ---- */

@@ -1,0 +1,16 @@
+/* cuda_query.h - questions to CUDA whether work is done. "Not yet" (cudaErrorNotReady) is an answer, but CUDA
+ * keeps it as the thread's last error too, and the next launch would be blamed for it. */
+#ifndef MUSTER_RUNTIME_CUDA_CUDA_QUERY_H
+#define MUSTER_RUNTIME_CUDA_CUDA_QUERY_H
+
+#include <cuda_runtime_api.h>
+
+/* Of cudaStreamQuery or cudaEventQuery: its status, and "not yet" is no error of the thread any more. */
+static inline cudaError_t cuda_query(cudaError_t status)
+{
+    if (status == cudaErrorNotReady)
+        (void)cudaGetLastError(); /* it is that answer */
+    return status;
+}
+
+#endif
