@@ -207,9 +207,10 @@ static void a_note_comes_through_within_its_limit(void **state)
     (void)state;
     struct muster_error err = {0};
     scope_buffer text = {0};
-    static struct board_point points[BOARD_POINTS], got[BOARD_POINTS];
-    struct board_node node = make_node(-1, 3, 8, 7), read;
-    int count;
+    static struct board_point points[BOARD_POINTS];
+    static struct board_note_read got;
+    struct board_node node = make_node(-1, 3, 8, 7);
+    struct board_round rounds[BOARD_NOTE_ROUNDS];
     for (int i = 0; i < 8; i++) {
         char lines[BOARD_LINES_BYTES];
         memset(lines, '"', sizeof lines - 1); /* twice as long in JSON */
@@ -219,23 +220,83 @@ static void a_note_comes_through_within_its_limit(void **state)
     }
     for (int i = 0; i < BOARD_POINTS; i++)
         points[i] = (struct board_point){1000 * i, i, 1.0 / 3, 1e6 / 7, 33.3333333, NAN};
-    assert_int_equal(board_note(&node, points, BOARD_POINTS, 600000, &text, &err), 0);
+    for (int i = 0; i < BOARD_NOTE_ROUNDS; i++) {
+        rounds[i] = (struct board_round){.epoch = UINT64_MAX - 1,
+                                         .number = i,
+                                         .formed_at = 1000 * i + 500,
+                                         .stop_at = 1000 * i + 900,
+                                         .failed_at = -1,
+                                         .first_step = 3};
+        memset(rounds[i].cause, '"', sizeof rounds[i].cause - 1);
+    }
+    const struct board_note note = {&node, points, BOARD_POINTS, rounds, BOARD_NOTE_ROUNDS, 400};
+    assert_int_equal(board_note_write(&note, 600000, &text, &err), 0);
     assert_true(text.length <= BOARD_NOTE_LIMIT && text.length > BOARD_NOTE_LIMIT / 3);
-    assert_int_equal(board_note_read(text.data, text.length, 5600000, &read, got, &count, &err), 0);
-    assert_int_equal(read.rank_count, 8);
-    assert_int_equal(read.group_rank, 3);
-    assert_int_equal(read.round, 7);
-    assert_int_equal(read.ranks[7].ended_ms, 5);
+    assert_int_equal(board_note_read(text.data, text.length, 5600000, &got, &err), 0);
+    assert_int_equal(got.node.rank_count, 8);
+    assert_int_equal(got.node.group_rank, 3);
+    assert_int_equal(got.node.round, 7);
+    assert_int_equal(got.node.ranks[7].ended_ms, 5);
+    const int count = got.point_count;
     assert_true(count > 0);
-    assert_int_equal(got[count - 1].step, BOARD_POINTS - 1);
-    assert_int_equal(got[count - 1].at, 5000000 + 1000 * (BOARD_POINTS - 1)); /* by the reader's clock */
-    board_node_clear(&read);
+    assert_int_equal(got.points[count - 1].step, BOARD_POINTS - 1);
+    assert_int_equal(got.points[count - 1].at,
+                     5000000 + 1000 * (BOARD_POINTS - 1)); /* by the reader's clock */
+    assert_int_equal(got.round_count, BOARD_NOTE_ROUNDS);
+    assert_int_equal(got.started_at, 5000400);
+    assert_true(got.rounds[7].epoch == UINT64_MAX - 1);
+    assert_int_equal(got.rounds[7].formed_at, 5007500);
+    assert_int_equal(got.rounds[7].stop_at, 5007900);
+    assert_int_equal(got.rounds[7].failed_at, -1);
+    assert_string_equal(got.rounds[7].cause, rounds[7].cause);
+    board_node_clear(&got.node);
     board_node_clear(&node);
-    assert_int_equal(board_note_read("{\"note\":2}", 10, 0, &read, got, &count, &err), -1);
-    board_node_clear(&read);
+    assert_int_equal(board_note_read("{\"note\":2}", 10, 0, &got, &err), -1);
+    board_node_clear(&got.node);
     const char *bad = "{\"note\":1,\"node\":{\"ranks\":[{\"rank\":-1}]}}";
-    assert_int_equal(board_note_read(bad, strlen(bad), 0, &read, got, &count, &err), -1);
-    board_node_clear(&read);
+    assert_int_equal(board_note_read(bad, strlen(bad), 0, &got, &err), -1);
+    board_node_clear(&got.node);
+}
+
+/* --- another server --- */
+
+static void the_history_comes_with_the_others(void **state)
+{
+    (void)state;
+    struct board *board = board_create(50000), *full = board_create(10);
+    struct board_round old[3];
+    for (int i = 0; i < 3; i++)
+        old[i] = (struct board_round){.epoch = 7,
+                                      .number = i,
+                                      .formed_at = 1000 + 1000 * i,
+                                      .stop_at = i < 2 ? 1900 + 1000 * i : -1,
+                                      .cause = "c"};
+    board_history(board, old, 1, 900); /* before it has a world of its own */
+    assert_int_equal(board->round_count, 1);
+    board_world(board, &(struct board_world){.epoch = 8, .round = 1, .nodes = 2, .world_size = 2}, 60000);
+    board_history(board, old, 3, 900);
+    board_history(board, old, 3, 900); /* another node has the same */
+    assert_int_equal(board->round_count, 4);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(board->rounds[i].number, i);
+    assert_int_equal(board->rounds[2].stop_at, 60000); /* nobody was told of its end */
+    assert_int_equal(board->rounds[3].epoch, 8);       /* the present one is ours */
+    assert_int_equal(board->started_at, 900);
+    for (int i = 0; i < 3 * BOARD_ROUNDS; i++) {
+        const struct board_round later = {.epoch = 9, .number = i, .formed_at = 70000 + i};
+        board_history(board, &later, 1, 900);
+    }
+    assert_int_equal(board->round_count, 4); /* nothing is later than the present one */
+
+    for (int i = 0; i < BOARD_ROUNDS + 5; i++)
+        board_world(full, &(struct board_world){.epoch = 3, .round = i}, 100000 + i);
+    board_history(full, old, 3, 0);
+    assert_int_equal(full->round_count, BOARD_ROUNDS);
+    assert_int_equal(full->rounds[0].epoch, 7); /* the first of all */
+    assert_int_equal(full->rounds[BOARD_ROUNDS - 1].number, BOARD_ROUNDS + 4);
+    assert_int_equal(full->rounds_left_out, 5 + 3);
+    board_free(full);
+    board_free(board);
 }
 
 /* --- for reading --- */
@@ -434,6 +495,7 @@ int main(void)
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(the_curve_is_that_of_the_first_node),
         cmocka_unit_test(a_note_comes_through_within_its_limit),
+        cmocka_unit_test(the_history_comes_with_the_others),
         cmocka_unit_test(a_report_quotes_and_is_bounded),
         cmocka_unit_test(a_screen_keeps_to_its_size),
         cmocka_unit_test(a_mark_is_no_heartbeat),
