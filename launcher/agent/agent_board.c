@@ -203,8 +203,11 @@ static void fill_rank(const struct agent *agent, int i, struct instant now, stru
     }
     if (beat->imported.ns)
         out->import_ms = since_ms(beat->imported, worker->begun);
-    if (beat->first.ns)
+    if (beat->first.ns) {
         out->first_ms = since_ms(beat->first, worker->begun);
+        out->first_step = beat->first_step;
+        out->first_beat_ms = since_ms(now, beat->first);
+    }
     out->lines = last_lines(worker);
     const char *state = worker->alive ? "running" : exited && !worker->end_status ? "exited" : "stopped";
     if (agent->board->endings[i] == ENDING_FAILED)

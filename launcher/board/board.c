@@ -61,6 +61,7 @@ int board_node_init(struct board_node *node, int rank_count, struct muster_error
     for (int i = 0; i < rank_count; i++) {
         struct board_rank *rank = &node->ranks[i];
         rank->step = rank->beat_ms = rank->memory = rank->import_ms = rank->first_ms = rank->ended_ms = -1;
+        rank->first_step = rank->first_beat_ms = -1;
         rank->local_rank = i;
         (void)snprintf(rank->state, sizeof rank->state, "absent");
     }
@@ -312,9 +313,11 @@ static void note_round(struct board *board, const struct board_node *node, int64
             round->failed_at = ended;
         if (rank->step < 0)
             continue;
-        if (round->first_step < 0) {
-            round->first_step = rank->step;
-            round->first_step_at = now - (rank->beat_ms > 0 ? rank->beat_ms : 0);
+        const bool first = rank->first_step >= 0 && rank->first_beat_ms >= 0;
+        const int64_t first_step = first ? rank->first_step : rank->step;
+        if (round->first_step < 0 || first_step < round->first_step) {
+            round->first_step = first_step;
+            round->first_step_at = now - (first ? rank->first_beat_ms : at_least_0(rank->beat_ms));
         }
         if (rank->step > round->last_step) {
             round->last_step = rank->step;

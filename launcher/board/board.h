@@ -41,6 +41,8 @@ struct board_rank {
     int exit_code, signal;       /* failed: exit_code -1 where a signal ended it; signal 0 where none did */
     int64_t step;                /* of its last heartbeat */
     int64_t beat_ms;             /* age of that */
+    int64_t first_step;          /* of its first heartbeat with one in this round */
+    int64_t first_beat_ms;       /* age of that */
     int64_t memory;              /* resident bytes of its process */
     int64_t import_ms, first_ms; /* from its start: to its import mark, to its first heartbeat with a step */
     int64_t ended_ms;            /* age of its end */

@@ -75,6 +75,8 @@ static void rank_json(const struct board_rank *rank, size_t lines, struct buffer
         buffer_printf(out, ",\"exit_code\":%d,\"signal\":%d", rank->exit_code, rank->signal);
     known(out, "step", rank->step);
     known(out, "beat_ms", rank->beat_ms);
+    known(out, "first_step", rank->first_step);
+    known(out, "first_beat_ms", rank->first_beat_ms);
     known(out, "memory", rank->memory);
     known(out, "import_ms", rank->import_ms);
     known(out, "first_ms", rank->first_ms);

@@ -91,6 +91,8 @@ static int take_rank(const struct tree_node *map, struct board_rank *rank, struc
     rank->signal = small(map, "signal", 0, 0);
     rank->step = known(map, "step");
     rank->beat_ms = known(map, "beat_ms");
+    rank->first_step = known(map, "first_step");
+    rank->first_beat_ms = known(map, "first_beat_ms");
     rank->memory = known(map, "memory");
     rank->import_ms = known(map, "import_ms");
     rank->first_ms = known(map, "first_ms");

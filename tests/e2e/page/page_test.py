@@ -116,6 +116,7 @@ class Data(PageTest):
         for part in ("detect_ms", "stop_ms", "form_ms", "start_ms", "import_ms", "first_ms"):
             self.assertLess(board["rounds"][1][part], 60000, part)
         self.assertEqual(board["rounds"][1]["restarts"], 1)
+        self.assertEqual([board["rounds"][i]["first_step"] for i in range(2)], [1, 11])  # as WORK counts
         self.assertEqual(board["slowest_rank"], 1)
         self.open_gate()
         self.finish(server, 0)

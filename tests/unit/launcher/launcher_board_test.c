@@ -111,6 +111,26 @@ static void a_recovery_is_split(void **state)
     board_free(board);
 }
 
+/* The first step of a round is older than the first state that has one. */
+static void the_first_step_is_the_first_heartbeats(void **state)
+{
+    (void)state;
+    struct board *board = board_create(0);
+    board_world(board, &(struct board_world){.nodes = 1, .world_size = 2}, 0);
+    struct board_node node = make_node(-1, 0, 2, 0);
+    beat(&node.ranks[0], 12, 10, 1);
+    node.ranks[0].first_step = 3;
+    node.ranks[0].first_beat_ms = 900;
+    beat(&node.ranks[1], 11, 20, 1);
+    node.ranks[1].first_step = 2;
+    node.ranks[1].first_beat_ms = 950;
+    board_take(board, &node, 1000);
+    assert_int_equal(board->rounds[0].first_step, 2);
+    assert_int_equal(board->rounds[0].first_step_at, 50);
+    assert_int_equal(board->rounds[0].last_step, 12);
+    board_free(board);
+}
+
 static void the_json(void **state)
 {
     (void)state;
@@ -490,6 +510,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recovery_is_split),
+        cmocka_unit_test(the_first_step_is_the_first_heartbeats),
         cmocka_unit_test(the_json),
         cmocka_unit_test(a_lost_node_is_a_silent_one),
         cmocka_unit_test(memory_is_bounded),
