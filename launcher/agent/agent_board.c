@@ -439,7 +439,7 @@ static void loaded(void *context)
     background_watch_end(&own->loading);
 }
 
-static void load(struct agent *agent)
+static void load_earlier(struct agent *agent)
 {
     struct muster_error err = {0};
     struct agent_board *own = agent->board;
@@ -513,7 +513,7 @@ static int board_part_create(struct agent *agent, struct muster_error *err)
     if (make_board(agent) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the board");
     if (config->state_dir)
-        load(agent);
+        load_earlier(agent);
     return 0;
 }
 

@@ -85,7 +85,7 @@ struct board_round {
     int64_t stopped_ms;     /* the longest of its nodes */
     int64_t detect_ms, stop_ms, form_ms, start_ms, import_ms, first_ms;
     int64_t first_step, last_step, first_step_at, last_step_at;
-    bool earlier; /* of another keeper's board: what is told here is not about it */
+    bool earlier; /* of another keeper's board: causes that arrive here are not about it */
 };
 
 struct board {

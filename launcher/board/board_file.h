@@ -23,8 +23,8 @@ const struct muster_error *board_file_error(const struct board_file *file);
 /* Starts to read the board that an earlier agent of the job has left. */
 struct background_job *board_file_load(const char *directory, const char *job, struct board_file **file,
                                        struct muster_error *err);
-/* Once the job is done: that board, which is the caller's; NULL where there is none, or board_file_error
- * tells why. */
+/* Once the job is done: that board, which is the caller's; NULL where there is none, or it
+ * cannot be read (board_file_error). */
 struct board *board_file_take(struct board_file *file);
 
 /* Owned by the caller. NULL: MUSTER_E_NOT_FOUND, MUSTER_E_INVALID ... */

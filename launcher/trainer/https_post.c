@@ -25,7 +25,7 @@ struct connection {
 
 /* --- the address --- */
 
-static bool copy(char *out, size_t size, const char *text, size_t length)
+static bool https_copy(char *out, size_t size, const char *text, size_t length)
 {
     if (!length || length >= size)
         return false;
@@ -48,11 +48,11 @@ int https_address_parse(const char *url, struct https_address *out, struct muste
     const size_t name_length = end ? (size_t)(end - name) : length;
     const char *colon = end ? end + (six ? 1 : 0) : NULL;
     out->path = at + length;
-    bool good = copy(out->host, sizeof out->host, name, name_length) && (!six || end) &&
+    bool good = https_copy(out->host, sizeof out->host, name, name_length) && (!six || end) &&
                 strcspn(url, " \t\r\n") == strlen(url);
     if (good && colon && colon < out->path)
         good = *colon == ':' &&
-               copy(out->port, sizeof out->port, colon + 1, (size_t)(out->path - colon - 1)) &&
+               https_copy(out->port, sizeof out->port, colon + 1, (size_t)(out->path - colon - 1)) &&
                strspn(out->port, "0123456789") == strlen(out->port);
     else
         (void)snprintf(out->port, sizeof out->port, "%s", out->encrypted ? "443" : "80");
@@ -194,7 +194,7 @@ static int send_all(struct connection *c, const char *data, size_t length, struc
 }
 
 /* Up to the end of the connection, or the bound: then the rest is not wanted. */
-static int receive(struct connection *c, struct buffer *answer, struct muster_error *err)
+static int https_receive(struct connection *c, struct buffer *answer, struct muster_error *err)
 {
     while (answer->length < HTTPS_ANSWER) {
         char data[2048];
@@ -228,15 +228,15 @@ static int write_request(const struct https_request *request, const struct https
     return buffer_append(out, request->body, request->length);
 }
 
-static int exchange(struct connection *c, const struct https_request *request, struct buffer *text,
-                    struct muster_error *err)
+static int https_exchange(struct connection *c, const struct https_request *request, struct buffer *text,
+                          struct muster_error *err)
 {
     scope_buffer message = {0};
     if (write_request(request, c->address, &message) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a request");
     if (connect_to(c, err) < 0 || (c->address->encrypted && begin_tls(c, request->ca_file, err) < 0))
         return -1;
-    return send_all(c, message.data, message.length, err) < 0 ? -1 : receive(c, text, err);
+    return send_all(c, message.data, message.length, err) < 0 ? -1 : https_receive(c, text, err);
 }
 
 int https_post(const struct https_request *request, int *status, struct buffer *answer,
@@ -248,7 +248,7 @@ int https_post(const struct https_request *request, int *status, struct buffer *
         return -1;
     struct connection c = {
         .address = &address, .deadline = instant_add(clock_now(NULL), HTTPS_PATIENCE_S * NS_PER_S), .fd = -1};
-    const int failed = exchange(&c, request, &text, err);
+    const int failed = https_exchange(&c, request, &text, err);
     end_connection(&c);
     if (failed)
         return -1;

@@ -59,7 +59,7 @@ static void send_report(void *payload)
                         answer.data ? answer.data : "");
 }
 
-static char *copy(const char *text, bool *failed)
+static char *report_copy(const char *text, bool *failed)
 {
     char *made = text ? mem_strdup(text) : NULL;
     *failed = *failed || (text && !made);
@@ -72,9 +72,9 @@ struct background_job *trainer_report_start(const struct trainer_place *place, s
     struct trainer_report *made = *report = mem_calloc(1, sizeof *made);
     bool failed = !made || body->failed;
     if (made) {
-        made->url = copy(place->url, &failed);
-        made->token_file = copy(place->token_file, &failed);
-        made->ca_file = copy(place->ca_file, &failed);
+        made->url = report_copy(place->url, &failed);
+        made->token_file = report_copy(place->token_file, &failed);
+        made->ca_file = report_copy(place->ca_file, &failed);
         made->body = *body;
         *body = (struct buffer){0};
     }

@@ -298,7 +298,7 @@ class Kills(HostsTest):
 
     @unittest.skipIf(FULL, "--full has more")
     def test_a_kill_of_each_kind(self):
-        """Once all ranks run, and an agent before they do: the others wait for it, and nobody else would tell them."""
+        """Once all ranks run, and an agent before they do: the others wait for it, and only the hosts' tree can stop them."""
         took = {kind: self.kill_one(kind, None, number) for number, kind in enumerate(KINDS)}
         took["the first agent"] = self.kill_one("agent", FIRST, 0)
         print(", ".join(f"{kind} {seconds:.2f} s" for kind, seconds in took.items()), file=sys.stderr)

@@ -158,7 +158,7 @@ class Data(PageTest):
         self.finish(other, 0)
 
     def test_a_board_that_is_kept_goes_on(self):
-        """Nobody else knows: what --state-dir keeps is what the next agent begins with."""
+        """No other node has it: what --state-dir keeps is what the next agent begins with."""
         flags = ["--nnodes=1", "--rdzv-id=kept", "--max-restarts=5", f"--state-dir={self.folder}", "--", "sh", self.work()]
         first = self.start(*flags)
         wait_until(lambda: (self.folder / "up.0.0").exists(), "the worker runs")
