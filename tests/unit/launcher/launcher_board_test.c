@@ -395,6 +395,20 @@ static void a_screen_keeps_to_its_size(void **state)
     assert_non_null(strstr(out.data, "+round 1 began after 1.4 s: detect 100 ms, stop 300 ms"));
     assert_non_null(strstr(out.data, "     3  node-1<b>"));
     assert_null(strstr(out.data, "     0  node-0<b>"));
+    struct board_node own = make_node(-1, 0, 2, 1);
+    beat(&own.ranks[0], 150, 0, 3.5);
+    figures_set(&own.ranks[0].figures, "slow_rank", 9, 3);
+    figures_set(&own.ranks[0].figures, "slow_ms", 7, 12);
+    figures_set(&own.ranks[0].figures, "total_steps", 11, 900);
+    own.warning_count = 1;
+    board_text(own.warnings[0], BOARD_TEXT, "NCCL: slow\x1b[2J");
+    board_take(board, &own, 21000);
+    buffer_clear(&out);
+    (void)board_screen(board, 21000, 200, 50, 0, &out);
+    assert_non_null(
+        strstr(out.data, " step 150 of 900   loss 3.500   tokens/s 1200   exposed communication 1 ms\n"));
+    assert_non_null(strstr(out.data, "!rank 3 is waited for, 12 ms a step\n"));
+    assert_non_null(strstr(out.data, ".warning: node-0<b>: NCCL: slow?[2J\n"));
     board_free(board);
 }
 
