@@ -96,10 +96,11 @@ static void job_rows(struct screen *screen, const struct board *board, int64_t n
         board->over ? board->exit_code ? "FAILED" : "SUCCEEDED" : board->state,
         board_duration(up, sizeof up, (board->over ? board->now : now) - board->started_at), board->version);
     if (round)
-        row(screen, SCREEN_PLAIN, "round %lld: %d ranks on %d nodes   restarts %lld of %lld%s%.0f%s",
-            (long long)round->number, round->world_size, round->nodes, (long long)round->restarts,
-            (long long)board->max_restarts, isfinite(goodput) ? "   goodput " : "",
-            isfinite(goodput) ? 100 * goodput : 0.0, isfinite(goodput) ? "%" : "");
+        row(screen, SCREEN_PLAIN, "round %lld: %d rank%s on %d node%s   restarts %lld of %lld%s%.0f%s",
+            (long long)round->number, round->world_size, round->world_size == 1 ? "" : "s", round->nodes,
+            round->nodes == 1 ? "" : "s", (long long)round->restarts, (long long)board->max_restarts,
+            isfinite(goodput) ? "   goodput " : "", isfinite(goodput) ? 100 * goodput : 0.0,
+            isfinite(goodput) ? "%" : "");
     figure_rows(screen, board);
     if (*board->waiting)
         row(screen, SCREEN_DIM, "waiting: %s", board->waiting);
