@@ -344,7 +344,7 @@ class Apart(KindTest):
         self.assertIn("Job b: each of its 4 pods forms a world of its own (neither --nnodes nor PET_NNODES)", err)
 
     def test_a_rank_from_an_annotation(self):
-        """NODE_RANK by an annotation that only Indexed Jobs have, and no service: the rank is read, and its absence is said."""
+        """NODE_RANK by an annotation that only Indexed Jobs have, and no service: the rank is read, and a missing one is warned of."""
         job = batch("b", 2, ["torchrun", "--nnodes=2", "--nproc_per_node=1", self.script("w.py", RANKS)], policy="OnFailure")
         container = job["spec"]["template"]["spec"]["containers"][0]
         path = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
