@@ -135,6 +135,20 @@ class DebianFiles(unittest.TestCase):
         for package in "libzmq5", "libsodium23", "libopenblas0", "libc6":
             self.assertIn(package, control)
 
+    def test_its_programs_run_where_they_are_unpacked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run("dpkg-deb", "-x", self.deb, folder)
+            usr = pathlib.Path(folder) / "usr"
+            self.assertFalse(list(usr.rglob("torchrun*")))
+            environment = {"PATH": f"{usr}/bin:/usr/bin:/bin", "HOME": folder}
+            out = run("muster", "run", "--standalone", "--nproc_per_node=2", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE", env=environment)
+            self.assertEqual(sorted(re.findall("rank . of .", out)), ["rank 0 of 2", "rank 1 of 2"])
+            self.assertRegex(run("muster-train", "--version", env=environment), r"muster-train [0-9.]+")
+            for page in (usr / "share/man/man1").glob("*.gz"):
+                self.assertEqual(run("sh", "-c", f"zcat {page} | groff -man -Tutf8 -ww >/dev/null"), "", page)
+            for name in "muster", "muster-train":
+                run("bash", "-n", usr / "share/bash-completion/completions" / name)
+
     def test_lintian(self):
         try:
             done = subprocess.run(["lintian", "--fail-on", "error,warning", str(self.deb)], capture_output=True, text=True, timeout=300)
