@@ -14,6 +14,11 @@ muster_pkg(PROTOBUF_C libprotobuf-c libprotobuf-c-dev)
 muster_pkg(YAML yaml-0.1 libyaml-dev)
 muster_pkg(JANSSON jansson libjansson-dev)
 muster_pkg(MICROHTTPD libmicrohttpd libmicrohttpd-dev)
+# Its header alone: the library is loaded where a terminal is wanted (launcher/commands/terminal.c).
+find_path(NCURSES_INCLUDE ncurses.h)
+if(NOT NCURSES_INCLUDE)
+  message(FATAL_ERROR "ncurses.h was not found: install libncurses-dev (./dev installs every package by name)")
+endif()
 # Their archives, for programs whose start-up counts.
 find_library(YAML_ARCHIVE libyaml.a HINTS ${YAML_LIBRARY_DIRS} ${YAML_LIBDIR} REQUIRED)
 find_library(JANSSON_ARCHIVE libjansson.a HINTS ${JANSSON_LIBRARY_DIRS} ${JANSSON_LIBDIR} REQUIRED)

@@ -3,7 +3,7 @@
 # cmake/aarch64.cmake. Needs no root and changes nothing of the machine: apt keeps a state of its own under DIR and installs nothing.
 # DIR/.packages names what is there, DIR/.owners the package and version that each library comes from.
 set -euo pipefail
-packages=(libc6-dev libgomp1 libzmq3-dev libsodium-dev libprotobuf-c-dev libyaml-dev libjansson-dev libmicrohttpd-dev libcmocka-dev
+packages=(libc6-dev libgomp1 libzmq3-dev libsodium-dev libprotobuf-c-dev libyaml-dev libjansson-dev libmicrohttpd-dev libncurses-dev libcmocka-dev
   libopenblas-openmp-dev)
 [ $# -ge 1 ] || { echo "usage: aarch64_sysroot.sh DIR [PACKAGE...]" >&2; exit 2; }
 mkdir -p "$1"

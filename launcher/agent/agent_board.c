@@ -16,6 +16,8 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/base/text.h"
+#include "runtime/nccl/decide/decide.h"
 
 static const int64_t sample_ns = NS_PER_S, save_every_ns = 10 * NS_PER_S, write_patience_ns = 5 * NS_PER_S;
 enum { NOTES_A_TURN = 64, MEMORY_TEXT = 128 };
@@ -32,9 +34,10 @@ struct agent_board {
     unsigned char *endings;       /* enum ending; one for each worker */
     uint64_t told_session;        /* the server that has our whole curve */
     int64_t told_at;              /* time of the last point that it has */
+    int64_t told_round;           /* when the last round formed that it has */
     /* the file */
-    struct background_watch saving;
-    struct board_file *file; /* of saving */
+    struct background_watch saving, loading;
+    struct board_file *file, *earlier; /* of saving, of loading */
     struct instant save_at;
     /* the log's last warnings; any thread */
     bool taps;
@@ -58,6 +61,7 @@ static int64_t since_ms(struct instant later, struct instant earlier)
 
 static void add_warning(struct agent_board *own, const char *line, size_t length)
 {
+    length = length < BOARD_TEXT ? length : BOARD_TEXT - 1;
     for (int i = 0; i < own->warning_count; i++)
         if (!strncmp(own->warnings[i], line, length) && own->warnings[i][length] == '\0')
             return;
@@ -70,13 +74,42 @@ static void add_warning(struct agent_board *own, const char *line, size_t length
 
 static void tap_log(void *context, enum log_level level, const char *line)
 {
+    static const char mark[] = "warning: ";
     struct agent_board *own = context;
-    if (level == LOG_LEVEL_WARNING) {
-        (void)pthread_mutex_lock(&own->lock); /* fails for an invalid lock only */
-        add_warning(own, line, strlen(line));
+    const char *text = strstr(line, mark);
+    text = text ? text + sizeof mark - 1 : line;
+    if (level == LOG_LEVEL_WARNING && strncmp(text, "NCCL: ", 6) != 0) { /* add_decisions has those */
+        (void)pthread_mutex_lock(&own->lock);                            /* fails for an invalid lock only */
+        add_warning(own, text, strlen(text));
         (void)pthread_mutex_unlock(&own->lock);
     }
     own->log.write(own->log.context, level, line);
+}
+
+/* What NCCL itself has warned of, once where all ranks say the same. */
+static bool is_told(const struct agent_board *own, const char *text)
+{
+    for (int i = 0; i < own->warning_count; i++)
+        if (strstr(own->warnings[i], text))
+            return true;
+    return false;
+}
+
+static void take_notable(struct agent *agent)
+{
+    struct agent_board *own = agent->board;
+    char text[NOTABLE_TEXT], line[BOARD_TEXT];
+    if (!own->taps)
+        return;
+    (void)pthread_mutex_lock(&own->lock);
+    for (int i = 0; i < agent->round.worker_count; i++)
+        for (int stream = STDOUT_FILENO; stream <= STDERR_FILENO; stream++)
+            while (pump_notable(agent->round.workers[i].streams[stream], text))
+                if (!is_told(own, text)) {
+                    (void)snprintf(line, sizeof line, "rank %d: %s", agent->round.world.rank_base + i, text);
+                    add_warning(own, line, strlen(line));
+                }
+    (void)pthread_mutex_unlock(&own->lock);
 }
 
 /* Before any thread that logs. */
@@ -95,13 +128,28 @@ static void begin_tap(struct agent *agent)
     agent->log.context = own;
 }
 
-static void copy_warnings(struct agent_board *own, struct board_node *node)
+/* Those that were decided on with the reason of each; the log has one line for all of them. */
+static void add_decisions(const struct agent *agent, struct board_node *node)
 {
+    const struct decision_list *list = &agent->tune->decisions;
+    for (int i = 0; i < list->count && node->warning_count < BOARD_WARNINGS; i++)
+        if (list->items[i].kind == DECISION_WARNED)
+            (void)text_append(node->warnings[node->warning_count++], BOARD_TEXT,
+                              "NCCL: %s%s%.60s: %s", /* cut */
+                              list->items[i].name, *list->items[i].value ? "=" : "", list->items[i].value,
+                              list->items[i].reason);
+}
+
+static void copy_warnings(const struct agent *agent, struct board_node *node)
+{
+    struct agent_board *own = agent->board;
     if (!own->taps)
         return;
+    add_decisions(agent, node);
     (void)pthread_mutex_lock(&own->lock);
-    node->warning_count = own->warning_count;
-    memcpy(node->warnings, own->warnings, sizeof node->warnings);
+    const int room = BOARD_WARNINGS - node->warning_count;
+    for (int i = own->warning_count > room ? own->warning_count - room : 0; i < own->warning_count; i++)
+        memcpy(node->warnings[node->warning_count++], own->warnings[i], BOARD_TEXT);
     (void)pthread_mutex_unlock(&own->lock);
 }
 
@@ -155,8 +203,11 @@ static void fill_rank(const struct agent *agent, int i, struct instant now, stru
     }
     if (beat->imported.ns)
         out->import_ms = since_ms(beat->imported, worker->begun);
-    if (beat->first.ns)
+    if (beat->first.ns) {
         out->first_ms = since_ms(beat->first, worker->begun);
+        out->first_step = beat->first_step;
+        out->first_beat_ms = since_ms(now, beat->first);
+    }
     out->lines = last_lines(worker);
     const char *state = worker->alive ? "running" : exited && !worker->end_status ? "exited" : "stopped";
     if (agent->board->endings[i] == ENDING_FAILED)
@@ -185,7 +236,8 @@ static int fill_node(struct agent *agent, struct board_node *node)
     node->round = formed ? (int64_t)round->world.id.round : -1;
     node->start_ms = agent->board->start_ms;
     node->stopped_ms = agent->board->stopped_ms;
-    copy_warnings(agent->board, node);
+    take_notable(agent);
+    copy_warnings(agent, node);
     for (int i = 0; i < count; i++)
         fill_rank(agent, i, now, &node->ranks[i]);
     return 0;
@@ -226,11 +278,22 @@ static void send_note(struct agent *agent, const struct board_node *node, int64_
     if (!session)
         return;
     if (session != own->told_session)
-        own->told_at = -1; /* another server: all that we have */
-    int first = 0;
+        own->told_at = own->told_round = -1; /* another server: all that we have */
+    int first = 0, round = 0;
     while (first < board->point_count && board->points[first].at <= own->told_at)
         first++;
-    if (board_note(node, board->points + first, board->point_count - first, now, &text, &err) < 0) {
+    while (round < board->round_count && board->rounds[round].formed_at <= own->told_round)
+        round++;
+    const int ended = board->round_count - 1 - round; /* the present one goes on */
+    const struct board_note note = {.node = node,
+                                    .points = board->points + first,
+                                    .point_count = board->point_count - first,
+                                    .rounds = board->rounds + round,
+                                    .round_count = ended < 0                   ? 0
+                                                   : ended < BOARD_NOTE_ROUNDS ? ended
+                                                                               : BOARD_NOTE_ROUNDS,
+                                    .started_at = board->started_at};
+    if (board_note_write(&note, now, &text, &err) < 0) {
         log_debug(&agent->log, "%s", err.text);
         return;
     }
@@ -238,26 +301,27 @@ static void send_note(struct agent *agent, const struct board_node *node, int64_
     own->told_session = session;
     if (board->point_count)
         own->told_at = board->points[board->point_count - 1].at;
+    if (note.round_count)
+        own->told_round = note.rounds[note.round_count - 1].formed_at;
 }
 
 static void take_note(struct agent *agent, const struct membership_note *note, int64_t now)
 {
     struct board *board = agent->board->board;
-    struct board_point points[BOARD_POINTS];
-    struct board_node node;
+    struct board_note_read got;
     struct muster_error err = {0};
-    int count;
-    if (board_note_read(note->data, note->length, now, &node, points, &count, &err) < 0) {
+    if (board_note_read(note->data, note->length, now, &got, &err) < 0) {
         log_debug(&agent->log, "a note of member %d: %s", note->member, err.text);
-        board_node_clear(&node);
+        board_node_clear(&got.node);
         return;
     }
-    node.member = note->member;
-    board_take(board, &node, now);
-    if (count > 1)
-        board_points(board, note->member, points, count);
-    for (int i = 0; i < count; i++)
-        board_point(board, note->member, &points[i]);
+    got.node.member = note->member;
+    board_take(board, &got.node, now);
+    board_history(board, got.rounds, got.round_count, got.started_at);
+    if (got.point_count > 1)
+        board_points(board, note->member, got.points, got.point_count);
+    for (int i = 0; i < got.point_count; i++)
+        board_point(board, note->member, &got.points[i]);
 }
 
 static void take_notes(struct agent *agent, int limit)
@@ -307,7 +371,8 @@ static void note_world(struct agent *agent, const char *cause)
 {
     const struct membership_world *world = &agent->round.world;
     board_world(agent->board->board,
-                &(struct board_world){.round = world->id.round,
+                &(struct board_world){.epoch = world->id.epoch,
+                                      .round = world->id.round,
                                       .restarts = world->restart_count,
                                       .nodes = world->group_world_size,
                                       .world_size = world->world_size,
@@ -344,6 +409,46 @@ struct board *agent_board(struct agent *agent)
 
 /* --- the file --- */
 
+/* What an earlier agent has kept of the same job: this one goes on. */
+static void go_on(struct agent *agent, struct board *earlier)
+{
+    struct agent_board *own = agent->board;
+    struct board_round *last =
+        earlier->round_count ? &earlier->rounds[earlier->round_count - 1] : &(struct board_round){0};
+    if (last->stop_at < 0)
+        last->stop_at = earlier->now;
+    if (!*last->cause)
+        board_text(last->cause, sizeof last->cause,
+                   earlier->over ? earlier->verdict
+                                 : "the agent that served the job died and was started again");
+    board_history(own->board, earlier->rounds, earlier->round_count, earlier->started_at);
+    board_points(own->board, -1, earlier->points, earlier->point_count);
+}
+
+static void loaded(void *context)
+{
+    struct agent *agent = context;
+    struct agent_board *own = agent->board;
+    const struct muster_error *err = board_file_error(own->earlier);
+    struct board *earlier = board_file_take(own->earlier);
+    if (err->code)
+        log_warning(&agent->log, "what was kept of the job before is not shown: %s", err->text);
+    if (earlier && own->board && !strcmp(earlier->job, own->board->job))
+        go_on(agent, earlier);
+    board_free(earlier);
+    background_watch_end(&own->loading);
+}
+
+static void load_earlier(struct agent *agent)
+{
+    struct muster_error err = {0};
+    struct agent_board *own = agent->board;
+    struct background_job *job =
+        board_file_load(agent->config->state_dir, own->board->job, &own->earlier, &err);
+    if (background_watch_begin(&own->loading, &agent->loop, job, loaded, agent, &err) < 0)
+        log_warning(&agent->log, "what was kept of the job before is not shown: %s", err.text);
+}
+
 static void saved(void *context)
 {
     struct agent *agent = context;
@@ -357,7 +462,7 @@ static void save(struct agent *agent)
 {
     struct agent_board *own = agent->board;
     struct muster_error err = {0};
-    if (own->saving.job)
+    if (own->saving.job || own->loading.job) /* not over what is not read yet */
         return;
     own->save_at = instant_add(clock_now(NULL), save_every_ns);
     struct background_job *job =
@@ -376,6 +481,8 @@ static bool keeps_file(const struct agent *agent)
 static void save_end(struct agent *agent)
 {
     struct agent_board *own = agent->board;
+    if (own->loading.job && background_job_wait(own->loading.job, write_patience_ns))
+        loaded(agent);
     for (int i = 0; i < 2; i++) {
         if (own->saving.job && background_job_wait(own->saving.job, write_patience_ns))
             saved(agent);
@@ -395,7 +502,7 @@ static int board_part_create(struct agent *agent, struct muster_error *err)
     if (!own)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the board");
     own->started_ms = clock_wall_ns() / NS_PER_MS - since_ms(clock_now(NULL), agent->started);
-    own->start_ms = own->stopped_ms = own->told_at = -1;
+    own->start_ms = own->stopped_ms = own->told_at = own->told_round = -1;
     own->save_at = instant_add(agent->started, save_every_ns);
     own->endings = mem_calloc((size_t)agent->round.worker_count, 1);
     if (!own->endings || pthread_mutex_init(&own->lock, NULL))
@@ -403,7 +510,11 @@ static int board_part_create(struct agent *agent, struct muster_error *err)
     if (!config_shows_job(config))
         return 0;
     begin_tap(agent);
-    return make_board(agent) < 0 ? error_set(err, MUSTER_E_NOMEM, "no memory for the board") : 0;
+    if (make_board(agent) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the board");
+    if (config->state_dir)
+        load_earlier(agent);
+    return 0;
 }
 
 static struct instant board_deadline(const struct agent *agent)
@@ -411,7 +522,8 @@ static struct instant board_deadline(const struct agent *agent)
     const struct agent_board *own = agent->board;
     if (!own->board)
         return INSTANT_NEVER;
-    return keeps_file(agent) && !own->saving.job ? instant_min(own->due, own->save_at) : own->due;
+    return keeps_file(agent) && !own->saving.job && !own->loading.job ? instant_min(own->due, own->save_at)
+                                                                      : own->due;
 }
 
 static void board_tick(struct agent *agent, struct instant now)
@@ -514,6 +626,7 @@ static void board_destroy(struct agent *agent)
     if (own->taps)
         agent->log = own->log;
     background_watch_end(&own->saving);
+    background_watch_end(&own->loading);
     board_free(own->board);
     mem_free(own->endings);
     (void)pthread_mutex_destroy(&own->lock);

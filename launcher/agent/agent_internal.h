@@ -116,6 +116,7 @@ struct agent {
     struct agent_processes *processes;
     struct agent_start *start;
     struct agent_board *board;
+    struct agent_trainer *trainer;
     struct agent_audience *audience; /* agent_status.c */
     struct agent_membership *membership;
     struct agent_failures *failures;

@@ -94,16 +94,18 @@ static void tell_decisions(struct agent *agent)
 {
     struct agent_nccl *nccl = agent->nccl;
     const struct decision_list *list = &agent->tune->decisions;
-    const bool warned = decision_first(list, DECISION_WARNED),
-               explains = agent->tune->mode == NCCL_ENV_EXPLAIN;
+    const struct decision *warned = decision_first(list, DECISION_WARNED);
+    const bool explains = agent->tune->mode == NCCL_ENV_EXPLAIN;
     scope_buffer line = {0}, table = {0};
     if (decision_summary(list, &line) < 0 || (nccl->logged && !strcmp(nccl->logged, line.data)))
         return;
     mem_free(nccl->logged);
     nccl->logged = mem_strdup(line.data);
-    if (warned)
-        log_warning(&agent->log, "%s%s", line.data,
-                    explains ? "" : "; --nccl-tune=explain prints the reasons");
+    if (warned && explains)
+        log_warning(&agent->log, "%s", line.data);
+    else if (warned)
+        log_warning(&agent->log, "%s; %s%s%.100s: %s; --nccl-tune=explain prints all reasons", line.data,
+                    warned->name, *warned->value ? "=" : "", warned->value, warned->reason);
     else if (explains || decision_first(list, DECISION_SET))
         log_info(&agent->log, "%s", line.data);
     if (explains && decision_print(list, COLUMNS, &table) == 0 && table.data)

@@ -61,6 +61,7 @@ int board_node_init(struct board_node *node, int rank_count, struct muster_error
     for (int i = 0; i < rank_count; i++) {
         struct board_rank *rank = &node->ranks[i];
         rank->step = rank->beat_ms = rank->memory = rank->import_ms = rank->first_ms = rank->ended_ms = -1;
+        rank->first_step = rank->first_beat_ms = -1;
         rank->local_rank = i;
         (void)snprintf(rank->state, sizeof rank->state, "absent");
     }
@@ -138,14 +139,19 @@ void board_world(struct board *board, const struct board_world *world, int64_t n
     struct board_round last = {.stop_at = -1};
     struct board_round *before = present(board);
     board->now = now;
+    if (before && before->earlier)
+        before = NULL;
     if (before && before->number == world->round && before->formed_at == now)
         return;
     if (before && world->cause && *world->cause)
         board_text(before->cause, sizeof before->cause, world->cause);
     if (before)
         last = *before;
+    if (before && before->stop_at < 0) /* nobody stopped it: its server was lost */
+        before->stop_at = now;
     struct board_round *round = new_round(board);
-    *round = (struct board_round){.number = world->round,
+    *round = (struct board_round){.epoch = world->epoch,
+                                  .number = world->round,
                                   .formed_at = now,
                                   .stop_at = -1,
                                   .failed_at = -1,
@@ -191,6 +197,53 @@ void board_verdict(struct board *board, int exit_code, const char *cause, int64_
         if (cause && *cause)
             board_text(round->cause, sizeof round->cause, cause);
     }
+}
+
+static bool is_known(const struct board *board, const struct board_round *round)
+{
+    for (int i = 0; i < board->round_count; i++)
+        if (board->rounds[i].epoch == round->epoch && board->rounds[i].number == round->number)
+            return true;
+    return false;
+}
+
+/* Before the first that formed later; where all places are taken the second goes, as with new ones. */
+static void insert_round(struct board *board, const struct board_round *round)
+{
+    int at = 0;
+    while (at < board->round_count && board->rounds[at].formed_at <= round->formed_at)
+        at++;
+    if (at > 0 && at == board->round_count && board->rounds[at - 1].stop_at < 0) /* the present one is ours */
+        return;
+    if (board->round_count == BOARD_ROUNDS) {
+        board->rounds_left_out++;
+        if (at == 1) /* it would go itself */
+            return;
+        const int gone = at ? 1 : 0; /* our first is no first any more */
+        memmove(&board->rounds[gone], &board->rounds[gone + 1],
+                (size_t)(BOARD_ROUNDS - 1 - gone) * sizeof board->rounds[0]);
+        board->round_count--;
+        at -= at ? 1 : 0;
+    }
+    memmove(&board->rounds[at + 1], &board->rounds[at],
+            (size_t)(board->round_count - at) * sizeof board->rounds[0]);
+    board->round_count++;
+    board->rounds[at] = *round;
+    board->rounds[at].earlier = true;
+    if (board->rounds[at].stop_at < 0)
+        board->rounds[at].stop_at = board->rounds[at + 1 < board->round_count ? at + 1 : at].formed_at;
+}
+
+void board_history(struct board *board, const struct board_round *rounds, int count, int64_t started_at)
+{
+    bool any = false;
+    for (int i = 0; i < count; i++)
+        if (!is_known(board, &rounds[i])) {
+            insert_round(board, &rounds[i]);
+            any = true;
+        }
+    if (any && started_at < board->started_at)
+        board->started_at = started_at;
 }
 
 /* --- a node's state --- */
@@ -260,9 +313,11 @@ static void note_round(struct board *board, const struct board_node *node, int64
             round->failed_at = ended;
         if (rank->step < 0)
             continue;
-        if (round->first_step < 0) {
-            round->first_step = rank->step;
-            round->first_step_at = now - (rank->beat_ms > 0 ? rank->beat_ms : 0);
+        const bool first = rank->first_step >= 0 && rank->first_beat_ms >= 0;
+        const int64_t first_step = first ? rank->first_step : rank->step;
+        if (round->first_step < 0 || first_step < round->first_step) {
+            round->first_step = first_step;
+            round->first_step_at = now - (first ? rank->first_beat_ms : at_least_0(rank->beat_ms));
         }
         if (rank->step > round->last_step) {
             round->last_step = rank->step;

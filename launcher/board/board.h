@@ -41,6 +41,8 @@ struct board_rank {
     int exit_code, signal;       /* failed: exit_code -1 where a signal ended it; signal 0 where none did */
     int64_t step;                /* of its last heartbeat */
     int64_t beat_ms;             /* age of that */
+    int64_t first_step;          /* of its first heartbeat with one in this round */
+    int64_t first_beat_ms;       /* age of that */
     int64_t memory;              /* resident bytes of its process */
     int64_t import_ms, first_ms; /* from its start: to its import mark, to its first heartbeat with a step */
     int64_t ended_ms;            /* age of its end */
@@ -72,6 +74,7 @@ struct board_point {
 /* A round and, from round 1 on, how the job came to it: the time from the failure to its detection, for the
  * stop of all workers, the next world, the start of the workers, their imports and the first step. */
 struct board_round {
+    uint64_t epoch; /* of the server that formed it: numbers are of one server; 0: not known */
     int64_t number;
     int64_t formed_at, stop_at; /* stop_at: -1 while it runs */
     int64_t failed_at;          /* of its first failure, as near as is known */
@@ -82,6 +85,7 @@ struct board_round {
     int64_t stopped_ms;     /* the longest of its nodes */
     int64_t detect_ms, stop_ms, form_ms, start_ms, import_ms, first_ms;
     int64_t first_step, last_step, first_step_at, last_step_at;
+    bool earlier; /* of another keeper's board: causes that arrive here are not about it */
 };
 
 struct board {
@@ -118,6 +122,7 @@ void board_node_clear(struct board_node *node);
 int board_node_init(struct board_node *node, int rank_count, struct muster_error *err);
 
 struct board_world {
+    uint64_t epoch;
     int64_t round, restarts;
     int nodes, world_size;
     const char *cause; /* of the stop before it; "" */
@@ -135,7 +140,10 @@ void board_take(struct board *board, struct board_node *node, int64_t now);
 void board_point(struct board *board, int member, const struct board_point *point);
 /* The curve of another keeper (the last server's) where it begins earlier than ours. */
 void board_points(struct board *board, int member, const struct board_point *points, int count);
-/* The member has left, or is lost: its ranks stay on show for the rest of the round. */
+/* Rounds of another keeper, or of an earlier life of this one, from the oldest: those that are not known here
+ * take their places before ours; the job began at started_at. */
+void board_history(struct board *board, const struct board_round *rounds, int count, int64_t started_at);
+/* NULL: it has sent nothing. */
 struct board_node *board_find(struct board *board, int member);
 const struct board_rank *board_rank_find(const struct board *board, int rank);
 /* The running ranks' lowest and highest step; false: none has one. */

@@ -20,6 +20,13 @@ struct background_job *board_file_write(const char *directory, const struct boar
 /* Once the job is done; code 0: it is written. */
 const struct muster_error *board_file_error(const struct board_file *file);
 
+/* Starts to read the board that an earlier agent of the job has left. */
+struct background_job *board_file_load(const char *directory, const char *job, struct board_file **file,
+                                       struct muster_error *err);
+/* Once the job is done: that board, which is the caller's; NULL where there is none, or it
+ * cannot be read (board_file_error). */
+struct board *board_file_take(struct board_file *file);
+
 /* Owned by the caller. NULL: MUSTER_E_NOT_FOUND, MUSTER_E_INVALID ... */
 struct board *board_file_read(const char *path, struct muster_error *err);
 

@@ -75,6 +75,8 @@ static void rank_json(const struct board_rank *rank, size_t lines, struct buffer
         buffer_printf(out, ",\"exit_code\":%d,\"signal\":%d", rank->exit_code, rank->signal);
     known(out, "step", rank->step);
     known(out, "beat_ms", rank->beat_ms);
+    known(out, "first_step", rank->first_step);
+    known(out, "first_beat_ms", rank->first_beat_ms);
     known(out, "memory", rank->memory);
     known(out, "import_ms", rank->import_ms);
     known(out, "first_ms", rank->first_ms);
@@ -132,15 +134,24 @@ static void points_json(const struct board_point *points, int count, int64_t age
     buffer_text(out, "]");
 }
 
-static void round_json(const struct board_round *round, struct buffer *out)
+/* The time, or its age where age_of is one. Left out where it is not known. */
+static void moment(struct buffer *out, const char *name, int64_t at, int64_t age_of)
+{
+    if (at >= 0)
+        number(out, name, age_of < 0 ? at : age_of > at ? age_of - at : 0);
+}
+
+static void round_json(const struct board_round *round, int64_t age_of, struct buffer *out)
 {
     buffer_printf(out, "{\"round\":%lld", (long long)round->number);
-    number(out, "formed_at", round->formed_at);
+    if (round->epoch)
+        buffer_printf(out, ",\"epoch\":\"%016llx\"", (unsigned long long)round->epoch);
+    moment(out, "formed_at", round->formed_at, age_of);
     number(out, "nodes", round->nodes);
     number(out, "world_size", round->world_size);
     number(out, "restarts", round->restarts);
-    known(out, "stop_at", round->stop_at);
-    known(out, "failed_at", round->failed_at);
+    moment(out, "stop_at", round->stop_at, age_of);
+    moment(out, "failed_at", round->failed_at, age_of);
     known(out, "stopped_ms", round->stopped_ms);
     known(out, "detect_ms", round->detect_ms);
     known(out, "stop_ms", round->stop_ms);
@@ -150,8 +161,8 @@ static void round_json(const struct board_round *round, struct buffer *out)
     known(out, "first_ms", round->first_ms);
     known(out, "first_step", round->first_step);
     known(out, "last_step", round->last_step);
-    known(out, "first_step_at", round->first_step_at);
-    known(out, "last_step_at", round->last_step_at);
+    moment(out, "first_step_at", round->first_step_at, age_of);
+    moment(out, "last_step_at", round->last_step_at, age_of);
     buffer_printf(out, ",\"planned\":%s", round->planned ? "true" : "false");
     comma_text(out, "cause", round->cause);
     buffer_text(out, "}");
@@ -194,7 +205,7 @@ void board_json(const struct board *board, int64_t now, bool lines, struct buffe
     buffer_text(out, ",\n\"rounds\":[");
     for (int i = 0; i < board->round_count; i++) {
         buffer_text(out, i ? ",\n" : "");
-        round_json(&board->rounds[i], out);
+        round_json(&board->rounds[i], -1, out);
     }
     buffer_text(out, "],\n");
     points_json(board->points, board->point_count, -1, out);
@@ -215,37 +226,46 @@ void board_lines_json(const struct board *board, int rank, struct buffer *out)
     buffer_text(out, "}\n");
 }
 
-static void note_json(const struct board_node *node, const struct board_point *points, int count, int64_t now,
-                      size_t lines, struct buffer *out)
+static void note_json(const struct board_note *note, int64_t now, size_t lines, struct buffer *out)
 {
     buffer_clear(out);
     buffer_text(out, "{\"note\":1,\"node\":");
-    node_json(node, now, lines, out);
+    node_json(note->node, now, lines, out);
     buffer_text(out, ",");
-    points_json(points, count, now, out);
+    points_json(note->points, note->point_count, now, out);
+    if (note->round_count) {
+        moment(out, "started_at", note->started_at, now);
+        buffer_text(out, ",\"rounds\":[");
+        for (int i = 0; i < note->round_count; i++) {
+            buffer_text(out, i ? "," : "");
+            round_json(&note->rounds[i], now, out);
+        }
+        buffer_text(out, "]");
+    }
     buffer_text(out, "}");
 }
 
-int board_note(const struct board_node *node, const struct board_point *points, int count, int64_t now,
-               struct buffer *out, struct muster_error *err)
+int board_note_write(const struct board_note *whole, int64_t now, struct buffer *out,
+                     struct muster_error *err)
 {
     /* half as many lines and points, until it fits */
+    struct board_note note = *whole;
     size_t lines = BOARD_LINES_BYTES;
     do {
-        note_json(node, points, count, now, lines, out);
+        note_json(&note, now, lines, out);
         if (out->failed)
             return error_set(err, MUSTER_E_NOMEM, "no memory for a note");
         if (out->length <= BOARD_NOTE_LIMIT)
             return 0;
         if (!lines) {
-            points += count - count / 2; /* the latest */
-            count /= 2;
+            note.points += note.point_count - note.point_count / 2; /* the latest */
+            note.point_count /= 2;
         }
         lines /= 2;
-    } while (count || lines);
-    note_json(node, points, 0, now, 0, out);
+    } while (note.point_count || lines);
+    note_json(&note, now, 0, out);
     return out->length <= BOARD_NOTE_LIMIT
                ? 0
                : error_set(err, MUSTER_E_LIMIT, "a note of %zu bytes about %d ranks; %d is the limit",
-                           out->length, node->rank_count, BOARD_NOTE_LIMIT);
+                           out->length, note.node->rank_count, BOARD_NOTE_LIMIT);
 }

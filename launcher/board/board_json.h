@@ -9,7 +9,12 @@
 
 #include "launcher/board/board.h"
 
-enum { BOARD_JSON_LIMIT = 3 << 20, BOARD_NOTE_LIMIT = 32 * 1024, BOARD_JSON_LINES_RANKS = 512 };
+enum {
+    BOARD_JSON_LIMIT = 3 << 20,
+    BOARD_NOTE_LIMIT = 32 * 1024,
+    BOARD_NOTE_ROUNDS = 8,
+    BOARD_JSON_LINES_RANKS = 512
+};
 
 /* lines: the last lines of every rank are in it, of up to BOARD_JSON_LINES_RANKS ranks. One object, appended;
  * out remembers a failure. */
@@ -21,13 +26,28 @@ void board_lines_json(const struct board *board, int rank, struct buffer *out);
 struct board *board_read(const char *name, const char *text, size_t length, int64_t now,
                          struct muster_error *err);
 
-/* A note: one node's state and points of its curve, within BOARD_NOTE_LIMIT; lines are left out first, then
- * points. Times become ages. */
-int board_note(const struct board_node *node, const struct board_point *points, int count, int64_t now,
-               struct buffer *out, struct muster_error *err);
-/* *points: of BOARD_POINTS, filled up to *count. The node is the caller's (board_node_clear), also on
- * failure. */
-int board_note_read(const char *text, size_t length, int64_t now, struct board_node *node,
-                    struct board_point *points, int *count, struct muster_error *err);
+/* What a note has: one node's state, points of its curve, rounds that it has seen end; since when it is in
+ * the job. */
+struct board_note {
+    const struct board_node *node;
+    const struct board_point *points;
+    int point_count;
+    const struct board_round *rounds; /* at most BOARD_NOTE_ROUNDS */
+    int round_count;
+    int64_t started_at;
+};
+/* Within BOARD_NOTE_LIMIT; lines are left out first, then points. Times become ages. */
+int board_note_write(const struct board_note *note, int64_t now, struct buffer *out,
+                     struct muster_error *err);
+/* One that came: the node's contents are the caller's (board_node_clear), also on failure. */
+struct board_note_read {
+    struct board_node node;
+    int point_count, round_count;
+    int64_t started_at;
+    struct board_point points[BOARD_POINTS];
+    struct board_round rounds[BOARD_NOTE_ROUNDS];
+};
+int board_note_read(const char *text, size_t length, int64_t now, struct board_note_read *out,
+                    struct muster_error *err);
 
 #endif

@@ -91,6 +91,8 @@ static int take_rank(const struct tree_node *map, struct board_rank *rank, struc
     rank->signal = small(map, "signal", 0, 0);
     rank->step = known(map, "step");
     rank->beat_ms = known(map, "beat_ms");
+    rank->first_step = known(map, "first_step");
+    rank->first_beat_ms = known(map, "first_beat_ms");
     rank->memory = known(map, "memory");
     rank->import_ms = known(map, "import_ms");
     rank->first_ms = known(map, "first_ms");
@@ -162,37 +164,32 @@ static int take_points(const struct tree_node *map, int64_t age_of, struct board
     return taken;
 }
 
-int board_note_read(const char *data, size_t length, int64_t now, struct board_node *node,
-                    struct board_point *points, int *count, struct muster_error *err)
+/* --- rounds --- */
+
+/* age_of: its times are ages at that time; -1: times. */
+static int64_t moment(const struct tree_node *map, const char *name, int64_t age_of)
 {
-    struct tree tree = {0};
-    *node = (struct board_node){0};
-    *count = 0;
-    if (length > BOARD_NOTE_LIMIT)
-        return error_set(err, MUSTER_E_LIMIT, "a note of %zu bytes; %d is the limit", length,
-                         BOARD_NOTE_LIMIT);
-    if (tree_parse("note", data, length, &tree, err) < 0)
-        return -1;
-    const struct tree_node *root = tree.document_count == 1 ? tree.documents[0] : NULL;
-    int failed = number(root, "note", 1, 0) == 1 ? take_node(tree_get(root, "node"), now, node, err)
-                                                 : bad(err, "no note of version 1");
-    if (!failed)
-        *count = take_points(root, now, points);
-    tree_free(&tree);
-    return failed;
+    const int64_t value = known(map, name);
+    return value < 0 || age_of < 0 ? value : age_of > value ? age_of - value : 0;
 }
 
-/* --- a board --- */
-
-static void take_round(const struct tree_node *map, struct board_round *round)
+static uint64_t epoch_of(const struct tree_node *map)
 {
-    *round = (struct board_round){.number = number(map, "round", 0, 0),
-                                  .formed_at = number(map, "formed_at", 0, 0),
+    const char *value = tree_text(tree_get(map, "epoch"));
+    unsigned long long epoch = 0;
+    return value && sscanf(value, "%16llx", &epoch) == 1 ? epoch : 0;
+}
+
+static void take_round(const struct tree_node *map, int64_t age_of, struct board_round *round)
+{
+    *round = (struct board_round){.epoch = epoch_of(map),
+                                  .number = number(map, "round", 0, 0),
+                                  .formed_at = moment(map, "formed_at", age_of),
                                   .nodes = small(map, "nodes", 0, 0),
                                   .world_size = small(map, "world_size", 0, 0),
                                   .restarts = number(map, "restarts", 0, 0),
-                                  .stop_at = known(map, "stop_at"),
-                                  .failed_at = known(map, "failed_at"),
+                                  .stop_at = moment(map, "stop_at", age_of),
+                                  .failed_at = moment(map, "failed_at", age_of),
                                   .stopped_ms = known(map, "stopped_ms"),
                                   .detect_ms = known(map, "detect_ms"),
                                   .stop_ms = known(map, "stop_ms"),
@@ -202,11 +199,49 @@ static void take_round(const struct tree_node *map, struct board_round *round)
                                   .first_ms = known(map, "first_ms"),
                                   .first_step = known(map, "first_step"),
                                   .last_step = known(map, "last_step"),
-                                  .first_step_at = known(map, "first_step_at"),
-                                  .last_step_at = known(map, "last_step_at"),
+                                  .first_step_at = moment(map, "first_step_at", age_of),
+                                  .last_step_at = moment(map, "last_step_at", age_of),
                                   .planned = truth(map, "planned")};
+    if (round->formed_at < 0)
+        round->formed_at = 0;
     text(map, "cause", round->cause, sizeof round->cause);
 }
+
+static int take_rounds(const struct tree_node *map, int64_t age_of, struct board_round *rounds, int limit)
+{
+    const struct tree_node *const *items;
+    const size_t count = list(map, "rounds", &items);
+    int taken = 0;
+    for (size_t i = 0; i < count && taken < limit; i++)
+        take_round(items[i], age_of, &rounds[taken++]);
+    return taken;
+}
+
+int board_note_read(const char *data, size_t length, int64_t now, struct board_note_read *out,
+                    struct muster_error *err)
+{
+    struct tree tree = {0};
+    out->node = (struct board_node){0};
+    out->point_count = out->round_count = 0;
+    if (length > BOARD_NOTE_LIMIT)
+        return error_set(err, MUSTER_E_LIMIT, "a note of %zu bytes; %d is the limit", length,
+                         BOARD_NOTE_LIMIT);
+    if (tree_parse("note", data, length, &tree, err) < 0)
+        return -1;
+    const struct tree_node *root = tree.document_count == 1 ? tree.documents[0] : NULL;
+    int failed = number(root, "note", 1, 0) == 1 ? take_node(tree_get(root, "node"), now, &out->node, err)
+                                                 : bad(err, "no note of version 1");
+    if (!failed) {
+        out->point_count = take_points(root, now, out->points);
+        out->round_count = take_rounds(root, now, out->rounds, BOARD_NOTE_ROUNDS);
+        out->started_at = moment(root, "started_at", now);
+        out->started_at = out->started_at < 0 ? now : out->started_at;
+    }
+    tree_free(&tree);
+    return failed;
+}
+
+/* --- a board --- */
 
 static void take_job(const struct tree_node *map, struct board *board)
 {
@@ -254,13 +289,10 @@ static int take_nodes(const struct tree_node *map, struct board *board, struct m
 
 static int take_board(const struct tree_node *map, struct board *board, struct muster_error *err)
 {
-    const struct tree_node *const *items;
-    const size_t rounds = list(map, "rounds", &items);
     if (!map || map->kind != TREE_MAP || !tree_get(map, "nodes") || !tree_get(map, "rounds"))
         return bad(err, "it has no nodes or no rounds");
     take_job(map, board);
-    for (size_t i = 0; i < rounds && i < BOARD_ROUNDS; i++)
-        take_round(items[i], &board->rounds[board->round_count++]);
+    board->round_count = take_rounds(map, -1, board->rounds, BOARD_ROUNDS);
     board->point_count = take_points(map, -1, board->points);
     return take_nodes(map, board, err);
 }

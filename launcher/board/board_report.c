@@ -148,8 +148,12 @@ static void round_row(struct buffer *out, const struct board *board, const struc
                   board_duration(text, sizeof text, end - round->formed_at), round->world_size);
     if (round->first_step >= 0)
         buffer_printf(out, "%lld to %lld", (long long)round->first_step, (long long)round->last_step);
-    buffer_text(out, "</td>");
-    cell(out, round->planned ? " class=\"wrap\"" : " class=\"wrap cause\"", round->cause);
+    buffer_text(out, "</td></tr>\n");
+    if (!*round->cause)
+        return;
+    buffer_text(out, "<tr>"); /* a line of its own, also where the table is wider than the screen */
+    cell(out, round->planned ? " class=\"wrap\" colspan=\"5\"" : " class=\"wrap cause\" colspan=\"5\"",
+         round->cause);
     buffer_text(out, "</tr>\n");
 }
 
@@ -160,8 +164,7 @@ static void rounds(struct buffer *out, const struct board *board)
     buffer_text(out, "<p class=\"key\"><i class=\"steps\"></i>steps <i class=\"ran\"></i>no steps <i "
                      "class=\"end\"></i>a failure</p>"
                      "<div class=\"scroll\"><table><tr><th>round</th><th class=\"n\">after</th><th "
-                     "class=\"n\">lasted</th><th class=\"n\">ranks</th><th class=\"n\">steps</th><th>ended "
-                     "by</th></tr>\n");
+                     "class=\"n\">lasted</th><th class=\"n\">ranks</th><th class=\"n\">steps</th></tr>\n");
     for (int i = 0; i < board->round_count; i++)
         round_row(out, board, &board->rounds[i]);
     buffer_text(out, "</table></div>");

@@ -8,7 +8,7 @@
 
 #include "launcher/board/board_html.h"
 
-enum { WIDEST = 512, ROUNDS_SHOWN = 4, LINES_SHOWN = 4 };
+enum { WIDEST = 512, ROUNDS_SHOWN = 4, LINES_SHOWN = 4, WARNINGS_SHOWN = 3 };
 
 struct screen {
     struct buffer *out;
@@ -46,27 +46,62 @@ static void row(struct screen *screen, char mark, const char *format, ...)
     buffer_text(screen->out, "\n");
 }
 
+/* Of the first rank that has handed over figures: what is of all ranks they all say. */
+static const struct worker_figures *first_figures(const struct board *board)
+{
+    for (int i = 0; i < board->node_count; i++)
+        for (int j = 0; j < board->nodes[i].rank_count; j++)
+            if (board->nodes[i].ranks[j].figures.there)
+                return &board->nodes[i].ranks[j].figures;
+    return NULL;
+}
+
+static void figure_rows(struct screen *screen, const struct board *board)
+{
+    const struct worker_figures *figures = first_figures(board);
+    const struct board_point *point = board->point_count ? &board->points[board->point_count - 1] : NULL;
+    char step[24], low_step[24], of[24], loss[24], tokens[24], exposed[24], each[24];
+    int64_t low, high;
+    if (!board_steps(board, &low, &high))
+        return;
+    const bool total = figures && figures->has[FIGURE_TOTAL_STEPS];
+    row(screen, SCREEN_PLAIN, "step %s%s%s%s%s   loss %s   tokens/s %s   exposed communication %s",
+        board_number(step, sizeof step, (double)high), total ? " of " : "",
+        total ? board_number(of, sizeof of, figures->value[FIGURE_TOTAL_STEPS]) : "",
+        low < high ? "   slowest " : "",
+        low < high ? board_number(low_step, sizeof low_step, (double)low) : "",
+        board_number(loss, sizeof loss, point ? point->loss : NAN),
+        board_number(tokens, sizeof tokens, point ? point->tokens_per_s : NAN),
+        board_duration(exposed, sizeof exposed,
+                       point && isfinite(point->exposed_ms) ? (int64_t)point->exposed_ms : -1));
+    if (figures && figures->has[FIGURE_SLOW_RANK] && figures->value[FIGURE_SLOW_RANK] >= 0)
+        row(screen, SCREEN_BAD, "rank %d is waited for, %s a step", (int)figures->value[FIGURE_SLOW_RANK],
+            board_duration(each, sizeof each, (int64_t)figures->value[FIGURE_SLOW_MS]));
+}
+
+static void warning_rows(struct screen *screen, const struct board *board)
+{
+    int shown = 0;
+    for (int i = 0; i < board->node_count; i++)
+        for (int j = board->nodes[i].warning_count - 1; j >= 0 && shown < WARNINGS_SHOWN; j--, shown++)
+            row(screen, SCREEN_DIM, "warning: %s: %s", board->nodes[i].host, board->nodes[i].warnings[j]);
+}
+
 static void job_rows(struct screen *screen, const struct board *board, int64_t now)
 {
-    char up[24], step[24], loss[24], tokens[24];
+    char up[24];
     const struct board_round *round = board->round_count ? &board->rounds[board->round_count - 1] : NULL;
-    const struct board_point *point = board->point_count ? &board->points[board->point_count - 1] : NULL;
     const double goodput = board_goodput(board, board->over ? board->now : now);
-    int64_t low, high;
     row(screen, SCREEN_HEAD, "%s  %s  %s  up %s  muster %s", board->job, board->program,
         board->over ? board->exit_code ? "FAILED" : "SUCCEEDED" : board->state,
         board_duration(up, sizeof up, (board->over ? board->now : now) - board->started_at), board->version);
     if (round)
-        row(screen, SCREEN_PLAIN, "round %lld: %d ranks on %d nodes   restarts %lld of %lld%s%.0f%s",
-            (long long)round->number, round->world_size, round->nodes, (long long)round->restarts,
-            (long long)board->max_restarts, isfinite(goodput) ? "   goodput " : "",
-            isfinite(goodput) ? 100 * goodput : 0.0, isfinite(goodput) ? "%" : "");
-    if (board_steps(board, &low, &high))
-        row(screen, SCREEN_PLAIN, "step %s%s%s   loss %s   tokens/s %s",
-            board_number(step, sizeof step, (double)high), low < high ? "   slowest " : "",
-            low < high ? board_number(up, sizeof up, (double)low) : "",
-            board_number(loss, sizeof loss, point ? point->loss : NAN),
-            board_number(tokens, sizeof tokens, point ? point->tokens_per_s : NAN));
+        row(screen, SCREEN_PLAIN, "round %lld: %d rank%s on %d node%s   restarts %lld of %lld%s%.0f%s",
+            (long long)round->number, round->world_size, round->world_size == 1 ? "" : "s", round->nodes,
+            round->nodes == 1 ? "" : "s", (long long)round->restarts, (long long)board->max_restarts,
+            isfinite(goodput) ? "   goodput " : "", isfinite(goodput) ? 100 * goodput : 0.0,
+            isfinite(goodput) ? "%" : "");
+    figure_rows(screen, board);
     if (*board->waiting)
         row(screen, SCREEN_DIM, "waiting: %s", board->waiting);
     if (board->over && *board->verdict)
@@ -150,6 +185,8 @@ int board_screen(const struct board *board, int64_t now, int columns, int rows, 
     int count = 0;
     job_rows(&screen, board, now);
     round_rows(&screen, board);
+    if (rows > ROUNDS_SHOWN + 2 * LINES_SHOWN + WARNINGS_SHOWN) /* else the ranks need the room */
+        warning_rows(&screen, board);
     row(&screen, SCREEN_HEAD, "%6s  %-16s %-18s %9s %10s %10s %10s %9s", "RANK", "NODE", "STATE", "STEP",
         "LOSS", "STEP TIME", "EXPOSED", "MEMORY");
     const int kept = screen.left > 2 * (LINES_SHOWN + 1) ? LINES_SHOWN + 1 : 0;

@@ -1,43 +1,13 @@
 /* terminal.c - see terminal.h. */
 #include "launcher/commands/terminal.h"
 
-#include "proto/base/error.h"
-
-#if !__has_include(<ncurses.h>)
-
-int terminal_open(struct muster_error *err)
-{
-    return error_set(
-        err, MUSTER_E_UNSUPPORTED,
-        "this muster was built without ncurses (package libncurses-dev): --once prints without it");
-}
-
-void terminal_size(int *columns, int *rows)
-{
-    *columns = *rows = 0;
-}
-
-void terminal_show(const char *lines)
-{
-    (void)lines;
-}
-
-enum terminal_key terminal_wait(int patience_ms)
-{
-    (void)patience_ms;
-    return TERMINAL_QUIT;
-}
-
-void terminal_close(void) {}
-
-#else
-
 #include <locale.h>
 #define NCURSES_WIDECHAR 1
 #include <ncurses.h>
 #include <string.h>
 
 #include "launcher/board/board_screen.h"
+#include "proto/base/error.h"
 #include "proto/base/library.h"
 
 /* Functions of the library; what ncurses.h has as macros of others is made of these. */
@@ -171,5 +141,3 @@ void terminal_close(void)
 {
     (void)calls.endwin();
 }
-
-#endif

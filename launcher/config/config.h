@@ -135,9 +135,11 @@ struct run_config {
     int64_t metrics_port;  /* 0: none */
     char *metrics_addr;    /* numeric; NULL: every address */
     char *page_token_file; /* NULL: none, the page is for this machine alone */
-    int nccl_tune;         /* enum tune_mode */
-    char *nccl_policy;     /* a file; NULL: none */
-    int pre_flight;        /* 1: this node is examined before it joins */
+    char *progress_url;    /* Kubeflow Trainer's; NULL: the job's progress is not reported */
+    char *progress_token_file, *progress_ca_file; /* NULL: none */
+    int nccl_tune;                                /* enum tune_mode */
+    char *nccl_policy;                            /* a file; NULL: none */
+    int pre_flight;                               /* 1: this node is examined before it joins */
     /* the end */
     int exit_mode; /* enum exit_mode */
     char *termination_log;
@@ -157,10 +159,13 @@ struct run_config {
 };
 
 const struct knob_table *config_table(void);
-/* Whether this agent shows the job: a page, or a board that is kept. */
+/* Adds a line to the warnings. */
+int config_warn(struct run_config *config, struct muster_error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Whether this agent shows the job: a page, a board that is kept, progress for Kubeflow Trainer. */
 static inline bool config_shows_job(const struct run_config *config)
 {
-    return config->metrics_port || config->state_dir;
+    return config->metrics_port || config->state_dir || config->progress_url;
 }
 
 /* argv without the leading "muster run", NULL-terminated. get reads an environment variable. Fills config,

@@ -29,9 +29,6 @@ int config_set(struct run_config *config, const char *name, const char *text, co
 /* The variable's value; NULL if it is not set or empty: operators export empty variables for missing
  * values. */
 const char *config_get(const struct config_environment *environment, const char *name);
-/* As config_note, as a warning. */
-int config_warn(struct run_config *config, struct muster_error *err, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 /* The row's flag, variable or reason, whichever set it, else its flag: used by errors about its value.
  * scratch holds the flag. */
 const char *config_setting(const struct run_config *config, const char *name,

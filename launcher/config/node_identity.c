@@ -94,8 +94,23 @@ static bool is_loopback_name(const char *host)
 
 /* --- the rules: 1 matched, 0 not, -1 it matches but cannot be followed --- */
 
+/* MASTER_ADDR and MASTER_PORT, as manifests of plain Jobs set them. Not where we are a worker of another
+ * launcher: they are its own then. */
+static bool address_of_variables(const struct node_identity_known *known, struct node_identity_found *found)
+{
+    int64_t port;
+    const char *address = get(known, ENV_MASTER_ADDR);
+    if (!address || is_loopback_name(address) || get(known, ENV_RUN_ID) ||
+        !copy(found->master_addr, sizeof found->master_addr, address, strlen(address)))
+        return false;
+    if (known->master_port < 0 && get_number(known, ENV_MASTER_PORT, 1, 65535, &port))
+        found->master_port = (int)port;
+    (void)snprintf(found->source, sizeof found->source, "JOB_COMPLETION_INDEX and MASTER_ADDR");
+    return true;
+}
+
 /* A batch Job with completionMode Indexed: the number of nodes must be given, node 0 is the host of index
- * 0. */
+ * 0, in the pods' service, or what MASTER_ADDR names where they have none. */
 static int indexed_job(const struct node_identity_known *known, struct node_identity_found *found,
                        struct muster_error *err)
 {
@@ -108,12 +123,15 @@ static int indexed_job(const struct node_identity_known *known, struct node_iden
     if (known->master_addr)
         return 1;
     const char *name = *known->full_name ? known->full_name : known->host_name;
-    if (!strchr(name, '.') || !read_index(name, strcspn(name, "."), &in_name, &dash) || in_name != index)
+    if (!strchr(name, '.') || !read_index(name, strcspn(name, "."), &in_name, &dash) || in_name != index) {
+        if (address_of_variables(known, found))
+            return 1;
         return error_set(err, MUSTER_E_INVALID,
                          "JOB_COMPLETION_INDEX=%lld is this node's rank, but the address of node 0 is "
                          "unknown: '%.100s' is not <job>-%lld.<service>; set the pod template's subdomain to "
                          "a headless Service, or give --master-addr",
                          (long long)index, name, (long long)index);
+    }
     if ((size_t)snprintf(found->master_addr, sizeof found->master_addr, "%.*s-0%s", (int)dash, name,
                          name + strcspn(name, ".")) >= sizeof found->master_addr)
         return error_set(err, MUSTER_E_LIMIT, "the host name '%.100s...' is too long", name);

@@ -20,7 +20,10 @@
 
 enum { LINE_LIMIT = 64, SSH_FAILED = 255 };
 
-static const int64_t ping_every_ns = 3 * NS_PER_S, silence_ns = 40 * NS_PER_S, settle_ns = 5 * NS_PER_S;
+/* settle_ns: for the verdict that the others get by themselves, after an agent's own end; lost_ns: the same
+ * where a node is lost, of which the rendezvous learns within a second if it has formed, and else never. */
+static const int64_t ping_every_ns = 3 * NS_PER_S, silence_ns = 40 * NS_PER_S, settle_ns = 5 * NS_PER_S,
+                     lost_ns = 1200 * NS_PER_MS;
 
 struct node {
     const struct hosts_node *spec;
@@ -87,18 +90,26 @@ static void tell_to_end(struct node *n, int number)
     signal_all(n, number);
 }
 
-/* What is left of the job is not a job: the others are told, after their own verdict had its time. */
-static void note_end(struct node *n, const struct hosts_child *child, int code, bool lost)
+/* What is left of the job is not a job: the others are told, after their own verdict had its time. cut: of a
+ * connection, which has none. */
+static void note_end(struct node *n, const struct hosts_child *child, const siginfo_t *end)
 {
-    if (lost) {
+    const bool killed = end->si_code != CLD_EXITED;
+    int code = killed ? EXIT_CODE_SIGNAL_BASE + end->si_status : end->si_status;
+    const bool cut = !child->is_agent && (code == SSH_FAILED || killed) && !n->cut;
+    if (cut)
         log_error(&n->log, "host %s: the connection ended with ssh's exit code %d", child->name, code);
+    else if (child->is_agent && killed && !n->cut)
+        log_error(&n->log, "host %s: its agent was killed by signal %d (%s)", child->name, end->si_status,
+                  strsignal(end->si_status));
+    if (cut || (child->is_agent && killed))
         code = EXIT_CODE_NODE;
-    }
     if (!code)
         return;
     if (!n->exit_code)
         n->exit_code = code;
-    n->stop_at = instant_min(n->stop_at, instant_add(clock_now(NULL), lost ? 0 : settle_ns));
+    const int64_t time_ns = cut ? 0 : code == EXIT_CODE_NODE ? lost_ns : settle_ns;
+    n->stop_at = instant_min(n->stop_at, instant_add(clock_now(NULL), time_ns));
 }
 
 static void reap(struct node *n)
@@ -111,10 +122,8 @@ static void reap(struct node *n)
             struct hosts_child *child = &n->children[i];
             if (child->pid != info.si_pid)
                 continue;
-            int code = info.si_code == CLD_EXITED ? info.si_status : EXIT_CODE_SIGNAL_BASE + info.si_status;
-            bool lost = !child->is_agent && (code == SSH_FAILED || info.si_code != CLD_EXITED) && !n->cut;
             hosts_child_close(child);
-            note_end(n, child, code, lost);
+            note_end(n, child, &info);
         }
     }
 }

@@ -21,6 +21,7 @@
 #include "launcher/output/line.h"
 #include "launcher/output/log_filter.h"
 #include "launcher/output/log_record.h"
+#include "launcher/output/notable.h"
 #include "launcher/output/write_queue.h"
 #include "proto/base/log.h"
 
@@ -63,6 +64,9 @@ struct pump_stream *pump_add(struct pump *pump, const struct pump_stream_options
 void pump_drain(struct pump_stream *stream);
 /* The last lines of a stream with tail; "" for NULL. */
 void pump_tail(const struct pump_stream *stream, char *out, size_t size);
+/* The next line of a stream with tail in which NCCL warns, of at least NOTABLE_TEXT bytes (notable.h); false:
+ * there is none. Accepts NULL. */
+bool pump_notable(struct pump_stream *stream, char *out);
 /* Drains, passes on an unfinished line and frees. Accepts NULL. */
 void pump_close(struct pump_stream *stream);
 

@@ -2,6 +2,7 @@
 #ifndef MUSTER_LAUNCHER_OUTPUT_PUMP_INTERNAL_H
 #define MUSTER_LAUNCHER_OUTPUT_PUMP_INTERNAL_H
 
+#include "launcher/output/notable.h"
 #include "launcher/output/pump.h"
 #include "launcher/output/tail.h"
 
@@ -15,9 +16,10 @@ struct pump_stream {
     struct output_file *file, *matches, *shown; /* shown: the console */
     struct write_queue *outlet;                 /* of the console */
     const struct log_filter *filter;
-    size_t read_bytes; /* fewer if prefixes make short lines long */
-    bool has_tail;     /* its last lines are kept, */
-    struct tail *tail; /* from its first bytes on */
+    size_t read_bytes;       /* fewer if prefixes make short lines long */
+    bool has_tail;           /* its last lines are kept, */
+    struct tail *tail;       /* from its first bytes on */
+    struct notable *notable; /* the same */
 
     char *pattern; /* of the prefix */
     struct line_names names;

@@ -37,8 +37,12 @@ static void pass_on(struct pump_stream *s, const char *data, size_t length)
         (void)write_queue_put(pump->files, &piece); /* if it is refused it is counted */
     if (s->has_tail && !s->tail)
         s->tail = mem_calloc(1, sizeof *s->tail); /* without memory a report has no last lines */
+    if (s->has_tail && !s->notable)
+        s->notable = mem_calloc(1, sizeof *s->notable);
     if (s->tail)
         tail_add(s->tail, data, length);
+    if (s->notable)
+        notable_add(s->notable, data, length);
     if (!s->console && !s->matches)
         return;
     pump_format(s, data, length);
@@ -126,6 +130,7 @@ static void stream_free(struct pump_stream *s)
     buffer_free(&s->head);
     buffer_free(&s->prefix);
     mem_free(s->tail);
+    mem_free(s->notable);
     mem_free(s->pattern);
     if (s->fd >= 0)
         (void)close(s->fd); /* a pipe's read end */
@@ -183,6 +188,11 @@ struct pump_stream *pump_add(struct pump *pump, const struct pump_stream_options
         s->next->link = &s->next;
     pump->streams = s;
     return s;
+}
+
+bool pump_notable(struct pump_stream *s, char *out)
+{
+    return s && s->notable && notable_take(s->notable, out);
 }
 
 void pump_tail(const struct pump_stream *s, char *out, size_t size)

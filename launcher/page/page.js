@@ -5,8 +5,8 @@
   const $ = (id) => document.getElementById(id);
   const PARTS = [["detect", "detected"], ["stop", "stopped"], ["form", "world formed"], ["start", "started"],
     ["import", "imports"], ["first", "first step"]];
-  const TABLE_RANKS = 64;
-  let chosen = -1, picked = false, heard = 0, board = null;
+  const TABLE_RANKS = 64, SILENT_MS = 3000;
+  let chosen = -1, picked = false, heard = 0, slow = -1, board = null;
 
   const el = (tag, name, text) => {
     const e = document.createElement(tag);
@@ -113,9 +113,10 @@
     const list = [], first = ranks.find(({ rank }) => rank.figures), f = first ? first.rank.figures : {};
     const steps = ranks.map(({ rank }) => rank.step).filter(has), running = ranks.filter(({ rank }) => rank.state === "running");
     const round = b.rounds[b.rounds.length - 1];
+    slow = has(f.slow_rank) ? f.slow_rank : -1;
     if (steps.length) {
       const low = Math.min(...steps), high = Math.max(...steps);
-      list.push(tile("step", short(high), low < high ? "slowest " + short(low) : ""));
+      list.push(tile("step", short(high), (has(f.total_steps) ? "of " + short(f.total_steps) : "") + (low < high ? " slowest " + short(low) : "")));
     }
     if (has(f.loss)) list.push(tile("loss", short(f.loss)));
     if (has(f.tokens_per_s)) list.push(tile("tokens/s", short(f.tokens_per_s), has(f.mfu) && f.mfu > 0 ? "MFU " + (100 * f.mfu).toFixed(1) + "%" : ""));
@@ -126,7 +127,7 @@
     list.push(tile("restarts", String(round ? round.restarts : 0), "of " + b.max_restarts));
     if (has(b.goodput)) list.push(tile("goodput", (100 * b.goodput).toFixed(1) + "%"));
     for (const [name, value] of Object.entries(f))
-      if (!["loss", "tokens_per_s", "mfu", "step_ms", "exposed_ms", "slow_rank", "slow_ms", "grad_norm", "learning_rate", "comm_ms", "data_wait_ms"].includes(name))
+      if (!["loss", "tokens_per_s", "mfu", "step_ms", "exposed_ms", "slow_rank", "slow_ms", "grad_norm", "learning_rate", "comm_ms", "data_wait_ms", "total_steps"].includes(name))
         list.push(tile(name, short(value)));
     $("tiles").replaceChildren(...list);
   };
@@ -168,6 +169,7 @@
     ["node", "host", (n) => n.host],
     ["state", "", null],
     ["step", "n", (n, r) => short(r.step)],
+    ["tokens/s", "n wide", (n, r) => short(figure(r, "tokens_per_s"))],
     ["last beat", "n wide", (n, r) => has(r.beat_ms) ? span(r.beat_ms + (n.heard_ms || 0)) + " ago" : "–"],
     ["loss", "n wide", (n, r) => short(figure(r, "loss"))],
     ["step time", "n wide", (n, r) => span(figure(r, "step_ms"))],
@@ -182,6 +184,7 @@
       const td = el("td", look);
       if (name === "state") {
         td.append(el("span", "pill " + kind(rank.state), rank.state === "failed" ? "failed: " + ending(rank) : rank.state));
+        if (rank.rank === slow) td.append(" ", el("span", "pill warn", "waited for"));
       } else if (name === "rank") {
         const button = el("button", "", rank.rank);
         button.type = "button";
@@ -213,6 +216,37 @@
       cell.addEventListener("click", () => choose(rank.rank));
       return cell;
     }));
+  };
+
+  // --- nodes ---
+  const sum = (values) => values.filter(has).reduce((one, other) => one + other, 0);
+  const NODE_COLUMNS = [
+    ["node", "host", (n) => n.host],
+    ["state", "", null],
+    ["ranks", "n", (n) => n.ranks.length],
+    ["running", "n", (n) => n.ranks.filter((rank) => rank.state === "running").length],
+    ["slowest step", "n", (n) => { const steps = n.ranks.map((rank) => rank.step).filter(has); return steps.length ? short(Math.min(...steps)) : "–"; }],
+    ["memory", "n", (n) => bytes(sum(n.ranks.map((rank) => rank.memory)) || undefined)],
+    ["last report", "n wide", (n) => has(n.heard_ms) ? span(n.heard_ms) + " ago" : "–"],
+  ];
+  const node_state = (b, n) => !b.over && n.heard_ms > SILENT_MS ? ["silent", "bad"]
+    : [n.state.toLowerCase().replace("_", " "), n.state === "RUNNING" ? "good" : b.over ? "" : "warn"];
+  const nodes_part = (b) => {
+    const head = el("tr"), thead = el("thead"), tbody = el("tbody");
+    for (const [name, look] of NODE_COLUMNS) head.append(el("th", look, name));
+    thead.append(head);
+    tbody.append(...b.nodes.slice(0, TABLE_RANKS).map((n) => {
+      const tr = el("tr");
+      for (const [name, look, value] of NODE_COLUMNS) {
+        const td = el("td", look, value ? value(n) : undefined), [state, kind] = node_state(b, n);
+        if (name === "state") td.append(el("span", "pill " + kind, state));
+        if (name === "node") td.title = n.host;
+        tr.append(td);
+      }
+      return tr;
+    }));
+    show("nodes-part", b.nodes.length > 1);
+    $("nodes").replaceChildren(thead, tbody);
   };
 
   // --- rounds ---
@@ -259,7 +293,7 @@
       const failed = ranks.find(({ rank }) => rank.state === "failed");
       chosen = failed ? failed.rank.rank : ranks.length ? ranks[0].rank.rank : -1;
     }
-    header(b); last_event(b); tiles(b, ranks); curves(b); ranks_part(b, ranks); rounds(b); warnings(b);
+    header(b); last_event(b); tiles(b, ranks); curves(b); ranks_part(b, ranks); nodes_part(b); rounds(b); warnings(b);
   };
 
   // --- asking ---

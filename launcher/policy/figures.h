@@ -22,7 +22,8 @@
       "Time for which the last step's batch was waited for.")                                                \
     X(FIGURE_SLOW_RANK, "slow_rank", "muster_train_slow_rank", 1,                                            \
       "The rank that the others wait for; -1 for none.")                                                     \
-    X(FIGURE_SLOW_MS, "slow_ms", "muster_train_slow_seconds", 1e-3, "What they wait for it in a step.")
+    X(FIGURE_SLOW_MS, "slow_ms", "muster_train_slow_seconds", 1e-3, "What they wait for it in a step.")      \
+    X(FIGURE_TOTAL_STEPS, "total_steps", "muster_train_total_steps", 1, "Steps of the whole run.")
 enum figure {
 #define FIGURE_ENUM(symbol, name, metric, factor, help) symbol,
     FIGURES(FIGURE_ENUM)

@@ -41,8 +41,10 @@ static void end_line(struct heartbeat *beat, struct instant now)
     beat->fatal |= fatal;
     if (number && !beat->line.negative) {
         beat->step = beat->line.value;
-        if (!beat->first.ns)
+        if (!beat->first.ns) {
             beat->first = now;
+            beat->first_step = beat->step;
+        }
     }
     beat->last = now;
     begin_line(beat);

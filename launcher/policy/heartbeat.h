@@ -27,6 +27,7 @@ struct heartbeat {
     int64_t step;                    /* of the last heartbeat with a step; -1: none */
     struct instant last;             /* time of the last heartbeat, if there was one */
     struct instant first;            /* of the first with a step; 0: none yet */
+    int64_t first_step;              /* its step */
     struct instant imported;         /* of the line "mark/1 imported"; 0: none */
     struct {
         int64_t value;

@@ -38,6 +38,7 @@ struct http_server {
     struct loop_source ready, timer; /* the daemon's epoll descriptor; a timerfd */
     uint16_t port;
     int open;
+    bool full; /* it was: libmicrohttpd does not watch its listener then */
     struct connection connections[HTTP_CONNECTIONS];
     struct kept_reply kept[KEPT];
     size_t unsent; /* bytes of bodies that libmicrohttpd holds */
@@ -247,6 +248,7 @@ static void note_connection(void *context, struct MHD_Connection *connection, vo
         server->open++;
         break;
     }
+    server->full = server->full || server->open == HTTP_CONNECTIONS;
     struct connection *first = server->open > CROWDED ? oldest(server) : NULL;
     if (first)
         cut_connection(first);
@@ -272,6 +274,11 @@ static void turn(struct http_server *server)
     const struct instant now = clock_now(NULL);
     struct instant next = cut_old(server, now);
     (void)http_calls.run(server->daemon); /* refuses daemons with threads only */
+    if (server->full && server->open < HTTP_CONNECTIONS) {
+        /* its next call, and no event, has it watch the listener again: clients may wait there already */
+        server->full = false;
+        next = now;
+    }
     if (http_calls.get_timeout(server->daemon, &left_ms) == MHD_YES)
         next = instant_min(
             next, instant_add(now, (int64_t)(left_ms < IDLE_S * 1000 ? left_ms : IDLE_S * 1000) * NS_PER_MS));

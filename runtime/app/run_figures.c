@@ -23,6 +23,7 @@ int run_figures_step(struct run *run, const struct progress_step *step, struct m
         {"data_wait_ms", (double)step->data_wait_ns * ms},
         {"slow_rank", slow ? run->watch.streak.rank : -1},
         {"slow_ms", slow ? run->watch.slow.late_ms : 0},
+        {"total_steps", (double)run->progress.steps},
     };
     enum { COUNT = sizeof rows / sizeof *rows };
     const char *names[COUNT];

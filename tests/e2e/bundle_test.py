@@ -55,9 +55,9 @@ def make_bundle():
     return archive
 
 
-def symbol_versions(program):
+def symbol_versions(program, library="GLIBC"):
     text = subprocess.run(["objdump", "-T", str(program)], capture_output=True, text=True, check=True).stdout
-    return {tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_([0-9.]+)", text)}
+    return {tuple(map(int, version.split("."))) for version in re.findall(rf"\b{library}_([0-9.]+)", text)}
 
 
 def needed(program):

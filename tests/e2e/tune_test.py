@@ -44,6 +44,10 @@ class Workers(AgentTest):
         self.assertIn("NCCL prints the cause of an error", err)
         self.assertIn("docker: --shm-size=1g", err)
 
+    def test_a_level_that_is_none_is_warned_of_with_its_reason(self):
+        _, err = self.run_muster("--standalone", "true", env=machine("h200-one", NCCL_DEBUG="ERROR"))
+        self.assertRegex(err, r"warning: NCCL: .*; NCCL_DEBUG=ERROR: it is not a level of NCCL, which prints nothing then, not even errors: use WARN")
+
     def test_nothing_is_said_where_nothing_can_matter(self):
         if os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg"):
             self.skipTest("this machine has GPUs")

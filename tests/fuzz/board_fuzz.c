@@ -8,15 +8,13 @@
 
 static void note(const char *text, size_t size)
 {
-    static struct board_point points[BOARD_POINTS];
-    struct board_node node;
+    static struct board_note_read got;
     struct muster_error err = {0};
-    int count;
-    int failed = board_note_read(text, size, 1000, &node, points, &count, &err);
+    int failed = board_note_read(text, size, 1000, &got, &err);
     if (failed && !err.text[0])
         abort();
     if (failed) {
-        board_node_clear(&node);
+        board_node_clear(&got.node);
         return;
     }
     struct board *board = board_create(0);
@@ -24,8 +22,9 @@ static void note(const char *text, size_t size)
     if (!board)
         abort();
     board_world(board, &(struct board_world){.round = 1, .nodes = 1, .world_size = 1}, 500);
-    board_take(board, &node, 2000);
-    board_points(board, node.member, points, count);
+    board_take(board, &got.node, 2000);
+    board_history(board, got.rounds, got.round_count, got.started_at);
+    board_points(board, 0, got.points, got.point_count);
     board_json(board, 3000, true, &out);
     struct board *again = board_read("again", out.data, out.length, 3000, &err);
     if (!again)
@@ -58,7 +57,8 @@ int main(int argc, char **argv)
         "ms\":3,\"warnings\":[\"w\"],"
         "\"ranks\":[{\"rank\":0,\"local_rank\":0,\"pid\":7,\"state\":\"failed\",\"signal\":9,\"step\":5,"
         "\"ended_ms\":4,"
-        "\"figures\":{\"loss\":1.5,\"own\":2},\"lines\":\"a\\nb\"}]},\"points\":[[5,1,0.5,null,3,4]]}";
+        "\"figures\":{\"loss\":1.5,\"own\":2},\"lines\":\"a\\nb\"}]},\"points\":[[5,1,0.5,null,3,4]],"
+        "\"started_at\":900,\"rounds\":[{\"round\":0,\"epoch\":\"ff\",\"formed_at\":800,\"stop_at\":100}]}";
     static const char a_board[] = "{\"job\":\"j\",\"now\":5,\"started_at\":1,\"over\":false,\"rounds\":[{"
                                   "\"round\":0,\"formed_at\":2,\"first_step\":1,"
                                   "\"last_step\":3,\"first_step_at\":2,\"last_step_at\":4,\"planned\":true,"

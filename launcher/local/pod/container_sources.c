@@ -153,15 +153,23 @@ static char *subscript(const char *field, const char *map)
     return mem_strndup(field + length + 2, all - length - 4);
 }
 
-/* What the controller set goes before the template's own. */
-static int from_map(const struct container_place *place, const char *map, const struct facts *facts,
-                    const char *key, char **value, struct muster_error *err)
+/* What the controller set goes before the template's own; NULL: the pod has none of this name. */
+static const char *find_in_map(const struct container_place *place, const char *map,
+                               const struct facts *facts, const char *key)
 {
     const struct tree_node *own = tree_get(tree_get(place->source->template_, "metadata"), map);
     const char *text = facts_find(facts, key);
-    if (!text)
-        text = tree_text(tree_get(own, key));
-    return give(value, mem_strdup(text ? text : ""), err);
+    return text ? text : tree_text(tree_get(own, key));
+}
+
+/* Empty in a cluster, too, without a word: the pods of a Job that is not Indexed then have no rank. */
+static void warn_of_absence(const struct container_place *place, const struct tree_node *ref,
+                            const struct path *path, const char *key, struct problems *problems)
+{
+    const bool index = !strcmp(key, "batch.kubernetes.io/job-completion-index");
+    problems_add(problems, PROBLEM_WARNING, place->file, ref, PATH_FIELD(path, "fieldPath"),
+                 "the pod has no %.100s, so that the value is empty%s", key,
+                 index ? "; only pods of a Job with completionMode: Indexed have it" : "");
 }
 
 /* An id that looks like one and is the same in every run. */
@@ -199,11 +207,15 @@ static int from_field(const struct container_place *place, const struct tree_nod
     if (field && !strcmp(field, "metadata.uid"))
         return give(value, pod_uid(place), err);
     scope_free char *label = field ? subscript(field, "metadata.labels") : NULL;
-    if (label)
-        return from_map(place, "labels", &place->source->labels, label, value, err);
-    scope_free char *key = field ? subscript(field, "metadata.annotations") : NULL;
-    if (key)
-        return from_map(place, "annotations", &place->source->annotations, key, value, err);
+    scope_free char *annotation = field ? subscript(field, "metadata.annotations") : NULL;
+    const char *key = label ? label : annotation;
+    if (key) {
+        const char *text = label ? find_in_map(place, "labels", &place->source->labels, key)
+                                 : find_in_map(place, "annotations", &place->source->annotations, key);
+        if (!text)
+            warn_of_absence(place, ref, path, key, problems);
+        return give(value, mem_strdup(text ? text : ""), err);
+    }
     return MISSING(
         place, problems, ref, PATH_FIELD(path, "fieldPath"),
         "'%.100s' is none of metadata.name, metadata.namespace, metadata.uid, metadata.labels['<KEY>'], "

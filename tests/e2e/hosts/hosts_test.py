@@ -5,12 +5,14 @@ for longer than two seconds.
 
 Skipped (77) where no cluster of namespaces can be made or Debian's openssh-server is not installed."""
 
+import collections
 import os
 import pathlib
 import random
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,7 +21,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from harness import MUSTER, cluster, environment  # noqa: E402
+from harness import MUSTER, Machine, cluster, environment  # noqa: E402
 from harness.cluster import Cluster, wait_until  # noqa: E402
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -75,6 +77,14 @@ def marked(mark, but=()):
     return found
 
 
+def command_line(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def parent(pid):
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -119,10 +129,10 @@ class HostsTest(unittest.TestCase):
         return self.cluster.nodes[0].start(*words, log="head", **{**kept, **variables, "NCCL_WORD": self.folder.name})
 
     def ours(self):
-        """Everything of this job on any host: what inherited a word that is passed on, the starting host's own included."""
-        words = self.folder.name.encode()
-        found = marked(b"NCCL_WORD=" + words)
-        found.update(self.sessions())
+        """{pid: command line} of everything of this job on any host: what inherited a word that is passed on, the starting host's own
+        included, and what runs in sessions of sshd."""
+        found = marked(b"NCCL_WORD=" + self.folder.name.encode())
+        found.update({pid: command_line(pid) or name for pid, name in self.sessions().items()})
         return found
 
     def sessions(self):
@@ -208,6 +218,16 @@ class Jobs(HostsTest):
         self.assert_nothing_is_left(time.monotonic())
 
 
+FIRST = "as soon as there is one"
+KINDS = {  # what is killed: its command line
+    "ssh": r"^ssh -F",
+    "head": r"^/\S*muster run --hosts",
+    "node": r"^\S*muster host-node",
+    "agent": r"^muster run ",
+    "sshd": r"^sshd: ",
+}
+
+
 class Tree(HostsTest):
     NODES = 2
 
@@ -217,69 +237,82 @@ class Tree(HostsTest):
         names = [f"h{number}" for number in range(40)]
         alias = "\n".join(f"Host {name}\nHostName {self.cluster.nodes[number % 2].name}\n" for number, name in enumerate(names))
         (self.folder / "ssh_config").write_text(alias + SSH_CONFIG.format(folder=self.folder))
-        script = self.script("import os; print('below', os.environ.get('SSH_CONNECTION', ''), flush=True)")
+        script = self.script("import os, time\nprint('below', flush=True)\nopen(f\"here.{os.environ['RANK']}\", 'w').close()\n"
+                             "while not os.path.exists('go'): time.sleep(0.1)")
         process = self.start("--dry-run", hosts=",".join(names), program=script)
         self.assertEqual(process.wait(), 0, process.said())
         self.assertEqual(len(process.printed().splitlines()), 40)
         process = self.start("--max-restarts=0", "--master-addr=node0", "--join-timeout=200", hosts=",".join(f"{name}:1" for name in names), program=script)
+        wait_until(lambda: len(list(self.work.glob("here.*"))) == 40, "all ranks run")
+        ours = self.ours()
+        connections = [pid for pid, command in ours.items() if re.search(KINDS["ssh"], command)]
+        (head,) = [pid for pid, command in ours.items() if re.search(KINDS["head"], command)]
+        self.assertEqual(len(connections), 40)  # one a host
+        direct = sum(parent(pid) == head for pid in connections)
+        self.assertLessEqual(direct, 32)
+        self.assertTrue(all(re.search(KINDS["node"], command_line(parent(pid))) for pid in connections if parent(pid) != head))
+        (self.work / "go").touch()
         self.assertEqual(process.wait(), 0, process.said())
         self.assertEqual(process.printed().count("below"), 40)
         self.assert_nothing_is_left(time.monotonic())
-
-
-KINDS = ("ssh", "head", "node", "agent", "sshd")
 
 
 class Kills(HostsTest):
     NODES = 8 if FULL else 3
 
     def victims(self, kind):
-        ours = self.ours()
-        if kind == "sshd":
-            return [pid for pid, name in ours.items() if name == "sshd"]
-        words = {"ssh": r"^ssh -F", "node": r"^\S*muster host-node", "head": r"^/\S*muster run --hosts", "agent": r"^muster run "}[kind]
-        carriers = marked(b"NCCL_WORD=" + self.folder.name.encode())
-        found = [pid for pid, command in carriers.items() if re.search(words, command)]
+        found = [pid for pid, command in self.ours().items() if re.search(KINDS[kind], command)]
         # a guardian is called as its agent is, and is not what this is about
-        return [pid for pid in found if kind != "agent" or "host-node" in carriers.get(parent(pid), "")]
+        return [pid for pid in found if kind != "agent" or re.search(KINDS["node"], command_line(parent(pid)))]
 
     def kill_one(self, kind, delay, choice):
+        """Returns how long after the kill the last process of the job was gone, and how slow the machine was then."""
         for path in self.work.glob("here.*"):
             path.unlink()
         process = self.start(program=self.script(SLEEPS))
-        began = time.monotonic()
         if delay is None:
             wait_until(lambda: len(list(self.work.glob("here.*"))) == 2 * self.NODES, "all ranks run")
+        elif delay is FIRST:
+            wait_until(lambda: self.victims(kind), f"a first {kind}")
         else:
             time.sleep(delay)
-        victims = self.victims(kind) or [process.pid]
-        victim = victims[choice % len(victims)]
-        try:
-            os.kill(victim, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        killed = time.monotonic()
-        if kind == "head" or victim == process.pid:
-            self.assert_nothing_is_left(killed)
-        else:
-            wait_until(lambda: not process.runs(), f"the end after {kind} was killed", limit=100)
-            self.assert_nothing_is_left(time.monotonic())
-        return killed - began
+        victims = self.victims(kind)
+        if delay is None:
+            self.assertEqual(len(victims), 1 if kind == "head" else self.NODES, self.ours())
+        self.killed[kind if victims else "head"] += 1  # there is none of it yet
+        victims = victims or [process.pid]
+        with Machine() as machine:
+            try:
+                os.kill(victims[choice % len(victims)], signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            killed = time.monotonic()
+            wait_until(lambda: not self.ours(), f"the end after {kind} was killed", limit=60)
+            took = time.monotonic() - killed
+        self.assertLess(took, machine.bound(GONE_S), f"{kind} was killed; {machine}\n{process.said()}")
+        return took
+
+    def setUp(self):
+        super().setUp()
+        self.killed = collections.Counter()
 
     @unittest.skipIf(FULL, "--full has more")
     def test_a_kill_of_each_kind(self):
-        for number, kind in enumerate(KINDS):
-            with self.subTest(kind):
-                self.kill_one(kind, None, number)
+        """Once all ranks run, and an agent before they do: the others wait for it, and only the hosts' tree can stop them."""
+        took = {kind: self.kill_one(kind, None, number) for number, kind in enumerate(KINDS)}
+        took["the first agent"] = self.kill_one("agent", FIRST, 0)
+        print(", ".join(f"{kind} {seconds:.2f} s" for kind, seconds in took.items()), file=sys.stderr)
 
     @unittest.skipUnless(FULL, "200 kills: --full")
     def test_random_kills(self):
         seed = int(os.environ.get("E2E_SEED", "7"))
-        chance = random.Random(seed)
+        chance, took = random.Random(seed), []
         for number in range(int(os.environ.get("E2E_KILLS", "200"))):
-            kind, delay = chance.choice(KINDS), chance.choice([None, chance.uniform(0, 2.5), chance.uniform(0, 2.5)])
+            kind, delay = chance.choice(list(KINDS)), chance.choice([None, chance.uniform(0, 2.5), chance.uniform(0, 2.5)])
             with self.subTest(number=number, seed=seed, kind=kind, delay=delay):
-                self.kill_one(kind, delay, chance.randrange(1000))
+                took.append(self.kill_one(kind, delay, chance.randrange(1000)))
+        print(f"{len(took)} kills ({dict(self.killed)}): gone after {statistics.median(took):.2f} s, {max(took):.2f} s at most", file=sys.stderr)
+        self.assertTrue(all(self.killed[kind] for kind in KINDS), self.killed)
 
 
 if __name__ == "__main__":

@@ -343,6 +343,23 @@ class Apart(KindTest):
         _, err = dry_run(batch("b", 4, ["torchrun", "train.py"]))
         self.assertIn("Job b: each of its 4 pods forms a world of its own (neither --nnodes nor PET_NNODES)", err)
 
+    def test_a_rank_from_an_annotation(self):
+        """NODE_RANK by an annotation that only Indexed Jobs have, and no service: the rank is read, and a missing one is warned of."""
+        job = batch("b", 2, ["torchrun", "--nnodes=2", "--nproc_per_node=1", self.script("w.py", RANKS)], policy="OnFailure")
+        container = job["spec"]["template"]["spec"]["containers"][0]
+        path = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+        container["env"] = [{"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": path}}},
+                            {"name": "MASTER_ADDR", "value": "b-0"}, {"name": "MASTER_PORT", "value": str(free_port())}]
+        pods, err = dry_run(job)
+        self.assertEqual([pod["env"]["NODE_RANK"] for pod in pods], ["0", "1"])
+        self.assertNotIn("so that the value is empty", err)
+        out, _ = self.run_local(self.write(job))
+        self.assertEqual(sorted(re.findall(r"rank (\d) of (\d) ", out)), [("0", "2"), ("1", "2")])
+        del job["spec"]["completionMode"]
+        _, err = dry_run(job)
+        self.assertIn("the pod has no batch.kubernetes.io/job-completion-index, so that the value is empty; only pods of a Job with "
+                      "completionMode: Indexed have it", err)
+
     def test_success_is_not_said_without_it(self):
         script = self.script("w.py", RANKS)
         job = self.seed(["torchrun", "--nproc_per_node=1", "--nnodes=1", "--master-port=0", script])

@@ -4,7 +4,7 @@
 
   Wheel        a virtual environment without any other package
   DebianFiles  what is in the package, and lintian where it is installed
-  CleanDebian  (--full) a Debian 12 by debootstrap, where apt installs it
+  CleanDebian  (--full) Debian 12 by debootstrap: apt installs the package; pip the wheel, in a bare Python
 """
 
 import os
@@ -17,7 +17,7 @@ import unittest
 import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from bundle_test import make_bundle
+from bundle_test import GLIBC_LIMIT, make_bundle, symbol_versions
 from harness import BUILD
 
 SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE", pathlib.Path(__file__).resolve().parents[3])).resolve()
@@ -30,7 +30,7 @@ training: {steps: 3, global_batch: 4, sequence_length: 16}
 
 
 def run(*command, code=0, **options):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, errors="replace", timeout=300, **options)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, errors="replace", timeout=900, **options)
     if done.returncode != code:
         raise AssertionError(f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout + done.stderr
@@ -69,6 +69,19 @@ class Wheel(unittest.TestCase):
         self.assertFalse([name for name in names if "torchrun" in name])
         self.assertTrue([name for name in names if "licenses/libopenblas" in name], names)
         self.assertEqual(zipfile.ZipFile(self.wheel).testzip(), None)
+
+    def test_nothing_in_it_asks_for_a_newer_glibc(self):
+        """Ubuntu 22.04's, whatever the name of the file promises."""
+        with tempfile.TemporaryDirectory() as folder:
+            zipfile.ZipFile(self.wheel).extractall(folder)
+            programs = [path for path in pathlib.Path(folder).rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
+            newest = {path.name: max(symbol_versions(path), default=(0,)) for path in programs}
+            for name, path in (("GLIBCXX", (3, 4, 30)), ("CXXABI", (1, 3, 13))):  # of its libstdc++
+                for program in programs:
+                    self.assertLessEqual(max(symbol_versions(program, name), default=(0,)), path, program)
+        self.assertGreater(len(newest), 4, newest)
+        self.assertLessEqual(max(newest.values()), GLIBC_LIMIT, newest)
+        self.assertGreaterEqual(newest["muster"], (2, 17))
 
     def test_two_workers_run(self):
         out = self.here("muster", "run", "--standalone", "--nproc_per_node=2", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE")
@@ -122,6 +135,20 @@ class DebianFiles(unittest.TestCase):
         for package in "libzmq5", "libsodium23", "libopenblas0", "libc6":
             self.assertIn(package, control)
 
+    def test_its_programs_run_where_they_are_unpacked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run("dpkg-deb", "-x", self.deb, folder)
+            usr = pathlib.Path(folder) / "usr"
+            self.assertFalse(list(usr.rglob("torchrun*")))
+            environment = {"PATH": f"{usr}/bin:/usr/bin:/bin", "HOME": folder}
+            out = run("muster", "run", "--standalone", "--nproc_per_node=2", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE", env=environment)
+            self.assertEqual(sorted(re.findall("rank . of .", out)), ["rank 0 of 2", "rank 1 of 2"])
+            self.assertRegex(run("muster-train", "--version", env=environment), r"muster-train [0-9.]+")
+            for page in (usr / "share/man/man1").glob("*.gz"):
+                self.assertEqual(run("sh", "-c", f"zcat {page} | groff -man -Tutf8 -ww >/dev/null"), "", page)
+            for name in "muster", "muster-train":
+                run("bash", "-n", usr / "share/bash-completion/completions" / name)
+
     def test_lintian(self):
         try:
             done = subprocess.run(["lintian", "--fail-on", "error,warning", str(self.deb)], capture_output=True, text=True, timeout=300)
@@ -131,24 +158,54 @@ class DebianFiles(unittest.TestCase):
 
 
 class CleanDebian(unittest.TestCase):
-    def test_apt_installs_it_and_two_ranks_train(self):
+    """Roots that hold Debian 12's minimum, and nothing else."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="muster-debian-")
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.base = pathlib.Path(cls.scratch.name) / "base"
+        run("debootstrap", "--variant=minbase", "bookworm", cls.base)
+        for name in pathlib.Path("/etc/apt").rglob("*"):  # this machine's way to the packages
+            if name.is_file():
+                target = cls.base / name.relative_to("/")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(name.read_bytes())
+
+    def inside(self, package, script):
+        """What a shell prints in a fresh root, in /root, beside the package and a run's text and configuration."""
+        root = pathlib.Path(self.scratch.name) / self._testMethodName
+        run("cp", "-a", self.base, root)
+        (root / "root" / package.name).write_bytes(package.read_bytes())
+        (root / "root/text").write_text("to be or not to be, that is the question\n" * 200)
+        (root / "root/run.yaml").write_text(CONFIG)
+        return run("unshare", "--mount", "--pid", "--fork", "--mount-proc", "chroot", root, "/usr/bin/env", "-i",
+                   "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "sh", "-ec",
+                   "mount -t proc proc /proc; cd /root; apt-get -qq update; " + script)
+
+    def check(self, out):
+        self.assertEqual(sorted(re.findall("rank . of 2", out)), ["rank 0 of 2", "rank 1 of 2"])
+        self.assertRegex(out, r"step 3/3  loss [0-9.]+")
+
+    WORK = ("muster run --standalone --nproc_per_node=2 -- sh -c 'echo rank $RANK of $WORLD_SIZE'; "
+            "muster run --standalone --nproc_per_node=2 muster-train run.yaml")
+
+    def test_apt_installs_the_package_and_two_ranks_train(self):
         DebianFiles.setUpClass()
-        with tempfile.TemporaryDirectory(prefix="muster-debian-") as folder:
-            root = pathlib.Path(folder) / "root"
-            run("debootstrap", "--variant=minbase", "bookworm", root)
-            (root / "root/muster.deb").write_bytes(DebianFiles.deb.read_bytes())
-            (root / "root/text").write_text("to be or not to be, that is the question\n" * 200)
-            (root / "root/run.yaml").write_text(CONFIG)
-            for name in pathlib.Path("/etc/apt").rglob("*"):  # this machine's way to the packages
-                if name.is_file():
-                    target = root / name.relative_to("/")
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(name.read_bytes())
-            inside = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "chroot", root, "/usr/bin/env", "-i",
-                      "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "DEBIAN_FRONTEND=noninteractive", "sh", "-ec"]
-            out = run(*inside, "mount -t proc proc /proc; apt-get -qq update; apt-get -qq install -y --no-install-recommends /root/muster.deb "
-                      ">/dev/null; cd /root; muster run --standalone --nproc_per_node=2 muster-train run.yaml")
-            self.assertRegex(out, r"step 3/3  loss [0-9.]+")
+        deb = DebianFiles.deb
+        self.check(self.inside(deb, f"apt-get -qq install -y --no-install-recommends ./{deb.name} >/dev/null; {self.WORK}"))
+
+    def test_the_wheel_in_a_bare_python_and_two_ranks_train(self):
+        Wheel.setUpClass()
+        self.addCleanup(Wheel.tearDownClass)
+        wheel = Wheel.wheel
+        out = self.inside(wheel, "apt-get -qq install -y --no-install-recommends python3-venv >/dev/null; python3 -m venv env; . env/bin/activate; "
+                                 f"pip --quiet install --no-index ./{wheel.name}; {self.WORK}; test ! -e env/bin/torchrun; muster link-torchrun; "
+                                 "torchrun --standalone --no-python sh -c 'echo torchrun $RANK'; "
+                                 "echo others: $(find / -xdev -name 'lib*' | grep -E 'lib(zmq|openblas|sodium|yaml|jansson|gomp)' | grep -v ^/root/env/)")
+        self.check(out)
+        self.assertIn("torchrun 0\n", out)
+        self.assertIn("others:\n", out)  # of the libraries that it brings this root has none
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from harness import LIMIT, MUSTER, AgentTest, Machine, free_port, wait_until  # 
 
 SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE", pathlib.Path(__file__).resolve().parents[3]))
 HAVE_HTTP = bool(ctypes.util.find_library("microhttpd"))
+HAVE_CURSES = bool(ctypes.util.find_library("ncursesw"))
 FULL = "--full" in sys.argv
 NASTY = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
 
@@ -68,8 +69,10 @@ class PageTest(AgentTest):
         def met():
             try:
                 board = self.board(port)
-            except urllib.error.URLError:
+            except (urllib.error.URLError, ConnectionError):
                 board = None  # it does not listen yet
+                if self.started and all(agent.poll() is not None for agent in self.started):
+                    self.fail(f"{what}: no agent runs\n{self.printed_so_far()}")
             return board if board and condition(board) else time.sleep(0.1)
 
         return wait_until(met, what)
@@ -113,6 +116,7 @@ class Data(PageTest):
         for part in ("detect_ms", "stop_ms", "form_ms", "start_ms", "import_ms", "first_ms"):
             self.assertLess(board["rounds"][1][part], 60000, part)
         self.assertEqual(board["rounds"][1]["restarts"], 1)
+        self.assertEqual([board["rounds"][i]["first_step"] for i in range(2)], [1, 11])  # as WORK counts
         self.assertEqual(board["slowest_rank"], 1)
         self.open_gate()
         self.finish(server, 0)
@@ -129,6 +133,68 @@ class Data(PageTest):
         self.assertIn("2 jobs are in", self.muster("report", f"--state-dir={self.folder}", code=2))
         self.assertIn("has no nodes or no rounds", self.muster("report", f"--state-dir={self.folder}", "--job=other", code=2))
 
+
+    def test_rounds_and_their_causes_follow_to_a_new_server(self):
+        """The pod that serves a static job dies and comes back: it knows from the others what there was before it."""
+        port, metrics = free_port(), free_port()
+        world = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}", "--rdzv-id=back", "--max-restarts=5"]
+        command = ["--", "sh", self.work()]
+        first = self.start("--node-rank=0", f"--metrics-port={metrics}", *world, *command)
+        other = self.start("--node-rank=1", *world, *command)
+        board = self.board_where(metrics, lambda b: len(b["points"]) > 2, "a curve")
+        os.kill(int((self.folder / "up.1.0").read_text()), 9)
+        before = self.board_where(metrics, lambda b: len(b["rounds"]) == 2 and "first_step" in b["rounds"][1], "a second round")
+        first.kill()
+        first.wait()
+        again = self.start("--node-rank=0", f"--metrics-port={metrics}", *world, *command)
+        board = self.board_where(metrics, lambda b: len(b["rounds"]) > 2 and "first_step" in b["rounds"][-1], "the rounds from before")
+        self.assertEqual([one["cause"] for one in board["rounds"][:1]], [one["cause"] for one in before["rounds"][:1]])
+        self.assertRegex(board["rounds"][0]["cause"], r"^rank 1 .* was killed by signal 9")
+        self.assertEqual([one["formed_at"] for one in board["rounds"]], sorted(one["formed_at"] for one in board["rounds"]))
+        self.assertLess(abs(board["started_at"] - before["started_at"]), 5000)
+        self.assertEqual(len({(one["epoch"], one["round"]) for one in board["rounds"]}), len(board["rounds"]))
+        self.open_gate()
+        self.finish(again, 0)
+        self.finish(other, 0)
+
+    def test_a_board_that_is_kept_goes_on(self):
+        """No other node has it: what --state-dir keeps is what the next agent begins with."""
+        flags = ["--nnodes=1", "--rdzv-id=kept", "--max-restarts=5", f"--state-dir={self.folder}", "--", "sh", self.work()]
+        first = self.start(*flags)
+        wait_until(lambda: (self.folder / "up.0.0").exists(), "the worker runs")
+        os.kill(int((self.folder / "up.0.0").read_text()), 9)
+        wait_until(lambda: (self.folder / "up.0.1").exists(), "it runs again")
+        path = self.folder / "kept.muster-board.json"
+        wait_until(lambda: path.exists() and len(json.loads(path.read_text())["rounds"]) == 2, "both rounds are kept")
+        first.kill()
+        first.wait()
+        again = self.start(*flags)
+        wait_until(lambda: (self.folder / "up.0.2").exists(), "it runs under another agent")
+        self.open_gate()
+        self.finish(again, 0)
+        kept = json.loads(path.read_text())
+        causes = [one["cause"] for one in kept["rounds"]]
+        self.assertRegex(causes[0], r"^rank 0 .* was killed by signal 9")
+        self.assertEqual(causes[1:], ["the agent that served the job died and was started again", ""])
+        report = self.muster("report", f"--state-dir={self.folder}")
+        for cause in causes:
+            self.assertIn(cause, report)
+
+    def test_warnings_of_nccl_and_of_the_pre_flight_check(self):
+        port = free_port()
+        path = self.script("work.sh", "echo 'h:1:2 [0] NCCL WARN Call to connect failed'; echo 'h:1:3 [1] NCCL WARN Call to connect failed' >&2\n" + WORK)
+        machine = json.loads((SOURCE / "tests/data/machines/t4-x4-pcie-pod.json").read_text())
+        machine["shm_bytes"] = 512 << 20
+        (self.folder / "machine.json").write_text(json.dumps(machine))
+        agent = self.start("--standalone", "--nproc-per-node=4", "--pre-flight=0", f"--metrics-port={port}", "--", "sh", path,
+                           env={"MUSTER_DESCRIPTION": str(self.folder / "machine.json"), "NCCL_DEBUG": "ERROR"})
+        board = self.board_where(port, lambda b: any("WARN" in text for text in b["nodes"][0].get("warnings", ())), "the workers' warnings")
+        said = board["nodes"][0]["warnings"]
+        self.assertEqual(len([text for text in said if re.match("rank [0-3]: NCCL WARN Call to connect failed$", text)]), 1, said)
+        self.assertTrue([text for text in said if text.startswith("NCCL: NCCL_DEBUG=ERROR: it is not a level of NCCL")], said)
+        self.assertTrue([text for text in said if text.startswith("pre-flight: shm: ")], said)
+        self.open_gate()
+        self.finish(agent, 0)
 
     def test_the_curve_follows_when_serving_moves(self):
         """The node that serves an elastic job leaves; the one that serves next gets the curve of those that stayed."""
@@ -165,15 +231,16 @@ class Data(PageTest):
         self.assertIn("Connection refused", self.muster("top", f"--url=127.0.0.1:{free_port()}", code=1))
         self.assertIn("http://HOST:PORT", self.muster("top", "--url=nonsense", code=2))
         self.assertIn("logs", self.muster("report", "--job=logs"))  # of one that runs
-        self.look_at_the_screen(agent)
+        self.look_at_the_screen(f"--pid={agent.pid}")
+        self.look_at_the_screen(f"--url=http://127.0.0.1:{port}")  # as of an agent elsewhere
         self.open_gate()
         self.finish(agent, 0)
 
-    def look_at_the_screen(self, agent):
+    def look_at_the_screen(self, *arguments):
         pid, terminal = pty.fork()
         if pid == 0:
             os.environ.update(TERM="xterm", LINES="30", COLUMNS="100")
-            os.execv(MUSTER, [MUSTER, "top", f"--pid={agent.pid}"])
+            os.execv(MUSTER, [MUSTER, "top", *arguments])
         seen = b""
         while b"running" not in seen or b"q: quit" not in seen:
             try:
@@ -188,11 +255,12 @@ class Data(PageTest):
             pass
         os.close(terminal)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        if b"libncursesw" in seen or b"without ncurses" in seen:
-            self.assertEqual(code, 1)
-        else:
-            self.assertEqual(code, 0, seen.decode(errors="replace"))
-            self.assertIn(b"RANK", seen)
+        if not HAVE_CURSES:
+            self.assertEqual((code, b"libncursesw6" in seen), (1, True), seen.decode(errors="replace"))
+            return
+        self.assertEqual(code, 0, seen.decode(errors="replace"))
+        for text in (b"RANK", b"running", b"train.py"):
+            self.assertIn(text, seen)
 
 
 class Access(PageTest):
@@ -245,6 +313,8 @@ class Access(PageTest):
         self.assertEqual(self.ask(port, "/board.json", Cookie=cookie)[0], 200)
         self.assertEqual(self.ask(port, "/board.json", Cookie=cookie[:-1])[0], 401)
         self.assertEqual(self.ask(port, "/board.json", Cookie=cookie, Sec_Fetch_Site="cross-site")[0], 403)
+        self.assertIn("RANK", self.muster("top", f"--url=http://127.0.0.1:{port}", f"--token-file={self.folder}/token"))
+        self.assertIn("status 401: the page needs its token", self.muster("top", f"--url=http://127.0.0.1:{port}", code=1))
         self.assertEqual(self.ask(port, "/healthz")[0], 200)
         self.open_gate()
         self.finish(agent, 0)
@@ -261,6 +331,38 @@ class Hostile(PageTest):
     @staticmethod
     def rss(pid):
         return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1])
+
+    def test_nobody_waits_behind_those_that_are_hung_up_on(self):
+        """As many come at once as there are places left: the next one's turn comes when the oldest are gone, at once."""
+        port, places, spare = free_port(), 256, 8  # HTTP_CONNECTIONS of http_server.h, and those that are kept free
+        agent = self.start("--standalone", f"--metrics-port={port}", "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.1; done")
+        self.board_where(port, lambda b: self.ranks(b), "the rank")
+        folder = f"/proc/{agent.pid}/fd"
+        wait_until(lambda: not self.connections(port), "nobody is connected")
+        before, crowd = len(os.listdir(folder)), []
+        with Machine() as machine:
+            for count in range(places - spare):
+                crowd.append(socket.create_connection(("127.0.0.1", port), timeout=LIMIT))
+            wait_until(lambda: len(os.listdir(folder)) >= before + places - spare, "all are connected")
+            os.kill(agent.pid, 19)  # SIGSTOP
+            crowd += [socket.create_connection(("127.0.0.1", port), timeout=LIMIT) for _ in range(spare)]
+            last = socket.create_connection(("127.0.0.1", port), timeout=LIMIT)
+            last.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            begun = time.monotonic()
+            os.kill(agent.pid, 18)  # SIGCONT
+            self.assertTrue(last.recv(100).startswith(b"HTTP/1.1 200"))
+            took = time.monotonic() - begun
+        for client in (*crowd, last):
+            client.close()
+        self.assertLess(took, machine.bound(1.0), str(machine))
+        self.open_gate()
+        self.finish(agent, 0)
+
+    @staticmethod
+    def connections(port):
+        """Established ones to a port of this machine."""
+        lines = pathlib.Path("/proc/net/tcp").read_text().splitlines() + pathlib.Path("/proc/net/tcp6").read_text().splitlines()
+        return [line for line in lines if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "01"]
 
     def test_crowds_and_slow_readers_keep_nobody_out(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

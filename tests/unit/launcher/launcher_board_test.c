@@ -111,6 +111,26 @@ static void a_recovery_is_split(void **state)
     board_free(board);
 }
 
+/* The first step of a round is older than the first state that has one. */
+static void the_first_step_is_the_first_heartbeats(void **state)
+{
+    (void)state;
+    struct board *board = board_create(0);
+    board_world(board, &(struct board_world){.nodes = 1, .world_size = 2}, 0);
+    struct board_node node = make_node(-1, 0, 2, 0);
+    beat(&node.ranks[0], 12, 10, 1);
+    node.ranks[0].first_step = 3;
+    node.ranks[0].first_beat_ms = 900;
+    beat(&node.ranks[1], 11, 20, 1);
+    node.ranks[1].first_step = 2;
+    node.ranks[1].first_beat_ms = 950;
+    board_take(board, &node, 1000);
+    assert_int_equal(board->rounds[0].first_step, 2);
+    assert_int_equal(board->rounds[0].first_step_at, 50);
+    assert_int_equal(board->rounds[0].last_step, 12);
+    board_free(board);
+}
+
 static void the_json(void **state)
 {
     (void)state;
@@ -207,9 +227,10 @@ static void a_note_comes_through_within_its_limit(void **state)
     (void)state;
     struct muster_error err = {0};
     scope_buffer text = {0};
-    static struct board_point points[BOARD_POINTS], got[BOARD_POINTS];
-    struct board_node node = make_node(-1, 3, 8, 7), read;
-    int count;
+    static struct board_point points[BOARD_POINTS];
+    static struct board_note_read got;
+    struct board_node node = make_node(-1, 3, 8, 7);
+    struct board_round rounds[BOARD_NOTE_ROUNDS];
     for (int i = 0; i < 8; i++) {
         char lines[BOARD_LINES_BYTES];
         memset(lines, '"', sizeof lines - 1); /* twice as long in JSON */
@@ -219,23 +240,83 @@ static void a_note_comes_through_within_its_limit(void **state)
     }
     for (int i = 0; i < BOARD_POINTS; i++)
         points[i] = (struct board_point){1000 * i, i, 1.0 / 3, 1e6 / 7, 33.3333333, NAN};
-    assert_int_equal(board_note(&node, points, BOARD_POINTS, 600000, &text, &err), 0);
+    for (int i = 0; i < BOARD_NOTE_ROUNDS; i++) {
+        rounds[i] = (struct board_round){.epoch = UINT64_MAX - 1,
+                                         .number = i,
+                                         .formed_at = 1000 * i + 500,
+                                         .stop_at = 1000 * i + 900,
+                                         .failed_at = -1,
+                                         .first_step = 3};
+        memset(rounds[i].cause, '"', sizeof rounds[i].cause - 1);
+    }
+    const struct board_note note = {&node, points, BOARD_POINTS, rounds, BOARD_NOTE_ROUNDS, 400};
+    assert_int_equal(board_note_write(&note, 600000, &text, &err), 0);
     assert_true(text.length <= BOARD_NOTE_LIMIT && text.length > BOARD_NOTE_LIMIT / 3);
-    assert_int_equal(board_note_read(text.data, text.length, 5600000, &read, got, &count, &err), 0);
-    assert_int_equal(read.rank_count, 8);
-    assert_int_equal(read.group_rank, 3);
-    assert_int_equal(read.round, 7);
-    assert_int_equal(read.ranks[7].ended_ms, 5);
+    assert_int_equal(board_note_read(text.data, text.length, 5600000, &got, &err), 0);
+    assert_int_equal(got.node.rank_count, 8);
+    assert_int_equal(got.node.group_rank, 3);
+    assert_int_equal(got.node.round, 7);
+    assert_int_equal(got.node.ranks[7].ended_ms, 5);
+    const int count = got.point_count;
     assert_true(count > 0);
-    assert_int_equal(got[count - 1].step, BOARD_POINTS - 1);
-    assert_int_equal(got[count - 1].at, 5000000 + 1000 * (BOARD_POINTS - 1)); /* by the reader's clock */
-    board_node_clear(&read);
+    assert_int_equal(got.points[count - 1].step, BOARD_POINTS - 1);
+    assert_int_equal(got.points[count - 1].at,
+                     5000000 + 1000 * (BOARD_POINTS - 1)); /* by the reader's clock */
+    assert_int_equal(got.round_count, BOARD_NOTE_ROUNDS);
+    assert_int_equal(got.started_at, 5000400);
+    assert_true(got.rounds[7].epoch == UINT64_MAX - 1);
+    assert_int_equal(got.rounds[7].formed_at, 5007500);
+    assert_int_equal(got.rounds[7].stop_at, 5007900);
+    assert_int_equal(got.rounds[7].failed_at, -1);
+    assert_string_equal(got.rounds[7].cause, rounds[7].cause);
+    board_node_clear(&got.node);
     board_node_clear(&node);
-    assert_int_equal(board_note_read("{\"note\":2}", 10, 0, &read, got, &count, &err), -1);
-    board_node_clear(&read);
+    assert_int_equal(board_note_read("{\"note\":2}", 10, 0, &got, &err), -1);
+    board_node_clear(&got.node);
     const char *bad = "{\"note\":1,\"node\":{\"ranks\":[{\"rank\":-1}]}}";
-    assert_int_equal(board_note_read(bad, strlen(bad), 0, &read, got, &count, &err), -1);
-    board_node_clear(&read);
+    assert_int_equal(board_note_read(bad, strlen(bad), 0, &got, &err), -1);
+    board_node_clear(&got.node);
+}
+
+/* --- another server --- */
+
+static void the_history_comes_with_the_others(void **state)
+{
+    (void)state;
+    struct board *board = board_create(50000), *full = board_create(10);
+    struct board_round old[3];
+    for (int i = 0; i < 3; i++)
+        old[i] = (struct board_round){.epoch = 7,
+                                      .number = i,
+                                      .formed_at = 1000 + 1000 * i,
+                                      .stop_at = i < 2 ? 1900 + 1000 * i : -1,
+                                      .cause = "c"};
+    board_history(board, old, 1, 900); /* before it has a world of its own */
+    assert_int_equal(board->round_count, 1);
+    board_world(board, &(struct board_world){.epoch = 8, .round = 1, .nodes = 2, .world_size = 2}, 60000);
+    board_history(board, old, 3, 900);
+    board_history(board, old, 3, 900); /* another node has the same */
+    assert_int_equal(board->round_count, 4);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(board->rounds[i].number, i);
+    assert_int_equal(board->rounds[2].stop_at, 60000); /* nobody was told of its end */
+    assert_int_equal(board->rounds[3].epoch, 8);       /* the present one is ours */
+    assert_int_equal(board->started_at, 900);
+    for (int i = 0; i < 3 * BOARD_ROUNDS; i++) {
+        const struct board_round later = {.epoch = 9, .number = i, .formed_at = 70000 + i};
+        board_history(board, &later, 1, 900);
+    }
+    assert_int_equal(board->round_count, 4); /* nothing is later than the present one */
+
+    for (int i = 0; i < BOARD_ROUNDS + 5; i++)
+        board_world(full, &(struct board_world){.epoch = 3, .round = i}, 100000 + i);
+    board_history(full, old, 3, 0);
+    assert_int_equal(full->round_count, BOARD_ROUNDS);
+    assert_int_equal(full->rounds[0].epoch, 7); /* the first of all */
+    assert_int_equal(full->rounds[BOARD_ROUNDS - 1].number, BOARD_ROUNDS + 4);
+    assert_int_equal(full->rounds_left_out, 5 + 3);
+    board_free(full);
+    board_free(board);
 }
 
 /* --- for reading --- */
@@ -314,6 +395,20 @@ static void a_screen_keeps_to_its_size(void **state)
     assert_non_null(strstr(out.data, "+round 1 began after 1.4 s: detect 100 ms, stop 300 ms"));
     assert_non_null(strstr(out.data, "     3  node-1<b>"));
     assert_null(strstr(out.data, "     0  node-0<b>"));
+    struct board_node own = make_node(-1, 0, 2, 1);
+    beat(&own.ranks[0], 150, 0, 3.5);
+    figures_set(&own.ranks[0].figures, "slow_rank", 9, 3);
+    figures_set(&own.ranks[0].figures, "slow_ms", 7, 12);
+    figures_set(&own.ranks[0].figures, "total_steps", 11, 900);
+    own.warning_count = 1;
+    board_text(own.warnings[0], BOARD_TEXT, "NCCL: slow\x1b[2J");
+    board_take(board, &own, 21000);
+    buffer_clear(&out);
+    (void)board_screen(board, 21000, 200, 50, 0, &out);
+    assert_non_null(
+        strstr(out.data, " step 150 of 900   loss 3.500   tokens/s 1200   exposed communication 1 ms\n"));
+    assert_non_null(strstr(out.data, "!rank 3 is waited for, 12 ms a step\n"));
+    assert_non_null(strstr(out.data, ".warning: node-0<b>: NCCL: slow?[2J\n"));
     board_free(board);
 }
 
@@ -429,11 +524,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recovery_is_split),
+        cmocka_unit_test(the_first_step_is_the_first_heartbeats),
         cmocka_unit_test(the_json),
         cmocka_unit_test(a_lost_node_is_a_silent_one),
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(the_curve_is_that_of_the_first_node),
         cmocka_unit_test(a_note_comes_through_within_its_limit),
+        cmocka_unit_test(the_history_comes_with_the_others),
         cmocka_unit_test(a_report_quotes_and_is_bounded),
         cmocka_unit_test(a_screen_keeps_to_its_size),
         cmocka_unit_test(a_mark_is_no_heartbeat),

@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/output/log_filter.h"
 #include "launcher/output/log_record.h"
+#include "launcher/output/notable.h"
 #include "launcher/output/output_file.h"
 #include "launcher/output/spool.h"
 #include "proto/base/clock.h"
@@ -340,6 +342,51 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
+/* --- what NCCL warns of --- */
+
+static void nccl_warnings_are_found_wherever_the_reads_end(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "step 1\nhost:1:7 [0] NCCL INFO fine\nhost:1:7 [0] NCCL WARN Call to connect\x1b[0m\nNCCL WARN\n"
+        "x NCCL WARN a\nstep 2\n NCCL WARN b\r\nNCCL WARN c\nNCCL WARN one too many\nNCCL WA";
+    const size_t length = sizeof text - 1;
+    for (size_t first = 0; first <= length; first++)
+        for (size_t second = first; second <= length; second += 7) {
+            struct notable n = {0};
+            char got[NOTABLE_TEXT];
+            notable_add(&n, text, first);
+            notable_add(&n, text + first, second - first);
+            notable_add(&n, text + second, length - second);
+            static const char *const expected[] = {"NCCL WARN Call to connect", "NCCL WARN a", "NCCL WARN b",
+                                                   "NCCL WARN c"};
+            for (int i = 0; i < NOTABLE_KEPT; i++) {
+                assert_true(notable_take(&n, got));
+                assert_string_equal(got, expected[i]);
+            }
+            assert_false(notable_take(&n, got));
+            notable_add(&n, "RN d\n", 5);
+            assert_true(notable_take(&n, got));
+            assert_string_equal(got, "NCCL WARN d");
+        }
+}
+
+static void a_long_line_costs_no_memory(void **state)
+{
+    (void)state;
+    struct notable n = {0};
+    char many[4096], got[NOTABLE_TEXT];
+    memset(many, 'x', sizeof many);
+    notable_add(&n, "NCCL WARN ", 10);
+    for (int i = 0; i < 100; i++)
+        notable_add(&n, many, sizeof many);
+    assert_false(notable_take(&n, got));
+    notable_add(&n, "\n", 1);
+    assert_true(notable_take(&n, got));
+    assert_int_equal(strlen(got), NOTABLE_TEXT - 1);
+    assert_false(notable_take(&n, got));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -353,6 +400,8 @@ int main(void)
         cmocka_unit_test(random_rings),
         cmocka_unit_test(rotation_keeps_lines_whole),
         cmocka_unit_test(a_gap_is_told_where_it_is),
+        cmocka_unit_test(nccl_warnings_are_found_wherever_the_reads_end),
+        cmocka_unit_test(a_long_line_costs_no_memory),
     };
     return cmocka_run_group_tests(tests, open_folder, remove_folder);
 }
