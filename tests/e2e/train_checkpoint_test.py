@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checkpoints of muster-train from end to end: killed at random and restarted, stopped and started again with other numbers of ranks,
 on disks that are full or read-only; what goes on is what an undisturbed run would have been."""
+import contextlib
 import json
 import os
 import pathlib
