@@ -355,6 +355,7 @@ static void read_stats(const struct trainer *trainer, const struct trainer_step_
     struct plan_result result;
     memcpy(&result, executor_address(&trainer->parts, trainer->plan.staging_result, 0), sizeof result);
     stats->loss = result.loss.total / (double)values->global_tokens;
+    stats->correct = result.loss.correct;
     const bool normed = trainer->plan.options.clip || trainer->plan.options.check;
     stats->loss_scale = trainer->scales ? trainer->scale.scale : 0;
     stats->grad_norm =
