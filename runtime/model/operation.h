@@ -71,6 +71,8 @@ struct operation {
     bool loss;   /* ends the model: no out; see layer_context.loss_total */
     bool
         batch; /* reads settings.input of the batch; of a loss: its targets, where -1 or NaN does not count */
+    size_t kernel; /* offset in struct kernels of a function that not every table has; 0: all have what it
+                      calls */
     /* Bytes of scratch memory; NULL: none. */
     size_t (*work)(const struct operation_call *call, bool backward);
     double (*flops)(const struct operation_call *call); /* of forward; NULL: not worth counting */

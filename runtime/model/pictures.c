@@ -39,6 +39,7 @@ static double conv2d_flops(const struct operation_call *c)
 
 const struct operation operation_conv2d = {
     .name = "conv2d",
+    .kernel = offsetof(struct kernels, conv2d_forward),
     .forward = conv2d_forward,
     .backward = conv2d_backward,
     .reads = OPERATION_IN0,
@@ -89,6 +90,7 @@ static void max_pool2d_backward(const struct operation_call *c)
 
 const struct operation operation_max_pool2d = {
     .name = "max_pool2d",
+    .kernel = offsetof(struct kernels, max_pool2d_forward),
     .forward = max_pool2d_forward,
     .backward = max_pool2d_backward,
     .reads = OPERATION_IN0,
@@ -113,6 +115,7 @@ static void avg_pool2d_backward(const struct operation_call *c)
 
 const struct operation operation_avg_pool2d = {
     .name = "avg_pool2d",
+    .kernel = offsetof(struct kernels, avg_pool2d_forward),
     .forward = avg_pool2d_forward,
     .backward = avg_pool2d_backward,
 };

@@ -122,4 +122,7 @@ void program_squared_error(struct writer *w, int in, int input);
 
 extern const struct layer_ops program_ops;
 
+/* Whether a device's kernels have all that the model's programs call; an error names the operation. */
+int program_kernels_check(const struct model *model, const struct kernels *kernels, struct muster_error *err);
+
 #endif

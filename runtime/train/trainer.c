@@ -10,6 +10,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
 #include "runtime/comm/comm_staged.h"
+#include "runtime/model/program.h"
 #include "runtime/plan/plan_advice.h"
 #include "runtime/train/comm_table.h"
 #include "runtime/train/trainer_state.h"
@@ -162,7 +163,8 @@ static int trainer_prepare(struct trainer *trainer, const struct trainer_options
                                           .rank = options->rank,
                                           .size = options->world_size,
                                           .timeout_ns = options->timeout_ns};
-    int failed = open_device(trainer, options, e) || make_plan(trainer, options, e) ||
+    int failed = open_device(trainer, options, e) ||
+                 program_kernels_check(trainer->model, trainer->kernels, e) || make_plan(trainer, options, e) ||
                  check_memory(trainer, options, e) || make_arenas(trainer, e);
     return agree(&meeting, failed, e);
 }

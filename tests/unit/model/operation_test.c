@@ -344,12 +344,27 @@ static void dropout_is_off_in_evaluation(void **state)
     bench_close(&b);
 }
 
+/* A device whose table lacks one is an error by name, before anything runs. */
+static void missing_kernels_are_named(void **state)
+{
+    const struct test_case c = {"conv2d", "", {24}, conv2d};
+    struct kernels kernels = *kernels_ref_f64();
+    struct muster_error err = {0};
+    (void)state;
+    GUARD(guard_model) struct model *model = write_case(&c);
+    assert_int_equal(program_kernels_check(model, &kernels, &err), 0);
+    kernels.conv2d_forward = NULL;
+    assert_int_equal(program_kernels_check(model, &kernels, &err), -1);
+    assert_non_null(strstr(err.text, "conv2d: layer layer: conv2d is not built for this device (ref-f64)"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operation_has_the_gradients_of_finite_differences),
         cmocka_unit_test(every_case_names_an_operation),
         cmocka_unit_test(dropout_is_off_in_evaluation),
+        cmocka_unit_test(missing_kernels_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
