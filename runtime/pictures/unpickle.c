@@ -32,7 +32,7 @@ struct value {
     bool bytes_type, fortran; /* of a type: u1; of an array: not row by row */
 };
 
-enum { STACK = 1 << 20, MEMO = 1 << 16, FILENAMES = 1 << 20 };
+enum { STACK = 1 << 16, MEMO = 1 << 16 }; /* lists come in pieces of 1,000 */
 
 struct reader {
     const unsigned char *text;
