@@ -1,5 +1,5 @@
-/* conv2d.cu - convolution, directly: a thread an output, or an element of the input; a block a weight. Sums are
- * in the order of the formula, or of the block's threads (formulas: kernels/ref/conv2d.c). */
+/* conv2d.cu - convolution, directly: a thread an output, or an element of the input; a block a weight. Sums
+ * are in the order of the formula, or of the block's threads (formulas: kernels/ref/conv2d.c). */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
@@ -7,7 +7,7 @@
 
 struct conv_sizes {
     struct conv2d c;
-    int rows, columns;       /* of the output */
+    int rows, columns;        /* of the output */
     int64_t ins, outs, depth; /* elements of a picture, of its output, of a filter */
 };
 
@@ -122,9 +122,8 @@ static __global__ void conv2d_weight_kernel(float *dweight, float *dbias, const 
         float sum = 0.0f;
         for (int64_t at = threadIdx.x; to && at < N * plane; at += blockDim.x) {
             const int64_t p = at % plane, picture = at / plane;
-            const int64_t under = is_bias ? 0
-                                          : conv_under(c, channel, (int)(p / s.columns),
-                                                       (int)(p % s.columns), y, x);
+            const int64_t under =
+                is_bias ? 0 : conv_under(c, channel, (int)(p / s.columns), (int)(p % s.columns), y, x);
             const float gradient = dout[picture * s.outs + filter * plane + p];
             sum += is_bias ? gradient : under < 0 ? 0.0f : gradient * in[picture * s.ins + under];
         }

@@ -1,6 +1,6 @@
-/* pool2d.cu - pooling, a thread an output; backward a thread an element of the input, which looks at all windows
- * that it is in, so that nothing is added atomically (formulas: kernels/ref/pool2d.c). Beside it, how many rows
- * have their largest logit at their target. */
+/* pool2d.cu - pooling, a thread an output; backward a thread an element of the input, which looks at all
+ * windows that it is in, so that nothing is added atomically (formulas: kernels/ref/pool2d.c). Beside it, how
+ * many rows have their largest logit at their target. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
@@ -61,8 +61,8 @@ static __global__ void max_pool2d_backward_kernel(float *din, const float *in, c
         int64_t size = (int64_t)p.height * p.width, plane = at / size;
         int place = (int)(at % size), y = place / p.width, x = place % p.width;
         float sum = beta ? din[at] : 0.0f;
-        for (int i = pool_from(y, p.kernel, p.stride, p.padding);
-             i < rows && i * p.stride - p.padding <= y; i++)
+        for (int i = pool_from(y, p.kernel, p.stride, p.padding); i < rows && i * p.stride - p.padding <= y;
+             i++)
             for (int j = pool_from(x, p.kernel, p.stride, p.padding);
                  j < columns && j * p.stride - p.padding <= x; j++)
                 if (pool_winner(&p, in + plane * size, i, j) == place)

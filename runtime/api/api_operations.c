@@ -168,7 +168,8 @@ int32_t muster_attention(struct muster_model *model, int32_t q, int32_t k, int32
     struct writer *w = api_model_writer(model);
     int a = w ? api_model_value(w, "attention", q) : -1, b = a >= 0 ? api_model_value(w, "attention", k) : -1,
         c = b >= 0 ? api_model_value(w, "attention", v) : -1;
-    return c < 0 ? -1 : api_model_handle(w, program_attention(w, a, b, c, heads, kv_heads, flags & MUSTER_CAUSAL));
+    return c < 0 ? -1
+                 : api_model_handle(w, program_attention(w, a, b, c, heads, kv_heads, flags & MUSTER_CAUSAL));
 }
 
 int32_t muster_attention_packed(struct muster_model *model, int32_t qkv, int32_t heads, int32_t kv_heads,
@@ -176,7 +177,9 @@ int32_t muster_attention_packed(struct muster_model *model, int32_t qkv, int32_t
 {
     struct writer *w = api_model_writer(model);
     int x = w ? api_model_value(w, "attention_packed", qkv) : -1;
-    return x < 0 ? -1 : api_model_handle(w, program_attention_packed(w, x, heads, kv_heads, flags & MUSTER_CAUSAL));
+    return x < 0
+               ? -1
+               : api_model_handle(w, program_attention_packed(w, x, heads, kv_heads, flags & MUSTER_CAUSAL));
 }
 
 /* ---- element by element ---- */

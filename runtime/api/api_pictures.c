@@ -33,8 +33,8 @@ int32_t muster_conv2d(struct muster_model *model, int32_t in, int32_t shape[3], 
     if (!name || !*name)
         return writer_fail(w, MUSTER_E_INVALID, "a conv2d has no name");
     if (flags & ~(uint32_t)MUSTER_NO_BIAS)
-        return writer_fail(w, MUSTER_E_INVALID, "conv2d %s has the flags %u; it may have MUSTER_NO_BIAS", name,
-                           flags);
+        return writer_fail(w, MUSTER_E_INVALID, "conv2d %s has the flags %u; it may have MUSTER_NO_BIAS",
+                           name, flags);
     struct planes planes = planes_of(shape);
     int value =
         program_conv2d(w, x, &planes, filters, kernel, stride, padding, name, !(flags & MUSTER_NO_BIAS));

@@ -2,7 +2,7 @@
 #include "runtime/app/batch_source.h"
 
 static int read_text_sample(const struct batch_source *source, uint64_t g, void *input, int32_t *targets,
-                     struct muster_error *err)
+                            struct muster_error *err)
 {
     return data_sample(source->from, g, input, targets, err);
 }
@@ -17,7 +17,7 @@ struct batch_source batch_source_texts(const struct data *data, int positions)
 }
 
 static int read_picture_sample(const struct batch_source *source, uint64_t g, void *input, int32_t *targets,
-                        struct muster_error *err)
+                               struct muster_error *err)
 {
     (void)err; /* pictures are in memory, and were checked */
     pictures_sample(source->from, g, input, targets);

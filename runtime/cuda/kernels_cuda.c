@@ -317,9 +317,10 @@ static void enqueue_average(void *mean, const void *param, double decay, int64_t
         .cast = enqueue_cast, .widen = enqueue_widen, .conv2d_forward = enqueue_conv2d_forward,              \
         .conv2d_backward_input = enqueue_conv2d_backward_input,                                              \
         .conv2d_backward_weight = enqueue_conv2d_backward_weight, .conv2d_work = cuda_conv2d_work,           \
-        .max_pool2d_forward = enqueue_max_pool2d_forward, .max_pool2d_backward = enqueue_max_pool2d_backward, \
-        .avg_pool2d_forward = enqueue_avg_pool2d_forward, .avg_pool2d_backward = enqueue_avg_pool2d_backward, \
-        .correct_sum = enqueue_correct_sum,                                                                  \
+        .max_pool2d_forward = enqueue_max_pool2d_forward,                                                    \
+        .max_pool2d_backward = enqueue_max_pool2d_backward,                                                  \
+        .avg_pool2d_forward = enqueue_avg_pool2d_forward,                                                    \
+        .avg_pool2d_backward = enqueue_avg_pool2d_backward, .correct_sum = enqueue_correct_sum,              \
     }
 
 const struct kernels *kernels_cuda(bool tf32)

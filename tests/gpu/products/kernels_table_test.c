@@ -340,7 +340,7 @@ static void attention(void)
 
 static void convolution(void)
 {
-    const struct conv2d c = {size_below(4), 3 + size_below(9), 3 + size_below(9), size_below(6),
+    const struct conv2d c = {size_below(4), 3 + size_below(9), 3 + size_below(9),   size_below(6),
                              size_below(3), size_below(3),     (int)random_below(2)};
     const int N = size_below(4), beta = (int)random_below(2);
     const size_t ins = (size_t)(N * c.channels * c.height * c.width), filters = (size_t)c.filters;
@@ -367,7 +367,7 @@ static void convolution(void)
 static void pooling(void)
 {
     const int kernel = 2 + (int)random_below(2);
-    const struct pool2d p = {size_below(4), 3 + size_below(9),    3 + size_below(9),
+    const struct pool2d p = {size_below(4), 3 + size_below(9),        3 + size_below(9),
                              kernel,        1 + (int)random_below(3), (int)random_below(2)};
     const int N = size_below(4), beta = (int)random_below(2), planes = N * p.channels;
     const int high = size_below(5), wide = size_below(14);

@@ -241,7 +241,10 @@ static void what_is_no_set_is_refused_by_name(void **state)
     (void)snprintf(path, sizeof path, "%s/short.bin", folder);
     write_file(folder, "short.bin", "abc", 3);
     refuse(path, 10, 32, "has 3 bytes; CIFAR-10's binary batches are records of 3073 bytes");
-    write_file(folder, "train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01" "ab", 18);
+    write_file(folder, "train-images-idx3-ubyte",
+               "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01"
+               "ab",
+               18);
     (void)snprintf(path, sizeof path, "%s/train-images-idx3-ubyte", folder);
     refuse(path, 10, 32, "cannot read");
     write_file(folder, "train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x01\x05", 9);
@@ -277,10 +280,20 @@ static void idx_files_are_read(void **state)
 /* ---- pickles ---- */
 
 /* {'labels': [1, 2], 'data': an array of (2, 3)}, of Python 2, as CIFAR-10's are. */
-#define HEAD "\x80\x02}q\x01(U\x06labelsq\x02]q\x03(K\x01K\x02" "eU\x04" "dataq\x04"
-#define ARRAY "cnumpy.core.multiarray\n_reconstruct\nq\x05" "cnumpy\nndarray\nq\x06K\x00\x85q\x07U\x01" "bq\x08\x87Rq\x09"
-#define TYPE "cnumpy\ndtype\nq\x0aU\x02" "u1q\x0bK\x00K\x01\x87Rq\x0c(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-static const char good[] = HEAD ARRAY "(K\x01K\x02K\x03\x86" TYPE "\x89U\x06" "abcdef" "tbu.";
+#define HEAD                                                                                                 \
+    "\x80\x02}q\x01(U\x06labelsq\x02]q\x03(K\x01K\x02"                                                       \
+    "eU\x04"                                                                                                 \
+    "dataq\x04"
+#define ARRAY                                                                                                \
+    "cnumpy.core.multiarray\n_reconstruct\nq\x05"                                                            \
+    "cnumpy\nndarray\nq\x06K\x00\x85q\x07U\x01"                                                              \
+    "bq\x08\x87Rq\x09"
+#define TYPE                                                                                                 \
+    "cnumpy\ndtype\nq\x0aU\x02"                                                                              \
+    "u1q\x0bK\x00K\x01\x87Rq\x0c(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+static const char good[] = HEAD ARRAY "(K\x01K\x02K\x03\x86" TYPE "\x89U\x06"
+                                      "abcdef"
+                                      "tbu.";
 
 static void expect_wrong(const char *text, size_t length, const char *expected)
 {
@@ -306,11 +319,24 @@ static void a_batch_is_unpickled_and_nothing_else(void **state)
     assert_true(labels[0] == 1 && labels[1] == 2);
     for (size_t cut = 0; cut < sizeof good - 1; cut++) /* every prefix is refused */
         expect_wrong(good, cut, "");
-    EXPECT_WRONG("\x80\x02" "cos\nsystem\n(U\x02" "lstR.", "it names os.system, which batches of CIFAR-10 do not");
-    EXPECT_WRONG("\x80\x02(U\x02" "lsios\nsystem\n.", "pickle's operation 0x69");
-    EXPECT_WRONG(HEAD ARRAY "(K\x01K\x02K\x04\x86" TYPE "\x89U\x06" "abcdef" "tbu.", "another size than its bytes");
-    EXPECT_WRONG(HEAD ARRAY "(K\x01K\x02K\x03\x86" TYPE "\x88U\x06" "abcdef" "tbu.", "row by row");
-    EXPECT_WRONG("\x80\x02}(U\x06labels](K\x01" "eu.", "there is no data");
+    EXPECT_WRONG("\x80\x02"
+                 "cos\nsystem\n(U\x02"
+                 "lstR.",
+                 "it names os.system, which batches of CIFAR-10 do not");
+    EXPECT_WRONG("\x80\x02(U\x02"
+                 "lsios\nsystem\n.",
+                 "pickle's operation 0x69");
+    EXPECT_WRONG(HEAD ARRAY "(K\x01K\x02K\x04\x86" TYPE "\x89U\x06"
+                            "abcdef"
+                            "tbu.",
+                 "another size than its bytes");
+    EXPECT_WRONG(HEAD ARRAY "(K\x01K\x02K\x03\x86" TYPE "\x88U\x06"
+                            "abcdef"
+                            "tbu.",
+                 "row by row");
+    EXPECT_WRONG("\x80\x02}(U\x06labels](K\x01"
+                 "eu.",
+                 "there is no data");
     EXPECT_WRONG("\x80\x02R.", "a call of something");
     EXPECT_WRONG("\x80\x02t.", "a tuple without a beginning");
     EXPECT_WRONG("\x80\x02h\x07.", "not remembered");
