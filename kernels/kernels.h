@@ -2,7 +2,7 @@
  * compute dtype.
  *
  * Letters: B batch, T positions, C channels, NH heads, HS head size, V vocabulary, OC output
- * channels, N = B*T rows. "real" is the table's compute dtype: float for kernels_cpu() and
+ * channels, N = B*T rows (or pictures). "real" is the table's compute dtype: float for kernels_cpu() and
  * kernels_ref_f32(), double for kernels_ref_f64() (tests and finite differences). Statistics (mean, rstd,
  * lse, losses) and optimizer state are real too. Row-major; weights are (OC,C) as in PyTorch's nn.Linear.
  * Gradients: every d... output has its rule in its comment: "=" overwrites, "+=" adds, "beta" is the
@@ -87,6 +87,26 @@ struct rotary {
 };
 /* Radians for one position; i in 0..HS/2-1. The formulas are those of transformers' modeling_rope_utils. */
 double rotary_frequency(const struct rotary *rotary, int HS, int i);
+
+/* Convolution of pictures in planes, (N,channels,height,width), with square filters and zeros around the
+ * picture. Outputs are (N,filters,conv2d_size(height,..),conv2d_size(width,..)), weights
+ * (filters,channels,kernel,kernel) as in PyTorch's nn.Conv2d. */
+struct conv2d {
+    int channels, height, width; /* of the input */
+    int filters;                 /* channels of the output */
+    int kernel, stride, padding;
+};
+/* Pooling of planes: windows of `kernel`, `stride` apart; padding, at most half of kernel, never wins. */
+struct pool2d {
+    int channels, height, width; /* of the input */
+    int kernel, stride, padding;
+};
+/* One side of the output; below 1: the input is too small. */
+static inline int conv2d_size(int size, int kernel, int stride, int padding)
+{
+    int last = size + 2 * padding - kernel;
+    return last < 0 ? 0 : last / stride + 1;
+}
 
 /* f of activation_forward; s is the logistic function. */
 enum activation_kind {
@@ -177,6 +197,30 @@ struct kernels {
                                const int beta[3], void *work, void *stream);
     size_t (*attention_work)(const struct attention *a);
 
+    /* out = in * weight + bias (filters); bias NULL: none. work, of all three: conv2d_work(c, N). */
+    void (*conv2d_forward)(void *out, const void *in, const void *weight, const void *bias,
+                           const struct conv2d *c, int N, void *work, void *stream);
+    /* din = beta*din + ... */
+    void (*conv2d_backward_input)(void *din, const void *dout, const void *weight, const struct conv2d *c,
+                                  int N, int beta, void *work, void *stream);
+    /* dweight, dbias = beta*... + ...; either NULL: skipped */
+    void (*conv2d_backward_weight)(void *dweight, void *dbias, const void *dout, const void *in,
+                                   const struct conv2d *c, int N, int beta, void *work, void *stream);
+    size_t (*conv2d_work)(const struct conv2d *c, int N);
+
+    /* out = the largest of each window; NaN where it has one */
+    void (*max_pool2d_forward)(void *out, const void *in, const struct pool2d *p, int N, void *stream);
+    /* din = beta*din + dout at the first of the largest, row by row */
+    void (*max_pool2d_backward)(void *din, const void *in, const void *dout, const struct pool2d *p, int N,
+                                int beta, void *stream);
+    /* out (planes,out_height,out_width) = means of in (planes,height,width) over windows that cover it: row i
+     * is rows floor(i height / out_height) to ceil((i+1) height / out_height), columns alike. */
+    void (*avg_pool2d_forward)(void *out, const void *in, int64_t planes, int height, int width,
+                               int out_height, int out_width, void *stream);
+    /* din = beta*din + ... */
+    void (*avg_pool2d_backward)(void *din, const void *dout, int64_t planes, int height, int width,
+                                int out_height, int out_width, int beta, void *stream);
+
     /* out = f(in), f by its enum activation_kind; out may be in */
     void (*activation_forward)(void *out, const void *in, int kind, int64_t n, void *stream);
     /* din = beta*din + dout * f'(in); with beta 0 din may be dout */
@@ -215,6 +259,9 @@ struct kernels {
      * it. targets are float in every table. */
     void (*squared_error)(void *values, void *losses, int32_t *counted, const float *targets, int64_t n,
                           int gradient, const struct step_scalars *scalars, void *stream);
+    /* *total (one double) += rows of logits (N,V) whose target is 0 or more and the first of their largest */
+    void (*correct_sum)(double *total, const void *logits, const int32_t *targets, int N, int V,
+                        void *stream);
     /* *total (one double) += the sum of n losses in a fixed order; count (one int64) += targets >= 0 */
     void (*loss_sum)(double *total, int64_t *count, const void *losses, const int32_t *targets, int64_t n,
                      void *stream);

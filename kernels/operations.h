@@ -23,6 +23,14 @@
     X(attention_forward)                                                                                     \
     X(attention_backward)                                                                                    \
     X(attention_work)                                                                                        \
+    X(conv2d_forward)                                                                                        \
+    X(conv2d_backward_input)                                                                                 \
+    X(conv2d_backward_weight)                                                                                \
+    X(conv2d_work)                                                                                           \
+    X(max_pool2d_forward)                                                                                    \
+    X(max_pool2d_backward)                                                                                   \
+    X(avg_pool2d_forward)                                                                                    \
+    X(avg_pool2d_backward)                                                                                   \
     X(activation_forward)                                                                                    \
     X(activation_backward)                                                                                   \
     X(swiglu_forward)                                                                                        \
@@ -32,6 +40,7 @@
     X(accumulate)                                                                                            \
     X(cross_entropy)                                                                                         \
     X(squared_error)                                                                                         \
+    X(correct_sum)                                                                                           \
     X(loss_sum)                                                                                              \
     X(norm_squared)                                                                                          \
     X(clip_factor)                                                                                           \

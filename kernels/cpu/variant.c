@@ -1,6 +1,6 @@
 /* variant.c - the table of one instruction set: data and no code, so that a processor may hold the tables of
- * all of them and run what is in its own alone. What this folder does not improve (squared_error, loss_sum,
- * clip_factor) is the reference's: it touches a few numbers a step. */
+ * all of them and run what is in its own alone. What this folder does not improve (squared_error,
+ * correct_sum, loss_sum, clip_factor) is the reference's: it touches a few numbers a step. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/ref/real.h"
 
@@ -25,6 +25,14 @@ const struct kernels CPU(table) = {
     .attention_forward = CPU(attention_forward),
     .attention_backward = CPU(attention_backward),
     .attention_work = CPU(attention_work),
+    .conv2d_forward = CPU(conv2d_forward),
+    .conv2d_backward_input = CPU(conv2d_backward_input),
+    .conv2d_backward_weight = CPU(conv2d_backward_weight),
+    .conv2d_work = CPU(conv2d_work),
+    .max_pool2d_forward = CPU(max_pool2d_forward),
+    .max_pool2d_backward = CPU(max_pool2d_backward),
+    .avg_pool2d_forward = CPU(avg_pool2d_forward),
+    .avg_pool2d_backward = CPU(avg_pool2d_backward),
     .activation_forward = CPU(activation_forward),
     .activation_backward = CPU(activation_backward),
     .swiglu_forward = CPU(swiglu_forward),
@@ -34,6 +42,7 @@ const struct kernels CPU(table) = {
     .accumulate = CPU(accumulate),
     .cross_entropy = CPU(cross_entropy),
     .squared_error = REF(squared_error),
+    .correct_sum = REF(correct_sum),
     .loss_sum = REF(loss_sum),
     .norm_squared = CPU(norm_squared),
     .clip_factor = REF(clip_factor),

@@ -31,6 +31,13 @@ extern "C" {
     X(rotary)                                                                                                \
     X(attention_forward)                                                                                     \
     X(attention_backward)                                                                                    \
+    X(conv2d_forward)                                                                                        \
+    X(conv2d_backward_input)                                                                                 \
+    X(conv2d_backward_weight)                                                                                \
+    X(max_pool2d_forward)                                                                                    \
+    X(max_pool2d_backward)                                                                                   \
+    X(avg_pool2d_forward)                                                                                    \
+    X(avg_pool2d_backward)                                                                                   \
     X(activation_forward)                                                                                    \
     X(activation_backward)                                                                                   \
     X(swiglu_forward)                                                                                        \
@@ -40,6 +47,7 @@ extern "C" {
     X(accumulate)                                                                                            \
     X(cross_entropy)                                                                                         \
     X(squared_error)                                                                                         \
+    X(correct_sum)                                                                                           \
     X(loss_sum)                                                                                              \
     X(clip_factor)                                                                                           \
     X(adamw)                                                                                                 \
@@ -116,6 +124,24 @@ int cuda_sgd(void *param, void *momentum, const void *grad, const struct optimiz
              struct muster_error *err);
 int cuda_average(void *average, const void *param, double decay, int64_t n,
                  const struct step_scalars *scalars, void *stream, struct muster_error *err);
+int cuda_conv2d_forward(void *out, const void *in, const void *weight, const void *bias,
+                        const struct conv2d *c, int N, void *work, void *stream, struct muster_error *err);
+int cuda_conv2d_backward_input(void *din, const void *dout, const void *weight, const struct conv2d *c, int N,
+                               int beta, void *work, void *stream, struct muster_error *err);
+int cuda_conv2d_backward_weight(void *dweight, void *dbias, const void *dout, const void *in,
+                                const struct conv2d *c, int N, int beta, void *work, void *stream,
+                                struct muster_error *err);
+size_t cuda_conv2d_work(const struct conv2d *c, int N); /* 0: they need none */
+int cuda_max_pool2d_forward(void *out, const void *in, const struct pool2d *p, int N, void *stream,
+                            struct muster_error *err);
+int cuda_max_pool2d_backward(void *din, const void *in, const void *dout, const struct pool2d *p, int N,
+                             int beta, void *stream, struct muster_error *err);
+int cuda_avg_pool2d_forward(void *out, const void *in, int64_t planes, int height, int width, int out_height,
+                            int out_width, void *stream, struct muster_error *err);
+int cuda_avg_pool2d_backward(void *din, const void *dout, int64_t planes, int height, int width,
+                             int out_height, int out_width, int beta, void *stream, struct muster_error *err);
+int cuda_correct_sum(double *total, const void *logits, const int32_t *targets, int N, int V, void *stream,
+                     struct muster_error *err);
 int cuda_scale(void *values, double factor, int64_t n, void *stream, struct muster_error *err);
 /* An unknown dtype is MUSTER_E_INVALID. */
 int cuda_cast(void *to, enum dtype dtype_to, const void *from, enum dtype dtype_from, int64_t n, void *stream,

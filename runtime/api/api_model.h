@@ -31,4 +31,10 @@ struct muster_model *api_model_retain(struct muster_model *model);
  * One line, with the model's name in front. */
 int api_model_check_page(const struct model *model, struct muster_error *err);
 
+struct writer;
+/* The open layer's value behind a handle, -1 with the model's error. */
+int api_model_value(struct writer *w, const char *operation, int32_t handle);
+/* The handle of a value of the open layer. */
+int32_t api_model_handle(const struct writer *w, int value);
+
 #endif

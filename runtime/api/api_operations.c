@@ -6,8 +6,7 @@
 #include "runtime/api/api_model.h"
 #include "runtime/model/program_internal.h"
 
-/* The open layer's value behind a handle, -1 with the model's error. */
-static int value_of(struct writer *w, const char *operation, int32_t handle)
+int api_model_value(struct writer *w, const char *operation, int32_t handle)
 {
     const struct model *model = w->model;
     int layer = handle / API_HANDLE_VALUES, value = handle % API_HANDLE_VALUES;
@@ -27,8 +26,7 @@ static int value_of(struct writer *w, const char *operation, int32_t handle)
     return program_input(w, layer);
 }
 
-/* The handle of a value of the open layer. */
-static int32_t handle_of(const struct writer *w, int value)
+int32_t api_model_handle(const struct writer *w, int value)
 {
     return value < 0 ? -1 : (w->model->layer_count - 1) * API_HANDLE_VALUES + value;
 }
@@ -62,15 +60,15 @@ static int64_t width_of(const struct writer *w, int value)
 int32_t muster_linear_by(struct muster_model *model, int32_t in, int32_t weight, int32_t bias)
 {
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "linear", in) : -1;
-    return x < 0 ? -1 : handle_of(w, program_linear_by(w, x, weight, bias));
+    int x = w ? api_model_value(w, "linear", in) : -1;
+    return x < 0 ? -1 : api_model_handle(w, program_linear_by(w, x, weight, bias));
 }
 
 int32_t muster_linear(struct muster_model *model, int32_t in, int64_t width, const char *name, double std,
                       uint32_t flags)
 {
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "linear", in) : -1;
+    int x = w ? api_model_value(w, "linear", in) : -1;
     uint32_t of_parameter = flags & ~(uint32_t)MUSTER_NO_BIAS;
     if (x < 0)
         return -1;
@@ -79,22 +77,22 @@ int32_t muster_linear(struct muster_model *model, int32_t in, int64_t width, con
     int32_t bias = -1;
     if (!(flags & MUSTER_NO_BIAS))
         bias = own_parameter(model, w, name, ".bias", width, 0, MUSTER_ZERO, 0, of_parameter);
-    return handle_of(w, program_linear_by(w, x, weight, bias));
+    return api_model_handle(w, program_linear_by(w, x, weight, bias));
 }
 
 int32_t muster_layer_norm_by(struct muster_model *model, int32_t in, int32_t weight, int32_t bias,
                              double epsilon)
 {
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "layer_norm", in) : -1;
-    return x < 0 ? -1 : handle_of(w, program_layer_norm_by(w, x, weight, bias, epsilon));
+    int x = w ? api_model_value(w, "layer_norm", in) : -1;
+    return x < 0 ? -1 : api_model_handle(w, program_layer_norm_by(w, x, weight, bias, epsilon));
 }
 
 int32_t muster_layer_norm(struct muster_model *model, int32_t in, const char *name, double epsilon,
                           uint32_t flags)
 {
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "layer_norm", in) : -1;
+    int x = w ? api_model_value(w, "layer_norm", in) : -1;
     if (x < 0)
         return -1;
     int32_t weight = own_parameter(model, w, name, ".weight", width_of(w, x), 0, MUSTER_ONE, 0, flags);
@@ -105,15 +103,15 @@ int32_t muster_layer_norm(struct muster_model *model, int32_t in, const char *na
 int32_t muster_rms_norm_by(struct muster_model *model, int32_t in, int32_t weight, double epsilon)
 {
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "rms_norm", in) : -1;
-    return x < 0 ? -1 : handle_of(w, program_rms_norm_by(w, x, weight, epsilon));
+    int x = w ? api_model_value(w, "rms_norm", in) : -1;
+    return x < 0 ? -1 : api_model_handle(w, program_rms_norm_by(w, x, weight, epsilon));
 }
 
 int32_t muster_rms_norm(struct muster_model *model, int32_t in, const char *name, double epsilon,
                         uint32_t flags)
 {
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "rms_norm", in) : -1;
+    int x = w ? api_model_value(w, "rms_norm", in) : -1;
     if (x < 0)
         return -1;
     int32_t weight = own_parameter(model, w, name, ".weight", width_of(w, x), 0, MUSTER_ONE, 0, flags);
@@ -125,13 +123,13 @@ int32_t muster_rms_norm(struct muster_model *model, int32_t in, const char *name
 static int32_t turn(struct muster_model *model, int32_t in, int32_t heads, const struct rotary *rotary)
 {
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "rotary", in) : -1;
+    int x = w ? api_model_value(w, "rotary", in) : -1;
     if (x < 0)
         return -1;
     if (!(rotary->theta >= 1))
         return writer_fail(w, MUSTER_E_INVALID, "rotary has theta %g, which must be at least 1",
                            rotary->theta);
-    return handle_of(w, program_rotary(w, x, heads, rotary));
+    return api_model_handle(w, program_rotary(w, x, heads, rotary));
 }
 
 int32_t muster_rotary(struct muster_model *model, int32_t in, int32_t heads, double theta)
@@ -168,17 +166,20 @@ int32_t muster_attention(struct muster_model *model, int32_t q, int32_t k, int32
                          int32_t kv_heads, uint32_t flags)
 {
     struct writer *w = api_model_writer(model);
-    int a = w ? value_of(w, "attention", q) : -1, b = a >= 0 ? value_of(w, "attention", k) : -1,
-        c = b >= 0 ? value_of(w, "attention", v) : -1;
-    return c < 0 ? -1 : handle_of(w, program_attention(w, a, b, c, heads, kv_heads, flags & MUSTER_CAUSAL));
+    int a = w ? api_model_value(w, "attention", q) : -1, b = a >= 0 ? api_model_value(w, "attention", k) : -1,
+        c = b >= 0 ? api_model_value(w, "attention", v) : -1;
+    return c < 0 ? -1
+                 : api_model_handle(w, program_attention(w, a, b, c, heads, kv_heads, flags & MUSTER_CAUSAL));
 }
 
 int32_t muster_attention_packed(struct muster_model *model, int32_t qkv, int32_t heads, int32_t kv_heads,
                                 uint32_t flags)
 {
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "attention_packed", qkv) : -1;
-    return x < 0 ? -1 : handle_of(w, program_attention_packed(w, x, heads, kv_heads, flags & MUSTER_CAUSAL));
+    int x = w ? api_model_value(w, "attention_packed", qkv) : -1;
+    return x < 0
+               ? -1
+               : api_model_handle(w, program_attention_packed(w, x, heads, kv_heads, flags & MUSTER_CAUSAL));
 }
 
 /* ---- element by element ---- */
@@ -190,12 +191,12 @@ int32_t muster_activation(struct muster_model *model, int32_t in, const char *ki
         [ACTIVATION_SILU] = "silu",           [ACTIVATION_RELU] = "relu",
         [ACTIVATION_TANH] = "tanh",           [ACTIVATION_SIGMOID] = "sigmoid"};
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "activation", in) : -1;
+    int x = w ? api_model_value(w, "activation", in) : -1;
     if (x < 0)
         return -1;
     for (int i = 0; kind && i < ACTIVATION_KINDS; i++)
         if (!strcmp(names[i], kind))
-            return handle_of(w, program_activation(w, x, (enum activation_kind)i));
+            return api_model_handle(w, program_activation(w, x, (enum activation_kind)i));
     return writer_fail(w, MUSTER_E_INVALID,
                        "activation '%s'; there are gelu_tanh, gelu, silu, relu, tanh and sigmoid",
                        kind ? kind : "");
@@ -204,22 +205,22 @@ int32_t muster_activation(struct muster_model *model, int32_t in, const char *ki
 int32_t muster_swiglu(struct muster_model *model, int32_t gate, int32_t up)
 {
     struct writer *w = api_model_writer(model);
-    int a = w ? value_of(w, "swiglu", gate) : -1, b = a >= 0 ? value_of(w, "swiglu", up) : -1;
-    return b < 0 ? -1 : handle_of(w, program_swiglu(w, a, b));
+    int a = w ? api_model_value(w, "swiglu", gate) : -1, b = a >= 0 ? api_model_value(w, "swiglu", up) : -1;
+    return b < 0 ? -1 : api_model_handle(w, program_swiglu(w, a, b));
 }
 
 int32_t muster_add(struct muster_model *model, int32_t a, int32_t b)
 {
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "add", a) : -1, y = x >= 0 ? value_of(w, "add", b) : -1;
-    return y < 0 ? -1 : handle_of(w, program_add(w, x, y));
+    int x = w ? api_model_value(w, "add", a) : -1, y = x >= 0 ? api_model_value(w, "add", b) : -1;
+    return y < 0 ? -1 : api_model_handle(w, program_add(w, x, y));
 }
 
 int32_t muster_dropout(struct muster_model *model, int32_t in, double probability)
 {
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "dropout", in) : -1;
-    return x < 0 ? -1 : handle_of(w, program_dropout(w, x, probability));
+    int x = w ? api_model_value(w, "dropout", in) : -1;
+    return x < 0 ? -1 : api_model_handle(w, program_dropout(w, x, probability));
 }
 
 /* ---- both ends ---- */
@@ -227,29 +228,29 @@ int32_t muster_dropout(struct muster_model *model, int32_t in, double probabilit
 int32_t muster_embedding(struct muster_model *model, int32_t input, int32_t table, int32_t positions)
 {
     struct writer *w = api_model_writer(model);
-    return w ? handle_of(w, program_embedding(w, input, table, positions)) : -1;
+    return w ? api_model_handle(w, program_embedding(w, input, table, positions)) : -1;
 }
 
 int32_t muster_cross_entropy(struct muster_model *model, int32_t in, int32_t weight, int32_t targets)
 {
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "cross_entropy", in) : -1;
+    int x = w ? api_model_value(w, "cross_entropy", in) : -1;
     if (x < 0)
         return -1;
     program_cross_entropy(w, x, weight, targets);
-    return w->error.code ? -1 : handle_of(w, API_LOGITS);
+    return w->error.code ? -1 : api_model_handle(w, API_LOGITS);
 }
 
 int32_t muster_values(struct muster_model *model, int32_t input)
 {
     struct writer *w = api_model_writer(model);
-    return w ? handle_of(w, program_values(w, input)) : -1;
+    return w ? api_model_handle(w, program_values(w, input)) : -1;
 }
 
 int32_t muster_squared_error(struct muster_model *model, int32_t in, int32_t targets)
 {
     struct writer *w = api_model_writer(model);
-    int x = w ? value_of(w, "squared_error", in) : -1;
+    int x = w ? api_model_value(w, "squared_error", in) : -1;
     if (x < 0)
         return -1;
     program_squared_error(w, x, targets);

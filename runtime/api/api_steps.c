@@ -137,7 +137,8 @@ static void keep_result(struct muster_trainer *t, const struct trainer_stats *st
                                      .exposed_ns = stats->exposed_ns,
                                      .loss_scale = stats->loss_scale,
                                      .nonfinite = stats->nonfinite_param,
-                                     .nonfinite_rank = stats->nonfinite_rank};
+                                     .nonfinite_rank = stats->nonfinite_rank,
+                                     .correct = stats->correct};
     t->steps++;
     t->taken += t->config.global_batch;
     t->updates += !stats->skipped;
@@ -274,7 +275,7 @@ static int count_passes(struct muster_trainer *t, int failed, int64_t rows, int6
 
 /* Pass number `pass` over this rank's samples, of which it may have none left. */
 static int evaluate_pass(struct muster_trainer *t, const struct batch *all, int64_t rows, int64_t pass,
-                         double sums[2], struct muster_error *err)
+                         double sums[3], struct muster_error *err)
 {
     const struct shape shape = t->plan.shape;
     const int64_t first = pass * shape.B, left = rows > first ? rows - first : 0;
@@ -286,6 +287,7 @@ static int evaluate_pass(struct muster_trainer *t, const struct batch *all, int6
         return -1;
     sums[0] += forward.loss_total;
     sums[1] += (double)forward.loss_count;
+    sums[2] += forward.correct;
     return 0;
 }
 
@@ -294,16 +296,17 @@ int muster_trainer_evaluate(struct muster_trainer *t, const void *const *arrays,
 {
     struct batch batch = {{0}};
     int64_t targets = 0, passes = 0;
-    double found[2] = {0};
+    double found[3] = {0};
     int failed = take_arrays(t, arrays, rows, INT64_MAX / (t->plan.shape.T + 1), &batch, &targets, err) < 0;
     if (count_passes(t, failed, rows, &passes, err) < 0)
         return -1;
     for (int64_t pass = 0; pass < passes; pass++)
         if (evaluate_pass(t, &batch, rows, pass, found, err) < 0)
             return -1;
-    if (trainer_reduce(t->trainer, found, 2, err) < 0)
+    if (trainer_reduce(t->trainer, found, 3, err) < 0)
         return -1;
-    memcpy(sums, found, sizeof found);
+    memcpy(sums, found, 2 * sizeof *sums);
+    t->evaluated_correct = found[2];
     return 0;
 }
 

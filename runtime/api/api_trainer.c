@@ -324,7 +324,7 @@ static bool api_stops_early(const struct muster_trainer *t)
     X(groups, plan->group_count) X(gathers_in_flight, plan->gathers_in_flight)                               \
     X(evaluations, t->evaluation.count) X(evaluated_step, t->evaluation.last_step)                            \
     X(best_step, t->evaluation.best_step) X(best_loss, t->evaluation.best_step < 0 ? NAN : t->evaluation.best_loss)                   \
-    X(evaluations_without_gain, t->evaluation.waits) X(stops_early, api_stops_early(t))                       \
+    X(evaluations_without_gain, t->evaluation.waits) X(stops_early, api_stops_early(t)) X(correct, t->last.correct) X(evaluated_correct, t->evaluated_correct)                       \
     X(planned_bytes, planned_bytes(plan)) X(dropout, t->dropout)                     \
     X(step_flops, t->limit.step_flops) X(peak_flops, t->limit.peak_flops)
 /* clang-format on */

@@ -70,7 +70,7 @@ static void compare_path(const struct checkpoints *c, const char *before)
 static int compare_data(const struct checkpoints *c, const char *before, struct muster_error *err)
 {
     scope_buffer differences = {0};
-    if (data_identity_compare(before, data_identity(c->data), &differences) < 0)
+    if (data_identity_compare(before, c->identity, &differences) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory to compare the data");
     if (!differences.length)
         return 0;
@@ -97,7 +97,7 @@ int checkpoints_note_data(struct checkpoints *c, bool resumed, struct muster_err
         return -1;
     if (resumed && !before)
         compare_path(c, muster_trainer_noted(c->trainer, "data.path"));
-    return muster_trainer_note(c->trainer, "data", data_identity(c->data), err) < 0
+    return muster_trainer_note(c->trainer, "data", c->identity, err) < 0
                ? -1
                : muster_trainer_note(c->trainer, "data.path", c->config->path, err);
 }

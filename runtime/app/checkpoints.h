@@ -14,7 +14,7 @@
 struct checkpoints {
     const struct train_config *config;
     struct muster_trainer *trainer;
-    const struct data *data;
+    const char *identity; /* of the data, as of data.h */
     int rank, world_size;
     int64_t last; /* step of the last one; -1: none */
     bool warned;  /* that the disk does not follow */

@@ -12,7 +12,8 @@
 enum { BATCHES = 3, NONE = -1 };
 
 struct made_batch {
-    int32_t *tokens, *targets;
+    char *input;
+    int32_t *targets;
     uint64_t *ids;
     int64_t first;   /* sample of its step; NONE: nothing is in it */
     int64_t counted; /* targets that count; -1: its samples could not be read */
@@ -38,9 +39,10 @@ static void make_batch(const struct next_batch *next, int64_t first, struct made
     made->first = first;
     made->counted = 0;
     for (int64_t i = 0; i < next->samples && made->counted >= 0; i++) {
-        int32_t *tokens = made->tokens + i * o->positions, *targets = made->targets + i * o->positions;
+        const struct batch_source *s = &o->source;
         made->ids[i] = (uint64_t)(first + train_batch_row(&o->batch, i));
-        const int counted = data_sample(o->data, made->ids[i], tokens, targets, &made->failure);
+        const int counted = s->read(s, made->ids[i], made->input + (size_t)i * s->input_bytes,
+                                    made->targets + i * s->targets, &made->failure);
         made->counted = counted < 0 ? -1 : made->counted + counted;
     }
 }
@@ -71,16 +73,16 @@ GUARD_DEFINE(next_batch, struct next_batch *, next_batch_destroy);
 /* A rank without samples has memory for one, so that there are addresses. */
 static bool reserve(struct next_batch *next)
 {
-    const size_t samples = next->samples ? (size_t)next->samples : 1,
-                 positions = samples * (size_t)next->options.positions;
+    const struct batch_source *s = &next->options.source;
+    const size_t samples = next->samples ? (size_t)next->samples : 1;
     bool there = true;
     for (int i = 0; i < BATCHES; i++) {
         struct made_batch *made = &next->batches[i];
         made->first = NONE;
-        made->tokens = mem_calloc(positions, sizeof *made->tokens);
-        made->targets = mem_calloc(positions, sizeof *made->targets);
+        made->input = mem_calloc(samples, s->input_bytes);
+        made->targets = mem_calloc(samples * (size_t)s->targets, sizeof *made->targets);
         made->ids = mem_calloc(samples, sizeof *made->ids);
-        there = there && made->tokens && made->targets && made->ids;
+        there = there && made->input && made->targets && made->ids;
     }
     return there;
 }
@@ -119,7 +121,7 @@ void next_batch_destroy(struct next_batch *next)
         (void)pthread_join(next->thread, NULL);
     }
     for (int i = 0; i < BATCHES; i++) {
-        mem_free(next->batches[i].tokens);
+        mem_free(next->batches[i].input);
         mem_free(next->batches[i].targets);
         mem_free(next->batches[i].ids);
     }
@@ -158,7 +160,7 @@ int next_batch_take(struct next_batch *next, int64_t first, struct step_batch *o
     next->asked->first = NONE; /* until it is made */
     next->asked_first = first + 2 * step;
     (void)pthread_cond_broadcast(&next->changed);
-    *out = (struct step_batch){now->tokens, now->targets, now->ids, next->samples, after->counted};
+    *out = (struct step_batch){now->input, now->targets, now->ids, next->samples, after->counted};
     (void)pthread_mutex_unlock(&next->mutex);
     next->waited_ns += instant_diff_ns(clock_now(NULL), begun);
     if (now->counted < 0 && err)

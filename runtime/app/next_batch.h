@@ -7,22 +7,22 @@
 #ifndef MUSTER_RUNTIME_APP_NEXT_BATCH_H
 #define MUSTER_RUNTIME_APP_NEXT_BATCH_H
 
+#include "runtime/app/batch_source.h"
 #include "runtime/config/train_batch.h"
-#include "runtime/data/data.h"
 
 struct next_batch_options {
-    const struct data *data; /* outlives it; only read */
+    struct batch_source source;
     struct train_batch batch;
-    int positions;
 };
 struct next_batch;
 
 /* One step's batch on this rank, and what is known of the next one's. */
 struct step_batch {
-    const int32_t *tokens, *targets; /* (samples, positions) */
-    const uint64_t *ids;             /* (samples): of the run, as data.h numbers them */
-    int64_t samples;                 /* 0 too */
-    int64_t targets_next;            /* that count in the next step; -1: it could not be read */
+    const void *input;      /* (samples), as the source has them */
+    const int32_t *targets; /* (samples, targets of one) */
+    const uint64_t *ids;    /* (samples): of the run, as data.h numbers them */
+    int64_t samples;        /* 0 too */
+    int64_t targets_next;   /* that count in the next step; -1: it could not be read */
 };
 
 /* NULL on error. */

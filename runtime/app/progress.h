@@ -20,6 +20,7 @@ struct progress {
     double last[PROGRESS_LOSSES]; /* ring of the latest losses */
     int64_t done;                 /* steps */
     int64_t begun;                /* steps that were done before this process */
+    bool pictures;                /* not tokens */
 };
 
 struct progress_step {

@@ -53,13 +53,13 @@ long long run_figure(const struct run *run, const char *name)
 static int open_inputs(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    if (run_data_open(run, err) < 0 || run_open_model(run, err) < 0)
+    if ((run_has_pictures(run) ? run_pictures_open(run, err) : run_data_open(run, err)) < 0 ||
+        run_open_model(run, err) < 0)
         return -1;
     if (run_evaluate_open(run, err) < 0)
         return -1;
     run->next = next_batch_create(
-        &(struct next_batch_options){run->data, train_config_batch(c, run->rank, run->world_size),
-                                     (int)c->sequence_length},
+        &(struct next_batch_options){run_source(run), train_config_batch(c, run->rank, run->world_size)},
         err);
     if (!run->next)
         return -1;
@@ -87,7 +87,7 @@ static int open_run(struct run *run, struct muster_error *err)
         return -1;
     run->checkpoints = (struct checkpoints){.config = c,
                                             .trainer = run->trainer,
-                                            .data = run->data,
+                                            .identity = run_data_identity(run),
                                             .rank = run->rank,
                                             .world_size = run->world_size,
                                             .last = -1};
@@ -137,12 +137,12 @@ static int run_finish(struct run *run, struct muster_error *err)
     if (run_saves(run)) {
         if (muster_trainer_export(run->trainer, c->output, train_config_output_format(c), err) < 0)
             return -1;
-        if (run->rank == 0 && run_data_export(run, err) < 0)
+        if (run->rank == 0 && run->data && run_data_export(run, err) < 0)
             return -1;
         if (run->rank == 0)
             printf("saved %s\n", c->output);
     }
-    if (!c->sample_length || run->cut_short) /* there may not be enough time */
+    if (!c->sample_length || run->cut_short || run->pictures) /* there may not be enough time */
         return 0;
     return run_sample(run, err);
 }
@@ -184,6 +184,7 @@ void run_close(struct run *run)
     next_batch_destroy(run->next); /* before what it reads */
     run_evaluate_close(run);
     run_data_close(run);
+    pictures_destroy(run->pictures);
     muster_model_free(run->model);
     train_settings_free(run->settings);
     muster_world_close(&run->world);

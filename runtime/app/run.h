@@ -27,12 +27,14 @@ struct watch {
 
 /* Evaluations on the samples that are held out, and the last one. */
 struct run_evaluation {
-    int64_t samples;           /* of one, over all ranks; 0: there are none */
-    int64_t passes_at_once;    /* micro-batches whose samples are in memory */
-    int32_t *tokens, *targets; /* theirs */
-    double loss;
-    int64_t counted, ns; /* targets over all ranks; wall time */
-    bool best;           /* so far */
+    int64_t samples; /* of one, over all ranks; 0: there are none */
+    struct batch_source source;
+    int64_t passes_at_once; /* micro-batches whose samples are in memory */
+    char *input;            /* theirs */
+    int32_t *targets;
+    double loss, accuracy; /* of classes, in percent; NaN: there are none */
+    int64_t counted, ns;   /* targets over all ranks; wall time */
+    bool best;             /* so far */
 };
 
 /* The tokenizer of the data, which is open only while it is used: it takes memory beside the plan's. */
@@ -43,12 +45,20 @@ struct run_tokenizer {
     int64_t vocabulary;
 };
 
+/* What was trained on of the epoch that goes on, of pictures. */
+struct run_epoch {
+    double loss, correct; /* sums over steps, rows */
+    int64_t steps, rows;
+};
+
 struct run {
     struct train_config config;
     struct muster_world *world;
     struct muster_model *model;
     struct run_tokenizer tokenizer;
-    struct data *data;
+    struct data *data;         /* of a model of text */
+    struct pictures *pictures; /* of a model of pictures; one of the two is NULL */
+    struct run_epoch epoch;
     struct muster_trainer *trainer;
     char **settings; /* of the trainer */
     int rank, world_size;
@@ -85,9 +95,20 @@ long long run_figure(const struct run *run, const char *name);
 /* run_data.c: the tokenizer and the data, and training.steps where training.epochs is set. Before the model.
  */
 int run_data_open(struct run *run, struct muster_error *err);
+/* training.epochs of so many samples as training.steps. */
+int run_count_steps(struct run *run, int64_t samples, struct muster_error *err);
 /* The tokenizer's files into the folder that was exported. */
 int run_data_export(const struct run *run, struct muster_error *err);
 void run_data_close(struct run *run);
+
+/* run_pictures.c: the pictures, where the model is one of pictures, and what is printed of them. */
+bool run_has_pictures(const struct run *run);
+int run_pictures_open(struct run *run, struct muster_error *err);
+struct batch_source run_source(const struct run *run); /* of training; of texts too */
+const char *run_data_identity(const struct run *run);
+void run_pictures_show(const struct run *run);
+/* After a step: the line of an epoch that has ended. */
+void run_pictures_step(struct run *run, const struct muster_result *result);
 
 /* run_steps.c: all steps that are left. */
 int run_steps(struct run *run, struct muster_error *err);

@@ -101,16 +101,15 @@ static int open_sources(struct run *run, struct data_options *options, struct mu
     return run->data ? 0 : -1;
 }
 
-/* training.epochs as training.steps. */
-static int count_steps(struct run *run, struct muster_error *err)
+int run_count_steps(struct run *run, int64_t samples, struct muster_error *err)
 {
     struct train_config *c = &run->config;
     if (!(c->epochs > 0))
         return 0;
-    const double steps = ceil(c->epochs * (double)data_samples(run->data) / (double)c->global_batch);
+    const double steps = ceil(c->epochs * (double)samples / (double)c->global_batch);
     if (steps > 1e9)
         return error_set(err, MUSTER_E_LIMIT, "training.epochs %g of %lld samples are %g steps; at most 1e9",
-                         c->epochs, (long long)data_samples(run->data), steps);
+                         c->epochs, (long long)samples, steps);
     train_config_set_steps(c, steps < 1 ? 1 : (int64_t)steps);
     return train_config_check("", c, TRAIN_TRAINING, err); /* what depends on the steps */
 }
@@ -168,7 +167,7 @@ int run_data_open(struct run *run, struct muster_error *err)
         return -1;
     tokenizer_destroy(take_pointer(&tokenizer));
     (void)malloc_trim(0); /* its files were read through many small blocks */
-    return count_steps(run, err);
+    return run_count_steps(run, data_samples(run->data), err);
 }
 
 int run_data_export(const struct run *run, struct muster_error *err)

@@ -59,7 +59,10 @@ void run_show_start(struct run *run)
     if (c->strategy == STRATEGY_HYBRID_SHARD)
         (void)snprintf(replicas, sizeof replicas, " in %lld replicas",
                        run_figure(run, "replicas")); /* fits */
-    show_data(run);
+    if (run->pictures)
+        run_pictures_show(run);
+    else
+        show_data(run);
     printf("model: %s, %lld parameters in %lld groups; %s over %d ranks%s, %lld threads each; %s a rank "
            "planned, %lld gathers in flight\n",
            muster_model_architecture(run->model), run_figure(run, "parameters"), run_figure(run, "groups"),
@@ -83,8 +86,12 @@ void run_show_start(struct run *run)
                "storage and traffic: arithmetic, masters and optimizer state are %s\n",
                precision_name(moves), precision_name(reduces), precision_name(DTYPE_F32));
     const long long rows = run_figure(run, "micro_batches") * c->micro_batch * run->world_size;
-    printf("batch: %lld sequences of %lld tokens a step, %lld micro-batches of %lld a rank",
-           (long long)c->global_batch, (long long)c->sequence_length, run_figure(run, "micro_batches"),
+    if (run->pictures)
+        printf("batch: %lld pictures a step", (long long)c->global_batch);
+    else
+        printf("batch: %lld sequences of %lld tokens a step", (long long)c->global_batch,
+               (long long)c->sequence_length);
+    printf(", %lld micro-batches of %lld a rank", run_figure(run, "micro_batches"),
            (long long)c->micro_batch);
     if (rows > c->global_batch)
         printf("; %lld of the %lld rows are empty", rows - c->global_batch, rows);
@@ -119,6 +126,7 @@ void run_show_progress(struct run *run, struct progress_step *step, bool last)
     if (run->progress.done % run->config.interval && !last)
         return;
     scope_buffer line = {0};
+    run->progress.pictures = run->pictures != NULL;
     if (progress_line(&run->progress, step, &line) < 0)
         return; /* a line less */
     /* On a terminal one line is overwritten, if it is wide enough. */
@@ -154,8 +162,12 @@ void run_show_evaluation(const struct run *run, int64_t step)
     const struct run_evaluation *e = &run->evaluation;
     if (run->rank)
         return;
-    printf("evaluation after step %lld: loss %.4f, perplexity %.2f, %lld tokens in %.2f s", (long long)step,
-           e->loss, exp(e->loss), (long long)e->counted, (double)e->ns / (double)NS_PER_S);
+    printf("evaluation after step %lld: loss %.4f, ", (long long)step, e->loss);
+    if (run->pictures)
+        printf("accuracy %.2f%%, %lld pictures", e->accuracy, (long long)e->counted);
+    else
+        printf("perplexity %.2f, %lld tokens", exp(e->loss), (long long)e->counted);
+    printf(" in %.2f s", (double)e->ns / (double)NS_PER_S);
     if (e->best)
         printf("; the best so far\n");
     else

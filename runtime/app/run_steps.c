@@ -60,7 +60,7 @@ static int take_step(struct run *run, int64_t step, struct muster_result *result
     if (next_batch_take(run->next, run_figure(run, "taken"), &batch, err) < 0)
         return error_wrap(err, "step %lld", (long long)step + 1);
     run->data_wait_ns = next_batch_waited_ns(run->next) - waited_ns;
-    const void *const arrays[] = {batch.tokens, batch.targets};
+    const void *const arrays[] = {batch.input, batch.targets};
     const double next_targets = batch.targets_next < 0 ? NAN : (double)batch.targets_next;
     *result = (struct muster_result){.size = sizeof *result};
     if ((run->samples && sample_log_step(run->samples, step + 1, batch.ids, batch.samples, err) < 0) ||
@@ -162,6 +162,8 @@ int run_steps(struct run *run, struct muster_error *err)
         if (!final && look_for_notice(run, result.stop, err) < 0)
             return -1;
         run_show_progress(run, &shown, final || run->cut_short);
+        if (run->pictures)
+            run_pictures_step(run, &result);
         if (run_watch_step(run, &shown, err) < 0 || run_figures_step(run, &shown, err) < 0)
             return -1;
         run_log_step(run, &shown, &result);

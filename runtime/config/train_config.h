@@ -18,7 +18,12 @@
 #include "runtime/train/loss_scale.h"
 #include "runtime/train/lr.h"
 
-enum { TRAIN_ARCHITECTURE_GPT2, TRAIN_ARCHITECTURE_LLAMA, TRAIN_ARCHITECTURE_AUTO };
+enum {
+    TRAIN_ARCHITECTURE_GPT2,
+    TRAIN_ARCHITECTURE_LLAMA,
+    TRAIN_ARCHITECTURE_SIMPLE_CNN,
+    TRAIN_ARCHITECTURE_AUTO
+};
 enum { TRAIN_OUTPUT_AUTO, TRAIN_OUTPUT_FP32, TRAIN_OUTPUT_BF16 };
 enum { TRAIN_CONFIG_KEYS = 256 }; /* rows of the table at most */
 enum { TRAIN_REPLICAS_STOP, TRAIN_REPLICAS_WARN };
@@ -107,6 +112,7 @@ struct train_config {
     int rope_scaling; /* enum rotary_kind */
     double rope_factor, rope_low_frequency, rope_high_frequency;
     int64_t rope_original_positions;
+    int64_t input_channels, input_size, num_classes; /* of simple_cnn alone */
     /* data */
     char *path;
     char **data_sources; /* "0.7 PATH" or "PATH"; NULL: path */
@@ -118,6 +124,11 @@ struct train_config {
     char *validation_path;
     double validation_share; /* of the samples, from the end of the corpus; 0: none */
     int validation_split;    /* DATA_SPLIT_... of data.h */
+    int dataset;             /* enum picture_kind of pictures.h; with the next ones, of pictures alone */
+    int64_t crop_padding;
+    bool flip;
+    char *mean, *deviation; /* "0.5, 0.5, 0.5" */
+    char *data_info;        /* folder of dataset_info; "": none */
     /* logging */
     int64_t interval;
     char *log_folder, *log_json; /* "": none; "": log.jsonl in log_folder */
@@ -142,6 +153,8 @@ const char *train_config_strategy(const struct train_config *config);      /* "F
 /* Sets training.steps, by a rule. */
 void train_config_set_steps(struct train_config *config, int64_t steps);
 
+/* Whether the model is one of pictures, and not of text. */
+bool train_config_reads_pictures(const struct train_config *config);
 /* Whether the keys of section model are the sizes; otherwise model.path has them. */
 bool train_config_gives_sizes(const struct train_config *config);
 

@@ -19,6 +19,8 @@ enum { TEXT_SIZE = 160 };
 #define CYCLE            ONLY(LR_ONE_CYCLE)
 #define ADAM             (ONLY(OPTIMIZER_ADAMW) | ONLY(OPTIMIZER_ADAM))
 #define LLAMA            ONLY(TRAIN_ARCHITECTURE_LLAMA)
+#define CNN              ONLY(TRAIN_ARCHITECTURE_SIMPLE_CNN)
+#define TEXT             (ONLY(TRAIN_ARCHITECTURE_GPT2) | LLAMA | ONLY(TRAIN_ARCHITECTURE_AUTO))
 #define NOT_EMPTY        1 /* a text */
 #define SIZES            2 /* a path to files that do not give the sizes of their model */
 #define SHARDED          (~ONLY(STRATEGY_NO_SHARD))
@@ -101,6 +103,27 @@ static const struct effect {
     {"model.rope_low_frequency", "model.architecture", LLAMA},
     {"model.rope_high_frequency", "model.architecture", LLAMA},
     {"model.rope_original_positions", "model.architecture", LLAMA},
+    {"model.input_channels", "model.architecture", CNN},
+    {"model.input_size", "model.architecture", CNN},
+    {"model.num_classes", "model.architecture", CNN},
+    {"data.dataset", "model.architecture", CNN},
+    {"data.crop_padding", "model.architecture", CNN},
+    {"data.flip", "model.architecture", CNN},
+    {"data.mean", "model.architecture", CNN},
+    {"data.std", "model.architecture", CNN},
+    {"data.info_dir", "model.architecture", CNN},
+    {"model.layers", "model.architecture", TEXT},
+    {"model.channels", "model.architecture", TEXT},
+    {"model.heads", "model.architecture", TEXT},
+    {"model.vocabulary", "model.architecture", TEXT},
+    {"model.positions", "model.architecture", TEXT},
+    {"data.sources", "model.architecture", TEXT},
+    {"data.tokenizer", "model.architecture", TEXT},
+    {"data.text_key", "model.architecture", TEXT},
+    {"data.document_end", "model.architecture", TEXT},
+    {"data.packing", "model.architecture", TEXT},
+    {"data.cache_dir", "model.architecture", TEXT},
+    {"data.validation_split", "model.architecture", TEXT},
     {"model.rope_factor", "model.rope_scaling", SCALED},
     {"model.rope_low_frequency", "model.rope_scaling", ONLY(ROTARY_LLAMA3)},
     {"model.rope_high_frequency", "model.rope_scaling", ONLY(ROTARY_LLAMA3)},
@@ -267,6 +290,27 @@ static bool reads_bytes(const struct train_config *c)
     return !strcmp(tokenizer, "bytes") || (!strcmp(tokenizer, "auto") && !*text_of(c->model_path));
 }
 
+static int check_pictures(const char *name, const struct train_config *c, struct muster_error *err)
+{
+    if (!*text_of(c->path))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%sdata.path is missing: name a folder with CIFAR-10's batches or IDX files", name);
+    if (c->sequence_length != 1)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%straining.sequence_length is %lld, and a picture is one position: leave it out",
+                         name, (long long)c->sequence_length);
+    if (c->output_format == FILES_HF && *text_of(c->output))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%straining.output_format hf is of models of text; safetensors and pth are of "
+                         "pictures too",
+                         name);
+    if (c->validation_share > 0 && *text_of(c->validation_path))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%sdata.validation_share %g and data.validation_path %s are both set; name one",
+                         name, c->validation_share, c->validation_path);
+    return 0;
+}
+
 static int check_data(const char *name, const struct train_config *c, struct muster_error *err)
 {
     /* Not of the public API: it names the format when it exports, and its callers evaluate when they like. */
@@ -278,6 +322,8 @@ static int check_data(const char *name, const struct train_config *c, struct mus
     for (size_t i = 0; i < sizeof of_program / sizeof *of_program; i++)
         if (check_effect(name, c, &of_program[i], err) < 0)
             return -1;
+    if (train_config_reads_pictures(c))
+        return check_pictures(name, c, err);
     const bool sources = c->data_sources && c->data_sources[0], path = *text_of(c->path);
     if (reads_bytes(c) && c->vocabulary < 256)
         return error_set(err, MUSTER_E_INVALID,

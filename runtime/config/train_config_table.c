@@ -30,7 +30,7 @@ static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const reduce_dtypes[] = {"dtype", "fp32", "bf16", "fp16", NULL};
 static const char *const matmul_precisions[] = {"fp32", "tf32", NULL};               /* TRAIN_MATMUL_... */
 static const char *const nonfinite_policies[] = {"skip", "stop", "roll_back", NULL}; /* TRAIN_NONFINITE_... */
-static const char *const architectures[] = {"gpt2", "llama", "auto", NULL};
+static const char *const architectures[] = {"gpt2", "llama", "simple_cnn", "auto", NULL};
 static const char *const output_formats[] = {
 #define FILES_FORMAT_NAME(symbol, name) name,
     FILES_FORMATS(FILES_FORMAT_NAME)
@@ -64,7 +64,9 @@ static const char *const devices[] = {
         NULL};
 static const char *const comms[] = {"auto", "host", "nccl", NULL};             /* TRAIN_COMM_... */
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL}; /* enum rotary_kind */
-static const char *const packings[] = {"stream", "documents", NULL};           /* enum data_packing */
+/* enum picture_kind of runtime/pictures */
+static const char *const datasets[] = {"auto", "cifar10", "mnist", "fashion_mnist", NULL};
+static const char *const packings[] = {"stream", "documents", NULL}; /* enum data_packing */
 
 #define AT(member) KNOB_OFFSET(train_config, member)
 static const struct knob rows[] = {
@@ -106,6 +108,11 @@ const char *train_config_architecture(const struct train_config *config)
 {
     return architectures[config->architecture == TRAIN_ARCHITECTURE_AUTO ? TRAIN_ARCHITECTURE_GPT2
                                                                          : config->architecture];
+}
+
+bool train_config_reads_pictures(const struct train_config *config)
+{
+    return config->architecture == TRAIN_ARCHITECTURE_SIMPLE_CNN;
 }
 
 const char *train_config_strategy(const struct train_config *config)

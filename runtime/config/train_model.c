@@ -36,6 +36,12 @@ static struct llama_config llama_of(const struct train_config *c, int positions)
 struct architecture train_architecture(const struct train_config *c)
 {
     const int positions = (int)(c->positions ? c->positions : c->sequence_length);
+    if (c->architecture == TRAIN_ARCHITECTURE_SIMPLE_CNN)
+        return (struct architecture){.kind = ARCHITECTURE_SIMPLE_CNN,
+                                     .cnn = {.channels = (int)c->input_channels,
+                                             .height = (int)c->input_size,
+                                             .width = (int)c->input_size,
+                                             .classes = (int)c->num_classes}};
     const bool llama = c->architecture == TRAIN_ARCHITECTURE_LLAMA;
     struct architecture architecture = {.kind = llama ? ARCHITECTURE_LLAMA : ARCHITECTURE_GPT2};
     if (llama)

@@ -176,6 +176,56 @@ static void enqueue_widen(void *out, const void *in, enum dtype dtype_in, int be
     ENQUEUE(cuda_widen(out, in, dtype_in, beta, n, queue, err));
 }
 
+/* ---- pictures ---- */
+
+static void enqueue_conv2d_forward(void *out, const void *in, const void *weight, const void *bias,
+                                   const struct conv2d *c, int N, void *work, void *stream)
+{
+    ENQUEUE(cuda_conv2d_forward(out, in, weight, bias, c, N, work, queue, err));
+}
+
+static void enqueue_conv2d_backward_input(void *din, const void *dout, const void *weight,
+                                          const struct conv2d *c, int N, int beta, void *work, void *stream)
+{
+    ENQUEUE(cuda_conv2d_backward_input(din, dout, weight, c, N, beta, work, queue, err));
+}
+
+static void enqueue_conv2d_backward_weight(void *dweight, void *dbias, const void *dout, const void *in,
+                                           const struct conv2d *c, int N, int beta, void *work, void *stream)
+{
+    ENQUEUE(cuda_conv2d_backward_weight(dweight, dbias, dout, in, c, N, beta, work, queue, err));
+}
+
+static void enqueue_max_pool2d_forward(void *out, const void *in, const struct pool2d *p, int N, void *stream)
+{
+    ENQUEUE(cuda_max_pool2d_forward(out, in, p, N, queue, err));
+}
+
+static void enqueue_max_pool2d_backward(void *din, const void *in, const void *dout, const struct pool2d *p,
+                                        int N, int beta, void *stream)
+{
+    ENQUEUE(cuda_max_pool2d_backward(din, in, dout, p, N, beta, queue, err));
+}
+
+static void enqueue_avg_pool2d_forward(void *out, const void *in, int64_t planes, int height, int width,
+                                       int out_height, int out_width, void *stream)
+{
+    ENQUEUE(cuda_avg_pool2d_forward(out, in, planes, height, width, out_height, out_width, queue, err));
+}
+
+static void enqueue_avg_pool2d_backward(void *din, const void *dout, int64_t planes, int height, int width,
+                                        int out_height, int out_width, int beta, void *stream)
+{
+    ENQUEUE(
+        cuda_avg_pool2d_backward(din, dout, planes, height, width, out_height, out_width, beta, queue, err));
+}
+
+static void enqueue_correct_sum(double *total, const void *logits, const int32_t *targets, int N, int V,
+                                void *stream)
+{
+    ENQUEUE(cuda_correct_sum(total, logits, targets, N, V, queue, err));
+}
+
 /* ---- losses, norms, optimizers ---- */
 
 static void enqueue_cross_entropy(void *logits, void *losses, const int32_t *targets, int N, int V,
@@ -264,7 +314,13 @@ static void enqueue_average(void *mean, const void *param, double decay, int64_t
         .squared_error = enqueue_squared_error, .loss_sum = enqueue_loss_sum,                                \
         .norm_squared = enqueue_norm_squared, .clip_factor = enqueue_clip_factor, .adamw = enqueue_adamw,    \
         .adam = enqueue_adam, .sgd = enqueue_sgd, .average = enqueue_average, .scale = enqueue_scale,        \
-        .cast = enqueue_cast, .widen = enqueue_widen,                                                        \
+        .cast = enqueue_cast, .widen = enqueue_widen, .conv2d_forward = enqueue_conv2d_forward,              \
+        .conv2d_backward_input = enqueue_conv2d_backward_input,                                              \
+        .conv2d_backward_weight = enqueue_conv2d_backward_weight, .conv2d_work = cuda_conv2d_work,           \
+        .max_pool2d_forward = enqueue_max_pool2d_forward,                                                    \
+        .max_pool2d_backward = enqueue_max_pool2d_backward,                                                  \
+        .avg_pool2d_forward = enqueue_avg_pool2d_forward,                                                    \
+        .avg_pool2d_backward = enqueue_avg_pool2d_backward, .correct_sum = enqueue_correct_sum,              \
     }
 
 const struct kernels *kernels_cuda(bool tf32)

@@ -15,13 +15,21 @@ const char *architecture_name(enum architecture_kind kind)
 
 struct model *architecture_model(const struct architecture *architecture, struct muster_error *err)
 {
-    return architecture->kind == ARCHITECTURE_GPT2 ? gpt2_create(&architecture->gpt2, err)
-                                                   : llama_create(&architecture->llama, err);
+    switch (architecture->kind) {
+    case ARCHITECTURE_GPT2:
+        return gpt2_create(&architecture->gpt2, err);
+    case ARCHITECTURE_SIMPLE_CNN:
+        return simple_cnn_create(&architecture->cnn, err);
+    case ARCHITECTURE_LLAMA:
+    case ARCHITECTURE_COUNT:
+        break;
+    }
+    return llama_create(&architecture->llama, err);
 }
 
 struct tensor_naming architecture_naming(const struct architecture *architecture)
 {
-    if (!architecture)
+    if (!architecture || architecture->kind == ARCHITECTURE_SIMPLE_CNN)
         return (struct tensor_naming){.prefix = "", .base = ""};
     if (architecture->kind == ARCHITECTURE_GPT2)
         return (struct tensor_naming){

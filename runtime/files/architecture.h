@@ -7,11 +7,13 @@
 #include "proto/base/buffer.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/llama.h"
+#include "runtime/model/simple_cnn.h"
 
 /* symbol, name: model_type in config.json and model.architecture in YAML. */
 #define ARCHITECTURES(X)                                                                                     \
     X(ARCHITECTURE_GPT2, "gpt2")                                                                             \
-    X(ARCHITECTURE_LLAMA, "llama")
+    X(ARCHITECTURE_LLAMA, "llama")                                                                           \
+    X(ARCHITECTURE_SIMPLE_CNN, "simple_cnn")
 enum architecture_kind {
 #define ARCHITECTURE_ENUM(symbol, name) symbol,
     ARCHITECTURES(ARCHITECTURE_ENUM)
@@ -24,9 +26,10 @@ struct architecture {
     enum architecture_kind kind;
     struct gpt2_config gpt2;   /* of ARCHITECTURE_GPT2 */
     struct llama_config llama; /* of ARCHITECTURE_LLAMA */
+    struct simple_cnn_config cnn;
 };
 
-/* gpt2_create or llama_create. */
+/* gpt2_create, llama_create or simple_cnn_create. */
 struct model *architecture_model(const struct architecture *architecture, struct muster_error *err);
 
 /* How a folder of Hugging Face names the tensors of a model. */

@@ -145,7 +145,8 @@ static int finish_mics(struct assign *a)
 /* A model whose sizes are the keys' is as long as its batches. */
 static int finish_positions(struct assign *a)
 {
-    if (a->config->positions || !train_config_gives_sizes(a->config))
+    if (a->config->positions || !train_config_gives_sizes(a->config) ||
+        train_config_reads_pictures(a->config))
         return 0;
     return set_whole(a, "model.positions", (double)a->config->sequence_length, "training.sequence_length");
 }
@@ -156,6 +157,28 @@ static int finish_length(struct assign *a)
     if (!a->trainer || is_given(a, "training.steps") || is_given(a, "training.epochs"))
         return 0;
     return assign_rule(a, "training.epochs", "3", "the Trainer's default");
+}
+
+/* A classifier of pictures is trained as its usual script does: torch.optim.Adam at one rate, no clipping,
+ * and model.pth at the end. */
+static int finish_pictures(struct assign *a)
+{
+    static const struct assign_pair usual[] = {
+        {"training.sequence_length", "1"}, {"training.optimizer", "Adam"},
+        {"training.schedule", "constant"}, {"training.warmup_steps", "0"},
+        {"training.weight_decay", "0"},    {"training.beta2", "0.999"},
+        {"training.clip_norm", "0"},       {"training.output", "model.pth"},
+        {"training.output_format", "pth"}, {"logging.sample_length", "0"}};
+    if (!train_config_reads_pictures(a->config))
+        return 0;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        const bool optimizer =
+            !strcmp(usual[i].key, "training.beta2") && a->config->optimizer == OPTIMIZER_SGD;
+        if (!is_given(a, usual[i].key) && !assign_overridden(a, usual[i].key) && !optimizer &&
+            assign_rule(a, usual[i].key, usual[i].text, "a classifier of pictures") < 0)
+            return -1;
+    }
+    return 0;
 }
 
 int finish_settings(struct assign *assign)
@@ -169,7 +192,7 @@ int finish_settings(struct assign *assign)
     if (finish_rate(a, ASSIGN_WARMUP_MIN_RATIO, "training.warmup_min_learning_rate") < 0 ||
         finish_schedule(a) < 0)
         return -1;
-    return finish_whole(a);
+    return finish_whole(a) < 0 ? -1 : finish_pictures(a);
 }
 
 int finish_checked(struct assign *assign)

@@ -8,7 +8,8 @@
 #include "runtime/formats/readers.h"
 #include "runtime/formats/rows.h"
 
-static const struct key_choice architectures[] = {{"gpt2", "gpt2"}, {"llama", "llama"}, {NULL, NULL}};
+static const struct key_choice architectures[] = {
+    {"gpt2", "gpt2"}, {"llama", "llama"}, {"simple_cnn", "simple_cnn"}, {NULL, NULL}};
 
 static int take_epochs(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {

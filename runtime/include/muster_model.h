@@ -132,6 +132,19 @@ MUSTER_API int32_t muster_dropout(struct muster_model *model, int32_t in, double
 /* table (vocabulary, width) [token] + positions (longest, width) [position]; positions -1: none. */
 MUSTER_API int32_t muster_embedding(struct muster_model *model, int32_t input, int32_t table,
                                     int32_t positions);
+/* Pictures: a row is a sample's planes, one behind the other, and training.sequence_length is 1. shape: the
+ * channels, height and width of in, and of the result afterwards. */
+MUSTER_API int32_t muster_relu(struct muster_model *model, int32_t in);
+/* Filters of kernel x kernel elements over zeros beside the picture; weight (filters, channels, kernel,
+ * kernel) and bias as torch.nn.Conv2d draws them. flags: MUSTER_NO_BIAS. */
+MUSTER_API int32_t muster_conv2d(struct muster_model *model, int32_t in, int32_t shape[3], int32_t filters,
+                                 int32_t kernel, int32_t stride, int32_t padding, const char *name,
+                                 uint32_t flags);
+MUSTER_API int32_t muster_max_pool2d(struct muster_model *model, int32_t in, int32_t shape[3], int32_t kernel,
+                                     int32_t stride, int32_t padding);
+/* Means over windows that cover the picture, as torch.nn.AdaptiveAvgPool2d. */
+MUSTER_API int32_t muster_avg_pool2d(struct muster_model *model, int32_t in, int32_t shape[3], int32_t height,
+                                     int32_t width);
 /* The rows of an input as a value. Every number has to be finite. */
 MUSTER_API int32_t muster_values(struct muster_model *model, int32_t input);
 
@@ -142,6 +155,11 @@ MUSTER_API int32_t muster_values(struct muster_model *model, int32_t input);
  */
 MUSTER_API int32_t muster_cross_entropy(struct muster_model *model, int32_t in, int32_t weight,
                                         int32_t targets);
+/* Cross-entropy of a classifier: logits in weight^T + bias, weight (classes, width of in), drawn as
+ * torch.nn.Linear draws them, against labels below `classes`. muster_result.correct counts the rows whose
+ * class was found. Returns the handle of the logits. */
+MUSTER_API int32_t muster_classes(struct muster_model *model, int32_t in, int64_t classes, const char *name,
+                                  int32_t labels);
 /* The mean of (in - target)^2 over all elements of an input as wide as in; a target that is NaN does not
  * count (an element, not a row: "targets" of results and figures are elements then). Returns `in`, for
  * muster_trainer_forward. */

@@ -80,6 +80,7 @@ struct muster_result {
     /* Where skipped: the first parameter in the order of the backward pass whose gradient is not finite, and
      * the first rank that holds such a part of it; -1: none was found. */
     int32_t nonfinite, nonfinite_rank;
+    double correct; /* of a model of classes: rows of the step whose class was found, over all ranks */
 };
 
 /* One optimizer step. It has training.global_batch samples in every world; a rank has figure "samples" of
@@ -152,7 +153,8 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
  * which this rank's training was stalled), "checkpoint_writing" (how many are on their way
  * behind steps), "checkpoint_oldest" (step of the oldest of them, which muster_trainer_checkpoint_end is
  * about; -1: none), "checkpoint_busy" (1: another one cannot begin yet), "threads", "replicas",
- * "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight", "planned_bytes" (all
+ * "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight", "evaluated_correct" (rows
+ * whose class was found in the last evaluation of a model of classes, over all ranks), "planned_bytes" (all
  * memory that this rank will ever hold), "dropout" (the largest probability in the config.json of files that
  * were loaded; it is not applied), "step_flops" and "peak_flops" (of this rank's matrix products, in a step
  * and in a second at best; 0 before muster_trainer_limit). */

@@ -60,9 +60,11 @@ static void head_chunk(const struct operation_call *c, const struct head *head, 
 {
     const struct layer_context *x = c->context;
     const int32_t *targets = (const int32_t *)x->batch->input[c->settings->input] + first;
-    head->kernels->linear_forward(head->logits, head_row(head, c->in[0], first), c->weight[0], NULL, count,
-                                  head->C, head->V, x->stream);
+    head->kernels->linear_forward(head->logits, head_row(head, c->in[0], first), c->weight[0], c->weight[1],
+                                  count, head->C, head->V, x->stream);
     head_capture(x, head, first, count);
+    if (c->settings->classes && x->correct_total)
+        head->kernels->correct_sum(x->correct_total, head->logits, targets, count, head->V, x->stream);
     head->kernels->cross_entropy(head->logits, head->losses, targets, count, head->V, gradient, x->scalars,
                                  x->stream);
     head->kernels->loss_sum(x->loss_total, x->loss_count, head->losses, targets, count, x->stream);
@@ -77,6 +79,17 @@ static void cross_entropy_forward(const struct operation_call *c)
         head_chunk(c, &head, first, c->rows - first < head.chunk ? c->rows - first : head.chunk, 0);
 }
 
+/* The gradients of weight and bias from a chunk of dlogits. */
+static void head_weights(const struct operation_call *c, const struct head *head, int first, int count)
+{
+    for (int i = 0; i < 2; i++) /* a tied weight may have been written already, its bias not */
+        if (c->dweight[i])
+            head->kernels->linear_backward_weight(i ? NULL : c->dweight[0], i ? c->dweight[1] : NULL,
+                                                  head->logits, head_row(head, c->in[0], first), count,
+                                                  head->C, head->V, first > 0 || c->weight_add[i],
+                                                  c->context->stream);
+}
+
 static void cross_entropy_backward(const struct operation_call *c)
 {
     struct head head = head_of(c);
@@ -87,10 +100,7 @@ static void cross_entropy_backward(const struct operation_call *c)
         if (c->din[0])
             head.kernels->linear_backward_input(head_row(&head, c->din[0], first), head.logits, c->weight[0],
                                                 count, head.C, head.V, c->add[0], stream);
-        if (c->dweight[0])
-            head.kernels->linear_backward_weight(c->dweight[0], NULL, head.logits,
-                                                 head_row(&head, c->in[0], first), count, head.C, head.V,
-                                                 first > 0 || c->weight_add[0], stream);
+        head_weights(c, &head, first, count);
     }
 }
 

@@ -25,6 +25,10 @@ struct operation_settings {
     enum dtype dtype;              /* of its elements, where an operation takes several */
     int64_t vocabulary, positions; /* rows of the tables */
     uint32_t site;                 /* number of this dropout in the model */
+    bool classes;                  /* of cross_entropy: rows whose class was found are counted */
+    struct conv2d conv;
+    struct pool2d pool;        /* of averages: the input's sizes alone */
+    int out_height, out_width; /* of averages */
 };
 
 /* An operation while it runs. Values have `rows` rows; in[i] and din[i] are (rows, in_width[i]), out and dout
@@ -67,6 +71,8 @@ struct operation {
     bool loss;   /* ends the model: no out; see layer_context.loss_total */
     bool
         batch; /* reads settings.input of the batch; of a loss: its targets, where -1 or NaN does not count */
+    size_t kernel; /* offset in struct kernels of a function that not every table has; 0: all have what it
+                      calls */
     /* Bytes of scratch memory; NULL: none. */
     size_t (*work)(const struct operation_call *call, bool backward);
     double (*flops)(const struct operation_call *call); /* of forward; NULL: not worth counting */
@@ -79,6 +85,10 @@ struct operation {
     X(rotary)                                                                                                \
     X(attention)                                                                                             \
     X(attention_packed)                                                                                      \
+    X(relu)                                                                                                  \
+    X(conv2d)                                                                                                \
+    X(max_pool2d)                                                                                            \
+    X(avg_pool2d)                                                                                            \
     X(activation)                                                                                            \
     X(swiglu)                                                                                                \
     X(add)                                                                                                   \

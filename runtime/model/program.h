@@ -60,9 +60,14 @@ int program_input(struct writer *w, int layer);
 void program_result(struct writer *w, int value);
 
 /* A new parameter of the open layer: (rows, columns) decays, (rows) with columns 0 does not. std: of
- * PARAM_INIT_NORMAL. A parameter may be used by several layers (tied) and several times in one. */
+ * PARAM_INIT_NORMAL; of PARAM_INIT_UNIFORM the bound. A parameter may be used by several layers (tied) and
+ * several times in one. */
 int program_parameter(struct writer *w, const char *name, int64_t rows, int64_t columns, enum param_init init,
                       double std);
+
+/* The same of 1 to MODEL_DIMS dimensions; those of two and more decay. */
+int program_tensor(struct writer *w, const char *name, int ndim, const int64_t *dim, enum param_init init,
+                   double std);
 
 /* ---- operations ----
  *
@@ -91,14 +96,33 @@ int program_dropout(struct writer *w, int in, double probability);
 /* table (vocabulary, C) [token] + positions (max, C) [position]; input: of the batch, i32; positions -1: none
  */
 int program_embedding(struct writer *w, int input, int table, int positions);
+/* Pictures: a row is a sample's planes, (channels, height, width), and training.sequence_length is 1. `shape`
+ * is that of the input, and of the result afterwards. */
+struct planes {
+    int channels, height, width;
+};
+/* Filters of kernel x kernel; weight (filters, channels, kernel, kernel) and bias as torch.nn.Conv2d draws
+ * them, between -1/sqrt(fan in) and that. */
+int program_conv2d(struct writer *w, int in, struct planes *shape, int filters, int kernel, int stride,
+                   int padding, const char *name, bool bias);
+int program_relu(struct writer *w, int in);
+int program_max_pool2d(struct writer *w, int in, struct planes *shape, int kernel, int stride, int padding);
+/* Means over windows that cover the picture: torch.nn.AdaptiveAvgPool2d. */
+int program_avg_pool2d(struct writer *w, int in, struct planes *shape, int height, int width);
 /* An array of the batch as a value: a row for each position, of f32, f64 or u8. */
 int program_values(struct writer *w, int input);
 /* The end of a model: cross-entropy of in weight^T (vocabulary, C) against the targets, -1 does not count. */
 void program_cross_entropy(struct writer *w, int in, int weight, int input);
+/* The end of a classifier: the same with a bias, both drawn as torch.nn.Linear draws them, against labels
+ * below `classes`; rows whose class was found are counted. */
+void program_classes(struct writer *w, int in, int64_t classes, const char *name, int input);
 /* The end of a model: the mean of (in - target)^2 over the elements of an input of f32 and in's width; a
  * target that is NaN does not count. */
 void program_squared_error(struct writer *w, int in, int input);
 
 extern const struct layer_ops program_ops;
+
+/* Whether a device's kernels have all that the model's programs call; an error names the operation. */
+int program_kernels_check(const struct model *model, const struct kernels *kernels, struct muster_error *err);
 
 #endif

@@ -72,6 +72,19 @@ int program_value(struct writer *w, int64_t width, int source, int step); /* a n
 int program_use(struct writer *w, int param);
 void program_close(struct writer *w, int result); /* the open layer */
 
+/* program_step.c: for the files that write operations down. */
+
+/* Whether values exist and there is room for a step; false with an error otherwise. */
+bool program_step_fits(struct writer *w, const struct operation *op, const int *in, int in_count);
+/* The step's result, or -1; of a loss -1, too. statistics: their widths, ended by 0; NULL: none. */
+int program_step_add(struct writer *w, const struct operation *op, const struct operation_settings *settings,
+                     const int *in, int in_count, int weight, int bias, int64_t width,
+                     const int64_t statistics[OPERATION_STATISTICS]);
+/* An array of the batch; NULL with an error: there is none. */
+const struct batch_input *program_batch_input(struct writer *w, const struct operation *op, int input);
+/* Whether it is one i32 a position. */
+bool program_integers(struct writer *w, const struct operation *op, int input);
+
 /* program_place.c: all places, from the steps. */
 void program_place(struct program *program);
 

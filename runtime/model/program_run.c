@@ -1,4 +1,7 @@
 /* program_run.c - a program as a layer: sizes, forward and backward are walks over its steps. */
+#include <string.h>
+
+#include "proto/base/error.h"
 #include "runtime/model/program_internal.h"
 
 enum { ALIGNMENT = 64 };
@@ -256,7 +259,7 @@ void program_logits(const struct program *p, const struct layer_context *x, void
         for (int b = 0; b < x->shape.B; b++)
             x->kernels->linear_forward((char *)logits + (int64_t)b * V * size,
                                        (const char *)c.in[0] + ((int64_t)b * T + T - 1) * C * size,
-                                       c.weight[0], NULL, 1, C, V, x->stream);
+                                       c.weight[0], c.weight[1], 1, C, V, x->stream);
     }
 }
 
@@ -353,3 +356,24 @@ static void program_backward(const void *config, const struct layer_context *x, 
 
 const struct layer_ops program_ops = {"program", program_sizes, program_forward, program_backward,
                                       program_chunked_sizes};
+
+static bool has_kernel(const struct kernels *kernels, const struct operation *op)
+{
+    void (*function)(void) = NULL;
+    memcpy(&function, (const char *)kernels + op->kernel, sizeof function);
+    return !op->kernel || function;
+}
+
+int program_kernels_check(const struct model *model, const struct kernels *kernels, struct muster_error *err)
+{
+    for (int l = 0; l < model->layer_count; l++) {
+        const struct program *p = model->layers[l].config;
+        for (int s = 0; model->layers[l].ops == &program_ops && s < p->step_count; s++)
+            if (!has_kernel(kernels, p->steps[s].op))
+                return error_set(err, MUSTER_E_UNSUPPORTED,
+                                 "%s: layer %s: %s is not built for this device (%s); train it with "
+                                 "training.device: cpu",
+                                 model->name, model->layers[l].name, p->steps[s].op->name, kernels->name);
+    }
+    return 0;
+}

@@ -18,8 +18,7 @@ static int named_parameter(struct writer *w, const char *name, const char *part,
 
 /* ---- steps ---- */
 
-/* Checks that values and parameters exist; false with an error otherwise. */
-static bool step_fits(struct writer *w, const struct operation *op, const int *in, int in_count)
+bool program_step_fits(struct writer *w, const struct operation *op, const int *in, int in_count)
 {
     if (!program_is_open(w))
         return false;
@@ -44,10 +43,9 @@ static int64_t width_of(const struct writer *w, int value)
     return w->program->values[value].width;
 }
 
-/* The step's result, or -1; of a loss -1, too. statistics: their widths, ended by 0. */
-static int step_add(struct writer *w, const struct operation *op, const struct operation_settings *settings,
-                    const int *in, int in_count, int weight, int bias, int64_t width,
-                    const int64_t statistics[OPERATION_STATISTICS])
+int program_step_add(struct writer *w, const struct operation *op, const struct operation_settings *settings,
+                     const int *in, int in_count, int weight, int bias, int64_t width,
+                     const int64_t statistics[OPERATION_STATISTICS])
 {
     struct program *p = w->program;
     struct program_step *step = &p->steps[p->step_count];
@@ -90,17 +88,17 @@ static bool shaped(struct writer *w, const struct operation *op, int param, int6
 int program_linear_by(struct writer *w, int in, int weight, int bias)
 {
     const struct operation *op = &operation_linear;
-    if (!step_fits(w, op, &in, 1) || !shaped(w, op, weight, -1, width_of(w, in)))
+    if (!program_step_fits(w, op, &in, 1) || !shaped(w, op, weight, -1, width_of(w, in)))
         return -1;
     int64_t width = w->model->params[weight].dim[0];
     if (bias >= 0 && !shaped(w, op, bias, width, 0))
         return -1;
-    return step_add(w, op, &(struct operation_settings){0}, &in, 1, weight, bias, width, NULL);
+    return program_step_add(w, op, &(struct operation_settings){0}, &in, 1, weight, bias, width, NULL);
 }
 
 int program_linear(struct writer *w, int in, int64_t width, const char *name, bool bias, double std)
 {
-    if (!step_fits(w, &operation_linear, &in, 1))
+    if (!program_step_fits(w, &operation_linear, &in, 1))
         return -1;
     int weight = named_parameter(w, name, ".weight", width, width_of(w, in), PARAM_INIT_NORMAL, std);
     int offset = bias ? named_parameter(w, name, ".bias", width, 0, PARAM_INIT_ZERO, 0) : -1;
@@ -110,16 +108,16 @@ int program_linear(struct writer *w, int in, int64_t width, const char *name, bo
 int program_layer_norm_by(struct writer *w, int in, int weight, int bias, double epsilon)
 {
     const struct operation *op = &operation_layer_norm;
-    if (!step_fits(w, op, &in, 1) || !shaped(w, op, weight, width_of(w, in), 0) ||
+    if (!program_step_fits(w, op, &in, 1) || !shaped(w, op, weight, width_of(w, in), 0) ||
         !shaped(w, op, bias, width_of(w, in), 0))
         return -1;
-    return step_add(w, op, &(struct operation_settings){.epsilon = epsilon}, &in, 1, weight, bias,
-                    width_of(w, in), (int64_t[]){1, 1}); /* mean, 1/deviation */
+    return program_step_add(w, op, &(struct operation_settings){.epsilon = epsilon}, &in, 1, weight, bias,
+                            width_of(w, in), (int64_t[]){1, 1}); /* mean, 1/deviation */
 }
 
 int program_layer_norm(struct writer *w, int in, const char *name, double epsilon)
 {
-    if (!step_fits(w, &operation_layer_norm, &in, 1))
+    if (!program_step_fits(w, &operation_layer_norm, &in, 1))
         return -1;
     int weight = named_parameter(w, name, ".weight", width_of(w, in), 0, PARAM_INIT_ONE, 0);
     int bias = named_parameter(w, name, ".bias", width_of(w, in), 0, PARAM_INIT_ZERO, 0);
@@ -129,15 +127,15 @@ int program_layer_norm(struct writer *w, int in, const char *name, double epsilo
 int program_rms_norm_by(struct writer *w, int in, int weight, double epsilon)
 {
     const struct operation *op = &operation_rms_norm;
-    if (!step_fits(w, op, &in, 1) || !shaped(w, op, weight, width_of(w, in), 0))
+    if (!program_step_fits(w, op, &in, 1) || !shaped(w, op, weight, width_of(w, in), 0))
         return -1;
-    return step_add(w, op, &(struct operation_settings){.epsilon = epsilon}, &in, 1, weight, -1,
-                    width_of(w, in), (int64_t[]){1, 0});
+    return program_step_add(w, op, &(struct operation_settings){.epsilon = epsilon}, &in, 1, weight, -1,
+                            width_of(w, in), (int64_t[]){1, 0});
 }
 
 int program_rms_norm(struct writer *w, int in, const char *name, double epsilon)
 {
-    if (!step_fits(w, &operation_rms_norm, &in, 1))
+    if (!program_step_fits(w, &operation_rms_norm, &in, 1))
         return -1;
     return program_rms_norm_by(
         w, in, named_parameter(w, name, ".weight", width_of(w, in), 0, PARAM_INIT_ONE, 0), epsilon);
@@ -148,7 +146,7 @@ int program_rms_norm(struct writer *w, int in, const char *name, double epsilon)
 int program_rotary(struct writer *w, int in, int heads, const struct rotary *rotary)
 {
     const struct operation *op = &operation_rotary;
-    if (!step_fits(w, op, &in, 1))
+    if (!program_step_fits(w, op, &in, 1))
         return -1;
     if (heads < 1 || width_of(w, in) % heads || width_of(w, in) / heads % 2)
         return writer_fail(
@@ -156,8 +154,8 @@ int program_rotary(struct writer *w, int in, int heads, const struct rotary *rot
             "rotary turns pairs of elements of each head, and %lld elements are not %d heads of "
             "an even size",
             (long long)width_of(w, in), heads);
-    return step_add(w, op, &(struct operation_settings){.heads = heads, .rotary = *rotary}, &in, 1, -1, -1,
-                    width_of(w, in), NULL);
+    return program_step_add(w, op, &(struct operation_settings){.heads = heads, .rotary = *rotary}, &in, 1,
+                            -1, -1, width_of(w, in), NULL);
 }
 
 /* q is `heads` heads wide, k and v kv_heads heads of the same size. */
@@ -180,17 +178,17 @@ int program_attention(struct writer *w, int q, int k, int v, int heads, int kv_h
 {
     const struct operation *op = &operation_attention;
     const int in[] = {q, k, v};
-    if (!step_fits(w, op, in, 3) ||
+    if (!program_step_fits(w, op, in, 3) ||
         !heads_fit(w, op, width_of(w, q), width_of(w, k), width_of(w, v), heads, kv_heads))
         return -1;
     const struct operation_settings settings = {.heads = heads, .kv_heads = kv_heads, .causal = causal};
-    return step_add(w, op, &settings, in, 3, -1, -1, width_of(w, q), (int64_t[]){heads, 0});
+    return program_step_add(w, op, &settings, in, 3, -1, -1, width_of(w, q), (int64_t[]){heads, 0});
 }
 
 int program_attention_packed(struct writer *w, int qkv, int heads, int kv_heads, bool causal)
 {
     const struct operation *op = &operation_attention_packed;
-    if (!step_fits(w, op, &qkv, 1))
+    if (!program_step_fits(w, op, &qkv, 1))
         return -1;
     int64_t all = (int64_t)heads + 2 * (int64_t)kv_heads, head = all > 0 ? width_of(w, qkv) / all : 0;
     if (heads < 1 || kv_heads < 1 || head * all != width_of(w, qkv))
@@ -199,32 +197,32 @@ int program_attention_packed(struct writer *w, int qkv, int heads, int kv_heads,
     if (!heads_fit(w, op, head * heads, head * kv_heads, head * kv_heads, heads, kv_heads))
         return -1;
     const struct operation_settings settings = {.heads = heads, .kv_heads = kv_heads, .causal = causal};
-    return step_add(w, op, &settings, &qkv, 1, -1, -1, head * heads, (int64_t[]){heads, 0});
+    return program_step_add(w, op, &settings, &qkv, 1, -1, -1, head * heads, (int64_t[]){heads, 0});
 }
 
 /* ---- element by element ---- */
 
 int program_activation(struct writer *w, int in, enum activation_kind kind)
 {
-    if (!step_fits(w, &operation_activation, &in, 1))
+    if (!program_step_fits(w, &operation_activation, &in, 1))
         return -1;
     if ((unsigned)kind >= ACTIVATION_KINDS)
         return writer_fail(w, MUSTER_E_INVALID, "activation %d: there are 0 to %d", (int)kind,
                            ACTIVATION_KINDS - 1);
-    return step_add(w, &operation_activation, &(struct operation_settings){.kind = (int)kind}, &in, 1, -1, -1,
-                    width_of(w, in), NULL);
+    return program_step_add(w, &operation_activation, &(struct operation_settings){.kind = (int)kind}, &in, 1,
+                            -1, -1, width_of(w, in), NULL);
 }
 
 static int pair_add(struct writer *w, const struct operation *op, int a, int b)
 {
     const int in[] = {a, b};
-    if (!step_fits(w, op, in, 2))
+    if (!program_step_fits(w, op, in, 2))
         return -1;
     if (width_of(w, a) != width_of(w, b))
         return writer_fail(w, MUSTER_E_INVALID,
                            "%s reads values of %lld and %lld elements; they must be equal", op->name,
                            (long long)width_of(w, a), (long long)width_of(w, b));
-    return step_add(w, op, &(struct operation_settings){0}, in, 2, -1, -1, width_of(w, a), NULL);
+    return program_step_add(w, op, &(struct operation_settings){0}, in, 2, -1, -1, width_of(w, a), NULL);
 }
 
 int program_swiglu(struct writer *w, int gate, int up)
@@ -239,18 +237,18 @@ int program_add(struct writer *w, int a, int b)
 
 int program_dropout(struct writer *w, int in, double probability)
 {
-    if (!step_fits(w, &operation_dropout, &in, 1))
+    if (!program_step_fits(w, &operation_dropout, &in, 1))
         return -1;
     if (!(probability >= 0 && probability < 1))
         return writer_fail(w, MUSTER_E_INVALID, "dropout has the probability %g; it may be from 0 to below 1",
                            probability);
     const struct operation_settings settings = {.probability = probability, .site = (uint32_t)w->sites++};
-    return step_add(w, &operation_dropout, &settings, &in, 1, -1, -1, width_of(w, in), NULL);
+    return program_step_add(w, &operation_dropout, &settings, &in, 1, -1, -1, width_of(w, in), NULL);
 }
 
 /* ---- both ends of a model ---- */
 
-static const struct batch_input *input_of(struct writer *w, const struct operation *op, int input)
+const struct batch_input *program_batch_input(struct writer *w, const struct operation *op, int input)
 {
     const struct model *model = w->model;
     if (input >= 0 && input < model->input_count)
@@ -260,9 +258,9 @@ static const struct batch_input *input_of(struct writer *w, const struct operati
     return NULL;
 }
 
-static bool integers(struct writer *w, const struct operation *op, int input)
+bool program_integers(struct writer *w, const struct operation *op, int input)
 {
-    const struct batch_input *desc = input_of(w, op, input);
+    const struct batch_input *desc = program_batch_input(w, op, input);
     if (!desc)
         return false;
     if (desc->dtype != DTYPE_I32 || desc->width != 1 || !desc->positions)
@@ -280,7 +278,7 @@ static int64_t param_width(const struct writer *w, int param)
 int program_embedding(struct writer *w, int input, int table, int positions)
 {
     const struct operation *op = &operation_embedding;
-    if (!step_fits(w, op, NULL, 0) || !integers(w, op, input))
+    if (!program_step_fits(w, op, NULL, 0) || !program_integers(w, op, input))
         return -1;
     int64_t width = param_width(w, table);
     if (!shaped(w, op, table, -1, width) || (positions >= 0 && !shaped(w, op, positions, -1, width)))
@@ -289,13 +287,14 @@ int program_embedding(struct writer *w, int input, int table, int positions)
     const struct operation_settings settings = {.input = input,
                                                 .vocabulary = params[table].dim[0],
                                                 .positions = positions >= 0 ? params[positions].dim[0] : 0};
-    return step_add(w, op, &settings, NULL, 0, table, positions, width, NULL);
+    return program_step_add(w, op, &settings, NULL, 0, table, positions, width, NULL);
 }
 
 int program_values(struct writer *w, int input)
 {
     const struct operation *op = &operation_values;
-    const struct batch_input *desc = step_fits(w, op, NULL, 0) ? input_of(w, op, input) : NULL;
+    const struct batch_input *desc =
+        program_step_fits(w, op, NULL, 0) ? program_batch_input(w, op, input) : NULL;
     if (!desc)
         return -1;
     if (!desc->positions || (desc->dtype != DTYPE_F32 && desc->dtype != DTYPE_F64 && desc->dtype != DTYPE_U8))
@@ -303,13 +302,14 @@ int program_values(struct writer *w, int input)
                            "%s reads %s of the batch, which is not a row of f32, f64 or u8 for each position",
                            op->name, desc->name);
     const struct operation_settings settings = {.input = input, .dtype = desc->dtype};
-    return step_add(w, op, &settings, NULL, 0, -1, -1, desc->width, NULL);
+    return program_step_add(w, op, &settings, NULL, 0, -1, -1, desc->width, NULL);
 }
 
 void program_squared_error(struct writer *w, int in, int input)
 {
     const struct operation *op = &operation_squared_error;
-    const struct batch_input *desc = step_fits(w, op, &in, 1) ? input_of(w, op, input) : NULL;
+    const struct batch_input *desc =
+        program_step_fits(w, op, &in, 1) ? program_batch_input(w, op, input) : NULL;
     if (!desc)
         return;
     if (!desc->positions || desc->dtype != DTYPE_F32 || desc->width != width_of(w, in)) {
@@ -320,7 +320,7 @@ void program_squared_error(struct writer *w, int in, int input)
         return;
     }
     w->model->inputs[input].absent = 0xFF; /* NaN */
-    (void)step_add(w, op, &(struct operation_settings){.input = input}, &in, 1, -1, -1, 0, NULL);
+    (void)program_step_add(w, op, &(struct operation_settings){.input = input}, &in, 1, -1, -1, 0, NULL);
     if (!w->error.code)
         program_close(w, -1);
 }
@@ -328,12 +328,13 @@ void program_squared_error(struct writer *w, int in, int input)
 void program_cross_entropy(struct writer *w, int in, int weight, int input)
 {
     const struct operation *op = &operation_cross_entropy;
-    if (!step_fits(w, op, &in, 1) || !integers(w, op, input) || !shaped(w, op, weight, -1, width_of(w, in)))
+    if (!program_step_fits(w, op, &in, 1) || !program_integers(w, op, input) ||
+        !shaped(w, op, weight, -1, width_of(w, in)))
         return;
     const struct operation_settings settings = {.input = input,
                                                 .vocabulary = w->model->params[weight].dim[0]};
     w->model->inputs[input].absent = 0xFF;
-    (void)step_add(w, op, &settings, &in, 1, weight, -1, 0, NULL);
+    (void)program_step_add(w, op, &settings, &in, 1, weight, -1, 0, NULL);
     if (!w->error.code)
         program_close(w, -1);
 }

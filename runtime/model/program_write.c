@@ -250,6 +250,12 @@ int program_use(struct writer *w, int param)
 int program_parameter(struct writer *w, const char *name, int64_t rows, int64_t columns, enum param_init init,
                       double std)
 {
+    return program_tensor(w, name, columns ? 2 : 1, (const int64_t[]){rows, columns}, init, std);
+}
+
+int program_tensor(struct writer *w, const char *name, int ndim, const int64_t *dim, enum param_init init,
+                   double std)
+{
     if (!program_is_open(w))
         return -1;
     struct model *model = w->model;
@@ -259,14 +265,15 @@ int program_parameter(struct writer *w, const char *name, int64_t rows, int64_t 
     model->params = params;
     struct param_desc *param = &params[model->param_count];
     *param = (struct param_desc){
-        .ndim = columns ? 2 : 1,
-        .dim = {rows, columns},
+        .ndim = ndim,
         .init = init,
         .init_std = std,
         .trainable = true,
-        .parameter_class = columns ? 0 : 1,
+        .parameter_class = ndim > 1 ? 0 : 1,
         .unit = model->layer_count - 1,
     };
+    for (int i = 0; i < ndim; i++)
+        param->dim[i] = dim[i];
     if (snprintf(param->name, sizeof param->name, "%s%s", w->prefix, name) >= (int)sizeof param->name)
         return writer_fail(w, MUSTER_E_LIMIT, "parameter %s%s has a name of more than %d characters",
                            w->prefix, name, MODEL_NAME_LIMIT - 1);

@@ -26,7 +26,8 @@ enum {
 enum param_init {
     PARAM_INIT_ZERO,
     PARAM_INIT_ONE,
-    PARAM_INIT_NORMAL /* N(0, init_std^2), by Philox on the element's index */
+    PARAM_INIT_NORMAL, /* N(0, init_std^2), by Philox on the element's index */
+    PARAM_INIT_UNIFORM /* between -init_std and init_std, likewise */
 };
 
 struct param_desc {
@@ -100,6 +101,7 @@ struct layer_context {
      * else in its forward (LAYER_EVAL). NULL for the other layers. */
     double *loss_total;
     int64_t *loss_count;
+    double *correct_total; /* likewise, of classes: rows whose largest logit is at their target */
     const struct layer_capture *capture; /* of this layer; NULL: nothing is copied out */
 };
 

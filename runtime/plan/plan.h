@@ -208,14 +208,14 @@ enum plan_kind {
 };
 const char *plan_kind_name(enum plan_kind kind);
 
-/* The loss over this rank's micro-batches (count: targets that count), what this rank asks for (stops), and
- * the targets that count in its next step, NaN where it does not know. After the step's all_reduce all but
- * the count are those of all ranks; the count stays local. */
+/* The loss over this rank's micro-batches (count: targets that count), what this rank asks for (stops), the
+ * targets that count in its next step, NaN where it does not know, and rows whose class was found (correct).
+ * After the step's all_reduce all but the count are those of all ranks; the count stays local. */
 struct plan_loss {
-    double total, stops, next_targets;
+    double total, stops, next_targets, correct;
     int64_t count;
 };
-/* Content of plan.staging_input before a step: of the loss total and count are 0. */
+/* Content of plan.staging_input before a step: of the loss total, correct and count are 0. */
 struct plan_input {
     struct step_scalars scalars;
     struct plan_loss loss;

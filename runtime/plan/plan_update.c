@@ -167,8 +167,10 @@ static void emit_result(struct plan_builder *b, int from, int64_t offset, int64_
 
 _Static_assert(offsetof(struct plan_loss, stops) == offsetof(struct plan_loss, total) + sizeof(double) &&
                    offsetof(struct plan_loss, next_targets) ==
-                       offsetof(struct plan_loss, total) + 2 * sizeof(double),
-               "total, stops and next_targets are summed as one");
+                       offsetof(struct plan_loss, total) + 2 * sizeof(double) &&
+                   offsetof(struct plan_loss, correct) ==
+                       offsetof(struct plan_loss, total) + 3 * sizeof(double),
+               "total, stops, next_targets and correct are summed as one");
 
 void plan_emit_update(struct plan_builder *b)
 {
@@ -183,7 +185,7 @@ void plan_emit_update(struct plan_builder *b)
     if (gated)
         emit_norm(b, turns);
     if (mesh_size(b->options->mesh) > 1) /* and what rides on it */
-        emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 3);
+        emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 4);
     if (gated) {
         order_by_use(b, turns);
         emit_clip(b);

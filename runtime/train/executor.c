@@ -288,6 +288,7 @@ static int resolve_layer(const struct executor *executor, struct op_block *b, st
         .sample = first_sample(parts->plan, op->micro),
         .loss_total = loss ? &loss->total : NULL,
         .loss_count = loss ? &loss->count : NULL,
+        .correct_total = loss ? &loss->correct : NULL,
         .chunk_bytes = parts->plan->options.chunk_bytes,
     };
     return 0;

@@ -10,6 +10,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
 #include "runtime/comm/comm_staged.h"
+#include "runtime/model/program.h"
 #include "runtime/plan/plan_advice.h"
 #include "runtime/train/comm_table.h"
 #include "runtime/train/trainer_state.h"
@@ -162,8 +163,9 @@ static int trainer_prepare(struct trainer *trainer, const struct trainer_options
                                           .rank = options->rank,
                                           .size = options->world_size,
                                           .timeout_ns = options->timeout_ns};
-    int failed = open_device(trainer, options, e) || make_plan(trainer, options, e) ||
-                 check_memory(trainer, options, e) || make_arenas(trainer, e);
+    int failed =
+        open_device(trainer, options, e) || program_kernels_check(trainer->model, trainer->kernels, e) ||
+        make_plan(trainer, options, e) || check_memory(trainer, options, e) || make_arenas(trainer, e);
     return agree(&meeting, failed, e);
 }
 
@@ -355,6 +357,7 @@ static void read_stats(const struct trainer *trainer, const struct trainer_step_
     struct plan_result result;
     memcpy(&result, executor_address(&trainer->parts, trainer->plan.staging_result, 0), sizeof result);
     stats->loss = result.loss.total / (double)values->global_tokens;
+    stats->correct = result.loss.correct;
     const bool normed = trainer->plan.options.clip || trainer->plan.options.check;
     stats->loss_scale = trainer->scales ? trainer->scale.scale : 0;
     stats->grad_norm =

@@ -59,7 +59,8 @@ struct trainer_step_values {
 };
 
 struct trainer_stats {
-    double loss;      /* mean over the global batch of the step */
+    double loss;    /* mean over the global batch of the step */
+    double correct; /* rows of the step whose class was found, over all ranks; 0: of a loss without classes */
     double grad_norm; /* before clipping; 0 if neither clipped nor checked */
     bool skipped;     /* a gradient was not finite: parameters are as before (found if clipped or checked) */
     /* Where skipped: the first parameter in the order of the backward pass whose gradient is not finite, and
@@ -109,6 +110,7 @@ struct trainer_forward {
     const struct layer_capture *capture; /* a value to be copied out; NULL: none */
     double loss_total;                   /* of the targets that count */
     int64_t loss_count;
+    double correct; /* rows whose class was found */
 };
 /* One micro-batch forward without touching parameters, and without dropout; collective under FULL_SHARD. */
 int trainer_forward(struct trainer *trainer, const struct batch *batch, struct trainer_forward *forward,

@@ -55,6 +55,7 @@ int trainer_forward(struct trainer *trainer, const struct batch *batch, struct t
     trainer->ops->arena_destroy(trainer->device, &arena);
     forward->loss_total = found.total;
     forward->loss_count = found.count;
+    forward->correct = found.correct;
     return failed;
 }
 

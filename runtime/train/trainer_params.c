@@ -173,8 +173,13 @@ static void draw_values(const struct param_desc *desc, int param, uint64_t seed,
 {
     if (desc->init == PARAM_INIT_NORMAL)
         rng_normal_fill(seed, RNG_INIT, (uint32_t)param, (uint64_t)first, count, out);
-    for (int64_t i = 0; i < count; i++)
-        out[i] = desc->init == PARAM_INIT_NORMAL ? out[i] * desc->init_std : desc->init == PARAM_INIT_ONE;
+    for (int64_t i = 0; i < count; i++) {
+        const uint64_t index = (uint64_t)(first + i);
+        if (desc->init == PARAM_INIT_UNIFORM)
+            out[i] = (2 * rng_uniform(seed, RNG_INIT, (uint32_t)param, index) - 1) * desc->init_std;
+        else
+            out[i] = desc->init == PARAM_INIT_NORMAL ? out[i] * desc->init_std : desc->init == PARAM_INIT_ONE;
+    }
 }
 
 static void to_real(enum dtype dtype, const double *from, int64_t count, void *to)

@@ -41,7 +41,7 @@ class Variant:
         self.numbers = [kind, momentum, dampening, nesterov, decay_all, frozen, spared]
 
     def groups(self, p):
-        decays = lambda name, v: (self.decay_all or v.dim() == 2) and not fnmatch.fnmatchcase(name, self.spared)
+        decays = lambda name, v: (self.decay_all or v.dim() > 1) and not fnmatch.fnmatchcase(name, self.spared)
         return [
             {"params": [v for n, v in p.items() if v.requires_grad and decays(n, v)], "weight_decay": DECAY},
             {"params": [v for n, v in p.items() if v.requires_grad and not decays(n, v)], "weight_decay": 0.0},
@@ -82,7 +82,7 @@ def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", 
     transit, and the loss scale."""
     real = torch.float32 if dtype == "f32" else torch.float64
     tokens, targets = tokens[:variant.steps], targets[:variant.steps]
-    steps, samples, positions = tokens.shape
+    steps, samples, positions = targets.shape
     run = [dtype, ranks, strategy, micro_batches, samples, positions, steps, variant.rate, DECAY, BETA1, BETA2, EPSILON, CLIP,
            *variant.numbers, *moves]
     with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +90,8 @@ def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", 
         (folder / "config").write_text("\n".join(" ".join(map(str, line)) for line in (architecture, run)) + "\n")
         (folder / "params").write_bytes(b"".join(torch_python.bytes_of(value.to(real)) for value in parameters.values()))
         for name, values in (("tokens", tokens), ("targets", targets)):
-            (folder / name).write_bytes(torch_python.bytes_of(values.to(torch.int32)))
+            kind = torch.float32 if values.is_floating_point() else torch.int32  # pictures, or numbers
+            (folder / name).write_bytes(torch_python.bytes_of(values.to(kind)))
         subprocess.run([BUILD / "tests" / "model_dump", folder], check=True)
         names = [line.split() for line in (folder / "names").read_text().splitlines()]
         assert [name for name, _ in names] == list(parameters), f"the order of parameters differs: {names}"

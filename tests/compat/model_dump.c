@@ -1,5 +1,5 @@
-/* model_dump - trains a model from files and writes down what came out, for gpt_torch_test.py and
- * llama_torch_test.py to compare.
+/* model_dump - trains a model from files and writes down what came out, for gpt_torch_test.py,
+ * llama_torch_test.py and cnn_torch_test.py to compare.
  *
  *     model_dump FOLDER
  *
@@ -7,14 +7,16 @@
  *     gpt2 layers channels heads vocab positions
  *     llama layers channels heads kv_heads head_size hidden vocab positions tied attention_bias epsilon theta
  *           scaling factor low high original
+ *     simple_cnn channels height width classes
  * and a line of the run: dtype ranks strategy micro_batches samples T steps lr weight_decay beta1 beta2
  * epsilon clip_norm, optimizer (enum) momentum dampening nesterov decay (enum), and two patterns of names,
  * "-" for none: frozen, not decayed; then the dtypes that parameters and gradients move in (f32, bf16, f16)
  * and the loss scale with f16 (0: dynamic). dtype is f32 (the fast kernels) or f64 (the reference).
  * FOLDER/params: every parameter in the model's order, of the dtype. FOLDER/tokens and FOLDER/targets:
- * (steps, samples, T) i32; ranks (threads of this process) and micro-batches share the samples of a step.
- * Written by rank 0: FOLDER/grads (the first step's, same order), FOLDER/losses (f64, one a step),
- * FOLDER/norms (f64), FOLDER/names (a line a parameter: name, elements), FOLDER/trained. */
+ * (steps, samples, T) i32, of simple_cnn its pictures, f32, and labels; ranks (threads of this process) and
+ * micro-batches share the samples of a step. Written by rank 0: FOLDER/grads (the first step's, same order),
+ * FOLDER/losses (f64, one a step), FOLDER/norms (f64), FOLDER/names (a line a parameter: name, elements),
+ * FOLDER/trained. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +27,7 @@
 #include "runtime/model/gpt2.h"
 #include "runtime/model/llama.h"
 #include "runtime/model/param_patterns.h"
+#include "runtime/model/simple_cnn.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/rank_threads.h"
 
@@ -32,6 +35,7 @@ struct settings {
     char architecture[16], dtype[8], strategy[32];
     struct gpt2_config gpt2;
     struct llama_config llama;
+    struct simple_cnn_config cnn;
     int ranks, micro_batches, samples, T, steps;
     struct trainer_step_values values;
     struct optimizer_options optimizer;
@@ -66,6 +70,11 @@ static int read_architecture(FILE *file, struct settings *s)
     if (!strcmp(s->architecture, "gpt2"))
         return fscanf(file, "%d %d %d %d %d", &g->layers, &g->channels, &g->heads, &g->vocab,
                       &g->max_positions) == 5
+                   ? 0
+                   : -1;
+    if (!strcmp(s->architecture, "simple_cnn"))
+        return fscanf(file, "%d %d %d %d", &s->cnn.channels, &s->cnn.height, &s->cnn.width,
+                      &s->cnn.classes) == 4
                    ? 0
                    : -1;
     if (fscanf(file, "%d %d %d %d %d %d %d %d %d %d %lf %lf %d %lf %lf %lf %d", &l->layers, &l->channels,
@@ -118,7 +127,7 @@ struct run {
     const struct model *model;
     const struct kernels *kernels;
     char *params, *grads;
-    int32_t *tokens, *targets;
+    char *tokens, *targets;
     double *losses, *norms;
     struct muster_error err;
 };
@@ -151,15 +160,21 @@ static int get_grad(struct trainer *trainer, int param, void *values, struct mus
                                                              : 0;
 }
 
+/* Of one sample's array of an input. */
+static size_t sample_bytes(const struct run *run, int input)
+{
+    return (size_t)batch_input_bytes(run->model, (struct shape){1, run->s.T}, input);
+}
+
 /* This rank's samples of a step, in the order of train_batch_row. */
-static void take_batch(const struct run *run, int step, int rank, const int32_t *from, int32_t *to)
+static void take_batch(const struct run *run, int step, int rank, int input, char *to)
 {
     const struct settings *s = &run->s;
-    size_t rows = (size_t)(s->samples / s->ranks / s->micro_batches), T = (size_t)s->T;
+    const char *from = input ? run->targets : run->tokens;
+    size_t rows = (size_t)(s->samples / s->ranks / s->micro_batches), row = sample_bytes(run, input);
     for (size_t micro = 0; micro < (size_t)s->micro_batches; micro++) {
         size_t first = (micro * (size_t)s->ranks + (size_t)rank) * rows;
-        memcpy(to + micro * rows * T, from + ((size_t)step * (size_t)s->samples + first) * T,
-               rows * T * sizeof *to);
+        memcpy(to + micro * rows * row, from + ((size_t)step * (size_t)s->samples + first) * row, rows * row);
     }
 }
 
@@ -167,9 +182,9 @@ static int train(struct trainer *trainer, struct run *run, int rank, struct must
 {
     const struct settings *s = &run->s;
     struct trainer_step_values values = s->values;
-    size_t batch = (size_t)s->samples / (size_t)s->ranks * (size_t)s->T;
-    scope_free int32_t *tokens = mem_calloc(batch, sizeof *tokens),
-                       *targets = mem_calloc(batch, sizeof *targets);
+    size_t batch = (size_t)s->samples / (size_t)s->ranks;
+    scope_free char *tokens = mem_calloc(batch, sample_bytes(run, 0)),
+                    *targets = mem_calloc(batch, sample_bytes(run, 1));
     values.global_tokens = (int64_t)s->samples * s->T;
     if (!tokens || !targets)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a batch");
@@ -177,8 +192,8 @@ static int train(struct trainer *trainer, struct run *run, int rank, struct must
         return -1;
     for (int step = 0; step < s->steps; step++) {
         struct trainer_stats stats;
-        take_batch(run, step, rank, run->tokens, tokens);
-        take_batch(run, step, rank, run->targets, targets);
+        take_batch(run, step, rank, 0, tokens);
+        take_batch(run, step, rank, 1, targets);
         if (trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, err) ||
             (step == 0 && each_param(trainer, run, rank ? NULL : run->grads, get_grad, err)))
             return -1;
@@ -261,6 +276,13 @@ static int train_ranks(struct run *run, struct muster_error *err)
     return failed ? error_set(err, MUSTER_E_STATE, "a rank failed") : 0;
 }
 
+static struct model *create_model(const struct settings *s, struct muster_error *err)
+{
+    return !strcmp(s->architecture, "simple_cnn") ? simple_cnn_create(&s->cnn, err)
+           : strcmp(s->architecture, "gpt2")      ? llama_create(&s->llama, err)
+                                                  : gpt2_create(&s->gpt2, err);
+}
+
 static int run_folder(const char *folder, struct muster_error *err)
 {
     struct run run = {0};
@@ -268,24 +290,24 @@ static int run_folder(const char *folder, struct muster_error *err)
         return -1;
     const struct settings *s = &run.s;
     GUARD(guard_model)
-    struct model *model =
-        strcmp(s->architecture, "gpt2") ? llama_create(&s->llama, err) : gpt2_create(&s->gpt2, err);
+    struct model *model = create_model(s, err);
     if (!model || mark_parameters(model, &run.s, err) < 0)
         return -1;
     run.model = model;
     run.kernels = strcmp(s->dtype, "f64") ? kernels_cpu((unsigned)-1) : kernels_ref_f64();
     size_t bytes = (size_t)model_parameters(model) * (size_t)dtype_size(run.kernels->dtype);
-    size_t steps = (size_t)s->steps, batches = steps * (size_t)s->samples * (size_t)s->T;
+    size_t steps = (size_t)s->steps, samples = steps * (size_t)s->samples;
+    size_t token_bytes = samples * sample_bytes(&run, 0), target_bytes = samples * sample_bytes(&run, 1);
     scope_free char *params = run.params = mem_calloc(bytes, 1), *grads = run.grads = mem_calloc(bytes, 1);
-    scope_free int32_t *tokens = run.tokens = mem_calloc(batches, sizeof *tokens),
-                       *targets = run.targets = mem_calloc(batches, sizeof *targets);
+    scope_free char *tokens = run.tokens = mem_calloc(token_bytes, 1),
+                    *targets = run.targets = mem_calloc(target_bytes, 1);
     scope_free double *losses = run.losses = mem_calloc(steps, sizeof *losses),
                       *norms = run.norms = mem_calloc(steps, sizeof *norms);
     if (!params || !grads || !tokens || !targets || !losses || !norms)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %zu bytes of parameters", bytes);
     if (transfer(folder, "params", false, params, bytes, err) ||
-        transfer(folder, "tokens", false, tokens, batches * sizeof *tokens, err) ||
-        transfer(folder, "targets", false, targets, batches * sizeof *targets, err) || train_ranks(&run, err))
+        transfer(folder, "tokens", false, tokens, token_bytes, err) ||
+        transfer(folder, "targets", false, targets, target_bytes, err) || train_ranks(&run, err))
         return -1;
     if (transfer(folder, "grads", true, grads, bytes, err) ||
         transfer(folder, "losses", true, losses, steps * sizeof *losses, err) ||

@@ -83,8 +83,7 @@ class Configs(unittest.TestCase):
         self.assertIn("every rank keeps all P parameters from forward to backward: 2P bytes", run.stdout)
 
     def test_sections_of_a_script(self):
-        self.refused("training_config.yaml:9:9: model.type: 'simple_cnn' is not supported; what is: gpt2, llama; models of text; models "
-                     "of pictures are not built", "training_config.yaml", *SMALL)
+        self.refused("cannot read ./data", "training_config.yaml")
         lines = (self.path / "training_config.yaml").read_text().splitlines()
         kept = [line for line in lines if not re.search("type:|input_channels|num_classes|dataset:", line)]
         (self.path / "training_config.yaml").write_text("\n".join(kept) + "\n")

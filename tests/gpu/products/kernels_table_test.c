@@ -338,6 +338,64 @@ static void attention(void)
     same("dq, dk and dv", &dqkv);
 }
 
+static void convolution(void)
+{
+    const struct conv2d c = {size_below(4), 3 + size_below(9), 3 + size_below(9),   size_below(6),
+                             size_below(3), size_below(3),     (int)random_below(2)};
+    const int N = size_below(4), beta = (int)random_below(2);
+    const size_t ins = (size_t)(N * c.channels * c.height * c.width), filters = (size_t)c.filters;
+    const size_t weights = filters * (size_t)(c.channels * c.kernel * c.kernel);
+    const size_t outs = (size_t)N * filters * (size_t)conv2d_size(c.height, c.kernel, c.stride, c.padding) *
+                        (size_t)conv2d_size(c.width, c.kernel, c.stride, c.padding);
+    scope_pair struct pair in = pair_floats(ins), weight = pair_floats(weights), bias = pair_floats(filters);
+    scope_pair struct pair out = pair_floats(outs), dout = pair_floats(outs), din = pair_floats(ins);
+    scope_pair struct pair dweight = pair_floats(weights), dbias = pair_floats(filters);
+    assert_int_equal(table->conv2d_work(&c, N), 0);
+    BOTH(conv2d_forward, at(&out), at(&in), at(&weight), beta ? at(&bias) : NULL, &c, N, NULL);
+    same("out", &out);
+    BOTH(conv2d_backward_input, at(&din), at(&dout), at(&weight), &c, N, beta, NULL);
+    same("din", &din);
+    BOTH(conv2d_backward_weight, at(&dweight), at(&dbias), at(&dout), at(&in), &c, N, beta, NULL);
+    same("dweight", &dweight);
+    same("dbias", &dbias);
+    BOTH(conv2d_backward_weight, at(&dweight), NULL, at(&dout), at(&in), &c, N, 1, NULL);
+    same("dweight alone", &dweight);
+    BOTH(conv2d_backward_weight, NULL, at(&dbias), at(&dout), at(&in), &c, N, 0, NULL);
+    same("dbias alone", &dbias);
+}
+
+static void pooling(void)
+{
+    const int kernel = 2 + (int)random_below(2);
+    const struct pool2d p = {size_below(4), 3 + size_below(9),        3 + size_below(9),
+                             kernel,        1 + (int)random_below(3), (int)random_below(2)};
+    const int N = size_below(4), beta = (int)random_below(2), planes = N * p.channels;
+    const int high = size_below(5), wide = size_below(14);
+    const size_t ins = (size_t)(planes * p.height * p.width), means = (size_t)(planes * high * wide);
+    const size_t outs = (size_t)planes * (size_t)conv2d_size(p.height, kernel, p.stride, p.padding) *
+                        (size_t)conv2d_size(p.width, kernel, p.stride, p.padding);
+    scope_pair struct pair in = pair_floats(ins), out = pair_floats(outs), dout = pair_floats(outs);
+    scope_pair struct pair din = pair_floats(ins), mean = pair_floats(means), dmean = pair_floats(means);
+    BOTH(max_pool2d_forward, at(&out), at(&in), &p, N);
+    same("out", &out);
+    BOTH(max_pool2d_backward, at(&din), at(&in), at(&dout), &p, N, beta);
+    same("din", &din);
+    BOTH(avg_pool2d_forward, at(&mean), at(&in), planes, p.height, p.width, high, wide);
+    same("mean", &mean);
+    BOTH(avg_pool2d_backward, at(&din), at(&dmean), planes, p.height, p.width, high, wide, beta);
+    same("din of means", &din);
+}
+
+static void classes(void)
+{
+    const int N = size_below(600), V = size_below(4);
+    scope_pair struct pair logits = pair_floats((size_t)N * V), targets = pair_tokens((size_t)N, V, true);
+    scope_pair struct pair total = pair_of(mem_calloc(1, sizeof(double)), sizeof(double));
+    BOTH(correct_sum, at(&total), at(&logits), at(&targets), N, V);
+    same_double("total", &total);
+    assert_true(V > 1 || *(double *)total.sides[HOST] > 0);
+}
+
 /* ---- tests ---- */
 
 static void every_slot_is_filled(void **state)
@@ -377,6 +435,9 @@ static void every_slot_agrees_with_the_reference(void **state)
         norms();
         optimizer(trial % 3);
         attention();
+        convolution();
+        pooling();
+        classes();
     }
     stream_close(&handle);
 }

@@ -344,7 +344,7 @@ static int follow_sum(struct follower *f, const struct schedule_op *op)
     if (op->to == f->plan->scalars && !f->clipped)
         f->norm_sums[op->axis]++;
     else if (op->to == f->plan->loss)
-        f->loss_sums += op->axis == AXIS_WORLD && op->comm.count == 3; /* total, stops, next_targets */
+        f->loss_sums += op->axis == AXIS_WORLD && op->comm.count == 4; /* total to correct */
     return 0;
 }
 

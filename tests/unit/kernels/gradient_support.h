@@ -32,6 +32,9 @@ double weighted_sum(const double *out, const double *r, size_t n);
     X(layernorm)                                                                                             \
     X(rms_norm)                                                                                              \
     X(attention)                                                                                             \
+    X(conv2d)                                                                                                \
+    X(max_pool2d)                                                                                            \
+    X(avg_pool2d)                                                                                            \
     X(cross_entropy)                                                                                         \
     X(squared_error)                                                                                         \
     X(rotary)                                                                                                \

@@ -145,6 +145,53 @@ static int cross_entropy(struct writer *w, const int *in)
     return -1;
 }
 
+static int classes(struct writer *w, const int *in)
+{
+    program_classes(w, in[0], VOCABULARY, "head", 1);
+    return -1;
+}
+
+static int relu_op(struct writer *w, const int *in)
+{
+    return program_relu(w, in[0]);
+}
+
+static int relu_of_a_product(struct writer *w, const int *in)
+{
+    return program_relu(w, program_linear(w, in[0], 5, "fc", true, 1));
+}
+
+static int conv2d(struct writer *w, const int *in)
+{
+    struct planes shape = {2, 4, 3};
+    return program_conv2d(w, in[0], &shape, 3, 3, 1, 1, "conv", true);
+}
+
+static int conv2d_without_bias(struct writer *w, const int *in)
+{
+    struct planes shape = {1, 5, 4};
+    return program_conv2d(w, in[0], &shape, 2, 2, 2, 1, "conv", false);
+}
+
+static int max_pool2d(struct writer *w, const int *in)
+{
+    struct planes shape = {2, 4, 3};
+    return program_max_pool2d(w, in[0], &shape, 2, 2, 0);
+}
+
+static int max_pool2d_of_a_convolution(struct writer *w, const int *in)
+{
+    struct planes shape = {1, 5, 4};
+    int h = program_relu(w, program_conv2d(w, in[0], &shape, 2, 3, 1, 1, "conv", true));
+    return program_max_pool2d(w, h, &shape, 3, 2, 1);
+}
+
+static int avg_pool2d(struct writer *w, const int *in)
+{
+    struct planes shape = {2, 4, 3};
+    return program_avg_pool2d(w, in[0], &shape, 1, 2);
+}
+
 static int values(struct writer *w, const int *in)
 {
     return program_add(w, in[0], program_values(w, 2));
@@ -196,6 +243,14 @@ static const struct test_case cases[] = {
     {"values", "", {FEATURES}, values},
     {"values", "multiplied", {6}, values_of_a_layer},
     {"cross_entropy", "", {6}, cross_entropy},
+    {"cross_entropy", "of classes", {6}, classes},
+    {"relu", "", {6}, relu_op},
+    {"relu", "of a product", {6}, relu_of_a_product},
+    {"conv2d", "", {24}, conv2d},
+    {"conv2d", "without bias", {20}, conv2d_without_bias},
+    {"max_pool2d", "", {24}, max_pool2d},
+    {"max_pool2d", "of a convolution", {20}, max_pool2d_of_a_convolution},
+    {"avg_pool2d", "", {24}, avg_pool2d},
     {"squared_error", "", {WANTED}, squared_error},
     {"squared_error", "of a sum", {4, WANTED}, squared_error_of_a_sum},
 };
@@ -289,12 +344,27 @@ static void dropout_is_off_in_evaluation(void **state)
     bench_close(&b);
 }
 
+/* A device whose table lacks one is an error by name, before anything runs. */
+static void missing_kernels_are_named(void **state)
+{
+    const struct test_case c = {"conv2d", "", {24}, conv2d};
+    struct kernels kernels = *kernels_ref_f64();
+    struct muster_error err = {0};
+    (void)state;
+    GUARD(guard_model) struct model *model = write_case(&c);
+    assert_int_equal(program_kernels_check(model, &kernels, &err), 0);
+    kernels.conv2d_forward = NULL;
+    assert_int_equal(program_kernels_check(model, &kernels, &err), -1);
+    assert_non_null(strstr(err.text, "conv2d: layer layer: conv2d is not built for this device (ref-f64)"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operation_has_the_gradients_of_finite_differences),
         cmocka_unit_test(every_case_names_an_operation),
         cmocka_unit_test(dropout_is_off_in_evaluation),
+        cmocka_unit_test(missing_kernels_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static void check_sample(const struct data *data, const struct step_batch *batch
     int32_t tokens[T], targets[T];
     assert_int_equal(batch->ids[i], id);
     assert_int_equal(data_sample(data, id, tokens, targets, NULL), T);
-    assert_memory_equal(batch->tokens + i * T, tokens, sizeof tokens);
+    assert_memory_equal(((const int32_t *)batch->input) + i * T, tokens, sizeof tokens);
     assert_memory_equal(batch->targets + i * T, targets, sizeof targets);
 }
 
@@ -41,7 +41,8 @@ static void batches_are_those_that_are_asked_for(void **state)
     for (int rank = 0; rank < RANKS; rank++) {
         const struct train_batch part = {BATCH, MICRO, rank, RANKS};
         const int64_t samples = train_batch_samples(&part);
-        struct next_batch *next = next_batch_create(&(struct next_batch_options){data, part, T}, NULL);
+        struct next_batch *next =
+            next_batch_create(&(struct next_batch_options){batch_source_texts(data, T), part}, NULL);
         assert_non_null(next);
         for (int64_t step = 0; step < STEPS; step++) {
             struct step_batch batch;
@@ -64,12 +65,12 @@ static void a_rank_may_have_none(void **state)
 {
     (void)state;
     struct data *data = open_text();
-    const struct next_batch_options options = {data, {3, 1, 4, 5}, T};
+    const struct next_batch_options options = {batch_source_texts(data, T), {3, 1, 4, 5}};
     struct next_batch *next = next_batch_create(&options, NULL);
     for (int64_t step = 0; step < 5; step++) {
         struct step_batch batch;
         assert_int_equal(next_batch_take(next, 3 * step, &batch, NULL), 0);
-        assert_true(batch.samples == 0 && batch.targets_next == 0 && batch.tokens && batch.targets);
+        assert_true(batch.samples == 0 && batch.targets_next == 0 && batch.input && batch.targets);
     }
     next_batch_destroy(next);
     data_destroy(data);
@@ -79,7 +80,7 @@ static void it_ends_at_any_time(void **state)
 {
     (void)state;
     struct data *data = open_text();
-    const struct next_batch_options options = {data, {BATCH, MICRO, 0, 1}, T};
+    const struct next_batch_options options = {batch_source_texts(data, T), {BATCH, MICRO, 0, 1}};
     for (int taken = 0; taken < 50; taken++) {
         struct next_batch *next = next_batch_create(&options, NULL);
         struct step_batch batch;

@@ -1,0 +1,177 @@
+/* pool2d.c - pooling, a plane at a time (rules: kernels/ref/pool2d.c). Windows of 2 x 2 without an edge,
+ * which most models have, are a loop of their own that the compiler vectorises. */
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+struct pool {
+    const struct pool2d *p;
+    int rows, columns;
+    int64_t in, out, planes;
+};
+
+static struct pool pool_of(const struct pool2d *p, int N)
+{
+    struct pool v = {.p = p,
+                     .rows = conv2d_size(p->height, p->kernel, p->stride, p->padding),
+                     .columns = conv2d_size(p->width, p->kernel, p->stride, p->padding),
+                     .in = (int64_t)p->height * p->width,
+                     .planes = (int64_t)N * p->channels};
+    v.out = (int64_t)v.rows * v.columns;
+    return v;
+}
+
+static int is_pairs(const struct pool2d *p)
+{
+    return p->kernel == 2 && p->stride == 2 && !p->padding;
+}
+
+/* The larger, or NaN where one is; of equal ones a. */
+static float larger(float a, float b)
+{
+    return b > a || b != b ? b : a;
+}
+
+static void pairs_forward(const struct pool *v, float *restrict out, const float *restrict in)
+{
+    for (int i = 0; i < v->rows; i++, out += v->columns) {
+        const float *above = in + (int64_t)2 * i * v->p->width, *below = above + v->p->width;
+        for (int j = 0; j < v->columns; j++)
+            out[j] = larger(larger(larger(above[2 * j], above[2 * j + 1]), below[2 * j]), below[2 * j + 1]);
+    }
+}
+
+/* Each of the four gets the gradient or nothing. */
+static void pairs_backward(const struct pool *v, float *restrict din, const float *restrict in,
+                           const float *restrict dout)
+{
+    const int width = v->p->width;
+    for (int i = 0; i < v->rows; i++, dout += v->columns) {
+        const float *above = in + (int64_t)2 * i * width, *below = above + width;
+        float *dabove = din + (int64_t)2 * i * width, *dbelow = dabove + width;
+        for (int j = 0; j < v->columns; j++) {
+            const float a = above[2 * j], b = above[2 * j + 1], c = below[2 * j], d = below[2 * j + 1];
+            const float top = larger(a, b), three = larger(top, c);
+            const int is_d = d > three || d != d, is_c = !is_d && (c > top || c != c);
+            const int is_b = !is_d && !is_c && (b > a || b != b), is_a = !is_d && !is_c && !is_b;
+            dabove[2 * j] += is_a ? dout[j] : 0;
+            dabove[2 * j + 1] += is_b ? dout[j] : 0;
+            dbelow[2 * j] += is_c ? dout[j] : 0;
+            dbelow[2 * j + 1] += is_d ? dout[j] : 0;
+        }
+    }
+}
+
+static int64_t winner(const struct pool2d *p, const float *plane, int i, int j)
+{
+    int row = i * p->stride - p->padding, column = j * p->stride - p->padding;
+    int bottom = row + p->kernel < p->height ? row + p->kernel : p->height;
+    int right = column + p->kernel < p->width ? column + p->kernel : p->width;
+    row = row > 0 ? row : 0, column = column > 0 ? column : 0;
+    int64_t best = (int64_t)row * p->width + column;
+    for (int y = row; y < bottom; y++)
+        for (int x = column; x < right; x++) {
+            int64_t at = (int64_t)y * p->width + x;
+            if (plane[at] > plane[best] || isnan(plane[at]))
+                best = at;
+        }
+    return best;
+}
+
+void CPU(max_pool2d_forward)(void *out_, const void *in_, const struct pool2d *p, int N, void *stream)
+{
+    const struct pool v = pool_of(p, N);
+    (void)stream;
+    CPU_PARALLEL_FOR(v.planes * v.in >= CPU_PARALLEL_MIN)
+    for (int64_t plane = 0; plane < v.planes; plane++) {
+        float *out = (float *)out_ + plane * v.out;
+        const float *in = (const float *)in_ + plane * v.in;
+        if (is_pairs(p))
+            pairs_forward(&v, out, in);
+        for (int at = 0; !is_pairs(p) && at < v.out; at++)
+            out[at] = in[winner(p, in, at / v.columns, at % v.columns)];
+    }
+}
+
+void CPU(max_pool2d_backward)(void *din_, const void *in_, const void *dout_, const struct pool2d *p, int N,
+                              int beta, void *stream)
+{
+    const struct pool v = pool_of(p, N);
+    (void)stream;
+    CPU_PARALLEL_FOR(v.planes * v.in >= CPU_PARALLEL_MIN)
+    for (int64_t plane = 0; plane < v.planes; plane++) {
+        float *din = (float *)din_ + plane * v.in;
+        const float *in = (const float *)in_ + plane * v.in, *dout = (const float *)dout_ + plane * v.out;
+        if (!beta)
+            memset(din, 0, (size_t)v.in * sizeof *din);
+        if (is_pairs(p))
+            pairs_backward(&v, din, in, dout);
+        for (int at = 0; !is_pairs(p) && at < v.out; at++)
+            din[winner(p, in, at / v.columns, at % v.columns)] += dout[at];
+    }
+}
+
+/* ---- means ---- */
+
+/* Rows or columns of window i: from..end - 1. */
+struct span {
+    int from, end;
+};
+
+static struct span span_of(int i, int size, int windows)
+{
+    return (struct span){(int)((int64_t)i * size / windows),
+                         (int)((((int64_t)i + 1) * size + windows - 1) / windows)};
+}
+
+static float mean_of(const float *plane, int width, struct span rows, struct span columns)
+{
+    float sum = 0;
+    for (int y = rows.from; y < rows.end; y++) {
+        const float *row = plane + (int64_t)y * width;
+        float part = 0;
+#pragma omp simd reduction(+ : part)
+        for (int x = columns.from; x < columns.end; x++)
+            part += row[x];
+        sum += part;
+    }
+    return sum / (float)((int64_t)(rows.end - rows.from) * (columns.end - columns.from));
+}
+
+void CPU(avg_pool2d_forward)(void *out_, const void *in_, int64_t planes, int height, int width,
+                             int out_height, int out_width, void *stream)
+{
+    const int64_t in = (int64_t)height * width, out = (int64_t)out_height * out_width;
+    (void)stream;
+    CPU_PARALLEL_FOR(planes * in >= CPU_PARALLEL_MIN)
+    for (int64_t plane = 0; plane < planes; plane++)
+        for (int at = 0; at < out; at++)
+            ((float *)out_)[plane * out + at] =
+                mean_of((const float *)in_ + plane * in, width, span_of(at / out_width, height, out_height),
+                        span_of(at % out_width, width, out_width));
+}
+
+static void share_out(float *plane, int width, struct span rows, struct span columns, float gradient)
+{
+    const float share = gradient / (float)((int64_t)(rows.end - rows.from) * (columns.end - columns.from));
+    for (int y = rows.from; y < rows.end; y++)
+        for (int x = columns.from; x < columns.end; x++)
+            plane[(int64_t)y * width + x] += share;
+}
+
+void CPU(avg_pool2d_backward)(void *din_, const void *dout, int64_t planes, int height, int width,
+                              int out_height, int out_width, int beta, void *stream)
+{
+    const int64_t in = (int64_t)height * width, out = (int64_t)out_height * out_width;
+    (void)stream;
+    CPU_PARALLEL_FOR(planes * in >= CPU_PARALLEL_MIN)
+    for (int64_t plane = 0; plane < planes; plane++) {
+        float *din = (float *)din_ + plane * in;
+        if (!beta)
+            memset(din, 0, (size_t)in * sizeof *din);
+        for (int at = 0; at < out; at++)
+            share_out(din, width, span_of(at / out_width, height, out_height),
+                      span_of(at % out_width, width, out_width), ((const float *)dout)[plane * out + at]);
+    }
+}

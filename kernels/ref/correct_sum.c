@@ -1,0 +1,17 @@
+/* correct_sum.c - the reference of how many rows have their largest logit at their target: of equal ones the
+ * first counts, as torch.argmax has it on a CPU. */
+#include "kernels/ref/real.h"
+
+void REF(correct_sum)(double *total, const void *logits, const int32_t *targets, int N, int V, void *stream)
+{
+    const real *row = logits;
+    int64_t correct = 0;
+    (void)stream;
+    for (int n = 0; n < N; n++, row += V) {
+        int best = 0;
+        for (int i = 1; i < V; i++)
+            best = row[i] > row[best] ? i : best;
+        correct += targets[n] >= 0 && best == targets[n];
+    }
+    *total += (double)correct;
+}

@@ -1,0 +1,59 @@
+/* cifar.c - see cifar.h. */
+#include "runtime/pictures/cifar.h"
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "runtime/pictures/unpickle.h"
+
+static const struct picture_shape shape = {3, CIFAR_SIDE, CIFAR_SIDE};
+
+/* Pickles begin with the operation PROTO; a binary batch begins with a label. */
+static int is_pickle(const struct mapping *m)
+{
+    return m->length > 2 && (unsigned char)m->data[0] == 0x80;
+}
+
+static int open_binary(struct picture_block *block, const char *path, struct muster_error *err)
+{
+    const struct mapping *m = &block->mapping[0];
+    if (m->length == 0 || m->length % CIFAR_RECORD)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s has %zu bytes; CIFAR-10's binary batches are records of %d bytes", path,
+                         m->length, CIFAR_RECORD);
+    block->count = (int64_t)(m->length / CIFAR_RECORD);
+    block->labels = (const uint8_t *)m->data;
+    block->pixels = block->labels + 1;
+    block->apart = block->labels_apart = CIFAR_RECORD;
+    return 0;
+}
+
+static int open_pickle(struct picture_block *block, const char *path, struct muster_error *err)
+{
+    const struct mapping *m = &block->mapping[0];
+    struct unpickled_batch batch;
+    block->owned[0] = mem_calloc(UNPICKLE_PICTURES, 1);
+    if (!block->owned[0])
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the labels of %s", path);
+    if (unpickle_batch(m->data, m->length, &batch, block->owned[0], err) < 0)
+        return error_wrap(err, "%s", path);
+    if (batch.columns != CIFAR_PIXELS || batch.rows != batch.labels)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s has %lld pictures of %lld bytes and %lld labels; CIFAR-10's pictures have %d "
+                         "bytes, and a label each",
+                         path, (long long)batch.rows, (long long)batch.columns, (long long)batch.labels,
+                         CIFAR_PIXELS);
+    block->count = batch.rows;
+    block->pixels = batch.data;
+    block->apart = CIFAR_PIXELS;
+    block->labels = block->owned[0];
+    block->labels_apart = 1;
+    return 0;
+}
+
+int cifar_open(struct picture_block *block, const char *path, struct muster_error *err)
+{
+    *block = (struct picture_block){.shape = shape};
+    if (mapping_open(&block->mapping[0], path, err) < 0)
+        return -1;
+    return is_pickle(&block->mapping[0]) ? open_pickle(block, path, err) : open_binary(block, path, err);
+}

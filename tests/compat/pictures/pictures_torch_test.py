@@ -1,0 +1,152 @@
+"""muster-train on pictures, and what PyTorch makes of its files.
+
+A small set in the form of CIFAR-10, binary and pickled by Python: both train alike, to the bit. One to four ranks with every strategy,
+a run that is killed and resumed, and one rank with another number of micro-batches (the control) have the same losses. model.pth loads
+into the torch.nn.Sequential of its script, whose loss on the pictures held out is that of the run's evaluation; dataset_info.pt loads
+with weights_only=True."""
+import json
+import os
+import pathlib
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import torch_python  # noqa: E402
+
+torch = torch_python.require()
+import numpy  # noqa: E402
+
+from cnn_torch_test import create_model  # noqa: E402
+
+BIN = pathlib.Path(torch_python.build()).resolve() / "bin"
+PER_BATCH, STEPS = 60, 12
+CONFIG = """
+training: {{epochs: 2, batch_size: 40, learning_rate: 0.002, validation_split: 0.2, seed: 5}}
+model: {{type: simple_cnn, input_channels: 3, num_classes: 10}}
+data: {{dataset: cifar10, data_dir: "{data}", num_workers: 2, info_dir: "{out}"}}
+logging: {{wandb_project: x, log_interval: 100}}
+"""
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+
+
+def write_set(folder):
+    """Five batches in both forms; a class is a colour and a bright square, under noise."""
+    generator = numpy.random.default_rng(3)
+    colours = generator.integers(0, 200, (10, 3))
+    for form in ("bin", "py"):
+        (folder / f"cifar-10-batches-{form}").mkdir(parents=True)
+    for batch in range(1, 6):
+        labels = [int(label) for label in generator.integers(0, 10, PER_BATCH)]
+        pictures = generator.integers(0, 55, (PER_BATCH, 3, 32, 32)) + colours[labels][:, :, None, None]
+        data = pictures.astype(numpy.uint8).reshape(PER_BATCH, 3072)
+        records = numpy.concatenate((numpy.array(labels, numpy.uint8)[:, None], data), axis=1)
+        (folder / "cifar-10-batches-bin" / f"data_batch_{batch}.bin").write_bytes(records.tobytes())
+        content = {"batch_label": f"training batch {batch} of 5", "labels": labels, "data": data, "filenames": ["a.png"] * PER_BATCH}
+        with open(folder / "cifar-10-batches-py" / f"data_batch_{batch}", "wb") as file:
+            pickle.dump(content, file, protocol=3 + batch % 3)
+
+
+class Runs:
+    def __init__(self, path):
+        self.path = path
+        self.failures = []
+
+    def check(self, what, holds, shown=""):
+        print(f"{'ok' if holds else 'FAILED':6} {what} {shown}", flush=True)
+        if not holds:
+            self.failures.append(what)
+
+    def run(self, name, data, ranks=1, sets=(), killed=False):
+        """The losses of all steps, and what was printed."""
+        out = self.path / name
+        out.mkdir(exist_ok=True)
+        (out / "config.yaml").write_text(CONFIG.format(data=data, out=out))
+        command = [BIN / "muster-train", "config.yaml", "--set", f"logging.json={out}/log.jsonl", "--set", "training.threads=1",
+                   "--set", "training.global_batch=40"]
+        for text in sets:
+            command += ["--set", text]
+        if ranks > 1:
+            command = [BIN / "muster", "run", "--standalone", f"--nproc-per-node={ranks}", *command]
+        if killed:  # as a machine that is lost: SIGKILL once a checkpoint is there
+            child = subprocess.Popen(command, cwd=out, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for line in child.stdout:
+                if line.startswith("step 7/"):
+                    break
+            child.kill()
+            child.wait()
+            child.stdout.close()
+            return None
+        done = torch_python.run(command, cwd=out)
+        if done.returncode:
+            sys.exit(f"{name}: {done.stdout}{done.stderr}")
+        lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+        return {line["step"]: line["loss"] for line in lines if line["kind"] == "step"}, done.stdout
+
+    def same(self, what, found, wanted, control):
+        """T1: within 1e-6, or three times what another summation order on one rank makes."""
+        off = lambda run: max(abs(run[step] - wanted[step]) / wanted[step] for step in run)
+        bound = max(1e-6, 3 * off(control))
+        self.check(what, len(found) > 0 and off(found) <= bound, f"{off(found):.1e} (at most {bound:.1e})")
+
+
+def held_out(folder):
+    """The pictures that seed 5 holds out are not known here: all of them with their labels, normalised."""
+    data = b"".join((folder / "cifar-10-batches-bin" / f"data_batch_{i}.bin").read_bytes() for i in range(1, 6))
+    records = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(-1, 3073)
+    pixels = records[:, 1:].reshape(-1, 3, 32, 32).float() / 255
+    return (pixels - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None], records[:, 0].long()
+
+
+def check_files(runs, data, out, printed):
+    model = create_model()
+    model.load_state_dict(torch.load(out / "model.pth", weights_only=True), strict=True)
+    info = torch.load(out / "dataset_info.pt", weights_only=True)
+    runs.check("dataset_info.pt", info == json.loads((out / "dataset_info.json").read_text()) and info["train_size"] == 240
+               and info["val_size"] == 60 and info["num_classes"] == 10 and info["classes"][9] == "truck", str(info)[:60])
+    epochs = re.findall(r"^Epoch (\d+): Loss=\d+\.\d{4}, Accuracy=\d+\.\d\d%$", printed, re.M)
+    runs.check("a line for each epoch", epochs == ["1", "2"], str(epochs))
+    # evaluated on every picture, without a split: the same loss and accuracy in PyTorch
+    pictures, labels = held_out(data)
+    whole = runs.run("whole", data, sets=["data.validation_share=0", "training.epochs=0",
+                                          "training.steps=1", "training.learning_rate=1e-30", "training.evaluate_at_start=true",
+                                          f"model.path={out}/model.safetensors", f"data.validation_path={data}"])[1]
+    with torch.no_grad():
+        logits = model(pictures)
+    loss = torch.nn.functional.cross_entropy(logits, labels).item()
+    accuracy = 100 * (logits.argmax(1) == labels).float().mean().item()
+    found = re.search(r"evaluation after step 0: loss ([\d.]+), accuracy ([\d.]+)%, 300 pictures", whole)
+    runs.check("evaluation as in PyTorch", found and abs(float(found[1]) - loss) < 1e-4 and abs(float(found[2]) - accuracy) < 0.01,
+               f"{found and found.groups()} {loss:.4f} {accuracy:.2f}")
+
+
+def main():
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder)
+        data = path / "data"
+        write_set(data)
+        runs = Runs(path)
+        wanted, printed = runs.run("one", data)
+        runs.check("steps of two epochs", len(wanted) == STEPS, str(len(wanted)))
+        pickled, _ = runs.run("pickled", data / "cifar-10-batches-py")
+        runs.check("pickled batches are the binary ones", pickled == wanted)
+        control, _ = runs.run("control", data, sets=["training.micro_batch=8"])
+        for ranks, strategy in ((2, "NO_SHARD"), (2, "SHARD_OPTIM"), (3, "SHARD_GRAD_OP"), (3, "FULL_SHARD"), (4, "FULL_SHARD")):
+            found, _ = runs.run(f"{strategy}{ranks}", data, ranks, [f"training.strategy={strategy}", "training.micro_batch=7"])
+            runs.same(f"{strategy} on {ranks} ranks", found, wanted, control)
+        sets = ["training.checkpoint_dir=kept", "training.checkpoint_every=3", "logging.interval=1"]
+        runs.run("killed", data, sets=sets, killed=True)
+        found, shown = runs.run("killed", data, 2, [*sets, "training.micro_batch=20"])
+        runs.check("it goes on behind a checkpoint", "step 1/" not in shown and f"step {STEPS}/{STEPS}" in shown and
+                   sorted(found) == list(range(1, STEPS + 1)))
+        runs.same("killed, resumed on 2 ranks", found, wanted, control)
+        runs.run("one", data, sets=["training.output=model.safetensors", "training.output_format=safetensors"])
+        check_files(runs, data, path / "one", printed)
+    return 1 if runs.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

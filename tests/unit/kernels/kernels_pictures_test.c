@@ -1,0 +1,237 @@
+/* kernels_pictures_test.c - the CPU's operations on planes against the reference, over shapes that are
+ * awkward for tiles, edges and strides; the same bits with any number of threads. Bounds: see
+ * kernels_cpu_test.c. */
+#include "tests/support/cmocka_all.h"
+
+#include <math.h>
+
+#include "tests/support/rank_threads.h"
+#include "tests/unit/kernels/kernels_support.h"
+
+#define U FLOAT_ROUNDOFF
+
+struct conv_case {
+    int N;
+    struct conv2d c;
+};
+static const struct conv_case convs[] = {
+    {0, {3, 5, 5, 2, 3, 1, 1}},    {1, {1, 1, 1, 1, 1, 1, 0}},    {2, {1, 1, 1, 3, 3, 1, 1}},
+    {3, {3, 32, 32, 32, 3, 1, 1}}, {5, {3, 9, 7, 17, 3, 1, 1}},   {2, {4, 9, 11, 3, 3, 2, 1}},
+    {2, {2, 13, 5, 5, 5, 1, 2}},   {2, {2, 12, 12, 3, 4, 3, 0}},  {19, {5, 6, 6, 7, 1, 1, 0}},
+    {3, {5, 7, 6, 4, 1, 2, 0}},    {1, {64, 24, 24, 8, 3, 1, 1}}, {2, {2, 3, 3, 2, 3, 1, 2}},
+    {17, {2, 5, 3, 2, 3, 3, 2}},
+};
+
+static size_t conv_outs(const struct conv_case *t)
+{
+    const struct conv2d *c = &t->c;
+    return (size_t)(t->N * c->filters * conv2d_size(c->height, c->kernel, c->stride, c->padding) *
+                    conv2d_size(c->width, c->kernel, c->stride, c->padding));
+}
+
+static void check_conv(const struct kernels *k, const struct conv_case *t)
+{
+    const struct kernels *ref = kernels_ref_f32();
+    const struct conv2d *c = &t->c;
+    size_t ins = (size_t)(t->N * c->channels * c->height * c->width), outs = conv_outs(t);
+    size_t depth = (size_t)(c->channels * c->kernel * c->kernel), filters = (size_t)c->filters;
+    size_t weights = filters * depth, sum = outs / filters; /* outputs of a filter */
+    scope_memory float *in = floats_new(ins, FILL_UNIT), *weight = floats_new(weights, FILL_UNIT);
+    scope_memory float *bias = floats_new(filters, FILL_UNIT), *dout = floats_new(outs, FILL_UNIT);
+    scope_memory float *work = floats_new(k->conv2d_work(c, t->N) / sizeof(float), FILL_UNIT);
+    scope_memory float *expected = floats_new(outs, FILL_UNIT), *got = floats_copy(expected, outs);
+    computing("%s conv2d N=%d channels=%d %dx%d filters=%d kernel=%d stride=%d padding=%d", k->name, t->N,
+              c->channels, c->height, c->width, c->filters, c->kernel, c->stride, c->padding);
+    for (int with = 0; with < 2; with++) {
+        ref->conv2d_forward(expected, in, weight, with ? bias : NULL, c, t->N, NULL, NULL);
+        k->conv2d_forward(got, in, weight, with ? bias : NULL, c, t->N, work, NULL);
+        assert_true(
+            floats_close("out", got, expected, outs, (double)(depth + 1) * U * (double)(depth + 1), U));
+    }
+    for (int beta = 0; beta < 2; beta++) {
+        scope_memory float *din = floats_new(ins, FILL_UNIT), *din_got = floats_copy(din, ins);
+        scope_memory float *dweight = floats_new(weights, FILL_UNIT);
+        scope_memory float *dweight_got = floats_copy(dweight, weights);
+        scope_memory float *dbias = floats_new(filters, FILL_UNIT), *dbias_got = floats_copy(dbias, filters);
+        const double terms = (double)(filters * (size_t)(c->kernel * c->kernel)) + 1;
+        ref->conv2d_backward_input(din, dout, weight, c, t->N, beta, NULL, NULL);
+        k->conv2d_backward_input(din_got, dout, weight, c, t->N, beta, work, NULL);
+        assert_true(floats_close("din", din_got, din, ins, terms * U * (terms + beta), U));
+        ref->conv2d_backward_weight(dweight, dbias, dout, in, c, t->N, beta, NULL, NULL);
+        k->conv2d_backward_weight(dweight_got, dbias_got, dout, in, c, t->N, beta, work, NULL);
+        assert_true(floats_close("dweight", dweight_got, dweight, weights,
+                                 (double)(sum + 1) * U * (double)(sum + 1), U));
+        assert_true(
+            floats_close("dbias", dbias_got, dbias, filters, (double)(sum + 1) * U * (double)(sum + 1), U));
+        k->conv2d_backward_weight(NULL, dbias_got, dout, in, c, t->N, 0, work, NULL);
+        k->conv2d_backward_weight(dweight_got, NULL, dout, in, c, t->N, 0, work, NULL);
+        ref->conv2d_backward_weight(dweight, dbias, dout, in, c, t->N, 0, NULL, NULL);
+        assert_true(floats_close("dweight alone", dweight_got, dweight, weights,
+                                 (double)(sum + 1) * U * (double)(sum + 1), U));
+        assert_true(floats_close("dbias alone", dbias_got, dbias, filters,
+                                 (double)(sum + 1) * U * (double)(sum + 1), U));
+    }
+}
+
+static void conv2d_matches(void **state)
+{
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++)
+        for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
+            check_conv(*k, &convs[i]);
+}
+
+struct pool_case {
+    int N;
+    struct pool2d p;
+};
+static const struct pool_case pools[] = {
+    {0, {2, 4, 4, 2, 2, 0}},  {1, {1, 2, 2, 2, 2, 0}}, {3, {5, 32, 32, 2, 2, 0}}, {2, {3, 9, 35, 2, 2, 0}},
+    {2, {3, 11, 7, 3, 2, 1}}, {2, {2, 6, 5, 3, 1, 1}}, {1, {2, 5, 5, 2, 2, 1}},   {2, {2, 7, 8, 4, 3, 2}},
+};
+
+/* Equal ones, so that the first wins, and NaN beside them. */
+static void spoil(float *in, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        in[i] = roundf(2 * in[i]);
+        if (random_below(16) == 0)
+            in[i] = NAN;
+    }
+}
+
+static void check_max_pool(const struct kernels *k, const struct pool_case *t, bool spoiled)
+{
+    const struct pool2d *p = &t->p;
+    const struct kernels *ref = kernels_ref_f32();
+    size_t ins = (size_t)(t->N * p->channels * p->height * p->width);
+    size_t outs = (size_t)(t->N * p->channels * conv2d_size(p->height, p->kernel, p->stride, p->padding) *
+                           conv2d_size(p->width, p->kernel, p->stride, p->padding));
+    scope_memory float *in = floats_new(ins, FILL_UNIT), *dout = floats_new(outs, FILL_UNIT);
+    scope_memory float *expected = floats_new(outs, FILL_UNIT), *got = floats_copy(expected, outs);
+    computing("%s max_pool2d N=%d channels=%d %dx%d kernel=%d stride=%d padding=%d%s", k->name, t->N,
+              p->channels, p->height, p->width, p->kernel, p->stride, p->padding, spoiled ? " NaN" : "");
+    if (spoiled)
+        spoil(in, ins);
+    ref->max_pool2d_forward(expected, in, p, t->N, NULL);
+    k->max_pool2d_forward(got, in, p, t->N, NULL);
+    assert_true(floats_close("out", got, expected, outs, 0, 0));
+    for (int beta = 0; beta < 2; beta++) {
+        scope_memory float *din = floats_new(ins, FILL_UNIT), *din_got = floats_copy(din, ins);
+        ref->max_pool2d_backward(din, in, dout, p, t->N, beta, NULL);
+        k->max_pool2d_backward(din_got, in, dout, p, t->N, beta, NULL);
+        assert_true(floats_close("din", din_got, din, ins, 0, 0)); /* the same additions in the same order */
+    }
+}
+
+static void max_pool2d_matches(void **state)
+{
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++)
+        for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
+            for (int spoiled = 0; spoiled < 2; spoiled++)
+                check_max_pool(*k, &pools[i], spoiled);
+}
+
+static void avg_pool2d_matches(void **state)
+{
+    static const int sizes[][5] = {/* planes, height, width, out_height, out_width */
+                                   {0, 3, 3, 1, 1},  {1, 1, 1, 1, 1}, {129, 8, 8, 1, 1},
+                                   {5, 9, 35, 2, 3}, {3, 7, 5, 7, 5}, {2, 3, 2, 5, 4}};
+    const struct kernels *ref = kernels_ref_f32();
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            const int *s = sizes[i];
+            size_t ins = (size_t)(s[0] * s[1] * s[2]), outs = (size_t)(s[0] * s[3] * s[4]);
+            double terms = s[1] * s[2] + 2;
+            scope_memory float *in = floats_new(ins, FILL_UNIT), *dout = floats_new(outs, FILL_UNIT);
+            scope_memory float *expected = floats_new(outs, FILL_UNIT), *got = floats_copy(expected, outs);
+            computing("%s avg_pool2d planes=%d %dx%d to %dx%d", (*k)->name, s[0], s[1], s[2], s[3], s[4]);
+            ref->avg_pool2d_forward(expected, in, s[0], s[1], s[2], s[3], s[4], NULL);
+            (*k)->avg_pool2d_forward(got, in, s[0], s[1], s[2], s[3], s[4], NULL);
+            assert_true(floats_close("out", got, expected, outs, terms * U, U));
+            for (int beta = 0; beta < 2; beta++) {
+                scope_memory float *din = floats_new(ins, FILL_UNIT), *din_got = floats_copy(din, ins);
+                ref->avg_pool2d_backward(din, dout, s[0], s[1], s[2], s[3], s[4], beta, NULL);
+                (*k)->avg_pool2d_backward(din_got, dout, s[0], s[1], s[2], s[3], s[4], beta, NULL);
+                assert_true(floats_close("din", din_got, din, ins, 16 * U, 4 * U));
+            }
+        }
+}
+
+static void correct_rows_are_counted(void **state)
+{
+    enum { ROWS = 4, CLASSES = 3 };
+    const float logits[ROWS * CLASSES] = {1, 3, 2, /* equal: the first */ 5, 5, 1, 0, 0, 7, 9, 1, 2};
+    const int32_t targets[ROWS] = {1, 1, 2, -1};
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++) {
+        double total = 10;
+        (*k)->correct_sum(&total, logits, targets, ROWS, CLASSES, NULL);
+        assert_true(total == 12);
+    }
+}
+
+/* ---- threads ---- */
+
+enum { PICTURES = 37, OUTPUTS = 5 };
+static const struct conv2d wide = {7, 24, 24, 33, 3, 1, 1};
+static const struct pool2d pairs = {33, 24, 24, 2, 2, 0};
+
+struct threads_run {
+    int threads;
+    const float *in, *weight, *dout;
+    float *output[OUTPUTS], *work;
+};
+
+static int run_with_threads(int rank, int ranks, void *context)
+{
+    struct threads_run *r = context;
+    struct muster_error err;
+    const struct kernels *k = kernels_cpu((unsigned)-1);
+    (void)rank, (void)ranks;
+    if (kernels_cpu_threads(r->threads, &err) < 0)
+        return -1;
+    k->conv2d_forward(r->output[0], r->in, r->weight, NULL, &wide, PICTURES, r->work, NULL);
+    k->conv2d_backward_input(r->output[1], r->dout, r->weight, &wide, PICTURES, 0, r->work, NULL);
+    k->conv2d_backward_weight(r->output[2], r->output[3], r->dout, r->in, &wide, PICTURES, 0, r->work, NULL);
+    k->max_pool2d_forward(r->output[4], r->output[0], &pairs, PICTURES, NULL);
+    return 0;
+}
+
+static void any_threads_the_same(void **state)
+{
+    const size_t ins = PICTURES * 7 * 576, outs = PICTURES * 33 * 576, weights = 33 * 63;
+    const size_t sizes[OUTPUTS] = {outs, ins, weights, 33, outs / 4};
+    scope_memory float *in = floats_new(ins, FILL_UNIT), *weight = floats_new(weights, FILL_UNIT);
+    scope_memory float *dout = floats_new(outs, FILL_UNIT);
+    scope_memory float *work =
+        floats_new(kernels_cpu((unsigned)-1)->conv2d_work(&wide, PICTURES) / sizeof(float), FILL_UNIT);
+    struct threads_run runs[3];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        runs[i] =
+            (struct threads_run){.threads = i + 1, .in = in, .weight = weight, .dout = dout, .work = work};
+        for (int o = 0; o < OUTPUTS; o++)
+            runs[i].output[o] = floats_new(sizes[o], FILL_UNIT);
+        assert_int_equal(rank_threads_run(1, run_with_threads, &runs[i]), 0);
+    }
+    for (int o = 0; o < OUTPUTS; o++) {
+        for (int i = 1; i < 3; i++)
+            assert_memory_equal(runs[i].output[o], runs[0].output[o], sizes[o] * sizeof(float));
+        for (int i = 0; i < 3; i++)
+            kernels_scope_free(&runs[i].output[o]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conv2d_matches),       cmocka_unit_test(max_pool2d_matches),
+        cmocka_unit_test(avg_pool2d_matches),   cmocka_unit_test(correct_rows_are_counted),
+        cmocka_unit_test(any_threads_the_same),
+    };
+    kernels_test_begin(2);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
