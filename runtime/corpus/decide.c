@@ -133,7 +133,7 @@ struct choice {
     uint64_t smallest, largest, bytes;
 };
 
-static void choose(void *call, int64_t document, const struct part_record *record)
+static void choose_document(void *call, int64_t document, const struct part_record *record)
 {
     struct choice *c = call;
     uint64_t number = record->hash[c->half] ^ (record->hash[c->half] >> 31);
@@ -163,7 +163,7 @@ static int choose_share(struct choice *c, double share, struct muster_error *err
     c->count = c->chosen = 0;
     c->bytes = 0;
     c->below = share * 18446744073709551616.0;
-    return visit_kept(c->prepare, choose, c, err);
+    return visit_kept(c->prepare, choose_document, c, err);
 }
 
 /* At least one is held out, and one is not. */

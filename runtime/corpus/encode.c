@@ -81,7 +81,8 @@ static int encode_text(struct encode_room *room, struct muster_error *err)
     return 0;
 }
 
-static int add_document(struct encode_room *room, int32_t end, bool held, int width, struct muster_error *err)
+static int encode_document(struct encode_room *room, int32_t end, bool held, int width,
+                           struct muster_error *err)
 {
     if (encode_text(room, err) < 0)
         return -1;
@@ -123,7 +124,7 @@ static int encode_documents(struct prepare *p, struct encode_room *room, int par
         if (*decision & DECISION_DUPLICATE)
             continue;
         if (part_reader_text(reader, &record, &room->text, err) < 0 ||
-            add_document(room, p->end, *decision & DECISION_HELD, (int)header->width, err) < 0 ||
+            encode_document(room, p->end, *decision & DECISION_HELD, (int)header->width, err) < 0 ||
             flush(room, fd, path, FLUSH_BYTES, err) < 0)
             return -1;
         header->documents++;

@@ -10,7 +10,7 @@
 #include "proto/base/io.h"
 #include "proto/base/library.h"
 
-enum { LOOKED_AT = 4096, TELLING = 80, DATABASE_LIMIT = 1 << 20 }; /* bytes of a text; of fpdb.conf */
+enum { LOOKED_AT = 4096, SHORTEST = 80, DATABASE_LIMIT = 1 << 20 }; /* bytes of a text; of fpdb.conf */
 
 /* As declared in its textcat.h, which is not needed to build this. */
 struct textcat_calls {
@@ -107,7 +107,7 @@ double language_measure(struct language *l, const char *text, size_t length)
         while (length && ((unsigned char)text[length] & 0xC0) == 0x80)
             length--;
     }
-    if (length < TELLING)
+    if (length < SHORTEST)
         return (double)NAN;
     const char *answer = l->calls.classify(l->handle, text, length);
     if (!answer || *answer != '[')

@@ -16,7 +16,7 @@ struct language;
 struct language *language_open(const char *kept, const char *folder, struct muster_error *err);
 void language_close(struct language *language); /* accepts NULL */
 GUARD_DEFINE(language, struct language *, language_close);
-/* 1: a text in one of the languages; 0: in others; NAN: too short to tell. */
+/* 1: a text in one of the languages; 0: in others; NAN: too short to judge. */
 double language_measure(struct language *language, const char *text, size_t length);
 
 #endif

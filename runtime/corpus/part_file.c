@@ -149,7 +149,7 @@ struct part_reader {
     uint64_t keys[MINHASH_BANDS];
 };
 
-static int open_file(const char *folder, uint64_t key, const char *ending, struct muster_error *err)
+static int open_part_file(const char *folder, uint64_t key, const char *ending, struct muster_error *err)
 {
     scope_free char *path = mem_printf("%s/%016llx.%s", folder, (unsigned long long)key, ending);
     if (!path)
@@ -184,8 +184,8 @@ struct part_reader *part_reader_open(const char *folder, uint64_t key, int bands
         return NULL;
     }
     r->record_bytes = sizeof(struct part_record) + (size_t)bands * sizeof(uint64_t);
-    r->fd_records = open_file(folder, key, "records", err);
-    r->fd_texts = r->fd_records < 0 ? -1 : open_file(folder, key, "texts", err);
+    r->fd_records = open_part_file(folder, key, "records", err);
+    r->fd_texts = r->fd_records < 0 ? -1 : open_part_file(folder, key, "texts", err);
     return r->fd_texts < 0 || check_header(r, bands, key, counts, err) < 0 ? NULL : take_pointer(&r);
 }
 
@@ -219,7 +219,7 @@ static int read_at(const struct part_reader *r, int fd, void *out, size_t bytes,
 }
 
 /* The block of records that begins at the one that is wanted. */
-static int fill(struct part_reader *r, int64_t records, struct muster_error *err)
+static int fill_block(struct part_reader *r, int64_t records, struct muster_error *err)
 {
     const int64_t left = r->count - r->at;
     r->first = r->at;
@@ -234,7 +234,7 @@ int part_reader_next(struct part_reader *r, struct part_record *record, const ui
     if (r->at >= r->count)
         return 0;
     if ((r->at < r->first || r->at >= r->first + r->held) &&
-        fill(r, (int64_t)(BLOCK_BYTES / r->record_bytes), err) < 0)
+        fill_block(r, (int64_t)(BLOCK_BYTES / r->record_bytes), err) < 0)
         return -1;
     const char *from = r->block + (size_t)(r->at - r->first) * r->record_bytes;
     memcpy(record, from, sizeof *record);
@@ -250,7 +250,7 @@ int part_reader_seek(struct part_reader *r, int64_t record, struct muster_error 
 {
     r->at = record;
     if (record < r->count && (record < r->first || record >= r->first + r->held))
-        return fill(r, 1, err);
+        return fill_block(r, 1, err);
     return 0;
 }
 

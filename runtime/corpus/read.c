@@ -74,8 +74,8 @@ static int measure_document(const struct prepare *p, struct read_room *room,
     return 0;
 }
 
-static int add_document(const struct prepare *p, struct read_room *room, struct part_writer *writer,
-                        struct muster_error *err)
+static int keep_document(const struct prepare *p, struct read_room *room, struct part_writer *writer,
+                         struct muster_error *err)
 {
     uint64_t keys[MINHASH_BANDS];
     if (shingles_make(&room->shingles, &room->words) < 0)
@@ -98,7 +98,7 @@ static int take_document(const struct prepare *p, struct read_room *room,
     counts->documents++;
     counts->bytes += document->bytes;
     if (broken == RULE_PASSED)
-        return add_document(p, room, writer, err);
+        return keep_document(p, room, writer, err);
     counts->dropped[broken]++;
     counts->dropped_bytes[broken] += document->bytes;
     return 0;
@@ -111,8 +111,8 @@ static ssize_t read_stream(void *context, char *out, size_t size, struct muster_
     return stream_read(context, out, size, err);
 }
 
-static int read_file(const struct prepare *p, struct read_room *room, const struct walk_file *file,
-                     struct part_writer *writer, struct part_counts *counts, struct muster_error *err)
+static int read_documents(const struct prepare *p, struct read_room *room, const struct walk_file *file,
+                          struct part_writer *writer, struct part_counts *counts, struct muster_error *err)
 {
     struct split split __attribute__((cleanup(split_close))) = {0};
     GUARD(guard_stream) struct stream *stream = stream_open(file->path, err);
@@ -147,7 +147,7 @@ static int read_part(void *context, void *room, int number, struct muster_error 
     if (!writer)
         return -1;
     for (int i = part->first; i < part->first + part->count; i++)
-        if (read_file(p, room, &p->files.file[i], writer, &part->counts, err) < 0)
+        if (read_documents(p, room, &p->files.file[i], writer, &part->counts, err) < 0)
             return -1;
     return part_writer_finish(writer, &part->counts, err);
 }

@@ -104,7 +104,7 @@ static const struct knob knobs[] = {
      .initial = "",
      .section = "Lists",
      .help = "languages that are kept, as en,de; found by n-grams of characters, with libexttextcat; a text "
-             "that is too short to tell is kept"},
+             "that is too short to judge is kept"},
     {.name = "language_data",
      .type = KNOB_TEXT,
      .offset = AT(language_data),

@@ -1,4 +1,4 @@
-/* settings.h - what `muster-train prepare` is asked for: one table for flags, help and checks. */
+/* settings.h - the settings of `muster-train prepare`: one table for flags, help and checks. */
 #ifndef MUSTER_RUNTIME_CORPUS_SETTINGS_H
 #define MUSTER_RUNTIME_CORPUS_SETTINGS_H
 

@@ -73,8 +73,8 @@ void shard_writer_destroy(struct shard_writer *w)
 
 /* ---- one shard ---- */
 
-static int open_file(struct shard_file *file, const struct shard_writer *w, const char *ending, size_t header,
-                     struct muster_error *err)
+static int open_shard_file(struct shard_file *file, const struct shard_writer *w, const char *ending,
+                           size_t header, struct muster_error *err)
 {
     static const char zeros[LLMC_HEADER * sizeof(int32_t)] = {0};
     *file = (struct shard_file){.fd = -1};
@@ -121,8 +121,8 @@ static int open_shard(struct shard_writer *w, struct muster_error *err)
     }
     w->open = true;
     w->index.fd = -1;
-    if (open_file(&w->tokens, w, "bin", LLMC_HEADER * sizeof(int32_t), err) < 0 ||
-        open_file(&w->index, w, "idx", sizeof(struct token_index_header), err) < 0)
+    if (open_shard_file(&w->tokens, w, "bin", LLMC_HEADER * sizeof(int32_t), err) < 0 ||
+        open_shard_file(&w->index, w, "idx", sizeof(struct token_index_header), err) < 0)
         return -1;
     w->list[w->count++] = (struct shard){0};
     return 0;

@@ -93,7 +93,7 @@ static int next_text(struct split *s, struct split_document *out, struct muster_
             s->scanned = next;
         }
         const size_t held = s->held.length - s->at;
-        if (held > most)
+        if (held > (s->ended ? s->options.limit : most))
             return give(s, cut_at(s), 0, out);
         if (s->ended)
             return held ? give(s, held, 0, out) : 0;
@@ -122,7 +122,7 @@ static int parse_line(struct split *s, size_t from, size_t end, struct split_doc
     return 1;
 }
 
-static bool is_blank(const char *line, size_t length)
+static bool is_empty_line(const char *line, size_t length)
 {
     for (size_t i = 0; i < length; i++)
         if (!strchr(" \t\r", line[i]))
@@ -141,7 +141,7 @@ static int next_line(struct split *s, struct split_document *out, struct muster_
                 return 0;
             s->at = s->scanned = end < s->held.length ? end + 1 : end;
             s->line++;
-            if (!is_blank(s->held.data + from, end - from))
+            if (!is_empty_line(s->held.data + from, end - from))
                 return parse_line(s, from, end, out, err);
             continue;
         }

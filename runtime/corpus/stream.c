@@ -31,7 +31,7 @@ struct stream {
     size_t frame_left; /* 0: at the end of a frame */
 };
 
-static ssize_t read_file(struct stream *s, char *out, size_t size, struct muster_error *err)
+static ssize_t read_plain(struct stream *s, char *out, size_t size, struct muster_error *err)
 {
     ssize_t got;
     do
@@ -96,7 +96,7 @@ static ssize_t read_zstd(struct stream *s, char *out, size_t size, struct muster
     ZSTD_outBuffer to = {out, size, 0};
     while (to.pos == 0) {
         if (s->in.pos == s->in.size) {
-            const ssize_t got = read_file(s, s->room, ZSTD_DStreamInSize(), err);
+            const ssize_t got = read_plain(s, s->room, ZSTD_DStreamInSize(), err);
             if (got < 0)
                 return -1;
             if (got == 0 && s->frame_left)
@@ -123,9 +123,9 @@ static void close_zstd(struct stream *s)
 
 static const struct stream_ops kinds[] = {{".gz", open_gzip, read_gzip, close_gzip},
                                           {".zst", open_zstd, read_zstd, close_zstd},
-                                          {"", open_plain, read_file, close_plain}};
+                                          {"", open_plain, read_plain, close_plain}};
 
-static const struct stream_ops *kind_of(const char *path)
+static const struct stream_ops *ops_of(const char *path)
 {
     const size_t length = strlen(path);
     const struct stream_ops *kind = kinds;
@@ -139,7 +139,7 @@ static const struct stream_ops *kind_of(const char *path)
 
 size_t stream_ending(const char *path)
 {
-    return strlen(kind_of(path)->ending);
+    return strlen(ops_of(path)->ending);
 }
 
 struct stream *stream_open(const char *path, struct muster_error *err)
@@ -149,7 +149,7 @@ struct stream *stream_open(const char *path, struct muster_error *err)
         (void)error_set(err, MUSTER_E_NOMEM, "no memory to read %s", path);
         return NULL;
     }
-    s->ops = kind_of(path);
+    s->ops = ops_of(path);
     s->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (s->fd < 0) {
         (void)error_errno(err, "cannot read %s", path);

@@ -122,7 +122,7 @@ void words_free(struct words *words)
 
 enum { SET_LEAST = 256, SET_KEPT = 1 << 16 };
 
-static size_t slot_of(const struct hash_set *set, uint64_t hash)
+static size_t hash_slot(const struct hash_set *set, uint64_t hash)
 {
     size_t at = (size_t)(hash * UINT64_C(0x9E3779B97F4A7C15) >> 20) & (set->capacity - 1);
     while (set->slot[at] && set->slot[at] != hash)
@@ -130,7 +130,7 @@ static size_t slot_of(const struct hash_set *set, uint64_t hash)
     return at;
 }
 
-static int grow(struct hash_set *set)
+static int grow_set(struct hash_set *set)
 {
     struct hash_set larger = {.capacity = set->capacity ? set->capacity * 2 : SET_LEAST};
     larger.slot = mem_calloc(larger.capacity, sizeof *larger.slot);
@@ -138,7 +138,7 @@ static int grow(struct hash_set *set)
         return -1;
     for (size_t i = 0; i < set->capacity; i++)
         if (set->slot[i])
-            larger.slot[slot_of(&larger, set->slot[i])] = set->slot[i];
+            larger.slot[hash_slot(&larger, set->slot[i])] = set->slot[i];
     larger.count = set->count;
     mem_free(set->slot);
     *set = larger;
@@ -148,9 +148,9 @@ static int grow(struct hash_set *set)
 int hash_set_add(struct hash_set *set, uint64_t hash)
 {
     hash = hash ? hash : 1;
-    if (set->count * 2 >= set->capacity && grow(set) < 0)
+    if (set->count * 2 >= set->capacity && grow_set(set) < 0)
         return -1;
-    const size_t at = slot_of(set, hash);
+    const size_t at = hash_slot(set, hash);
     if (set->slot[at])
         return 1;
     set->slot[at] = hash;
@@ -160,7 +160,7 @@ int hash_set_add(struct hash_set *set, uint64_t hash)
 
 bool hash_set_has(const struct hash_set *set, uint64_t hash)
 {
-    return set->capacity && set->slot[slot_of(set, hash ? hash : 1)] != 0;
+    return set->capacity && set->slot[hash_slot(set, hash ? hash : 1)] != 0;
 }
 
 void hash_set_clear(struct hash_set *set)

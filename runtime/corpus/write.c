@@ -95,12 +95,12 @@ static struct split_totals totals_of(const struct shard_writer *writer)
 /* ---- index and report ---- */
 
 /* Gives the value to the object. A failure shows when the whole is printed. */
-static void put(json_t *object, const char *key, json_t *value)
+static void put_json(json_t *object, const char *key, json_t *value)
 {
     (void)json_object_set_new(object, key, value);
 }
 
-static json_t *number(uint64_t value)
+static json_t *json_count(uint64_t value)
 {
     return json_integer((json_int_t)value);
 }
@@ -113,14 +113,14 @@ static json_t *split_json(const char *folder, const struct shard_writer *writer)
     const struct shard *list = shard_writer_list(writer, &count);
     for (uint64_t i = 0; i < count; i++) {
         json_t *shard = json_object();
-        put(shard, "file", json_sprintf("%s/shard-%05llu.bin", folder, (unsigned long long)i));
-        put(shard, "tokens", number(list[i].tokens));
-        put(shard, "documents", number(list[i].documents));
+        put_json(shard, "file", json_sprintf("%s/shard-%05llu.bin", folder, (unsigned long long)i));
+        put_json(shard, "tokens", json_count(list[i].tokens));
+        put_json(shard, "documents", json_count(list[i].documents));
         (void)json_array_append_new(shards, shard);
     }
-    put(split, "documents", number(totals.documents));
-    put(split, "tokens", number(totals.tokens));
-    put(split, "shards", shards);
+    put_json(split, "documents", json_count(totals.documents));
+    put_json(split, "tokens", json_count(totals.tokens));
+    put_json(split, "shards", shards);
     return split;
 }
 
@@ -138,8 +138,8 @@ static int write_json(const char *path, json_t *root, struct muster_error *err)
 static json_t *count_json(uint64_t documents, uint64_t bytes)
 {
     json_t *counts = json_object();
-    put(counts, "documents", number(documents));
-    put(counts, "bytes", number(bytes));
+    put_json(counts, "documents", json_count(documents));
+    put_json(counts, "bytes", json_count(bytes));
     return counts;
 }
 
@@ -148,8 +148,8 @@ static json_t *rules_json(const struct prepare *p)
     json_t *rules = json_object();
     for (int i = 0; i < RULE_COUNT; i++) {
         json_t *rule = count_json(p->total.dropped[i], p->total.dropped_bytes[i]);
-        put(rule, "limit", json_real(p->settings->limits[i]));
-        put(rules, corpus_rules[i].name, rule);
+        put_json(rule, "limit", json_real(p->settings->limits[i]));
+        put_json(rules, corpus_rules[i].name, rule);
     }
     return rules;
 }
@@ -157,28 +157,28 @@ static json_t *rules_json(const struct prepare *p)
 static json_t *tokenizer_json(const struct prepare *p)
 {
     json_t *tokenizer = json_object();
-    put(tokenizer, "vocabulary", number((uint64_t)p->vocabulary));
-    put(tokenizer, "fingerprint", json_sprintf("%016llx", (unsigned long long)p->fingerprint));
-    put(tokenizer, "sample", count_json(p->sampled, p->sampled_bytes));
+    put_json(tokenizer, "vocabulary", json_count((uint64_t)p->vocabulary));
+    put_json(tokenizer, "fingerprint", json_sprintf("%016llx", (unsigned long long)p->fingerprint));
+    put_json(tokenizer, "sample", count_json(p->sampled, p->sampled_bytes));
     return tokenizer;
 }
 
 static json_t *report_json(const struct prepare *p, const struct writing *w)
 {
     json_t *report = json_object(), *duplicates = json_object(), *bands = json_object();
-    put(report, "input", count_json(p->total.documents, p->total.bytes));
-    put(json_object_get(report, "input"), "files", number((uint64_t)p->files.count));
-    put(report, "dropped", rules_json(p));
-    put(duplicates, "exact", count_json(p->duplicates[1], p->duplicate_bytes[1]));
-    put(duplicates, "near", count_json(p->duplicates[2], p->duplicate_bytes[2]));
-    put(bands, "bands", number((uint64_t)p->bands.bands));
-    put(bands, "rows", number((uint64_t)p->bands.rows));
-    put(duplicates, "minhash", bands);
-    put(report, "duplicates", duplicates);
-    put(report, "kept", count_json(p->kept, p->kept_bytes));
-    put(report, "tokenizer", tokenizer_json(p));
-    put(report, "train", split_json("train", w->train));
-    put(report, "validation", split_json("validation", w->held));
+    put_json(report, "input", count_json(p->total.documents, p->total.bytes));
+    put_json(json_object_get(report, "input"), "files", json_count((uint64_t)p->files.count));
+    put_json(report, "dropped", rules_json(p));
+    put_json(duplicates, "exact", count_json(p->duplicates[1], p->duplicate_bytes[1]));
+    put_json(duplicates, "near", count_json(p->duplicates[2], p->duplicate_bytes[2]));
+    put_json(bands, "bands", json_count((uint64_t)p->bands.bands));
+    put_json(bands, "rows", json_count((uint64_t)p->bands.rows));
+    put_json(duplicates, "minhash", bands);
+    put_json(report, "duplicates", duplicates);
+    put_json(report, "kept", count_json(p->kept, p->kept_bytes));
+    put_json(report, "tokenizer", tokenizer_json(p));
+    put_json(report, "train", split_json("train", w->train));
+    put_json(report, "validation", split_json("validation", w->held));
     return report;
 }
 
@@ -186,19 +186,19 @@ static json_t *index_json(const struct prepare *p, const struct writing *w)
 {
     const bool trained = !*p->settings->tokenizer && p->settings->tokenizer_type == CORPUS_SENTENCEPIECE;
     json_t *index = json_object();
-    put(index, "format", json_string(PREPARED_FORMAT));
-    put(index, "version", json_integer(PREPARED_VERSION));
-    put(index, "key", json_sprintf("%016llx", (unsigned long long)p->key));
+    put_json(index, "format", json_string(PREPARED_FORMAT));
+    put_json(index, "version", json_integer(PREPARED_VERSION));
+    put_json(index, "key", json_sprintf("%016llx", (unsigned long long)p->key));
     /* ".": the files of another tokenizer were copied to this folder */
-    put(index, "tokenizer",
-        json_string(trained                   ? "tokenizer.model"
-                    : *p->settings->tokenizer ? "."
-                                              : "bytes"));
-    put(index, "vocabulary", number((uint64_t)p->vocabulary));
-    put(index, "document_end", json_integer(p->end));
-    put(index, "width", json_integer(prepare_tokens_width(p)));
-    put(index, "train", split_json("train", w->train));
-    put(index, "validation", split_json("validation", w->held));
+    put_json(index, "tokenizer",
+             json_string(trained                   ? "tokenizer.model"
+                         : *p->settings->tokenizer ? "."
+                                                   : "bytes"));
+    put_json(index, "vocabulary", json_count((uint64_t)p->vocabulary));
+    put_json(index, "document_end", json_integer(p->end));
+    put_json(index, "width", json_integer(prepare_tokens_width(p)));
+    put_json(index, "train", split_json("train", w->train));
+    put_json(index, "validation", split_json("validation", w->held));
     return index;
 }
 

@@ -29,7 +29,7 @@ static size_t compressed_ending(const char *path)
     return ends_with(path, ".gz") ? 3 : ends_with(path, ".zst") ? 4 : 0;
 }
 
-static enum walk_kind kind_of(const char *path, size_t ending)
+static enum walk_kind walk_kind_of(const char *path, size_t ending)
 {
     static const char lines[] = ".jsonl";
     const size_t length = strlen(path) - ending, tail = sizeof lines - 1;
@@ -68,7 +68,7 @@ static int add_file(struct walk *walk, const char *path, const struct stat *stat
     const size_t ending = walk->compressed ? compressed_ending(path) : 0;
     if (content == UNREADABLE || status->st_size == 0 || (content != PROSE && !shard && !ending))
         return content == UNREADABLE ? -1 : 0;
-    const enum walk_kind kind = shard ? WALK_TOKENS : kind_of(path, ending);
+    const enum walk_kind kind = shard ? WALK_TOKENS : walk_kind_of(path, ending);
     if (walk->count == walk->capacity) {
         const int wanted = walk->capacity * 2 + 16;
         struct walk_file *grown = mem_realloc(walk->file, (size_t)wanted, sizeof *grown);
