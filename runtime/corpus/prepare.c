@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -180,9 +181,11 @@ static int run_stages(struct prepare *p, struct muster_error *err)
         log_info(p->log, "%s is that of this input and these settings already", p->settings->output);
         return 0;
     }
-    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
         if (stages[i].run(p, err) < 0)
             return error_wrap(err, "%s", stages[i].name);
+        (void)malloc_trim(0); /* a stage's tables are not those of the next one */
+    }
     return 0;
 }
 
