@@ -205,12 +205,13 @@ static uint64_t decisions_key(const struct prepare *p)
     return text_hash(hash, &p->settings->sample_bytes, sizeof p->settings->sample_bytes);
 }
 
+/* The file's bytes are those of the decisions in memory, with the header before them. */
 static bool read_decisions(struct prepare *p, const char *path)
 {
     scope_buffer bytes = {0};
     struct decisions_header header;
-    if (io_read_file(path, sizeof header + p->total.kept, &bytes, NULL) < 0 ||
-        bytes.length != sizeof header + p->total.kept)
+    const size_t length = sizeof header + p->total.kept;
+    if (io_read_file(path, length, &bytes, NULL) < 0 || bytes.length != length)
         return false;
     memcpy(&header, bytes.data, sizeof header);
     if (header.magic != DECISIONS_MAGIC || header.key != p->decided || header.documents != p->total.kept)
@@ -222,12 +223,8 @@ static bool read_decisions(struct prepare *p, const char *path)
 static int write_decisions(const struct prepare *p, const char *path, struct muster_error *err)
 {
     const struct decisions_header header = {DECISIONS_MAGIC, p->decided, p->total.kept};
-    scope_buffer bytes = {0};
-    if (buffer_append(&bytes, &header, sizeof header) < 0 ||
-        buffer_append(&bytes, p->decision, p->total.kept) < 0)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for %llu documents",
-                         (unsigned long long)p->total.kept);
-    return io_write_file_atomic(path, bytes.data, bytes.length, 0644, err);
+    memcpy(p->decisions, &header, sizeof header);
+    return io_write_file_atomic(path, p->decisions, sizeof header + p->total.kept, 0644, err);
 }
 
 static int make_decisions(struct prepare *p, const char *path, struct muster_error *err)
@@ -271,10 +268,11 @@ static int refuse_empty(const struct prepare *p, struct muster_error *err)
 int prepare_decide(struct prepare *p, struct muster_error *err)
 {
     scope_free char *path = prepare_path(p, "decisions");
-    p->decision = mem_calloc(p->total.kept + 1, 1);
-    if (!path || !p->decision)
+    p->decisions = mem_calloc(sizeof(struct decisions_header) + p->total.kept + 1, 1);
+    if (!path || !p->decisions)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %llu documents",
                          (unsigned long long)p->total.kept);
+    p->decision = (uint8_t *)p->decisions + sizeof(struct decisions_header);
     if (!p->total.kept)
         return refuse_empty(p, err);
     p->decided = decisions_key(p);

@@ -10,12 +10,26 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-enum { COMPARED = 64 }; /* earlier documents of a key that a document is compared with */
+enum {
+    COMPARED = 64,
+    PAIRS = 1024
+}; /* earlier documents of a key that a document is compared with; pairs at first */
 #define NO_DOCUMENT UINT32_MAX
 
 struct row {
     uint64_t key, more; /* more: the second half of a hash; 0 for a band */
     uint32_t document;
+};
+
+/* A document and the earliest one that it is near to. */
+struct pair {
+    uint32_t document, earlier;
+};
+
+/* By document; few have one. */
+struct pairs {
+    struct pair *slot; /* (capacity), a power of 2; a free one has the document NO_DOCUMENT */
+    size_t count, capacity;
 };
 
 /* The table of one pass. */
@@ -29,11 +43,60 @@ struct search {
     const struct duplicates_source *source;
     const struct duplicates_options *options;
     uint8_t *out;
-    uint32_t *same_as; /* (documents) an earlier one that is near; NO_DOCUMENT */
+    struct pairs near;
     struct table table;
     struct shingles mine, other;
     struct muster_error *err;
 };
+
+/* ---- pairs ---- */
+
+static struct pair *pair_slot(const struct pairs *pairs, uint32_t document)
+{
+    size_t at = document * UINT32_C(0x9E3779B1) & (pairs->capacity - 1);
+    while (pairs->slot[at].document != NO_DOCUMENT && pairs->slot[at].document != document)
+        at = (at + 1) & (pairs->capacity - 1);
+    return &pairs->slot[at];
+}
+
+/* NO_DOCUMENT: it is near to none. */
+static uint32_t pairs_find(const struct pairs *pairs, uint32_t document)
+{
+    return pairs->capacity ? pair_slot(pairs, document)->earlier : NO_DOCUMENT;
+}
+
+static int pairs_grow(struct pairs *pairs, struct muster_error *err)
+{
+    struct pairs larger = {.count = pairs->count, .capacity = pairs->capacity ? pairs->capacity * 2 : PAIRS};
+    larger.slot = mem_calloc(larger.capacity, sizeof *larger.slot);
+    if (!larger.slot)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for %zu near duplicates", pairs->count);
+    memset(larger.slot, 0xFF, larger.capacity * sizeof *larger.slot);
+    for (size_t i = 0; i < pairs->capacity; i++)
+        if (pairs->slot[i].document != NO_DOCUMENT)
+            *pair_slot(&larger, pairs->slot[i].document) = pairs->slot[i];
+    mem_free(pairs->slot);
+    *pairs = larger;
+    return 0;
+}
+
+static int pairs_set(struct pairs *pairs, uint32_t document, uint32_t earlier, struct muster_error *err)
+{
+    if (pairs->count * 2 >= pairs->capacity && pairs_grow(pairs, err) < 0)
+        return -1;
+    struct pair *slot = pair_slot(pairs, document);
+    pairs->count += slot->document == NO_DOCUMENT;
+    *slot = (struct pair){document, earlier};
+    return 0;
+}
+
+static int compare_pairs(const void *a, const void *b)
+{
+    const uint32_t x = ((const struct pair *)a)->document, y = ((const struct pair *)b)->document;
+    return (x > y) - (x < y);
+}
+
+/* ---- the table of a pass ---- */
 
 static int compare_rows(const void *a, const void *b)
 {
@@ -105,12 +168,12 @@ static int is_near(struct search *s, uint32_t earlier, bool *near)
  * all groups, in any order, the earliest. */
 static int take_one(struct search *s, const struct row *rows, size_t at)
 {
-    const uint32_t document = rows[at].document;
+    const uint32_t document = rows[at].document, known = pairs_find(&s->near, document);
     bool loaded = false, near = false;
     int compared = 0;
     for (size_t i = 0; i < at && compared < COMPARED && !near; i++) {
         const uint32_t earlier = rows[i].document;
-        if (earlier >= s->same_as[document])
+        if (earlier >= known)
             break;
         if (!loaded && s->source->load(s->source->context, document, &s->mine, s->err) < 0)
             return -1;
@@ -118,8 +181,8 @@ static int take_one(struct search *s, const struct row *rows, size_t at)
         compared++;
         if (is_near(s, earlier, &near) < 0)
             return -1;
-        if (near)
-            s->same_as[document] = earlier;
+        if (near && pairs_set(&s->near, document, earlier, s->err) < 0)
+            return -1;
     }
     return 0;
 }
@@ -156,25 +219,38 @@ static int search_in_passes(struct search *s, int64_t keys,
     return 0;
 }
 
-/* In the order of documents: what a document is near to may itself be dropped for an even earlier one, which
- * then has to be near as well. */
+/* What a document is near to may itself be dropped for an even earlier one, which then has to be near as
+ * well. */
+static int decide_pair(struct search *s, const struct pair *pair)
+{
+    uint32_t kept = pair->earlier;
+    while (s->out[kept] == DUPLICATE_NEAR)
+        kept = pairs_find(&s->near, kept);
+    bool near = kept == pair->earlier;
+    if (!near && (s->source->load(s->source->context, pair->document, &s->mine, s->err) < 0 ||
+                  is_near(s, kept, &near) < 0))
+        return -1;
+    if (!near)
+        return 0;
+    s->out[pair->document] = DUPLICATE_NEAR;
+    return pairs_set(&s->near, pair->document, kept, s->err);
+}
+
+/* In the order of documents. */
 static int decide_near(struct search *s)
 {
-    for (int64_t i = 0; i < s->source->documents; i++) {
-        const uint32_t found = s->same_as[i];
-        uint32_t kept = found;
-        if (kept == NO_DOCUMENT)
-            continue;
-        while (s->out[kept] != DUPLICATE_NONE)
-            kept = s->same_as[kept];
-        bool near = kept == found;
-        if (!near &&
-            (s->source->load(s->source->context, i, &s->mine, s->err) < 0 || is_near(s, kept, &near) < 0))
+    scope_free struct pair *list = mem_calloc(s->near.count + 1, sizeof *list);
+    size_t count = 0;
+    if (!list)
+        return error_set(s->err, MUSTER_E_NOMEM, "no memory for %zu near duplicates", s->near.count);
+    for (size_t i = 0; i < s->near.capacity; i++)
+        if (s->near.slot[i].document != NO_DOCUMENT)
+            list[count++] = s->near.slot[i];
+    if (count)
+        qsort(list, count, sizeof *list, compare_pairs);
+    for (size_t i = 0; i < count; i++)
+        if (decide_pair(s, &list[i]) < 0)
             return -1;
-        if (near)
-            s->out[i] = DUPLICATE_NEAR;
-        s->same_as[i] = near ? kept : NO_DOCUMENT;
-    }
     return 0;
 }
 
@@ -198,13 +274,9 @@ int duplicates_find(const struct duplicates_source *source, const struct duplica
         return error_set(err, MUSTER_E_LIMIT,
                          "%lld documents are more than the %u that are compared; prepare parts of them",
                          (long long)source->documents, NO_DOCUMENT - 1);
-    scope_free uint32_t *same_as = mem_calloc((size_t)source->documents + 1, sizeof *same_as);
-    if (!same_as)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for %lld documents", (long long)source->documents);
-    s.same_as = same_as;
-    memset(same_as, 0xFF, (size_t)source->documents * sizeof *same_as);
     const int result = search_all(&s);
     mem_free(s.table.row);
+    mem_free(s.near.slot);
     shingles_free(&s.mine);
     shingles_free(&s.other);
     return result;

@@ -197,7 +197,7 @@ static void close_run(struct prepare *p)
     hash_set_free(&p->blocked);
     hash_set_free(&p->required);
     mem_free(p->part);
-    mem_free(p->decision);
+    mem_free(p->decisions);
     mem_free(p->tokenizer);
     mem_free(p->work);
 }

@@ -46,7 +46,8 @@ struct prepare {
     uint64_t key; /* of the result */
     /* of decide */
     uint64_t decided;  /* its key */
-    uint8_t *decision; /* (total.kept) */
+    void *decisions;   /* the bytes of their file, of which ... */
+    uint8_t *decision; /* (total.kept) ... these are the decisions */
     uint64_t duplicates[3], duplicate_bytes[3];
     uint64_t kept, kept_bytes, sampled, sampled_bytes;
     /* of train */
