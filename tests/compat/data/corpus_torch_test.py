@@ -1,5 +1,6 @@
 """The tokens of muster-train prepare against Python's sentencepiece with the model that prepare trained: unigram and bpe, on fortunes and on
-text of several scripts. The model loads there, and decoding gives the text back.
+text of several scripts. The model loads there, and decoding gives the text back. Ids are equal in every document with sentencepiece 0.2.0, which
+`./dev test` puts into .venv/sources; 0.2.3 beside PyTorch orders pieces otherwise where two orders have the same score, and is compared up to that.
 
 corpus_torch_test.py [--full]. The quick run takes a part of the fortunes, --full all of them."""
 import importlib.util
@@ -14,6 +15,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import torch_python  # noqa: E402: after the path
 
 torch_python.require(load=False)
+SAME = pathlib.Path(sys.prefix) / "sources" / "sentencepiece-0.2.0"  # breaks ties as libsentencepiece 0.1.97 does
+if SAME.is_dir():
+    sys.path.insert(0, str(SAME))
 if importlib.util.find_spec("sentencepiece") is None:
     torch_python.skip("no package sentencepiece beside PyTorch")
 import sentencepiece  # noqa: E402
@@ -53,8 +57,7 @@ def texts_that_are_kept(program, raw, folder):
 
 
 def is_tie(theirs, ids, wanted):
-    """Whether both have the same pieces, in another order, and so the same score: sentencepiece 0.1.97 and 0.2.0 choose one of them, 0.2.3
-    the other."""
+    """Whether both have the same pieces, in another order, and so the same score."""
     return sorted(ids) == sorted(wanted)
 
 
@@ -72,10 +75,10 @@ def check(program, raw, folder, model_type, size, texts):
         ties += tie
         wrong += ids != wanted and not tie
         lossy += theirs.decode(ids[:-1]) != text
-    print(f"{model_type}: {theirs.get_piece_size()} pieces, {len(texts)} documents, {total} tokens; {wrong} documents differ, {ties} by ties, "
+    print(f"sentencepiece {sentencepiece.__version__}, {model_type}: {theirs.get_piece_size()} pieces, {len(texts)} documents, {total} tokens; {wrong} documents differ, {ties} by ties, "
           f"{lossy} are not given back by decoding")
     assert theirs.get_piece_size() == size
-    assert not wrong and not lossy and ties <= len(texts) / 500
+    assert not wrong and not lossy and ties <= (0 if SAME.is_dir() else len(texts) / 100)
 
 
 def main():
