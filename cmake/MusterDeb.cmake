@@ -27,7 +27,7 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 # opened by name where they are needed, so that the linker does not know of them
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libzmq5, libsodium23, libopenblas0-openmp") # the build of OpenBLAS that has no threads of its own
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libmicrohttpd12, libgnutls30, libncursesw6, libunistring2")
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3, libexttextcat-2.0-0, libexttextcat-data")
 file(WRITE ${CMAKE_BINARY_DIR}/packages/control/triggers "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_BINARY_DIR}/packages/control/triggers)
 set(CPACK_STRIP_FILES ON)

@@ -34,6 +34,10 @@ if(MUSTER_BUNDLE)
 endif()
 
 muster_pkg(CMOCKA cmocka libcmocka-dev)
+# raw texts: compressed files and hashes
+muster_pkg(ZLIB zlib zlib1g-dev)
+muster_pkg(ZSTD libzstd libzstd-dev)
+muster_pkg(XXHASH libxxhash libxxhash-dev)
 
 # OpenBLAS's OpenMP build by explicit path: /etc/alternatives may point libopenblas at the pthread build, whose threads
 # fight with ours.

@@ -16,6 +16,7 @@ static const char synopsis[] =
     "[--verbose | "
     "--output=json]]\n"
     "             [--print-config [--output=json]] [--world-size N] [--trace STEPS]\n"
+    "muster-train prepare [--input_dir DIR] [--output_dir DIR] [flags]\n"
     "muster-train --help | --version | --man | --completion=bash | --completion=zsh";
 static const char description[] =
     "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
@@ -28,6 +29,9 @@ static const char description[] =
     "--learning_rate, "
     "...:\n"
     "the keys of runtime/formats/KEYS.md. --print-config prints the result, and where each value came from.\n"
+    "muster-train prepare makes token shards and a tokenizer of raw texts (muster-train prepare --help); "
+    "data.path reads\n"
+    "its folder.\n"
     "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
     "--predict adds what a step takes, from a measurement of its parts on this machine; it takes as long as "
     "a few "

@@ -16,6 +16,7 @@
 #include "proto/exit_code.h"
 #include "runtime/app/command.h"
 #include "runtime/app/prediction.h"
+#include "runtime/app/prepare_command.h"
 #include "runtime/app/run.h"
 #include "runtime/formats/formats.h"
 #include "runtime/world/world_environment.h"
@@ -131,6 +132,8 @@ int main(int argc, char *argv[])
     struct run run = {.world_size = 1};
     if (guard_output() < 0)
         return EXIT_CODE_FAILURE; /* there is nowhere to report it */
+    if (argc > 1 && !strcmp(argv[1], "prepare"))
+        return prepare_command(argc - 2, argv + 2);
     if (command_parse(argc, argv, &command) < 0)
         return run_fail_usage();
     if (command_is_page(&command))

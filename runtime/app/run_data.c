@@ -12,6 +12,7 @@
 #include "runtime/app/run.h"
 #include "runtime/config/train_config_check.h"
 #include "runtime/data/corpus.h"
+#include "runtime/data/prepared.h"
 
 /* model.path's folder has a tokenizer, or the text is read as bytes. */
 static struct tokenizer *open_auto(const char *model_path, struct muster_error *err)
@@ -143,9 +144,36 @@ static void print_tokenized(void *context, const char *path, int64_t bytes, int6
     t->next = instant_add(now, LINE_NS);
 }
 
+/* ---- a folder of muster-train prepare ---- */
+
+/* The setting becomes value, whose owner it is. */
+static void replace(char **setting, char **value)
+{
+    mem_free(*setting);
+    *setting = take_pointer(value);
+}
+
+/* data.path by its index: the shards to train on, those that are held out, the tokenizer; what was set by the
+ * user stays. */
+static int resolve_prepared(struct train_config *c, struct muster_error *err)
+{
+    struct prepared prepared __attribute__((cleanup(prepared_free))) = {0};
+    const int found = c->path && *c->path ? prepared_open(&prepared, c->path, err) : 1;
+    if (found)
+        return found < 0 ? error_wrap(err, "data.path") : 0;
+    replace(&c->path, &prepared.train);
+    if (prepared.validation && !(c->validation_share > 0) && !(c->validation_path && *c->validation_path))
+        replace(&c->validation_path, &prepared.validation);
+    if (!strcmp(c->tokenizer, "auto"))
+        replace(&c->tokenizer, &prepared.tokenizer);
+    return 0;
+}
+
 int run_data_open(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
+    if (resolve_prepared(&run->config, err) < 0)
+        return -1;
     struct tokenizing tokenizing = {.begun = clock_now(NULL)};
     const struct data_progress progress = {print_tokenized, &tokenizing};
     struct data_options options = {.path = c->path,

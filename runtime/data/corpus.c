@@ -13,6 +13,8 @@
 struct corpus {
     struct token_file *file; /* (count): shards, or one with the tokens of all texts */
     int64_t *start;          /* (count + 1): tokens before each */
+    int64_t *document;       /* (count + 1): documents before each */
+    bool known;              /* all files have the ends of documents */
     int count, files;
     bool masked;
 };
@@ -25,6 +27,7 @@ void corpus_destroy(struct corpus *corpus)
         token_file_close(&corpus->file[i]);
     mem_free(corpus->file);
     mem_free(corpus->start);
+    mem_free(corpus->document);
     mem_free(corpus);
 }
 
@@ -110,7 +113,9 @@ static int open_files(struct corpus *corpus, const struct corpus_options *o, con
     corpus->count = shards ? shards : 1;
     corpus->file = mem_calloc((size_t)corpus->count, sizeof *corpus->file);
     corpus->start = mem_calloc((size_t)corpus->count + 1, sizeof *corpus->start);
-    if (!corpus->file || !corpus->start) {
+    corpus->document = mem_calloc((size_t)corpus->count + 1, sizeof *corpus->document);
+    corpus->known = true;
+    if (!corpus->file || !corpus->start || !corpus->document) {
         corpus->count = 0;
         return error_set(err, MUSTER_E_NOMEM, "no memory for the data");
     }
@@ -118,6 +123,8 @@ static int open_files(struct corpus *corpus, const struct corpus_options *o, con
         return -1;
     for (int i = 0; i < corpus->count; i++) {
         corpus->start[i + 1] = corpus->start[i] + corpus->file[i].count;
+        corpus->document[i + 1] = corpus->document[i] + corpus->file[i].documents;
+        corpus->known = corpus->known && corpus->file[i].ends;
         corpus->masked = corpus->masked || corpus->file[i].masked;
     }
     return 0;
@@ -154,7 +161,7 @@ int64_t corpus_tokens(const struct corpus *corpus)
 
 int64_t corpus_documents(const struct corpus *corpus)
 {
-    return corpus->file[0].ends ? corpus->file[0].documents : -1;
+    return corpus->known ? corpus->document[corpus->count] : -1;
 }
 
 bool corpus_masked(const struct corpus *corpus)
@@ -162,13 +169,13 @@ bool corpus_masked(const struct corpus *corpus)
     return corpus->masked;
 }
 
-/* The file that has token `at`. */
-static int file_of(const struct corpus *corpus, int64_t at)
+/* The file that has number `at` of its kind, of which so many (count + 1) are before each. */
+static int file_of(const struct corpus *corpus, const int64_t *before, int64_t at)
 {
     int low = 0, high = corpus->count - 1;
     while (low < high) {
         const int middle = (low + high) / 2;
-        if (at < corpus->start[middle + 1])
+        if (at < before[middle + 1])
             high = middle;
         else
             low = middle + 1;
@@ -178,7 +185,7 @@ static int file_of(const struct corpus *corpus, int64_t at)
 
 void corpus_read(const struct corpus *corpus, int64_t from, int64_t count, int32_t *out)
 {
-    for (int i = count ? file_of(corpus, from) : 0; count > 0; i++) {
+    for (int i = count ? file_of(corpus, corpus->start, from) : 0; count > 0; i++) {
         const int64_t left = corpus->start[i + 1] - from, here = left < count ? left : count;
         token_file_read(&corpus->file[i], from - corpus->start[i], here, out);
         from += here;
@@ -189,7 +196,9 @@ void corpus_read(const struct corpus *corpus, int64_t from, int64_t count, int32
 
 void corpus_document(const struct corpus *corpus, int64_t i, int64_t *begin, int64_t *end)
 {
-    const uint64_t *ends = corpus->file[0].ends;
-    *begin = i ? (int64_t)ends[i - 1] : 0;
-    *end = (int64_t)ends[i];
+    const int file = file_of(corpus, corpus->document, i);
+    const uint64_t *ends = corpus->file[file].ends;
+    const int64_t number = i - corpus->document[file], before = corpus->start[file];
+    *begin = before + (number ? (int64_t)ends[number - 1] : 0);
+    *end = before + (int64_t)ends[number];
 }

@@ -35,7 +35,7 @@ GUARD_DEFINE(corpus, struct corpus *, corpus_destroy);
 
 int corpus_files(const struct corpus *corpus);
 int64_t corpus_tokens(const struct corpus *corpus);
-/* -1: token shards, which do not say where documents end. */
+/* -1: some token shard has no index, and does not say where documents end. */
 int64_t corpus_documents(const struct corpus *corpus);
 /* Whether tokens may have TOKEN_MASK. */
 bool corpus_masked(const struct corpus *corpus);

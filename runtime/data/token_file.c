@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "proto/base/mem.h"
+#include "proto/base/guard.h"
 
 enum { SHARD_HEADER = 256 * 4, RESIDENT_BYTES = 64 << 20 };
 
@@ -48,6 +48,50 @@ int token_file_parse_shard(struct token_file *file, const char *name, const char
                      (int)header[0]);
 }
 
+void token_file_shard_header(int width, int32_t count, int32_t *header)
+{
+    memset(header, 0, SHARD_HEADER);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i].width == width) {
+            header[0] = kinds[i].magic;
+            header[1] = kinds[i].version;
+        }
+    header[2] = count;
+}
+
+/* Whether the ends ascend up to the last token. */
+static bool ends_ascend(const uint64_t *ends, int64_t documents, uint64_t tokens)
+{
+    uint64_t last = 0;
+    for (int64_t i = 0; i < documents; i++) {
+        if (ends[i] < last || ends[i] > tokens)
+            return false;
+        last = ends[i];
+    }
+    return true;
+}
+
+int token_file_parse_index(struct token_file *file, const char *name, const char *data, size_t length,
+                           struct muster_error *err)
+{
+    struct token_index_header header;
+    if (length < sizeof header)
+        return error_set(err, MUSTER_E_INVALID, "%s: %zu bytes are no index of a token shard", name, length);
+    memcpy(&header, data, sizeof header);
+    const uint64_t *ends = (const uint64_t *)(const void *)(data + sizeof header); /* at a multiple of 8 */
+    if (header.magic != TOKEN_INDEX_MAGIC || header.tokens != (uint64_t)file->count ||
+        header.documents != (length - sizeof header) / sizeof *ends ||
+        (length - sizeof header) % sizeof *ends ||
+        !ends_ascend(ends, (int64_t)header.documents, header.tokens))
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%s is not the index of its shard of %lld tokens; without the file documents are not known", name,
+            (long long)file->count);
+    file->ends = ends;
+    file->documents = (int64_t)header.documents;
+    return 0;
+}
+
 size_t token_file_bytes(const struct token_file_header *header)
 {
     const uint64_t tokens = header->tokens * header->width;
@@ -71,13 +115,26 @@ int token_file_parse_cache(struct token_file *file, const char *data, size_t len
                                 .count = (int64_t)header.tokens,
                                 .ends = (const uint64_t *)(const void *)ends, /* at a multiple of 8 */
                                 .documents = (int64_t)header.documents};
-    uint64_t last = 0;
-    for (int64_t i = 0; i < file->documents; i++) {
-        if (file->ends[i] < last || file->ends[i] > header.tokens)
-            return 1;
-        last = file->ends[i];
+    return !ends_ascend(file->ends, file->documents, header.tokens);
+}
+
+/* NAME.idx beside NAME.bin, where it is there. */
+static int open_index(struct token_file *file, const char *path, struct muster_error *err)
+{
+    struct muster_error reason = {0};
+    const size_t length = strlen(path), ending = length > 4 && !strcmp(path + length - 4, ".bin") ? 4 : 0;
+    scope_free char *name = mem_printf("%.*s.idx", (int)(length - ending), path);
+    if (!name)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    if (mapping_open(&file->index, name, &reason) < 0) {
+        if (reason.code == MUSTER_E_NOT_FOUND)
+            return 0;
+        if (err)
+            *err = reason;
+        return -1;
     }
-    return 0;
+    return token_file_parse_index(file, name, file->index.data ? file->index.data : "", file->index.length,
+                                  err);
 }
 
 int token_file_open_shard(struct token_file *file, const char *path, struct muster_error *err)
@@ -90,6 +147,10 @@ int token_file_open_shard(struct token_file *file, const char *path, struct must
         return -1;
     }
     file->mapping = mapping;
+    if (open_index(file, path, err) < 0) {
+        token_file_close(file);
+        return -1;
+    }
     return 0;
 }
 
@@ -117,6 +178,7 @@ void token_file_close(struct token_file *file)
     if (!file)
         return;
     mapping_close(&file->mapping);
+    mapping_close(&file->index);
     mem_free(file->memory);
     mem_free(file->memory_ends);
     *file = (struct token_file){0};

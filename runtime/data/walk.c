@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +22,18 @@ static bool ends_with(const char *text, const char *end)
 {
     const size_t length = strlen(text), tail = strlen(end);
     return length > tail && !strcmp(text + length - tail, end);
+}
+
+static size_t compressed_ending(const char *path)
+{
+    return ends_with(path, ".gz") ? 3 : ends_with(path, ".zst") ? 4 : 0;
+}
+
+static enum walk_kind walk_kind_of(const char *path, size_t ending)
+{
+    static const char lines[] = ".jsonl";
+    const size_t length = strlen(path) - ending, tail = sizeof lines - 1;
+    return length > tail && !strncmp(path + length - tail, lines, tail) ? WALK_LINES : WALK_TEXT;
 }
 
 enum content { UNREADABLE = -1, PROSE, BINARY, SHARD };
@@ -54,9 +65,10 @@ static int add_file(struct walk *walk, const char *path, const struct stat *stat
     uint64_t ends = 0;
     const enum content content = look_into(path, status->st_size, &ends, err);
     const bool shard = ends_with(path, ".bin") && (content == SHARD || (named && content != UNREADABLE));
-    if (content == UNREADABLE || status->st_size == 0 || (content != PROSE && !shard))
+    const size_t ending = walk->compressed ? compressed_ending(path) : 0;
+    if (content == UNREADABLE || status->st_size == 0 || (content != PROSE && !shard && !ending))
         return content == UNREADABLE ? -1 : 0;
-    const enum walk_kind kind = shard ? WALK_TOKENS : ends_with(path, ".jsonl") ? WALK_LINES : WALK_TEXT;
+    const enum walk_kind kind = shard ? WALK_TOKENS : walk_kind_of(path, ending);
     if (walk->count == walk->capacity) {
         const int wanted = walk->capacity * 2 + 16;
         struct walk_file *grown = mem_realloc(walk->file, (size_t)wanted, sizeof *grown);
@@ -118,12 +130,13 @@ static int add_folder(struct walk *walk, const char *path, int depth, struct mus
 static int add_path(struct walk *walk, const char *path, int depth, struct muster_error *err)
 {
     struct stat status;
+    const char *name = walk->name ? walk->name : "data.path";
     if (stat(path, &status) < 0)
-        return error_errno(err, "cannot read data.path %s", path);
+        return error_errno(err, "cannot read %s %s", name, path);
     if (S_ISDIR(status.st_mode))
         return add_folder(walk, path, depth, err);
     if (!S_ISREG(status.st_mode)) /* a pipe or device may never end, and not every rank can read it */
-        return error_set(err, MUSTER_E_INVALID, "data.path %s is neither a file nor a folder", path);
+        return error_set(err, MUSTER_E_INVALID, "%s %s is neither a file nor a folder", name, path);
     return add_file(walk, path, &status, depth == 0, err);
 }
 

@@ -2,6 +2,7 @@
 #ifndef MUSTER_RUNTIME_DATA_WALK_H
 #define MUSTER_RUNTIME_DATA_WALK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
@@ -23,6 +24,8 @@ struct walk_file {
 struct walk {
     struct walk_file *file;
     int count, capacity;
+    const char *name; /* of the setting that has the path, for errors; NULL: data.path */
+    bool compressed;  /* files that end in .gz or .zst are taken too, by what their names end in before it */
 };
 
 /* Adds the files of path. In folders, symbolic links, hidden ones, *.dat, empty files and binary ones (a NUL

@@ -70,7 +70,9 @@ static int read_normalizer(const struct reader *r, const json_t *part, int depth
     const bool marked = bpe->marks_early || bpe->early_prefix != NORMALIZE_NONE;
     if (!strcmp(type, "NFC") && !marked) {
         bpe->nfc = true;
-        return normalize_open(r->err) < 0 ? error_wrap(r->err, "%s", r->path) : 0;
+        return normalize_open("a tokenizer.json with the normalizer NFC", r->err) < 0
+                   ? error_wrap(r->err, "%s", r->path)
+                   : 0;
     }
     if (!strcmp(type, "Prepend") && is_text(json_object_get(part, "prepend"), NORMALIZE_MARK) && !marked) {
         bpe->early_prefix = NORMALIZE_ALWAYS;

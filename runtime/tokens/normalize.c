@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,22 +26,21 @@ static const struct library_function functions[] = {
     {"uninorm_nfc", offsetof(struct uninorm_calls, nfc), false, NULL},
 };
 /* Debian 12 has the first, Debian 13 the second. */
-static const struct library libraries[] = {
-    {"libunistring.so.2", "a tokenizer.json with the normalizer NFC needs libunistring2 (or libunistring5)",
-     functions, sizeof functions / sizeof *functions},
-    {"libunistring.so.5", "a tokenizer.json with the normalizer NFC needs libunistring5", functions,
-     sizeof functions / sizeof *functions},
-};
+static const char *const files[] = {"libunistring.so.2", "libunistring.so.5"};
 
 static struct uninorm_calls calls; /* never changes once it is filled */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-int normalize_open(struct muster_error *err)
+int normalize_open(const char *user, struct muster_error *err)
 {
+    char needs[160];
+    (void)snprintf(needs, sizeof needs, "%s needs libunistring2 (or libunistring5)", user);
+    struct library library = {files[1], needs, functions, sizeof functions / sizeof *functions};
     (void)pthread_mutex_lock(&lock); /* cannot fail: initialized, and not held */
-    int result = library_load(&libraries[1], &calls, NULL, NULL);
+    int result = library_load(&library, &calls, NULL, NULL);
+    library.file = files[0];
     if (result < 0)
-        result = library_load(&libraries[0], &calls, NULL, err);
+        result = library_load(&library, &calls, NULL, err);
     (void)pthread_mutex_unlock(&lock);
     return result;
 }
@@ -89,7 +89,7 @@ static size_t composed_run(const char *text, size_t length, size_t *stop)
     return at;
 }
 
-static int compose(const char *text, size_t length, struct buffer *out, struct muster_error *err)
+int normalize_compose(const char *text, size_t length, struct buffer *out, struct muster_error *err)
 {
     size_t result = 0;
     uint8_t *composed = calls.normalize(calls.nfc, (const uint8_t *)text, length, NULL, &result);
@@ -106,7 +106,7 @@ int normalize_nfc(const char *text, size_t length, struct buffer *out, struct mu
     while (length) {
         size_t stop;
         const size_t run = composed_run(text, length, &stop);
-        if (run && compose(text, run, out, err) < 0)
+        if (run && normalize_compose(text, run, out, err) < 0)
             return -1;
         if (stop && buffer_append(out, text + run, stop) < 0)
             return error_set(err, MUSTER_E_NOMEM, "no memory for the NFC of a text");

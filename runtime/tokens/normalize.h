@@ -21,9 +21,12 @@ enum normalize_prefix {
     NORMALIZE_ALWAYS, /* every piece */
 };
 
-/* NFC: loads libunistring; MUSTER_E_NOT_FOUND with its package where it is missing. Before normalize_nfc. */
-int normalize_open(struct muster_error *err);
-/* Adds the composed form; bytes that are no UTF-8 stay. */
+/* NFC: loads libunistring; MUSTER_E_NOT_FOUND where it is missing: "USER needs libunistring2 ...". Before the
+ * two functions that follow. */
+int normalize_open(const char *user, struct muster_error *err);
+/* Adds the composed form of a text of UTF-8, as Unicode has it. */
+int normalize_compose(const char *text, size_t length, struct buffer *out, struct muster_error *err);
+/* Adds the composed form of `tokenizers`; bytes that are no UTF-8 stay. */
 int normalize_nfc(const char *text, size_t length, struct buffer *out, struct muster_error *err);
 
 /* Adds the text with marks for its blanks; first: it is the text's first piece. Pure. */

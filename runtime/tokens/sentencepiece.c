@@ -26,7 +26,7 @@ static const struct library_function functions[] = {ROW(open), ROW(close),  ROW(
                                                     ROW(find), ROW(encode), ROW(decode)};
 #undef ROW
 static const struct library module = {
-    .file = "libmuster_sentencepiece.so",
+    .file = SENTENCEPIECE_MODULE,
     .needs = "a sentencepiece model needs the module of muster for it, which is built where "
              "libsentencepiece-dev and a C++ compiler are, and libsentencepiece0",
     .functions = functions,

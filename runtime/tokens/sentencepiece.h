@@ -9,6 +9,8 @@
 extern "C" {
 #endif
 
+#define SENTENCEPIECE_MODULE "libmuster_sentencepiece.so"
+
 /* Takes what a call gives, in one piece. Returns 0, or -1, which the call returns. */
 typedef int (*muster_sentencepiece_ids)(void *context, const int *ids, size_t count);
 typedef int (*muster_sentencepiece_text)(void *context, const char *text, size_t length);
@@ -26,6 +28,13 @@ int muster_sentencepiece_encode(const void *model, const char *text, size_t leng
 int muster_sentencepiece_decode(const void *model, const int *ids, size_t count,
                                 muster_sentencepiece_text take, void *context, char *error,
                                 size_t error_size);
+
+/* 1: the next sentence is *text, until the next call; 0: no more; -1: the training fails. */
+typedef int (*muster_sentencepiece_next)(void *context, const char **text, size_t *length);
+/* options: names and values of sentencepiece's trainer, NULL behind the last. take gets the bytes of the
+ * model. */
+int muster_sentencepiece_train(const char *const *options, muster_sentencepiece_next next, void *sentences,
+                               muster_sentencepiece_text take, void *context, char *error, size_t error_size);
 
 #ifdef __cplusplus
 }

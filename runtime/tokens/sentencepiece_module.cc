@@ -6,9 +6,11 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -24,6 +26,47 @@ static int failed(const char *reason, char *error, size_t error_size)
     std::snprintf(error, error_size, "%s", reason);
     return -1;
 }
+
+namespace
+{
+
+/* The caller's sentences, as the trainer asks for them. */
+class Sentences : public sentencepiece::SentenceIterator
+{
+  public:
+    Sentences(muster_sentencepiece_next next, void *context) : next_(next), context_(context)
+    {
+        Next();
+    }
+    bool done() const override
+    {
+        return state_ <= 0;
+    }
+    void Next() override
+    {
+        const char *text = nullptr;
+        size_t length = 0;
+        state_ = next_(context_, &text, &length);
+        value_.assign(state_ > 0 ? text : "", state_ > 0 ? length : 0);
+    }
+    const std::string &value() const override
+    {
+        return value_;
+    }
+    sentencepiece::util::Status status() const override
+    {
+        return state_ < 0 ? sentencepiece::util::Status(sentencepiece::util::StatusCode::kInternal, "the sentences end")
+                          : sentencepiece::util::Status();
+    }
+
+  private:
+    muster_sentencepiece_next next_;
+    void *context_;
+    int state_ = 0;
+    std::string value_;
+};
+
+} // namespace
 
 extern "C" {
 
@@ -86,6 +129,22 @@ try {
     const auto status = processor(model).Decode(std::vector<int>(ids, ids + count), &text);
     error[0] = '\0';
     return status.ok() ? take(context, text.data(), text.size())
+                       : failed(status.ToString().c_str(), error, error_size);
+} catch (const std::exception &problem) {
+    return failed(problem.what(), error, error_size);
+}
+
+EXPORTED int muster_sentencepiece_train(const char *const *options, muster_sentencepiece_next next, void *sentences,
+                                        muster_sentencepiece_text take, void *context, char *error, size_t error_size)
+try {
+    std::unordered_map<std::string, std::string> settings;
+    for (; *options; options += 2)
+        settings[options[0]] = options[1];
+    Sentences iterator(next, sentences);
+    std::string model;
+    const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &model);
+    error[0] = '\0';
+    return status.ok() ? take(context, model.data(), model.size())
                        : failed(status.ToString().c_str(), error, error_size);
 } catch (const std::exception &problem) {
     return failed(problem.what(), error, error_size);

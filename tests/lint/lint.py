@@ -20,8 +20,8 @@ BANNED = {
     r"\b(?:gettimeofday|usleep|sleep|nanosleep)\s*\(": (None, "no polling: wait on a descriptor, a futex or a deadline"),
     r"(?<![>.])\b(?:exit|abort|_exit|quick_exit)\s*\(": (
         r"^(proto/processor/start\.c|launcher/main\.c|launcher/(process/(spawn|guardian)|warm/warm_keeper|host/isolated_call|local/run/pod_isolation)\w*\.c|runtime/app/muster_train\.c)$", "libraries never end the process"),
-    r"\b(?:printf|puts|perror|putchar)\s*\(": (r"^(launcher/main\.c|runtime/app/(muster_train|checkpoints|command|run|run_\w+)\.c)$", "libraries never print"),
-    r"\bfprintf\s*\(\s*std(?:err|out)": (r"^(launcher/main\.c|runtime/app/(muster_train|checkpoints|command|run|run_\w+)\.c)$", "libraries never print"),
+    r"\b(?:printf|puts|perror|putchar)\s*\(": (r"^(launcher/main\.c|runtime/app/(muster_train|checkpoints|command|prepare_command|run|run_\w+)\.c)$", "libraries never print"),
+    r"\bfprintf\s*\(\s*std(?:err|out)": (r"^(launcher/main\.c|runtime/app/(muster_train|checkpoints|command|prepare_command|run|run_\w+)\.c)$", "libraries never print"),
     r"\b(?:malloc|calloc|realloc|strdup|strndup|asprintf)\s*\(": (r"^proto/base/mem\.c$", "memory comes from proto/base/mem.h"),
     r"\bsystem\s*\(|\bpopen\s*\(": (None, "no shell"),
     r"\bsignal\s*\(\s*SIG": (None, "sigaction says what it does"),

@@ -42,7 +42,7 @@ static void files_are_known_by_size_and_ends(void **state)
         {.path = (char[]){"/data/x/a\nb"}, .bytes = 10, .ends = 1, .mtime_ns = 5},
         {.path = (char[]){"/data/x/c=d"}, .bytes = 20, .ends = 2, .mtime_ns = 6},
     };
-    const struct walk walk = {files, 2, 2};
+    const struct walk walk = {.file = files, .count = 2, .capacity = 2};
     scope_buffer first = {0}, second = {0}, third = {0};
     identity_add_files(&first, "data", "/data/x", &walk);
     assert_non_null(strstr(first.data, "data=2 files of 30 bytes ("));
@@ -73,7 +73,7 @@ static void many_files_have_one_line_more(void **state)
         (void)snprintf(paths[i], sizeof paths[i], "/d/%d", i);
         files[i] = (struct walk_file){.path = paths[i], .bytes = 1};
     }
-    const struct walk walk = {files, FILES, FILES};
+    const struct walk walk = {.file = files, .count = FILES, .capacity = FILES};
     scope_buffer before = {0}, after = {0}, out = {0};
     identity_add_files(&before, "data", "/d", &walk);
     files[FILES - 1].ends = 9;
