@@ -1,5 +1,6 @@
 /* api_checkpoint.c - muster_trainer.h: going on from checkpoints, and the notes that they keep. */
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -153,8 +154,9 @@ static int take_notes(struct muster_trainer *t, manifest_texts notes, struct mus
     return 0;
 }
 
-static int load_path(struct muster_trainer *t, const char *path, bool one, struct buffer *report,
-                     struct muster_error *err)
+/* one: the path is a checkpoint's, and not that of a folder of them. goes_on: as the run that wrote it. */
+static int load_path(struct muster_trainer *t, const char *path, bool one, bool goes_on,
+                     struct buffer *report, struct muster_error *err)
 {
     struct checkpoint_load load = {.trainer = t->trainer,
                                    .folder = path,
@@ -162,7 +164,7 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, struc
                                    .rank = t->rank,
                                    .world_size = t->world_size,
                                    .local = api_local_dir(t),
-                                   .accept = accept,
+                                   .accept = goes_on ? accept : NULL,
                                    .context = t,
                                    .report = report};
     int result = checkpoint_load(&load, err);
@@ -188,18 +190,19 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, struc
 }
 
 /* How many checkpoints there are, on every rank what rank 0 sees. */
-static int count_checkpoints(const struct muster_trainer *t, int64_t *newest, struct muster_error *err)
+static int count_checkpoints(const struct muster_trainer *t, const char *folder, int64_t *newest,
+                             struct muster_error *err)
 {
     scope_free int64_t *steps = NULL;
     struct muster_error own = {0};
-    int count = t->rank ? 0 : folder_list(t->config.checkpoint_dir, &steps, &own);
+    int count = t->rank ? 0 : folder_list(folder, &steps, &own);
     double values[2] = {count > 0 ? (double)steps[0] : 0, count};
     if (trainer_reduce(t->trainer, values, 2, err) < 0)
         return -1;
     if (own.code && err)
         *err = own;
     if (values[1] < 0)
-        return own.code ? -1 : error_set(err, MUSTER_E_PEER, "rank 0 cannot read training.checkpoint_dir");
+        return own.code ? -1 : error_set(err, MUSTER_E_PEER, "rank 0 cannot read %s", folder);
     *newest = (int64_t)values[0];
     return (int)values[1];
 }
@@ -209,7 +212,7 @@ static int resume(struct muster_trainer *t, struct buffer *report, struct muster
     const char *folder = t->config.checkpoint_dir, *how = t->config.resume;
     const bool none = !strcmp(how, "none"), automatic = !*how || !strcmp(how, "auto");
     int64_t newest = 0;
-    int count = count_checkpoints(t, &newest, err);
+    int count = count_checkpoints(t, folder, &newest, err);
     if (count < 0)
         return -1;
     if (none && count)
@@ -220,11 +223,11 @@ static int resume(struct muster_trainer *t, struct buffer *report, struct muster
     if (none || (automatic && !count))
         return 0;
     if (!automatic && !count)
-        return load_path(t, how, true, report, err);
+        return load_path(t, how, true, true, report, err);
     if (!automatic)
         (void)buffer_printf(report, "training.resume %s is not used: %s has checkpoints up to step %lld\n",
                             how, folder, (long long)newest);
-    return load_path(t, folder, false, report, err);
+    return load_path(t, folder, false, true, report, err);
 }
 
 static void put_report(const struct buffer *report, char *text, int64_t size)
@@ -245,10 +248,10 @@ int muster_trainer_roll_back(struct muster_trainer *t, char *text, int64_t size,
     if (api_check_folder(t, err) < 0)
         return -1;
     api_saving_settle(t); /* it is gone back to, or was not saved */
-    int count = count_checkpoints(t, &newest, err);
+    int count = count_checkpoints(t, t->config.checkpoint_dir, &newest, err);
     if (count <= 0)
         return count;
-    int result = load_path(t, t->config.checkpoint_dir, false, &report, err);
+    int result = load_path(t, t->config.checkpoint_dir, false, true, &report, err);
     put_report(&report, text, size);
     if (!result)
         return error_set(err, MUSTER_E_INVALID,
@@ -278,6 +281,33 @@ int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, st
     return result;
 }
 
+/* Whether the path is that of a checkpoint, on every rank what rank 0 sees. */
+static int is_checkpoint(const struct muster_trainer *t, const char *path, struct muster_error *err)
+{
+    scope_free char *manifest = mem_printf("%s/" MANIFEST_NAME, path);
+    double there = !t->rank && manifest && access(manifest, R_OK) == 0;
+    if (trainer_reduce(t->trainer, &there, 1, err) < 0)
+        return -1;
+    return there > 0;
+}
+
+int muster_trainer_restore(struct muster_trainer *t, const char *path, char *text, int64_t size,
+                           struct muster_error *err)
+{
+    scope_buffer report = {0};
+    int64_t newest;
+    api_saving_settle(t);
+    const int one = is_checkpoint(t, path, err);
+    const int count = one ? one : count_checkpoints(t, path, &newest, err);
+    if (count <= 0)
+        return count;
+    const int result = load_path(t, path, one > 0, false, &report, err);
+    put_report(&report, text, size);
+    return result || one
+               ? result
+               : error_set(err, MUSTER_E_INVALID, "all %d checkpoints in %s are damaged", count, path);
+}
+
 int muster_trainer_best(struct muster_trainer *t, struct muster_error *err)
 {
     scope_buffer report = {0};
@@ -292,7 +322,7 @@ int muster_trainer_best(struct muster_trainer *t, struct muster_error *err)
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for the path of a checkpoint");
         return -1;
     }
-    return load_path(t, path, true, &report, err) < 0
+    return load_path(t, path, true, true, &report, err) < 0
                ? error_wrap(err, "the best checkpoint, of step %lld", (long long)step)
                : 1;
 }

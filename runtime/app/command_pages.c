@@ -16,6 +16,7 @@ static const char synopsis[] =
     "[--verbose | "
     "--output=json]]\n"
     "             [--print-config [--output=json]] [--world-size N] [--trace STEPS]\n"
+    "muster-train eval CONFIG ... [--checkpoint PATH | --model PATH] [--set key=value ...] [--output=json]\n"
     "muster-train --help | --version | --man | --completion=bash | --completion=zsh";
 static const char description[] =
     "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
@@ -36,6 +37,11 @@ static const char description[] =
     "training.memory_limit a plan that is larger is refused with the changes that make it fit.\n"
     "--trace 10-12 (logging.trace) records the operations of these steps for ui.perfetto.dev, in "
     "logging.dir.\n"
+    "eval prints loss and perplexity of the samples held out (without any: of all of data.path), and trains "
+    "nothing:\n"
+    "of the checkpoint --checkpoint, or the newest in a folder; else the newest in training.checkpoint_dir; "
+    "else of\n"
+    "--model (model.path). On any number of ranks; --output=json prints one JSON object.\n"
     "--device=auto|cpu|cuda, --comm=auto|host|nccl, --sync-errors and --cuda-graphs are training.device, "
     "training.comm, training.sync_errors and training.cuda_graphs.";
 

@@ -50,7 +50,9 @@ struct run {
     struct run_tokenizer tokenizer;
     struct data *data;
     struct muster_trainer *trainer;
-    char **settings; /* of the trainer */
+    char **settings;        /* of the trainer */
+    const char *checkpoint; /* --checkpoint; NULL: none was named */
+    bool from_model;        /* by --model: no checkpoint is looked for */
     int rank, world_size;
     int skipped;          /* steps in a row */
     int64_t went_back_to; /* step of the checkpoint; 0 and times_back 0: never */
@@ -75,6 +77,7 @@ struct run {
 
 /* run.c: run->config has been read; the rest is zero, world_size 1. */
 int run_open_model(struct run *run, struct muster_error *err);
+int run_open_world(struct run *run, struct muster_error *err);
 int run_training(struct run *run, struct muster_error *err); /* from the world to the sample */
 void run_close(struct run *run);
 /* Whether parameters are written at the end. */
@@ -89,6 +92,15 @@ int run_data_open(struct run *run, struct muster_error *err);
 int run_data_export(const struct run *run, struct muster_error *err);
 void run_data_close(struct run *run);
 
+/* run_restore.c: a run without a step: the world, what `inputs` opens on this rank (the model, and data where
+ * they are wanted), the trainer, and its parameters from a checkpoint or from model.path. Collective. */
+void run_take_sizes(struct train_config *config); /* where --model was given */
+int run_restore(struct run *run, int (*inputs)(struct run *run, struct muster_error *err),
+                struct muster_error *err);
+/* run_eval.c: muster-train eval. What its settings leave open, before a world is opened; then all of it. */
+int run_eval_settings(struct train_config *config, struct muster_error *err);
+int run_eval(struct run *run, bool json, struct muster_error *err);
+
 /* run_steps.c: all steps that are left. */
 int run_steps(struct run *run, struct muster_error *err);
 
@@ -98,6 +110,8 @@ void run_evaluate_close(struct run *run);
 /* Collective, after so many steps: evaluates if it is due and was not done yet. keep: a checkpoint of this
  * step is to be written, and stays as the best. */
 int run_evaluate(struct run *run, int64_t step, bool *keep, struct muster_error *err);
+/* Collective: evaluates, and nothing follows from it. */
+int run_evaluate_now(struct run *run, struct muster_error *err);
 /* Whether evaluations end the training here; the same on every rank. */
 bool run_stops_early(const struct run *run);
 

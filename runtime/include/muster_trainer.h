@@ -243,6 +243,11 @@ MUSTER_API int muster_trainer_checkpoint_end(struct muster_trainer *trainer, int
  * cannot go on as it was. */
 MUSTER_API int muster_trainer_resume(struct muster_trainer *trainer, char *report, int64_t size,
                                      struct muster_error *err);
+/* Collective, before the first step: the state of the newest checkpoint of a folder, or of a checkpoint (its
+ * step-N) itself, whatever the settings of the run that wrote it: for evaluations, generation and exports.
+ * 1: loaded; figure "steps" is its step; 0: there is none. report: as above. Nothing is written. */
+MUSTER_API int muster_trainer_restore(struct muster_trainer *trainer, const char *path, char *report,
+                                      int64_t size, struct muster_error *err);
 /* Collective, at the end of a training, to export it: loads the checkpoint that training.keep_best has kept.
  * 1: loaded; figure "steps" is now its step; 0: there is none, or it is the present state. -1: it cannot be
  * read, and the parameters are lost. */
