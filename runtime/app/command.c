@@ -84,7 +84,55 @@ static int take_checkpoint(struct command *command, char *path)
     return 0;
 }
 
+static int take_prompt(struct command *command, char *text)
+{
+    command->draw.prompt = text;
+    return 0;
+}
+
+static int take_count(const char *name, const char *text, int64_t least, int64_t most, int64_t *to)
+{
+    if (text_int64(text, to) && *to >= least && *to <= most)
+        return 0;
+    return command_error("%s: '%s' is not a number from %lld to %lld", name, text, (long long)least,
+                         (long long)most);
+}
+
+static int take_max_tokens(struct command *command, char *text)
+{
+    return take_count("--max-tokens", text, 1, 1 << 24, &command->draw.tokens);
+}
+
+static int take_top_k(struct command *command, char *text)
+{
+    return take_count("--top-k", text, 0, INT32_MAX, &command->draw.top_k);
+}
+
+static int take_seed(struct command *command, char *text)
+{
+    command->draw.has_seed = true;
+    return take_count("--seed", text, 0, INT64_MAX, &command->draw.seed);
+}
+
+static int take_top_p(struct command *command, char *text)
+{
+    double *p = &command->draw.top_p;
+    return text_double(text, p) && *p > 0 && *p <= 1
+               ? 0
+               : command_error("--top-p: '%s' is not a number above 0 and up to 1", text);
+}
+
+static int take_temperature(struct command *command, char *text)
+{
+    double *value = &command->draw.temperature;
+    command->draw.has_temperature = true;
+    return text_double(text, value) && *value >= 0 && *value <= 1e6
+               ? 0
+               : command_error("--temperature: '%s' is not a number from 0 to 1e6", text);
+}
+
 #define OF(verb) (1u << (verb))
+#define NO_STEP  (OF(COMMAND_EVAL) | OF(COMMAND_GENERATE))
 
 /* take: of one with a value; flag: the position of a switch; verbs: bits of those that have it, 0: all. */
 static const struct own_option {
@@ -104,8 +152,14 @@ static const struct own_option {
     {"--man", NULL, offsetof(struct command, man), 0},
     {"--completion=bash", NULL, offsetof(struct command, bash), 0},
     {"--completion=zsh", NULL, offsetof(struct command, zsh), 0},
-    {"--model", take_model, 0, OF(COMMAND_EVAL)},
-    {"--checkpoint", take_checkpoint, 0, OF(COMMAND_EVAL)},
+    {"--model", take_model, 0, NO_STEP},
+    {"--checkpoint", take_checkpoint, 0, NO_STEP},
+    {"--prompt", take_prompt, 0, OF(COMMAND_GENERATE)},
+    {"--max-tokens", take_max_tokens, 0, OF(COMMAND_GENERATE)},
+    {"--temperature", take_temperature, 0, OF(COMMAND_GENERATE)},
+    {"--top-k", take_top_k, 0, OF(COMMAND_GENERATE)},
+    {"--top-p", take_top_p, 0, OF(COMMAND_GENERATE)},
+    {"--seed", take_seed, 0, OF(COMMAND_GENERATE)},
     {"--set", take_override, 0, 0},
     {"--world-size", take_world_size, 0, 0},
     {"--trace", take_trace, 0, 0},
@@ -188,7 +242,7 @@ static int take_own(struct command *command, const struct own_option *own, char 
     }
     if (equals)
         return own->take(command, equals + 1);
-    char *value = own->take == take_override || own->take == take_world_size
+    char *value = own->take == take_override || own->take == take_world_size || own->take == take_prompt
                       ? (*at + 1 < argc ? argv[*at + 1] : NULL)
                       : next_value(argv, argc, *at);
     if (!value)
@@ -231,7 +285,7 @@ static int command_option(struct command *command, char *const argv[], int argc,
     return word[1] == '-' ? take_foreign(command, argv, argc, at) : refuse_option(command, word);
 }
 
-static const char *const verbs[COMMAND_VERBS] = {"", "eval"};
+static const char *const verbs[COMMAND_VERBS] = {"", "eval", "generate"};
 
 bool command_is_page(const struct command *command)
 {
@@ -246,7 +300,7 @@ static int check_verb(const struct command *command)
                              verbs[command->verb]);
     if (command->model && command->checkpoint)
         return command_error("--model and --checkpoint %s: one of the two", command->checkpoint);
-    if (!command->path_count && !command->option_count && !command_is_page(command))
+    if (!command->path_count && !command->option_count && !command->model && !command_is_page(command))
         return command_error("no configuration file was named");
     return 0;
 }

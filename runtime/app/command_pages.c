@@ -17,6 +17,9 @@ static const char synopsis[] =
     "--output=json]]\n"
     "             [--print-config [--output=json]] [--world-size N] [--trace STEPS]\n"
     "muster-train eval CONFIG ... [--checkpoint PATH | --model PATH] [--set key=value ...] [--output=json]\n"
+    "muster-train generate CONFIG ... | --model PATH [--checkpoint PATH] [--prompt TEXT] [--max-tokens N] "
+    "[--temperature T]\n"
+    "             [--top-k K] [--top-p P] [--seed N] [--output=json]\n"
     "muster-train --help | --version | --man | --completion=bash | --completion=zsh";
 static const char description[] =
     "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
@@ -42,6 +45,10 @@ static const char description[] =
     "of the checkpoint --checkpoint, or the newest in a folder; else the newest in training.checkpoint_dir; "
     "else of\n"
     "--model (model.path). On any number of ranks; --output=json prints one JSON object.\n"
+    "generate draws text behind --prompt, or standard input, from the same parameters: at most --max-tokens "
+    "(100), up to\n"
+    "the tokenizer's end of text; --temperature 1 (0: the most likely token), --top-k and --top-p (all), "
+    "--seed (training.seed).\n"
     "--device=auto|cpu|cuda, --comm=auto|host|nccl, --sync-errors and --cuda-graphs are training.device, "
     "training.comm, training.sync_errors and training.cuda_graphs.";
 

@@ -115,8 +115,12 @@ static int run_verb(struct run *run, const struct command *command, struct muste
     run->from_model = command->model != NULL;
     if (run->from_model)
         run_take_sizes(&run->config);
-    run->refused = run_eval_settings(&run->config, err) < 0;
-    return run->refused ? -1 : run_eval(run, command->json, err);
+    const bool draws = command->verb == COMMAND_GENERATE;
+    run->refused =
+        (draws ? run_generate_settings(&run->config, err) : run_eval_settings(&run->config, err)) < 0;
+    if (run->refused)
+        return -1;
+    return draws ? run_generate(run, &command->draw, command->json, err) : run_eval(run, command->json, err);
 }
 
 static int run_command(struct run *run, const struct command *command, struct muster_error *err)

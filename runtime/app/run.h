@@ -2,8 +2,11 @@
 #ifndef MUSTER_RUNTIME_APP_RUN_H
 #define MUSTER_RUNTIME_APP_RUN_H
 
+#include <stdio.h>
+
 #include "proto/base/clock.h"
 #include "runtime/app/checkpoints.h"
+#include "runtime/app/command.h"
 #include "runtime/app/next_batch.h"
 #include "runtime/app/progress.h"
 #include "runtime/app/sample_log.h"
@@ -88,6 +91,8 @@ long long run_figure(const struct run *run, const char *name);
 /* run_data.c: the tokenizer and the data, and training.steps where training.epochs is set. Before the model.
  */
 int run_data_open(struct run *run, struct muster_error *err);
+/* The tokenizer alone, which is the caller's; run->tokenizer is filled. */
+struct tokenizer *run_tokenizer_open(struct run *run, struct muster_error *err);
 /* The tokenizer's files into the folder that was exported. */
 int run_data_export(const struct run *run, struct muster_error *err);
 void run_data_close(struct run *run);
@@ -95,11 +100,16 @@ void run_data_close(struct run *run);
 /* run_restore.c: a run without a step: the world, what `inputs` opens on this rank (the model, and data where
  * they are wanted), the trainer, and its parameters from a checkpoint or from model.path. Collective. */
 void run_take_sizes(struct train_config *config); /* where --model was given */
+/* A file for results alone: standard output, whose other lines go to standard error from here. */
+FILE *run_take_output(struct muster_error *err);
 int run_restore(struct run *run, int (*inputs)(struct run *run, struct muster_error *err),
                 struct muster_error *err);
 /* run_eval.c: muster-train eval. What its settings leave open, before a world is opened; then all of it. */
 int run_eval_settings(struct train_config *config, struct muster_error *err);
 int run_eval(struct run *run, bool json, struct muster_error *err);
+/* run_generate.c: muster-train generate, likewise. */
+int run_generate_settings(const struct train_config *config, struct muster_error *err);
+int run_generate(struct run *run, const struct command_draw *draw, bool json, struct muster_error *err);
 
 /* run_steps.c: all steps that are left. */
 int run_steps(struct run *run, struct muster_error *err);

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -45,22 +44,6 @@ static int open_inputs(struct run *run, struct muster_error *err)
     if (run_data_open(run, err) < 0 || run_open_model(run, err) < 0)
         return -1;
     return run_evaluate_open(run, err);
-}
-
-/* Nothing else may come to standard output: the rest goes to standard error from here. */
-static FILE *take_output(struct muster_error *err)
-{
-    const int fd = dup(STDOUT_FILENO);
-    FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
-    if (!out || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-        (void)error_errno(err, "cannot duplicate standard output");
-        if (out)
-            (void)fclose(out);
-        else if (fd >= 0)
-            (void)close(fd);
-        return NULL;
-    }
-    return out;
 }
 
 static void eval_text(const struct run *run, struct buffer *out)
@@ -113,7 +96,7 @@ static int evaluate(struct run *run, bool json, FILE *out, struct muster_error *
 
 int run_eval(struct run *run, bool json, struct muster_error *err)
 {
-    FILE *out = json ? take_output(err) : stdout;
+    FILE *out = json ? run_take_output(err) : stdout;
     if (!out)
         return -1;
     const int result = evaluate(run, json, out, err);

@@ -1,6 +1,7 @@
 /* run_restore.c - a run that takes no step: opened, with the parameters of a checkpoint or of files. See
  * run.h. */
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "runtime/app/run.h"
@@ -44,6 +45,21 @@ static int take_parameters(struct run *run, struct muster_error *err)
     return error_set(err, MUSTER_E_INVALID,
                      "there are no parameters: name a model's files with --model (model.path), or a "
                      "checkpoint with --checkpoint (training.checkpoint_dir)");
+}
+
+FILE *run_take_output(struct muster_error *err)
+{
+    const int fd = dup(STDOUT_FILENO);
+    FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!out || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+        (void)error_errno(err, "cannot duplicate standard output");
+        if (out)
+            (void)fclose(out);
+        else if (fd >= 0)
+            (void)close(fd);
+        return NULL;
+    }
+    return out;
 }
 
 int run_restore(struct run *run, int (*inputs)(struct run *run, struct muster_error *err),

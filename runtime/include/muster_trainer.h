@@ -176,6 +176,21 @@ MUSTER_API int muster_trainer_generate(struct muster_trainer *trainer, const int
                                        int64_t prompt_count, double temperature, uint64_t seed, int32_t limit,
                                        int32_t *tokens, int64_t count, struct muster_error *err);
 
+struct muster_sampling {
+    uint32_t size;      /* sizeof(struct muster_sampling), set by the caller */
+    int32_t top_k;      /* only the k most likely tokens are drawn; 0: all */
+    double top_p;       /* of these the most likely, until their probabilities come to it; 0 and 1: all */
+    double temperature; /* 0: the most likely one */
+    uint64_t seed;
+    int32_t limit; /* tokens from it on are never drawn; 0: the vocabulary */
+    int32_t end;   /* a token after which no more are drawn; -1: none */
+};
+/* Likewise, with more to choose; every rank gives the same. Returns how many were drawn, the end with them; 0
+ * on other ranks than 0; -1. */
+MUSTER_API int64_t muster_trainer_sample(struct muster_trainer *trainer, const int32_t *prompt,
+                                         int64_t prompt_count, const struct muster_sampling *sampling,
+                                         int32_t *tokens, int64_t count, struct muster_error *err);
+
 /* Where this rank is: a line for each connection of ranks, with the operations that were issued and finished
  * last and the ranks that it waits for, and one with the step and the operation that compute has begun last.
  * From any thread, also while another one is in a call of the trainer: for ranks that hang. Returns and cuts

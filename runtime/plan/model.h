@@ -72,6 +72,7 @@ struct batch {
 };
 
 struct layer_capture;
+struct layer_past;
 
 /* Everything a layer's function may touch. Pointers are device memory; weights and gradients are in the order
  * of layer_desc.param. Functions only enqueue: no allocation, no waiting, no host scalar that changes from
@@ -100,6 +101,8 @@ struct layer_context {
      * else in its forward (LAYER_EVAL). NULL for the other layers. */
     double *loss_total;
     int64_t *loss_count;
+    struct layer_past
+        *past; /* of runtime/model/past.h: positions before these are kept; NULL: there are none */
     const struct layer_capture *capture; /* of this layer; NULL: nothing is copied out */
 };
 
