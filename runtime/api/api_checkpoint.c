@@ -74,6 +74,25 @@ int api_note_evaluation(struct muster_trainer *t, struct muster_error *err)
     return muster_trainer_note(t, evaluation_key, text.data, err);
 }
 
+static const char plateau_key[] = "plateau"; /* likewise */
+
+int api_note_plateau(struct muster_trainer *t, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    if (t->config.schedule != LR_PLATEAU)
+        return 0;
+    if (plateau_format(&t->plateau, &text) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a note");
+    return muster_trainer_note(t, plateau_key, text.data, err);
+}
+
+/* Of a run that had another schedule there is none: it begins here. */
+static int take_plateau(struct muster_trainer *t, struct muster_error *err)
+{
+    const char *text = muster_trainer_noted(t, plateau_key);
+    return text && t->config.schedule == LR_PLATEAU ? plateau_parse(text, &t->plateau, err) : 0;
+}
+
 /* Where the notes have it. */
 static int take_evaluation(struct muster_trainer *t, struct muster_error *err)
 {
@@ -84,15 +103,19 @@ static int take_evaluation(struct muster_trainer *t, struct muster_error *err)
 int muster_trainer_judge(struct muster_trainer *t, double loss, struct muster_error *err)
 {
     const struct evaluation_rule rule = train_config_evaluation(&t->config);
+    const struct plateau_rule plateau = train_config_plateau(&t->config);
     struct evaluation_state before = t->evaluation;
+    struct plateau_state plateau_before = t->plateau;
     const bool best = evaluation_judge(&rule, &t->evaluation, t->steps, loss);
     if (best && t->config.keep_best && (t->saved_step == t->steps || api_saving_step(t, t->steps)))
         t->evaluation.kept_step = t->steps; /* it is there already, or on its way */
-    if (api_note_evaluation(t, err) < 0) {
+    const bool lowers = t->config.schedule == LR_PLATEAU && plateau_judge(&plateau, &t->plateau, loss);
+    if (api_note_evaluation(t, err) < 0 || api_note_plateau(t, err) < 0) {
         t->evaluation = before;
+        t->plateau = plateau_before;
         return -1;
     }
-    return (best ? MUSTER_JUDGED_BEST : 0) |
+    return (best ? MUSTER_JUDGED_BEST : 0) | (lowers ? MUSTER_JUDGED_LOWER : 0) |
            (evaluation_stops(&rule, &t->evaluation) ? MUSTER_JUDGED_STOP : 0);
 }
 
@@ -174,7 +197,7 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, bool 
         t->updates = run->updates;
         t->taken = run->samples;
         t->saved_step = one ? -1 : run->step; /* a new folder gets its own */
-        if (take_notes(t, run->notes, err) < 0 || take_evaluation(t, err) < 0)
+        if (take_notes(t, run->notes, err) < 0 || take_evaluation(t, err) < 0 || take_plateau(t, err) < 0)
             result = -1;
         (void)buffer_printf(report, "resumed from step %lld (%s, written by %d ranks", (long long)run->step,
                             path, run->world_size);

@@ -103,7 +103,9 @@ static double or_else(double override, double usual)
 static struct trainer_step_values values_of(const struct muster_trainer *t, int64_t rows, int64_t targets)
 {
     const struct train_config *c = &t->config;
-    const struct lr_schedule schedule = train_config_schedule(c);
+    struct lr_schedule schedule = train_config_schedule(c);
+    if (schedule.kind == LR_PLATEAU)
+        schedule.peak = t->plateau.rate;
     const struct api_overrides *o = &t->overrides;
     return (struct trainer_step_values){
         .learning_rate = or_else(o->learning_rate, lr_at(&schedule, t->updates)),

@@ -35,7 +35,7 @@ struct run_evaluation {
     int32_t *tokens, *targets; /* theirs */
     double loss;
     int64_t counted, ns; /* targets over all ranks; wall time */
-    bool best;           /* so far */
+    bool best, lowers;   /* so far; the learning rate, by ReduceLROnPlateau */
 };
 
 /* The tokenizer of the data, which is open only while it is used: it takes memory beside the plan's. */

@@ -111,6 +111,7 @@ static int evaluate(struct run *run, struct muster_error *err)
         return -1;
     const int judged = muster_trainer_judge(run->trainer, e->loss, err);
     e->best = judged > 0 && judged & MUSTER_JUDGED_BEST;
+    e->lowers = judged > 0 && judged & MUSTER_JUDGED_LOWER;
     return judged < 0 ? -1 : 0;
 }
 

@@ -120,9 +120,10 @@ MUSTER_API int muster_trainer_evaluate(struct muster_trainer *trainer, const voi
 /* Settings training.early_stop_... and keep_best at work: takes in the mean loss of an evaluation after the
  * last step, the same number on every rank. 0, or the sum of: MUSTER_JUDGED_BEST: it is the lowest so far:
  * with keep_best the checkpoint that is written before the next step is kept until the next such one;
- * MUSTER_JUDGED_STOP: so many evaluations were without a gain that the training should end. What it knows is
- * part of checkpoints. */
-enum { MUSTER_JUDGED_BEST = 1, MUSTER_JUDGED_STOP = 2 };
+ * MUSTER_JUDGED_STOP: so many evaluations were without a gain that the training should end;
+ * MUSTER_JUDGED_LOWER: schedule ReduceLROnPlateau has lowered the learning rate. What it knows is part of
+ * checkpoints. */
+enum { MUSTER_JUDGED_BEST = 1, MUSTER_JUDGED_STOP = 2, MUSTER_JUDGED_LOWER = 4 };
 MUSTER_API int muster_trainer_judge(struct muster_trainer *trainer, double loss, struct muster_error *err);
 /* on: not 0: from now on the moving average of the parameters (training.ema_decay) is what evaluations,
  * forward passes, generation, exports and gets use; 0: the parameters again, to the bit. Collective. While it
@@ -147,7 +148,8 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
  * run: "steps" so far, "samples" of a step on this rank, "micro_batch", "micro_batches", "positions",
  * "taken" (samples so far, over all ranks), "evaluations" that were judged, "evaluated_step" of the last one
  * and "best_step" of the best (-1: none), "best_loss" (NaN: none), "evaluations_without_gain", "stops_early"
- * (1: the training should end), "checkpoint_step" (that was written or loaded last; -1), "checkpoint_ns" and
+ * (1: the training should end), "plateau_rate" (of ReduceLROnPlateau, after
+ * warm-up), "checkpoint_step" (that was written or loaded last; -1), "checkpoint_ns" and
  * "checkpoint_bytes" (of the last that was written, on this rank), "checkpoint_stall_ns" (of that time, for
  * which this rank's training was stalled), "checkpoint_writing" (how many are on their way
  * behind steps), "checkpoint_oldest" (step of the oldest of them, which muster_trainer_checkpoint_end is
@@ -272,7 +274,8 @@ MUSTER_API int muster_trainer_best(struct muster_trainer *trainer, struct muster
  * no checkpoint yet, and nothing has changed. report: as above. */
 MUSTER_API int muster_trainer_roll_back(struct muster_trainer *trainer, char *report, int64_t size,
                                         struct muster_error *err);
-/* A text of the caller's that checkpoints keep, under a key without "=" ("evaluation" is taken): the name of
+/* A text of the caller's that checkpoints keep, under a key without "=" ("evaluation" and
+ * "plateau" are taken): the name of
  * a data set, say, or a place in it. Rank 0's are kept. */
 MUSTER_API int muster_trainer_note(struct muster_trainer *trainer, const char *key, const char *text,
                                    struct muster_error *err);

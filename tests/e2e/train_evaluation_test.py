@@ -2,6 +2,7 @@
 """Evaluation in muster-train from end to end: it changes no number of the training, gives the same figure on any number of ranks, keeps
 the best checkpoint, ends the training early, and all of that goes on where a killed run was."""
 import json
+import math
 import os
 import pathlib
 import random
@@ -159,6 +160,32 @@ class Evaluation(unittest.TestCase):
         out, err = run.communicate(timeout=LIMIT)
         self.assertEqual(run.returncode, code, out + err)
         return (json.loads(out) if code == 0 else None), err
+
+    def test_the_rate_falls_where_the_loss_does_not(self):
+        plateau = ("training.schedule=ReduceLROnPlateau", "training.warmup_steps=0", "training.plateau_factor=0.5", "training.plateau_patience=1",
+                   "training.plateau_cooldown=1", "training.evaluate_every=2", "training.min_learning_rate=0.003")
+        printed = self.run_whole(*plateau)
+        expected, losses = self.model(), [entry["loss"] for _, entry in sorted(self.evaluations().items())]
+        rate, best, waits, cooldown, rates = 0.01, math.inf, 0, 0, [0.01]  # torch's class, of those losses
+        for loss in losses:
+            best, waits = (loss, 0) if loss < best * (1 - 1e-4) else (best, waits + 1)
+            if cooldown:
+                cooldown, waits = cooldown - 1, 0
+            if waits > 1:
+                rate, cooldown, waits = max(rate * 0.5, 0.003), 1, 0
+            rates.append(rate)
+        self.assertEqual(sorted(set(rates)), [0.003, 0.005, 0.01])
+        entries = [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+        used = {entry["step"]: entry["learning_rate"] for entry in entries if entry["kind"] == "step"}
+        self.assertEqual([used[step] for step in range(1, 41)], [rates[(step - 1) // 2] for step in range(1, 41)])
+        self.assertIn("ReduceLROnPlateau: the learning rate is 0.005 from here", printed)
+        self.fresh()  # ended after each kind of rate, and gone on with
+        fallen = 2 * (rates.index(0.005) + 1)
+        for steps in (3, fallen, fallen + 3, 40):
+            self.run_whole(*plateau, f"training.steps={steps}", "training.evaluate_at_end=false")
+        self.assertEqual(self.model(), expected)
+        self.assertIn("follows evaluations, and there are none: set training.evaluate_every", self.run_whole(*plateau, "training.evaluate_every=0", code=2))
+        self.assertIn("training.plateau_factor has no effect with training.schedule", self.run_whole("training.plateau_factor=0.5", code=2))
 
     def test_eval_gives_the_figures_of_the_training_to_the_bit(self):
         kept = ("training.steps=10", "training.checkpoint_every=5", "training.checkpoint_keep=9", "training.evaluate_every=5")
