@@ -1,5 +1,6 @@
 /* api_checkpoint.c - muster_trainer.h: going on from checkpoints, and the notes that they keep. */
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -73,6 +74,25 @@ int api_note_evaluation(struct muster_trainer *t, struct muster_error *err)
     return muster_trainer_note(t, evaluation_key, text.data, err);
 }
 
+static const char plateau_key[] = "plateau"; /* likewise */
+
+int api_note_plateau(struct muster_trainer *t, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    if (t->config.schedule != LR_PLATEAU)
+        return 0;
+    if (plateau_format(&t->plateau, &text) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a note");
+    return muster_trainer_note(t, plateau_key, text.data, err);
+}
+
+/* Of a run that had another schedule there is none: it begins here. */
+static int take_plateau(struct muster_trainer *t, struct muster_error *err)
+{
+    const char *text = muster_trainer_noted(t, plateau_key);
+    return text && t->config.schedule == LR_PLATEAU ? plateau_parse(text, &t->plateau, err) : 0;
+}
+
 /* Where the notes have it. */
 static int take_evaluation(struct muster_trainer *t, struct muster_error *err)
 {
@@ -83,15 +103,19 @@ static int take_evaluation(struct muster_trainer *t, struct muster_error *err)
 int muster_trainer_judge(struct muster_trainer *t, double loss, struct muster_error *err)
 {
     const struct evaluation_rule rule = train_config_evaluation(&t->config);
+    const struct plateau_rule plateau = train_config_plateau(&t->config);
     struct evaluation_state before = t->evaluation;
+    struct plateau_state plateau_before = t->plateau;
     const bool best = evaluation_judge(&rule, &t->evaluation, t->steps, loss);
     if (best && t->config.keep_best && (t->saved_step == t->steps || api_saving_step(t, t->steps)))
         t->evaluation.kept_step = t->steps; /* it is there already, or on its way */
-    if (api_note_evaluation(t, err) < 0) {
+    const bool lowers = t->config.schedule == LR_PLATEAU && plateau_judge(&plateau, &t->plateau, loss);
+    if (api_note_evaluation(t, err) < 0 || api_note_plateau(t, err) < 0) {
         t->evaluation = before;
+        t->plateau = plateau_before;
         return -1;
     }
-    return (best ? MUSTER_JUDGED_BEST : 0) |
+    return (best ? MUSTER_JUDGED_BEST : 0) | (lowers ? MUSTER_JUDGED_LOWER : 0) |
            (evaluation_stops(&rule, &t->evaluation) ? MUSTER_JUDGED_STOP : 0);
 }
 
@@ -153,8 +177,9 @@ static int take_notes(struct muster_trainer *t, manifest_texts notes, struct mus
     return 0;
 }
 
-static int load_path(struct muster_trainer *t, const char *path, bool one, struct buffer *report,
-                     struct muster_error *err)
+/* one: the path is a checkpoint's, and not that of a folder of them. goes_on: as the run that wrote it. */
+static int load_path(struct muster_trainer *t, const char *path, bool one, bool goes_on,
+                     struct buffer *report, struct muster_error *err)
 {
     struct checkpoint_load load = {.trainer = t->trainer,
                                    .folder = path,
@@ -162,7 +187,7 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, struc
                                    .rank = t->rank,
                                    .world_size = t->world_size,
                                    .local = api_local_dir(t),
-                                   .accept = accept,
+                                   .accept = goes_on ? accept : NULL,
                                    .context = t,
                                    .report = report};
     int result = checkpoint_load(&load, err);
@@ -172,7 +197,7 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, struc
         t->updates = run->updates;
         t->taken = run->samples;
         t->saved_step = one ? -1 : run->step; /* a new folder gets its own */
-        if (take_notes(t, run->notes, err) < 0 || take_evaluation(t, err) < 0)
+        if (take_notes(t, run->notes, err) < 0 || take_evaluation(t, err) < 0 || take_plateau(t, err) < 0)
             result = -1;
         (void)buffer_printf(report, "resumed from step %lld (%s, written by %d ranks", (long long)run->step,
                             path, run->world_size);
@@ -188,18 +213,19 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, struc
 }
 
 /* How many checkpoints there are, on every rank what rank 0 sees. */
-static int count_checkpoints(const struct muster_trainer *t, int64_t *newest, struct muster_error *err)
+static int count_checkpoints(const struct muster_trainer *t, const char *folder, int64_t *newest,
+                             struct muster_error *err)
 {
     scope_free int64_t *steps = NULL;
     struct muster_error own = {0};
-    int count = t->rank ? 0 : folder_list(t->config.checkpoint_dir, &steps, &own);
+    int count = t->rank ? 0 : folder_list(folder, &steps, &own);
     double values[2] = {count > 0 ? (double)steps[0] : 0, count};
     if (trainer_reduce(t->trainer, values, 2, err) < 0)
         return -1;
     if (own.code && err)
         *err = own;
     if (values[1] < 0)
-        return own.code ? -1 : error_set(err, MUSTER_E_PEER, "rank 0 cannot read training.checkpoint_dir");
+        return own.code ? -1 : error_set(err, MUSTER_E_PEER, "rank 0 cannot read %s", folder);
     *newest = (int64_t)values[0];
     return (int)values[1];
 }
@@ -209,7 +235,7 @@ static int resume(struct muster_trainer *t, struct buffer *report, struct muster
     const char *folder = t->config.checkpoint_dir, *how = t->config.resume;
     const bool none = !strcmp(how, "none"), automatic = !*how || !strcmp(how, "auto");
     int64_t newest = 0;
-    int count = count_checkpoints(t, &newest, err);
+    int count = count_checkpoints(t, folder, &newest, err);
     if (count < 0)
         return -1;
     if (none && count)
@@ -220,11 +246,11 @@ static int resume(struct muster_trainer *t, struct buffer *report, struct muster
     if (none || (automatic && !count))
         return 0;
     if (!automatic && !count)
-        return load_path(t, how, true, report, err);
+        return load_path(t, how, true, true, report, err);
     if (!automatic)
         (void)buffer_printf(report, "training.resume %s is not used: %s has checkpoints up to step %lld\n",
                             how, folder, (long long)newest);
-    return load_path(t, folder, false, report, err);
+    return load_path(t, folder, false, true, report, err);
 }
 
 static void put_report(const struct buffer *report, char *text, int64_t size)
@@ -245,10 +271,10 @@ int muster_trainer_roll_back(struct muster_trainer *t, char *text, int64_t size,
     if (api_check_folder(t, err) < 0)
         return -1;
     api_saving_settle(t); /* it is gone back to, or was not saved */
-    int count = count_checkpoints(t, &newest, err);
+    int count = count_checkpoints(t, t->config.checkpoint_dir, &newest, err);
     if (count <= 0)
         return count;
-    int result = load_path(t, t->config.checkpoint_dir, false, &report, err);
+    int result = load_path(t, t->config.checkpoint_dir, false, true, &report, err);
     put_report(&report, text, size);
     if (!result)
         return error_set(err, MUSTER_E_INVALID,
@@ -278,6 +304,33 @@ int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, st
     return result;
 }
 
+/* Whether the path is that of a checkpoint, on every rank what rank 0 sees. */
+static int is_checkpoint(const struct muster_trainer *t, const char *path, struct muster_error *err)
+{
+    scope_free char *manifest = mem_printf("%s/" MANIFEST_NAME, path);
+    double there = !t->rank && manifest && access(manifest, R_OK) == 0;
+    if (trainer_reduce(t->trainer, &there, 1, err) < 0)
+        return -1;
+    return there > 0;
+}
+
+int muster_trainer_restore(struct muster_trainer *t, const char *path, char *text, int64_t size,
+                           struct muster_error *err)
+{
+    scope_buffer report = {0};
+    int64_t newest;
+    api_saving_settle(t);
+    const int one = is_checkpoint(t, path, err);
+    const int count = one ? one : count_checkpoints(t, path, &newest, err);
+    if (count <= 0)
+        return count;
+    const int result = load_path(t, path, one > 0, false, &report, err);
+    put_report(&report, text, size);
+    return result || one
+               ? result
+               : error_set(err, MUSTER_E_INVALID, "all %d checkpoints in %s are damaged", count, path);
+}
+
 int muster_trainer_best(struct muster_trainer *t, struct muster_error *err)
 {
     scope_buffer report = {0};
@@ -292,7 +345,7 @@ int muster_trainer_best(struct muster_trainer *t, struct muster_error *err)
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for the path of a checkpoint");
         return -1;
     }
-    return load_path(t, path, true, &report, err) < 0
+    return load_path(t, path, true, true, &report, err) < 0
                ? error_wrap(err, "the best checkpoint, of step %lld", (long long)step)
                : 1;
 }

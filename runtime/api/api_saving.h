@@ -12,6 +12,8 @@ int64_t api_staging_bytes(const struct muster_trainer *t);
 const char *api_local_dir(const struct muster_trainer *trainer);
 /* The notes get what is known of evaluations. */
 int api_note_evaluation(struct muster_trainer *trainer, struct muster_error *err);
+/* Likewise what ReduceLROnPlateau knows, where that is the schedule. */
+int api_note_plateau(struct muster_trainer *trainer, struct muster_error *err);
 
 /* Whether that step's is on its way. */
 bool api_saving_step(const struct muster_trainer *trainer, int64_t step);

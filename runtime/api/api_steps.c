@@ -103,7 +103,9 @@ static double or_else(double override, double usual)
 static struct trainer_step_values values_of(const struct muster_trainer *t, int64_t rows, int64_t targets)
 {
     const struct train_config *c = &t->config;
-    const struct lr_schedule schedule = train_config_schedule(c);
+    struct lr_schedule schedule = train_config_schedule(c);
+    if (schedule.kind == LR_PLATEAU)
+        schedule.peak = t->plateau.rate;
     const struct api_overrides *o = &t->overrides;
     return (struct trainer_step_values){
         .learning_rate = or_else(o->learning_rate, lr_at(&schedule, t->updates)),
@@ -316,10 +318,40 @@ int muster_trainer_generate(struct muster_trainer *t, const int32_t *prompt, int
                             double temperature, uint64_t seed, int32_t limit, int32_t *tokens, int64_t count,
                             struct muster_error *err)
 {
-    const struct generate_options options = {.sample = {.temperature = temperature, .seed = seed},
-                                             .prompt = prompt,
-                                             .prompt_count = prompt_count,
-                                             .count = count,
-                                             .limit = limit};
+    struct generate_options options = {.sample = {.temperature = temperature, .seed = seed},
+                                       .prompt = prompt,
+                                       .prompt_count = prompt_count,
+                                       .count = count,
+                                       .limit = limit,
+                                       .end = -1};
     return trainer_generate(t->trainer, &options, tokens, err);
+}
+
+static int check_sampling(const struct muster_sampling *s, struct muster_error *err)
+{
+    if (!(s->temperature >= 0) || isinf(s->temperature))
+        return error_set(err, MUSTER_E_INVALID, "the temperature is %g, but must be finite and at least 0",
+                         s->temperature);
+    if (!(s->top_p >= 0 && s->top_p <= 1))
+        return error_set(err, MUSTER_E_INVALID, "top_p is %g, but must be 0 to 1", s->top_p);
+    if (s->top_k < 0)
+        return error_set(err, MUSTER_E_INVALID, "top_k is %d, but must be at least 0", s->top_k);
+    return 0;
+}
+
+int64_t muster_trainer_sample(struct muster_trainer *t, const int32_t *prompt, int64_t prompt_count,
+                              const struct muster_sampling *sampling, int32_t *tokens, int64_t count,
+                              struct muster_error *err)
+{
+    struct muster_sampling s;
+    if (sized_in("muster_sampling", &s, sizeof s, sampling, sampling->size, sizeof s, err) < 0 ||
+        check_sampling(&s, err) < 0)
+        return -1;
+    struct generate_options options = {.sample = {s.temperature, s.top_k, s.top_p, s.seed},
+                                       .prompt = prompt,
+                                       .prompt_count = prompt_count,
+                                       .count = count,
+                                       .limit = s.limit,
+                                       .end = s.end};
+    return trainer_generate(t->trainer, &options, tokens, err) < 0 ? -1 : options.drawn;
 }

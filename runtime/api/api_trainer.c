@@ -162,7 +162,13 @@ struct muster_trainer *muster_trainer_open(struct muster_world *world, struct mu
     t->overrides = (struct api_overrides){NAN, NAN, NAN, NAN, NAN, NAN};
     t->next_targets = NAN;
     t->announced.first = -1;
-    if (open_trainer(t, world, model, settings, err) < 0)
+    int failed = open_trainer(t, world, model, settings, err);
+    if (!failed) {
+        const struct plateau_rule plateau = train_config_plateau(&t->config);
+        plateau_begin(&plateau, t->config.learning_rate, &t->plateau);
+        failed = api_note_plateau(t, err);
+    }
+    if (failed < 0)
         muster_trainer_close(&t);
     return t;
 }
@@ -324,7 +330,8 @@ static bool api_stops_early(const struct muster_trainer *t)
     X(groups, plan->group_count) X(gathers_in_flight, plan->gathers_in_flight)                               \
     X(evaluations, t->evaluation.count) X(evaluated_step, t->evaluation.last_step)                            \
     X(best_step, t->evaluation.best_step) X(best_loss, t->evaluation.best_step < 0 ? NAN : t->evaluation.best_loss)                   \
-    X(evaluations_without_gain, t->evaluation.waits) X(stops_early, api_stops_early(t)) X(correct, t->last.correct) X(evaluated_correct, t->evaluated_correct)                       \
+    X(evaluations_without_gain, t->evaluation.waits) X(stops_early, api_stops_early(t)) X(correct, t->last.correct) X(evaluated_correct, t->evaluated_correct) \
+    X(plateau_rate, t->plateau.rate)                       \
     X(planned_bytes, planned_bytes(plan)) X(dropout, t->dropout)                     \
     X(step_flops, t->limit.step_flops) X(peak_flops, t->limit.peak_flops)
 /* clang-format on */

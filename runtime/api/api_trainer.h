@@ -51,6 +51,7 @@ struct muster_trainer {
     char **notes;           /* "key=value" that a checkpoint keeps, NULL at the end; NULL: none */
     struct evaluation_state evaluation;
     double evaluated_correct;                /* of the last one */
+    struct plateau_state plateau;            /* of schedule ReduceLROnPlateau */
     int64_t saved_step;                      /* of the checkpoint that was written or loaded last; -1: none */
     struct api_saving saving[SAVES_AT_ONCE]; /* behind steps, the oldest first */
     int saving_count;

@@ -112,6 +112,15 @@ int checkpoints_resume(struct checkpoints *c, struct muster_error *err)
     return result;
 }
 
+int checkpoints_restore(struct checkpoints *c, const char *path, struct muster_error *err)
+{
+    static char report[REPORT_SIZE]; /* of one call a process */
+    report[0] = '\0';
+    const int result = muster_trainer_restore(c->trainer, path, report, sizeof report, err);
+    print_report(c, report);
+    return result;
+}
+
 int checkpoints_go_back(struct checkpoints *c, int64_t *step, struct muster_error *err)
 {
     static char report[REPORT_SIZE]; /* of one call at a time */

@@ -30,6 +30,8 @@ bool checkpoints_terminated(void);
 
 /* Goes on from a checkpoint, as muster_trainer_resume; prints what was refused and what differs. */
 int checkpoints_resume(struct checkpoints *checkpoints, struct muster_error *err);
+/* The state of the newest checkpoint in a folder, or of one, as muster_trainer_restore; prints likewise. */
+int checkpoints_restore(struct checkpoints *checkpoints, const char *path, struct muster_error *err);
 /* Notes for checkpoints what the data are. MUSTER_E_REFUSED: resumed, and those that it was written with are
  * others, whose samples have other numbers; of this rank alone. */
 int checkpoints_note_data(struct checkpoints *checkpoints, bool resumed, struct muster_error *err);

@@ -71,38 +71,110 @@ static int take_comm(struct command *command, char *name)
     return take_override(command, command->comm);
 }
 
-/* take: of one with a value; flag: the position of a switch. */
+static int take_model(struct command *command, char *path)
+{
+    mem_free(command->model);
+    command->model = mem_printf("model.path=%s", path);
+    return command->model ? take_override(command, command->model) : command_error("no memory");
+}
+
+static int take_checkpoint(struct command *command, char *path)
+{
+    command->checkpoint = path;
+    return 0;
+}
+
+static int take_prompt(struct command *command, char *text)
+{
+    command->draw.prompt = text;
+    return 0;
+}
+
+static int take_count(const char *name, const char *text, int64_t least, int64_t most, int64_t *to)
+{
+    if (text_int64(text, to) && *to >= least && *to <= most)
+        return 0;
+    return command_error("%s: '%s' is not a number from %lld to %lld", name, text, (long long)least,
+                         (long long)most);
+}
+
+static int take_max_tokens(struct command *command, char *text)
+{
+    return take_count("--max-tokens", text, 1, 1 << 24, &command->draw.tokens);
+}
+
+static int take_top_k(struct command *command, char *text)
+{
+    return take_count("--top-k", text, 0, INT32_MAX, &command->draw.top_k);
+}
+
+static int take_seed(struct command *command, char *text)
+{
+    command->draw.has_seed = true;
+    return take_count("--seed", text, 0, INT64_MAX, &command->draw.seed);
+}
+
+static int take_top_p(struct command *command, char *text)
+{
+    double *p = &command->draw.top_p;
+    return text_double(text, p) && *p > 0 && *p <= 1
+               ? 0
+               : command_error("--top-p: '%s' is not a number above 0 and up to 1", text);
+}
+
+static int take_temperature(struct command *command, char *text)
+{
+    double *value = &command->draw.temperature;
+    command->draw.has_temperature = true;
+    return text_double(text, value) && *value >= 0 && *value <= 1e6
+               ? 0
+               : command_error("--temperature: '%s' is not a number from 0 to 1e6", text);
+}
+
+#define OF(verb) (1u << (verb))
+#define NO_STEP  (OF(COMMAND_EVAL) | OF(COMMAND_GENERATE))
+
+/* take: of one with a value; flag: the position of a switch; verbs: bits of those that have it, 0: all. */
 static const struct own_option {
     const char *name;
     int (*take)(struct command *command, char *value);
     size_t flag;
+    unsigned verbs;
 } own_options[] = {
-    {"--plan", NULL, offsetof(struct command, plan)},
-    {"--predict", NULL, offsetof(struct command, predict)},
-    {"--verbose", NULL, offsetof(struct command, verbose)},
-    {"--output=json", NULL, offsetof(struct command, json)},
-    {"--print-config", NULL, offsetof(struct command, print_config)},
-    {"--help", NULL, offsetof(struct command, help)},
-    {"-h", NULL, offsetof(struct command, help)},
-    {"--version", NULL, offsetof(struct command, version)},
-    {"--man", NULL, offsetof(struct command, man)},
-    {"--completion=bash", NULL, offsetof(struct command, bash)},
-    {"--completion=zsh", NULL, offsetof(struct command, zsh)},
-    {"--set", take_override, 0},
-    {"--world-size", take_world_size, 0},
-    {"--trace", take_trace, 0},
-    {"--device", take_device, 0},
-    {"--comm", take_comm, 0},
-    {"--sync-errors", NULL, offsetof(struct command, sync_errors)},
-    {"--cuda-graphs", NULL, offsetof(struct command, cuda_graphs)},
+    {"--plan", NULL, offsetof(struct command, plan), OF(COMMAND_TRAIN)},
+    {"--predict", NULL, offsetof(struct command, predict), OF(COMMAND_TRAIN)},
+    {"--verbose", NULL, offsetof(struct command, verbose), 0},
+    {"--output=json", NULL, offsetof(struct command, json), 0},
+    {"--print-config", NULL, offsetof(struct command, print_config), 0},
+    {"--help", NULL, offsetof(struct command, help), 0},
+    {"-h", NULL, offsetof(struct command, help), 0},
+    {"--version", NULL, offsetof(struct command, version), 0},
+    {"--man", NULL, offsetof(struct command, man), 0},
+    {"--completion=bash", NULL, offsetof(struct command, bash), 0},
+    {"--completion=zsh", NULL, offsetof(struct command, zsh), 0},
+    {"--model", take_model, 0, NO_STEP},
+    {"--checkpoint", take_checkpoint, 0, NO_STEP},
+    {"--prompt", take_prompt, 0, OF(COMMAND_GENERATE)},
+    {"--max-tokens", take_max_tokens, 0, OF(COMMAND_GENERATE)},
+    {"--temperature", take_temperature, 0, OF(COMMAND_GENERATE)},
+    {"--top-k", take_top_k, 0, OF(COMMAND_GENERATE)},
+    {"--top-p", take_top_p, 0, OF(COMMAND_GENERATE)},
+    {"--seed", take_seed, 0, OF(COMMAND_GENERATE)},
+    {"--set", take_override, 0, 0},
+    {"--world-size", take_world_size, 0, 0},
+    {"--trace", take_trace, 0, 0},
+    {"--device", take_device, 0, 0},
+    {"--comm", take_comm, 0, 0},
+    {"--sync-errors", NULL, offsetof(struct command, sync_errors), 0},
+    {"--cuda-graphs", NULL, offsetof(struct command, cuda_graphs), 0},
     /* as scripts name their files */
-    {"--config", add_path, 0},
-    {"--model_config", add_path, 0},
-    {"--training_config", add_path, 0},
-    {"--optimizer_config", add_path, 0},
-    {"--distributed_config", add_path, 0},
-    {"--deepspeed", add_path, 0},
-    {"--deepspeed_config", add_path, 0},
+    {"--config", add_path, 0, 0},
+    {"--model_config", add_path, 0, 0},
+    {"--training_config", add_path, 0, 0},
+    {"--optimizer_config", add_path, 0, 0},
+    {"--distributed_config", add_path, 0, 0},
+    {"--deepspeed", add_path, 0, 0},
+    {"--deepspeed_config", add_path, 0, 0},
 };
 enum { OWN_OPTIONS = sizeof own_options / sizeof *own_options };
 
@@ -116,21 +188,28 @@ static bool same_name(const char *a, const char *b, size_t length)
     return true;
 }
 
-static const struct own_option *find_own(const char *name, size_t length)
+static bool has_option(const struct command *command, const struct own_option *own)
+{
+    return !own->verbs || own->verbs & OF(command->verb);
+}
+
+static const struct own_option *find_own(const struct command *command, const char *name, size_t length)
 {
     for (int i = 0; i < OWN_OPTIONS; i++)
-        if (same_name(name, own_options[i].name, length))
+        if (has_option(command, &own_options[i]) && same_name(name, own_options[i].name, length))
             return &own_options[i];
     return NULL;
 }
 
-static int refuse_option(const char *word)
+static int refuse_option(const struct command *command, const char *word)
 {
     const char *names[OWN_OPTIONS];
+    size_t count = 0;
     scope_free char *name = mem_strndup(word, strcspn(word, "="));
     for (int i = 0; i < OWN_OPTIONS; i++)
-        names[i] = own_options[i].name;
-    const char *own = name ? text_nearest(name, names, OWN_OPTIONS) : NULL;
+        if (has_option(command, &own_options[i]))
+            names[count++] = own_options[i].name;
+    const char *own = name ? text_nearest(name, names, count) : NULL;
     const char *foreign = name && !own && strlen(name) > 2 ? formats_nearest_option(name + 2) : NULL;
     return command_error("unknown option '%s'%s%s%s%s", name ? name : word,
                          own || foreign ? "; did you mean '" : "", foreign ? "--" : "",
@@ -163,7 +242,7 @@ static int take_own(struct command *command, const struct own_option *own, char 
     }
     if (equals)
         return own->take(command, equals + 1);
-    char *value = own->take == take_override || own->take == take_world_size
+    char *value = own->take == take_override || own->take == take_world_size || own->take == take_prompt
                       ? (*at + 1 < argc ? argv[*at + 1] : NULL)
                       : next_value(argv, argc, *at);
     if (!value)
@@ -184,7 +263,7 @@ static int take_foreign(struct command *command, char *const argv[], int argc, i
     if (!name)
         return command_error("no memory");
     if (!formats_option(name))
-        return refuse_option(argv[*at]);
+        return refuse_option(command, argv[*at]);
     if (command->option_count == OPTION_LIMIT)
         return command_error("more than %d options of other programs", OPTION_LIMIT);
     char *text = value ? mem_printf("%s=%s", name, value) : mem_strdup(word);
@@ -198,21 +277,38 @@ static int take_foreign(struct command *command, char *const argv[], int argc, i
 static int command_option(struct command *command, char *const argv[], int argc, int *at)
 {
     const char *word = argv[*at];
-    const struct own_option *own = find_own(word, strlen(word));
+    const struct own_option *own = find_own(command, word, strlen(word));
     if (!own)
-        own = find_own(word, strcspn(word, "="));
+        own = find_own(command, word, strcspn(word, "="));
     if (own && (own->take || !strchr(word, '=') || !strcmp(word, own->name)))
         return take_own(command, own, argv, argc, at);
-    return word[1] == '-' ? take_foreign(command, argv, argc, at) : refuse_option(word);
+    return word[1] == '-' ? take_foreign(command, argv, argc, at) : refuse_option(command, word);
 }
+
+static const char *const verbs[COMMAND_VERBS] = {"", "eval", "generate"};
 
 bool command_is_page(const struct command *command)
 {
     return command->help || command->version || command->man || command->bash || command->zsh;
 }
 
+/* Of one that takes no step. */
+static int check_verb(const struct command *command)
+{
+    if (command->print_config || command->world_size || command->verbose)
+        return command_error("--print-config, --world-size and --verbose do not go with %s",
+                             verbs[command->verb]);
+    if (command->model && command->checkpoint)
+        return command_error("--model and --checkpoint %s: one of the two", command->checkpoint);
+    if (!command->path_count && !command->option_count && !command->model && !command_is_page(command))
+        return command_error("no configuration file was named");
+    return 0;
+}
+
 static int check_command(const struct command *command)
 {
+    if (command->verb != COMMAND_TRAIN)
+        return check_verb(command);
     const bool shows = command->plan || command->print_config;
     if (command->world_size && !shows)
         return command_error("--world-size goes with --plan and --print-config");
@@ -231,7 +327,13 @@ static int check_command(const struct command *command)
 
 int command_parse(int argc, char *const argv[], struct command *command)
 {
-    for (int i = 1; i < argc; i++)
+    int first = 1;
+    for (int verb = COMMAND_TRAIN + 1; verb < COMMAND_VERBS && argc > 1; verb++)
+        if (!strcmp(argv[1], verbs[verb])) {
+            command->verb = (enum command_verb)verb;
+            first = 2;
+        }
+    for (int i = first; i < argc; i++)
         if ((argv[i][0] == '-' ? command_option(command, argv, argc, &i) : add_path(command, argv[i])) < 0)
             return -1;
     static char sync_errors[] = "training.sync_errors=true", cuda_graphs[] = "training.cuda_graphs=true";
@@ -246,11 +348,17 @@ void command_free(struct command *command)
     for (int i = 0; i < command->option_count; i++)
         mem_free(command->options[i]);
     command->option_count = 0;
+    mem_free(command->model);
+    command->model = NULL;
 }
 
 int command_words(char *words[], int limit)
 {
     int count = 0;
+    for (int verb = COMMAND_TRAIN + 1; verb < COMMAND_VERBS && count < limit; verb++) {
+        words[count] = mem_strdup(verbs[verb]);
+        count += words[count] != NULL;
+    }
     for (int i = 0; i < OWN_OPTIONS && count < limit; i++) {
         words[count] = mem_printf("%s%s", own_options[i].name, own_options[i].take ? "=" : "");
         count += words[count] != NULL;

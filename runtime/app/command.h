@@ -5,9 +5,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The first word; a configuration file of such a name is ./eval. */
+enum command_verb { COMMAND_TRAIN, COMMAND_EVAL, COMMAND_GENERATE, COMMAND_VERBS };
+
 enum { OVERRIDE_LIMIT = 64, OPTION_LIMIT = 64, PATH_LIMIT = 64 };
 
+/* How muster-train generate draws. */
+struct command_draw {
+    const char *prompt; /* NULL: standard input */
+    int64_t tokens;     /* at most; 0: 100 */
+    int64_t top_k;      /* 0: all */
+    double top_p;       /* 0: all */
+    double temperature;
+    int64_t seed;
+    bool has_temperature, has_seed; /* given: else 1, and training.seed */
+};
+
 struct command {
+    enum command_verb verb;
     char *paths[PATH_LIMIT]; /* configuration files and folders */
     int path_count;
     char *options[OPTION_LIMIT]; /* of other programs: "batch_size_per_gpu=4"; owned (command_free) */
@@ -17,6 +32,9 @@ struct command {
     /* Overrides as texts: "logging.trace=10-12", "training.device=cuda"; "" */
     char trace[64], device[64], comm[64];
     bool plan, predict, print_config, json, verbose, help, version, man, bash, zsh, sync_errors, cuda_graphs;
+    char *model;      /* override "model.path=..." of --model; owned; NULL: none */
+    char *checkpoint; /* --checkpoint; NULL: none */
+    struct command_draw draw;
     int64_t world_size; /* for --plan; 0: the current world */
 };
 
@@ -27,7 +45,8 @@ void command_free(struct command *command);
  * it; the exit code. */
 bool command_is_page(const struct command *command);
 int command_page(const struct command *command);
-/* The program's own options, a '=' behind those that take a value, in fresh memory (mem_free each); how many.
+/* The words eval, ..., and the program's own options, a '=' behind those that take a value, in fresh memory
+ * (mem_free each); how many.
  */
 int command_words(char *words[], int limit);
 

@@ -16,6 +16,10 @@ static const char synopsis[] =
     "[--verbose | "
     "--output=json]]\n"
     "             [--print-config [--output=json]] [--world-size N] [--trace STEPS]\n"
+    "muster-train eval CONFIG ... [--checkpoint PATH | --model PATH] [--set key=value ...] [--output=json]\n"
+    "muster-train generate CONFIG ... | --model PATH [--checkpoint PATH] [--prompt TEXT] [--max-tokens N] "
+    "[--temperature T]\n"
+    "             [--top-k K] [--top-p P] [--seed N] [--output=json]\n"
     "muster-train prepare [--input_dir DIR] [--output_dir DIR] [flags]\n"
     "muster-train --help | --version | --man | --completion=bash | --completion=zsh";
 static const char description[] =
@@ -40,6 +44,15 @@ static const char description[] =
     "training.memory_limit a plan that is larger is refused with the changes that make it fit.\n"
     "--trace 10-12 (logging.trace) records the operations of these steps for ui.perfetto.dev, in "
     "logging.dir.\n"
+    "eval prints loss and perplexity of the samples held out (without any: of all of data.path), and trains "
+    "nothing:\n"
+    "of the checkpoint --checkpoint, or the newest in a folder; else the newest in training.checkpoint_dir; "
+    "else of\n"
+    "--model (model.path). On any number of ranks; --output=json prints one JSON object.\n"
+    "generate draws text behind --prompt, or standard input, from the same parameters: at most --max-tokens "
+    "(100), up to\n"
+    "the tokenizer's end of text; --temperature 1 (0: the most likely token), --top-k and --top-p (all), "
+    "--seed (training.seed).\n"
     "--device=auto|cpu|cuda, --comm=auto|host|nccl, --sync-errors and --cuda-graphs are training.device, "
     "training.comm, training.sync_errors and training.cuda_graphs.";
 

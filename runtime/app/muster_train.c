@@ -94,19 +94,34 @@ static int read_settings(struct run *run, const struct command *command, struct 
     if (world_place_read(from_environment, NULL, &place, err) < 0)
         return -1;
     run->rank = place.rank;
-    const struct formats_request request = {.paths = command->paths,
-                                            .path_count = command->path_count,
-                                            .options = command->options,
-                                            .option_count = command->option_count,
-                                            .overrides = command->overrides,
-                                            .override_count = command->override_count,
-                                            .unchecked = command->print_config,
-                                            .world_size =
-                                                command->world_size ? (int)command->world_size : place.size};
+    const struct formats_request request = {
+        .paths = command->paths,
+        .path_count = command->path_count,
+        .options = command->options,
+        .option_count = command->option_count,
+        .overrides = command->overrides,
+        .override_count = command->override_count,
+        .unchecked = command->print_config || command->verb != COMMAND_TRAIN,
+        .world_size = command->world_size ? (int)command->world_size : place.size};
     const int result = formats_read(&request, settings, err);
     if (result < 0 || place.rank == 0)
         print_notes(settings->notes.data);
     return result;
+}
+
+/* A command that takes no step: what its settings leave open follows from it. */
+static int run_verb(struct run *run, const struct command *command, struct muster_error *err)
+{
+    run->checkpoint = command->checkpoint;
+    run->from_model = command->model != NULL;
+    if (run->from_model)
+        run_take_sizes(&run->config);
+    const bool draws = command->verb == COMMAND_GENERATE;
+    run->refused =
+        (draws ? run_generate_settings(&run->config, err) : run_eval_settings(&run->config, err)) < 0;
+    if (run->refused)
+        return -1;
+    return draws ? run_generate(run, &command->draw, command->json, err) : run_eval(run, command->json, err);
 }
 
 static int run_command(struct run *run, const struct command *command, struct muster_error *err)
@@ -119,7 +134,10 @@ static int run_command(struct run *run, const struct command *command, struct mu
     } else if (!result) {
         run->config = settings.config; /* the run's from here */
         settings.config = (struct train_config){0};
-        result = command->plan ? print_plan(run, command, err) : run_training(run, err);
+        if (command->verb != COMMAND_TRAIN)
+            result = run_verb(run, command, err);
+        else
+            result = command->plan ? print_plan(run, command, err) : run_training(run, err);
     }
     formats_free(&settings);
     return result;

@@ -147,7 +147,7 @@ static int run_finish(struct run *run, struct muster_error *err)
     return run_sample(run, err);
 }
 
-int run_training(struct run *run, struct muster_error *err)
+int run_open_world(struct run *run, struct muster_error *err)
 {
     const struct muster_world_options options = {.size = sizeof options,
                                                  .timeout_ms = (int64_t)(run->config.timeout_s * 1000)};
@@ -157,7 +157,12 @@ int run_training(struct run *run, struct muster_error *err)
     run->rank = muster_world_rank(run->world);
     run->world_size = muster_world_size(run->world);
     run->terminal = isatty(STDOUT_FILENO);
-    if (open_run(run, err) < 0)
+    return 0;
+}
+
+int run_training(struct run *run, struct muster_error *err)
+{
+    if (run_open_world(run, err) < 0 || open_run(run, err) < 0)
         return -1;
     int listens = muster_notice_listen(err);
     if (listens < 0)

@@ -2,8 +2,11 @@
 #ifndef MUSTER_RUNTIME_APP_RUN_H
 #define MUSTER_RUNTIME_APP_RUN_H
 
+#include <stdio.h>
+
 #include "proto/base/clock.h"
 #include "runtime/app/checkpoints.h"
+#include "runtime/app/command.h"
 #include "runtime/app/next_batch.h"
 #include "runtime/app/progress.h"
 #include "runtime/app/sample_log.h"
@@ -34,7 +37,7 @@ struct run_evaluation {
     int32_t *targets;
     double loss, accuracy; /* of classes, in percent; NaN: there are none */
     int64_t counted, ns;   /* targets over all ranks; wall time */
-    bool best;             /* so far */
+    bool best, lowers;     /* so far; the learning rate, by ReduceLROnPlateau */
 };
 
 /* The tokenizer of the data, which is open only while it is used: it takes memory beside the plan's. */
@@ -60,7 +63,9 @@ struct run {
     struct pictures *pictures; /* of a model of pictures; one of the two is NULL */
     struct run_epoch epoch;
     struct muster_trainer *trainer;
-    char **settings; /* of the trainer */
+    char **settings;        /* of the trainer */
+    const char *checkpoint; /* --checkpoint; NULL: none was named */
+    bool from_model;        /* by --model: no checkpoint is looked for */
     int rank, world_size;
     int skipped;          /* steps in a row */
     int64_t went_back_to; /* step of the checkpoint; 0 and times_back 0: never */
@@ -85,6 +90,7 @@ struct run {
 
 /* run.c: run->config has been read; the rest is zero, world_size 1. */
 int run_open_model(struct run *run, struct muster_error *err);
+int run_open_world(struct run *run, struct muster_error *err);
 int run_training(struct run *run, struct muster_error *err); /* from the world to the sample */
 void run_close(struct run *run);
 /* Whether parameters are written at the end. */
@@ -97,6 +103,8 @@ long long run_figure(const struct run *run, const char *name);
 int run_data_open(struct run *run, struct muster_error *err);
 /* training.epochs of so many samples as training.steps. */
 int run_count_steps(struct run *run, int64_t samples, struct muster_error *err);
+/* The tokenizer alone, which is the caller's; run->tokenizer is filled. */
+struct tokenizer *run_tokenizer_open(struct run *run, struct muster_error *err);
 /* The tokenizer's files into the folder that was exported. */
 int run_data_export(const struct run *run, struct muster_error *err);
 void run_data_close(struct run *run);
@@ -109,6 +117,19 @@ const char *run_data_identity(const struct run *run);
 void run_pictures_show(const struct run *run);
 /* After a step: the line of an epoch that has ended. */
 void run_pictures_step(struct run *run, const struct muster_result *result);
+/* run_restore.c: a run without a step: the world, what `inputs` opens on this rank (the model, and data where
+ * they are wanted), the trainer, and its parameters from a checkpoint or from model.path. Collective. */
+void run_take_sizes(struct train_config *config); /* where --model was given */
+/* A file for results alone: standard output, whose other lines go to standard error from here. */
+FILE *run_take_output(struct muster_error *err);
+int run_restore(struct run *run, int (*inputs)(struct run *run, struct muster_error *err),
+                struct muster_error *err);
+/* run_eval.c: muster-train eval. What its settings leave open, before a world is opened; then all of it. */
+int run_eval_settings(struct train_config *config, struct muster_error *err);
+int run_eval(struct run *run, bool json, struct muster_error *err);
+/* run_generate.c: muster-train generate, likewise. */
+int run_generate_settings(const struct train_config *config, struct muster_error *err);
+int run_generate(struct run *run, const struct command_draw *draw, bool json, struct muster_error *err);
 
 /* run_steps.c: all steps that are left. */
 int run_steps(struct run *run, struct muster_error *err);
@@ -119,6 +140,8 @@ void run_evaluate_close(struct run *run);
 /* Collective, after so many steps: evaluates if it is due and was not done yet. keep: a checkpoint of this
  * step is to be written, and stays as the best. */
 int run_evaluate(struct run *run, int64_t step, bool *keep, struct muster_error *err);
+/* Collective: evaluates, and nothing follows from it. */
+int run_evaluate_now(struct run *run, struct muster_error *err);
 /* Whether evaluations end the training here; the same on every rank. */
 bool run_stops_early(const struct run *run);
 

@@ -31,7 +31,7 @@ static struct tokenizer *open_auto(const char *model_path, struct muster_error *
     return NULL;
 }
 
-static struct tokenizer *open_tokenizer(struct run *run, struct muster_error *err)
+struct tokenizer *run_tokenizer_open(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
     struct run_tokenizer *about = &run->tokenizer;
@@ -187,7 +187,7 @@ int run_data_open(struct run *run, struct muster_error *err)
                                    .validation_share = c->validation_share,
                                    .validation_split = (enum data_split)c->validation_split,
                                    .validation_path = c->validation_path};
-    GUARD(guard_tokenizer) struct tokenizer *tokenizer = open_tokenizer(run, err);
+    GUARD(guard_tokenizer) struct tokenizer *tokenizer = run_tokenizer_open(run, err);
     if (!tokenizer || document_end(run, tokenizer, &options.document_end, err) < 0)
         return -1;
     options.tokenizer = tokenizer;

@@ -94,7 +94,7 @@ static int sum_all(struct run *run, double sums[3], struct muster_error *err)
     return sums[1] > 0 ? 0 : error_set(err, MUSTER_E_INVALID, "no target of the samples held out counts");
 }
 
-static int evaluate(struct run *run, struct muster_error *err)
+int run_evaluate_now(struct run *run, struct muster_error *err)
 {
     const bool averaged = run->config.ema_evaluate;
     struct run_evaluation *e = &run->evaluation;
@@ -107,8 +107,17 @@ static int evaluate(struct run *run, struct muster_error *err)
     e->counted = (int64_t)sums[1];
     e->accuracy = run->pictures ? 100 * sums[2] / sums[1] : NAN;
     e->ns = instant_diff_ns(clock_now(NULL), start);
-    int judged = muster_trainer_judge(run->trainer, e->loss, err);
+    return 0;
+}
+
+static int evaluate(struct run *run, struct muster_error *err)
+{
+    struct run_evaluation *e = &run->evaluation;
+    if (run_evaluate_now(run, err) < 0)
+        return -1;
+    const int judged = muster_trainer_judge(run->trainer, e->loss, err);
     e->best = judged > 0 && judged & MUSTER_JUDGED_BEST;
+    e->lowers = judged > 0 && judged & MUSTER_JUDGED_LOWER;
     return judged < 0 ? -1 : 0;
 }
 

@@ -173,6 +173,9 @@ void run_show_evaluation(const struct run *run, int64_t step)
     else
         printf("; the best is %.4f, after step %lld\n", muster_trainer_figure(run->trainer, "best_loss"),
                run_figure(run, "best_step"));
+    if (e->lowers)
+        printf("ReduceLROnPlateau: the learning rate is %g from here\n",
+               muster_trainer_figure(run->trainer, "plateau_rate"));
     (void)fflush(stdout); /* a closed console does not stop the training */
 }
 

@@ -17,6 +17,7 @@
 #include "runtime/train/evaluation.h"
 #include "runtime/train/loss_scale.h"
 #include "runtime/train/lr.h"
+#include "runtime/train/plateau.h"
 
 enum {
     TRAIN_ARCHITECTURE_GPT2,
@@ -57,7 +58,10 @@ struct train_config {
     int64_t warmup_steps;
     int warmup; /* enum lr_warmup */
     double warmup_min_learning_rate;
-    int64_t decay_steps;                                                                  /* 0: to the end */
+    int64_t decay_steps;                      /* 0: to the end */
+    int plateau_mode, plateau_threshold_mode; /* enum plateau_mode, plateau_threshold */
+    double plateau_factor, plateau_threshold, plateau_eps;
+    int64_t plateau_patience, plateau_cooldown;
     double cycle_min_momentum, cycle_max_momentum, cycle_decay_rate, cycle_momentum_rate; /* OneCycle */
     int64_t cycle_decay_interval;
     int optimizer;              /* enum optimizer */
@@ -168,6 +172,8 @@ enum dtype train_config_dtype(const struct train_config *config);
 enum dtype train_config_reduce_dtype(const struct train_config *config);
 /* What ends the training early. */
 struct evaluation_rule train_config_evaluation(const struct train_config *config);
+/* What lowers the learning rate of schedule ReduceLROnPlateau. */
+struct plateau_rule train_config_plateau(const struct train_config *config);
 struct loss_scale_options train_config_loss_scale(const struct train_config *config);
 /* Whether a gradient that is not finite has to be found before the optimizer steps; a run that stops anyway
  * may find it after. */

@@ -17,6 +17,7 @@ enum { TEXT_SIZE = 160 };
 #define MINIMUM          (DECAY | ONLY(LR_WARMUP_COSINE)) /* WarmupDecayLR ends at 0 */
 #define LENGTH           (MINIMUM | ONLY(LR_WARMUP_DECAY))
 #define CYCLE            ONLY(LR_ONE_CYCLE)
+#define PLATEAU          ONLY(LR_PLATEAU)
 #define ADAM             (ONLY(OPTIMIZER_ADAMW) | ONLY(OPTIMIZER_ADAM))
 #define LLAMA            ONLY(TRAIN_ARCHITECTURE_LLAMA)
 #define CNN              ONLY(TRAIN_ARCHITECTURE_SIMPLE_CNN)
@@ -32,7 +33,7 @@ static const struct effect {
     unsigned values; /* bits of the other one's choices; 0 where it is a number: all but 0; NOT_EMPTY or SIZES
                         where it is a text */
 } effects[] = {
-    {"training.min_learning_rate", "training.schedule", MINIMUM},
+    {"training.min_learning_rate", "training.schedule", MINIMUM | PLATEAU},
     {"training.warmup_type", "training.schedule", DEEPSPEED_WARMUP},
     {"training.warmup_min_learning_rate", "training.schedule", DEEPSPEED_WARMUP},
     {"training.decay_steps", "training.schedule", LENGTH},
@@ -41,6 +42,13 @@ static const struct effect {
     {"training.cycle_decay_rate", "training.schedule", CYCLE},
     {"training.cycle_momentum_rate", "training.schedule", CYCLE},
     {"training.cycle_decay_interval", "training.schedule", CYCLE},
+    {"training.plateau_mode", "training.schedule", PLATEAU},
+    {"training.plateau_factor", "training.schedule", PLATEAU},
+    {"training.plateau_patience", "training.schedule", PLATEAU},
+    {"training.plateau_threshold", "training.schedule", PLATEAU},
+    {"training.plateau_threshold_mode", "training.schedule", PLATEAU},
+    {"training.plateau_cooldown", "training.schedule", PLATEAU},
+    {"training.plateau_eps", "training.schedule", PLATEAU},
     {"training.cycle_min_momentum", "training.optimizer", ADAM}, /* it is beta1 that is cycled */
     {"training.cycle_max_momentum", "training.optimizer", ADAM},
     {"training.cycle_momentum_rate", "training.optimizer", ADAM},
@@ -213,6 +221,21 @@ struct evaluation_rule train_config_evaluation(const struct train_config *config
                                     .patience = config->early_stop_patience};
 }
 
+/* The rate falls to 0 unless a minimum was given, as torch's. */
+struct plateau_rule train_config_plateau(const struct train_config *config)
+{
+    const struct train_config *c = config;
+    const uint8_t source = c->sources[row_of("training.min_learning_rate") - train_config_table()->knobs];
+    return (struct plateau_rule){.mode = (enum plateau_mode)c->plateau_mode,
+                                 .threshold_mode = (enum plateau_threshold)c->plateau_threshold_mode,
+                                 .threshold = c->plateau_threshold,
+                                 .factor = c->plateau_factor,
+                                 .patience = c->plateau_patience,
+                                 .cooldown = c->plateau_cooldown,
+                                 .minimum = source == KNOB_FROM_DEFAULT ? 0 : c->min_learning_rate,
+                                 .least_fall = c->plateau_eps};
+}
+
 /* The default, where it is above the peak that was given, is a tenth of that. */
 static double minimum_rate(const struct train_config *c)
 {
@@ -322,6 +345,11 @@ static int check_data(const char *name, const struct train_config *c, struct mus
     for (size_t i = 0; i < sizeof of_program / sizeof *of_program; i++)
         if (check_effect(name, c, &of_program[i], err) < 0)
             return -1;
+    if (c->schedule == LR_PLATEAU && !c->evaluate_every)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%straining.schedule ReduceLROnPlateau follows evaluations, and there are none: set "
+                         "training.evaluate_every",
+                         name);
     if (train_config_reads_pictures(c))
         return check_pictures(name, c, err);
     const bool sources = c->data_sources && c->data_sources[0], path = *text_of(c->path);

@@ -25,7 +25,9 @@ static const char *const schedules[] = {
     LR_KINDS(LR_KIND_NAME)
 #undef LR_KIND_NAME
         NULL};
-static const char *const warmups[] = {"log", "linear", NULL}; /* enum lr_warmup */
+static const char *const plateau_modes[] = {"min", "max", NULL};      /* enum plateau_mode */
+static const char *const plateau_thresholds[] = {"rel", "abs", NULL}; /* enum plateau_threshold */
+static const char *const warmups[] = {"log", "linear", NULL};         /* enum lr_warmup */
 static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const reduce_dtypes[] = {"dtype", "fp32", "bf16", "fp16", NULL};
 static const char *const matmul_precisions[] = {"fp32", "tf32", NULL};               /* TRAIN_MATMUL_... */

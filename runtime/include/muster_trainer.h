@@ -121,9 +121,10 @@ MUSTER_API int muster_trainer_evaluate(struct muster_trainer *trainer, const voi
 /* Settings training.early_stop_... and keep_best at work: takes in the mean loss of an evaluation after the
  * last step, the same number on every rank. 0, or the sum of: MUSTER_JUDGED_BEST: it is the lowest so far:
  * with keep_best the checkpoint that is written before the next step is kept until the next such one;
- * MUSTER_JUDGED_STOP: so many evaluations were without a gain that the training should end. What it knows is
- * part of checkpoints. */
-enum { MUSTER_JUDGED_BEST = 1, MUSTER_JUDGED_STOP = 2 };
+ * MUSTER_JUDGED_STOP: so many evaluations were without a gain that the training should end;
+ * MUSTER_JUDGED_LOWER: schedule ReduceLROnPlateau has lowered the learning rate. What it knows is part of
+ * checkpoints. */
+enum { MUSTER_JUDGED_BEST = 1, MUSTER_JUDGED_STOP = 2, MUSTER_JUDGED_LOWER = 4 };
 MUSTER_API int muster_trainer_judge(struct muster_trainer *trainer, double loss, struct muster_error *err);
 /* on: not 0: from now on the moving average of the parameters (training.ema_decay) is what evaluations,
  * forward passes, generation, exports and gets use; 0: the parameters again, to the bit. Collective. While it
@@ -148,7 +149,8 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
  * run: "steps" so far, "samples" of a step on this rank, "micro_batch", "micro_batches", "positions",
  * "taken" (samples so far, over all ranks), "evaluations" that were judged, "evaluated_step" of the last one
  * and "best_step" of the best (-1: none), "best_loss" (NaN: none), "evaluations_without_gain", "stops_early"
- * (1: the training should end), "checkpoint_step" (that was written or loaded last; -1), "checkpoint_ns" and
+ * (1: the training should end), "plateau_rate" (of ReduceLROnPlateau, after
+ * warm-up), "checkpoint_step" (that was written or loaded last; -1), "checkpoint_ns" and
  * "checkpoint_bytes" (of the last that was written, on this rank), "checkpoint_stall_ns" (of that time, for
  * which this rank's training was stalled), "checkpoint_writing" (how many are on their way
  * behind steps), "checkpoint_oldest" (step of the oldest of them, which muster_trainer_checkpoint_end is
@@ -177,6 +179,21 @@ MUSTER_API int muster_trainer_limit(struct muster_trainer *trainer, double *seco
 MUSTER_API int muster_trainer_generate(struct muster_trainer *trainer, const int32_t *prompt,
                                        int64_t prompt_count, double temperature, uint64_t seed, int32_t limit,
                                        int32_t *tokens, int64_t count, struct muster_error *err);
+
+struct muster_sampling {
+    uint32_t size;      /* sizeof(struct muster_sampling), set by the caller */
+    int32_t top_k;      /* only the k most likely tokens are drawn; 0: all */
+    double top_p;       /* of these the most likely, until their probabilities come to it; 0 and 1: all */
+    double temperature; /* 0: the most likely one */
+    uint64_t seed;
+    int32_t limit; /* tokens from it on are never drawn; 0: the vocabulary */
+    int32_t end;   /* a token after which no more are drawn; -1: none */
+};
+/* Likewise, with more to choose; every rank gives the same. Returns how many were drawn, the end with them; 0
+ * on other ranks than 0; -1. */
+MUSTER_API int64_t muster_trainer_sample(struct muster_trainer *trainer, const int32_t *prompt,
+                                         int64_t prompt_count, const struct muster_sampling *sampling,
+                                         int32_t *tokens, int64_t count, struct muster_error *err);
 
 /* Where this rank is: a line for each connection of ranks, with the operations that were issued and finished
  * last and the ranks that it waits for, and one with the step and the operation that compute has begun last.
@@ -245,6 +262,11 @@ MUSTER_API int muster_trainer_checkpoint_end(struct muster_trainer *trainer, int
  * cannot go on as it was. */
 MUSTER_API int muster_trainer_resume(struct muster_trainer *trainer, char *report, int64_t size,
                                      struct muster_error *err);
+/* Collective, before the first step: the state of the newest checkpoint of a folder, or of a checkpoint (its
+ * step-N) itself, whatever the settings of the run that wrote it: for evaluations, generation and exports.
+ * 1: loaded; figure "steps" is its step; 0: there is none. report: as above. Nothing is written. */
+MUSTER_API int muster_trainer_restore(struct muster_trainer *trainer, const char *path, char *report,
+                                      int64_t size, struct muster_error *err);
 /* Collective, at the end of a training, to export it: loads the checkpoint that training.keep_best has kept.
  * 1: loaded; figure "steps" is now its step; 0: there is none, or it is the present state. -1: it cannot be
  * read, and the parameters are lost. */
@@ -254,7 +276,8 @@ MUSTER_API int muster_trainer_best(struct muster_trainer *trainer, struct muster
  * no checkpoint yet, and nothing has changed. report: as above. */
 MUSTER_API int muster_trainer_roll_back(struct muster_trainer *trainer, char *report, int64_t size,
                                         struct muster_error *err);
-/* A text of the caller's that checkpoints keep, under a key without "=" ("evaluation" is taken): the name of
+/* A text of the caller's that checkpoints keep, under a key without "=" ("evaluation" and
+ * "plateau" are taken): the name of
  * a data set, say, or a place in it. Rank 0's are kept. */
 MUSTER_API int muster_trainer_note(struct muster_trainer *trainer, const char *key, const char *text,
                                    struct muster_error *err);

@@ -1,10 +1,13 @@
 /* embedding.c - tokens of the batch as rows of a table, with learned positions or without. */
-#include "runtime/model/operation.h"
+#include "runtime/model/past.h"
 
 static void embedding_forward(const struct operation_call *c)
 {
     const struct layer_context *x = c->context;
-    x->kernels->embedding_forward(c->out, x->batch->input[c->settings->input], c->weight[0], c->weight[1],
+    const float *positions = c->weight[1];
+    if (x->past && positions)
+        positions += (int64_t)x->past->at * c->width;
+    x->kernels->embedding_forward(c->out, x->batch->input[c->settings->input], c->weight[0], positions,
                                   x->shape.B, x->shape.T, c->width, x->stream);
 }
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "runtime/model/past.h"
 #include "runtime/model/program_internal.h"
 
 static int64_t aligned(int64_t bytes)
@@ -69,9 +70,9 @@ int64_t model_logits_work(const struct model *model, const struct kernels *kerne
     return w.ring * w.out + w.layer;
 }
 
-void model_logits(const struct model *model, const struct kernels *kernels, const void *const *weights,
-                  const int32_t *tokens, const struct step_scalars *scalars, struct shape shape, void *work,
-                  void *logits, void *stream)
+static void logits_walk(const struct model *model, const struct kernels *kernels, const void *const *weights,
+                        const int32_t *tokens, const struct step_scalars *scalars, struct shape shape,
+                        void *work, void *logits, void *stream, struct layer_past *past)
 {
     struct logits_work w = logits_work(model, kernels, shape);
     char *ring = work;
@@ -96,10 +97,27 @@ void model_logits(const struct model *model, const struct kernels *kernels, cons
                                         .work = ring + w.ring * w.out,
                                         .batch = &batch,
                                         .scalars = scalars,
+                                        .past = past,
                                         .evaluates = true};
         if (l < model->layer_count - 1)
             layer->ops->forward(layer->config, &x);
         else
             program_logits(layer->config, &x, logits);
     }
+}
+
+void model_logits(const struct model *model, const struct kernels *kernels, const void *const *weights,
+                  const int32_t *tokens, const struct step_scalars *scalars, struct shape shape, void *work,
+                  void *logits, void *stream)
+{
+    logits_walk(model, kernels, weights, tokens, scalars, shape, work, logits, stream, NULL);
+}
+
+void model_logits_after(const struct model *model, const struct kernels *kernels, const void *const *weights,
+                        const int32_t *tokens, const struct step_scalars *scalars, struct shape shape,
+                        void *work, void *logits, void *stream, struct layer_past *past)
+{
+    past->taken = 0;
+    logits_walk(model, kernels, weights, tokens, scalars, shape, work, logits, stream, past);
+    past->at += shape.T;
 }

@@ -14,6 +14,11 @@ int64_t model_vocabulary(const struct model *model);
 void model_logits(const struct model *model, const struct kernels *kernels, const void *const *weights,
                   const int32_t *tokens, const struct step_scalars *scalars, struct shape shape, void *work,
                   void *logits, void *stream);
+/* The same of one row of shape.T positions that follow the past->at that are kept; they are kept too, and at
+ * moves on. at + T is at most past->room. */
+void model_logits_after(const struct model *model, const struct kernels *kernels, const void *const *weights,
+                        const int32_t *tokens, const struct step_scalars *scalars, struct shape shape,
+                        void *work, void *logits, void *stream, struct layer_past *past);
 int64_t model_logits_work(const struct model *model, const struct kernels *kernels, struct shape max);
 
 #endif

@@ -1,6 +1,8 @@
 /* operation.c - the rows of the operations that are one kernel each way. */
 #include "runtime/model/operation.h"
 
+#include "runtime/model/past.h"
+
 static int64_t elements(const struct operation_call *c)
 {
     return (int64_t)c->rows * c->width;
@@ -117,7 +119,10 @@ static void rotary_turn(const struct operation_call *c, void *to, const void *fr
 
 static void rotary_forward(const struct operation_call *c)
 {
-    rotary_turn(c, c->out, c->in[0], 0, 0);
+    if (c->context->past)
+        past_rotary(c);
+    else
+        rotary_turn(c, c->out, c->in[0], 0, 0);
 }
 
 static void rotary_backward(const struct operation_call *c)
@@ -153,6 +158,10 @@ static struct attention attention_shape(const struct operation_call *c)
 static void attention_forward(const struct operation_call *c)
 {
     const struct attention a = attention_shape(c);
+    if (c->context->past) {
+        past_attention(c);
+        return;
+    }
     c->context->kernels->attention_forward(c->out, c->statistics[0], c->in[0], c->in[1], c->in[2], &a,
                                            c->work, c->context->stream);
 }

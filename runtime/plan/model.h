@@ -73,6 +73,7 @@ struct batch {
 };
 
 struct layer_capture;
+struct layer_past;
 
 /* Everything a layer's function may touch. Pointers are device memory; weights and gradients are in the order
  * of layer_desc.param. Functions only enqueue: no allocation, no waiting, no host scalar that changes from
@@ -102,6 +103,8 @@ struct layer_context {
     double *loss_total;
     int64_t *loss_count;
     double *correct_total; /* likewise, of classes: rows whose largest logit is at their target */
+    struct layer_past
+        *past; /* of runtime/model/past.h: positions before these are kept; NULL: there are none */
     const struct layer_capture *capture; /* of this layer; NULL: nothing is copied out */
 };
 

@@ -1,5 +1,5 @@
-/* generate.c - see generate.h. The context is that of the last tokens, recomputed for each token: simple, and
- * enough for the few hundred characters that a training run prints at its end. */
+/* generate.c - see generate.h. A prompt's positions are taken PAST_CHUNK at a time. Behind the end of the
+ * context every position changes its number, so that nothing that was kept can be used. */
 #include "runtime/train/generate.h"
 
 #include <string.h>
@@ -7,7 +7,10 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/model/logits.h"
+#include "runtime/model/past.h"
 #include "runtime/train/trainer_state.h"
+
+enum { PAST_CHUNK = 64 };
 
 /* What kernels read and write is one arena of the device: weights, then work, logits, context and scalars. */
 struct generator {
@@ -22,6 +25,7 @@ struct generator {
     const struct step_scalars *scalars;
     float *logits, *scratch;
     int32_t *context;
+    struct layer_past past; /* room 0: nothing is kept */
     int used, room, limit;
 };
 
@@ -46,10 +50,24 @@ static int keep_weight(void *context, int param, const void *values, struct must
     return to_device(g, g->weights[param], values, weight_bytes(g, param), err);
 }
 
+/* The positions behind those that are kept. */
+static void run_positions(struct generator *g, void *stream)
+{
+    while (g->past.at < g->used) {
+        const int left = g->used - g->past.at, count = left < PAST_CHUNK ? left : PAST_CHUNK;
+        model_logits_after(g->model, g->kernels, g->weights, g->device_context + g->past.at, g->scalars,
+                           (struct shape){1, count}, g->work, g->device_logits, stream, &g->past);
+    }
+}
+
 static void run_forward(void *argument)
 {
     struct generator *g = argument;
     const struct trainer *trainer = g->trainer;
+    if (g->past.room) {
+        run_positions(g, trainer->ops->stream_handle(trainer->streams[STREAM_COMPUTE]));
+        return;
+    }
     model_logits(g->model, g->kernels, g->weights, g->device_context, g->scalars, (struct shape){1, g->used},
                  g->work, g->device_logits, trainer->ops->stream_handle(trainer->streams[STREAM_COMPUTE]));
 }
@@ -59,6 +77,7 @@ static void push(struct generator *g, int32_t token)
     if (g->used == g->room) {
         memmove(g->context, g->context + 1, (size_t)(g->room - 1) * sizeof *g->context);
         g->used--;
+        g->past.room = 0;
     }
     g->context[g->used++] = token;
 }
@@ -104,6 +123,10 @@ static int64_t place(struct generator *g)
     g->device_logits = generate_cut(g, model_vocabulary(g->model) * (int64_t)sizeof *g->logits, &used);
     g->device_context = generate_cut(g, g->room * (int64_t)sizeof *g->context, &used);
     g->scalars = generate_cut(g, sizeof *g->scalars, &used);
+    if (g->past.room) {
+        g->past.scores = generate_cut(g, model_past_bytes(g->model, g->room), &used);
+        g->past.cache = g->past.scores ? g->past.scores + g->room : NULL;
+    }
     return used;
 }
 
@@ -116,8 +139,10 @@ static int open_generator(struct generator *g, const struct generate_options *o,
     g->room = g->model->max_positions ? g->model->max_positions : GENERATE_CONTEXT;
     g->weights = mem_calloc((size_t)g->model->param_count, sizeof *g->weights);
     g->logits = mem_calloc((size_t)vocabulary, sizeof *g->logits);
-    g->scratch = mem_calloc((size_t)g->limit, sizeof *g->scratch);
+    g->scratch = mem_calloc((size_t)g->limit * 2, sizeof *g->scratch);
     g->context = mem_calloc((size_t)g->room, sizeof *g->context);
+    if (g->trainer->ops->host_memory && model_past_bytes(g->model, g->room) >= 0)
+        g->past.room = g->room;
     if (!g->weights || !g->logits || !g->scratch || !g->context)
         return error_set(err, MUSTER_E_NOMEM, "no memory to sample from the model");
     if (g->trainer->ops->arena_create(g->trainer->device, MEMORY_DEVICE, place(g), &g->arena, err))
@@ -149,8 +174,7 @@ static int draw_token(struct generator *g, struct muster_error *err)
     return trainer->ops->sync(compute, INSTANT_NEVER, err);
 }
 
-static int draw(struct generator *g, const struct generate_options *o, int32_t *tokens,
-                struct muster_error *err)
+static int draw(struct generator *g, struct generate_options *o, int32_t *tokens, struct muster_error *err)
 {
     for (int64_t i = 0; i < o->prompt_count; i++)
         push(g, o->prompt[i]);
@@ -158,14 +182,18 @@ static int draw(struct generator *g, const struct generate_options *o, int32_t *
         if (draw_token(g, err))
             return -1;
         tokens[i] = sample_token(&o->sample, g->logits, g->limit, (uint64_t)i, g->scratch);
+        o->drawn++;
+        if (tokens[i] == o->end)
+            break;
         push(g, tokens[i]);
     }
     return 0;
 }
 
-int trainer_generate(struct trainer *trainer, const struct generate_options *options, int32_t *tokens,
+int trainer_generate(struct trainer *trainer, struct generate_options *options, int32_t *tokens,
                      struct muster_error *err)
 {
+    options->drawn = 0;
     struct generator g = {.trainer = trainer, .model = trainer->model, .kernels = trainer->kernels};
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;

@@ -11,15 +11,18 @@ struct generate_options {
     int64_t prompt_count;
     int64_t count; /* tokens to draw */
     int limit;     /* tokens from it on are never drawn; 0: the vocabulary */
+    int32_t end;   /* a token after which no more are drawn; -1: none */
+    int64_t drawn; /* filled on rank 0: how many were, with that one */
 };
 
 /* The context is the model's max_positions, or GENERATE_CONTEXT where it has no limit: of a longer text the
- * last ones. */
+ * last ones. Where the host reaches the device's memory, keys and values of earlier positions are kept, and a
+ * token takes one position; else, and behind the end of the context, it takes the whole of it. */
 enum { GENERATE_CONTEXT = 1024 };
 /* Collective. Rank 0 gathers all parameters, draws on its compute stream and fills tokens, (count); the other
  * ranks return when the parameters are gathered. MUSTER_E_UNSUPPORTED for a model without logits over tokens,
  * MUSTER_E_INVALID for a token outside of its vocabulary, on rank 0 alone. */
-int trainer_generate(struct trainer *trainer, const struct generate_options *options, int32_t *tokens,
+int trainer_generate(struct trainer *trainer, struct generate_options *options, int32_t *tokens,
                      struct muster_error *err);
 
 #endif

@@ -43,7 +43,7 @@ static double plain_at(const struct lr_schedule *s, int64_t step)
     if (step < s->warmup_steps)
         return s->peak * (double)(step + 1) / (double)s->warmup_steps;
     const int64_t behind = step - s->warmup_steps;
-    if (s->kind == LR_CONSTANT)
+    if (s->kind == LR_CONSTANT || s->kind == LR_PLATEAU)
         return s->peak;
     if (step >= s->total_steps)
         return s->minimum;
@@ -169,7 +169,8 @@ int lr_check(const struct lr_schedule *schedule, struct muster_error *err)
 {
     const struct lr_schedule *s = schedule;
     const char *name = kind_name(s->kind);
-    const bool has_minimum = s->kind != LR_CONSTANT && s->kind != LR_WARMUP && s->kind != LR_WARMUP_DECAY;
+    const bool has_minimum =
+        s->kind != LR_CONSTANT && s->kind != LR_WARMUP && s->kind != LR_WARMUP_DECAY && s->kind != LR_PLATEAU;
     if (has_minimum && s->minimum > s->peak)
         return error_set(err, MUSTER_E_INVALID, "%s: the minimum %g is above the learning rate %g", name,
                          s->minimum, s->peak);
@@ -177,7 +178,7 @@ int lr_check(const struct lr_schedule *schedule, struct muster_error *err)
         return error_set(err, MUSTER_E_INVALID,
                          "%s: %lld steps of warm-up and %lld of decay are more than the %lld there are", name,
                          (long long)s->warmup_steps, (long long)wsd_length(s), (long long)s->total_steps);
-    if (s->kind < LR_WARMUP)
+    if (s->kind < LR_WARMUP || s->kind == LR_PLATEAU)
         return 0;
     if (s->warmup_steps < 1)
         return error_set(err, MUSTER_E_INVALID, "%s needs at least 1 step of warm-up", name);

@@ -6,11 +6,11 @@
 
 #include "proto/include/muster_error.h"
 
-/* symbol, name in a configuration, meaning. The first four warm up by (step + 1) / warmup_steps, so that step
- * warmup_steps - 1 is the first at the peak, and stay at the minimum once they have reached it. They are
- * PyTorch's SequentialLR of LinearLR and ConstantLR, LinearLR or CosineAnnealingLR. The others are
- * DeepSpeed's classes of that name (deepspeed/runtime/lr_schedules.py, 0.19), with its first update at the
- * schedule's start value and update k (from 0) at its iteration k - 1. */
+/* symbol, name in a configuration, meaning. The first four and the last warm up by (step + 1) / warmup_steps,
+ * so that step warmup_steps - 1 is the first at the peak, and stay at the minimum once they have reached it.
+ * They are PyTorch's SequentialLR of LinearLR and ConstantLR, LinearLR or CosineAnnealingLR, and
+ * ReduceLROnPlateau. The others are DeepSpeed's classes of that name (deepspeed/runtime/lr_schedules.py,
+ * 0.19), with its first update at the schedule's start value and update k (from 0) at its iteration k - 1. */
 #define LR_KINDS(X)                                                                                          \
     X(LR_COSINE, "cosine", "a half cosine from the peak to the minimum")                                     \
     X(LR_LINEAR, "linear", "a line from the peak to the minimum")                                            \
@@ -19,7 +19,8 @@
     X(LR_WARMUP, "WarmupLR", "the peak")                                                                     \
     X(LR_WARMUP_DECAY, "WarmupDecayLR", "a line from the peak to 0 in the last step")                        \
     X(LR_WARMUP_COSINE, "WarmupCosineLR", "a half cosine from the peak to the minimum")                      \
-    X(LR_ONE_CYCLE, "OneCycle", "up in warmup_steps, down in decay_steps, the momentum the other way")
+    X(LR_ONE_CYCLE, "OneCycle", "up in warmup_steps, down in decay_steps, the momentum the other way")       \
+    X(LR_PLATEAU, "ReduceLROnPlateau", "the peak, which plateau.h lowers after evaluations")
 
 enum lr_kind {
 #define LR_KIND_ENUM(symbol, name, meaning) symbol,

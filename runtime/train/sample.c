@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/model/rng.h"
 
@@ -36,6 +37,27 @@ static float threshold(const float *logits, int vocab, int k, float *scratch, in
     return least;
 }
 
+/* Sets the weights to 0 that are below those which together come to the share, the first of equal ones first;
+ * returns the total of what is left. sorted: as many values. */
+static double keep_share(float *weights, int count, double share, double total, float *sorted)
+{
+    double above = 0, left = 0;
+    int kept = 0, equal = 0;
+    memcpy(sorted, weights, (size_t)count * sizeof *sorted);
+    qsort(sorted, (size_t)count, sizeof *sorted, descending);
+    while (kept < count && above < share * total)
+        above += (double)sorted[kept++];
+    const float least = sorted[kept > 0 ? kept - 1 : 0];
+    for (int i = 0; i < kept; i++)
+        equal += sorted[i] == least;
+    for (int i = 0; i < count; i++) {
+        if (weights[i] < least || (weights[i] == least && equal-- <= 0))
+            weights[i] = 0;
+        left += (double)weights[i];
+    }
+    return left;
+}
+
 int sample_token(const struct sample_options *options, const float *logits, int vocab, uint64_t position,
                  float *scratch)
 {
@@ -52,6 +74,8 @@ int sample_token(const struct sample_options *options, const float *logits, int 
             allowed ? (float)exp(((double)logits[i] - (double)logits[best]) / options->temperature) : 0.0f;
         total += (double)scratch[i];
     }
+    if (options->top_p > 0 && options->top_p < 1)
+        total = keep_share(scratch, vocab, options->top_p, total, scratch + vocab);
     double draw = rng_uniform(options->seed, RNG_SAMPLE, 0, position) * total;
     int last = best;
     for (int i = 0; i < vocab; i++) {

@@ -3,13 +3,19 @@
  *
  *     schedule_dump KIND STEPS MEMBER=VALUE...
  *
- * Members are those of struct lr_schedule; a line a step: rate momentum. */
+ * Members are those of struct lr_schedule; a line a step: rate momentum.
+ *
+ *     schedule_dump plateau RATE MEMBER=VALUE... <METRICS
+ *
+ * Members are those of struct plateau_rule; a line a metric: the rate behind it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
 #include "runtime/train/lr.h"
+#include "runtime/train/plateau.h"
 
 static const char *const kinds[] = {
 #define LR_KIND_NAME(symbol, name, meaning) name,
@@ -43,8 +49,47 @@ static int set_member(struct lr_schedule *schedule, const char *text)
     return 0;
 }
 
+static int set_plateau(struct plateau_rule *schedule, const char *text)
+{
+    MEMBER_NUMBER(threshold)
+    MEMBER_NUMBER(factor)
+    MEMBER_NUMBER(minimum)
+    MEMBER_NUMBER(least_fall)
+    MEMBER_COUNT(patience)
+    MEMBER_COUNT(cooldown)
+    if (!strcmp(text, "mode=max"))
+        schedule->mode = PLATEAU_MAX;
+    else if (!strcmp(text, "threshold_mode=abs"))
+        schedule->threshold_mode = PLATEAU_ABSOLUTE;
+    else
+        return -1;
+    return 0;
+}
+
+/* Every state goes through its text, as by a checkpoint. */
+static int dump_plateau(int argc, char *argv[])
+{
+    struct plateau_rule rule = {.factor = 0.1, .patience = 10, .threshold = 1e-4, .least_fall = 1e-8};
+    struct plateau_state state;
+    double metric;
+    for (int i = 3; i < argc; i++)
+        if (set_plateau(&rule, argv[i]) < 0)
+            return 2;
+    plateau_begin(&rule, strtod(argv[2], NULL), &state);
+    while (scanf("%lg", &metric) == 1) {
+        scope_buffer text = {0};
+        (void)plateau_judge(&rule, &state, metric);
+        if (plateau_format(&state, &text) < 0 || plateau_parse(text.data, &state, NULL) < 0)
+            return 1;
+        (void)printf("%.17g\n", state.rate);
+    }
+    return fflush(stdout) ? 1 : 0;
+}
+
 int main(int argc, char *argv[])
 {
+    if (argc > 2 && !strcmp(argv[1], "plateau"))
+        return dump_plateau(argc, argv);
     struct lr_schedule schedule = {.kind = LR_KIND_COUNT};
     struct muster_error err = {0};
     for (int i = 0; argc > 2 && i < LR_KIND_COUNT; i++)

@@ -6,6 +6,7 @@ Skipped where there is no torch; DeepSpeed's half where its archive could not be
 
 import logging
 import os
+import random
 import subprocess
 import sys
 import warnings
@@ -78,6 +79,40 @@ def torch_cases():
         used, schedules.LambdaLR(used, lambda t: min((t + 1) / warm, 1.0) * (1 - max(0.0, (t + 1 - (STEPS - last)) / last) ** 0.5)))
 
 
+def plateau_metrics(case, rising):
+    """10,000: a noisy fall (or rise) to a floor, again and again, with what is no number among it."""
+    chance, metrics = random.Random(case), []
+    for number in range(10_000):
+        value = 3 * 0.97 ** (number % 150) + 0.2 * chance.random() + (chance.random() < 0.01)
+        metrics.append(float("nan") if chance.random() < 0.002 else -value if rising else value)
+    return metrics
+
+
+def plateau():
+    """The same bits as torch's class behind every metric, with a rate that begins anew whenever it has become small."""
+    for case in range(24):
+        chance = random.Random(case)
+        torch_members = {"mode": chance.choice(["min", "max"]), "factor": chance.choice([0.1, 0.5, 0.97, 0.993]), "patience": chance.choice([0, 1, 5, 10]),
+                         "threshold": chance.choice([1e-4, 0.02, 0.5]), "threshold_mode": chance.choice(["rel", "abs"]),
+                         "cooldown": chance.choice([0, 0, 3, 20]), "min_lr": chance.choice([0, PEAK / 50]), "eps": chance.choice([1e-8, PEAK / 300])}
+        metrics, used = plateau_metrics(case, torch_members["mode"] == "max"), optimizer()
+        scheduler, reference = torch.optim.lr_scheduler.ReduceLROnPlateau(used, **torch_members), []
+        for metric in metrics:
+            scheduler.step(metric)
+            reference.append(float(used.param_groups[0]["lr"]))
+        names = {"min_lr": "minimum", "eps": "least_fall"}
+        members = [f"{names.get(k, k)}={v}" for k, v in torch_members.items() if v not in ("min", "rel")]
+        command = [os.path.join(torch_python.build(), "tests", "schedule_dump"), "plateau", str(PEAK), *members]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True, input="\n".join(map(repr, metrics))).stdout.splitlines()
+        mine = [float(line) for line in lines]
+        if mine != reference:
+            at = next((n for n, pair in enumerate(zip(mine, reference)) if pair[0] != pair[1]), min(len(mine), len(reference)))
+            sys.exit(f"ReduceLROnPlateau {torch_members}: metric {at}: ours {mine[at:at + 1]}, torch's {reference[at:at + 1]}")
+        if len(set(mine)) < 2:
+            sys.exit(f"ReduceLROnPlateau {torch_members}: the rate never fell: nothing was compared")
+    print("ReduceLROnPlateau: 24 rules, 10,000 metrics each: every rate is torch's")
+
+
 def deepspeed_cases(module):
     end, cosine_end = STEPS * 7 // 10, STEPS * 8 // 10
     for warm in (1, 2, STEPS // 10, STEPS):
@@ -105,6 +140,7 @@ def deepspeed_cases(module):
 
 def main():
     warnings.simplefilter("ignore")
+    plateau()
     for case in torch_cases():
         compare(*case)
     logger = logging.getLogger("deepspeed")

@@ -37,20 +37,19 @@ mkdir -p "$(dirname "$model")"
 exec muster run --standalone --nproc-per-node="$workers" --max-restarts=3 -- muster-train "$config"
 """
 
-# muster-train evaluates at the start of a run: this one is of a single step with a learning rate of 0.
+# No step is taken; without samples held out by its settings `eval` reads the whole file.
 EVALUATE = r"""
 held_out=$1 model=$2 loss=$3 perplexity=$4
-folder=$(mktemp -d)
-cat >"$folder/run.yaml" <<END
-training: {steps: 1, learning_rate: 0, global_batch: 1, micro_batch: 1, sequence_length: 64, evaluate_at_start: true}
-model: {path: "$model"}
-data: {path: "$held_out", validation_path: "$held_out", tokenizer: bytes}
-logging: {sample_length: 0, json: "$folder/log.jsonl"}
+config=$(mktemp)
+cat >"$config" <<END
+training: {global_batch: 1, micro_batch: 1, sequence_length: 64}
+data: {path: "$held_out", tokenizer: bytes}
 END
-muster-train "$folder/run.yaml"
+found=$(muster-train eval "$config" --model="$model" --output=json)
+echo "$found"
 mkdir -p "$(dirname "$loss")" "$(dirname "$perplexity")"
 result() {
-  sed -n "s/.*\"evaluation\".*\"$1\": *\([0-9.e+-]*\).*/\1/p" "$folder/log.jsonl" | head -n 1 | grep . >"$2"
+  echo "$found" | sed -n "s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p" | grep . >"$2"
 }
 result loss "$loss"
 result perplexity "$perplexity"

@@ -10,6 +10,7 @@
 #include "runtime/model/head.h"
 #include "runtime/model/llama.h"
 #include "runtime/model/logits.h"
+#include "runtime/model/past.h"
 #include "runtime/model/rng.h"
 #include "tests/support/faults.h"
 #include "tests/unit/model/layer_bench.h"
@@ -341,6 +342,76 @@ static void logits_for_sampling_agree_with_the_loss(void **state)
         logits_for_sampling_agree_with_the_loss_of(which);
 }
 
+/* Position by position, and in two parts, with keys and values kept: the logits of the whole. */
+static void kept_positions_agree_with_the_whole_of(int which, const struct kernels *kernels)
+{
+    enum { T = 7, VOCAB = 17 };
+    struct bench b;
+    bench_of(&b, page(which), (struct shape){1, T});
+    float *values[PARAMS], whole[VOCAB], after[VOCAB];
+    const void *weights[PARAMS];
+    for (int i = 0; i < b.model->param_count; i++) {
+        const int64_t count = param_elements(&b.model->params[i]);
+        weights[i] = values[i] = memory(count * 4);
+        for (int64_t j = 0; j < count; j++)
+            values[i][j] = (float)b.weight[i][j];
+    }
+    const struct step_scalars none = {0};
+    void *work = memory(model_logits_work(b.model, kernels, (struct shape){1, T}));
+    const int64_t bytes = model_past_bytes(b.model, T);
+    assert_true(bytes > 0);
+    for (int part = 1; part <= 4; part += 3) {
+        float *kept = memory(bytes);
+        struct layer_past past = {.room = T, .scores = kept, .cache = kept + T};
+        while (past.at < T) {
+            const int count = T - past.at < part ? T - past.at : part;
+            model_logits_after(b.model, kernels, weights, b.tokens + past.at, &none, (struct shape){1, count},
+                               work, after, NULL, &past);
+            model_logits(b.model, kernels, weights, b.tokens, &none, (struct shape){1, past.at}, work, whole,
+                         NULL);
+            for (int v = 0; v < VOCAB; v++)
+                if (!(fabsf(after[v] - whole[v]) <= 1e-5f * (1 + fabsf(whole[v]))))
+                    fail_msg("page %d, %d positions: logit %d is %g, without keeping %g", which, past.at, v,
+                             (double)after[v], (double)whole[v]);
+        }
+        free(kept);
+    }
+    for (int i = 0; i < b.model->param_count; i++)
+        free(values[i]);
+    free(work);
+    bench_end(&b);
+}
+
+static void kept_positions_agree_with_the_whole(void **state)
+{
+    (void)state;
+    for (int which = 0; which < PAGES; which++) {
+        kept_positions_agree_with_the_whole_of(which, kernels_ref_f32());
+        kept_positions_agree_with_the_whole_of(which, kernels_cpu((unsigned)-1));
+    }
+}
+
+/* A position that sees later ones changes with each of them. */
+static void attention_both_ways_keeps_nothing(void **state)
+{
+    (void)state;
+    struct writer w = writer_begin("both ways");
+    const int tokens = writer_input(&w, "tokens", DTYPE_I32, true, 1),
+              targets = writer_input(&w, "targets", DTYPE_I32, true, 1);
+    const int first = program_layer(&w, "embedding");
+    const int table = program_parameter(&w, "table", 17, 8, PARAM_INIT_NORMAL, 0.02);
+    program_result(&w, program_embedding(&w, tokens, table, -1));
+    (void)program_layer(&w, "head");
+    const int x = program_input(&w, first);
+    const int q = program_linear(&w, x, 8, "q", false, 0.02), k = program_linear(&w, x, 8, "k", false, 0.02),
+              v = program_linear(&w, x, 8, "v", false, 0.02);
+    program_cross_entropy(&w, program_attention(&w, q, k, v, 2, 2, false), table, targets);
+    struct model *model = writer_finish(&w, NULL);
+    assert_non_null(model);
+    assert_int_equal(model_past_bytes(model, 4), -1);
+    model_destroy(model);
+}
+
 static void the_builder_names_and_sizes_as_gpt2(void **state)
 {
     (void)state;
@@ -512,6 +583,8 @@ int main(void)
         cmocka_unit_test(a_second_backward_adds),
         cmocka_unit_test(logits_are_formed_in_chunks),
         cmocka_unit_test(logits_for_sampling_agree_with_the_loss),
+        cmocka_unit_test(kept_positions_agree_with_the_whole),
+        cmocka_unit_test(attention_both_ways_keeps_nothing),
         cmocka_unit_test(the_builder_names_and_sizes_as_gpt2),
         cmocka_unit_test(bad_configurations_are_named),
         cmocka_unit_test(llama_is_named_and_sized_as_its_checkpoints),

@@ -1,5 +1,6 @@
 /* evaluation_test.c - the best of a run's evaluations and the early end, by tables; and states as text. */
 #include "runtime/train/evaluation.h"
+#include "runtime/train/plateau.h"
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>
@@ -100,10 +101,36 @@ static void texts_are_read_strictly(void **state)
     assert_string_equal(text.data, good);
 }
 
+static void plateaus_are_read_back_or_refused(void **state)
+{
+    (void)state;
+    struct plateau_state s, read;
+    struct muster_error err = {0};
+    const struct plateau_rule rule = {.factor = 0.5, .threshold = 1e-4, .minimum = 0.3};
+    static const double metrics[] = {3, 2, 2, NAN, 1.9999}, rates[] = {1, 1, 0.5, 0.3, 0.3};
+    plateau_begin(&rule, 1, &s);
+    for (int i = 0; i < 5; i++) {
+        scope_buffer text = {0};
+        assert_int_equal(plateau_judge(&rule, &s, metrics[i]), i == 2 || i == 3);
+        assert_true(s.rate == rates[i]);
+        assert_int_equal(plateau_format(&s, &text), 0);
+        assert_int_equal(plateau_parse(text.data, &read, &err), 0);
+        assert_memory_equal(&read, &s, sizeof s);
+    }
+    static const char *const wrong[] = {
+        "", "rate -1, best 2, waits 0, cooldown 0", "rate 1, best nan, waits 0, cooldown 0",
+        "rate 1, best 2, waits -1, cooldown 0", "rate 1, best 2, waits 0, cooldown 0 "};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(plateau_parse(wrong[i], &read, &err), -1);
+        assert_non_null(strstr(err.text, "is no state of ReduceLROnPlateau"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_and_the_end),
+        cmocka_unit_test(plateaus_are_read_back_or_refused),
         cmocka_unit_test(texts_are_read_strictly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,7 +108,7 @@ static const struct {
      "model.rope_scaling to linear or llama3"},
     {"training: {schedule: constant, min_learning_rate: 0}\n",
      "t.yaml: training.min_learning_rate has no effect with training.schedule: constant; remove it or set "
-     "training.schedule to cosine, linear, wsd, WarmupCosineLR or OneCycle"},
+     "training.schedule to cosine, linear, wsd, WarmupCosineLR, OneCycle or ReduceLROnPlateau"},
     {"data: {path: x}\nlogging: {dir: d, trace: 12-10}\n",
      "t.yaml: logging.trace '12-10' is neither a step nor a range of steps, from 1: write 10 or 10-12"},
     {"data: {path: x}\nlogging: {dir: d, trace: 10-}\n", "t.yaml: logging.trace '10-' is neither a step"},

@@ -53,6 +53,31 @@ static void top_k_cuts_ties_by_position(void **state)
     }
 }
 
+/* Probabilities of about 0.38, 0.38, 0.14, 0.085, 0.019: of equal ones the first is the larger. */
+static void top_p_keeps_the_most_likely(void **state)
+{
+    (void)state;
+    static const struct {
+        double p;
+        int k, drawn[VOCAB];
+    } cases[] = {
+        {0.3, 0, {0, 1, 0, 0, 0, 0}},  {0.5, 0, {0, 1, 0, 1, 0, 0}},   {0.8, 0, {0, 1, 0, 1, 1, 0}},
+        {0.95, 0, {1, 1, 0, 1, 1, 0}}, {0.999, 0, {1, 1, 1, 1, 1, 0}}, {1, 0, {1, 1, 1, 1, 1, 0}},
+        {0.9, 2, {0, 1, 0, 1, 0, 0}},  {0.4, 2, {0, 1, 0, 0, 0, 0}}}; /* of the two of top-k a half each */
+    float scratch[2 * VOCAB];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int count[VOCAB] = {0};
+        const struct sample_options options = {
+            .temperature = 1, .top_k = cases[i].k, .top_p = cases[i].p, .seed = 4};
+        for (uint64_t position = 0; position < 2000; position++)
+            count[sample_token(&options, logits, VOCAB, position, scratch)]++;
+        for (int v = 0; v < VOCAB; v++)
+            if ((count[v] > 0) != cases[i].drawn[v])
+                fail_msg("top_p %g, top_k %d: token %d was drawn %d times", cases[i].p, cases[i].k, v,
+                         count[v]);
+    }
+}
+
 static void depends_on_seed_and_position_alone(void **state)
 {
     (void)state;
@@ -81,6 +106,7 @@ int main(void)
         cmocka_unit_test(temperature_zero_takes_the_largest),
         cmocka_unit_test(frequencies_follow_the_softmax),
         cmocka_unit_test(top_k_cuts_ties_by_position),
+        cmocka_unit_test(top_p_keeps_the_most_likely),
         cmocka_unit_test(depends_on_seed_and_position_alone),
         cmocka_unit_test(broken_logits_still_give_a_token),
     };
