@@ -41,7 +41,8 @@ int run_eval_settings(struct train_config *c, struct muster_error *err)
 
 static int open_inputs(struct run *run, struct muster_error *err)
 {
-    if (run_data_open(run, err) < 0 || run_open_model(run, err) < 0)
+    if ((run_has_pictures(run) ? run_pictures_open(run, err) : run_data_open(run, err)) < 0 ||
+        run_open_model(run, err) < 0)
         return -1;
     return run_evaluate_open(run, err);
 }

@@ -72,7 +72,6 @@ int run_restore(struct run *run, int (*inputs)(struct run *run, struct muster_er
         return -1;
     run->checkpoints = (struct checkpoints){.config = &run->config,
                                             .trainer = run->trainer,
-                                            .data = run->data,
                                             .rank = run->rank,
                                             .world_size = run->world_size,
                                             .last = -1};
