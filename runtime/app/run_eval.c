@@ -50,6 +50,11 @@ static int open_inputs(struct run *run, struct muster_error *err)
 static void eval_text(const struct run *run, struct buffer *out)
 {
     const struct run_evaluation *e = &run->evaluation;
+    if (run->pictures) {
+        (void)buffer_printf(out, "evaluation: loss %.4f, accuracy %.2f%%, %lld pictures in %.2f s\n", e->loss,
+                            e->accuracy, (long long)e->counted, (double)e->ns / (double)NS_PER_S);
+        return;
+    }
     (void)buffer_printf(out, "evaluation: loss %.4f, perplexity %.2f, %lld tokens in %.2f s\n", e->loss,
                         exp(e->loss), (long long)e->counted, (double)e->ns / (double)NS_PER_S);
 }
@@ -65,10 +70,10 @@ static void eval_json(const struct run *run, struct buffer *out)
     const struct run_evaluation *e = &run->evaluation;
     (void)buffer_text(out, "{");
     eval_number(out, "loss", e->loss);
-    eval_number(out, "perplexity", exp(e->loss));
-    (void)buffer_printf(out, "\"tokens\": %lld, \"samples\": %lld, \"step\": %lld, \"ranks\": %d, ",
-                        (long long)e->counted, (long long)e->samples, run_figure(run, "steps"),
-                        run->world_size);
+    eval_number(out, run->pictures ? "accuracy" : "perplexity", run->pictures ? e->accuracy : exp(e->loss));
+    (void)buffer_printf(out, "\"%s\": %lld, \"samples\": %lld, \"step\": %lld, \"ranks\": %d, ",
+                        run->pictures ? "pictures" : "tokens", (long long)e->counted, (long long)e->samples,
+                        run_figure(run, "steps"), run->world_size);
     (void)buffer_printf(out, "\"seconds\": %.6f}\n", (double)e->ns / (double)NS_PER_S);
 }
 

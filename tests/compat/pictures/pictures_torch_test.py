@@ -120,6 +120,19 @@ def check_files(runs, data, out, printed):
     found = re.search(r"evaluation after step 0: loss ([\d.]+), accuracy ([\d.]+)%, 300 pictures", whole)
     runs.check("evaluation as in PyTorch", found and abs(float(found[1]) - loss) < 1e-4 and abs(float(found[2]) - accuracy) < 0.01,
                f"{found and found.groups()} {loss:.4f} {accuracy:.2f}")
+    check_eval(runs, data, out, loss, accuracy)
+
+
+def check_eval(runs, data, out, loss, accuracy):
+    """muster-train eval of the exported model, without a step; generate says why it cannot."""
+    command = [BIN / "muster-train", "eval", "config.yaml", "--model", out / "model.safetensors", "--output=json",
+               "--set", "data.validation_share=0", "--set", f"data.validation_path={data}"]
+    done = torch_python.run(command, cwd=out)
+    found = json.loads(done.stdout) if done.returncode == 0 else {}
+    runs.check("muster-train eval as in PyTorch", found.get("pictures") == 300 and abs(found["loss"] - loss) < 1e-5
+               and abs(found["accuracy"] - accuracy) < 0.01, done.stdout + done.stderr)
+    done = torch_python.run([BIN / "muster-train", "generate", "config.yaml", "--model", out / "model.safetensors"], cwd=out)
+    runs.check("generate is refused", done.returncode == 2 and "a model of pictures, which draws no text" in done.stderr, done.stderr)
 
 
 def main():
