@@ -36,11 +36,12 @@ MONITORING = CLUSTERS / "monitoring"
 # What is not muster's: dcgm-exporter's default counters (k8s/gpu-monitor.yaml) have it.
 OTHERS = {"DCGM_FI_DEV_GPU_UTIL"}
 NAMES = re.compile(r"\b(?:muster[_:][a-z_:]*|DCGM_[A-Z_]+)")
-# All figures of launcher/policy/figures.h, in a worker that lives as long as its job.
+FIGURES = re.findall(r'X\(FIGURE_\w+, "(\w+)"', (SOURCE / "launcher/policy/figures.h").read_text())
+# All figures of the table, in a worker that lives as long as its job.
 WORKER = """
 import os, time
 beat = int(os.environ["MUSTER_HEARTBEAT_FD"])
-names = "loss grad_norm learning_rate tokens_per_s mfu step_ms comm_ms exposed_ms data_wait_ms slow_ms".split()
+names = [name for name in "FIGURES".split() if name != "slow_rank"]
 open(f"up.{os.environ['RANK']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}", "w").write(f"{os.getpid()}\\n")
 step = 0
 while not os.path.exists("go"):
@@ -48,7 +49,7 @@ while not os.path.exists("go"):
     os.write(beat, f"{step}\\nfigures/1 {figures} slow_rank=1\\n".encode())
     step += 1
     time.sleep(0.1)
-"""
+""".replace("FIGURES", " ".join(FIGURES))
 
 
 def run_tool(*words, cwd=None):
