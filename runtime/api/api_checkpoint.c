@@ -5,6 +5,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "runtime/api/api_adapters.h"
 #include "runtime/api/api_saving.h"
 #include "runtime/api/api_trainer.h"
 #include "runtime/checkpoint/checkpoint.h"
@@ -166,7 +167,9 @@ static int accept(void *context, const struct manifest *manifest, struct buffer 
         return error_set(err, MUSTER_E_NOMEM, "no memory to compare settings");
     int result = train_resume_compare(manifest->run.settings, (const char *const *)now, report, err);
     train_settings_free(now);
-    return result < 0 ? -1 : compare_numerics(t, &manifest->run, report, err);
+    if (result < 0 || api_compare_base(t, manifest->run.notes, report, err) < 0)
+        return -1;
+    return compare_numerics(t, &manifest->run, report, err);
 }
 
 static int take_notes(struct muster_trainer *t, manifest_texts notes, struct muster_error *err)
@@ -190,6 +193,8 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, bool 
                                    .accept = goes_on ? accept : NULL,
                                    .context = t,
                                    .report = report};
+    if (api_note_base(t, err) < 0)
+        return -1;
     int result = checkpoint_load(&load, err);
     const struct manifest_run *run = &load.manifest.run;
     if (result > 0) {

@@ -40,23 +40,24 @@ struct muster_model *muster_model_new(const char *name, struct muster_error *err
 }
 
 /* The sizes of a built-in model: by name from settings, otherwise from the files at a path. */
-static int find_architecture(const char *architecture, const char *const *settings,
-                             struct architecture *found, struct muster_error *err)
+static int find_sizes(const char *architecture, const char *const *settings, struct architecture *found,
+                      struct train_config *config, struct muster_error *err)
 {
     bool by_name = !architecture;
     for (int i = 0; architecture && i < ARCHITECTURE_COUNT; i++)
         by_name |= !strcmp(architecture, architecture_name((enum architecture_kind)i));
     if (by_name) {
-        struct train_config config;
-        if (train_settings_model(architecture, settings, &config, err) < 0)
+        if (train_settings_model(architecture, settings, config, err) < 0)
             return -1;
-        *found = train_architecture(&config);
-        train_config_free(&config);
+        *found = train_architecture(config);
         return 0;
     }
-    if (settings && settings[0])
+    const char *other = train_settings_not_of(settings, "lora");
+    if (other)
         return error_set(err, MUSTER_E_INVALID, "setting '%s' has no effect: the files at %s have the sizes",
-                         settings[0], architecture);
+                         other, architecture);
+    if (train_settings_read(settings, "model", config, err) < 0)
+        return -1;
     struct files *files = files_open(architecture, err);
     if (!files)
         return -1;
@@ -70,17 +71,32 @@ static int find_architecture(const char *architecture, const char *const *settin
     return result;
 }
 
+/* With its adapters. */
+static int find_architecture(const char *architecture, const char *const *settings,
+                             struct architecture *found, bool *merges, struct muster_error *err)
+{
+    struct train_config config = {0};
+    int result = find_sizes(architecture, settings, found, &config, err);
+    if (!result)
+        result = train_adapters(&config, found, err);
+    *merges = config.lora_merge;
+    train_config_free(&config);
+    return result;
+}
+
 struct muster_model *muster_model_open(const char *architecture, const char *const *settings,
                                        struct muster_error *err)
 {
     struct architecture found;
-    if (find_architecture(architecture, settings, &found, err) < 0)
+    bool merges;
+    if (find_architecture(architecture, settings, &found, &merges, err) < 0)
         return NULL;
     struct muster_model *model = create(err);
     if (!model)
         return NULL;
     model->known = true;
     model->architecture = found;
+    model->merges = merges;
     model->model = architecture_model(&found, err);
     if (!model->model)
         muster_model_free(take_pointer(&model));

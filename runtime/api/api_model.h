@@ -16,6 +16,7 @@ struct muster_model {
     struct model *model;   /* complete; NULL before, and where something is wrong */
     bool known;            /* it is of an architecture that files describe */
     struct architecture architecture;
+    bool merges; /* lora.merge */
     struct muster_error error;
 };
 

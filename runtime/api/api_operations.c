@@ -216,6 +216,13 @@ int32_t muster_add(struct muster_model *model, int32_t a, int32_t b)
     return y < 0 ? -1 : api_model_handle(w, program_add(w, x, y));
 }
 
+int32_t muster_scale(struct muster_model *model, int32_t in, double factor)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? api_model_value(w, "scale", in) : -1;
+    return x < 0 ? -1 : api_model_handle(w, program_scale(w, x, factor));
+}
+
 int32_t muster_dropout(struct muster_model *model, int32_t in, double probability)
 {
     struct writer *w = api_model_writer(model);

@@ -3,6 +3,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "runtime/api/api_adapters.h"
 #include "runtime/api/api_trainer.h"
 #include "runtime/files/files.h"
 
@@ -54,6 +55,7 @@ int muster_trainer_get(struct muster_trainer *t, int32_t parameter, float *value
 int muster_trainer_put(struct muster_trainer *t, int32_t parameter, const float *values,
                        struct muster_error *err)
 {
+    api_forget_base(t);
     return trainer_set_param(t->trainer, parameter, values, err);
 }
 
@@ -79,7 +81,7 @@ static int find_format(const char *format, struct files_export *what, struct mus
             what->format = (enum files_format)i;
             return 0;
         }
-    return error_set(err, MUSTER_E_INVALID, "format '%s'; there are safetensors, hf and pth",
+    return error_set(err, MUSTER_E_INVALID, "format '%s'; there are safetensors, hf, pth and peft",
                      format ? format : "");
 }
 
@@ -106,6 +108,17 @@ int muster_trainer_export(struct muster_trainer *t, const char *path, const char
     what.shard_bytes = t->config.output_shard_size;
     what.architecture = architecture_of(t);
     what.folder = t->folder;
+    if (api_adapts(t))
+        what.lora = &t->shared->architecture.lora;
+    if (what.format == FILES_PEFT ? !what.lora : what.lora && !t->shared->merges)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            what.lora ? "format %s is of a whole model, and this one has adapters: lora.merge=true adds "
+                        "them to it, peft writes them alone"
+                      : "format %s is of adapters, and the model has none",
+            format);
+    if (what.format == FILES_PEFT && t->config.output_dtype == TRAIN_OUTPUT_AUTO)
+        what.dtype = DTYPE_F32; /* they are trained in it, whatever the base's type is */
     return files_export(t->trainer, path, &what, err);
 }
 
@@ -113,6 +126,8 @@ int muster_trainer_export(struct muster_trainer *t, const char *path, const char
 static int keep_source(struct muster_trainer *t, const struct files *files, struct muster_error *err)
 {
     const char *folder = files_folder(files);
+    if (files_lora(files)) /* the base is of another folder */
+        return 0;
     char *copy = folder ? mem_strdup(folder) : NULL;
     if (folder && !copy)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the name of %s", folder);
@@ -136,6 +151,7 @@ static int load(struct muster_trainer *t, const char *path, struct muster_error 
 
 int muster_trainer_load(struct muster_trainer *t, const char *path, struct muster_error *err)
 {
+    api_forget_base(t);
     int failed = load(t, path, err);
     double sum = failed != 0;
     if (trainer_reduce(t->trainer, &sum, 1, failed ? NULL : err) < 0 || failed)

@@ -6,6 +6,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "runtime/api/api_adapters.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/disk_file.h"
 #include "runtime/config/train_resume.h"
@@ -171,7 +172,7 @@ int muster_trainer_checkpoint_begin(struct muster_trainer *t, struct muster_erro
                          "the checkpoint of step %lld is still being written: call "
                          "muster_trainer_checkpoint_end first",
                          (long long)t->saving[t->saving_count - 1].step);
-    if (keep_best(t, err) < 0)
+    if (keep_best(t, err) < 0 || api_note_base(t, err) < 0)
         return -1;
     char **settings = train_resume_texts(&t->config);
     if (!settings) /* the ranks have the same settings, but not the same memory: this one cannot go on */

@@ -27,6 +27,8 @@ struct api_saving {
     int64_t kept_before; /* the best one that was kept before it */
 };
 
+enum { API_BASE = 64 };
+
 struct muster_trainer {
     struct muster_model *shared;
     struct model model; /* the shared one's, with parameters and layers of its own: settings mark them */
@@ -60,6 +62,7 @@ struct muster_trainer {
     int64_t checkpoint_stall_ns;             /* of it, time in which this rank's training was stalled */
     struct trainer_limit limit;              /* as measured last */
     struct muster_result last;               /* step */
+    char base[API_BASE];                     /* hash of the adapters' base; "": not formed since it was set */
     int64_t vocabulary[BATCH_INPUTS];        /* of each input: its numbers are below it */
     bool compared[BATCH_INPUTS];             /* by the loss: -1 or NaN does not count */
 };

@@ -10,10 +10,10 @@
 #include "runtime/config/train_settings.h"
 
 /* A model whose files give its sizes. */
-static int open_path(struct run *run, struct muster_error *err)
+static int open_path(struct run *run, char *const *settings, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    run->model = muster_model_open(c->model_path, NULL, err);
+    run->model = muster_model_open(c->model_path, (const char *const *)settings, err);
     if (!run->model)
         return -1;
     const char *found = muster_model_architecture(run->model);
@@ -26,13 +26,14 @@ static int open_path(struct run *run, struct muster_error *err)
 int run_open_model(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    char **texts = train_settings_texts(c, "model");
+    const bool sizes = train_config_gives_sizes(c);
+    char **texts = train_settings_joined(c, sizes ? "model" : NULL, "lora");
     run->settings = train_settings_texts(c, "training");
     int result = 0;
     if (!texts || !run->settings)
         result = error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
-    else if (!train_config_gives_sizes(c))
-        result = open_path(run, err);
+    else if (!sizes)
+        result = open_path(run, texts, err);
     else
         run->model = muster_model_open(train_config_architecture(c), (const char *const *)texts, err);
     train_settings_free(texts);
@@ -77,6 +78,12 @@ static int go_on(struct run *run, struct muster_error *err)
     return muster_world_agree(run->world, failed, err) < 0 ? -1 : resumed;
 }
 
+/* "": nothing. */
+static int load_path(struct run *run, const char *path, struct muster_error *err)
+{
+    return path && *path ? muster_trainer_load(run->trainer, path, err) : 0;
+}
+
 static int open_run(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
@@ -91,9 +98,12 @@ static int open_run(struct run *run, struct muster_error *err)
                                             .rank = run->rank,
                                             .world_size = run->world_size,
                                             .last = -1};
+    /* Checkpoints of adapters have them alone. */
+    const bool adapts = train_config_adapts(c);
+    if (adapts && load_path(run, c->model_path, err) < 0)
+        return -1;
     const int resumed = checkpoints_wanted(c) ? go_on(run, err) : 0;
-    if (resumed < 0 || (!resumed && c->model_path && *c->model_path &&
-                        muster_trainer_load(run->trainer, c->model_path, err) < 0))
+    if (resumed < 0 || (!resumed && load_path(run, adapts ? c->lora_path : c->model_path, err) < 0))
         return -1;
     double limit_s;
     if (muster_trainer_limit(run->trainer, &limit_s, err) < 0) /* on all ranks at once */

@@ -28,7 +28,7 @@ static bool is_set(const char *text)
 /* All settings that were set, for TensorBoard: Markdown shows lines behind four blanks as they are. */
 static int settings_text(const struct train_config *config, struct buffer *out)
 {
-    static const char *const sections[] = {"training", "model", "data", "logging"};
+    static const char *const sections[] = {"training", "model", "lora", "data", "logging"};
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
         char **texts = train_settings_texts(config, sections[i]);
         if (!texts)

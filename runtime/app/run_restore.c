@@ -30,6 +30,9 @@ static int take_parameters(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
     const char *folder = run->checkpoint ? run->checkpoint : c->checkpoint_dir;
+    const bool adapts = train_config_adapts(c); /* their checkpoints have them alone */
+    if (adapts && is_set(c->model_path) && muster_trainer_load(run->trainer, c->model_path, err) < 0)
+        return -1;
     if (!run->from_model && is_set(folder)) {
         const int found = checkpoints_restore(&run->checkpoints, folder, err);
         if (found)
@@ -40,6 +43,8 @@ static int take_parameters(struct run *run, struct muster_error *err)
                              "files with --model",
                              folder);
     }
+    if (adapts && is_set(c->model_path))
+        return is_set(c->lora_path) ? muster_trainer_load(run->trainer, c->lora_path, err) : 0;
     if (is_set(c->model_path))
         return muster_trainer_load(run->trainer, c->model_path, err);
     return error_set(err, MUSTER_E_INVALID,

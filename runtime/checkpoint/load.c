@@ -125,6 +125,9 @@ static int read_elements(struct source *s, enum trainer_tensor tensor, int param
 static int read_values(void *context, int param, int64_t first, int64_t count, enum dtype dtype, void *out,
                        struct muster_error *err)
 {
+    const struct source *s = context;
+    if (model_is_base(trainer_model(s->load->trainer), param))
+        return 1; /* adapters alone are there */
     return read_elements(context, TRAINER_VALUE, param, first, count, (struct target){dtype, out, NULL}, err);
 }
 
@@ -169,6 +172,8 @@ static int load_values(struct source *s, struct muster_error *err)
         return trainer_fill_params(trainer, read_values, s, err);
     for (int param = 0; param < trainer_model(trainer)->param_count; param++) {
         int64_t first, count;
+        if (model_is_base(trainer_model(trainer), param))
+            continue;
         trainer_held(trainer, param, &first, &count);
         if (read_elements(s, TRAINER_VALUE, param, first, count, (struct target){.dtype = DTYPE_F32}, err) <
             0)

@@ -229,7 +229,8 @@ static int by_place(const void *a, const void *b)
 static int check_cover(const struct reading *r, int tensor, int param, int begin, int end)
 {
     int64_t next = 0, elements = param_elements(&r->model->params[param]);
-    if (begin == end && tensor != TRAINER_VALUE) /* frozen, or the optimizer has no such moment */
+    /* frozen, or the optimizer has no such moment; of a model with adapters: the base */
+    if (begin == end && (tensor != TRAINER_VALUE || model_is_base(r->model, param)))
         return 0;
     for (int i = begin; i < end; i++) {
         if (r->m->slices[i].first != next)

@@ -86,7 +86,8 @@ static int add_run(struct rank_file *f, int place, int param, enum trainer_tenso
                    struct muster_error *err)
 {
     struct run run = {.place = place};
-    if (!trainer_part(f->trainer, param, tensor, &run.part))
+    if (model_is_base(trainer_model(f->trainer), param) ||
+        !trainer_part(f->trainer, param, tensor, &run.part))
         return 0;
     share(&run.part, &run.first, &run.count);
     if (!run.count)

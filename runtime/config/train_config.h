@@ -117,6 +117,12 @@ struct train_config {
     double rope_factor, rope_low_frequency, rope_high_frequency;
     int64_t rope_original_positions;
     int64_t input_channels, input_size, num_classes; /* of simple_cnn alone */
+    /* lora; see lora.h */
+    int64_t lora_rank; /* 0: no adapters, or those of lora_path */
+    double lora_alpha, lora_dropout;
+    char **lora_target; /* names; NULL: PEFT's choice */
+    char *lora_path;    /* "": they are drawn */
+    bool lora_merge;
     /* data */
     char *path;
     char **data_sources; /* "0.7 PATH" or "PATH"; NULL: path */
@@ -159,6 +165,9 @@ void train_config_set_steps(struct train_config *config, int64_t steps);
 
 /* Whether the model is one of pictures, and not of text. */
 bool train_config_reads_pictures(const struct train_config *config);
+/* Whether there are adapters. */
+bool train_config_adapts(const struct train_config *config);
+
 /* Whether the keys of section model are the sizes; otherwise model.path has them. */
 bool train_config_gives_sizes(const struct train_config *config);
 

@@ -94,6 +94,8 @@ static const struct effect {
     {"model.rope_low_frequency", "model.path", SIZES},
     {"model.rope_high_frequency", "model.path", SIZES},
     {"model.rope_original_positions", "model.path", SIZES},
+    {"lora.alpha", "lora.rank", 0},
+    {"lora.target", "lora.rank", 0},
     {"logging.tensorboard", "logging.dir", NOT_EMPTY},
     {"training.on_replica_difference", "training.check_replicas_every", 0},
     {"logging.trace", "logging.dir", NOT_EMPTY},
@@ -293,6 +295,46 @@ static int check_training(const char *name, const struct train_config *c, struct
     return 0;
 }
 
+bool train_config_adapts(const struct train_config *config)
+{
+    return config->lora_rank > 0 || text_helps(config->lora_path, NOT_EMPTY);
+}
+
+static int check_lora(const char *name, const struct train_config *c, struct muster_error *err)
+{
+    const struct knob *rank = row_of("lora.rank");
+    const bool dropped =
+        c->sources[row_of("lora.dropout") - train_config_table()->knobs] != KNOB_FROM_DEFAULT;
+    if (c->lora_rank && text_helps(c->lora_path, NOT_EMPTY))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%slora.rank %lld and lora.path %s are both set; the adapters there have their rank",
+                         name, (long long)c->lora_rank, c->lora_path);
+    if (!train_config_adapts(c) && (dropped || c->lora_merge))
+        return error_set(err, MUSTER_E_INVALID, "%s%s has no effect without adapters: set %s or lora.path",
+                         name, c->lora_merge ? "lora.merge" : "lora.dropout", rank->name);
+    return 0;
+}
+
+/* Of the program: adapters alone, or the model with them, never without a word. */
+static int check_adapted_output(const char *name, const struct train_config *c, struct muster_error *err)
+{
+    const bool writes = text_helps(c->output, NOT_EMPTY), peft = c->output_format == FILES_PEFT;
+    if (!writes && !peft)
+        return 0;
+    if (!train_config_adapts(c) && peft)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%straining.output_format is peft, which is of adapters, and there are none: set lora.rank",
+            name);
+    if (train_config_adapts(c) && peft == c->lora_merge)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%straining.output_format %s and lora.merge %s: peft writes the adapters alone, and every "
+            "other format the model with them, which lora.merge: true asks for",
+            name, train_config_output_format(c), c->lora_merge ? "true" : "false");
+    return 0;
+}
+
 static int check_model(const char *name, const struct train_config *c, struct muster_error *err)
 {
     if (c->channels % c->heads && !c->head_size)
@@ -345,6 +387,8 @@ static int check_data(const char *name, const struct train_config *c, struct mus
     for (size_t i = 0; i < sizeof of_program / sizeof *of_program; i++)
         if (check_effect(name, c, &of_program[i], err) < 0)
             return -1;
+    if (check_adapted_output(name, c, err) < 0)
+        return -1;
     if (c->schedule == LR_PLATEAU && !c->evaluate_every)
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.schedule ReduceLROnPlateau follows evaluations, and there are none: set "
@@ -375,7 +419,8 @@ int train_config_check(const char *name, const struct train_config *config, unsi
     for (size_t i = 0; i < sizeof effects / sizeof *effects; i++)
         if (check_effect(name, config, &effects[i], err) < 0)
             return -1;
-    if ((sections & TRAIN_MODEL && check_model(name, config, err) < 0) ||
+    if ((sections & TRAIN_MODEL &&
+         (check_model(name, config, err) < 0 || check_lora(name, config, err) < 0)) ||
         (sections & TRAIN_TRAINING &&
          (train_precision_check(name, config, err) < 0 || check_training(name, config, err) < 0)))
         return -1;

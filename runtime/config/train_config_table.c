@@ -4,6 +4,7 @@
 
 #include "runtime/device/device_module.h"
 #include "runtime/files/files.h"
+#include "runtime/model/lora.h"
 #include "runtime/plan/plan.h"
 #include "runtime/train/evaluation.h"
 
@@ -81,6 +82,7 @@ static const struct knob rows[] = {
 #include "runtime/config/rows_checkpoint.inc"
 #include "runtime/config/rows_evaluation.inc"
 #include "runtime/config/rows_model.inc"
+#include "runtime/config/rows_lora.inc"
 #include "runtime/config/rows_data.inc"
 #include "runtime/config/rows_logging.inc"
     /* clang-format on */

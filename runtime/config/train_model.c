@@ -1,6 +1,12 @@
 /* train_model.c - see train_model.h. */
 #include "runtime/config/train_model.h"
 
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/files/adapter_json.h"
+
 static struct gpt2_config gpt2_of(const struct train_config *c, int positions)
 {
     return (struct gpt2_config){.layers = (int)c->layers,
@@ -49,4 +55,41 @@ struct architecture train_architecture(const struct train_config *c)
     else
         architecture.gpt2 = gpt2_of(c, positions);
     return architecture;
+}
+
+static int adapters_of_path(const struct train_config *c, struct lora *lora, struct muster_error *err)
+{
+    scope_free char *path = adapter_json_path(c->lora_path);
+    if (!path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", c->lora_path);
+    return adapter_json_read(path, lora, err) < 0 ? error_wrap(err, "lora.path") : 0;
+}
+
+static bool is_given(const struct train_config *c, const char *key)
+{
+    const struct knob_table *table = train_config_table();
+    for (size_t i = 0; i < table->count; i++)
+        if (!strcmp(table->knobs[i].name, key))
+            return c->sources[i] != KNOB_FROM_DEFAULT;
+    return false;
+}
+
+int train_adapters(const struct train_config *c, struct architecture *architecture, struct muster_error *err)
+{
+    struct lora *lora = &architecture->lora;
+    *lora = (struct lora){0};
+    if (!train_config_adapts(c))
+        return 0;
+    if (c->lora_path && *c->lora_path) {
+        if (adapters_of_path(c, lora, err) < 0)
+            return -1;
+        if (is_given(c, "lora.dropout"))
+            lora->dropout = c->lora_dropout;
+        return 0;
+    }
+    *lora = (struct lora){.rank = (int)c->lora_rank, .alpha = c->lora_alpha, .dropout = c->lora_dropout};
+    for (char **target = c->lora_target; target && *target; target++)
+        if (lora_add_target(lora, *target, err) < 0)
+            return -1;
+    return lora->target_count ? 0 : architecture_targets(architecture, lora, err);
 }

@@ -7,5 +7,9 @@
 
 /* Its sizes; architecture_model checks them. */
 struct architecture train_architecture(const struct train_config *config);
+/* Its adapters, for an architecture that is known: fills architecture.lora; rank 0 where there are none.
+ * Reads adapter_config.json in lora.path. */
+int train_adapters(const struct train_config *config, struct architecture *architecture,
+                   struct muster_error *err);
 
 #endif

@@ -52,9 +52,11 @@ static int take_text(const char *text, const char *section, struct train_config 
     const struct knob *knob = knob_find(train_config_table(), text, (size_t)(equals - text), false, NULL);
     if (!knob)
         return refuse_key(text, (size_t)(equals - text), err);
-    if (strcmp(knob->section, section) != 0 || is_of_program(knob))
+    const bool of_model = !strcmp(section, "model") && !strcmp(knob->section, "lora");
+    if ((strcmp(knob->section, section) != 0 && !of_model) || is_of_program(knob))
         return error_set(err, MUSTER_E_INVALID, "setting '%s' has no effect here: %s", knob->name,
-                         !strcmp(knob->section, "model")      ? "models take it (muster_model_open)"
+                         !strcmp(knob->section, "model") || !strcmp(knob->section, "lora")
+                             ? "models take it (muster_model_open)"
                          : !strcmp(knob->section, section)    ? "it is of the program muster-train"
                          : !strcmp(knob->section, "training") ? "trainers take it (muster_trainer_open)"
                                                               : "it is of the program muster-train");
@@ -105,6 +107,15 @@ int train_settings_model(const char *architecture, const char *const *texts, str
                      architecture);
 }
 
+const char *train_settings_not_of(const char *const *texts, const char *section)
+{
+    const size_t length = strlen(section);
+    for (size_t i = 0; texts && texts[i]; i++)
+        if (strncmp(texts[i], section, length) != 0 || texts[i][length] != '.')
+            return texts[i];
+    return NULL;
+}
+
 /* ---- texts ---- */
 
 /* A list of texts that grows; the last one is followed by NULL. */
@@ -145,13 +156,18 @@ static int add_knob(struct texts *texts, const struct knob *knob, const struct t
 
 char **train_settings_texts(const struct train_config *config, const char *section)
 {
+    return train_settings_joined(config, NULL, section);
+}
+
+char **train_settings_joined(const struct train_config *config, const char *first, const char *second)
+{
     const struct knob_table *table = train_config_table();
     struct texts texts = {.items = mem_calloc(1, sizeof(char *))};
     int result = texts.items ? 0 : -1;
     for (size_t i = 0; !result && i < table->count; i++) {
         const struct knob *knob = &table->knobs[i];
-        if (!strcmp(knob->section, section) && config->sources[i] != KNOB_FROM_DEFAULT &&
-            !is_of_program(knob))
+        const bool among = !strcmp(knob->section, second) || (first && !strcmp(knob->section, first));
+        if (among && config->sources[i] != KNOB_FROM_DEFAULT && !is_of_program(knob))
             result = add_knob(&texts, knob, config);
     }
     if (!result)

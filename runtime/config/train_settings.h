@@ -6,7 +6,7 @@
 
 /* Fills config with defaults, then with the texts (NULL at the end; NULL: none), and checks the section of
  * that name. MUSTER_E_INVALID names a key that is unknown, of another section, out of range or without
- * effect. On failure config holds nothing. */
+ * effect. On failure config holds nothing. Section model takes those of section lora, too. */
 int train_settings_read(const char *const *texts, const char *section, struct train_config *config,
                         struct muster_error *err);
 
@@ -16,9 +16,14 @@ enum { TRAIN_POSITIONS = 1024 };
 int train_settings_model(const char *architecture, const char *const *texts, struct train_config *config,
                          struct muster_error *err);
 
+/* The first that is not of the section; NULL: all are. */
+const char *train_settings_not_of(const char *const *texts, const char *section);
+
 /* The texts of all values of a section that were set, NULL at the end, owned by the caller
  * (train_settings_free). NULL: no memory. */
 char **train_settings_texts(const struct train_config *config, const char *section);
+/* Of two sections, the first of which may be NULL. */
+char **train_settings_joined(const struct train_config *config, const char *first, const char *second);
 void train_settings_free(char **texts); /* accepts NULL */
 
 #endif

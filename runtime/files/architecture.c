@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/error.h"
+
 const char *architecture_name(enum architecture_kind kind)
 {
 #define ARCHITECTURE_NAME(symbol, name) name,
@@ -15,16 +17,21 @@ const char *architecture_name(enum architecture_kind kind)
 
 struct model *architecture_model(const struct architecture *architecture, struct muster_error *err)
 {
+    const struct lora *lora = architecture->lora.rank ? &architecture->lora : NULL;
     switch (architecture->kind) {
     case ARCHITECTURE_GPT2:
-        return gpt2_create(&architecture->gpt2, err);
+        return gpt2_create_adapted(&architecture->gpt2, lora, err);
     case ARCHITECTURE_SIMPLE_CNN:
+        if (lora) {
+            (void)error_set(err, MUSTER_E_UNSUPPORTED, "lora: simple_cnn has no adapters; gpt2 and llama have");
+            return NULL;
+        }
         return simple_cnn_create(&architecture->cnn, err);
     case ARCHITECTURE_LLAMA:
     case ARCHITECTURE_COUNT:
         break;
     }
-    return llama_create(&architecture->llama, err);
+    return llama_create_adapted(&architecture->llama, lora, err);
 }
 
 struct tensor_naming architecture_naming(const struct architecture *architecture)
@@ -40,6 +47,13 @@ struct tensor_naming architecture_naming(const struct architecture *architecture
         llama.tied_to = "model.embed_tokens.weight";
     }
     return llama;
+}
+
+int architecture_targets(const struct architecture *architecture, struct lora *lora, struct muster_error *err)
+{
+    if (architecture->kind == ARCHITECTURE_GPT2)
+        return lora_add_target(lora, "c_attn", err);
+    return lora_add_target(lora, "q_proj", err) < 0 ? -1 : lora_add_target(lora, "v_proj", err);
 }
 
 bool architecture_ignores(const char *tensor)

@@ -27,10 +27,14 @@ struct architecture {
     struct gpt2_config gpt2;   /* of ARCHITECTURE_GPT2 */
     struct llama_config llama; /* of ARCHITECTURE_LLAMA */
     struct simple_cnn_config cnn;
+    struct lora lora;          /* adapters beside its products; rank 0: none */
 };
 
 /* gpt2_create, llama_create or simple_cnn_create. */
 struct model *architecture_model(const struct architecture *architecture, struct muster_error *err);
+
+/* Before the names of tensors in a file of PEFT's adapters: its own modules around the model. */
+#define ADAPTER_PREFIX "base_model.model."
 
 /* How a folder of Hugging Face names the tensors of a model. */
 struct tensor_naming {
@@ -40,6 +44,9 @@ struct tensor_naming {
 };
 /* NULL: a model that is none of these, whose tensors have their parameters' names. */
 struct tensor_naming architecture_naming(const struct architecture *architecture);
+/* PEFT's own choice where no target is named: q_proj and v_proj, of GPT-2 c_attn. */
+int architecture_targets(const struct architecture *architecture, struct lora *lora,
+                         struct muster_error *err);
 /* Tensors in files that are no parameters: masks and tables of older versions. */
 bool architecture_ignores(const char *tensor);
 /* Where a parameter is in the order in which transformers has them, for sorting; equal: as in the model. */

@@ -47,7 +47,7 @@ static int open_safetensors(struct exporting *e, int file, struct muster_error *
     char name[LAYOUT_NAME];
     scope_buffer numerics = {0}, header = {0};
     struct layout *layout = &e->layout;
-    bool folder = e->what->format == FILES_HF;
+    bool folder = export_is_folder(e->what->format);
     scope_free char *path =
         folder ? mem_printf("%s/%s", e->path, layout_file_name(layout, file, name)) : mem_strdup(e->path);
     if (!path)
@@ -129,8 +129,13 @@ static int open_export(struct exporting *e, const char *path, struct muster_erro
     e->turned = mem_calloc(EXPORT_BLOCK, sizeof(double));
     if (!e->path || !e->block || !e->turned)
         return error_set(err, MUSTER_E_NOMEM, "no memory to write %s", path);
-    if (e->what->format == FILES_HF && io_make_directories(e->path, 0777, err))
+    if (export_is_folder(e->what->format) && io_make_directories(e->path, 0777, err))
         return -1;
+    if (e->what->format == FILES_PEFT)
+        return layout_adapters(e->model, e->what->architecture, e->what->dtype, &e->layout, err) ||
+                       all_files(e, err)
+                   ? -1
+                   : 0;
     if (layout_make(e->model, e->what->architecture, e->what->format != FILES_SAFETENSORS, e->what->dtype,
                     e->what->format == FILES_HF ? e->what->shard_bytes : 0, &e->layout, err))
         return -1;
@@ -181,6 +186,10 @@ static int write_param(void *context, int param, const void *values, struct must
     const struct param_desc *desc = &e->model->params[param];
     int tensor = e->layout.tensor[param];
     int64_t elements = param_elements(desc), size = dtype_size(e->real);
+    if (tensor < 0)
+        return 0;
+    if (!(values = export_merged(e, param, values, err)))
+        return -1;
     if (desc->file_transposed)
         return write_turned(e, desc, tensor, values, err);
     for (int64_t first = 0; first < elements; first += EXPORT_BLOCK) {
@@ -220,6 +229,8 @@ static int finish_export(struct exporting *e, struct muster_error *err)
         if (output_place(&e->output[i], err))
             return -1;
     }
+    if (e->what->format == FILES_PEFT)
+        return folder_finish_adapters(e->path, e->model, e->what, err);
     return e->what->format == FILES_HF ? folder_finish(e->path, &e->layout, e->what, err) : 0;
 }
 
@@ -228,6 +239,7 @@ static void close_export(struct exporting *e)
     for (int i = 0; i < e->opened; i++)
         output_close(&e->output[i]);
     mem_free(e->output);
+    export_free_adapters(e);
     layout_free(&e->layout);
     zip_free(&e->zip);
     mem_free(e->path);
@@ -243,8 +255,13 @@ int files_export(struct trainer *trainer, const char *path, const struct files_e
     bool writes = trainer_plan(trainer)->options.rank == 0;
     e.real = trainer_kernels(trainer)->dtype;
     int failed = writes ? open_export(&e, path, err) : 0;
-    failed |= trainer_each_param(trainer, writes && !failed ? write_param : NULL, &e,
-                                 failed ? NULL : err); /* the first error is reported */
+    if (export_merges(&e))
+        failed |= export_take_adapters(&e, writes && !failed, failed ? NULL : err);
+    const enum trainer_params which = what->format == FILES_PEFT ? TRAINER_PARAMS_ADAPTERS
+                                      : what->lora               ? TRAINER_PARAMS_BASE
+                                                                 : TRAINER_PARAMS_ALL;
+    failed |= trainer_each_param_of(trainer, which, writes && !failed ? write_param : NULL, &e,
+                                    failed ? NULL : err); /* the first error is reported */
     if (!failed && writes)
         failed = finish_export(&e, err);
     close_export(&e);
@@ -257,11 +274,16 @@ int files_save(struct trainer *trainer, const char *path, struct muster_error *e
     return files_export(trainer, path, &what, err);
 }
 
+bool export_is_folder(enum files_format format)
+{
+    return format == FILES_HF || format == FILES_PEFT;
+}
+
 char *export_path(const char *path, enum files_format format)
 {
     struct stat status;
     const char *name = format == FILES_PTH ? "model.pth" : "model.safetensors";
-    if (format == FILES_HF || stat(path, &status) || !S_ISDIR(status.st_mode))
+    if (export_is_folder(format) || stat(path, &status) || !S_ISDIR(status.st_mode))
         return mem_strdup(path);
     return mem_printf("%s/%s", path, name);
 }
@@ -269,10 +291,11 @@ char *export_path(const char *path, enum files_format format)
 int files_export_probe(const char *path, const struct files_export *what, struct muster_error *err)
 {
     scope_free char *whole = export_path(path, what->format);
-    scope_free char *file = whole && what->format == FILES_HF ? mem_printf("%s/config.json", whole) : NULL;
-    if (!whole || (what->format == FILES_HF && !file))
+    const bool folder = export_is_folder(what->format);
+    scope_free char *file = whole && folder ? mem_printf("%s/config.json", whole) : NULL;
+    if (!whole || (folder && !file))
         return error_set(err, MUSTER_E_NOMEM, "no memory to check %s", path);
-    if (what->format == FILES_HF && io_make_directories(whole, 0777, err))
+    if (folder && io_make_directories(whole, 0777, err))
         return -1;
     return output_probe(file ? file : whole, err);
 }

@@ -28,7 +28,24 @@ struct exporting {
     struct crc32 crc;
     int first_member; /* of the archive that is a tensor */
     void *block, *turned;
+    /* Of a base that gets the adapters' products added: [model.param_count], NULL but of adapters; and room
+     * for one parameter. */
+    void **adapters;
+    void *merged;
+    int64_t merged_room; /* elements */
 };
+
+/* What is written as a folder. */
+bool export_is_folder(enum files_format format);
+/* export_merge.c: whether adapters are added to the base. */
+bool export_merges(const struct exporting *exporting);
+/* Collective, before parameters are written: rank 0 takes the adapters' values. */
+int export_take_adapters(struct exporting *exporting, bool writes, struct muster_error *err);
+/* The values with the adapters' product added, until the next call; as they are where there is none. NULL: no
+ * memory. */
+const void *export_merged(struct exporting *exporting, int param, const void *values,
+                          struct muster_error *err);
+void export_free_adapters(struct exporting *exporting);
 
 /* Where a format goes that is named by path; owned by the caller, NULL: no memory. */
 char *export_path(const char *path, enum files_format format);

@@ -17,15 +17,18 @@
 struct files;
 
 /* path: a folder with config.json and model.safetensors, or model.safetensors.index.json and its shards; one
- * safetensors file, which has no sizes; or a checkpoint of llm.c. The files stay open. NULL:
- * MUSTER_E_NOT_FOUND, MUSTER_E_INVALID for a damaged file, MUSTER_E_UNSUPPORTED with the name of a key of
- * config.json and its value. */
+ * safetensors file, which has no sizes; a folder with adapter_config.json and adapter_model.safetensors
+ * (PEFT's); or a checkpoint of llm.c. The files stay open. NULL: MUSTER_E_NOT_FOUND, MUSTER_E_INVALID for a
+ * damaged file, MUSTER_E_UNSUPPORTED with the name of a key of config.json and its value. */
 struct files *files_open(const char *path, struct muster_error *err);
 void files_close(struct files *files); /* accepts NULL */
 GUARD_DEFINE(files, struct files *, files_close);
 
 /* NULL: a safetensors file alone, which does not say. */
 const struct architecture *files_architecture(const struct files *files);
+/* Of a folder of PEFT's adapters, which has no model: the settings in adapter_config.json; NULL: it is none.
+ */
+const struct lora *files_lora(const struct files *files);
 /* The folder that config.json and tokenizers can be copied from; NULL: it is none. */
 const char *files_folder(const struct files *files);
 /* Of the tensors; DTYPE_COUNT if they differ. */
@@ -35,7 +38,8 @@ double files_dropout(const struct files *files);
 
 /* Finds every parameter of a model. architecture: files_architecture's, or that of the sizes from elsewhere;
  * NULL: tensors have the parameters' names. MUSTER_E_INVALID lists what is missing, unexpected or of a wrong
- * shape. The model outlives the files. */
+ * shape. Of a model with adapters the files have the base or, in a folder of PEFT's, the adapters: the rest
+ * stays as it is. The model outlives the files. */
 int files_match(struct files *files, const struct model *model, const struct architecture *architecture,
                 struct muster_error *err);
 /* Sets all parameters of a trainer of that model, after files_match. Not collective (trainer_fill_params): a
@@ -49,7 +53,8 @@ int files_load(struct files *files, struct trainer *trainer, struct muster_error
 #define FILES_FORMATS(X)                                                                                     \
     X(FILES_SAFETENSORS, "safetensors") /* one file, parameters by their own names */                        \
     X(FILES_HF, "hf")                   /* a folder for transformers' from_pretrained */                     \
-    X(FILES_PTH, "pth")                 /* a state dict for torch.load(weights_only=True) */
+    X(FILES_PTH, "pth")                 /* a state dict for torch.load(weights_only=True) */                 \
+    X(FILES_PEFT, "peft")               /* a folder of adapters alone, for PEFT's from_pretrained */
 enum files_format {
 #define FILES_FORMAT_ENUM(symbol, name) symbol,
     FILES_FORMATS(FILES_FORMAT_ENUM)
@@ -64,10 +69,13 @@ struct files_export {
     const struct architecture *architecture; /* NULL: tensors get the parameters' names, and FILES_HF has no
                                                 config.json */
     const char *folder; /* FILES_HF: config.json and tokenizers are copied from there; NULL: config.json is
-                           made from the architecture */
+                           made from the architecture. FILES_PEFT: the base's name */
+    const struct lora *lora; /* of a model with adapters: FILES_PEFT writes them, and the others the base with
+                                the adapters' products added to it; NULL: it has none */
 };
 
-/* Whether path can be written; a folder of FILES_HF is made. For rank 0, hours before it is needed. */
+/* Whether path can be written; a folder of FILES_HF or FILES_PEFT is made. For rank 0, hours before it is
+ * needed. */
 int files_export_probe(const char *path, const struct files_export *what, struct muster_error *err);
 /* Collective. path: a folder for FILES_HF, otherwise a file, or an existing folder that gets
  * model.safetensors or model.pth. Every file is written beside its name, synced and renamed when all are

@@ -8,6 +8,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
+#include "runtime/files/adapter_json.h"
 #include "runtime/files/config_json.h"
 #include "runtime/files/json_text.h"
 
@@ -117,4 +118,13 @@ int folder_finish(const char *path, const struct layout *layout, const struct fi
     if (what->folder && copy_tokenizers(what->folder, path, err))
         return -1;
     return remove_old(path, layout, err);
+}
+
+int folder_finish_adapters(const char *path, const struct model *model, const struct files_export *what,
+                           struct muster_error *err)
+{
+    scope_buffer text = {0};
+    if (adapter_json_format(what->architecture, model, what->lora, what->folder, &text, err) < 0)
+        return -1;
+    return write_in_folder(path, "adapter_config.json", &text, err);
 }

@@ -9,5 +9,8 @@
  * removes shards of an earlier export, which transformers would take for part of this one. */
 int folder_finish(const char *path, const struct layout *layout, const struct files_export *what,
                   struct muster_error *err);
+/* After a file of adapters is in place: writes adapter_config.json. */
+int folder_finish_adapters(const char *path, const struct model *model, const struct files_export *what,
+                           struct muster_error *err);
 
 #endif

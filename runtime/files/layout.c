@@ -28,25 +28,30 @@ static int compare_place(const void *a, const void *b)
                                                      : strcmp(first->tensor.name, second->tensor.name);
 }
 
+/* What is described goes to `placing` one behind the other. Returns their number. */
 static int describe(const struct model *model, const struct architecture *architecture, bool prefixed,
-                    enum dtype dtype, struct placing *placing, struct muster_error *err)
+                    bool adapters, enum dtype dtype, struct placing *placing, struct muster_error *err)
 {
     const struct tensor_naming naming = architecture_naming(architecture);
+    int count = 0;
     for (int i = 0; i < model->param_count; i++) {
         const struct param_desc *param = &model->params[i];
-        struct placing *p = &placing[i];
+        if ((param->adapter != PARAM_OF_BASE) != adapters)
+            continue;
+        struct placing *p = &placing[count++];
         *p = (struct placing){.param = i,
                               .order = architecture_order(architecture, param->name),
                               .tensor = {.dtype = dtype, .ndim = param->ndim}};
         for (int d = 0; d < param->ndim; d++)
             p->tensor.dim[d] = param->dim[param->file_transposed ? param->ndim - 1 - d : d];
         p->tensor.bytes = param_elements(param) * dtype_size(dtype);
-        p->tensor.name = mem_printf("%s%s", prefixed ? naming.prefix : "", param->name);
+        p->tensor.name =
+            mem_printf("%s%s%s", adapters ? ADAPTER_PREFIX : "", prefixed ? naming.prefix : "", param->name);
         if (!p->tensor.name)
             return error_set(err, MUSTER_E_NOMEM, "no memory for the names of %d tensors",
                              model->param_count);
     }
-    return 0;
+    return count;
 }
 
 /* Returns the number of files. The first shard is there before any tensor, as in huggingface_hub: a large
@@ -79,13 +84,15 @@ static int cut_shards(struct placing *placing, int count, int64_t shard_bytes)
     return files + any;
 }
 
-static int fill_layout(const struct placing *placing, int count, struct layout *layout,
+static int fill_layout(const struct placing *placing, int count, int params, struct layout *layout,
                        struct muster_error *err)
 {
-    layout->tensor = mem_calloc((size_t)count + 1, sizeof *layout->tensor);
+    layout->tensor = mem_calloc((size_t)params + 1, sizeof *layout->tensor);
     layout->first = mem_calloc((size_t)layout->file_count + 1, sizeof *layout->first);
     if (!layout->tensor || !layout->first)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the places of %d tensors", count);
+    for (int i = 0; i < params; i++)
+        layout->tensor[i] = -1;
     for (int i = 0; i < count; i++) {
         layout->tensor[placing[i].param] = i;
         layout->first[placing[i].tensor.file + 1] = i + 1; /* ends behind the last of them */
@@ -95,26 +102,40 @@ static int fill_layout(const struct placing *placing, int count, struct layout *
     return 0;
 }
 
-int layout_make(const struct model *model, const struct architecture *architecture, bool prefixed,
-                enum dtype dtype, int64_t shard_bytes, struct layout *layout, struct muster_error *err)
+static int make(const struct model *model, const struct architecture *architecture, bool prefixed,
+                bool adapters, enum dtype dtype, int64_t shard_bytes, struct layout *layout,
+                struct muster_error *err)
 {
     size_t count = (size_t)model->param_count;
     scope_free struct placing *placing = mem_calloc(count + 1, sizeof *placing);
-    *layout = (struct layout){0};
+    *layout = (struct layout){.adapters = adapters};
     if (!placing)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the places of %zu tensors", count);
-    int result = describe(model, architecture, prefixed, dtype, placing, err);
-    if (!result) {
-        qsort(placing, count, sizeof *placing, compare_order);
-        layout->file_count = cut_shards(placing, (int)count, shard_bytes);
-        qsort(placing, count, sizeof *placing, compare_place);
-        result = fill_layout(placing, (int)count, layout, err);
+    int described = describe(model, architecture, prefixed, adapters, dtype, placing, err),
+        result = described;
+    if (described >= 0) {
+        qsort(placing, (size_t)described, sizeof *placing, compare_order);
+        layout->file_count = cut_shards(placing, described, shard_bytes);
+        qsort(placing, (size_t)described, sizeof *placing, compare_place);
+        result = fill_layout(placing, described, model->param_count, layout, err);
     }
     for (size_t i = 0; i < count; i++)
         mem_free(placing[i].tensor.name);
     if (result)
         layout_free(layout);
     return result;
+}
+
+int layout_make(const struct model *model, const struct architecture *architecture, bool prefixed,
+                enum dtype dtype, int64_t shard_bytes, struct layout *layout, struct muster_error *err)
+{
+    return make(model, architecture, prefixed, false, dtype, shard_bytes, layout, err);
+}
+
+int layout_adapters(const struct model *model, const struct architecture *architecture, enum dtype dtype,
+                    struct layout *layout, struct muster_error *err)
+{
+    return make(model, architecture, true, true, dtype, 0, layout, err);
 }
 
 void layout_free(struct layout *layout)
@@ -129,7 +150,9 @@ void layout_free(struct layout *layout)
 
 const char *layout_file_name(const struct layout *layout, int file, char out[LAYOUT_NAME])
 {
-    if (layout->file_count == 1)
+    if (layout->adapters)
+        (void)snprintf(out, LAYOUT_NAME, "adapter_model.safetensors");
+    else if (layout->file_count == 1)
         (void)snprintf(out, LAYOUT_NAME, "model.safetensors");
     else
         (void)snprintf(out, LAYOUT_NAME, "model-%05d-of-%05d.safetensors", file + 1, layout->file_count);

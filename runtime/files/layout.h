@@ -7,9 +7,10 @@
 
 struct layout {
     struct file_tensors tensors; /* file by file, by name in each; file and bytes are set, offsets are not */
-    int *tensor;                 /* [model.param_count] of each parameter: index into tensors */
+    int *tensor;                 /* [model.param_count] of each parameter: index into tensors, or -1 */
     int *first;                  /* [file_count + 1] of each file: its first tensor */
     int file_count;
+    bool adapters;
 };
 
 /* prefixed: names as transformers has them, otherwise the parameters' own. shard_bytes: 0: one file. Shards
@@ -17,6 +18,9 @@ struct layout {
  * order; one that is larger than a shard has its own. */
 int layout_make(const struct model *model, const struct architecture *architecture, bool prefixed,
                 enum dtype dtype, int64_t shard_bytes, struct layout *layout, struct muster_error *err);
+/* The adapters of a model (the former leaves them out), in one file that PEFT reads. */
+int layout_adapters(const struct model *model, const struct architecture *architecture, enum dtype dtype,
+                    struct layout *layout, struct muster_error *err);
 void layout_free(struct layout *layout);
 
 /* "model.safetensors" or "model-00001-of-00003.safetensors". */

@@ -104,6 +104,8 @@ static int read_values(void *context, int param, int64_t first, int64_t count, e
 {
     struct loading *l = context;
     const struct match *match = &l->files->match;
+    if (match->tensor[param] < 0)
+        return 1; /* not of this file: adapters, or their base */
     const struct file_tensor *tensor = &l->files->tensors.item[match->tensor[param]];
     bool turned = l->files->model->params[param].file_transposed && !tensor->out_in;
     if ((turned ? read_turned : read_run)(l, tensor, first, count, dtype, out, err))

@@ -45,22 +45,29 @@ struct matcher {
     const struct file_tensors *tensors;
     const struct model *model;
     struct tensor_naming naming;
-    bool whole; /* names have the prefix that a model with its head gives them */
-    bool *used; /* [tensors.count] */
+    bool adapters; /* they are what is looked for, and nothing else */
+    bool whole;    /* names have the prefix that a model with its head gives them */
+    bool *used;    /* [tensors.count] */
     struct match *match;
     struct findings missing, unexpected, shape, type;
 };
 
-enum { NAME_ROOM = MODEL_NAME_LIMIT + 16 };
+enum { NAME_ROOM = MODEL_NAME_LIMIT + 48 };
+
+static bool matcher_wants(const struct matcher *m, int param)
+{
+    return (m->model->params[param].adapter != PARAM_OF_BASE) == m->adapters;
+}
 
 /* Of a model with its head (whole), otherwise of the model alone. */
-static const char *name_in_file(const struct tensor_naming *naming, bool whole, const char *param,
-                                char out[NAME_ROOM])
+static const char *name_in_file(const struct tensor_naming *naming, bool whole, bool adapters,
+                                const char *param, char out[NAME_ROOM])
 {
     size_t base = strlen(naming->base);
     if (!whole && base && !strncmp(param, naming->base, base))
         param += base;
-    (void)snprintf(out, NAME_ROOM, "%s%s", whole ? naming->prefix : "", param); /* fits */
+    (void)snprintf(out, NAME_ROOM, "%s%s%s", adapters ? ADAPTER_PREFIX : "", whole ? naming->prefix : "",
+                   param); /* fits */
     return out;
 }
 
@@ -69,8 +76,9 @@ static int hits(const struct matcher *m, bool whole)
     char name[NAME_ROOM];
     int count = 0;
     for (int i = 0; i < m->model->param_count; i++)
-        count +=
-            tensors_find(m->tensors, name_in_file(&m->naming, whole, m->model->params[i].name, name)) != NULL;
+        count += matcher_wants(m, i) &&
+                 tensors_find(m->tensors,
+                              name_in_file(&m->naming, whole, m->adapters, m->model->params[i].name, name));
     return count;
 }
 
@@ -104,7 +112,7 @@ static void match_param(struct matcher *m, int index)
     char name[NAME_ROOM];
     const struct param_desc *param = &m->model->params[index];
     const struct file_tensor *tensor =
-        tensors_find(m->tensors, name_in_file(&m->naming, m->whole, param->name, name));
+        tensors_find(m->tensors, name_in_file(&m->naming, m->whole, m->adapters, param->name, name));
     if (!tensor) {
         note(&m->missing, "%s", name);
         return;
@@ -118,7 +126,7 @@ static void match_param(struct matcher *m, int index)
 static void match_tied(struct matcher *m)
 {
     const struct file_tensor *tensor = m->naming.tied ? tensors_find(m->tensors, m->naming.tied) : NULL;
-    for (int i = 0; tensor && i < m->model->param_count; i++) {
+    for (int i = 0; tensor && !m->adapters && i < m->model->param_count; i++) {
         if (strcmp(m->model->params[i].name, m->naming.tied_to))
             continue;
         m->match->tied = (int)(tensor - m->tensors->item);
@@ -145,13 +153,15 @@ static int report(struct matcher *m, const char *path, struct muster_error *err)
     return error_set(err, MUSTER_E_INVALID, "%s does not fit %s: %s", path, m->model->name, text.data);
 }
 
-int match_tensors(const char *path, const struct file_tensors *tensors, const struct model *model,
-                  const struct architecture *architecture, struct match *match, struct muster_error *err)
+static int match_some(const char *path, const struct file_tensors *tensors, const struct model *model,
+                      const struct architecture *architecture, bool adapters, struct match *match,
+                      struct muster_error *err)
 {
     scope_free bool *used = mem_calloc((size_t)tensors->count + 1, sizeof *used);
     struct matcher m = {.tensors = tensors,
                         .model = model,
                         .naming = architecture_naming(architecture),
+                        .adapters = adapters,
                         .used = used,
                         .match = match};
     *match =
@@ -161,15 +171,30 @@ int match_tensors(const char *path, const struct file_tensors *tensors, const st
         (void)error_set(err, MUSTER_E_NOMEM, "no memory to compare %d parameters with %s", model->param_count,
                         path);
     } else {
-        m.whole = hits(&m, true) >= hits(&m, false);
-        for (int i = 0; i < model->param_count; i++)
-            match_param(&m, i);
+        m.whole = adapters || hits(&m, true) >= hits(&m, false);
+        for (int i = 0; i < model->param_count; i++) {
+            match->tensor[i] = -1;
+            if (matcher_wants(&m, i))
+                match_param(&m, i);
+        }
         match_tied(&m);
         result = report(&m, path, err);
     }
     if (result < 0)
         match_free(match);
     return result;
+}
+
+int match_tensors(const char *path, const struct file_tensors *tensors, const struct model *model,
+                  const struct architecture *architecture, struct match *match, struct muster_error *err)
+{
+    return match_some(path, tensors, model, architecture, false, match, err);
+}
+
+int match_adapters(const char *path, const struct file_tensors *tensors, const struct model *model,
+                   const struct architecture *architecture, struct match *match, struct muster_error *err)
+{
+    return match_some(path, tensors, model, architecture, true, match, err);
 }
 
 void match_free(struct match *match)

@@ -8,6 +8,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
+#include "runtime/files/adapter_json.h"
 #include "runtime/files/json_text.h"
 #include "runtime/files/llmc.h"
 #include "runtime/files/safetensors.h"
@@ -155,13 +156,29 @@ static int read_config(struct files *files, struct muster_error *err)
                              &files->notes, err);
 }
 
+static int read_adapters(struct files *files, const char *config, struct muster_error *err)
+{
+    scope_free char *path = mem_printf("%s/adapter_model.safetensors", files->path);
+    if (!path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", files->path);
+    files->adapters = true;
+    if (adapter_json_read(config, &files->lora, err) < 0)
+        return -1;
+    int file = open_file(files, take_pointer(&path), err);
+    return file < 0 || read_safetensors(files, file, err) ? -1 : 0;
+}
+
 /* As transformers chooses: one file before an index. */
 static int read_folder(struct files *files, struct muster_error *err)
 {
     scope_free char *single = mem_printf("%s/model.safetensors", files->path);
     scope_free char *index = mem_printf("%s/model.safetensors.index.json", files->path);
-    if (!single || !index)
+    scope_free char *adapters = mem_printf("%s/adapter_config.json", files->path);
+    scope_free char *config = mem_printf("%s/config.json", files->path);
+    if (!single || !index || !adapters || !config)
         return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", files->path);
+    if (!access(adapters, F_OK) && access(config, F_OK))
+        return read_adapters(files, adapters, err);
     files->folder = true;
     if (read_config(files, err))
         return -1;
@@ -242,6 +259,11 @@ enum dtype files_dtype(const struct files *files)
     return dtype;
 }
 
+const struct lora *files_lora(const struct files *files)
+{
+    return files->adapters ? &files->lora : NULL;
+}
+
 double files_dropout(const struct files *files)
 {
     return files->notes.dropout;
@@ -252,7 +274,12 @@ int files_match(struct files *files, const struct model *model, const struct arc
 {
     match_free(&files->match);
     files->model = NULL;
-    if (match_tensors(files->path, &files->tensors, model, architecture, &files->match, err))
+    if (files->adapters && model->adapter_scale != lora_scale(&files->lora))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s has adapters of alpha / rank %g, and those of %s have %g: name it as lora.path",
+                         files->path, lora_scale(&files->lora), model->name, model->adapter_scale);
+    if ((files->adapters ? match_adapters : match_tensors)(files->path, &files->tensors, model, architecture,
+                                                           &files->match, err))
         return -1;
     files->model = model;
     return 0;

@@ -23,6 +23,8 @@ struct files {
     struct architecture architecture;
     bool has_architecture;
     struct config_notes notes;
+    bool adapters;               /* of PEFT: they alone are there */
+    struct lora lora;            /* theirs */
     struct file_tensors tensors; /* sorted */
     const struct model *model;   /* matched */
     struct match match;

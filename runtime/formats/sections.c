@@ -1,4 +1,4 @@
-/* sections.c - the reader of our own files: sections training, model, data and logging with the keys of
+/* sections.c - the reader of our own files: sections training, model, lora, data and logging with the keys of
  * runtime/config, and with some names of other programs. See formats.h. */
 #include <stdio.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static int unknown_section(struct key_walk *walk, const struct tree_entry *entry
                              "%s: unknown section '%s'; did you mean '%s'?", place, entry->key,
                              table->knobs[i].section);
     return error_set(walk->assign->err, MUSTER_E_INVALID,
-                     "%s: unknown section '%s'; the sections are training, model, data, logging", place,
+                     "%s: unknown section '%s'; the sections are training, model, lora, data, logging", place,
                      entry->key);
 }
 

@@ -53,8 +53,9 @@ enum muster_flags {
 MUSTER_API struct muster_model *muster_model_new(const char *name, struct muster_error *err);
 /* A model that libmuster brings: "gpt2" or "llama", with settings of section model ("model.layers=12", ...,
  * NULL); they are those of muster-train's YAML. NULL stands for no settings. Otherwise the path of a folder
- * of Hugging Face with a config.json, or of a checkpoint of llm.c, and no settings; muster_trainer_load reads
- * its parameters. Inputs are "tokens" and "targets", parameters have Hugging Face's names. NULL:
+ * of Hugging Face with a config.json, or of a checkpoint of llm.c, and no settings but those of section lora
+ * ("lora.rank=8", ...), which both kinds take: adapters beside a frozen base. muster_trainer_load reads its
+ * parameters. Inputs are "tokens" and "targets", parameters have Hugging Face's names. NULL:
  * MUSTER_E_INVALID names the setting. */
 MUSTER_API struct muster_model *muster_model_open(const char *architecture, const char *const *settings,
                                                   struct muster_error *err);
@@ -126,6 +127,8 @@ MUSTER_API int32_t muster_attention_packed(struct muster_model *model, int32_t q
 MUSTER_API int32_t muster_activation(struct muster_model *model, int32_t in, const char *kind);
 MUSTER_API int32_t muster_swiglu(struct muster_model *model, int32_t gate, int32_t up); /* silu(gate) up */
 MUSTER_API int32_t muster_add(struct muster_model *model, int32_t a, int32_t b);
+MUSTER_API int32_t muster_scale(struct muster_model *model, int32_t in,
+                                double factor); /* not NaN or infinite */
 /* Drops elements with that probability in training and scales the others up; other ones at each place of use
  * and in each step, the same ones in any world. */
 MUSTER_API int32_t muster_dropout(struct muster_model *model, int32_t in, double probability);

@@ -302,16 +302,19 @@ MUSTER_API int muster_trainer_get(struct muster_trainer *trainer, int32_t parame
 MUSTER_API int muster_trainer_put(struct muster_trainer *trainer, int32_t parameter, const float *values,
                                   struct muster_error *err);
 
-/* Collective. Sets all parameters from a file of safetensors, a folder of Hugging Face (one file or shards)
- * or a checkpoint of llm.c; each rank reads the elements that it holds. MUSTER_E_INVALID lists tensors that
- * are missing, unexpected or of a wrong shape. A failure of one rank is an error on all. */
+/* Collective. Sets all parameters from a file of safetensors, a folder of Hugging Face (one file or shards),
+ * a checkpoint of llm.c, or a folder of PEFT's adapters, which leaves the base as it is; each rank reads the
+ * elements that it holds. MUSTER_E_INVALID lists tensors that are missing, unexpected or of a wrong shape. A
+ * failure of one rank is an error on all. */
 MUSTER_API int muster_trainer_load(struct muster_trainer *trainer, const char *path,
                                    struct muster_error *err);
 /* Collective. Rank 0 writes all parameters, beside path and then renamed over it; only rank 0 gets an error
  * of the file. format: "safetensors": one file, tensors named as the parameters; "hf": a folder for
  * transformers' from_pretrained (of another model than "gpt2" and "llama": without a config.json), in shards
  * of training.output_shard_size, with the tokenizer of the folder that was loaded; "pth": a state dict for
- * torch.load(weights_only=True). Tensors are of training.output_dtype. */
+ * torch.load(weights_only=True); "peft": a folder of the adapters alone. Tensors are of
+ * training.output_dtype. A model with adapters is written by the other formats with lora.merge=true alone:
+ * the base with their product added. */
 MUSTER_API int muster_trainer_export(struct muster_trainer *trainer, const char *path, const char *format,
                                      struct muster_error *err);
 /* Whether rank 0 will be able to write there, found out before the training. */

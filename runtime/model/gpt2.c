@@ -40,12 +40,19 @@ static int gpt2_check(const struct gpt2_config *config, struct muster_error *err
     return 0;
 }
 
-struct model *gpt2_create(const struct gpt2_config *c, struct muster_error *err)
+struct model *gpt2_create(const struct gpt2_config *config, struct muster_error *err)
+{
+    return gpt2_create_adapted(config, NULL, err);
+}
+
+struct model *gpt2_create_adapted(const struct gpt2_config *c, const struct lora *lora,
+                                  struct muster_error *err)
 {
     static const char *const metadata[] = {"architecture", "gpt2", "linear_layout", "in_out", NULL};
     if (gpt2_check(c, err))
         return NULL;
     struct writer w = writer_begin("gpt2-%dx%d", c->layers, c->channels);
+    writer_adapt(&w, lora, "transformer."); /* GPT2LMHeadModel's name for all but the head */
     int tokens = writer_input(&w, "tokens", DTYPE_I32, true, 1);
     int targets = writer_input(&w, "targets", DTYPE_I32, true, 1);
 
@@ -66,7 +73,8 @@ struct model *gpt2_create(const struct gpt2_config *c, struct muster_error *err)
     struct model *model = writer_finish(&w, err);
     for (int i = 0; model && i < model->param_count; i++) {
         /* The products of the blocks are what Hugging Face calls Conv1D. */
-        model->params[i].file_transposed = model->params[i].ndim == 2 && model->params[i].unit > 0;
+        const struct param_desc *p = &model->params[i];
+        model->params[i].file_transposed = p->ndim == 2 && p->unit > 0 && !p->adapter;
     }
     if (model) {
         model->max_positions = c->max_positions;

@@ -26,5 +26,8 @@ struct gpt2_config {
  * be set by the caller before planning. NULL (MUSTER_E_INVALID) names a value and its bounds. The caller owns
  * the model (model_destroy). */
 struct model *gpt2_create(const struct gpt2_config *config, struct muster_error *err);
+/* With adapters beside products of its blocks (lora.h); lora NULL: without. */
+struct model *gpt2_create_adapted(const struct gpt2_config *config, const struct lora *lora,
+                                  struct muster_error *err);
 
 #endif

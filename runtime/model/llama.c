@@ -68,11 +68,18 @@ int llama_complete(struct llama_config *c, struct muster_error *err)
 
 struct model *llama_create(const struct llama_config *config, struct muster_error *err)
 {
+    return llama_create_adapted(config, NULL, err);
+}
+
+struct model *llama_create_adapted(const struct llama_config *config, const struct lora *lora,
+                                   struct muster_error *err)
+{
     static const char *const metadata[] = {"architecture", "llama", "linear_layout", "out_in", NULL};
     struct llama_config c = *config;
     if (llama_complete(&c, err))
         return NULL;
     struct writer w = writer_begin("llama-%dx%d", c.layers, c.channels);
+    writer_adapt(&w, lora, "");
     int tokens = writer_input(&w, "tokens", DTYPE_I32, true, 1);
     int targets = writer_input(&w, "targets", DTYPE_I32, true, 1);
 

@@ -37,5 +37,8 @@ int llama_complete(struct llama_config *config, struct muster_error *err);
 /* Initialisation: N(0, 0.02), biases 0, norms 1. NULL: as llama_complete. The caller owns the model
  * (model_destroy). */
 struct model *llama_create(const struct llama_config *config, struct muster_error *err);
+/* With adapters beside products of its blocks (lora.h); lora NULL: without. */
+struct model *llama_create_adapted(const struct llama_config *config, const struct lora *lora,
+                                   struct muster_error *err);
 
 #endif

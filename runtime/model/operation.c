@@ -309,6 +309,42 @@ const struct operation operation_add = {
     .shares = true,
 };
 
+static void scale_forward(const struct operation_call *c)
+{
+    const struct kernels *k = c->context->kernels;
+    if (c->out != c->in[0])
+        k->accumulate(c->out, c->in[0], 0, elements(c), c->context->stream);
+    k->scale(c->out, c->settings->factor, elements(c), c->context->stream);
+}
+
+/* Where the gradient is added to, it is scaled apart: dout may be another value's gradient, too. */
+static void scale_backward(const struct operation_call *c)
+{
+    const struct kernels *k = c->context->kernels;
+    void *scaled = c->add[0] ? c->work : c->din[0];
+    if (!c->din[0])
+        return;
+    if (scaled != c->dout)
+        k->accumulate(scaled, c->dout, 0, elements(c), c->context->stream);
+    k->scale(scaled, c->settings->factor, elements(c), c->context->stream);
+    if (c->add[0])
+        k->accumulate(c->din[0], scaled, 1, elements(c), c->context->stream);
+}
+
+static size_t scale_work(const struct operation_call *c, bool backward)
+{
+    return backward ? (size_t)elements(c) * (size_t)dtype_size(c->context->kernels->dtype) : 0;
+}
+
+const struct operation operation_scale = {
+    .name = "scale",
+    .forward = scale_forward,
+    .backward = scale_backward,
+    .forward_over = OPERATION_IN0,
+    .backward_over = OPERATION_IN0,
+    .work = scale_work,
+};
+
 static void dropout_apply(const struct operation_call *c, void *to, const void *from, int add)
 {
     const struct layer_context *x = c->context;

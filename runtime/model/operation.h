@@ -17,7 +17,8 @@ enum { OPERATION_INPUTS = 3, OPERATION_PARAMS = 2, OPERATION_STATISTICS = 2 };
 struct operation_settings {
     double epsilon;
     double probability; /* of an element to be dropped */
-    int kind;           /* of the activation */
+    double factor;
+    int kind; /* of the activation */
     int heads, kv_heads;
     bool causal;
     struct rotary rotary;
@@ -92,6 +93,7 @@ struct operation {
     X(activation)                                                                                            \
     X(swiglu)                                                                                                \
     X(add)                                                                                                   \
+    X(scale)                                                                                                 \
     X(dropout)                                                                                               \
     X(embedding)                                                                                             \
     X(values)                                                                                                \

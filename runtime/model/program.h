@@ -21,12 +21,13 @@
 #define MUSTER_RUNTIME_MODEL_PROGRAM_H
 
 #include "proto/base/guard.h"
+#include "runtime/model/lora.h"
 #include "runtime/model/operation.h"
 #include "runtime/plan/model.h"
 
 enum {
     PROGRAM_VALUES = 64, /* of one layer, statistics of norms and attention included */
-    PROGRAM_STEPS = 48,
+    PROGRAM_STEPS = 56,
 };
 
 struct writer {
@@ -35,7 +36,11 @@ struct writer {
     char prefix[MODEL_NAME_LIMIT]; /* of the names of the open layer's parameters */
     int64_t *width;                /* of each layer's result */
     int param_room, layer_room, sites;
-    struct muster_error error; /* the first */
+    struct lora lora;                      /* rank 0: no adapters */
+    char around[MODEL_NAME_LIMIT];         /* before module names: see writer_adapt */
+    char modules[2][2 * MODEL_NAME_LIMIT]; /* the first and the last product that could have one */
+    uint32_t targets_met;                  /* bits: targets of lora that a product has */
+    struct muster_error error;             /* the first */
 };
 
 /* A model of that name, cut off at MODEL_NAME_LIMIT; writer_finish ends it on every path. */
@@ -46,6 +51,11 @@ void model_destroy(struct model *model); /* of writer_finish; accepts NULL */
 GUARD_DEFINE(model, struct model *, model_destroy);
 /* Declares an array of the batch, see struct batch_input. Returns the input. */
 int writer_input(struct writer *w, const char *name, enum dtype dtype, bool positions, int64_t width);
+
+/* From here on program_linear puts an adapter beside each product that a target names, and writer_finish
+ * freezes all other parameters; a target without a product is its error. lora NULL: nothing happens. around:
+ * what full names of modules begin with and names of parameters do not: "transformer." */
+void writer_adapt(struct writer *w, const struct lora *lora, const char *around);
 
 /* ---- layers and parameters ---- */
 
@@ -90,6 +100,7 @@ int program_attention_packed(struct writer *w, int qkv, int heads, int kv_heads,
 int program_activation(struct writer *w, int in, enum activation_kind kind);
 int program_swiglu(struct writer *w, int gate, int up); /* silu(gate) * up */
 int program_add(struct writer *w, int a, int b);
+int program_scale(struct writer *w, int in, double factor);
 /* Drops each element with a probability while training; other masks at each place of use and in each step,
  * the same ones in any world. */
 int program_dropout(struct writer *w, int in, double probability);

@@ -1,5 +1,6 @@
 /* program_step.c - the operations as a page writes them: their shapes are checked, and each becomes a step.
  */
+#include <math.h>
 #include <stdio.h>
 
 #include "proto/base/error.h"
@@ -96,13 +97,60 @@ int program_linear_by(struct writer *w, int in, int weight, int bias)
     return program_step_add(w, op, &(struct operation_settings){0}, &in, 1, weight, bias, width, NULL);
 }
 
+/* "self_attn.q_proj" in the open layer: the targets that name it, in bits. */
+static uint32_t adapter_targets(struct writer *w, const char *name)
+{
+    char module[3 * MODEL_NAME_LIMIT];
+    if (!w->lora.rank)
+        return 0;
+    (void)snprintf(module, sizeof module, "%s%s%s", w->around, w->prefix, name); /* what is cut has failed */
+    (void)snprintf(w->modules[*w->modules[0] != '\0'], sizeof w->modules[0], "%.*s",
+                   (int)sizeof w->modules[0] - 1, module); /* for a message */
+    return lora_targets_of(&w->lora, module);
+}
+
+static int adapter_param(struct writer *w, const char *name, enum param_adapter adapter, int weight,
+                         int64_t rows, int64_t columns)
+{
+    const bool first = adapter == PARAM_LORA_A;
+    /* As PEFT does: A as torch.nn.Linear (kaiming_uniform_ with a = sqrt(5)), B 0, so that nothing changes.
+     */
+    int param =
+        named_parameter(w, name, first ? ".lora_A.weight" : ".lora_B.weight", rows, columns,
+                        first ? PARAM_INIT_UNIFORM : PARAM_INIT_ZERO, first ? 1 / sqrt((double)columns) : 0);
+    if (param >= 0) {
+        w->model->params[param].adapter = adapter;
+        w->model->params[param].adapts = weight;
+    }
+    return param;
+}
+
+/* base + (alpha / rank) dropout(in) A^T B^T; the factor meets the narrow value. */
+static int adapted(struct writer *w, int in, int base, int weight, const char *name)
+{
+    const int rank = w->lora.rank;
+    const int64_t width = w->model->params[weight].dim[0];
+    int a = adapter_param(w, name, PARAM_LORA_A, weight, rank, width_of(w, in));
+    int b = a < 0 ? -1 : adapter_param(w, name, PARAM_LORA_B, weight, width, rank);
+    if (b < 0)
+        return -1;
+    int h = w->lora.dropout > 0 ? program_dropout(w, in, w->lora.dropout) : in;
+    h = program_scale(w, program_linear_by(w, h, a, -1), lora_scale(&w->lora));
+    return program_add(w, base, program_linear_by(w, h, b, -1));
+}
+
 int program_linear(struct writer *w, int in, int64_t width, const char *name, bool bias, double std)
 {
     if (!program_step_fits(w, &operation_linear, &in, 1))
         return -1;
     int weight = named_parameter(w, name, ".weight", width, width_of(w, in), PARAM_INIT_NORMAL, std);
     int offset = bias ? named_parameter(w, name, ".bias", width, 0, PARAM_INIT_ZERO, 0) : -1;
-    return program_linear_by(w, in, weight, offset);
+    int base = program_linear_by(w, in, weight, offset);
+    const uint32_t targets = base < 0 ? 0 : adapter_targets(w, name);
+    if (!targets)
+        return base;
+    w->targets_met |= targets;
+    return adapted(w, in, base, weight, name);
 }
 
 int program_layer_norm_by(struct writer *w, int in, int weight, int bias, double epsilon)
@@ -233,6 +281,16 @@ int program_swiglu(struct writer *w, int gate, int up)
 int program_add(struct writer *w, int a, int b)
 {
     return pair_add(w, &operation_add, a, b);
+}
+
+int program_scale(struct writer *w, int in, double factor)
+{
+    if (!program_step_fits(w, &operation_scale, &in, 1))
+        return -1;
+    if (!isfinite(factor))
+        return writer_fail(w, MUSTER_E_INVALID, "scale has the factor %g; it has to be finite", factor);
+    return program_step_add(w, &operation_scale, &(struct operation_settings){.factor = factor}, &in, 1, -1, -1,
+                    width_of(w, in), NULL);
 }
 
 int program_dropout(struct writer *w, int in, double probability)

@@ -57,6 +57,29 @@ int writer_input(struct writer *w, const char *name, enum dtype dtype, bool posi
                : input;
 }
 
+void writer_adapt(struct writer *w, const struct lora *lora, const char *around)
+{
+    if (!lora || !lora->rank || w->error.code)
+        return;
+    w->lora = *lora;
+    (void)snprintf(w->around, sizeof w->around, "%s", around); /* the caller's word, short */
+    (void)lora_check(lora, &w->error);
+}
+
+/* Every target has met a product; what is no adapter is frozen. */
+static void finish_adapters(struct writer *w)
+{
+    for (int i = 0; i < w->lora.target_count && !w->error.code; i++)
+        if (!(w->targets_met >> i & 1))
+            (void)writer_fail(w, MUSTER_E_INVALID,
+                              "lora: target '%s' names no product of its own; their names end like %s and %s",
+                              w->lora.target[i], *w->modules[0] ? w->modules[0] : "(there is none)",
+                              w->modules[1]);
+    for (int i = 0; i < w->model->param_count; i++)
+        w->model->params[i].trainable = w->model->params[i].adapter != PARAM_OF_BASE;
+    w->model->adapter_scale = lora_scale(&w->lora);
+}
+
 void model_destroy(struct model *model)
 {
     if (!model)
@@ -72,6 +95,8 @@ struct model *writer_finish(struct writer *w, struct muster_error *err)
 {
     if (w->program)
         (void)writer_fail(w, MUSTER_E_INVALID, "it was not closed by program_result");
+    if (!w->error.code && w->lora.rank)
+        finish_adapters(w);
     if (!w->error.code && model_check(w->model, &w->error))
         (void)error_wrap(&w->error, "%s", w->model->name);
     struct model *model = take_pointer(&w->model);

@@ -23,6 +23,11 @@ int64_t model_parameters(const struct model *model)
     return elements;
 }
 
+bool model_is_base(const struct model *model, int param)
+{
+    return model->adapter_scale != 0 && model->params[param].adapter == PARAM_OF_BASE;
+}
+
 int model_add_input(struct model *model, const char *name, enum dtype dtype, bool positions, int64_t width)
 {
     if (model->input_count == BATCH_INPUTS)

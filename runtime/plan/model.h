@@ -15,8 +15,8 @@
 enum {
     MODEL_NAME_LIMIT = 64,
     MODEL_DIMS = 4,
-    LAYER_PARAMS = 24, /* parameters one layer uses: a transformer block of GPT-2 uses 12, with LoRA on all
-                          products 20 */
+    LAYER_PARAMS = 28, /* parameters one layer uses: a transformer block of GPT-2 uses 12, with LoRA on all
+                          products 20; one of Llama with biases 13, and 27 */
     LAYER_GROUPS = 4,  /* groups they may lie in */
     LAYER_SOURCES = 4, /* inputs from other layers */
     BATCH_INPUTS = 8,  /* arrays of one batch */
@@ -30,6 +30,9 @@ enum param_init {
     PARAM_INIT_UNIFORM /* between -init_std and init_std, likewise */
 };
 
+/* Whether it is one of two thin matrices that are trained for a frozen weight; see lora.h. */
+enum param_adapter { PARAM_OF_BASE, PARAM_LORA_A, PARAM_LORA_B };
+
 struct param_desc {
     char name[MODEL_NAME_LIMIT]; /* as in a Hugging Face checkpoint: "h.0.attn.c_attn.weight" */
     int ndim;
@@ -40,6 +43,8 @@ struct param_desc {
     bool spared;             /* the weight decay leaves it out, whatever the settings */
     bool file_transposed;    /* its file keeps the matrix as (columns, rows) */
     uint8_t parameter_class; /* index into step_scalars: 0 decays, 1 does not */
+    enum param_adapter adapter;
+    int adapts; /* of an adapter: the frozen weight that it is for, in the same model */
     int unit; /* natural unit it belongs to (a block); groups never split a unit, and merge neighbouring small
                  ones */
 };
@@ -158,12 +163,17 @@ struct model {
     int input_count;
     int stages;        /* pipeline stages that the layers are cut into, at least 1 */
     int max_positions; /* largest T; 0: any */
+    /* Not 0: it has adapters, whose product is multiplied by this. Its other parameters are frozen:
+     * checkpoints have the adapters alone. */
+    double adapter_scale;
     /* Metadata of a file of its parameters: pairs of texts, NULL at the end; NULL: none. */
     const char *const *metadata;
 };
 
 int64_t param_elements(const struct param_desc *param);
 int64_t model_parameters(const struct model *model); /* elements of all parameters */
+/* Whether a parameter's values are not the run's to keep: the base of adapters. */
+bool model_is_base(const struct model *model, int param);
 /* Declares another array of the batch; -1 if there are BATCH_INPUTS already, else its index. */
 int model_add_input(struct model *model, const char *name, enum dtype dtype, bool positions, int64_t width);
 /* Bytes of the i-th array of a micro-batch, and where it begins in a buffer of batch_bytes() that holds all

@@ -271,6 +271,8 @@ static uint64_t hash_ints(uint64_t hash, const int *values, size_t count)
 }
 
 /* Leaves out fields that differ between the ranks of a stage: offsets into shards. */
+enum { HASHED_ALWAYS = 24 }; /* parameters of a layer */
+
 static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
 {
     const int fields[] = {
@@ -302,7 +304,10 @@ static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
         hash = hash_ints(hash, (const int[]){op->beta}, 1);
     hash = hash_ints(hash, op->weight, LAYER_GROUPS);
     hash = hash_ints(hash, op->grad, LAYER_GROUPS);
-    hash = text_hash(hash, op->grad_beta, sizeof op->grad_beta);
+    hash = text_hash(hash, op->grad_beta, HASHED_ALWAYS);
+    for (int i = HASHED_ALWAYS; i < LAYER_PARAMS; i++)
+        if (op->grad_beta[i]) /* of many parameters: hashes of others are as they were */
+            hash = hash_ints(hash, (const int[]){i}, 1);
     hash = text_hash(hash, &op->comm.count, sizeof op->comm.count);
     return text_hash(hash, &op->bytes, sizeof op->bytes);
 }

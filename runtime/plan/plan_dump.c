@@ -196,6 +196,13 @@ int plan_summary(const struct model *model, const struct plan *plan, struct buff
         "tokens a rank and step\n",
         model->name, model_parameters(model), strategy_name(o->strategy), o->world_size, o->mesh.pipeline,
         o->mesh.replicate, o->mesh.shard, o->micro_batches, o->shape.B, o->shape.T);
+    if (model->adapter_scale != 0) {
+        int64_t adapters = 0;
+        for (int i = 0; i < model->param_count; i++)
+            adapters += model_is_base(model, i) ? 0 : param_elements(&model->params[i]);
+        (void)buffer_printf(out, "adapters: %" PRId64 " parameters are trained, %" PRId64 " are frozen\n",
+                            adapters, model_parameters(model) - adapters);
+    }
     if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype)
         (void)buffer_printf(out, "parameters gathered in %s, gradients reduced in %s, arithmetic in %s\n",
                             dtype_name(o->param_dtype), dtype_name(o->reduce_dtype), dtype_name(o->dtype));

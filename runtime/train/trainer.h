@@ -129,6 +129,12 @@ int trainer_get_param(struct trainer *trainer, int param, void *out, struct must
 int trainer_each_param(struct trainer *trainer,
                        int (*visit)(void *context, int param, const void *values, struct muster_error *err),
                        void *context, struct muster_error *err);
+/* Likewise, of the groups that hold adapters or parameters of the base; a group may hold others too. */
+enum trainer_params { TRAINER_PARAMS_ALL, TRAINER_PARAMS_ADAPTERS, TRAINER_PARAMS_BASE };
+int trainer_each_param_of(struct trainer *trainer, enum trainer_params which,
+                          int (*visit)(void *context, int param, const void *values,
+                                       struct muster_error *err),
+                          void *context, struct muster_error *err);
 /* Collective: its full gradient of the last step (reduced, without loss scale, before clipping). For tests.
  */
 int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muster_error *err);
@@ -144,7 +150,8 @@ bool trainer_is_averaged(const struct trainer *trainer);
  * the next step is gathered again. */
 int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err);
 
-/* Gives elements first..first+count-1 of a parameter, of that dtype, to out. */
+/* Gives elements first..first+count-1 of a parameter, of that dtype, to out. 0; -1: an error; 1: they stay as
+ * they are. */
 typedef int trainer_param_source(void *context, int param, int64_t first, int64_t count, enum dtype dtype,
                                  void *out, struct muster_error *err);
 /* Sets all parameters from what source gives. Not collective: a rank asks for the elements that it holds, in

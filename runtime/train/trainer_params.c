@@ -122,8 +122,12 @@ static int fill_param(struct trainer *trainer, int param, trainer_param_source *
     struct piece piece = piece_of(trainer, param, group_of(trainer, param)->resident);
     for (int64_t done = 0; done < piece.count; done += FILL_CHUNK) {
         int64_t count = piece.count - done < FILL_CHUNK ? piece.count - done : FILL_CHUNK;
-        if (source(context, param, piece.first + done, count, trainer->kernels->dtype, values, err))
+        const int given =
+            source(context, param, piece.first + done, count, trainer->kernels->dtype, values, err);
+        if (given < 0)
             return -1;
+        if (given > 0)
+            continue;
         if (write_values(trainer, param, piece.first + done, count, values, rounded, err))
             return trainer_break(trainer, err, "writing all parameters");
     }
@@ -166,17 +170,28 @@ enum { DRAW_CHUNK = 1024 }; /* elements that are drawn at a time, in double */
 struct initial_values {
     const struct model *model;
     uint64_t seed;
+    bool keeps_base; /* adapters alone are drawn */
 };
 
-static void draw_values(const struct param_desc *desc, int param, uint64_t seed, int64_t first, int64_t count,
-                        double *out)
+/* Adapters have sites of their own: the base is the same with and without them. */
+static uint32_t draw_site(const struct model *model, int param)
+{
+    uint32_t others = 0;
+    const bool adapter = model->params[param].adapter != PARAM_OF_BASE;
+    for (int i = 0; i < param; i++)
+        others += (model->params[i].adapter != PARAM_OF_BASE) == adapter;
+    return adapter ? 1u << 31 | others : others;
+}
+
+static void draw_values(const struct param_desc *desc, uint32_t site, uint64_t seed, int64_t first,
+                        int64_t count, double *out)
 {
     if (desc->init == PARAM_INIT_NORMAL)
-        rng_normal_fill(seed, RNG_INIT, (uint32_t)param, (uint64_t)first, count, out);
+        rng_normal_fill(seed, RNG_INIT, site, (uint64_t)first, count, out);
     for (int64_t i = 0; i < count; i++) {
         const uint64_t index = (uint64_t)(first + i);
         if (desc->init == PARAM_INIT_UNIFORM)
-            out[i] = (2 * rng_uniform(seed, RNG_INIT, (uint32_t)param, index) - 1) * desc->init_std;
+            out[i] = (2 * rng_uniform(seed, RNG_INIT, site, index) - 1) * desc->init_std;
         else
             out[i] = desc->init == PARAM_INIT_NORMAL ? out[i] * desc->init_std : desc->init == PARAM_INIT_ONE;
     }
@@ -197,10 +212,13 @@ static int initial_values(void *context, int param, int64_t first, int64_t count
 {
     (void)err;
     const struct initial_values *values = context;
+    const uint32_t site = draw_site(values->model, param);
     double drawn[DRAW_CHUNK];
+    if (values->keeps_base && !values->model->params[param].adapter)
+        return 1;
     for (int64_t done = 0; done < count; done += DRAW_CHUNK) {
         int64_t more = count - done < DRAW_CHUNK ? count - done : DRAW_CHUNK;
-        draw_values(&values->model->params[param], param, values->seed, first + done, more, drawn);
+        draw_values(&values->model->params[param], site, values->seed, first + done, more, drawn);
         to_real(dtype, drawn, more, (char *)out + done * dtype_size(dtype));
     }
     return 0;
@@ -208,7 +226,13 @@ static int initial_values(void *context, int param, int64_t first, int64_t count
 
 int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_error *err)
 {
-    struct initial_values values = {trainer->model, seed};
+    struct initial_values values = {trainer->model, seed, false};
+    return trainer_fill_params(trainer, initial_values, &values, err);
+}
+
+int trainer_initialise_again(struct trainer *trainer, struct muster_error *err)
+{
+    struct initial_values values = {trainer->model, trainer->seed, trainer->model->adapter_scale != 0};
     return trainer_fill_params(trainer, initial_values, &values, err);
 }
 
@@ -343,9 +367,28 @@ static int visit_group(struct trainer *trainer, const struct param_group *group,
     return 0;
 }
 
+static bool holds(const struct trainer *trainer, const struct param_group *group, enum trainer_params which)
+{
+    bool found = which == TRAINER_PARAMS_ALL;
+    for (int i = 0; i < group->param_count && !found; i++) {
+        const int param = trainer->plan.group_params[group->first_param + i];
+        found =
+            (trainer->model->params[param].adapter != PARAM_OF_BASE) == (which == TRAINER_PARAMS_ADAPTERS);
+    }
+    return found;
+}
+
 int trainer_each_param(struct trainer *trainer,
                        int (*visit)(void *context, int param, const void *values, struct muster_error *err),
                        void *context, struct muster_error *err)
+{
+    return trainer_each_param_of(trainer, TRAINER_PARAMS_ALL, visit, context, err);
+}
+
+int trainer_each_param_of(struct trainer *trainer, enum trainer_params which,
+                          int (*visit)(void *context, int param, const void *values,
+                                       struct muster_error *err),
+                          void *context, struct muster_error *err)
 {
     struct muster_error local = {0}, gathering = {0};
     struct muster_error *e = err ? err : &local;
@@ -355,7 +398,8 @@ int trainer_each_param(struct trainer *trainer,
     if (trainer_usable(trainer, e))
         return -1;
     for (int g = 0; g < plan->group_count; g++)
-        most = plan->groups[g].padded > most ? plan->groups[g].padded : most;
+        if (holds(trainer, &plan->groups[g], which))
+            most = plan->groups[g].padded > most ? plan->groups[g].padded : most;
     scope_free void *flat = mem_calloc((size_t)most, (size_t)size);
     if (!flat) {
         (void)error_set(e, MUSTER_E_NOMEM, "no memory to gather %lld bytes", (long long)(most * size));
@@ -366,6 +410,8 @@ int trainer_each_param(struct trainer *trainer,
     for (int g = 0; g < plan->group_count; g++) {
         int entry = state_entry(&plan->groups[g]);
         bool whole = is_whole(&plan->groups[g], entry);
+        if (!holds(trainer, &plan->groups[g], which))
+            continue;
         if (!(whole && (!visit || failed)) &&
             read_group(trainer, &plan->groups[g], entry, whole, flat, &gathering)) {
             (void)trainer_break(trainer, &gathering, "reading all parameters"); /* -1, as we return */

@@ -127,7 +127,7 @@ int trainer_restart(struct trainer *trainer, struct muster_error *err)
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
     trainer_wait_for_readers(trainer);
-    if (trainer_initialise(trainer, trainer->seed, e))
+    if (trainer_initialise_again(trainer, e))
         return -1;
     for (int g = 0; g < trainer->plan.group_count; g++) {
         const struct param_group *group = &trainer->plan.groups[g];

@@ -44,6 +44,9 @@ struct trainer {
 /* The value of every parameter from its description and (seed, parameter, element): the same in any world. */
 int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_error *err);
 
+/* The same again, of all that a run changes: the base of adapters is left as it is. */
+int trainer_initialise_again(struct trainer *trainer, struct muster_error *err);
+
 /* This rank's part of a parameter in buffers of its group's shard. */
 struct piece trainer_shard_piece(const struct trainer *trainer, int param);
 

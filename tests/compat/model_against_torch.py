@@ -40,6 +40,9 @@ class Variant:
         self.rate = rate
         self.numbers = [kind, momentum, dampening, nesterov, decay_all, frozen, spared]
 
+    def trains(self, name):
+        return not fnmatch.fnmatchcase(name, self.frozen)
+
     def groups(self, p):
         decays = lambda name, v: (self.decay_all or v.dim() > 1) and not fnmatch.fnmatchcase(name, self.spared)
         return [
@@ -61,7 +64,7 @@ ADAMW = Variant("AdamW", 0, adam(torch.optim.AdamW), steps=STEPS)
 
 def reference(loss_of, parameters, tokens, targets, variant=ADAMW):
     """Losses and gradient norms of all steps, the gradients of the first, and the parameters after the last."""
-    p = {name: value.double().requires_grad_(not fnmatch.fnmatchcase(name, variant.frozen)) for name, value in parameters.items()}
+    p = {name: value.double().requires_grad_(variant.trains(name)) for name, value in parameters.items()}
     optimizer = variant.make(variant.groups(p))
     losses, norms, gradients = [], [], None
     for step in range(variant.steps):

@@ -8,8 +8,9 @@
  *     llama layers channels heads kv_heads head_size hidden vocab positions tied attention_bias epsilon theta
  *           scaling factor low high original
  *     simple_cnn channels height width classes
- * and a line of the run: dtype ranks strategy micro_batches samples T steps lr weight_decay beta1 beta2
- * epsilon clip_norm, optimizer (enum) momentum dampening nesterov decay (enum), and two patterns of names,
+ * each followed by "lora RANK ALPHA TARGET..." on the same line, or by nothing; and a line of the run: dtype
+ * ranks strategy micro_batches samples T steps lr weight_decay beta1 beta2 epsilon clip_norm, optimizer
+ * (enum) momentum dampening nesterov decay (enum), and two patterns of names,
  * "-" for none: frozen, not decayed; then the dtypes that parameters and gradients move in (f32, bf16, f16)
  * and the loss scale with f16 (0: dynamic). dtype is f32 (the fast kernels) or f64 (the reference).
  * FOLDER/params: every parameter in the model's order, of the dtype. FOLDER/tokens and FOLDER/targets:
@@ -36,6 +37,7 @@ struct settings {
     struct gpt2_config gpt2;
     struct llama_config llama;
     struct simple_cnn_config cnn;
+    struct lora lora; /* rank 0: none */
     int ranks, micro_batches, samples, T, steps;
     struct trainer_step_values values;
     struct optimizer_options optimizer;
@@ -60,6 +62,20 @@ static int transfer(const char *folder, const char *name, bool write, void *data
     return 0;
 }
 
+/* On the same line: the rank and alpha of adapters, and their targets. */
+static int read_adapters(FILE *file, struct settings *s)
+{
+    char targets[256] = "", *rest = NULL;
+    if (fscanf(file, "%*[ ]lora %d %lf %255[^\n]", &s->lora.rank, &s->lora.alpha, targets) != 3) {
+        s->lora.rank = 0;
+        return 0;
+    }
+    for (char *name = strtok_r(targets, " ", &rest); name; name = strtok_r(NULL, " ", &rest))
+        if (lora_add_target(&s->lora, name, NULL) < 0)
+            return -1;
+    return 0;
+}
+
 static int read_architecture(FILE *file, struct settings *s)
 {
     struct gpt2_config *g = &s->gpt2;
@@ -70,7 +86,7 @@ static int read_architecture(FILE *file, struct settings *s)
     if (!strcmp(s->architecture, "gpt2"))
         return fscanf(file, "%d %d %d %d %d", &g->layers, &g->channels, &g->heads, &g->vocab,
                       &g->max_positions) == 5
-                   ? 0
+                   ? read_adapters(file, s)
                    : -1;
     if (!strcmp(s->architecture, "simple_cnn"))
         return fscanf(file, "%d %d %d %d", &s->cnn.channels, &s->cnn.height, &s->cnn.width,
@@ -85,7 +101,7 @@ static int read_architecture(FILE *file, struct settings *s)
     l->tied = tied;
     l->attention_bias = bias;
     l->rotary.kind = (enum rotary_kind)kind;
-    return 0;
+    return read_adapters(file, s);
 }
 
 static int read_settings(const char *folder, struct settings *s, struct muster_error *err)
@@ -278,9 +294,10 @@ static int train_ranks(struct run *run, struct muster_error *err)
 
 static struct model *create_model(const struct settings *s, struct muster_error *err)
 {
+    const struct lora *lora = s->lora.rank ? &s->lora : NULL;
     return !strcmp(s->architecture, "simple_cnn") ? simple_cnn_create(&s->cnn, err)
-           : strcmp(s->architecture, "gpt2")      ? llama_create(&s->llama, err)
-                                                  : gpt2_create(&s->gpt2, err);
+           : strcmp(s->architecture, "gpt2")      ? llama_create_adapted(&s->llama, lora, err)
+                                                  : gpt2_create_adapted(&s->gpt2, lora, err);
 }
 
 static int run_folder(const char *folder, struct muster_error *err)

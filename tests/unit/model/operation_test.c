@@ -121,6 +121,18 @@ static int add_itself(struct writer *w, const int *in)
     return program_add(w, h, h);
 }
 
+static int scale(struct writer *w, const int *in)
+{
+    return program_scale(w, in[0], -1.7);
+}
+
+/* Its gradient is added to another one, and so formed apart. */
+static int scale_beside(struct writer *w, const int *in)
+{
+    int h = program_activation(w, in[0], ACTIVATION_TANH), scaled = program_scale(w, h, 0.3);
+    return program_add(w, scaled, program_activation(w, h, ACTIVATION_TANH));
+}
+
 static int dropout(struct writer *w, const int *in)
 {
     return program_dropout(w, in[0], 0.3);
@@ -237,6 +249,8 @@ static const struct test_case cases[] = {
     {"swiglu", "", {6, 6}, swiglu},
     {"add", "", {6, 6}, add},
     {"add", "to itself", {6}, add_itself},
+    {"scale", "", {6}, scale},
+    {"scale", "beside another use", {6}, scale_beside},
     {"dropout", "", {6}, dropout},
     {"embedding", "", {0}, embedding},
     {"embedding", "with positions", {0}, embedding_with_positions},

@@ -427,9 +427,9 @@ static void the_writer_keeps_the_first_error_and_names_the_layer(void **state)
         const char *text;
     } bad[] = {
         {wide, "layer middle: add reads values of 6 and 7 elements"},
-        {too_many_steps, "layer middle: it has more than 48 operations"},
+        {too_many_steps, "layer middle: it has more than 56 operations"},
         {too_many_values, "layer middle: it has more than 64 values"},
-        {too_many_parameters, "layer middle: it has more than 24 parameters"},
+        {too_many_parameters, "layer middle: it has more than 28 parameters"},
         {unread, "layer middle: the rms_norm of middle.norm.weight is read by no operation"},
         {unread_input, "layer middle: the input is read by no operation"},
         {no_result, "layer middle: it was not closed"},

@@ -1,0 +1,41 @@
+/* lora.h - low-rank adapters (Hu et al. 2021): beside a product of a frozen weight stands a trained one of
+ * two thin matrices, x W^T + (alpha / rank) dropout(x) A^T B^T.
+ *
+ * A page is written as ever; its writer puts the adapters beside the products that the settings name
+ * (writer_adapt). Parameters are called as PEFT calls them: q_proj.lora_A.weight (rank, in) and
+ * q_proj.lora_B.weight (out, rank). Everything else is frozen. */
+#ifndef MUSTER_RUNTIME_MODEL_LORA_H
+#define MUSTER_RUNTIME_MODEL_LORA_H
+
+#include <stdbool.h>
+
+#include "runtime/plan/model.h"
+
+enum {
+    LORA_TARGETS = 16,
+    LORA_RANK_LIMIT = 4096,
+};
+
+/* A name among the targets that stands for every product of the blocks. */
+#define LORA_ALL "all-linear"
+
+/* A value: copied freely. rank 0: no adapters. */
+struct lora {
+    int rank;
+    double alpha;   /* what the adapters form is multiplied by alpha / rank */
+    double dropout; /* of what A reads, while training */
+    int target_count;
+    char target[LORA_TARGETS][MODEL_NAME_LIMIT]; /* a module's name, or its last parts: "q_proj" */
+};
+
+/* MUSTER_E_INVALID names the value and its bounds. */
+int lora_check(const struct lora *lora, struct muster_error *err);
+/* Adds a target. MUSTER_E_LIMIT, MUSTER_E_INVALID: it is empty or too long; one that is there already is not
+ * added again. */
+int lora_add_target(struct lora *lora, const char *name, struct muster_error *err);
+/* The targets that a module's full name ends with, as PEFT decides it: the name itself, or what follows one
+ * of its dots. Bits; 0: none. */
+uint32_t lora_targets_of(const struct lora *lora, const char *module);
+double lora_scale(const struct lora *lora);
+
+#endif
