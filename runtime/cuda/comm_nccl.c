@@ -416,6 +416,8 @@ static struct comm *nccl_split(struct comm *comm, int color, int key, const char
     }
     nccl->splits++;
     votes[comm->rank] = (struct comm_vote){color, key};
+    if (nccl_family_use(nccl->family, &error))
+        nccl_family_fail(nccl->family, &error); /* the others would wait for our vote */
     if (!nccl_family_check(nccl->family, &error) &&
         (comm->size == 1 || !nccl_vote(nccl, name, votes, &error)))
         part = split_voted(nccl, votes, members, name, &error);

@@ -141,6 +141,12 @@ void nccl_family_fail(struct nccl_family *family, const struct muster_error *err
     nccl_watch_wake(family);
 }
 
+int nccl_family_use(const struct nccl_family *family, struct muster_error *err)
+{
+    const cudaError_t status = cudaSetDevice(family->cuda_device);
+    return status == cudaSuccess ? 0 : cuda_error(err, (int)status, "cudaSetDevice");
+}
+
 int nccl_family_check(struct nccl_family *family, struct muster_error *err)
 {
     if (!atomic_load(&family->failed))

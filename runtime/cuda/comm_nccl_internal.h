@@ -127,6 +127,8 @@ void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm);
  * thread.
  */
 void nccl_family_fail(struct nccl_family *family, const struct muster_error *error);
+/* Makes the calling thread use the family's device: before streams and events are made, and kernels launched. */
+int nccl_family_use(const struct nccl_family *family, struct muster_error *err);
 /* 0, or -1 with the reason once the family has failed. */
 int nccl_family_check(struct nccl_family *family, struct muster_error *err);
 /* Waits until the communicator's state is no more ncclInProgress. */

@@ -131,7 +131,8 @@ static int enqueue_all(struct launch *l)
     struct nccl_comm *comm = l->comm;
     struct nccl_family *family = comm->family;
     struct nccl_slot *slot = &comm->slots[l->slot];
-    if (nccl_stage_prepare(comm, &l->call, &l->buffers, l->err) || enqueue_order(l) ||
+    if ((!l->handle && nccl_family_use(family, l->err)) || /* else the device has seen to it */
+        nccl_stage_prepare(comm, &l->call, &l->buffers, l->err) || enqueue_order(l) ||
         cuda_check(l, cudaEventRecord(slot->begun, l->stream), "cudaEventRecord") ||
         nccl_stage_in(comm, &l->call, l->slot, &l->buffers, l->stream, l->err) || enqueue_nccl(l) ||
         nccl_stage_out(comm, &l->call, l->slot, &l->buffers, l->stream, l->err) ||

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/cuda/check.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -371,10 +370,8 @@ static void look_at_all(struct nccl_family *family)
 static void use_device(struct nccl_family *family)
 {
     struct muster_error error = {0};
-    cudaError_t status = cudaSetDevice(family->cuda_device);
-    if (status == cudaSuccess)
+    if (!nccl_family_use(family, &error))
         return;
-    (void)cuda_error(&error, (int)status, "cudaSetDevice"); /* -1 */
     (void)error_wrap(&error, "the thread that watches comm %s", family->name);
     nccl_family_fail(family, &error);
 }

@@ -8,15 +8,15 @@
 #include "runtime/cuda/device_cuda.h"
 #include "runtime/cuda/products.h"
 
+/* Asked each time: another library in the process may have chosen another one for this thread. */
 int cuda_device_use(struct device *device, struct muster_error *err)
 {
-    static _Thread_local int used = -1;
+    int used = -1;
+    if (cuda_device_status(device, cudaGetDevice(&used), "cudaGetDevice", err))
+        return -1;
     if (used == device->index)
         return 0;
-    if (cuda_device_status(device, cudaSetDevice(device->index), "cudaSetDevice", err))
-        return -1;
-    used = device->index;
-    return 0;
+    return cuda_device_status(device, cudaSetDevice(device->index), "cudaSetDevice", err);
 }
 
 /* ---- waiting ---- */

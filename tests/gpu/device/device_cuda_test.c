@@ -4,6 +4,7 @@
  * there. */
 #include "tests/support/cmocka_all.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,6 +191,29 @@ static void two_devices_take_turns(void **state)
     f->ops->stream_destroy(computes[1]);
     f->ops->arena_destroy(other, &memory);
     f->ops->close(other);
+}
+
+/* As PyTorch's torch.cuda.set_device does. */
+static void another_library_chooses_another_device(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    struct device_arena memory = {0};
+    void *library = dlopen("libcudart.so.13", RTLD_NOW | RTLD_NOLOAD);
+    int (*set_device)(int) = library ? (int (*)(int))(uintptr_t)dlsym(library, "cudaSetDevice") : NULL;
+    const char *devices = getenv("FAKE_CUDA_DEVICES");
+    if (!set_device || !devices || atoi(devices) < 2)
+        skip();
+    const int64_t before = f->ops->memory_available(f->device);
+    assert_int_equal(set_device(1), 0);
+    assert_int_equal(f->ops->arena_create(f->device, MEMORY_DEVICE, BYTES, &memory, &err), 0);
+    assert_int_equal(before - f->ops->memory_available(f->device), BYTES);
+    assert_int_equal(set_device(1), 0);
+    struct add add = {f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(f->a)};
+    assert_int_equal(f->ops->launch(f->a, add_numbers, &add), 0);
+    finish(f, f->a);
+    f->ops->arena_destroy(f->device, &memory);
+    (void)dlclose(library);
 }
 
 static void note_call(void *argument)
@@ -389,6 +413,7 @@ int main(int argc, char **argv)
         WITH_DEVICE(events_order_streams),
         WITH_DEVICE(an_event_that_has_gone_is_not_asked_about),
         WITH_DEVICE(two_devices_take_turns),
+        WITH_DEVICE(another_library_chooses_another_device),
         WITH_DEVICE(a_launch_runs_on_its_caller),
         WITH_DEVICE(a_question_is_no_error_of_the_next_launch),
         WITH_DEVICE(a_question_about_records_is_no_error),
