@@ -159,9 +159,6 @@ struct run_config {
 };
 
 const struct knob_table *config_table(void);
-/* Adds a line to the warnings. */
-int config_warn(struct run_config *config, struct muster_error *err, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 /* Whether this agent shows the job: a page, a board that is kept, progress for Kubeflow Trainer. */
 static inline bool config_shows_job(const struct run_config *config)
 {
@@ -195,8 +192,11 @@ int config_set_all_workers(struct run_config *config, int64_t workers, const cha
 /* Lists a variable that the caller sets for the workers (kept: does not). name is static. */
 int config_add_variable(struct run_config *config, const char *name, const char *value, const char *place,
                         bool kept, struct muster_error *err);
-/* Adds a line to the announcement at the start. */
+/* Adds a line to the announcement at the start, as information or as a warning, which the job's page has,
+ * too. */
 int config_note(struct run_config *config, struct muster_error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int config_warn(struct run_config *config, struct muster_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* After a failed config_parse the environment may not have been read: sets the values needed to report the
