@@ -52,6 +52,7 @@ static const struct row {
     {"cudaEventQuery", ASKS, NULL},
     {"cudaFree", GIVES_BACK, NULL},
     {"cudaFreeHost", GIVES_BACK, NULL},
+    {"cudaGetDevice", SPARE, NULL}, /* also of what is closed, which goes on */
     {"cudaGraphDestroy", GIVES_BACK, NULL},
     {"cudaGraphExecDestroy", GIVES_BACK, NULL},
     {"cudaMemGetInfo", SPARE, NULL},
