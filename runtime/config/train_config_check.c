@@ -175,7 +175,10 @@ static const char *name_values(const struct knob *other, unsigned values, char o
     if (other->type != KNOB_CHOICE)
         return "more than 0";
     *out = '\0';
-    for (unsigned i = 0, left = values; left; i++) {
+    unsigned left = 0; /* of `values`, which may be all but some */
+    for (unsigned i = 0; other->choices[i]; i++)
+        left |= values & 1u << i;
+    for (unsigned i = 0; left; i++) {
         if (!(left >> i & 1))
             continue;
         left &= ~(1u << i);

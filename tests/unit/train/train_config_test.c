@@ -109,6 +109,9 @@ static const struct {
     {"training: {schedule: constant, min_learning_rate: 0}\n",
      "t.yaml: training.min_learning_rate has no effect with training.schedule: constant; remove it or set "
      "training.schedule to cosine, linear, wsd, WarmupCosineLR, OneCycle or ReduceLROnPlateau"},
+    {"training: {strategy: NO_SHARD, keep_whole_below: 1000}\n",
+     "t.yaml: training.keep_whole_below has no effect with training.strategy: NO_SHARD; remove it or set "
+     "training.strategy to SHARD_OPTIM, SHARD_GRAD_OP, FULL_SHARD or HYBRID_SHARD"},
     {"data: {path: x}\nlogging: {dir: d, trace: 12-10}\n",
      "t.yaml: logging.trace '12-10' is neither a step nor a range of steps, from 1: write 10 or 10-12"},
     {"data: {path: x}\nlogging: {dir: d, trace: 10-}\n", "t.yaml: logging.trace '10-' is neither a step"},
