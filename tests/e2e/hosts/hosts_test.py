@@ -221,8 +221,8 @@ class Jobs(HostsTest):
 FIRST = "as soon as there is one"
 KINDS = {  # what is killed: its command line
     "ssh": r"^ssh -F",
-    "head": r"^/\S*muster run --hosts",
-    "node": r"^\S*muster host-node",
+    "head": r"^/.*/muster run --hosts",
+    "node": r"^(/.*/)?muster host-node",
     "agent": r"^muster run ",
     "sshd": r"^sshd: ",
 }

@@ -477,7 +477,7 @@ static void the_table_of_calls_is_whole(void **state)
     void *function = dlsym(RTLD_DEFAULT, "cudaMalloc");
     assert_true(function && dladdr(function, &info));
     (void)snprintf(command, sizeof command,
-                   "nm -D --defined-only %s | awk '{print $3}' | sed 's/@.*//' | grep '^cuda'",
+                   "nm -D --defined-only '%s' | awk '{print $3}' | sed 's/@.*//' | grep '^cuda'",
                    info.dli_fname);
     FILE *names = popen(command, "r");
     assert_non_null(names);
