@@ -317,6 +317,7 @@ static void *settle(void *argument)
 {
     struct ncclComm *comm = argument;
     clock_sleep_until(instant_add(clock_now(NULL), 2 * NS_PER_MS));
+    sleep_for_setting("FAKE_NCCL_SETTLE"); /* while the old one is not ready either */
     sleep_for_setting("FAKE_NCCL_SETTLE");
     ready(comm);
     return NULL;
