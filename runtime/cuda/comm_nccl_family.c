@@ -27,6 +27,7 @@ static struct nccl_family *allocate(const struct comm_options *options, const st
         return NULL;
     }
     (void)pthread_mutex_init(&family->lock, NULL);
+    (void)pthread_mutex_init(&family->copying, NULL);
     (void)pthread_mutex_init(&family->telling, NULL);
     family->references = 1;
     family->calls = calls;
@@ -81,6 +82,7 @@ void nccl_family_drop(struct nccl_family *family)
     if (family->wake >= 0)
         (void)close(family->wake); /* nobody waits */
     (void)pthread_mutex_destroy(&family->lock);
+    (void)pthread_mutex_destroy(&family->copying);
     (void)pthread_mutex_destroy(&family->telling);
     mem_free(family->polls);
     mem_free(family->report);
@@ -136,6 +138,8 @@ void nccl_family_fail(struct nccl_family *family, const struct muster_error *err
     if (!atomic_load(&family->failed)) {
         family->error = first;
         atomic_store(&family->failed, true);
+        for (struct nccl_comm *comm = family->comms; comm; comm = comm->next)
+            nccl_stage_disarm(comm);
     }
     (void)pthread_mutex_unlock(&family->lock);
     nccl_watch_wake(family);

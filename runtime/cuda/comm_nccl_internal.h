@@ -28,11 +28,13 @@ struct nccl_slot {
     cudaEvent_t begun, ended;
 };
 
-/* A copy on the stream's own time between a host's buffer and a pinned one. */
+/* A copy on the stream's own time between a host's buffer and a pinned one. Once the family has failed none
+ * is made: the caller's buffer may have gone. */
 struct nccl_copy {
+    struct nccl_family *family;
     void *to;
     const void *from;
-    size_t bytes;
+    size_t bytes; /* 0: nothing is to be done; under the family's copying */
 };
 
 struct nccl_comm {
@@ -79,6 +81,7 @@ static inline struct nccl_comm *nccl_comm_of(struct comm *comm)
 struct nccl_family {
     pthread_mutex_t telling; /* before the lock: the failure is sent once, and before a leaving */
     pthread_mutex_t lock;    /* every NCCL call on a communicator, the list of comms, and the failure */
+    pthread_mutex_t copying; /* after the lock: copies of the host's buffers */
     int references;
     const struct nccl_calls *calls;
     struct device *device;
@@ -127,7 +130,7 @@ void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm);
  * thread.
  */
 void nccl_family_fail(struct nccl_family *family, const struct muster_error *error);
-/* Makes the calling thread use the family's device: before streams and events are made, and kernels launched. */
+/* Makes the calling thread use the family's device: before streams and events are made and kernels launched. */
 int nccl_family_use(const struct nccl_family *family, struct muster_error *err);
 /* 0, or -1 with the reason once the family has failed. */
 int nccl_family_check(struct nccl_family *family, struct muster_error *err);
@@ -171,11 +174,16 @@ struct nccl_buffers {
 };
 int nccl_stage_prepare(struct nccl_comm *comm, const struct comm_call *call, struct nccl_buffers *buffers,
                        struct muster_error *err);
-/* Enqueues what has to happen before and after the operation itself. */
+/* Enqueues what has to happen before and after the operation itself. On the comm's own stream the caller's
+ * memory is read and written by the calling thread alone, before the operation and in nccl_stage_end:
+ * whatever becomes of the operation, nothing touches it when the call has returned. */
 int nccl_stage_in(struct nccl_comm *comm, const struct comm_call *call, int slot,
                   const struct nccl_buffers *buffers, cudaStream_t stream, struct muster_error *err);
 int nccl_stage_out(struct nccl_comm *comm, const struct comm_call *call, int slot,
                    const struct nccl_buffers *buffers, cudaStream_t stream, struct muster_error *err);
+void nccl_stage_end(struct nccl_comm *comm, int slot); /* of an operation that has ended well */
+/* No copy of the host's buffers is made from here on. Under the family's lock. */
+void nccl_stage_disarm(struct nccl_comm *comm);
 void nccl_stage_free(struct nccl_comm *comm);
 
 #endif

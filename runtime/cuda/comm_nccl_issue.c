@@ -234,6 +234,8 @@ static void count_call(struct nccl_comm *comm, const struct comm_op *op, int slo
     comm->place[slot] = comm->collectives;
     comm->chains[slot] = comm->chain;
     comm_note_issued(&comm->comm, op);
+    if (atomic_load(&comm->family->failed)) /* meanwhile: what it disarmed did not have these copies */
+        nccl_stage_disarm(comm);
     (void)pthread_mutex_unlock(&comm->family->lock);
 }
 
@@ -281,6 +283,9 @@ static int issue_on(struct nccl_comm *comm, const struct comm_call *call, struct
         count_call(comm, &call->op, l.slot);
         return 0;
     }
+    (void)pthread_mutex_lock(&comm->family->lock);
+    nccl_stage_disarm(comm); /* the caller's buffers may go now, and the family fails, if it has not yet */
+    (void)pthread_mutex_unlock(&comm->family->lock);
     if (nccl_family_check(comm->family, err)) /* that is why */
         return -1;
     blame(comm, &call->op, &error);
@@ -323,5 +328,8 @@ int nccl_run(struct comm *comm, const struct comm_op *op, const void *send, void
         return error_set(err, MUSTER_E_STATE,
                          "%llu operations of comm %s are still under way: sync their stream first",
                          (unsigned long long)(issued - finished), comm->name);
-    return issue_on(nccl, &call, NULL, nccl->own, err) || await_end(nccl, err) ? -1 : 0;
+    if (issue_on(nccl, &call, NULL, nccl->own, err) || await_end(nccl, err))
+        return -1;
+    nccl_stage_end(nccl, (int)(issued % COMM_CALLS));
+    return 0;
 }

@@ -124,8 +124,28 @@ int nccl_stage_prepare(struct nccl_comm *comm, const struct comm_call *call, str
 
 static void host_copy(void *argument)
 {
-    const struct nccl_copy *copy = argument;
-    memcpy(copy->to, copy->from, copy->bytes);
+    struct nccl_copy *copy = argument;
+    (void)pthread_mutex_lock(&copy->family->copying);
+    if (copy->bytes)
+        memcpy(copy->to, copy->from, copy->bytes);
+    copy->bytes = 0;
+    (void)pthread_mutex_unlock(&copy->family->copying);
+}
+
+static void set_copy(struct nccl_comm *comm, struct nccl_copy *copy, void *to, const void *from,
+                     int64_t bytes)
+{
+    (void)pthread_mutex_lock(&comm->family->copying);
+    *copy = (struct nccl_copy){comm->family, to, from, (size_t)bytes};
+    (void)pthread_mutex_unlock(&comm->family->copying);
+}
+
+void nccl_stage_disarm(struct nccl_comm *comm)
+{
+    (void)pthread_mutex_lock(&comm->family->copying);
+    for (int slot = 0; slot < COMM_CALLS; slot++)
+        comm->copies_in[slot].bytes = comm->copies_out[slot].bytes = 0;
+    (void)pthread_mutex_unlock(&comm->family->copying);
 }
 
 static int stage_check(cudaError_t status, const char *function, struct muster_error *err)
@@ -142,13 +162,14 @@ int nccl_stage_in(struct nccl_comm *comm, const struct comm_call *call, int slot
     int64_t in = sent_bytes(comm, &call->op), bytes = root ? received_bytes(comm, &call->op) : in;
     char *pinned = (char *)comm->stage.pinned->base + (root ? aligned(in) : 0);
     struct nccl_copy *copy = &comm->copies_in[slot];
-    *copy = (struct nccl_copy){pinned, root ? call->recv : call->send, (size_t)bytes};
-    return stage_check(cudaLaunchHostFunc(stream, host_copy, copy), "cudaLaunchHostFunc", err) ||
-                   stage_check(cudaMemcpyAsync((void *)(uintptr_t)buffers->send, pinned, (size_t)bytes,
-                                               cudaMemcpyHostToDevice, stream),
-                               "cudaMemcpyAsync", err)
-               ? -1
-               : 0;
+    set_copy(comm, copy, pinned, root ? call->recv : call->send, bytes);
+    if (stream == comm->own) /* it is empty */
+        host_copy(copy);
+    else if (stage_check(cudaLaunchHostFunc(stream, host_copy, copy), "cudaLaunchHostFunc", err))
+        return -1;
+    return stage_check(cudaMemcpyAsync((void *)(uintptr_t)buffers->send, pinned, (size_t)bytes,
+                                       cudaMemcpyHostToDevice, stream),
+                       "cudaMemcpyAsync", err);
 }
 
 int nccl_stage_out(struct nccl_comm *comm, const struct comm_call *call, int slot,
@@ -161,10 +182,17 @@ int nccl_stage_out(struct nccl_comm *comm, const struct comm_call *call, int slo
         return 0;
     char *pinned = (char *)comm->stage.pinned->base + aligned(sent_bytes(comm, &call->op));
     struct nccl_copy *copy = &comm->copies_out[slot];
-    *copy = (struct nccl_copy){call->recv, pinned, (size_t)bytes};
-    return stage_check(cudaMemcpyAsync(pinned, buffers->recv, (size_t)bytes, cudaMemcpyDeviceToHost, stream),
-                       "cudaMemcpyAsync", err) ||
-                   stage_check(cudaLaunchHostFunc(stream, host_copy, copy), "cudaLaunchHostFunc", err)
-               ? -1
-               : 0;
+    set_copy(comm, copy, call->recv, pinned, bytes);
+    if (stage_check(cudaMemcpyAsync(pinned, buffers->recv, (size_t)bytes, cudaMemcpyDeviceToHost, stream),
+                    "cudaMemcpyAsync", err))
+        return -1;
+    return stream == comm->own /* nccl_stage_end does it */
+               ? 0
+               : stage_check(cudaLaunchHostFunc(stream, host_copy, copy), "cudaLaunchHostFunc", err);
+}
+
+void nccl_stage_end(struct nccl_comm *comm, int slot)
+{
+    if (comm->copies_out[slot].family) /* 0 bytes where this operation has none */
+        host_copy(&comm->copies_out[slot]);
 }

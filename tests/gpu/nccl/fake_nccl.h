@@ -116,6 +116,12 @@ struct fake_rank {
     pthread_mutex_t one;          /* held by the operation that runs, where only one may */
 };
 
+/* Memory that a communicator knows. */
+struct fake_registration {
+    struct ncclComm *comm;
+    struct fake_registration *next;
+};
+
 struct ncclComm {
     struct fake_shared *shared;
     struct fake_rank *device;
@@ -129,7 +135,8 @@ struct ncclComm {
     uint64_t phase, collectives; /* of the device's thread */
     uint64_t splits, calls;
     _Atomic(int) registered;
-    pthread_mutex_t lock; /* of last */
+    struct fake_registration *registrations; /* [registered], of the threads that enter; freed with it */
+    pthread_mutex_t lock;                    /* of last */
     char last[FAKE_TEXT];
     pthread_t helper; /* does what a non-blocking call left to be done */
     bool has_helper;

@@ -403,22 +403,19 @@ FAKE_EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
 
 /* ---- registered memory ---- */
 
-struct registration {
-    struct ncclComm *comm;
-};
-
 FAKE_EXPORT ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle)
 {
     ncclResult_t result = fake_enter(comm, "ncclCommRegister");
     if (result != ncclSuccess)
         return result;
-    struct registration *made = calloc(1, sizeof *made);
+    struct fake_registration *made = calloc(1, sizeof *made);
     if (!made || !handle || !bytes || fake_cudart_memory(memory, bytes) != FAKE_MEMORY_DEVICE) {
         free(made);
         result = fake_refuse_call(comm, ncclInvalidArgument,
                                   "ncclCommRegister: %zu bytes are not device memory", bytes);
     } else {
-        made->comm = comm;
+        *made = (struct fake_registration){comm, comm->registrations};
+        comm->registrations = made;
         *handle = made;
         atomic_fetch_add(&comm->registered, 1);
     }
@@ -431,12 +428,15 @@ FAKE_EXPORT ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
     ncclResult_t result = fake_enter(comm, "ncclCommDeregister");
     if (result != ncclSuccess)
         return result;
-    struct registration *made = handle;
-    if (!made || made->comm != comm) {
+    struct fake_registration **at = &comm->registrations, *made = handle;
+    while (*at && *at != made)
+        at = &(*at)->next;
+    if (!*at) {
         result =
             fake_refuse_call(comm, ncclInvalidArgument, "ncclCommDeregister: no handle of this communicator");
     } else {
         atomic_fetch_sub(&comm->registered, 1);
+        *at = made->next;
         free(made);
     }
     fake_leave(comm);
@@ -448,6 +448,11 @@ FAKE_EXPORT ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
 static void let_go(struct ncclComm *comm)
 {
     reap_helper(comm);
+    while (comm->registrations) { /* an abort leaves some */
+        struct fake_registration *last = comm->registrations;
+        comm->registrations = last->next;
+        free(last);
+    }
     atomic_store(&comm->gone, true);
     (void)pthread_mutex_lock(&all_lock); /* fake_find looks into living ones only */
     fake_shared_unmap(comm->shared);

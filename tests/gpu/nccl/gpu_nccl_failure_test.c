@@ -3,6 +3,7 @@
 #include "tests/support/cmocka_all.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "proto/base/buffer.h"
 #include "tests/gpu/nccl/nccl_test_ranks.h"
@@ -260,6 +261,31 @@ static void a_split_that_ends_when_it_is_given_up_leaves_nothing(void **state)
     unsetenv("FAKE_NCCL_SETTLE");
 }
 
+/* Work that is enqueued when a comm fails has copies of the caller's memory in it, which may be gone when it
+ * runs. */
+static int fail_and_unmap(struct nccl_rank *r, struct nccl_job *job)
+{
+    const size_t bytes = 1 << 16;
+    struct muster_error *err = &job->errors[r->rank];
+    float *own = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED || nccl_job_meet(job, RANKS))
+        return -1;
+    int failed = comm_nccl()->issue(r->comm, &add, own, own, r->stream, err) || nccl_job_meet(job, RANKS);
+    comm_nccl()->abort(r->comm);
+    failed = failed || munmap(own, bytes) || nccl_job_meet(job, RANKS);
+    (void)nccl_sync(r, r->stream, err); /* what is left of it runs here */
+    return failed ? -1 : 0;
+}
+
+static void a_hosts_buffer_is_left_alone_after_a_failure(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_SCHEDULE", "late", 1);
+    struct nccl_job job = {.body = fail_and_unmap};
+    assert_int_equal(nccl_job_run(&job, RANKS), 0);
+    unsetenv("FAKE_CUDA_SCHEDULE");
+}
+
 static int one_split_after_another(struct nccl_rank *r, struct nccl_job *job)
 {
     struct comm *parts[NEWS_COMMS] = {NULL};
@@ -302,6 +328,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(a_split_that_is_given_up_leaves_nothing, no_communicator_is_left),
         cmocka_unit_test_teardown(a_split_that_ends_when_it_is_given_up_leaves_nothing,
                                   no_communicator_is_left),
+        cmocka_unit_test_teardown(a_hosts_buffer_is_left_alone_after_a_failure, no_communicator_is_left),
         cmocka_unit_test_teardown(more_comms_than_are_watched_are_refused, no_communicator_is_left),
     };
     setenv("FAKE_CUDA_DEVICES", "4", 0); /* one for each rank */
