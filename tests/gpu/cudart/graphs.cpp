@@ -37,8 +37,16 @@ struct fake_capture {
     bool broken;
 };
 
-static std::set<CUgraph_st *> graphs;
-static std::set<CUgraphExec_st *> executables;
+static std::set<CUgraph_st *> &graphs()
+{
+    static auto *const all = new std::set<CUgraph_st *>; /* what is left is not lost at exit */
+    return *all;
+}
+static std::set<CUgraphExec_st *> &executables()
+{
+    static auto *const all = new std::set<CUgraphExec_st *>;
+    return *all;
+}
 static thread_local CUstream_st *recording; /* by this thread; one at a time */
 
 bool fake_capture_takes(struct CUstream_st *stream, const struct fake_work &work)
@@ -88,7 +96,7 @@ extern "C" int fake_cudart_records(cudaStream_t stream)
 
 void fake_graphs_report(FILE *file)
 {
-    fprintf(file, "leaked_graphs %zu\n", graphs.size() + executables.size());
+    fprintf(file, "leaked_graphs %zu\n", graphs().size() + executables().size());
 }
 
 extern "C" {
@@ -129,7 +137,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
         return fake_cudart_fail(cudaErrorStreamCaptureInvalidated);
     }
     *graph = capture->graph;
-    graphs.insert(capture->graph);
+    graphs().insert(capture->graph);
     return cudaSuccess;
 }
 
@@ -144,10 +152,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t graph,
 {
     FAKE_ENTER("cudaGraphInstantiate", cudaErrorMemoryAllocation);
     fake_locked held;
-    if (!graphs.count(graph))
+    if (!graphs().count(graph))
         return fake_cudart_fail(cudaErrorInvalidValue);
     *executable = new CUgraphExec_st{graph->nodes, fake_device()};
-    executables.insert(*executable);
+    executables().insert(*executable);
     return cudaSuccess;
 }
 
@@ -156,7 +164,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream)
     FAKE_ENTER("cudaGraphLaunch", cudaErrorLaunchFailure);
     fake_locked held;
     struct CUstream_st *s = fake_stream(stream);
-    if (!s || !executables.count(executable) || s->device != executable->device)
+    if (!s || !executables().count(executable) || s->device != executable->device)
         return fake_cudart_fail(cudaErrorInvalidResourceHandle);
     if (s->capture)
         return fake_break_capture(s, "cudaGraphLaunch");
@@ -169,7 +177,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
     FAKE_ENTER("cudaGraphDestroy", cudaErrorInvalidValue);
     fake_locked held;
-    if (!graphs.erase(graph))
+    if (!graphs().erase(graph))
         return fake_cudart_fail(cudaErrorInvalidValue);
     delete graph;
     return cudaSuccess;
@@ -179,7 +187,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable)
 {
     FAKE_ENTER("cudaGraphExecDestroy", cudaErrorInvalidValue);
     fake_locked held;
-    if (!executables.erase(executable))
+    if (!executables().erase(executable))
         return fake_cudart_fail(cudaErrorInvalidValue);
     delete executable;
     return cudaSuccess;
