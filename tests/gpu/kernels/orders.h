@@ -65,6 +65,7 @@ int awkward(int limit);
 #define ORDERS_ROUNDS 8 /* random shapes of an operation */
 
 void orders_elements(void (*run)(const char *name, void (*test)(void)));
+void orders_images(void (*run)(const char *name, void (*test)(void)));
 void orders_rows(void (*run)(const char *name, void (*test)(void)));
 void orders_attention(void (*run)(const char *name, void (*test)(void)));
 void orders_streams(void (*run)(const char *name, void (*test)(void)));

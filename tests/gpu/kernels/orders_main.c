@@ -191,6 +191,7 @@ int main(int argc, char **argv)
     orders_elements(run);
     orders_rows(run);
     orders_attention(run);
+    orders_images(run);
     orders_streams(run);
     if (tests == 0)
         fprintf(stderr, "wrong: no test has that name\n");

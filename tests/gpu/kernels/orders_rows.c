@@ -1,7 +1,8 @@
-/* orders_rows.c - the operations by rows: embedding, norms, rotary, dropout, cross-entropy. */
+/* orders_rows.c - the operations by rows: embedding, norms, rotary, dropout, biases, cross-entropy. */
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cuda/bias.h"
 #include "kernels/cuda/geometry.h"
 #include "tests/gpu/kernels/orders.h"
 #include "tests/gpu/kernels/reuse.h"
@@ -144,6 +145,52 @@ static void dropout(void)
     }
 }
 
+static void bias_add_reference(void **p, const void *argument)
+{
+    const struct sizes *s = argument;
+    float *out = p[0], *bias = p[1];
+    for (int i = 0; i < s->N * s->C; i++)
+        out[i] += bias[i % s->C];
+}
+static int bias_add_cuda(void **p, const void *argument, struct muster_error *err)
+{
+    const struct sizes *s = argument;
+    return cuda_bias_add(p[0], p[1], s->N, s->C, NULL, err);
+}
+static void bias_gradient_reference(void **p, const void *argument)
+{
+    const struct sizes *s = argument;
+    float *dbias = p[0], *dout = p[1];
+    for (int column = 0; column < s->C; column++) {
+        double sum = s->beta ? (double)dbias[column] : 0;
+        for (int row = 0; row < s->N; row++)
+            sum += (double)dout[row * s->C + column];
+        dbias[column] = (float)sum;
+    }
+}
+static int bias_gradient_cuda(void **p, const void *argument, struct muster_error *err)
+{
+    const struct sizes *s = argument;
+    return cuda_bias_gradient(p[0], p[1], s->N, s->C, s->beta, p[2], (size_t)s->count, NULL, err);
+}
+
+/* With memory for as many runs of rows as there may be, and for fewer. */
+static void biases(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        struct sizes s = {.N = round < 2 ? 600 : awkward(600), .C = awkward(130), .beta = round & 1};
+        s.count = (int64_t)sizeof(float) * (s.C ? s.C : 1) * (round & 2 ? 600 : 1 + (int)random_below(4));
+        size_t n = (size_t)s.N * (size_t)s.C;
+        struct call_case add = {.what = "bias_add"};
+        struct call_case gradient = {.what = "bias_gradient", .absolute = 1e-4, .relative = 1e-4};
+        case_result(&add, n), case_in(&add, (size_t)s.C);
+        RUN(&add, bias_add, &s);
+        case_result(&gradient, (size_t)s.C), case_in(&gradient, n);
+        case_work(&gradient, (size_t)s.count);
+        RUN(&gradient, bias_gradient, &s);
+    }
+}
+
 static void cross_entropy_of(int N, int V, int gradient)
 {
     const struct step_scalars scalars = {.inverse_tokens = 0.25};
@@ -206,6 +253,7 @@ void orders_rows(void (*run)(const char *name, void (*test)(void)))
     run("norms", norms);
     run("rotary", rotary);
     run("dropout", dropout);
+    run("biases", biases);
     run("cross_entropy", cross_entropy);
     run("reuse", reuse);
     run("rows_beyond_the_grid", rows_beyond_the_grid);

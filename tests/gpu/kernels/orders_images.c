@@ -1,0 +1,128 @@
+/* orders_images.c - convolution, pooling, and how many rows have their largest logit at their target. */
+#include <math.h>
+
+#include "kernels/cuda/geometry.h"
+#include "tests/gpu/kernels/orders.h"
+
+struct sizes {
+    struct conv2d conv;
+    struct pool2d pool;
+    int N, V, planes, rows, columns, beta;
+    bool has_bias;
+};
+
+ORDERS_CALL(conv2d_forward, p[0], p[1], p[2], s->has_bias ? p[3] : NULL, &s->conv, s->N, NULL)
+ORDERS_CALL(conv2d_backward_input, p[0], p[1], p[2], &s->conv, s->N, s->beta, NULL)
+ORDERS_CALL(max_pool2d_forward, p[0], p[1], &s->pool, s->N)
+ORDERS_CALL(max_pool2d_backward, p[0], p[1], p[2], &s->pool, s->N, s->beta)
+ORDERS_CALL(avg_pool2d_forward, p[0], p[1], s->planes, s->pool.height, s->pool.width, s->rows, s->columns)
+ORDERS_CALL(avg_pool2d_backward, p[0], p[1], s->planes, s->pool.height, s->pool.width, s->rows, s->columns,
+            s->beta)
+ORDERS_CALL(correct_sum, p[0], p[1], p[2], s->N, s->V)
+
+/* The reference needs work memory here, the kernels none. */
+static void conv2d_backward_weight_reference(void **p, const void *argument)
+{
+    const struct sizes *s = argument;
+    kernels_ref_f32()->conv2d_backward_weight(p[0], s->has_bias ? p[1] : NULL, p[2], p[3], &s->conv, s->N,
+                                              s->beta, p[4], NULL);
+}
+static int conv2d_backward_weight_cuda(void **p, const void *argument, struct muster_error *err)
+{
+    const struct sizes *s = argument;
+    return cuda_conv2d_backward_weight(p[0], s->has_bias ? p[1] : NULL, p[2], p[3], &s->conv, s->N, s->beta,
+                                       NULL, NULL, err);
+}
+
+static int below(int limit)
+{
+    return (int)random_below((uint32_t)limit);
+}
+
+static void convolution(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        struct sizes s = {.conv = {1 + below(3), 3 + below(9), 3 + below(9), 1 + below(5), 1 + below(3),
+                                   1 + below(3), below(2)},
+                          .N = round ? below(4) : 3,
+                          .beta = round & 1,
+                          .has_bias = round & 2};
+        const struct conv2d *c = &s.conv;
+        const size_t N = (size_t)s.N, filters = (size_t)c->filters;
+        const size_t ins = N * (size_t)(c->channels * c->height * c->width);
+        const size_t weights = filters * (size_t)(c->channels * c->kernel * c->kernel);
+        const size_t outs = N * filters * (size_t)conv2d_size(c->height, c->kernel, c->stride, c->padding) *
+                            (size_t)conv2d_size(c->width, c->kernel, c->stride, c->padding);
+        struct call_case f = {.what = "conv2d_forward", .absolute = 1e-5, .relative = 1e-4};
+        struct call_case b = {.what = "conv2d_backward_input", .absolute = 1e-5, .relative = 1e-4};
+        struct call_case w = {.what = "conv2d_backward_weight", .absolute = 1e-4, .relative = 1e-4};
+        case_result(&f, outs), case_in(&f, ins), case_in(&f, weights), case_in(&f, filters);
+        RUN(&f, conv2d_forward, &s);
+        case_result(&b, ins), case_in(&b, outs), case_in(&b, weights);
+        RUN(&b, conv2d_backward_input, &s);
+        case_result(&w, weights), case_result(&w, filters), case_in(&w, outs), case_in(&w, ins);
+        case_work(&w, kernels_ref_f32()->conv2d_work(c, s.N));
+        RUN(&w, conv2d_backward_weight, &s);
+    }
+}
+
+/* Values of which some are the same, and now and then one that is not a number. */
+static void ties_into(struct call_case *c, size_t n)
+{
+    float *values = c->buffer[case_in(c, n)].host;
+    for (size_t i = 0; i < n; i++)
+        values[i] = random_below(60) == 0 ? NAN : rintf(4 * values[i]);
+}
+
+static void pooling(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        const int kernel = 2 + below(2);
+        struct sizes s = {.pool = {1 + below(3), 3 + below(9), 3 + below(9), kernel, 1 + below(3), below(2)},
+                          .N = round ? below(4) : 3,
+                          .rows = 1 + below(5),
+                          .columns = 1 + below(13),
+                          .beta = round & 1};
+        const struct pool2d *p = &s.pool;
+        s.planes = s.N * p->channels;
+        const size_t planes = (size_t)s.planes, ins = planes * (size_t)(p->height * p->width);
+        const size_t outs = planes * (size_t)conv2d_size(p->height, kernel, p->stride, p->padding) *
+                            (size_t)conv2d_size(p->width, kernel, p->stride, p->padding);
+        const size_t means = planes * (size_t)(s.rows * s.columns);
+        struct call_case f = {.what = "max_pool2d_forward"};
+        struct call_case b = {.what = "max_pool2d_backward", .absolute = 1e-6, .relative = 1e-6};
+        struct call_case mf = {.what = "avg_pool2d_forward", .absolute = 1e-6, .relative = 1e-5};
+        struct call_case mb = {.what = "avg_pool2d_backward", .absolute = 1e-6, .relative = 1e-5};
+        case_result(&f, outs), ties_into(&f, ins);
+        RUN(&f, max_pool2d_forward, &s);
+        case_result(&b, ins), ties_into(&b, ins), case_in(&b, outs);
+        RUN(&b, max_pool2d_backward, &s);
+        case_result(&mf, means), case_in(&mf, ins);
+        RUN(&mf, avg_pool2d_forward, &s);
+        case_result(&mb, ins), case_in(&mb, means);
+        RUN(&mb, avg_pool2d_backward, &s);
+    }
+}
+
+static void classes(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        struct sizes s = {.N = awkward(600), .V = 1 + below(4)};
+        int32_t targets[600];
+        double total = 2;
+        for (int i = 0; i < s.N; i++)
+            targets[i] = below(s.V + 1) - 1;
+        struct call_case c = {.what = "correct_sum"};
+        case_bytes(&c, &total, sizeof total, DOUBLES, RESULT);
+        ties_into(&c, (size_t)s.N * (size_t)s.V);
+        case_bytes(&c, targets, (size_t)s.N * sizeof targets[0], BYTES, OPERAND);
+        RUN(&c, correct_sum, &s);
+    }
+}
+
+void orders_images(void (*run)(const char *name, void (*test)(void)))
+{
+    run("convolution", convolution);
+    run("pooling", pooling);
+    run("classes", classes);
+}
