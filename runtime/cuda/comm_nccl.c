@@ -192,9 +192,8 @@ static int make_first(struct nccl_comm *comm, ncclUniqueId id, struct muster_err
     if (failed)
         (void)nccl_error(family->calls, NULL, result, "ncclCommInitRankConfig", err);
     (void)pthread_mutex_unlock(&family->lock);
-    return failed || nccl_family_wait(family, handle, comm->board.deadline, "making the communicator", err)
-               ? -1
-               : 0;
+    return failed ? nccl_watch_hear(family, result, err)
+                  : nccl_family_wait(family, handle, comm->board.deadline, "making the communicator", err);
 }
 
 /* What a rank needs before it meets the others; id: of rank 0 alone. */
@@ -353,8 +352,10 @@ static int make_part(struct nccl_comm *comm, struct nccl_comm *part, int key, st
     if (failed && handle)
         (void)nccl_error(family->calls, handle, result, "ncclCommSplit", err);
     (void)pthread_mutex_unlock(&family->lock);
-    if (nccl_family_check(family, err) || failed)
+    if (nccl_family_check(family, err))
         return -1;
+    if (failed)
+        return nccl_watch_hear(family, result, err);
     /* The old communicator's state covers the split, and only then the new one's handle is there. */
     if (nccl_family_wait(family, handle, deadline, "splitting the communicator", err))
         return -1;
@@ -363,7 +364,9 @@ static int make_part(struct nccl_comm *comm, struct nccl_comm *part, int key, st
     ncclComm_t made = part->handle;
     (void)pthread_mutex_unlock(&family->lock);
     if (!made)
-        return error_set(err, MUSTER_E_STATE, "ncclCommSplit left no communicator and no error");
+        return nccl_family_check(family, err)
+                   ? -1
+                   : error_set(err, MUSTER_E_STATE, "ncclCommSplit left no communicator and no error");
     return nccl_family_wait(family, made, deadline, "making the part's communicator", err);
 }
 

@@ -108,6 +108,8 @@ int nccl_family_add(struct nccl_family *family, struct nccl_comm *comm, struct m
 void nccl_family_take(struct nccl_family *family, struct nccl_comm *comm)
 {
     struct nccl_making *making = &family->makings[comm->number];
+    if (making->taken) /* the family has failed meanwhile, and it is aborted */
+        return;
     comm->handle = __atomic_load_n(&making->handle, __ATOMIC_ACQUIRE); /* NCCL's thread stores it so */
     making->taken = comm->handle != NULL;
 }
@@ -175,7 +177,9 @@ int nccl_family_wait(struct nccl_family *family, ncclComm_t handle, struct insta
         if (failed)
             (void)nccl_error(family->calls, handle, state, what, err);
         (void)pthread_mutex_unlock(&family->lock);
-        if (failed || nccl_family_check(family, err))
+        if (failed)
+            return nccl_watch_hear(family, state, err);
+        if (nccl_family_check(family, err))
             return -1;
         if (state == ncclSuccess)
             return 0;

@@ -8,6 +8,7 @@
  * have, it the text states it, and the thread asks NCCL's RAS service what it knows (the report of comm.h);
  *  - notices that another rank has ended, failed or left (comm_nccl_news.h), and that this rank's device has
  *    failed, which it reports to the others;
+ *  - prefers what a peer reports to an NCCL error that this peer's end has caused (nccl_watch_hear);
  *  - after the first failure aborts all communicators in one group: one by one, an abort would wait for
  * device work that waits behind another communicator's. Work on the streams then ends, with nothing computed.
  *
@@ -28,5 +29,6 @@
     (200 * NS_PER_MS)                  /* a rank that splits looks so often whether another one has failed   \
                                         */
 #define NCCL_DESTROY_NS (5 * NS_PER_S) /* a rank that ends waits so long for the others' ends */
+#define NCCL_HEAR_NS    (100 * NS_PER_MS) /* what a peer sent before it ended takes no longer */
 
 #endif

@@ -130,7 +130,8 @@ void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm);
  * thread.
  */
 void nccl_family_fail(struct nccl_family *family, const struct muster_error *error);
-/* Makes the calling thread use the family's device: before streams and events are made and kernels launched. */
+/* Makes the calling thread use the family's device: before streams and events are made and kernels launched.
+ */
 int nccl_family_use(const struct nccl_family *family, struct muster_error *err);
 /* 0, or -1 with the reason once the family has failed. */
 int nccl_family_check(struct nccl_family *family, struct muster_error *err);
@@ -153,6 +154,11 @@ void nccl_watch_end(struct nccl_family *family);
 void nccl_watch_wake(struct nccl_family *family);
 /* Informs the peers that this rank has destroyed the comm; NULL: all of them. */
 void nccl_watch_left(struct nccl_family *family, const struct nccl_comm *comm);
+
+/* After NCCL's error err on this rank, and without the lock. Where the end of a peer causes such an error,
+ * too (NCCL: "remote process exited or there was a network error"), the peers get a moment: a rank reports
+ * its failure before it ends, and that is the reason, which takes err's place. -1 always. */
+int nccl_watch_hear(struct nccl_family *family, ncclResult_t result, struct muster_error *err);
 
 /* ---- comm_nccl_issue.c ---- */
 

@@ -110,7 +110,9 @@ static int enqueue_nccl(struct launch *l)
     if (failed)
         (void)nccl_error(family->calls, handle, result, what, l->err);
     (void)pthread_mutex_unlock(&family->lock);
-    if (failed || nccl_family_check(family, l->err))
+    if (failed)
+        return nccl_watch_hear(family, result, l->err);
+    if (nccl_family_check(family, l->err))
         return -1;
     /* Until the state is good again, what was called may not be on the stream. */
     struct instant deadline = instant_add(clock_now(NULL), l->comm->comm.timeout_ns);

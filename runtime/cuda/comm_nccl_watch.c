@@ -147,6 +147,27 @@ static void hear(void *context, const struct nccl_note *note)
     }
 }
 
+static bool is_of_peers_end(ncclResult_t result)
+{
+    return result == ncclRemoteError || result == ncclSystemError || result == ncclInternalError;
+}
+
+/* By the calling thread, since the one that watches may be late, and this may be it. */
+int nccl_watch_hear(struct nccl_family *family, ncclResult_t result, struct muster_error *err)
+{
+    const struct nccl_news_events events = {family, hear};
+    const struct instant limit = instant_add(clock_now(NULL), NCCL_HEAR_NS);
+    while (family->news && is_of_peers_end(result) && !atomic_load(&family->failed)) {
+        nccl_news_serve(family->news, &events);
+        const struct instant now = clock_now(NULL);
+        if (atomic_load(&family->failed) || instant_reached(now, limit))
+            break;
+        clock_sleep_until(instant_add(now, NS_PER_MS));
+    }
+    (void)nccl_family_check(family, err); /* -1 in any case: NCCL's error stands where no peer has failed */
+    return -1;
+}
+
 static void tell(struct nccl_family *family, struct nccl_note *note)
 {
     const struct nccl_news_events events = {family, hear};
@@ -200,6 +221,7 @@ void nccl_watch_left(struct nccl_family *family, const struct nccl_comm *comm)
 struct look {
     struct nccl_note note; /* kind NOTE_KIND_COUNT: nothing to tell */
     struct muster_error error;
+    ncclResult_t result; /* the error is NCCL's */
     bool late;
 };
 
@@ -294,6 +316,7 @@ static void look_at(struct nccl_comm *comm, struct instant now, struct look *loo
     }
     if (state != ncclSuccess && state != ncclInProgress) {
         char what[COMM_CALL_TEXT + 32];
+        look->result = state;
         (void)snprintf(what, sizeof what, "%s on rank %d",
                        waits || comm->issuing ? comm_call_text(text, &comm->comm.calls[slot], finished + 1)
                                               : comm->comm.name,
@@ -358,6 +381,8 @@ static void look_at_all(struct nccl_family *family)
     for (int i = 0; i < count; i++) {
         if (!looks[i].error.code || atomic_load(&family->failed))
             continue;
+        if (looks[i].result != ncclSuccess)
+            (void)nccl_watch_hear(family, looks[i].result, &looks[i].error);
         late |= looks[i].late;
         nccl_family_fail(family, &looks[i].error);
     }
