@@ -23,7 +23,8 @@ struct model *architecture_model(const struct architecture *architecture, struct
         return gpt2_create_adapted(&architecture->gpt2, lora, err);
     case ARCHITECTURE_SIMPLE_CNN:
         if (lora) {
-            (void)error_set(err, MUSTER_E_UNSUPPORTED, "lora: simple_cnn has no adapters; gpt2 and llama have");
+            (void)error_set(err, MUSTER_E_UNSUPPORTED,
+                            "lora: simple_cnn has no adapters; gpt2 and llama have");
             return NULL;
         }
         return simple_cnn_create(&architecture->cnn, err);

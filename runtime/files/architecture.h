@@ -27,7 +27,7 @@ struct architecture {
     struct gpt2_config gpt2;   /* of ARCHITECTURE_GPT2 */
     struct llama_config llama; /* of ARCHITECTURE_LLAMA */
     struct simple_cnn_config cnn;
-    struct lora lora;          /* adapters beside its products; rank 0: none */
+    struct lora lora; /* adapters beside its products; rank 0: none */
 };
 
 /* gpt2_create, llama_create or simple_cnn_create. */

@@ -289,8 +289,8 @@ int program_scale(struct writer *w, int in, double factor)
         return -1;
     if (!isfinite(factor))
         return writer_fail(w, MUSTER_E_INVALID, "scale has the factor %g; it has to be finite", factor);
-    return program_step_add(w, &operation_scale, &(struct operation_settings){.factor = factor}, &in, 1, -1, -1,
-                    width_of(w, in), NULL);
+    return program_step_add(w, &operation_scale, &(struct operation_settings){.factor = factor}, &in, 1, -1,
+                            -1, width_of(w, in), NULL);
 }
 
 int program_dropout(struct writer *w, int in, double probability)

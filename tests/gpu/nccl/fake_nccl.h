@@ -23,7 +23,10 @@
  *   FAKE_NCCL_IN_PROGRESS=never|always   which calls of non-blocking communicators return early; else some
  *   FAKE_NCCL_LINGER=MS          a call on a communicator stays inside for so long
  *   FAKE_NCCL_SETTLE=MS          so long after a split has stored its communicator the states are
- * ncclInProgress NCCL_RAS_ADDR=HOST:PORT      rank 0 answers there, as NCCL's RAS does
+ *                                ncclInProgress
+ *   FAKE_NCCL_LATE=RANK:MS       the rank takes so long to begin with the making of a communicator, and to
+ *                                learn that a split is done
+ *   NCCL_RAS_ADDR=HOST:PORT      rank 0 answers there, as NCCL's RAS does
  *   FAKE_CUDA_FAIL=ncclFunction:N        that call is refused (fake_refuse) */
 #ifndef MUSTER_TESTS_FAKE_NCCL_H
 #define MUSTER_TESTS_FAKE_NCCL_H

@@ -65,6 +65,15 @@ static void sleep_for_setting(const char *name)
         clock_sleep_until(instant_add(clock_now(NULL), atoi(ms) * NS_PER_MS));
 }
 
+/* A rank that is slow where the others' doings meet it late. */
+static void be_late(int rank)
+{
+    const char *text = getenv("FAKE_NCCL_LATE");
+    int who, ms;
+    if (text && sscanf(text, "%d:%d", &who, &ms) == 2 && who == rank)
+        clock_sleep_until(instant_add(clock_now(NULL), ms * NS_PER_MS));
+}
+
 static void reap_helper(struct ncclComm *comm)
 {
     if (comm->has_helper)
@@ -231,6 +240,7 @@ FAKE_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclU
         return ncclInvalidArgument;
     if (sscanf(id.internal, "fake-nccl %d %d", &pid, &fd) != 2)
         return fake_refuse_call(NULL, ncclInvalidArgument, "rank %d: that is no unique id", rank);
+    be_late(rank);
     struct fake_shared *shared = fake_shared_map(pid, fd);
     if (!shared)
         return fake_refuse_call(NULL, ncclSystemError,
@@ -253,6 +263,20 @@ FAKE_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclU
 FAKE_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *out, int size, ncclUniqueId id, int rank)
 {
     return ncclCommInitRankConfig(out, size, id, rank, NULL);
+}
+
+static void let_go(struct ncclComm *comm)
+{
+    reap_helper(comm);
+    while (comm->registrations) { /* an abort leaves some */
+        struct fake_registration *last = comm->registrations;
+        comm->registrations = last->next;
+        free(last);
+    }
+    atomic_store(&comm->gone, true);
+    (void)pthread_mutex_lock(&all_lock); /* fake_find looks into living ones only */
+    fake_shared_unmap(comm->shared);
+    (void)pthread_mutex_unlock(&all_lock);
 }
 
 /* ---- splitting ---- */
@@ -284,6 +308,7 @@ static int part_of(const struct ncclComm *parent, int color, int members[FAKE_RA
     return count;
 }
 
+/* Whatever it returns, what it has made is in *made. */
 static bool do_split(const struct splitting *s, struct ncclComm **made)
 {
     struct ncclComm *parent = s->parent;
@@ -309,7 +334,10 @@ static bool do_split(const struct splitting *s, struct ncclComm **made)
     *made = size ? make(shared, parent->device, rank, size, s->blocking) : NULL;
     if (*made)
         (*made)->cuda_device = parent->cuda_device; /* not that of this thread */
-    return fake_meet(parent, waits);                /* colors are read no more */
+    if (!fake_meet(parent, waits))                  /* colors are read no more */
+        return false;
+    be_late(parent->device->rank);
+    return !atomic_load(&parent->aborted);
 }
 
 /* A new communicator of non-blocking ones is not ready at once either. */
@@ -332,8 +360,12 @@ static void *split(void *argument)
             (void)fake_later(made, settle, made);
         __atomic_store_n(s->out, made, __ATOMIC_RELEASE); /* not before, as in NCCL */
         sleep_for_setting("FAKE_NCCL_SETTLE");
-    } else if (!atomic_load(&parent->aborted))
-        fake_fail(parent, ncclSystemError, "rank %d: the split failed", parent->rank);
+    } else {
+        if (made) /* and then the split was aborted */
+            let_go(made);
+        if (!atomic_load(&parent->aborted))
+            fake_fail(parent, ncclSystemError, "rank %d: the split failed", parent->rank);
+    }
     free(s);
     ready(parent);
     return NULL;
@@ -444,20 +476,6 @@ FAKE_EXPORT ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
 }
 
 /* ---- the end ---- */
-
-static void let_go(struct ncclComm *comm)
-{
-    reap_helper(comm);
-    while (comm->registrations) { /* an abort leaves some */
-        struct fake_registration *last = comm->registrations;
-        comm->registrations = last->next;
-        free(last);
-    }
-    atomic_store(&comm->gone, true);
-    (void)pthread_mutex_lock(&all_lock); /* fake_find looks into living ones only */
-    fake_shared_unmap(comm->shared);
-    (void)pthread_mutex_unlock(&all_lock);
-}
 
 static void *finalize(void *argument)
 {
