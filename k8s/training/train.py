@@ -74,6 +74,7 @@ def main():
         print(f"finished at loss {loss.item():.4f}", flush=True)
     if events:
         events.close()
+    del model  # before its group: PyTorch 2.13 may wait for ever where a model is the last to hold a group of gloo
     dist.destroy_process_group()
 
 

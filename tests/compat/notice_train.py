@@ -79,6 +79,7 @@ def main():
         if notice():
             save(step + 1)
             dist.barrier()
+            del model  # before its group: dataloader_workers.py
             dist.destroy_process_group()
             raise SystemExit(0)
 
