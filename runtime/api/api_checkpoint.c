@@ -7,6 +7,7 @@
 #include "proto/base/mem.h"
 #include "runtime/api/api_adapters.h"
 #include "runtime/api/api_saving.h"
+#include "runtime/api/api_stages.h"
 #include "runtime/api/api_trainer.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/folder.h"
@@ -161,7 +162,11 @@ static int compare_numerics(const struct muster_trainer *t, const struct manifes
 static int accept(void *context, const struct manifest *manifest, struct buffer *report,
                   struct muster_error *err)
 {
-    const struct muster_trainer *t = context;
+    struct muster_trainer *t = context;
+    if (api_stage_accept(t, &manifest->run, err) < 0)
+        return -1;
+    if (api_stage_begins(t, &manifest->run)) /* the stage before may have had any settings */
+        return api_compare_base(t, manifest->run.notes, report, err);
     char **now = train_resume_texts(&t->config);
     if (!now)
         return error_set(err, MUSTER_E_NOMEM, "no memory to compare settings");
@@ -172,12 +177,31 @@ static int accept(void *context, const struct manifest *manifest, struct buffer 
     return compare_numerics(t, &manifest->run, report, err);
 }
 
+static unsigned parts_going_on(void *context, const struct manifest_run *run)
+{
+    return api_stage_parts(context, run, true);
+}
+
+static unsigned parts_of_state(void *context, const struct manifest_run *run)
+{
+    return api_stage_parts(context, run, false);
+}
+
 static int take_notes(struct muster_trainer *t, manifest_texts notes, struct muster_error *err)
 {
     for (size_t i = 0; notes && notes[i]; i++)
         if (set_note(t, mem_strdup(notes[i]), strcspn(notes[i], "="), err) < 0)
             return -1;
     return 0;
+}
+
+/* What was loaded is the trainer's state from here. */
+static int take_run(struct muster_trainer *t, const struct manifest_run *run, struct muster_error *err)
+{
+    if (!api_stage_begins(t, run) &&
+        (take_notes(t, run->notes, err) < 0 || take_evaluation(t, err) < 0 || take_plateau(t, err) < 0))
+        return -1;
+    return api_stage_take(t, run, err);
 }
 
 /* one: the path is a checkpoint's, and not that of a folder of them. goes_on: as the run that wrote it. */
@@ -191,6 +215,7 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, bool 
                                    .world_size = t->world_size,
                                    .local = api_local_dir(t),
                                    .accept = goes_on ? accept : NULL,
+                                   .parts = goes_on ? parts_going_on : parts_of_state,
                                    .context = t,
                                    .report = report};
     if (api_note_base(t, err) < 0)
@@ -198,11 +223,8 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, bool 
     int result = checkpoint_load(&load, err);
     const struct manifest_run *run = &load.manifest.run;
     if (result > 0) {
-        t->steps = run->step;
-        t->updates = run->updates;
-        t->taken = run->samples;
         t->saved_step = one ? -1 : run->step; /* a new folder gets its own */
-        if (take_notes(t, run->notes, err) < 0 || take_evaluation(t, err) < 0 || take_plateau(t, err) < 0)
+        if (take_run(t, run, err) < 0)
             result = -1;
         (void)buffer_printf(report, "resumed from step %lld (%s, written by %d ranks", (long long)run->step,
                             path, run->world_size);
@@ -211,7 +233,7 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, bool 
                                 load.local_manifest ? "; manifest and %d of %d files read on this node"
                                                     : "; %d of %d files read on this node",
                                 load.local_files, load.files);
-        (void)buffer_printf(report, "); sample %lld is the next\n", (long long)run->samples);
+        (void)buffer_printf(report, "); sample %lld is the next\n", (long long)t->taken);
     }
     manifest_free(&load.manifest);
     return result;
@@ -304,9 +326,12 @@ int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, st
         *err = own;
     if (sum > 0)
         return failed ? -1 : error_set(err, MUSTER_E_INVALID, "rank 0 cannot write training.checkpoint_dir");
+    api_stage_look(t);
     int result = resume(t, &report, err);
     put_report(&report, text, size);
-    return result;
+    if (result < 0)
+        api_stage_refused(t);
+    return result > 0 && t->stage.begun ? 2 : result;
 }
 
 /* Whether the path is that of a checkpoint, on every rank what rank 0 sees. */

@@ -107,10 +107,11 @@ static struct trainer_step_values values_of(const struct muster_trainer *t, int6
     if (schedule.kind == LR_PLATEAU)
         schedule.peak = t->plateau.rate;
     const struct api_overrides *o = &t->overrides;
+    const int64_t updates = t->updates - t->stage.first_updates;
     return (struct trainer_step_values){
-        .learning_rate = or_else(o->learning_rate, lr_at(&schedule, t->updates)),
+        .learning_rate = or_else(o->learning_rate, lr_at(&schedule, updates)),
         .weight_decay = or_else(o->weight_decay, c->weight_decay),
-        .beta1 = or_else(o->beta1, lr_momentum_at(&schedule, t->updates, c->beta1)),
+        .beta1 = or_else(o->beta1, lr_momentum_at(&schedule, updates, c->beta1)),
         .beta2 = or_else(o->beta2, c->beta2),
         .epsilon = or_else(o->epsilon, c->epsilon),
         .clip_norm = or_else(o->clip_norm, c->clip_norm),

@@ -158,6 +158,7 @@ struct muster_trainer *muster_trainer_open(struct muster_world *world, struct mu
     }
     t->loaded_dtype = DTYPE_COUNT;
     t->saved_step = -1;
+    t->stage = (struct api_stage){.number = -1, .found = -1};
     evaluation_begin(&t->evaluation);
     t->overrides = (struct api_overrides){NAN, NAN, NAN, NAN, NAN, NAN};
     t->next_targets = NAN;
@@ -331,7 +332,7 @@ static bool api_stops_early(const struct muster_trainer *t)
     X(evaluations, t->evaluation.count) X(evaluated_step, t->evaluation.last_step)                            \
     X(best_step, t->evaluation.best_step) X(best_loss, t->evaluation.best_step < 0 ? NAN : t->evaluation.best_loss)                   \
     X(evaluations_without_gain, t->evaluation.waits) X(stops_early, api_stops_early(t)) X(correct, t->last.correct) X(evaluated_correct, t->evaluated_correct) \
-    X(plateau_rate, t->plateau.rate)                       \
+    X(plateau_rate, t->plateau.rate) X(stage_found, t->stage.found) X(stage_first_step, t->stage.first_step)                       \
     X(planned_bytes, planned_bytes(plan)) X(dropout, t->dropout)                     \
     X(step_flops, t->limit.step_flops) X(peak_flops, t->limit.peak_flops)
 /* clang-format on */

@@ -27,6 +27,15 @@ struct api_saving {
     int64_t kept_before; /* the best one that was kept before it */
 };
 
+/* Of a training in stages, each with a trainer of its own; see api_stages.h. */
+struct api_stage {
+    int32_t number;                    /* from 0; -1: there are no stages */
+    int64_t first_step, first_updates; /* that were done when it began */
+    bool follows;                      /* it may begin from the checkpoint of first_step */
+    bool begun;                        /* it has, from the one that was loaded last */
+    int32_t found;                     /* the stage of a checkpoint that was refused for it; -1: none */
+};
+
 enum { API_BASE = 64 };
 
 struct muster_trainer {
@@ -50,7 +59,8 @@ struct muster_trainer {
     int64_t steps, updates; /* so far; a skipped step does not advance the schedule */
     int64_t taken;          /* samples so far, over all ranks */
     bool wants_checkpoint;  /* this rank asks for one with its next step */
-    char **notes;           /* "key=value" that a checkpoint keeps, NULL at the end; NULL: none */
+    struct api_stage stage;
+    char **notes; /* "key=value" that a checkpoint keeps, NULL at the end; NULL: none */
     struct evaluation_state evaluation;
     double evaluated_correct;                /* of the last one */
     struct plateau_state plateau;            /* of schedule ReduceLROnPlateau */

@@ -21,7 +21,7 @@
 #include "runtime/formats/formats.h"
 #include "runtime/world/world_environment.h"
 
-static int print_plan(struct run *run, const struct command *command, struct muster_error *err)
+static int print_one_plan(struct run *run, const struct command *command, struct muster_error *err)
 {
     const int world_size = command->world_size ? (int)command->world_size : 1;
     const int32_t format = command->json      ? MUSTER_PLAN_JSON
@@ -46,6 +46,34 @@ static int print_plan(struct run *run, const struct command *command, struct mus
     if (fputs(out.data, stdout) < 0 || fflush(stdout))
         return error_errno(err, "cannot print the plan");
     return muster_plan_fits(run->model, world_size, settings, err);
+}
+
+struct plan_request {
+    struct run *run;
+    const struct command *command;
+};
+
+static int print_stage_plan(void *context, int number, const char *name, const struct train_config *stage,
+                            struct muster_error *err)
+{
+    const struct plan_request *request = context;
+    struct run *run = request->run;
+    const struct train_config whole = run->config;
+    if (!request->command->json)
+        printf("%sstage %d%s%s%s\n", number ? "\n" : "", number + 1, name ? " (" : "", name ? name : "",
+               name ? ")" : "");
+    run->config = *stage; /* borrowed */
+    const int result = print_one_plan(run, request->command, err);
+    run->config = whole;
+    return result < 0 ? error_wrap(err, "stage %d", number + 1) : 0;
+}
+
+/* Of a training in stages one for each. */
+static int print_plan(struct run *run, const struct command *command, struct muster_error *err)
+{
+    struct plan_request request = {run, command};
+    return run->config.stages ? run_stages_each(&run->config, print_stage_plan, &request, err)
+                              : print_one_plan(run, command, err);
 }
 
 /* If standard input, output or error were closed, the next file or socket would take its number and the

@@ -8,6 +8,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/config/train_settings.h"
+#include "runtime/formats/stages.h"
 
 /* A model whose files give its sizes. */
 static int open_path(struct run *run, char *const *settings, struct muster_error *err)
@@ -27,8 +28,11 @@ int run_open_model(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
     const bool sizes = train_config_gives_sizes(c);
-    char **texts = train_settings_joined(c, sizes ? "model" : NULL, "lora");
+    train_settings_free(run->settings);
     run->settings = train_settings_texts(c, "training");
+    if (run->settings && run->model) /* of the stage before */
+        return 0;
+    char **texts = train_settings_joined(c, sizes ? "model" : NULL, "lora");
     int result = 0;
     if (!texts || !run->settings)
         result = error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
@@ -69,12 +73,17 @@ static int open_inputs(struct run *run, struct muster_error *err)
                : 0;
 }
 
-/* From a checkpoint of the same data; 0: there is none. */
+int64_t run_last_step(const struct run *run)
+{
+    return run->stages.first + run->config.steps;
+}
+
+/* From a checkpoint of the same data; 0: there is none; 2: a stage begins from that of the stage before. */
 static int go_on(struct run *run, struct muster_error *err)
 {
     struct checkpoints *c = &run->checkpoints;
     const int resumed = checkpoints_resume(c, err);
-    const int failed = resumed < 0 ? -1 : checkpoints_note_data(c, resumed > 0, err);
+    const int failed = resumed < 0 ? -1 : checkpoints_note_data(c, resumed == 1, err);
     return muster_world_agree(run->world, failed, err) < 0 ? -1 : resumed;
 }
 
@@ -92,6 +101,9 @@ static int open_run(struct run *run, struct muster_error *err)
     run->trainer = muster_trainer_open(run->world, run->model, (const char *const *)run->settings, err);
     if (!run->trainer)
         return -1;
+    if (run->stages.count &&
+        muster_trainer_stage(run->trainer, run->stages.number, run->stages.follows, err) < 0)
+        return -1;
     run->checkpoints = (struct checkpoints){.config = c,
                                             .trainer = run->trainer,
                                             .identity = run_data_identity(run),
@@ -105,6 +117,10 @@ static int open_run(struct run *run, struct muster_error *err)
     const int resumed = checkpoints_wanted(c) ? go_on(run, err) : 0;
     if (resumed < 0 || (!resumed && load_path(run, adapts ? c->lora_path : c->model_path, err) < 0))
         return -1;
+    if (!resumed && run->stages.number)
+        return error_set(err, MUSTER_E_NOT_FOUND, "there is no checkpoint in %s that stage %d can begin from",
+                         c->checkpoint_dir, run->stages.number + 1);
+    run->stages.first = run_figure(run, "stage_first_step");
     double limit_s;
     if (muster_trainer_limit(run->trainer, &limit_s, err) < 0) /* on all ranks at once */
         return -1;
@@ -170,38 +186,67 @@ int run_open_world(struct run *run, struct muster_error *err)
     return 0;
 }
 
-int run_training(struct run *run, struct muster_error *err)
+/* Once, when all that the first step needs is there: before that a stop ends the process. */
+static int run_listen(struct run *run, struct muster_error *err)
 {
-    if (run_open_world(run, err) < 0 || open_run(run, err) < 0)
-        return -1;
-    int listens = muster_notice_listen(err);
+    if (run->listening)
+        return 0;
+    const int listens = muster_notice_listen(err);
     if (listens < 0)
         return -1;
+    run->listening = true;
     run->listens = listens > 0;
     run->ends = INSTANT_NEVER;
-    if (checkpoints_wanted(&run->config) && checkpoints_listen(!run->listens, err) < 0)
+    return checkpoints_wanted(&run->config) ? checkpoints_listen(!run->listens, err) : 0;
+}
+
+int run_train(struct run *run, struct muster_error *err)
+{
+    run->progress = (struct progress){0};
+    run->epoch = (struct run_epoch){0};
+    if (open_run(run, err) < 0 || run_listen(run, err) < 0)
         return -1;
     run_show_start(run);
     if (run_place_listen(run, err) < 0 || run_watch_open(run, err) < 0 || run_log_open(run, err) < 0)
         return -1;
-    if (run_steps(run, err) < 0)
+    run_log_stage(run);
+    return run_steps(run, err);
+}
+
+int run_training(struct run *run, struct muster_error *err)
+{
+    if (run_open_world(run, err) < 0)
+        return -1;
+    run->stages.count = stages_count(&run->config);
+    if ((run->stages.count ? run_stages(run, err) : run_train(run, err)) < 0)
         return -1;
     return run_finish(run, err);
 }
 
-void run_close(struct run *run)
+void run_train_close(struct run *run)
 {
     run_place_close();
-    run_log_close(run);
     run_watch_close(run);
+    run->watch = (struct watch){0};
     muster_trainer_close(&run->trainer);
     sample_log_close(run->samples);
+    run->samples = NULL;
     next_batch_destroy(run->next); /* before what it reads */
+    run->next = NULL;
     run_evaluate_close(run);
     run_data_close(run);
     pictures_destroy(run->pictures);
+    run->pictures = NULL;
+}
+
+void run_close(struct run *run)
+{
+    run_log_close(run);
+    run_train_close(run);
     muster_model_free(run->model);
     train_settings_free(run->settings);
     muster_world_close(&run->world);
     train_config_free(&run->config);
+    train_config_free(&run->stages.whole);
+    mem_free(run->stages.name);
 }

@@ -54,8 +54,19 @@ struct run_epoch {
     int64_t steps, rows;
 };
 
+/* Of a training in stages; run->config is the stage's. */
+struct run_stages {
+    struct train_config whole; /* what the stages' settings are made of */
+    int count;                 /* 0: there are none */
+    int number;                /* of the stage, from 0 */
+    char *name;                /* NULL: it has none */
+    int64_t first;             /* steps that were done when it began */
+    int64_t follows;           /* for muster_trainer_stage */
+};
+
 struct run {
     struct train_config config;
+    struct run_stages stages;
     struct muster_world *world;
     struct muster_model *model;
     struct run_tokenizer tokenizer;
@@ -79,6 +90,7 @@ struct run {
     struct instant figures_at; /* handed to the launcher last; 0: never */
     int64_t data_wait_ns;      /* of the step's batch */
     struct checkpoints checkpoints;
+    bool listening;         /* as below, and for signals */
     bool listens, noticed;  /* for stop notices; of one */
     struct instant ends;    /* by that notice */
     bool cut_short;         /* all ranks have stopped for a notice or SIGTERM, before the last step */
@@ -92,7 +104,12 @@ struct run {
 int run_open_model(struct run *run, struct muster_error *err);
 int run_open_world(struct run *run, struct muster_error *err);
 int run_training(struct run *run, struct muster_error *err); /* from the world to the sample */
+/* From the inputs to the last step; and what it has opened for that, but for the model. */
+int run_train(struct run *run, struct muster_error *err);
+void run_train_close(struct run *run);
 void run_close(struct run *run);
+/* Steps at the end of the run, or of its stage. */
+int64_t run_last_step(const struct run *run);
 /* Whether parameters are written at the end. */
 bool run_saves(const struct run *run);
 /* A figure of the trainer, as a whole number. */
@@ -131,6 +148,17 @@ int run_eval(struct run *run, bool json, struct muster_error *err);
 int run_generate_settings(const struct train_config *config, struct muster_error *err);
 int run_generate(struct run *run, const struct command_draw *draw, bool json, struct muster_error *err);
 
+/* run_stages.c: a training in stages: opens, trains and closes one after the other; the last one stays open.
+ * Then the stages' settings alone, one after the other, for a plan: visit's error ends it. */
+int run_stages(struct run *run, struct muster_error *err);
+int run_stages_each(const struct train_config *whole,
+                    int (*visit)(void *context, int number, const char *name,
+                                 const struct train_config *stage, struct muster_error *err),
+                    void *context, struct muster_error *err);
+/* "stage 2 of 3 (long) begins after step 1000: ..." */
+void run_stages_show(const struct run *run);
+bool run_is_last_stage(const struct run *run); /* true of a training without stages */
+
 /* run_steps.c: all steps that are left. */
 int run_steps(struct run *run, struct muster_error *err);
 
@@ -156,6 +184,7 @@ const char *run_param_name(const struct run *run, int param);
 
 /* run_log.c: the run's log in files (runtime/report). Collective: an error on rank 0 is one of all. */
 int run_log_open(struct run *run, struct muster_error *err);
+void run_log_stage(struct run *run); /* a stage has begun, or goes on */
 void run_log_step(struct run *run, const struct progress_step *step, const struct muster_result *result);
 void run_log_evaluation(struct run *run, int64_t step);
 void run_log_sample(const struct run *run, const char *text, size_t length);

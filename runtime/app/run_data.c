@@ -210,6 +210,8 @@ int run_data_export(const struct run *run, struct muster_error *err)
 void run_data_close(struct run *run)
 {
     data_destroy(run->data);
+    run->data = NULL;
     mem_free(run->tokenizer.name);
     mem_free(run->tokenizer.path);
+    run->tokenizer = (struct run_tokenizer){0};
 }

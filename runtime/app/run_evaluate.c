@@ -42,15 +42,17 @@ void run_evaluate_close(struct run *run)
 {
     mem_free(run->evaluation.input);
     mem_free(run->evaluation.targets);
+    run->evaluation = (struct run_evaluation){0};
 }
 
 static bool is_due(const struct run *run, int64_t step)
 {
     const struct train_config *c = &run->config;
+    const int64_t here = step - run->stages.first; /* a stage evaluates as a run of its own would */
     if (!run->evaluation.samples || run_figure(run, "evaluated_step") == step)
         return false;
-    return (step == 0 && c->evaluate_at_start) || (step == c->steps && c->evaluate_at_end) ||
-           (step && c->evaluate_every && step % c->evaluate_every == 0);
+    return (here == 0 && c->evaluate_at_start) || (here == c->steps && c->evaluate_at_end) ||
+           (here && c->evaluate_every && here % c->evaluate_every == 0);
 }
 
 /* This rank's samples of so many passes from `pass` on; -1. */
@@ -131,7 +133,7 @@ int run_evaluate(struct run *run, int64_t step, bool *keep, struct muster_error 
     run_show_line_end(run);
     if (evaluate(run, err) < 0)
         return error_wrap(err, "evaluation after step %lld", (long long)step);
-    *keep = run->evaluation.best && run->config.keep_best && step > 0;
+    *keep = run->evaluation.best && run->config.keep_best && step > run->stages.first;
     run_show_evaluation(run, step);
     run_log_evaluation(run, step);
     return 0;

@@ -44,7 +44,7 @@ static void log_start(struct run *run)
 {
     const struct train_config *c = &run->config;
     struct entry entry = {.kind = ENTRY_START, .step = run_figure(run, "steps")};
-    entry_integer(&entry, "steps", c->steps);
+    entry_integer(&entry, "steps", run_last_step(run));
     entry_text(&entry, "model", muster_model_architecture(run->model));
     entry_integer(&entry, "parameters", run_figure(run, "parameters"));
     entry_text(&entry, "strategy", train_config_strategy(c));
@@ -61,11 +61,29 @@ static void log_start(struct run *run)
         report_add_text(run->report, "config", settings.data, entry.step);
 }
 
+void run_log_stage(struct run *run)
+{
+    const struct train_config *c = &run->config;
+    struct entry entry = {.kind = ENTRY_STAGE, .step = run_figure(run, "steps")};
+    if (!run->report || !run->stages.count)
+        return;
+    entry_integer(&entry, "stage", run->stages.number + 1);
+    entry_integer(&entry, "stages", run->stages.count);
+    if (run->stages.name)
+        entry_text(&entry, "name", run->stages.name);
+    entry_integer(&entry, "first_step", run->stages.first);
+    entry_integer(&entry, "last_step", run_last_step(run));
+    entry_integer(&entry, "sequence_length", c->sequence_length);
+    entry_integer(&entry, "global_batch", c->global_batch);
+    entry_number(&entry, "learning_rate", c->learning_rate);
+    report_add(run->report, &entry);
+}
+
 static int open_report(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
     char host[HOST_SIZE] = "localhost";
-    if (run->rank || (!is_set(c->log_folder) && !is_set(c->log_json)))
+    if (run->report || run->rank || (!is_set(c->log_folder) && !is_set(c->log_json)))
         return 0;
     (void)gethostname(host, sizeof host - 1); /* a file's name has another text then */
     scope_free char *json =
@@ -156,7 +174,7 @@ void run_log_sample(const struct run *run, const char *text, size_t length)
 void run_log_close(struct run *run)
 {
     struct entry entry = {.kind = ENTRY_END, .step = run->progress.done};
-    entry_flag(&entry, "finished", run->progress.done == run->config.steps);
+    entry_flag(&entry, "finished", run->progress.done == run_last_step(run) && run_is_last_stage(run));
     report_add(run->report, &entry);
     report_close(run->report);
     run->report = NULL;

@@ -52,10 +52,11 @@ void run_show_start(struct run *run)
     const struct train_config *c = &run->config;
     char bytes[32], replicas[32] = "";
     run->progress.planned_bytes = run_figure(run, "planned_bytes");
-    run->progress.steps = c->steps;
+    run->progress.steps = run_last_step(run);
     run->progress.tokens_per_step = c->global_batch * c->sequence_length;
     if (run->rank)
         return;
+    run_stages_show(run);
     if (c->strategy == STRATEGY_HYBRID_SHARD)
         (void)snprintf(replicas, sizeof replicas, " in %lld replicas",
                        run_figure(run, "replicas")); /* fits */
@@ -182,25 +183,27 @@ void run_show_evaluation(const struct run *run, int64_t step)
 void run_show_end(struct run *run)
 {
     const int64_t done = run->progress.done, count = progress_losses(&run->progress);
+    const long long last = run_last_step(run);
+    const char *part = run->stages.count ? "stage" : "training";
     if (run->cut_short && checkpoints_wanted(&run->config))
         fprintf(stderr,
                 "muster-train: warning: a stop was announced: all ranks end after step %lld of %lld\n",
-                (long long)done, (long long)run->config.steps);
+                (long long)done, last);
     else if (run->cut_short)
         fprintf(stderr,
                 "muster-train: warning: a stop was announced: all ranks end after step %lld of %lld; "
                 "training.checkpoint_dir is not set, so the next round restarts at step 1%s\n",
-                (long long)done, (long long)run->config.steps,
-                run_saves(run) ? "; the current parameters are saved" : "");
+                (long long)done, last, run_saves(run) ? "; the current parameters are saved" : "");
     if (run_stops_early(run))
-        printf("the training ends early, after step %lld of %lld: %lld evaluations in a row were without a "
+        printf("the %s ends early, after step %lld of %lld: %lld evaluations in a row were without a "
                "gain\n",
-               (long long)done, (long long)run->config.steps, run_figure(run, "evaluations_without_gain"));
+               part, (long long)done, last, run_figure(run, "evaluations_without_gain"));
     if (count)
         printf("mean loss of the last %lld steps: %.4f\n", (long long)count,
                progress_mean_loss(&run->progress));
     else if (!run_stops_early(run))
-        printf("all %lld steps had been done already\n", (long long)done);
+        printf("all %lld steps%s had been done already\n", (long long)(done - run->stages.first),
+               run->stages.count ? " of the stage" : "");
 }
 
 void run_show_line_end(struct run *run)

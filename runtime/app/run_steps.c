@@ -115,7 +115,7 @@ static void end_line(void *context)
 /* After a step: the checkpoint that is due, if one is. */
 static int save_state(struct run *run, int64_t step, bool asked, struct muster_error *err)
 {
-    const bool ends = step == run->config.steps || run->cut_short || run_stops_early(run);
+    const bool ends = step == run_last_step(run) || run->cut_short || run_stops_early(run);
     if (!checkpoints_wanted(&run->config))
         return 0;
     if (ends && muster_heartbeat(-1, err) < 0) /* it takes longer than a step */
@@ -134,7 +134,7 @@ static int save_state(struct run *run, int64_t step, bool asked, struct muster_e
 
 int run_steps(struct run *run, struct muster_error *err)
 {
-    const int64_t steps = run->config.steps, begun = run_figure(run, "steps");
+    const int64_t steps = run_last_step(run), begun = run_figure(run, "steps");
     run->progress.begun = run->progress.done = begun;
     bool keep;
     if (run_evaluate(run, begun, &keep, err) < 0 || (keep && save_state(run, begun, true, err) < 0))

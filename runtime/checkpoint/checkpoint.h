@@ -68,6 +68,16 @@ int checkpoint_save(const struct checkpoint_save *save, struct checkpoint_figure
 
 /* ---- loading ---- */
 
+/* What of a checkpoint is loaded beside the parameters' values, as bits. What is not loaded is as after
+ * trainer_create; averages then begin with the values. */
+enum checkpoint_parts {
+    CHECKPOINT_MOMENTS = 1,
+    CHECKPOINT_AVERAGES = 2,
+    CHECKPOINT_COUNTS = 4, /* updates and the loss scale */
+    CHECKPOINT_ALL = 7,
+    CHECKPOINT_FROZEN = 8 /* moments of parameters that are frozen here may be left out */
+};
+
 struct checkpoint_load {
     struct trainer *trainer;
     const char *folder; /* DIR, or the checkpoint itself */
@@ -78,10 +88,13 @@ struct checkpoint_load {
      * not matter. An error refuses it. May be NULL. */
     int (*accept)(void *context, const struct manifest *manifest, struct buffer *report,
                   struct muster_error *err);
+    /* What of it is loaded, the same on every rank; NULL: CHECKPOINT_ALL. */
+    unsigned (*parts)(void *context, const struct manifest_run *run);
     void *context;
     struct buffer *report;    /* lines: which checkpoints were refused, and why */
     int files, local_files;   /* filled: that this rank has read of; of them those of which there is a copy */
     bool local_manifest;      /* filled: it was read on the node too */
+    unsigned taken;           /* filled: the parts of the one that was tried last */
     struct manifest manifest; /* filled: of what was loaded, to be freed in any case */
 };
 

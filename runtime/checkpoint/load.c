@@ -182,6 +182,11 @@ static int load_values(struct source *s, struct muster_error *err)
     return 0;
 }
 
+static bool is_taken(const struct checkpoint_load *load, enum trainer_tensor tensor)
+{
+    return load->taken & (tensor == TRAINER_AVERAGE ? CHECKPOINT_AVERAGES : CHECKPOINT_MOMENTS);
+}
+
 static int load_tensors(struct source *s, void *block, struct muster_error *err)
 {
     enum { MOST = MANIFEST_CHUNK / 8 }; /* elements of any type */
@@ -189,7 +194,8 @@ static int load_tensors(struct source *s, void *block, struct muster_error *err)
         return -1;
     for (int param = 0; param < trainer_model(s->load->trainer)->param_count; param++)
         for (int tensor = TRAINER_MOMENT1; tensor < TRAINER_TENSOR_COUNT; tensor++)
-            if (load_tensor(s, param, (enum trainer_tensor)tensor, block, MOST, err) < 0)
+            if (is_taken(s->load, (enum trainer_tensor)tensor) &&
+                load_tensor(s, param, (enum trainer_tensor)tensor, block, MOST, err) < 0)
                 return -1;
     return 0;
 }
@@ -225,7 +231,7 @@ static int check_moments(const struct checkpoint_load *load, const char *folder,
             struct trainer_part part;
             bool wanted = trainer_part(load->trainer, param, (enum trainer_tensor)t, &part);
             bool there = manifest_slices(&load->manifest, (enum trainer_tensor)t, param, &slices) > 0;
-            if (wanted != there)
+            if (wanted != there && !(there && load->taken & CHECKPOINT_FROZEN))
                 return error_set(
                     err, MUSTER_E_REFUSED,
                     "%s %s %s of %s, and this run's optimizer %s: training.optimizer, momentum or "
@@ -291,15 +297,18 @@ static int open_checkpoint(struct checkpoint_load *load, const char *folder, str
 {
     const char *name = strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder;
     load->local_manifest = read_copy(load, folder_parse_step(name), stamp);
-    if ((!load->local_manifest && read_manifest(load, folder, err) < 0) ||
-        check_moments(load, folder, err) < 0)
+    if (!load->local_manifest && read_manifest(load, folder, err) < 0)
+        return -1;
+    load->taken = load->parts ? load->parts(load->context, &load->manifest.run) : CHECKPOINT_ALL;
+    if (load->taken & CHECKPOINT_MOMENTS && check_moments(load, folder, err) < 0)
         return -1;
     if (!load->one && folder_parse_step(name) != load->manifest.run.step)
         return error_set(err, MUSTER_E_INVALID, "%s/%s is damaged: it is of step %lld", folder, MANIFEST_NAME,
                          (long long)load->manifest.run.step);
     if (check_files(load, folder, err) < 0)
         return -1;
-    compare_averages(load, notes);
+    if (load->taken & CHECKPOINT_AVERAGES)
+        compare_averages(load, notes);
     return load->accept ? load->accept(load->context, &load->manifest, notes, err) : 0;
 }
 
@@ -307,8 +316,13 @@ static int read_checkpoint(struct checkpoint_load *load, const char *folder, str
 {
     struct source source = {.load = load};
     const struct manifest_run *run = &load->manifest.run;
-    const struct trainer_counts counts = {.steps = run->step, .updates = run->updates, .scale = run->scale};
-    int result = read_tensors(&source, folder, err);
+    struct trainer_counts counts = {.steps = run->step, .updates = run->updates, .scale = run->scale};
+    const bool fresh = (load->taken & CHECKPOINT_ALL) != CHECKPOINT_ALL;
+    int result = fresh && trainer_restart(load->trainer, err) < 0 ? -1 : read_tensors(&source, folder, err);
+    if (!(load->taken & CHECKPOINT_COUNTS)) {
+        trainer_get_counts(load->trainer, &counts);
+        counts.steps = run->step;
+    }
     if (!result)
         trainer_set_counts(load->trainer, &counts);
     source_close(&source);

@@ -32,6 +32,7 @@ enum { TRAIN_COMM_AUTO, TRAIN_COMM_HOST, TRAIN_COMM_NCCL };
 enum { TRAIN_MATMUL_FP32, TRAIN_MATMUL_TF32 };
 enum { TRAIN_NUMERICS_WARN, TRAIN_NUMERICS_REFUSE };
 enum { TRAIN_DATA_REFUSE, TRAIN_DATA_WARN };
+enum { TRAIN_MOMENTS_RESET, TRAIN_MOMENTS_KEEP };
 enum { TRAIN_NONFINITE_SKIP, TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_ROLL_BACK };
 
 struct train_config {
@@ -39,6 +40,9 @@ struct train_config {
     /* training */
     int64_t steps;
     double epochs;        /* 0: steps */
+    int64_t tokens;       /* 0: steps */
+    char **stages;        /* a mapping as text each, see formats/stages.h; NULL: the training has none */
+    int stage_moments;    /* TRAIN_MOMENTS_... */
     int64_t micro_batch;  /* sequences of one forward on one rank */
     int64_t global_batch; /* sequences of one optimizer step over all ranks; accumulation follows from it */
     bool strict_batch;    /* of files of other programs; see runtime/formats */
@@ -162,6 +166,13 @@ const char *train_config_strategy(const struct train_config *config);      /* "F
 
 /* Sets training.steps, by a rule. */
 void train_config_set_steps(struct train_config *config, int64_t steps);
+/* The steps that training.tokens are. Pure. */
+int64_t train_config_token_steps(const struct train_config *config);
+
+/* A copy with texts of its own; on failure it holds nothing. */
+int train_config_copy(const struct train_config *config, struct train_config *copy, struct muster_error *err);
+/* A value of the table: back to its default. */
+int train_config_reset(struct train_config *config, const struct knob *knob, struct muster_error *err);
 
 /* Whether the model is one of pictures, and not of text. */
 bool train_config_reads_pictures(const struct train_config *config);

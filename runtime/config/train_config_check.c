@@ -128,6 +128,7 @@ static const struct effect {
     {"model.vocabulary", "model.architecture", TEXT},
     {"model.positions", "model.architecture", TEXT},
     {"data.sources", "model.architecture", TEXT},
+    {"training.tokens", "model.architecture", TEXT},
     {"data.tokenizer", "model.architecture", TEXT},
     {"data.text_key", "model.architecture", TEXT},
     {"data.document_end", "model.architecture", TEXT},
@@ -160,6 +161,8 @@ static bool helps(const struct knob *other, const struct train_config *c, unsign
         return text_helps(*(char *const *)at, values);
     if (other->type == KNOB_BOOL)
         return *(const bool *)at;
+    if (other->type == KNOB_LIST)
+        return *(char **const *)at != NULL;
     if (other->type == KNOB_INT)
         return *(const int64_t *)at != 0;
     return other->type == KNOB_CHOICE ? values >> *(const int *)at & 1 : *(const double *)at != 0;
@@ -172,6 +175,8 @@ static const char *name_values(const struct knob *other, unsigned values, char o
         return values == NOT_EMPTY ? "a path" : "a .safetensors file, which does not give its sizes";
     if (other->type == KNOB_BOOL)
         return "true";
+    if (other->type == KNOB_LIST)
+        return "a list";
     if (other->type != KNOB_CHOICE)
         return "more than 0";
     *out = '\0';
@@ -270,17 +275,37 @@ struct lr_schedule train_config_schedule(const struct train_config *config)
                                 .momentum_rate = c->cycle_momentum_rate};
 }
 
+/* The length is given once. */
+static int check_length(const char *name, const struct train_config *c, struct muster_error *err)
+{
+    const uint8_t steps = c->sources[row_of("training.steps") - train_config_table()->knobs];
+    const bool given = steps != KNOB_FROM_DEFAULT && steps != KNOB_FROM_RULE;
+    if (c->epochs > 0 && given)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%straining.epochs %g and training.steps %lld are both set; name one", name,
+                         c->epochs, (long long)c->steps);
+    if (c->epochs > 0 && c->tokens > 0)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%straining.epochs %g and training.tokens %lld are both set; name one", name,
+                         c->epochs, (long long)c->tokens);
+    if (c->tokens > 0 && train_config_token_steps(c) > 1000000000)
+        return error_set(err, MUSTER_E_LIMIT, "%straining.tokens %lld are %lld steps; at most 1e9", name,
+                         (long long)c->tokens, (long long)train_config_token_steps(c));
+    if (c->tokens > 0 && given && c->steps != train_config_token_steps(c))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%straining.tokens %lld are %lld steps, and training.steps is %lld; name one", name,
+                         (long long)c->tokens, (long long)train_config_token_steps(c), (long long)c->steps);
+    return 0;
+}
+
 static int check_training(const char *name, const struct train_config *c, struct muster_error *err)
 {
     if (MINIMUM >> c->schedule & 1 && minimum_rate(c) > c->learning_rate)
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.min_learning_rate %g is above training.learning_rate %g", name,
                          c->min_learning_rate, c->learning_rate);
-    const uint8_t steps = c->sources[row_of("training.steps") - train_config_table()->knobs];
-    if (c->epochs > 0 && steps != KNOB_FROM_DEFAULT && steps != KNOB_FROM_RULE)
-        return error_set(err, MUSTER_E_INVALID,
-                         "%straining.epochs %g and training.steps %lld are both set; name one", name,
-                         c->epochs, (long long)c->steps);
+    if (check_length(name, c, err) < 0)
+        return -1;
     if (c->sync_errors && c->cuda_graphs)
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.sync_errors names one operation, and training.cuda_graphs launches a "
@@ -379,14 +404,25 @@ static int check_pictures(const char *name, const struct train_config *c, struct
     return 0;
 }
 
+/* Not of the public API: it names the format when it exports, and its callers evaluate when they like. */
+static const struct effect of_program[] = {
+    {"training.output_shard_size", "training.output_format", ONLY(FILES_HF)},
+    {"training.keep_best", "training.evaluate_every", 0},
+    {"training.early_stop_patience", "training.evaluate_every", 0},
+    {"training.stage_moments", "training.stages", 0},
+};
+
+bool train_config_is_used(const struct train_config *config, const struct knob *knob)
+{
+    for (size_t i = 0; i < sizeof of_program / sizeof *of_program; i++)
+        if (!strcmp(of_program[i].key, knob->name) &&
+            !helps(row_of(of_program[i].other), config, of_program[i].values))
+            return false;
+    return train_config_has_effect(config, knob);
+}
+
 static int check_data(const char *name, const struct train_config *c, struct muster_error *err)
 {
-    /* Not of the public API: it names the format when it exports, and its callers evaluate when they like. */
-    static const struct effect of_program[] = {
-        {"training.output_shard_size", "training.output_format", ONLY(FILES_HF)},
-        {"training.keep_best", "training.evaluate_every", 0},
-        {"training.early_stop_patience", "training.evaluate_every", 0},
-    };
     for (size_t i = 0; i < sizeof of_program / sizeof *of_program; i++)
         if (check_effect(name, c, &of_program[i], err) < 0)
             return -1;
@@ -430,7 +466,8 @@ int train_config_check(const char *name, const struct train_config *config, unsi
     int64_t first, count;
     if (sections & TRAIN_DATA && train_config_trace(config, &first, &count, err) < 0)
         return *name ? error_wrap(err, "%.*s", (int)strlen(name) - 2, name) : -1;
-    if (sections & TRAIN_DATA && config->steps > 0 && first > config->steps)
+    /* A stage counts its own steps. */
+    if (sections & TRAIN_DATA && !config->stages && config->steps > 0 && first > config->steps)
         return error_set(err, MUSTER_E_INVALID,
                          "%slogging.trace %s begins behind the last step, training.steps %lld", name,
                          config->trace, (long long)config->steps);

@@ -15,6 +15,9 @@ int train_config_check(const char *name, const struct train_config *config, unsi
 /* Whether a key has an effect beside the others. Pure. */
 bool train_config_has_effect(const struct train_config *config, const struct knob *knob);
 
+/* Likewise, in the program muster-train. */
+bool train_config_is_used(const struct train_config *config, const struct knob *knob);
+
 /* train_config_check of the keys of precision alone. */
 int train_precision_check(const char *name, const struct train_config *config, struct muster_error *err);
 /* train_config_has_effect of a key of precision; true of any other. */

@@ -2,6 +2,12 @@
  * train_config.h. */
 #include "runtime/config/train_config.h"
 
+#include <math.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+#include "proto/base/text_list.h"
 #include "runtime/device/device_module.h"
 #include "runtime/files/files.h"
 #include "runtime/model/lora.h"
@@ -43,6 +49,7 @@ static const char *const replica_policies[] = {"stop", "warn", NULL};      /* TR
 static const char *const numerics_policies[] = {"warn", "refuse", NULL};   /* TRAIN_NUMERICS_... */
 static const char *const validation_splits[] = {"end", "documents", NULL}; /* DATA_SPLIT_... */
 static const char *const data_policies[] = {"refuse", "warn", NULL};       /* TRAIN_DATA_... */
+static const char *const stage_moments[] = {"reset", "keep", NULL};        /* TRAIN_MOMENTS_... */
 static const char *const output_dtypes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const embedding_gradients[] = {
 #define EMBEDDING_TEXT(symbol, name) name,
@@ -101,6 +108,71 @@ void train_config_set_steps(struct train_config *config, int64_t steps)
     for (size_t i = 0; i < table.count; i++)
         if (rows[i].offset == AT(steps))
             config->sources[i] = KNOB_FROM_RULE;
+}
+
+int64_t train_config_token_steps(const struct train_config *config)
+{
+    const double of_step = (double)config->global_batch * (double)config->sequence_length;
+    return (int64_t)ceil((double)config->tokens / of_step);
+}
+
+static void *value_at(const struct train_config *config, const struct knob *knob)
+{
+    return (char *)config + knob->offset;
+}
+
+static int copy_list(char *const *from, char ***to)
+{
+    struct text_list copy = {0};
+    for (; from && *from; from++)
+        if (text_list_take(&copy, mem_strdup(*from)) < 0) {
+            text_list_free(&copy);
+            return -1;
+        }
+    *to = copy.items;
+    return 0;
+}
+
+static int copy_value(const struct train_config *config, struct train_config *copy, const struct knob *knob)
+{
+    if (knob->type == KNOB_LIST)
+        return copy_list(*(char **const *)value_at(config, knob), value_at(copy, knob));
+    const char *text = knob->type == KNOB_TEXT ? *(char *const *)value_at(config, knob) : NULL;
+    if (!text)
+        return 0;
+    char **to = value_at(copy, knob);
+    *to = mem_strdup(text);
+    return *to ? 0 : -1;
+}
+
+int train_config_copy(const struct train_config *config, struct train_config *copy, struct muster_error *err)
+{
+    *copy = *config;
+    for (size_t i = 0; i < table.count; i++)
+        if (rows[i].type == KNOB_LIST)
+            *(char ***)value_at(copy, &rows[i]) = NULL;
+        else if (rows[i].type == KNOB_TEXT)
+            *(char **)value_at(copy, &rows[i]) = NULL;
+    for (size_t i = 0; i < table.count; i++)
+        if (copy_value(config, copy, &rows[i]) < 0) {
+            train_config_free(copy);
+            return error_set(err, MUSTER_E_NOMEM, "no memory for settings");
+        }
+    return 0;
+}
+
+int train_config_reset(struct train_config *config, const struct knob *knob, struct muster_error *err)
+{
+    if (knob->type == KNOB_LIST) { /* none has a default */
+        char ***list = value_at(config, knob);
+        text_list_free_items(*list);
+        *list = NULL;
+    }
+    config->sources[knob - rows] = KNOB_FROM_DEFAULT;
+    return knob->initial && knob->type != KNOB_LIST
+               ? knob_set(&table, config, config->sources, knob, knob->initial, KNOB_FROM_DEFAULT, knob->name,
+                          err)
+               : 0;
 }
 
 const char *train_config_output_format(const struct train_config *config)

@@ -41,6 +41,7 @@ static const char *const elsewhere[] = {
     "training.early_stop_metric",
     "training.ema_evaluate",
     "training.strict_batch",
+    "training.stage_moments",
 };
 /* What the order of the samples follows from. */
 static const char *const fixed[] = {"training.seed", "training.sequence_length"};

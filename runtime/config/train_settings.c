@@ -9,6 +9,8 @@
 
 /* Keys of section training that are the program's alone. */
 static const char *const of_program[] = {"training.epochs",
+                                         "training.tokens",
+                                         "training.stages",
                                          "training.output",
                                          "training.output_format",
                                          "training.checkpoint_every",

@@ -81,7 +81,7 @@ static bool other_file(const char *before, const char *now)
 }
 
 /* "5e8" and "16.0" stand for whole numbers in JSON; NULL: as it is. */
-static char *whole_number(const struct knob *knob, const char *text)
+char *assign_whole_number(const struct knob *knob, const char *text)
 {
     int64_t whole;
     double number;
@@ -104,7 +104,7 @@ static int keep_place(struct assign *a, const struct knob *knob, const char *pla
 static int set_value(struct assign *a, const struct knob *knob, const char *text, enum knob_source source,
                      const char *where, const char *place)
 {
-    scope_free char *whole = whole_number(knob, text);
+    scope_free char *whole = assign_whole_number(knob, text);
     if (knob_set(train_config_table(), a->config, a->config->sources, knob, whole ? whole : text, source,
                  where, a->err) < 0)
         return -1;

@@ -83,6 +83,8 @@ int assign_override_text(struct assign *a, const char *text);
 /* The --set of this setting, before its turn. */
 int assign_override(struct assign *a, const char *key);
 
+/* "5e8" and "16.0" as a whole number, for the caller (mem_free); NULL: the text is right as it is. */
+char *assign_whole_number(const struct knob *knob, const char *text);
 int assign_note(struct assign *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum knob_source assign_source(const struct assign *a, const char *key);
 /* Where a setting came from; "" for a default. */

@@ -8,6 +8,7 @@
 #include "proto/base/error.h"
 #include "runtime/config/train_config_check.h"
 #include "runtime/formats/readers.h"
+#include "runtime/formats/stages.h"
 
 enum { NUMBER_SIZE = 32, TRAINER_BATCH = 8 };
 
@@ -76,6 +77,14 @@ static int finish_batch(struct assign *a)
 }
 
 /* ---- shares of other values ---- */
+
+/* Steps that have so many tokens; beside steps of the same number they are no other length. */
+static int finish_tokens(struct assign *a)
+{
+    if (!a->config->tokens || is_given(a, "training.steps"))
+        return 0;
+    return set_whole(a, "training.steps", (double)train_config_token_steps(a->config), "training.tokens");
+}
 
 static int finish_warmup(struct assign *a)
 {
@@ -148,13 +157,15 @@ static int finish_positions(struct assign *a)
     if (a->config->positions || !train_config_gives_sizes(a->config) ||
         train_config_reads_pictures(a->config))
         return 0;
-    return set_whole(a, "model.positions", (double)a->config->sequence_length, "training.sequence_length");
+    const int64_t longest = stages_positions(a->config, a->err);
+    return longest < 0 ? -1 : set_whole(a, "model.positions", (double)longest, "training.sequence_length");
 }
 
 /* The Trainer makes three passes where nothing is given. */
 static int finish_length(struct assign *a)
 {
-    if (!a->trainer || is_given(a, "training.steps") || is_given(a, "training.epochs"))
+    if (!a->trainer || is_given(a, "training.steps") || is_given(a, "training.epochs") ||
+        is_given(a, "training.tokens"))
         return 0;
     return assign_rule(a, "training.epochs", "3", "the Trainer's default");
 }
@@ -186,8 +197,9 @@ int finish_settings(struct assign *assign)
     struct assign *a = assign;
     if (a->trainer && arguments_defaults(a) < 0)
         return -1;
-    if (finish_length(a) < 0 || finish_batch(a) < 0 || finish_warmup(a) < 0 || finish_mics(a) < 0 ||
-        finish_rate(a, ASSIGN_MIN_RATIO, "training.min_learning_rate") < 0 || assign_take_weak(a) < 0)
+    if (finish_length(a) < 0 || finish_batch(a) < 0 || finish_tokens(a) < 0 || finish_warmup(a) < 0 ||
+        finish_mics(a) < 0 || finish_rate(a, ASSIGN_MIN_RATIO, "training.min_learning_rate") < 0 ||
+        assign_take_weak(a) < 0)
         return -1;
     if (finish_rate(a, ASSIGN_WARMUP_MIN_RATIO, "training.warmup_min_learning_rate") < 0 ||
         finish_schedule(a) < 0)

@@ -13,6 +13,7 @@
 #include "runtime/config/train_config_check.h"
 #include "runtime/formats/finish.h"
 #include "runtime/formats/readers.h"
+#include "runtime/formats/stages.h"
 
 /* In the order in which they are recognised; the last one takes what is left. */
 static const struct format {
@@ -274,14 +275,24 @@ static int read_all(struct source *source, const struct formats_request *request
     return 0;
 }
 
-/* Of steps and epochs --set takes the place of the other in a file. */
+/* Of steps, tokens and epochs --set takes the place of the others in a file. */
 static int settle_length(struct assign *assign)
 {
-    static const char steps[] = "training.steps", epochs[] = "training.epochs";
-    const bool by_steps = assign_overridden(assign, steps), by_epochs = assign_overridden(assign, epochs);
-    if (by_steps == by_epochs)
-        return 0; /* both: an error of the check */
-    return assign_reset(assign, by_steps ? epochs : steps);
+    static const char *const lengths[] = {"training.steps", "training.tokens", "training.epochs"};
+    enum { COUNT = sizeof lengths / sizeof *lengths };
+    bool any = false; /* several: an error of the check */
+    for (int i = 0; i < COUNT; i++)
+        any |= assign_overridden(assign, lengths[i]);
+    for (int i = 0; any && i < COUNT; i++)
+        if (!assign_overridden(assign, lengths[i]) && assign_reset(assign, lengths[i]) < 0)
+            return -1;
+    return 0;
+}
+
+static int check_settings(const char *name, const struct train_config *config, struct muster_error *err)
+{
+    return stages_count(config) ? stages_check(name, config, err)
+                                : train_config_check(name, config, TRAIN_ALL, err);
 }
 
 /* name: before errors between keys; NULL: none. */
@@ -294,7 +305,7 @@ static int settle(struct assign *assign, bool unchecked, const char *name)
         if (assign_override_text(assign, assign->overrides[i]) < 0)
             return -1;
     if (settle_length(assign) < 0 || finish_settings(assign) < 0 ||
-        (!unchecked && train_config_check(prefix, assign->config, TRAIN_ALL, assign->err) < 0))
+        (!unchecked && check_settings(prefix, assign->config, assign->err) < 0))
         return -1;
     return finish_checked(assign);
 }
@@ -359,7 +370,7 @@ int formats_parse(const char *name, const char *text, size_t length, char *const
 
 int formats_check(const struct formats_settings *settings, struct muster_error *err)
 {
-    return train_config_check("", &settings->config, TRAIN_ALL, err);
+    return check_settings("", &settings->config, err);
 }
 
 void formats_free(struct formats_settings *settings)

@@ -7,6 +7,7 @@
 #include "proto/base/guard.h"
 #include "runtime/formats/readers.h"
 #include "runtime/formats/rows.h"
+#include "runtime/formats/stages.h"
 
 static const struct key_choice architectures[] = {
     {"gpt2", "gpt2"}, {"llama", "llama"}, {"simple_cnn", "simple_cnn"}, {NULL, NULL}};
@@ -104,6 +105,8 @@ static int take_entry(struct key_walk *walk, const char *section, const struct t
         return key_walk_entry(walk, path, path, entry);
     if (!knob)
         return unknown_key(walk, entry, full);
+    if (!strcmp(knob->name, "training.stages"))
+        return stages_read(walk, entry->value);
     if (knob->type != KNOB_LIST || entry->value->kind != TREE_LIST)
         return take_scalar(walk, knob, entry->value);
     for (size_t i = 0; i < entry->value->count; i++)

@@ -150,7 +150,8 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
  * "taken" (samples so far, over all ranks), "evaluations" that were judged, "evaluated_step" of the last one
  * and "best_step" of the best (-1: none), "best_loss" (NaN: none), "evaluations_without_gain", "stops_early"
  * (1: the training should end), "plateau_rate" (of ReduceLROnPlateau, after
- * warm-up), "checkpoint_step" (that was written or loaded last; -1), "checkpoint_ns" and
+ * warm-up), "stage_first_step" (steps that were done when the stage began), "stage_found" (see
+ * muster_trainer_stage; -1), "checkpoint_step" (that was written or loaded last; -1), "checkpoint_ns" and
  * "checkpoint_bytes" (of the last that was written, on this rank), "checkpoint_stall_ns" (of that time, for
  * which this rank's training was stalled), "checkpoint_writing" (how many are on their way
  * behind steps), "checkpoint_oldest" (step of the oldest of them, which muster_trainer_checkpoint_end is
@@ -262,6 +263,15 @@ MUSTER_API int muster_trainer_checkpoint_end(struct muster_trainer *trainer, int
  * cannot go on as it was. */
 MUSTER_API int muster_trainer_resume(struct muster_trainer *trainer, char *report, int64_t size,
                                      struct muster_error *err);
+/* A training in stages has a trainer for each, one after the other, and one folder of checkpoints. Before
+ * muster_trainer_resume, on every rank: this trainer is of the stage of that number, from 0. follows: figure
+ * "steps" at the end of the stage before: where the newest checkpoint is of that step and stage, resume
+ * returns 2, and this stage begins from its parameters: figure "steps" goes on, samples, evaluations and
+ * schedule begin anew, the optimizer's moments by training.stage_moments. -1: not known, or the first stage:
+ * it is not begun so. A checkpoint of another stage is MUSTER_E_REFUSED, and figure "stage_found" has that
+ * stage. */
+MUSTER_API int muster_trainer_stage(struct muster_trainer *trainer, int32_t stage, int64_t follows,
+                                    struct muster_error *err);
 /* Collective, before the first step: the state of the newest checkpoint of a folder, or of a checkpoint (its
  * step-N) itself, whatever the settings of the run that wrote it: for evaluations, generation and exports.
  * 1: loaded; figure "steps" is its step; 0: there is none. report: as above. Nothing is written. */
@@ -276,14 +286,19 @@ MUSTER_API int muster_trainer_best(struct muster_trainer *trainer, struct muster
  * no checkpoint yet, and nothing has changed. report: as above. */
 MUSTER_API int muster_trainer_roll_back(struct muster_trainer *trainer, char *report, int64_t size,
                                         struct muster_error *err);
-/* A text of the caller's that checkpoints keep, under a key without "=" ("evaluation" and
- * "plateau" are taken): the name of
- * a data set, say, or a place in it. Rank 0's are kept. */
+/* A text of the caller's that checkpoints keep, under a key without "=" ("evaluation", "plateau" and "stage"
+ * are taken): the name of a data set, say, or a place in it. Rank 0's are kept. */
 MUSTER_API int muster_trainer_note(struct muster_trainer *trainer, const char *key, const char *text,
                                    struct muster_error *err);
 /* The text that was set last, or came from a checkpoint; NULL: there is none. It lives until the next one is
  * set. */
 MUSTER_API const char *muster_trainer_noted(const struct muster_trainer *trainer, const char *key);
+/* The same of a checkpoint (its step-N), or of the newest one in a folder that has such a note, without a
+ * trainer and on this rank alone. The text, cut off at size - 1 bytes, is terminated. Returns the length of
+ * the whole text; 0: there is none; -1: the folder cannot be read. Key "stage" has the number of the stage
+ * first. */
+MUSTER_API int64_t muster_checkpoint_noted(const char *folder, const char *key, char *text, int64_t size,
+                                           struct muster_error *err);
 
 /* ---- parameters ---- */
 

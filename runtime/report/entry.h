@@ -13,6 +13,7 @@ enum { ENTRY_VALUES = 40 };
 /* symbol, name in JSON lines, prefix of its numbers in TensorBoard ("": they are not shown there). */
 #define ENTRY_KINDS(X)                                                                                       \
     X(ENTRY_START, "start", "")                                                                              \
+    X(ENTRY_STAGE, "stage", "")                                                                              \
     X(ENTRY_STEP, "step", "train/")                                                                          \
     X(ENTRY_EVALUATION, "evaluation", "eval/")                                                               \
     X(ENTRY_CHECKPOINT, "checkpoint", "checkpoint/")                                                         \

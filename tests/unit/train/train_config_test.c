@@ -243,6 +243,35 @@ static void the_default_minimum_follows_a_small_peak(void **state)
         strstr(err.text, "training.min_learning_rate 0.0001 is above training.learning_rate 2e-05"));
 }
 
+/* Tokens are whole steps of the batch, and beside steps of the same number they are no second length. */
+static void tokens_are_a_length(void **state)
+{
+    (void)state;
+    static const char tokens[] =
+        "training: {tokens: 1025, global_batch: 8, sequence_length: 128}\ndata: {path: x}\n";
+    struct train_config c;
+    struct muster_error err = {0};
+    char two[] = "training.steps=2", three[] = "training.steps=3", more[] = "training.tokens=3000",
+         batch[] = "training.global_batch=4", epochs[] = "training.epochs=1";
+    char *by_steps[] = {three}, *by_tokens[] = {more, batch}, *same[] = {two, more, batch},
+         *both[] = {more, epochs};
+    assert_int_equal(train_config_parse("t.yaml", tokens, strlen(tokens), NULL, 0, &c, &err), 0);
+    assert_int_equal(c.steps, 2);
+    train_config_free(&c);
+    assert_int_equal(train_config_parse("t.yaml", tokens, strlen(tokens), by_steps, 1, &c, &err), 0);
+    assert_true(c.steps == 3 && !c.tokens); /* --set takes the place of the file's */
+    train_config_free(&c);
+    assert_int_equal(train_config_parse("t.yaml", tokens, strlen(tokens), by_tokens, 2, &c, &err), 0);
+    assert_int_equal(c.steps, 6); /* of 4 x 128 */
+    train_config_free(&c);
+    assert_int_equal(train_config_parse("t.yaml", tokens, strlen(tokens), same, 3, &c, &err), -1);
+    assert_string_equal(err.text,
+                        "t.yaml: training.tokens 3000 are 6 steps, and training.steps is 2; name one");
+    assert_int_equal(train_config_parse("t.yaml", tokens, strlen(tokens), both, 2, &c, &err), -1);
+    assert_string_equal(err.text,
+                        "t.yaml: training.epochs 1 and training.tokens 3000 are both set; name one");
+}
+
 static void steps_to_trace_are_read(void **state)
 {
     (void)state;
@@ -349,6 +378,7 @@ int main(void)
         cmocka_unit_test(survives_rubbish),
         cmocka_unit_test(survives_no_memory),
         cmocka_unit_test(the_default_minimum_follows_a_small_peak),
+        cmocka_unit_test(tokens_are_a_length),
         cmocka_unit_test(steps_to_trace_are_read),
         cmocka_unit_test(the_keys_of_a_llama_are_its_own),
     };
