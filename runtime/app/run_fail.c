@@ -5,6 +5,11 @@
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
 #include "runtime/app/run.h"
+#include "runtime/world/fatal.h"
+
+/* For other ranks to print theirs; all meet such an error, and at once where none of them is in a long piece
+ * of work. */
+#define MEETING_NS (5 * NS_PER_S)
 
 /* Whether the user can fix it: invalid input, or a plan that does not fit into memory. */
 static bool is_usage(int code)
@@ -37,7 +42,8 @@ int run_fail(struct run *run, const struct muster_error *err)
     bool prints = true;
     if (run->refused)
         run_refuse(run, err);
-    if (run_is_fatal(run, err->code))
+    const bool fatal = run_is_fatal(run, err->code);
+    if (fatal)
         prints = muster_fatal(run->world, err);
     if (prints)
         run_show_line_end(run);
@@ -47,6 +53,7 @@ int run_fail(struct run *run, const struct muster_error *err)
     else if (prints)
         fprintf(stderr, "muster-train: error: %s\n", err->text);
     run_place_linger(run, err);
+    fatal_meet(run->world, fatal ? MEETING_NS : 0);
     return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
 }
 

@@ -1,8 +1,11 @@
 /* fatal.c - errors that a restart does not mend: reported to the launcher by a line in the pipe of heartbeats
  * (launcher/docs/heartbeat.md), and printed by one rank. */
+#include "runtime/world/fatal.h"
+
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/buffer.h"
 #include "proto/base/text.h"
 #include "runtime/world/heartbeat.h"
 #include "runtime/world/world.h"
@@ -50,4 +53,18 @@ int muster_fatal(struct muster_world *world, const struct muster_error *error)
 {
     report_it(error);
     return prints_it(world, error);
+}
+
+void fatal_meet(struct muster_world *world, int64_t wait_ns)
+{
+    static const char count_key[] = "failed/count", all_key[] = "failed/all";
+    const struct kv_store *store = world ? world_store(world) : NULL;
+    scope_buffer all = {0};
+    int64_t count = 0;
+    if (!store || store->add(store->ctx, count_key, 1, &count, NULL)) /* then there is none to wait for */
+        return;
+    if (count == muster_world_size(world))
+        (void)store->set(store->ctx, all_key, "1", 1, NULL); /* the others wait in vain, for a while */
+    else if (wait_ns > 0)
+        (void)store->get(store->ctx, all_key, &all, wait_ns, NULL); /* as above */
 }

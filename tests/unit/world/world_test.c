@@ -2,12 +2,14 @@
  */
 #include "tests/support/cmocka_all.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "proto/base/clock.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
+#include "runtime/world/fatal.h"
 #include "runtime/world/world.h"
 #include "runtime/world/world_environment.h"
 #include "tests/support/faults.h"
@@ -413,6 +415,53 @@ static void one_rank_prints_what_all_met(void **state)
     assert_int_equal(rank_threads_run(3, fail_alike, &job), 0);
 }
 
+/* Rank 0 is slow to print what the others know without its reason: none of them ends before. */
+struct printing {
+    int port;
+    atomic_bool printed;
+};
+
+static int fail_after_it_is_printed(int rank, int size, void *context)
+{
+    struct printing *p = context;
+    struct muster_error err = {0};
+    struct test_environment e = test_environment_of(rank, size, p->port, false, 0);
+    struct muster_world *world = test_environment_open(&e, 60000, &err);
+    if (!world)
+        return -1;
+    if (!rank) {
+        clock_sleep_until(instant_add(clock_now(NULL), 200 * NS_PER_MS));
+        atomic_store(&p->printed, true);
+    }
+    fatal_meet(world, rank == 2 ? 0 : 60 * NS_PER_S); /* one waits for none, and is counted */
+    const bool early = rank == 1 && !atomic_load(&p->printed);
+    if (early)
+        fprintf(stderr, "rank %d did not wait\n", rank);
+    const int result = muster_world_barrier(world, &err) < 0 || early ? -1 : 0; /* rank 0 serves the store */
+    muster_world_close(&world);
+    return result;
+}
+
+static void no_rank_ends_before_all_have_printed(void **state)
+{
+    (void)state;
+    struct printing p = {.port = test_free_port()};
+    assert_int_equal(rank_threads_run(3, fail_after_it_is_printed, &p), 0);
+}
+
+/* The other ranks have gone, or are far from failing. */
+static void a_rank_that_fails_alone_waits_for_a_while(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    struct test_environment e = test_environment_of(0, 2, test_free_port(), false, 0);
+    struct muster_world *world = test_environment_open(&e, 60000, &err);
+    assert_non_null(world);
+    fatal_meet(world, 50 * NS_PER_MS);
+    muster_world_close(&world);
+    fatal_meet(NULL, 60 * NS_PER_S);
+}
+
 static void alone_values_stay(void **state)
 {
     (void)state;
@@ -473,6 +522,8 @@ int main(void)
         cmocka_unit_test(an_agent_serves),
         cmocka_unit_test(values_are_reduced_and_broadcast),
         cmocka_unit_test(one_rank_prints_what_all_met),
+        cmocka_unit_test(no_rank_ends_before_all_have_printed),
+        cmocka_unit_test(a_rank_that_fails_alone_waits_for_a_while),
         cmocka_unit_test(alone_values_stay),
         cmocka_unit_test(a_missing_rank_is_counted),
         cmocka_unit_test(failed_allocations_leak_nothing),
