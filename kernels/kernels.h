@@ -44,6 +44,7 @@ struct step_scalars {
     uint64_t step;         /* number of this update, from 1; steps that were skipped do not count */
     uint64_t first_sample; /* global index of the step's first sample, below 2^63 */
     uint64_t seed;         /* of the run: dropout's masks */
+    int64_t samples;       /* of this rank's part of the step that are there; see struct batch_norm */
     uint32_t skip;         /* not 0: the optimizer changes nothing */
     float loss_scale;      /* what gradients are multiplied by on their way to the optimizer; 0: nothing */
 };
@@ -106,6 +107,38 @@ static inline int conv2d_size(int size, int kernel, int stride, int padding)
 {
     int last = size + 2 * padding - kernel;
     return last < 0 ? 0 : last / stride + 1;
+}
+
+/* Normalisation of planes, (N,channels,plane), by the mean and the biased variance of each channel over the
+ * pictures of one micro-batch of one rank and the plane. Of the step's samples on this rank, rows_per_sample
+ * rows each, the first scalars->samples are there; row 0 of this micro-batch is number `first` among their
+ * rows. Rows that are not there count nowhere, and their gradient is 0.
+ *
+ * The running statistics of a step are what PyTorch makes of the rank's micro-batches one after the other,
+ * running += momentum (batch - running) with the unbiased variance, averaged over the ranks. That is linear,
+ * so each micro-batch forms its part of the change as a gradient that is summed, and batch_norm_step adds it.
+ */
+struct batch_norm {
+    int channels;
+    int64_t plane; /* elements of a channel in a row */
+    double epsilon;
+    double momentum;     /* of the running statistics */
+    int64_t first;       /* of this micro-batch */
+    int rows_per_sample; /* at least 1 */
+    int ranks;           /* that the change is averaged over, at least 1 */
+    int counts;          /* not 0: this rank counts the batches for all */
+};
+/* Rows of a micro-batch of N that are there. */
+static inline int batch_norm_rows(const struct batch_norm *b, int N, int64_t samples)
+{
+    int64_t rows = samples * b->rows_per_sample - b->first;
+    return rows < 0 ? 0 : rows < N ? (int)rows : N;
+}
+/* How many of the rank's micro-batches of N rows come after this one and have rows. */
+static inline int64_t batch_norm_later(const struct batch_norm *b, int N, int64_t samples)
+{
+    int64_t rows = samples * b->rows_per_sample - b->first;
+    return rows <= N ? 0 : (rows - 1) / N;
 }
 
 /* f of activation_forward; s is the logistic function. */
@@ -221,6 +254,30 @@ struct kernels {
     void (*avg_pool2d_backward)(void *din, const void *dout, int64_t planes, int height, int width,
                                 int out_height, int out_width, int beta, void *stream);
 
+    /* out = (in - mean) / sqrt(var + epsilon) * weight + bias, all (channels); mean and var, biased, are
+     * those of the rows that are there (0 and 1 without any) and saved for backward */
+    void (*batch_norm_forward)(void *out, void *mean, void *var, const void *in, const void *weight,
+                               const void *bias, const struct batch_norm *b, int N,
+                               const struct step_scalars *scalars, void *stream);
+    /* The same by a mean and a variance that are given: evaluation by the running ones. */
+    void (*batch_norm_fixed)(void *out, const void *in, const void *weight, const void *bias,
+                             const void *mean, const void *var, const struct batch_norm *b, int N,
+                             void *stream);
+    /* din = beta[0]*din + ..., dweight with beta[1], dbias with beta[2]; any of them NULL: skipped */
+    void (*batch_norm_backward)(void *din, void *dweight, void *dbias, const void *dout, const void *in,
+                                const void *mean, const void *var, const void *weight,
+                                const struct batch_norm *b, int N, const int beta[3],
+                                const struct step_scalars *scalars, void *stream);
+    /* This micro-batch's part of the change of running statistics: dmean, dvar (channels), dcount (1) =
+     * beta*... + ...; any of them NULL: skipped. The i-th of k micro-batches with rows adds momentum
+     * (1-momentum)^(k-1-i) / ranks (batch - running); one without rows adds 0. */
+    void (*batch_norm_change)(void *dmean, void *dvar, void *dcount, const void *mean, const void *var,
+                              const void *running_mean, const void *running_var, const struct batch_norm *b,
+                              int N, const int beta[3], const struct step_scalars *scalars, void *stream);
+    /* values (n) += change, and moved as in adamw. Nothing where skip. */
+    void (*batch_norm_step)(void *values, const void *change, int64_t n, void *moved, enum dtype dtype_moved,
+                            const struct step_scalars *scalars, void *stream);
+
     /* out = f(in), f by its enum activation_kind; out may be in */
     void (*activation_forward)(void *out, const void *in, int kind, int64_t n, void *stream);
     /* din = beta*din + dout * f'(in); with beta 0 din may be dout */
@@ -306,7 +363,7 @@ struct kernels {
     void (*widen)(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream);
 };
 
-enum { KERNELS_ABI = 8 };
+enum { KERNELS_ABI = 9 };
 
 /* The reference, kept for ever: plain loops, one thread. */
 const struct kernels *kernels_ref_f32(void);

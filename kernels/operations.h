@@ -31,6 +31,11 @@
     X(max_pool2d_backward)                                                                                   \
     X(avg_pool2d_forward)                                                                                    \
     X(avg_pool2d_backward)                                                                                   \
+    X(batch_norm_forward)                                                                                    \
+    X(batch_norm_fixed)                                                                                      \
+    X(batch_norm_backward)                                                                                   \
+    X(batch_norm_change)                                                                                     \
+    X(batch_norm_step)                                                                                       \
     X(activation_forward)                                                                                    \
     X(activation_backward)                                                                                   \
     X(swiglu_forward)                                                                                        \

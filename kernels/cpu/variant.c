@@ -1,6 +1,7 @@
 /* variant.c - the table of one instruction set: data and no code, so that a processor may hold the tables of
  * all of them and run what is in its own alone. What this folder does not improve (squared_error,
- * correct_sum, loss_sum, clip_factor) is the reference's: it touches a few numbers a step. */
+ * correct_sum, batch_norm_change and _step, loss_sum, clip_factor) is the reference's: it touches a few
+ * numbers a step. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/ref/real.h"
 
@@ -33,6 +34,11 @@ const struct kernels CPU(table) = {
     .max_pool2d_backward = CPU(max_pool2d_backward),
     .avg_pool2d_forward = CPU(avg_pool2d_forward),
     .avg_pool2d_backward = CPU(avg_pool2d_backward),
+    .batch_norm_forward = CPU(batch_norm_forward),
+    .batch_norm_fixed = CPU(batch_norm_fixed),
+    .batch_norm_backward = CPU(batch_norm_backward),
+    .batch_norm_change = REF(batch_norm_change),
+    .batch_norm_step = REF(batch_norm_step),
     .activation_forward = CPU(activation_forward),
     .activation_backward = CPU(activation_backward),
     .swiglu_forward = CPU(swiglu_forward),

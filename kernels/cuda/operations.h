@@ -38,6 +38,11 @@ extern "C" {
     X(max_pool2d_backward)                                                                                   \
     X(avg_pool2d_forward)                                                                                    \
     X(avg_pool2d_backward)                                                                                   \
+    X(batch_norm_forward)                                                                                    \
+    X(batch_norm_fixed)                                                                                      \
+    X(batch_norm_backward)                                                                                   \
+    X(batch_norm_change)                                                                                     \
+    X(batch_norm_step)                                                                                       \
     X(activation_forward)                                                                                    \
     X(activation_backward)                                                                                   \
     X(swiglu_forward)                                                                                        \
@@ -140,6 +145,22 @@ int cuda_avg_pool2d_forward(void *out, const void *in, int64_t planes, int heigh
                             int out_width, void *stream, struct muster_error *err);
 int cuda_avg_pool2d_backward(void *din, const void *dout, int64_t planes, int height, int width,
                              int out_height, int out_width, int beta, void *stream, struct muster_error *err);
+int cuda_batch_norm_forward(void *out, void *mean, void *var, const void *in, const void *weight,
+                            const void *bias, const struct batch_norm *b, int N,
+                            const struct step_scalars *scalars, void *stream, struct muster_error *err);
+int cuda_batch_norm_fixed(void *out, const void *in, const void *weight, const void *bias, const void *mean,
+                          const void *var, const struct batch_norm *b, int N, void *stream,
+                          struct muster_error *err);
+int cuda_batch_norm_backward(void *din, void *dweight, void *dbias, const void *dout, const void *in,
+                             const void *mean, const void *var, const void *weight,
+                             const struct batch_norm *b, int N, const int beta[3],
+                             const struct step_scalars *scalars, void *stream, struct muster_error *err);
+int cuda_batch_norm_change(void *dmean, void *dvar, void *dcount, const void *mean, const void *var,
+                           const void *running_mean, const void *running_var, const struct batch_norm *b,
+                           int N, const int beta[3], const struct step_scalars *scalars, void *stream,
+                           struct muster_error *err);
+int cuda_batch_norm_step(void *values, const void *change, int64_t n, void *moved, enum dtype dtype_moved,
+                         const struct step_scalars *scalars, void *stream, struct muster_error *err);
 int cuda_correct_sum(double *total, const void *logits, const int32_t *targets, int N, int V, void *stream,
                      struct muster_error *err);
 int cuda_scale(void *values, double factor, int64_t n, void *stream, struct muster_error *err);

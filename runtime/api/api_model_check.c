@@ -45,7 +45,7 @@ static int check_parameters(const struct model *model, struct muster_error *err)
         if (!used[i])
             return error_set(err, MUSTER_E_INVALID, "%s: parameter %s is used by no operation", model->name,
                              model->params[i].name);
-        trains |= model->params[i].trainable;
+        trains |= model->params[i].trainable && !model->params[i].statistic;
     }
     if (!trains)
         return error_set(err, MUSTER_E_INVALID, "%s: all %d parameters are frozen: there is nothing to train",

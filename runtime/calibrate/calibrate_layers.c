@@ -159,7 +159,8 @@ static void cut_shared(const struct calibrate_rank *rank, const struct kind *kin
     struct step_scalars *scalars = cutter_take(cutter, sizeof *scalars);
     double *loss = cutter_take(cutter, 2 * sizeof *loss);
     if (scalars)
-        scalars->inverse_tokens = 1.0 / ((double)shared.shape.B * shared.shape.T);
+        *scalars = (struct step_scalars){.inverse_tokens = 1.0 / ((double)shared.shape.B * shared.shape.T),
+                                         .samples = shared.shape.B};
     shared.scalars = scalars;
     if (layer - o->model->layers == o->model->layer_count - 1) {
         shared.loss_total = loss;

@@ -220,6 +220,44 @@ static void enqueue_avg_pool2d_backward(void *din, const void *dout, int64_t pla
         cuda_avg_pool2d_backward(din, dout, planes, height, width, out_height, out_width, beta, queue, err));
 }
 
+static void enqueue_batch_norm_forward(void *out, void *mean, void *var, const void *in, const void *weight,
+                                       const void *bias, const struct batch_norm *b, int N,
+                                       const struct step_scalars *scalars, void *stream)
+{
+    ENQUEUE(cuda_batch_norm_forward(out, mean, var, in, weight, bias, b, N, scalars, queue, err));
+}
+
+static void enqueue_batch_norm_fixed(void *out, const void *in, const void *weight, const void *bias,
+                                     const void *mean, const void *var, const struct batch_norm *b, int N,
+                                     void *stream)
+{
+    ENQUEUE(cuda_batch_norm_fixed(out, in, weight, bias, mean, var, b, N, queue, err));
+}
+
+static void enqueue_batch_norm_backward(void *din, void *dweight, void *dbias, const void *dout,
+                                        const void *in, const void *mean, const void *var, const void *weight,
+                                        const struct batch_norm *b, int N, const int beta[3],
+                                        const struct step_scalars *scalars, void *stream)
+{
+    ENQUEUE(cuda_batch_norm_backward(din, dweight, dbias, dout, in, mean, var, weight, b, N, beta, scalars,
+                                     queue, err));
+}
+
+static void enqueue_batch_norm_change(void *dmean, void *dvar, void *dcount, const void *mean,
+                                      const void *var, const void *running_mean, const void *running_var,
+                                      const struct batch_norm *b, int N, const int beta[3],
+                                      const struct step_scalars *scalars, void *stream)
+{
+    ENQUEUE(cuda_batch_norm_change(dmean, dvar, dcount, mean, var, running_mean, running_var, b, N, beta,
+                                   scalars, queue, err));
+}
+
+static void enqueue_batch_norm_step(void *values, const void *change, int64_t n, void *moved,
+                                    enum dtype dtype_moved, const struct step_scalars *scalars, void *stream)
+{
+    ENQUEUE(cuda_batch_norm_step(values, change, n, moved, dtype_moved, scalars, queue, err));
+}
+
 static void enqueue_correct_sum(double *total, const void *logits, const int32_t *targets, int N, int V,
                                 void *stream)
 {
@@ -320,7 +358,10 @@ static void enqueue_average(void *mean, const void *param, double decay, int64_t
         .max_pool2d_forward = enqueue_max_pool2d_forward,                                                    \
         .max_pool2d_backward = enqueue_max_pool2d_backward,                                                  \
         .avg_pool2d_forward = enqueue_avg_pool2d_forward,                                                    \
-        .avg_pool2d_backward = enqueue_avg_pool2d_backward, .correct_sum = enqueue_correct_sum,              \
+        .avg_pool2d_backward = enqueue_avg_pool2d_backward,                                                  \
+        .batch_norm_forward = enqueue_batch_norm_forward, .batch_norm_fixed = enqueue_batch_norm_fixed,      \
+        .batch_norm_backward = enqueue_batch_norm_backward, .batch_norm_change = enqueue_batch_norm_change,  \
+        .batch_norm_step = enqueue_batch_norm_step, .correct_sum = enqueue_correct_sum,                      \
     }
 
 const struct kernels *kernels_cuda(bool tf32)

@@ -11,7 +11,7 @@
 
 #include "runtime/plan/model.h"
 
-enum { OPERATION_INPUTS = 3, OPERATION_PARAMS = 2, OPERATION_STATISTICS = 2 };
+enum { OPERATION_INPUTS = 3, OPERATION_PARAMS = 5, OPERATION_STATISTICS = 2 };
 
 /* Numbers that an operation was written down with; each reads the ones it needs. */
 struct operation_settings {
@@ -30,6 +30,7 @@ struct operation_settings {
     struct conv2d conv;
     struct pool2d pool;        /* of averages: the input's sizes alone */
     int out_height, out_width; /* of averages */
+    struct batch_norm norm;    /* its place in the step is filled in by the call */
 };
 
 /* An operation while it runs. Values have `rows` rows; in[i] and din[i] are (rows, in_width[i]), out and dout
@@ -89,6 +90,7 @@ struct operation {
     X(relu)                                                                                                  \
     X(conv2d)                                                                                                \
     X(max_pool2d)                                                                                            \
+    X(batch_norm2d)                                                                                          \
     X(avg_pool2d)                                                                                            \
     X(activation)                                                                                            \
     X(swiglu)                                                                                                \

@@ -13,7 +13,7 @@ static int match_each(struct model *model, char *const *patterns, void (*take)(s
     for (; patterns && *patterns; patterns++) {
         int found = 0;
         for (int i = 0; i < model->param_count; i++)
-            if (!fnmatch(*patterns, model->params[i].name, 0)) {
+            if (!model->params[i].statistic && !fnmatch(*patterns, model->params[i].name, 0)) {
                 take(&model->params[i]);
                 found++;
             }
@@ -35,7 +35,7 @@ int param_patterns_freeze(struct model *model, char *const *patterns, struct mus
     if (match_each(model, patterns, freeze, err) < 0)
         return -1;
     for (int i = 0; i < model->param_count; i++)
-        if (model->params[i].trainable)
+        if (model->params[i].trainable && !model->params[i].statistic)
             return 0;
     return error_set(err, MUSTER_E_INVALID, "all %d parameters of %s are frozen: there is nothing to train",
                      model->param_count, model->name);

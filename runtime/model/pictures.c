@@ -47,6 +47,56 @@ const struct operation operation_conv2d = {
     .flops = conv2d_flops,
 };
 
+/* ---- batch_norm2d ---- */
+
+enum { NORM_WEIGHT, NORM_BIAS, NORM_MEAN, NORM_VAR, NORM_COUNT };
+
+static struct batch_norm norm_of(const struct operation_call *c)
+{
+    const struct layer_context *x = c->context;
+    struct batch_norm norm = c->settings->norm;
+    norm.first = x->own_sample * x->shape.T;
+    norm.rows_per_sample = x->shape.T;
+    norm.ranks = x->ranks > 0 ? x->ranks : 1;
+    norm.counts = x->rank == 0;
+    return norm;
+}
+
+static void batch_norm2d_forward(const struct operation_call *c)
+{
+    const struct layer_context *x = c->context;
+    const struct batch_norm norm = norm_of(c);
+    if (c->evaluates)
+        x->kernels->batch_norm_fixed(c->out, c->in[0], c->weight[NORM_WEIGHT], c->weight[NORM_BIAS],
+                                     c->weight[NORM_MEAN], c->weight[NORM_VAR], &norm, c->rows, x->stream);
+    else
+        x->kernels->batch_norm_forward(c->out, c->statistics[0], c->statistics[1], c->in[0],
+                                       c->weight[NORM_WEIGHT], c->weight[NORM_BIAS], &norm, c->rows,
+                                       x->scalars, x->stream);
+}
+
+static void batch_norm2d_backward(const struct operation_call *c)
+{
+    const struct layer_context *x = c->context;
+    const struct batch_norm norm = norm_of(c);
+    const int beta[] = {c->add[0], c->weight_add[NORM_WEIGHT], c->weight_add[NORM_BIAS]};
+    x->kernels->batch_norm_backward(c->din[0], c->dweight[NORM_WEIGHT], c->dweight[NORM_BIAS], c->dout,
+                                    c->in[0], c->statistics[0], c->statistics[1], c->weight[NORM_WEIGHT],
+                                    &norm, c->rows, beta, x->scalars, x->stream);
+    x->kernels->batch_norm_change(c->dweight[NORM_MEAN], c->dweight[NORM_VAR], c->dweight[NORM_COUNT],
+                                  c->statistics[0], c->statistics[1], c->weight[NORM_MEAN],
+                                  c->weight[NORM_VAR], &norm, c->rows, &c->weight_add[NORM_MEAN], x->scalars,
+                                  x->stream);
+}
+
+const struct operation operation_batch_norm2d = {
+    .name = "batch_norm2d",
+    .kernel = offsetof(struct kernels, batch_norm_forward),
+    .forward = batch_norm2d_forward,
+    .backward = batch_norm2d_backward,
+    .reads = OPERATION_IN0,
+};
+
 /* ---- relu ----
  *
  * As activation, but its backward reads what it has formed, so that a convolution is written over. */

@@ -116,6 +116,15 @@ struct planes {
  * them, between -1/sqrt(fan in) and that. */
 int program_conv2d(struct writer *w, int in, struct planes *shape, int filters, int kernel, int stride,
                    int padding, const char *name, bool bias);
+/* The same by a weight (filters, channels, kernel, kernel) and a bias that exist; bias -1: none. */
+int program_conv2d_by(struct writer *w, int in, struct planes *shape, int kernel, int stride, int padding,
+                      int weight, int bias);
+/* torch.nn.BatchNorm2d: while training by the mean and variance of this rank's micro-batch, in evaluation by
+ * the running ones, name.running_mean and .running_var, which move by `momentum`; beside them
+ * name.num_batches_tracked. Their places in a step: struct batch_norm of kernels.h. A channel of one element
+ * has variance 0 (PyTorch refuses it). */
+int program_batch_norm2d(struct writer *w, int in, const struct planes *shape, const char *name,
+                         double epsilon, double momentum);
 int program_relu(struct writer *w, int in);
 int program_max_pool2d(struct writer *w, int in, struct planes *shape, int kernel, int stride, int padding);
 /* Means over windows that cover the picture: torch.nn.AdaptiveAvgPool2d. */

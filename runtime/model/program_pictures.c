@@ -48,6 +48,33 @@ static int drawn_parameter(struct writer *w, const char *name, const char *part,
     return program_tensor(w, full, ndim, dim, PARAM_INIT_UNIFORM, 1 / sqrt(fan_in));
 }
 
+int program_conv2d_by(struct writer *w, int in, struct planes *shape, int kernel, int stride, int padding,
+                      int weight, int bias)
+{
+    const struct operation *op = &operation_conv2d;
+    if (!program_step_fits(w, op, &in, 1) || !planes_fit(w, op, in, shape) ||
+        !windows_fit(w, op, shape, kernel, stride, padding))
+        return -1;
+    if (weight < 0 || weight >= w->model->param_count)
+        return writer_fail(w, MUSTER_E_INVALID, "%s uses parameter %d; the model has %d so far", op->name,
+                           weight, w->model->param_count);
+    const struct param_desc *filters = &w->model->params[weight];
+    if (filters->ndim != 4 || filters->dim[1] != shape->channels || filters->dim[2] != kernel ||
+        filters->dim[3] != kernel)
+        return writer_fail(w, MUSTER_E_INVALID, "%s of %d planes by %d x %d: %s has another shape", op->name,
+                           shape->channels, kernel, kernel, filters->name);
+    const struct operation_settings settings = {.conv = {.channels = shape->channels,
+                                                         .height = shape->height,
+                                                         .width = shape->width,
+                                                         .filters = (int)filters->dim[0],
+                                                         .kernel = kernel,
+                                                         .stride = stride,
+                                                         .padding = padding}};
+    *shape = (struct planes){settings.conv.filters, conv2d_size(shape->height, kernel, stride, padding),
+                             conv2d_size(shape->width, kernel, stride, padding)};
+    return program_step_add(w, op, &settings, &in, 1, weight, bias, planes_width(shape), NULL);
+}
+
 int program_conv2d(struct writer *w, int in, struct planes *shape, int filters, int kernel, int stride,
                    int padding, const char *name, bool bias)
 {
@@ -57,22 +84,59 @@ int program_conv2d(struct writer *w, int in, struct planes *shape, int filters, 
         return -1;
     if (filters < 1)
         return writer_fail(w, MUSTER_E_INVALID, "%s of %s has %d filters", op->name, name, filters);
-    const struct operation_settings settings = {.conv = {.channels = shape->channels,
-                                                         .height = shape->height,
-                                                         .width = shape->width,
-                                                         .filters = filters,
-                                                         .kernel = kernel,
-                                                         .stride = stride,
-                                                         .padding = padding}};
     const int64_t dim[] = {filters, shape->channels, kernel, kernel};
     const double fan_in = (double)shape->channels * kernel * kernel;
     int weight = drawn_parameter(w, name, ".weight", 4, dim, fan_in);
     int offset = bias ? drawn_parameter(w, name, ".bias", 1, dim, fan_in) : -1;
-    *shape = (struct planes){filters, conv2d_size(shape->height, kernel, stride, padding),
-                             conv2d_size(shape->width, kernel, stride, padding)};
     if (w->error.code)
         return -1;
-    return program_step_add(w, op, &settings, &in, 1, weight, offset, planes_width(shape), NULL);
+    return program_conv2d_by(w, in, shape, kernel, stride, padding, weight, offset);
+}
+
+/* ---- batch normalisation ---- */
+
+/* "bn1" and ".running_mean" */
+static int norm_parameter(struct writer *w, const char *name, const char *part, int64_t channels,
+                          enum param_init init, enum param_statistic statistic)
+{
+    char full[MODEL_NAME_LIMIT];
+    if (snprintf(full, sizeof full, "%s%s", name, part) >= (int)sizeof full)
+        return writer_fail(w, MUSTER_E_LIMIT, "%s%s is longer than %d characters", name, part,
+                           MODEL_NAME_LIMIT - 1);
+    int param = program_tensor(w, full, 1, &channels, init, 0);
+    if (param >= 0)
+        w->model->params[param].statistic = statistic;
+    return param;
+}
+
+int program_batch_norm2d(struct writer *w, int in, const struct planes *shape, const char *name,
+                         double epsilon, double momentum)
+{
+    const struct operation *op = &operation_batch_norm2d;
+    if (!program_step_fits(w, op, &in, 1) || !planes_fit(w, op, in, shape))
+        return -1;
+    if (!(epsilon > 0) || !(momentum > 0 && momentum <= 1))
+        return writer_fail(w, MUSTER_E_INVALID,
+                           "%s of %s has epsilon %g and momentum %g; the first must be above 0, the second "
+                           "above 0 and at most 1",
+                           op->name, name, epsilon, momentum);
+    const int64_t C = shape->channels;
+    const struct operation_settings settings = {.norm = {.channels = shape->channels,
+                                                         .plane = (int64_t)shape->height * shape->width,
+                                                         .epsilon = epsilon,
+                                                         .momentum = momentum}};
+    int weight = norm_parameter(w, name, ".weight", C, PARAM_INIT_ONE, PARAM_LEARNED);
+    int bias = norm_parameter(w, name, ".bias", C, PARAM_INIT_ZERO, PARAM_LEARNED);
+    const int running[] = {norm_parameter(w, name, ".running_mean", C, PARAM_INIT_ZERO, PARAM_STATISTIC),
+                           norm_parameter(w, name, ".running_var", C, PARAM_INIT_ONE, PARAM_STATISTIC),
+                           norm_parameter(w, name, ".num_batches_tracked", 1, PARAM_INIT_ZERO, PARAM_COUNT)};
+    if (w->error.code)
+        return -1;
+    int out = program_step_add(w, op, &settings, &in, 1, weight, bias, planes_width(shape),
+                               (const int64_t[OPERATION_STATISTICS]){C, C});
+    for (int i = 0; out >= 0 && i < 3; i++)
+        w->program->steps[w->program->step_count - 1].param[2 + i] = program_use(w, running[i]);
+    return out;
 }
 
 int program_relu(struct writer *w, int in)

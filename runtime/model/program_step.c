@@ -51,6 +51,8 @@ int program_step_add(struct writer *w, const struct operation *op, const struct 
     struct program *p = w->program;
     struct program_step *step = &p->steps[p->step_count];
     *step = (struct program_step){.op = op, .settings = *settings, .in_count = in_count, .out = -1};
+    for (int i = 0; i < OPERATION_PARAMS; i++)
+        step->param[i] = -1;
     step->param[0] = weight < 0 ? -1 : program_use(w, weight);
     step->param[1] = bias < 0 ? -1 : program_use(w, bias);
     for (int i = 0; i < in_count; i++)

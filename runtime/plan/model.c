@@ -19,6 +19,14 @@ int64_t model_parameters(const struct model *model)
 {
     int64_t elements = 0;
     for (int i = 0; i < model->param_count; i++)
+        elements += model->params[i].statistic ? 0 : param_elements(&model->params[i]);
+    return elements;
+}
+
+int64_t model_values(const struct model *model)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < model->param_count; i++)
         elements += param_elements(&model->params[i]);
     return elements;
 }

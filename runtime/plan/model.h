@@ -17,7 +17,7 @@ enum {
     MODEL_DIMS = 4,
     LAYER_PARAMS = 28, /* parameters one layer uses: a transformer block of GPT-2 uses 12, with LoRA on all
                           products 20; one of Llama with biases 13, and 27 */
-    LAYER_GROUPS = 4,  /* groups they may lie in */
+    LAYER_GROUPS = 5,  /* groups they may lie in */
     LAYER_SOURCES = 4, /* inputs from other layers */
     BATCH_INPUTS = 8,  /* arrays of one batch */
     BATCH_NAME_LIMIT = 16,
@@ -33,6 +33,15 @@ enum param_init {
 /* Whether it is one of two thin matrices that are trained for a frozen weight; see lora.h. */
 enum param_adapter { PARAM_OF_BASE, PARAM_LORA_A, PARAM_LORA_B };
 
+/* A value of running statistics is no parameter that an optimizer steps: a layer's backward forms its change
+ * (kernels.h, struct batch_norm) where it forms gradients, which is summed over ranks and micro-batches as
+ * they are and added as it is. Every rank keeps all of them; no pattern of names freezes them. */
+enum param_statistic {
+    PARAM_LEARNED,
+    PARAM_STATISTIC,
+    PARAM_COUNT /* a number that files have as an int64 */
+};
+
 struct param_desc {
     char name[MODEL_NAME_LIMIT]; /* as in a Hugging Face checkpoint: "h.0.attn.c_attn.weight" */
     int ndim;
@@ -44,6 +53,7 @@ struct param_desc {
     bool file_transposed;    /* its file keeps the matrix as (columns, rows) */
     uint8_t parameter_class; /* index into step_scalars: 0 decays, 1 does not */
     enum param_adapter adapter;
+    enum param_statistic statistic;
     int adapts; /* of an adapter: the frozen weight that it is for, in the same model */
     int unit; /* natural unit it belongs to (a block); groups never split a unit, and merge neighbouring small
                  ones */
@@ -100,7 +110,9 @@ struct layer_context {
     const struct batch *batch;
     const struct step_scalars *scalars;
     int64_t sample; /* the micro-batch's first sample on this rank, counted from the step's first: constant */
-    bool evaluates; /* the loss is wanted and no gradient: nothing random happens */
+    int64_t own_sample;  /* the same among the step's samples of this rank */
+    int ranks, rank;     /* that have samples of their own in a step, and which of them this is; 0: 1 */
+    bool evaluates;      /* the loss is wanted and no gradient: nothing random happens */
     int64_t chunk_bytes; /* of what is formed in chunks (chunked_sizes); 0: the layer's own */
     /* Device; a loss layer adds the sum of its losses and the number of targets that count: in its backward
      * where there is one (LAYER_TRAIN: the gradient of a chunk of logits is formed while the chunk is there),
@@ -171,7 +183,8 @@ struct model {
 };
 
 int64_t param_elements(const struct param_desc *param);
-int64_t model_parameters(const struct model *model); /* elements of all parameters */
+int64_t model_parameters(const struct model *model); /* elements of all parameters that are learned */
+int64_t model_values(const struct model *model);     /* and of the statistics */
 /* Whether a parameter's values are not the run's to keep: the base of adapters. */
 bool model_is_base(const struct model *model, int param);
 /* Declares another array of the batch; -1 if there are BATCH_INPUTS already, else its index. */

@@ -234,7 +234,7 @@ static void add_moments(struct plan_builder *b)
     const enum memory_class memory = b->options->optimizer_memory;
     for (int g = 0; g < b->plan->group_count; g++) {
         struct param_group *group = &b->plan->groups[g];
-        if (!b->options->train || !group->local || !group->trainable)
+        if (!b->options->train || !group->local || !group->trainable || group->statistic)
             continue;
         if (moments > 0)
             group->moment1 = add_state(b, g, PLAN_MOMENT1, memory, group->shard);
@@ -271,7 +271,7 @@ static uint64_t hash_ints(uint64_t hash, const int *values, size_t count)
 }
 
 /* Leaves out fields that differ between the ranks of a stage: offsets into shards. */
-enum { HASHED_ALWAYS = 24 }; /* parameters of a layer */
+enum { HASHED_ALWAYS = 24, HASHED_GROUPS = 4 }; /* parameters of a layer, and groups */
 
 static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
 {
@@ -302,8 +302,10 @@ static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
     hash = hash_ints(hash, op->wait, (size_t)op->wait_count);
     if (op->kind == OP_CAST)
         hash = hash_ints(hash, (const int[]){op->beta}, 1);
-    hash = hash_ints(hash, op->weight, LAYER_GROUPS);
-    hash = hash_ints(hash, op->grad, LAYER_GROUPS);
+    hash = hash_ints(hash, op->weight, HASHED_GROUPS);
+    hash = hash_ints(hash, op->grad, HASHED_GROUPS);
+    for (int i = HASHED_GROUPS; i < op->group_count; i++) /* likewise */
+        hash = hash_ints(hash, (const int[]){op->weight[i], op->grad[i]}, 2);
     hash = text_hash(hash, op->grad_beta, HASHED_ALWAYS);
     for (int i = HASHED_ALWAYS; i < LAYER_PARAMS; i++)
         if (op->grad_beta[i]) /* of many parameters: hashes of others are as they were */
@@ -352,6 +354,8 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
         hash = text_hash(hash, param->name, strlen(param->name));
         hash = text_hash(hash, param->dim, (size_t)param->ndim * sizeof *param->dim);
         hash = hash_ints(hash, (const int[]){param->trainable, param->parameter_class}, 2);
+        if (param->statistic)
+            hash = hash_ints(hash, (const int[]){(int)param->statistic}, 1);
     }
     return hash;
 }

@@ -150,7 +150,8 @@ struct param_group {
     char name[MODEL_NAME_LIMIT];
     int first_param, param_count; /* indices into plan.group_params */
     bool trainable;
-    bool whole; /* kept whole by the ranks that shard the others: shard_size is 1 (keep_whole_bytes) */
+    bool whole;     /* kept whole by the ranks that shard the others: shard_size is 1 (keep_whole_bytes) */
+    bool statistic; /* running statistics: kept whole, in no norm, and its gradient is added to it as it is */
     int stage;
     int tied_stage;   /* the other pipeline stage that holds a copy; -1: none */
     int64_t elements; /* of its parameters with their alignment gaps */
@@ -282,7 +283,7 @@ enum { OP_WAITS = 8 };
  *   copy               from -> to, bytes; both are on this rank
  *   fill               zeroes bytes of to
  *   norm               to (scalars) norm_squared = beta*norm_squared + squares of bytes of from (of a group
- *                      that is kept whole each rank counts its part)
+ *                      that is kept whole each rank counts its part); of no group of statistics
  *   clip               to: scalars
  *   step               group; from: gradient of the shard; to, to_offset: where the shard's parameters begin
  *                      (written only, where the group has a master)

@@ -47,8 +47,9 @@ static void dump_groups(const struct model *model, const struct plan *plan, stru
         (void)buffer_printf(out, " padded %" PRId64 " / %d = %" PRId64 " at %" PRId64, group->padded,
                             group->shard_size, group->shard, group->shard_start);
         if (group->local)
-            (void)buffer_printf(out, "%s%s param b%d", group->resident ? " resident" : "",
-                                group->whole ? " whole" : "", group->param);
+            (void)buffer_printf(out, "%s%s%s param b%d", group->resident ? " resident" : "",
+                                group->whole ? " whole" : "", group->statistic ? " statistics" : "",
+                                group->param);
         if (group->master >= 0)
             (void)buffer_printf(out, " master b%d", group->master);
         if (group->local && group->trainable)

@@ -5,7 +5,7 @@
  * and used by the same stages. Pieces that layers use one behind the other merge up to group_bytes; a
  * piece that is used from several places (tied embeddings, also across stages) stays alone, so that its
  * long lifetime keeps no other memory. Parameters that every rank keeps whole are pieces apart, which merge
- * with each other only. */
+ * with each other only; so are running statistics. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ enum { GROUP_ALIGNMENT = 64 }; /* bytes */
 
 struct piece {
     int unit, stage, tied_stage, first_layer, first_param;
-    bool trainable, whole, alone;
+    bool trainable, whole, statistic, alone;
     int64_t bytes;
     int group;
 };
@@ -52,8 +52,9 @@ static int collect_uses(struct plan_builder *b, struct use *uses)
 
 static bool kept_whole(const struct plan_builder *b, int param)
 {
+    const struct param_desc *desc = &b->model->params[param];
     return b->shard_ranks > 1 &&
-           param_elements(&b->model->params[param]) * b->param < b->options->keep_whole_bytes;
+           (desc->statistic || param_elements(desc) * b->param < b->options->keep_whole_bytes);
 }
 
 static int piece_of(const struct plan_builder *b, const struct use *use, int param, struct piece *pieces,
@@ -64,7 +65,8 @@ static int piece_of(const struct plan_builder *b, const struct use *use, int par
     const bool whole = kept_whole(b, param);
     for (int i = *count - 1; i >= 0; i--)
         if (pieces[i].unit == desc->unit && pieces[i].trainable == desc->trainable &&
-            pieces[i].whole == whole && pieces[i].stage == use->first_stage && pieces[i].tied_stage == tied)
+            pieces[i].whole == whole && pieces[i].statistic == !!desc->statistic &&
+            pieces[i].stage == use->first_stage && pieces[i].tied_stage == tied)
             return i;
     pieces[*count] = (struct piece){
         .unit = desc->unit,
@@ -74,6 +76,7 @@ static int piece_of(const struct plan_builder *b, const struct use *use, int par
         .first_param = param,
         .trainable = desc->trainable,
         .whole = whole,
+        .statistic = desc->statistic != PARAM_LEARNED,
         .alone = tied >= 0,
         .group = -1,
     };
@@ -121,14 +124,14 @@ static int merge_pieces(const struct plan_builder *b, struct piece *const *order
         bool begun;
         int group, stage;
         int64_t filled;
-    } open[4] = {0}; /* frozen, trainable; kept whole: frozen, trainable */
+    } open[8] = {0}; /* frozen, trainable; kept whole: frozen, trainable; statistics likewise */
     for (int i = 0; i < count; i++) {
         struct piece *piece = order[i];
         if (piece->alone) {
             piece->group = groups++;
             continue;
         }
-        int t = piece->trainable + 2 * piece->whole;
+        int t = piece->trainable + 2 * piece->whole + 4 * piece->statistic;
         if (!open[t].begun || open[t].stage != piece->stage || open[t].filled + piece->bytes > target) {
             open[t].begun = true;
             open[t].group = groups++;
@@ -147,6 +150,7 @@ static void start_group(struct plan_builder *b, int index, const struct piece *p
     *group = (struct param_group){
         .trainable = piece->trainable,
         .whole = piece->whole,
+        .statistic = piece->statistic,
         .stage = piece->stage,
         .tied_stage = piece->tied_stage,
         .shard_size = shard_size,

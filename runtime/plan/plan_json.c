@@ -54,9 +54,10 @@ static void json_groups(const struct plan *plan, struct buffer *out)
         (void)buffer_json_string(out, group->name);
         (void)buffer_printf(out,
                             ", \"parameters\": %d, \"elements\": %" PRId64 ", \"shard_elements\": %" PRId64
-                            ", \"shard_size\": %d, \"trainable\": %s, \"whole\": %s}",
+                            ", \"shard_size\": %d, \"trainable\": %s, \"whole\": %s, \"statistics\": %s}",
                             group->param_count, group->elements, group->shard, group->shard_size,
-                            group->trainable ? "true" : "false", group->whole ? "true" : "false");
+                            group->trainable ? "true" : "false", group->whole ? "true" : "false",
+                            group->statistic ? "true" : "false");
     }
     (void)buffer_text(out, "],\n");
 }

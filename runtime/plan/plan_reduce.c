@@ -15,9 +15,10 @@ static bool last_micro(const struct plan_builder *b, int micro)
     return micro == b->options->micro_batches - 1;
 }
 
-static bool compressed(const struct plan_builder *b)
+static bool compressed(const struct plan_builder *b, const struct param_group *group)
 {
-    return b->options->compression == COMPRESSION_TOPK && b->replicas > 1;
+    return b->options->compression == COMPRESSION_TOPK && b->replicas > 1 && !group->whole &&
+           !group->statistic;
 }
 
 /* ---- buffers ---- */
@@ -91,7 +92,7 @@ static void group_buffers(struct plan_builder *b, int g)
     group->grad = state->grad;
     if (group->shard_size > 1)
         group->grad = add_group_buffer(b, g, PLAN_GRAD_SHARD, MEMORY_COMM, group->shard);
-    if (!compressed(b) || group->whole)
+    if (!compressed(b, group))
         return;
     state->feedback = add_group_buffer(b, g, PLAN_ERROR_FEEDBACK, MEMORY_DEVICE, group->shard);
     b->plan->entries[state->feedback].checkpointed = true;
@@ -230,7 +231,7 @@ static void reduce_group(struct plan_builder *b, int g, int micro)
                        plan_reshards(b, g) && micro > 0);
     else if (group->whole && last_micro(b, micro))
         emit_reduction(b, COMM_ALL_REDUCE, AXIS_SHARD, g, micro, group->grad, group->grad, false);
-    if (last_micro(b, micro) && compressed(b) && !group->whole)
+    if (last_micro(b, micro) && compressed(b, group))
         emit_compressed(b, g, micro, group->grad);
     else if (last_micro(b, micro) && b->replicas > 1)
         emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, group->grad, group->grad, false);

@@ -61,16 +61,16 @@ static void order_by_use(const struct plan_builder *b, struct turn *turns)
 
 /* ---- norm ---- */
 
-/* Squares of all gradients: over this rank's shards, then over the ranks with other shards and other
- * stages. A tied group counts on its first stage; of a group that all of them keep whole each rank counts
- * its part. */
+/* Squares of all gradients, which statistics have none of: over this rank's shards, then over the ranks with
+ * other shards and other stages. A tied group counts on its first stage; of a group that all of them keep
+ * whole each rank counts its part. */
 static void emit_norm(struct plan_builder *b, const struct turn *turns)
 {
     struct plan *plan = b->plan;
     bool started = false;
     for (int i = 0; i < plan->group_count; i++) {
         const int g = turns[i].group;
-        if (!stepped(b, g) || plan->groups[g].stage != b->place.stage)
+        if (!stepped(b, g) || plan->groups[g].statistic || plan->groups[g].stage != b->place.stage)
             continue;
         plan_finish_gradient(b, g);
         struct schedule_op op = plan_op(OP_NORM, STREAM_COMPUTE);

@@ -85,6 +85,16 @@ static void run_clip(void *argument)
     b->executor->parts.kernels->clip_factor(b->executor->scalars, b->context.stream);
 }
 
+/* Running statistics: what the ranks have formed together is their change. */
+static void step_statistics(const struct op_block *b, const struct param_group *group)
+{
+    const struct executor_parts *parts = &b->executor->parts;
+    void *master = executor_address(parts, group->master, 0);
+    parts->kernels->batch_norm_step(master ? master : b->to, b->from, group->shard, master ? b->to : NULL,
+                                    parts->plan->options.param_dtype, b->executor->scalars,
+                                    b->context.stream);
+}
+
 /* All of this rank's shard in one pass. Where there are masters they are stepped, and `to` gets them rounded;
  * else the parameters in `to` are stepped themselves. */
 static void run_step(void *argument)
@@ -103,6 +113,10 @@ static void run_step(void *argument)
     void *param = master ? master : b->to, *moved = master ? b->to : NULL;
     if (parts->guard->wait)
         parts->guard->wait(parts->guard->context, b->op->group);
+    if (group->statistic) {
+        step_statistics(b, group);
+        return;
+    }
     switch (o->kind) {
     case OPTIMIZER_ADAM:
         k->adam(param, m, v, b->from, segments, count, moved, moves, scalars, b->context.stream);
@@ -286,6 +300,9 @@ static int resolve_layer(const struct executor *executor, struct op_block *b, st
         .batch = &b->batch,
         .scalars = executor->scalars,
         .sample = first_sample(parts->plan, op->micro),
+        .own_sample = (int64_t)op->micro * parts->plan->options.shape.B,
+        .ranks = parts->plan->options.mesh.replicate * parts->plan->options.mesh.shard,
+        .rank = (int)(first_sample(parts->plan, 0) / parts->plan->options.shape.B),
         .loss_total = loss ? &loss->total : NULL,
         .loss_count = loss ? &loss->count : NULL,
         .correct_total = loss ? &loss->correct : NULL,

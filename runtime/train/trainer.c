@@ -316,6 +316,8 @@ void trainer_write_input(struct trainer *trainer, const struct trainer_step_valu
         .step = (uint64_t)trainer->updates + 1,
         .first_sample = values->first_sample,
         .seed = trainer->seed,
+        .samples =
+            (int64_t)trainer->plan.options.micro_batches * trainer->plan.options.shape.B - values->missing,
     };
     memcpy(executor_address(&trainer->parts, trainer->plan.staging_input, 0), &input, sizeof input);
 }

@@ -346,7 +346,7 @@ int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muste
                          trainer->model->params[param].name);
     if (read_flat(trainer, param, group->grad, out, e))
         return trainer_break(trainer, e, "reading a gradient");
-    if (out && trainer->stepped_scale > 0)
+    if (out && trainer->stepped_scale > 0 && !group->statistic)
         unscale(out, trainer->kernels->dtype, param_elements(&trainer->model->params[param]),
                 trainer->stepped_scale);
     return 0;

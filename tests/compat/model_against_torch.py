@@ -80,9 +80,9 @@ def reference(loss_of, parameters, tokens, targets, variant=ADAMW):
 
 
 def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", ranks=1, strategy="NO_SHARD", micro_batches=1,
-         moves=("f32", "f32", 0)):
+         moves=("f32", "f32", 0), evaluated=None):
     """The same of muster. architecture: the numbers that model_dump.c reads. moves: the dtypes of parameters and gradients in
-    transit, and the loss scale."""
+    transit, and the loss scale. evaluated: a list, to which the loss after the training is added."""
     real = torch.float32 if dtype == "f32" else torch.float64
     tokens, targets = tokens[:variant.steps], targets[:variant.steps]
     steps, samples, positions = targets.shape
@@ -104,6 +104,8 @@ def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", 
             pieces = read(file, real).double().split([int(count) for _, count in names])
             return {name: piece.view(parameters[name].shape) for (name, _), piece in zip(names, pieces)}
 
+        if evaluated is not None:
+            evaluated.append(read("evaluated", torch.float64).item())
         return read("losses", torch.float64).tolist(), read("norms", torch.float64).tolist(), tensors("grads"), tensors("trained")
 
 

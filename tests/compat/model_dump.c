@@ -1,5 +1,5 @@
 /* model_dump - trains a model from files and writes down what came out, for gpt_torch_test.py,
- * llama_torch_test.py and cnn_torch_test.py to compare.
+ * llama_torch_test.py, cnn_torch_test.py and resnet_torch_test.py to compare.
  *
  *     model_dump FOLDER
  *
@@ -8,16 +8,18 @@
  *     llama layers channels heads kv_heads head_size hidden vocab positions tied attention_bias epsilon theta
  *           scaling factor low high original
  *     simple_cnn channels height width classes
- * each followed by "lora RANK ALPHA TARGET..." on the same line, or by nothing; and a line of the run: dtype
- * ranks strategy micro_batches samples T steps lr weight_decay beta1 beta2 epsilon clip_norm, optimizer
- * (enum) momentum dampening nesterov decay (enum), and two patterns of names,
+ *     resnet channels height width classes stages blocks filters absent (samples at the end of each step that
+ * are not there) each followed by "lora RANK ALPHA TARGET..." on the same line, or by nothing; and a line of
+ * the run: dtype ranks strategy micro_batches samples T steps lr weight_decay beta1 beta2 epsilon clip_norm,
+ * optimizer (enum) momentum dampening nesterov decay (enum), and two patterns of names,
  * "-" for none: frozen, not decayed; then the dtypes that parameters and gradients move in (f32, bf16, f16)
  * and the loss scale with f16 (0: dynamic). dtype is f32 (the fast kernels) or f64 (the reference).
  * FOLDER/params: every parameter in the model's order, of the dtype. FOLDER/tokens and FOLDER/targets:
- * (steps, samples, T) i32, of simple_cnn its pictures, f32, and labels; ranks (threads of this process) and
- * micro-batches share the samples of a step. Written by rank 0: FOLDER/grads (the first step's, same order),
- * FOLDER/losses (f64, one a step), FOLDER/norms (f64), FOLDER/names (a line a parameter: name, elements),
- * FOLDER/trained. */
+ * (steps, samples, T) i32, of simple_cnn and resnet pictures, f32, and labels; ranks (threads of this
+ * process) and micro-batches share the samples of a step. Written by rank 0: FOLDER/grads (the first step's,
+ * same order), FOLDER/losses (f64, one a step), FOLDER/norms (f64), FOLDER/evaluated (f64: the loss of the
+ * first step's first micro-batch of rank 0 after the training), FOLDER/names (a line a parameter: name,
+ * elements), FOLDER/trained. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +30,7 @@
 #include "runtime/model/gpt2.h"
 #include "runtime/model/llama.h"
 #include "runtime/model/param_patterns.h"
+#include "runtime/model/resnet.h"
 #include "runtime/model/simple_cnn.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/rank_threads.h"
@@ -37,6 +40,8 @@ struct settings {
     struct gpt2_config gpt2;
     struct llama_config llama;
     struct simple_cnn_config cnn;
+    struct resnet_config resnet;
+    int absent;
     struct lora lora; /* rank 0: none */
     int ranks, micro_batches, samples, T, steps;
     struct trainer_step_values values;
@@ -93,6 +98,13 @@ static int read_architecture(FILE *file, struct settings *s)
                       &s->cnn.classes) == 4
                    ? 0
                    : -1;
+    if (!strcmp(s->architecture, "resnet")) {
+        struct resnet_config *r = &s->resnet;
+        return fscanf(file, "%d %d %d %d %d %d %d %d", &r->channels, &r->height, &r->width, &r->classes,
+                      &r->stages, &r->blocks, &r->filters, &s->absent) == 8
+                   ? 0
+                   : -1;
+    }
     if (fscanf(file, "%d %d %d %d %d %d %d %d %d %d %lf %lf %d %lf %lf %lf %d", &l->layers, &l->channels,
                &l->heads, &l->kv_heads, &l->head_size, &l->hidden, &l->vocab, &l->max_positions, &tied, &bias,
                &l->epsilon, &l->rotary.theta, &kind, &l->rotary.factor, &l->rotary.low, &l->rotary.high,
@@ -144,7 +156,7 @@ struct run {
     const struct kernels *kernels;
     char *params, *grads;
     char *tokens, *targets;
-    double *losses, *norms;
+    double *losses, *norms, evaluated;
     struct muster_error err;
 };
 
@@ -194,6 +206,17 @@ static void take_batch(const struct run *run, int step, int rank, int input, cha
     }
 }
 
+/* Of the rank's samples, dealt out by take_batch, those that are not there. */
+static int64_t missing_of(const struct settings *s, int rank)
+{
+    int64_t rows = s->samples / s->ranks / s->micro_batches, missing = 0;
+    for (int64_t micro = 0; micro < s->micro_batches; micro++) {
+        int64_t there = s->samples - s->absent - (micro * s->ranks + rank) * rows;
+        missing += rows - (there < 0 ? 0 : there < rows ? there : rows);
+    }
+    return missing;
+}
+
 static int train(struct trainer *trainer, struct run *run, int rank, struct muster_error *err)
 {
     const struct settings *s = &run->s;
@@ -201,7 +224,8 @@ static int train(struct trainer *trainer, struct run *run, int rank, struct must
     size_t batch = (size_t)s->samples / (size_t)s->ranks;
     scope_free char *tokens = mem_calloc(batch, sample_bytes(run, 0)),
                     *targets = mem_calloc(batch, sample_bytes(run, 1));
-    values.global_tokens = (int64_t)s->samples * s->T;
+    values.global_tokens = (int64_t)(s->samples - s->absent) * s->T;
+    values.missing = missing_of(s, rank);
     if (!tokens || !targets)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a batch");
     if (each_param(trainer, run, run->params, set_param, err))
@@ -218,6 +242,13 @@ static int train(struct trainer *trainer, struct run *run, int rank, struct must
         run->losses[step] = stats.loss;
         run->norms[step] = stats.grad_norm;
     }
+    double evaluated;
+    take_batch(run, 0, rank, 0, tokens);
+    take_batch(run, 0, rank, 1, targets);
+    if (trainer_evaluate(trainer, &(struct batch){{tokens, targets}}, &evaluated, err))
+        return -1;
+    if (!rank)
+        run->evaluated = evaluated;
     return each_param(trainer, run, rank ? NULL : run->params, trainer_get_param, err);
 }
 
@@ -296,6 +327,7 @@ static struct model *create_model(const struct settings *s, struct muster_error 
 {
     const struct lora *lora = s->lora.rank ? &s->lora : NULL;
     return !strcmp(s->architecture, "simple_cnn") ? simple_cnn_create(&s->cnn, err)
+           : !strcmp(s->architecture, "resnet")   ? resnet_create(&s->resnet, err)
            : strcmp(s->architecture, "gpt2")      ? llama_create_adapted(&s->llama, lora, err)
                                                   : gpt2_create_adapted(&s->gpt2, lora, err);
 }
@@ -312,7 +344,7 @@ static int run_folder(const char *folder, struct muster_error *err)
         return -1;
     run.model = model;
     run.kernels = strcmp(s->dtype, "f64") ? kernels_cpu((unsigned)-1) : kernels_ref_f64();
-    size_t bytes = (size_t)model_parameters(model) * (size_t)dtype_size(run.kernels->dtype);
+    size_t bytes = (size_t)model_values(model) * (size_t)dtype_size(run.kernels->dtype);
     size_t steps = (size_t)s->steps, samples = steps * (size_t)s->samples;
     size_t token_bytes = samples * sample_bytes(&run, 0), target_bytes = samples * sample_bytes(&run, 1);
     scope_free char *params = run.params = mem_calloc(bytes, 1), *grads = run.grads = mem_calloc(bytes, 1);
@@ -329,6 +361,7 @@ static int run_folder(const char *folder, struct muster_error *err)
     if (transfer(folder, "grads", true, grads, bytes, err) ||
         transfer(folder, "losses", true, losses, steps * sizeof *losses, err) ||
         transfer(folder, "norms", true, norms, steps * sizeof *norms, err) ||
+        transfer(folder, "evaluated", true, &run.evaluated, sizeof run.evaluated, err) ||
         transfer(folder, "trained", true, params, bytes, err))
         return -1;
     return write_names(folder, model, err);

@@ -179,7 +179,7 @@ struct plan_model *plan_model_untied(int blocks, int C, int vocab, int positions
 
 struct plan_model *plan_model_cnn(int pairs, int rows)
 {
-    struct plan_model *m = plan_model_create("cnn", 4 + pairs * 4, 3 + pairs * 3);
+    struct plan_model *m = plan_model_create("cnn", 6 + pairs * 6, 3 + pairs * 3);
     char name[MODEL_NAME_LIMIT];
     int64_t map = (int64_t)rows * 10 * 4;
     struct plan_model_layer conv = {map, 2 * map, map}, plain = {map, 0, 0};
@@ -204,6 +204,20 @@ struct plan_model *plan_model_cnn(int pairs, int rows)
     plan_model_use(m, head, plan_model_param(m, "classifier.weight", 7, 10, true, 1 + pairs));
     plan_model_use(m, head, plan_model_param(m, "classifier.bias", 7, 0, true, 1 + pairs));
     return m;
+}
+
+void plan_model_statistics(struct plan_model *m, int width)
+{
+    char name[MODEL_NAME_LIMIT];
+    for (int l = 0; l < m->model.layer_count; l++) {
+        if (!m->layers[l].param_count || m->layers[l].lookup)
+            continue;
+        (void)snprintf(name, sizeof name, "l%d.running_mean", l);
+        const int unit = m->params[m->layers[l].param[0]].unit,
+                  param = plan_model_param(m, name, width, 0, true, unit);
+        m->params[param].statistic = PARAM_STATISTIC;
+        plan_model_use(m, l, param);
+    }
 }
 
 /* ---- anything ---- */
@@ -273,7 +287,7 @@ void plan_model_look_up(struct plan_model *m)
 struct plan_model *plan_model_random(uint64_t *seed, int stages)
 {
     int layers = stages + 1 + (int)plan_model_next(seed, 9);
-    struct plan_model *m = plan_model_create("random", layers * 5 + 2, layers);
+    struct plan_model *m = plan_model_create("random", layers * 6 + 2, layers);
     char name[MODEL_NAME_LIMIT];
     for (int l = 0; l < layers; l++) {
         (void)snprintf(name, sizeof name, "l%d", l);

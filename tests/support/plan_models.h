@@ -40,6 +40,8 @@ struct plan_model *plan_model_untied(int blocks, int channels, int vocab, int po
 void plan_model_look_up(struct plan_model *model);
 /* Convolutions of odd sizes with a shortcut around each pair, a pool and a classifier. */
 struct plan_model *plan_model_cnn(int pairs, int rows);
+/* Running statistics of `width` elements for each layer that has a parameter; there is room for them. */
+void plan_model_statistics(struct plan_model *model, int width);
 /* Anything that is a model, from a seed. */
 struct plan_model *plan_model_random(uint64_t *seed, int stages);
 

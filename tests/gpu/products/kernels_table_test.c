@@ -386,6 +386,48 @@ static void pooling(void)
     same("din of means", &din);
 }
 
+static void batch_norm(void)
+{
+    const struct batch_norm b = {.channels = size_below(6),
+                                 .plane = size_below(80),
+                                 .epsilon = 1e-3,
+                                 .momentum = 0.1,
+                                 .first = size_below(5) - 1,
+                                 .rows_per_sample = size_below(2),
+                                 .ranks = size_below(3),
+                                 .counts = size_below(2) - 1};
+    const int N = size_below(6);
+    const size_t n = (size_t)N * (size_t)b.channels * (size_t)b.plane, C = (size_t)b.channels;
+    scope_pair struct pair in = pair_floats(n), out = pair_floats(n), dout = pair_floats(n);
+    scope_pair struct pair din = pair_floats(n), dweight = pair_floats(C), dbias = pair_floats(C);
+    scope_pair struct pair weight = pair_floats(C), bias = pair_floats(C), count = pair_floats(1);
+    scope_pair struct pair mean = pair_floats(C), var = pair_floats(C);
+    struct step_scalars *scalars = mem_calloc(1, sizeof *scalars);
+    assert_non_null(scalars);
+    scalars->samples = size_below(12);
+    scope_pair struct pair step = pair_of(scalars, sizeof *scalars);
+    const int beta[] = {size_below(2) - 1, size_below(2) - 1, size_below(2) - 1};
+    BOTH(batch_norm_forward, at(&out), at(&mean), at(&var), at(&in), at(&weight), at(&bias), &b, N,
+         at(&step));
+    same("mean", &mean);
+    same("var", &var);
+    same("out", &out);
+    BOTH(batch_norm_fixed, at(&out), at(&in), at(&weight), at(&bias), at(&mean), at(&var), &b, N);
+    same("fixed", &out);
+    BOTH(batch_norm_backward, at(&din), at(&dweight), at(&dbias), at(&dout), at(&in), at(&mean), at(&var),
+         at(&weight), &b, N, beta, at(&step));
+    same("din", &din);
+    same("dweight", &dweight);
+    same("dbias", &dbias);
+    BOTH(batch_norm_change, at(&dweight), at(&dbias), at(&count), at(&mean), at(&var), at(&weight), at(&bias),
+         &b, N, beta, at(&step));
+    same("change of the mean", &dweight);
+    same("change of the variance", &dbias);
+    same("count", &count);
+    BOTH(batch_norm_step, at(&mean), at(&dweight), (int64_t)C, NULL, DTYPE_BF16, at(&step));
+    same("running mean", &mean);
+}
+
 static void classes(void)
 {
     const int N = size_below(600), V = size_below(4);
@@ -437,6 +479,7 @@ static void every_slot_agrees_with_the_reference(void **state)
         attention();
         convolution();
         pooling();
+        batch_norm();
         classes();
     }
     stream_close(&handle);

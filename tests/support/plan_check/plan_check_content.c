@@ -567,10 +567,10 @@ static int check_groups(const struct follower *f)
         const struct group_progress *group = &f->groups[g];
         bool wanted = desc->local && desc->trainable;
         if (group->stepped != wanted ||
-            group->normed !=
-                (wanted && (plan->options.clip || plan->options.check) && desc->stage == f->stage))
+            group->normed != (wanted && !desc->statistic && (plan->options.clip || plan->options.check) &&
+                              desc->stage == f->stage))
             return WRONG(f, "group %d has %d steps and %d norms", g, group->stepped, group->normed);
-        if (group->averaged != (wanted && plan->options.average_decay > 0))
+        if (group->averaged != (wanted && !desc->statistic && plan->options.average_decay > 0))
             return WRONG(f, "group %d is averaged %d times", g, group->averaged);
         if (group->regathered != (wanted && desc->resident && desc->shard_size > 1))
             return WRONG(f, "group %d is gathered %d times after its step", g, group->regathered);

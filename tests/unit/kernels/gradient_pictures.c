@@ -1,5 +1,6 @@
 /* gradient_pictures.c - gradient checks of the operations on planes: convolutions with and without an edge,
- * a stride, a bias; pooling whose windows overlap, leave rows out or differ in size. */
+ * a stride, a bias; pooling whose windows overlap, leave rows out or differ in size; batch normalisation with
+ * and without rows that are not there. */
 #include "tests/support/cmocka_all.h"
 
 #include "tests/unit/kernels/gradient_support.h"
@@ -113,5 +114,52 @@ void avg_pool2d_gradient(void **state)
         table()->avg_pool2d_backward(added, r, N * p.channels, p.height, p.width, s.rows, s.columns, 1, NULL);
         check_added("din", added, din, in, ins);
         check_gradient("din", avg_loss, &s, in, din, ins);
+    }
+}
+
+struct norm_call {
+    const struct batch_norm *b;
+    struct step_scalars scalars;
+    int N;
+    double *in, *weight, *bias, *out, *mean, *var, *r;
+};
+
+static double norm_loss(void *context)
+{
+    struct norm_call *s = context;
+    const int there = batch_norm_rows(s->b, s->N, s->scalars.samples);
+    table()->batch_norm_forward(s->out, s->mean, s->var, s->in, s->weight, s->bias, s->b, s->N, &s->scalars,
+                                NULL);
+    return weighted_sum(s->out, s->r, (size_t)(there * s->b->channels * s->b->plane));
+}
+
+/* The last row is not there in the second one: nothing depends on it. */
+void batch_norm_gradient(void **state)
+{
+    static const struct batch_norm norms[] = {{3, 6, 1e-3, 0.1, 0, 1, 1, 1}, {2, 4, 1e-3, 0.1, 8, 1, 1, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++) {
+        const struct batch_norm *b = &norms[i];
+        enum { ROWS = 4 };
+        size_t C = (size_t)b->channels, n = ROWS * C * (size_t)b->plane;
+        scope_memory double *in = doubles_new(n), *out = doubles_new(n), *r = doubles_new(n);
+        scope_memory double *weight = doubles_new(C), *bias = doubles_new(C);
+        scope_memory double *mean = doubles_new(C), *var = doubles_new(C);
+        scope_memory double *din = doubles_new(n), *dweight = doubles_new(C), *dbias = doubles_new(C);
+        scope_memory double *din_added = doubles_copy(in, n), *dweight_added = doubles_copy(weight, C);
+        scope_memory double *dbias_added = doubles_copy(bias, C);
+        struct norm_call s = {b, {.samples = i ? 11 : 4}, ROWS, in, weight, bias, out, mean, var, r};
+        const int plain[] = {0, 0, 0}, added[] = {1, 1, 1};
+        (void)norm_loss(&s);
+        table()->batch_norm_backward(din, dweight, dbias, r, in, mean, var, weight, b, ROWS, plain,
+                                     &s.scalars, NULL);
+        table()->batch_norm_backward(din_added, dweight_added, dbias_added, r, in, mean, var, weight, b, ROWS,
+                                     added, &s.scalars, NULL);
+        check_added("din", din_added, din, in, n);
+        check_added("dweight", dweight_added, dweight, weight, C);
+        check_added("dbias", dbias_added, dbias, bias, C);
+        check_gradient("din", norm_loss, &s, in, din, n);
+        check_gradient("dweight", norm_loss, &s, weight, dweight, C);
+        check_gradient("dbias", norm_loss, &s, bias, dbias, C);
     }
 }

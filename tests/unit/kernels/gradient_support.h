@@ -34,6 +34,7 @@ double weighted_sum(const double *out, const double *r, size_t n);
     X(attention)                                                                                             \
     X(conv2d)                                                                                                \
     X(max_pool2d)                                                                                            \
+    X(batch_norm)                                                                                            \
     X(avg_pool2d)                                                                                            \
     X(cross_entropy)                                                                                         \
     X(squared_error)                                                                                         \

@@ -160,6 +160,109 @@ static void avg_pool2d_matches(void **state)
         }
 }
 
+/* ---- batch normalisation ---- */
+
+struct norm_case {
+    int N;
+    int64_t samples; /* rows of the step on this rank */
+    struct batch_norm b;
+};
+static const struct norm_case norms[] = {
+    {0, 0, {3, 4, 1e-5, 0.1, 0, 1, 1, 1}},    {1, 1, {1, 1, 1e-5, 0.1, 0, 1, 1, 1}},
+    {4, 4, {3, 1024, 1e-5, 0.1, 0, 1, 1, 1}}, {5, 8, {7, 35, 1e-3, 0.3, 5, 1, 3, 0}},
+    {6, 30, {5, 9, 1e-5, 0.1, 6, 1, 2, 1}},   {6, 5, {2, 64, 1e-5, 0.1, 6, 1, 2, 1}},
+    {6, 2, {4, 33, 1e-5, 0.1, 0, 2, 1, 1}},   {65, 65, {16, 64, 1e-5, 0.1, 0, 1, 1, 1}},
+};
+
+static void check_norm(const struct kernels *k, const struct norm_case *t)
+{
+    const struct kernels *ref = kernels_ref_f32();
+    const struct batch_norm *b = &t->b;
+    const struct step_scalars scalars = {.samples = t->samples};
+    const size_t C = (size_t)b->channels, n = (size_t)t->N * C * (size_t)b->plane;
+    const double terms = t->N * (double)b->plane + 4;
+    scope_memory float *in = floats_new(n, FILL_UNIT), *dout = floats_new(n, FILL_UNIT);
+    scope_memory float *weight = floats_new(C, FILL_UNIT), *bias = floats_new(C, FILL_UNIT);
+    scope_memory float *out = floats_new(n, FILL_UNIT), *got = floats_copy(out, n);
+    scope_memory float *mean = floats_new(C, FILL_UNIT), *mean_got = floats_copy(mean, C);
+    scope_memory float *var = floats_new(C, FILL_UNIT), *var_got = floats_copy(var, C);
+    computing("%s batch_norm N=%d channels=%d plane=%d samples=%d first=%d", k->name, t->N, b->channels,
+              (int)b->plane, (int)t->samples, (int)b->first);
+    ref->batch_norm_forward(out, mean, var, in, weight, bias, b, t->N, &scalars, NULL);
+    k->batch_norm_forward(got, mean_got, var_got, in, weight, bias, b, t->N, &scalars, NULL);
+    assert_true(floats_close("mean", mean_got, mean, C, terms * U, 2 * U));
+    assert_true(floats_close("var", var_got, var, C, terms * U, terms * U));
+    /* a channel of one element has variance 0 and is divided by sqrt(epsilon) */
+    const double steep = 1 / sqrt(b->epsilon);
+    assert_true(floats_close("out", got, out, n, (terms > 5 ? 8 * terms : steep) * U, 16 * U));
+    ref->batch_norm_fixed(out, in, weight, bias, mean, var, b, t->N, NULL);
+    k->batch_norm_fixed(got, in, weight, bias, mean, var, b, t->N, NULL);
+    assert_true(floats_close("fixed", got, out, n, (terms > 5 ? 8 * terms : steep) * U, 16 * U));
+    for (int beta = 0; beta < 2; beta++) {
+        const int betas[] = {beta, !beta, beta};
+        scope_memory float *din = floats_new(n, FILL_UNIT), *din_got = floats_copy(din, n);
+        scope_memory float *dweight = floats_new(C, FILL_UNIT), *dweight_got = floats_copy(dweight, C);
+        scope_memory float *dbias = floats_new(C, FILL_UNIT), *dbias_got = floats_copy(dbias, C);
+        ref->batch_norm_backward(din, dweight, dbias, dout, in, mean, var, weight, b, t->N, betas, &scalars,
+                                 NULL);
+        k->batch_norm_backward(din_got, dweight_got, dbias_got, dout, in, mean, var, weight, b, t->N, betas,
+                               &scalars, NULL);
+        assert_true(floats_close("din", din_got, din, n, (terms > 5 ? 8 * terms : 4 * steep) * U, 16 * U));
+        assert_true(floats_close("dweight", dweight_got, dweight, C, 8 * terms * U, 16 * U));
+        assert_true(floats_close("dbias", dbias_got, dbias, C, 2 * terms * U, 2 * U));
+        k->batch_norm_backward(NULL, NULL, NULL, dout, in, mean, var, weight, b, t->N, betas, &scalars, NULL);
+    }
+}
+
+static void batch_norm_matches(void **state)
+{
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++)
+        for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
+            check_norm(*k, &norms[i]);
+}
+
+/* Two ranks with 5 and 2 samples in micro-batches of 2: the running statistics move as the formula of one
+ * rank says, one micro-batch after the other, and their mean is taken. */
+static void running_statistics_move(void **state)
+{
+    enum { RANKS = 2, MICRO = 3, ROWS = 2 };
+    const int samples[RANKS] = {5, 2};
+    const float batch[RANKS][MICRO][2] = {{{1, 4}, {2, 5}, {3, 6}}, {{-1, 7}, {100, 100}, {100, 100}}};
+    const double momentum = 0.25;
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++) {
+        float running[3] = {0.5F, 2, 10}, change[3] = {0};
+        double expected[2] = {0};
+        for (int r = 0; r < RANKS; r++) {
+            const struct step_scalars scalars = {.samples = samples[r]};
+            double own[2] = {running[0], running[1]};
+            for (int m = 0; m < MICRO; m++) {
+                const struct batch_norm b = {1, 3, 1e-5, momentum, (int64_t)m * ROWS, 1, RANKS, r == 0};
+                const int left = samples[r] - m * ROWS, rows = left < ROWS ? left : ROWS;
+                (*k)->batch_norm_change(&change[0], &change[1], &change[2], &batch[r][m][0], &batch[r][m][1],
+                                        &running[0], &running[1], &b, ROWS, (const int[]){1, 1, 1}, &scalars,
+                                        NULL);
+                if (rows <= 0)
+                    continue;
+                own[0] += momentum * ((double)batch[r][m][0] - own[0]);
+                own[1] += momentum * ((double)batch[r][m][1] * (3 * rows) / (3 * rows - 1) - own[1]);
+            }
+            expected[0] += own[0] / RANKS;
+            expected[1] += own[1] / RANKS;
+        }
+        struct step_scalars scalars = {.skip = 1};
+        uint16_t moved[3] = {0};
+        (*k)->batch_norm_step(running, change, 3, moved, DTYPE_BF16, &scalars, NULL);
+        assert_true(running[0] == 0.5F && moved[2] == 0);
+        scalars.skip = 0;
+        (*k)->batch_norm_step(running, change, 3, moved, DTYPE_BF16, &scalars, NULL);
+        assert_true(fabs((double)running[0] - expected[0]) < 1e-6 * fabs(expected[0]));
+        assert_true(fabs((double)running[1] - expected[1]) < 1e-6 * fabs(expected[1]));
+        assert_true(running[2] == 13 && moved[2] == 0x4150); /* 13 as bf16 */
+    }
+}
+
 static void correct_rows_are_counted(void **state)
 {
     enum { ROWS = 4, CLASSES = 3 };
@@ -229,6 +332,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv2d_matches),       cmocka_unit_test(max_pool2d_matches),
+        cmocka_unit_test(batch_norm_matches),   cmocka_unit_test(running_statistics_move),
         cmocka_unit_test(avg_pool2d_matches),   cmocka_unit_test(correct_rows_are_counted),
         cmocka_unit_test(any_threads_the_same),
     };

@@ -116,7 +116,8 @@ void bench_open(struct layer_bench *b, const struct model *model, int layer, str
         if (model->inputs[i].absent)
             b->more[i][count / 2] = NAN;
     }
-    b->scalars = (struct step_scalars){.inverse_tokens = 1.0 / (double)(rows > 1 ? rows - 1 : 1), .seed = 5};
+    b->scalars = (struct step_scalars){
+        .inverse_tokens = 1.0 / (double)(rows > 1 ? rows - 1 : 1), .seed = 5, .samples = shape.B};
 }
 
 void bench_close(struct layer_bench *b)
@@ -345,7 +346,8 @@ void bench_check_gradients(struct layer_bench *b, const char *what)
     for (int i = 0; i < layer->source_count; i++)
         din[i] = gradient_keep(&b->din[i], b->ins[i]);
     for (int i = 0; i < layer->param_count; i++)
-        check_differences(b, b->weight[i], grad[i].plain, b->weights[i], what, "parameter", i);
+        if (!b->model->params[layer->param[i]].statistic) /* whose change is no derivative */
+            check_differences(b, b->weight[i], grad[i].plain, b->weights[i], what, "parameter", i);
     for (int i = 0; i < layer->source_count; i++)
         check_differences(b, b->in[i], din[i].plain, b->ins[i], what, "input", i);
     check_combinations(b, grad, din, what);

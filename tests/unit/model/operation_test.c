@@ -198,6 +198,19 @@ static int max_pool2d_of_a_convolution(struct writer *w, const int *in)
     return program_max_pool2d(w, h, &shape, 3, 2, 1);
 }
 
+static int batch_norm2d(struct writer *w, const int *in)
+{
+    struct planes shape = {2, 4, 3};
+    return program_batch_norm2d(w, in[0], &shape, "bn", 1e-2, 0.1);
+}
+
+static int batch_norm2d_of_a_convolution(struct writer *w, const int *in)
+{
+    struct planes shape = {1, 5, 4};
+    int h = program_conv2d(w, in[0], &shape, 2, 3, 1, 1, "conv", false);
+    return program_relu(w, program_batch_norm2d(w, h, &shape, "bn", 1e-2, 0.1));
+}
+
 static int avg_pool2d(struct writer *w, const int *in)
 {
     struct planes shape = {2, 4, 3};
@@ -264,6 +277,8 @@ static const struct test_case cases[] = {
     {"conv2d", "without bias", {20}, conv2d_without_bias},
     {"max_pool2d", "", {24}, max_pool2d},
     {"max_pool2d", "of a convolution", {20}, max_pool2d_of_a_convolution},
+    {"batch_norm2d", "", {24}, batch_norm2d},
+    {"batch_norm2d", "of a convolution", {20}, batch_norm2d_of_a_convolution},
     {"avg_pool2d", "", {24}, avg_pool2d},
     {"squared_error", "", {WANTED}, squared_error},
     {"squared_error", "of a sum", {4, WANTED}, squared_error_of_a_sum},
@@ -304,7 +319,7 @@ static void run_case(const struct test_case *c)
     (void)snprintf(what, sizeof what, "%s %s", c->operation, c->what);
     bench_open(&b, model, model->layer_count - 1, shape, kernels_ref_f64(), VOCABULARY, 100);
     bench_check_gradients(&b, what);
-    if (b.train.out && strcmp(c->operation, "dropout") != 0) {
+    if (b.train.out && strcmp(c->operation, "dropout") != 0 && strcmp(c->operation, "batch_norm2d") != 0) {
         assert_true(bench_loss(&b, LAYER_TRAIN) == bench_loss(&b, LAYER_EVAL)); /* the same operations */
     }
     bench_close(&b);

@@ -191,7 +191,7 @@ static void models_are_rejected_with_reasons(void **state)
     model_refused(no_loss, MUSTER_E_INVALID, "no layer reads");
     model_refused(reads_the_loss, MUSTER_E_INVALID, "has no output");
     model_refused(nothing_to_train, MUSTER_E_INVALID, "nothing to train");
-    model_refused(too_many_groups, MUSTER_E_LIMIT, "more than 4 groups");
+    model_refused(too_many_groups, MUSTER_E_LIMIT, "more than 5 groups");
 }
 
 /* ---- groups ---- */

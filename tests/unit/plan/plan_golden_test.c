@@ -120,6 +120,18 @@ static void cnn(void **state)
     golden("cnn", plan_model_cnn(4, 900), &options, 1, 2);
 }
 
+/* With running statistics, which every rank keeps whole. */
+static void cnn_statistics(void **state)
+{
+    (void)state;
+    struct plan_options options = plan_world_options(STRATEGY_HYBRID_SHARD, 1, 2, 2);
+    options.micro_batches = 2;
+    options.average_decay = 0.9;
+    struct plan_model *m = plan_model_cnn(2, 900);
+    plan_model_statistics(m, 10);
+    golden("cnn_statistics", m, &options, 3, 4);
+}
+
 static void gpt_shard_optim(void **state)
 {
     (void)state;
@@ -239,16 +251,17 @@ static void gpt2_124m_summary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt_no_shard),    cmocka_unit_test(gpt_no_shard_accumulation),
-        cmocka_unit_test(gpt_full_shard),  cmocka_unit_test(gpt_accumulation),
-        cmocka_unit_test(gpt_rows),        cmocka_unit_test(gpt_rows_untied),
-        cmocka_unit_test(gpt_no_prefetch), cmocka_unit_test(gpt_recompute),
-        cmocka_unit_test(gpt_lora),        cmocka_unit_test(cnn),
-        cmocka_unit_test(gpt_shard_optim), cmocka_unit_test(gpt_shard_grad_op),
-        cmocka_unit_test(gpt_hybrid),      cmocka_unit_test(gpt_pipeline),
-        cmocka_unit_test(gpt_kept_whole),  cmocka_unit_test(gpt_bf16),
-        cmocka_unit_test(gpt_bf16_hybrid), cmocka_unit_test(gpt_f16_no_shard),
-        cmocka_unit_test(gpt_topk),        cmocka_unit_test(gpt2_124m_summary),
+        cmocka_unit_test(gpt_no_shard),      cmocka_unit_test(gpt_no_shard_accumulation),
+        cmocka_unit_test(gpt_full_shard),    cmocka_unit_test(gpt_accumulation),
+        cmocka_unit_test(gpt_rows),          cmocka_unit_test(gpt_rows_untied),
+        cmocka_unit_test(gpt_no_prefetch),   cmocka_unit_test(gpt_recompute),
+        cmocka_unit_test(gpt_lora),          cmocka_unit_test(cnn),
+        cmocka_unit_test(cnn_statistics),    cmocka_unit_test(gpt_shard_optim),
+        cmocka_unit_test(gpt_shard_grad_op), cmocka_unit_test(gpt_hybrid),
+        cmocka_unit_test(gpt_pipeline),      cmocka_unit_test(gpt_kept_whole),
+        cmocka_unit_test(gpt_bf16),          cmocka_unit_test(gpt_bf16_hybrid),
+        cmocka_unit_test(gpt_f16_no_shard),  cmocka_unit_test(gpt_topk),
+        cmocka_unit_test(gpt2_124m_summary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

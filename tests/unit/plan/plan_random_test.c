@@ -77,6 +77,8 @@ static void random_plans_are_right(void **state)
             plan_model_look_up(m);
         if (i % 4 && options.mesh.pipeline == 1 && options.compression == COMPRESSION_NONE)
             options.embedding_gradient = EMBEDDING_ROWS;
+        if (i % 5 == 0)
+            plan_model_statistics(m, 1 + i % 90);
         struct plan_world world;
         struct muster_error err = {0};
         if (plan_world_build(&m->model, &options, &world, &err) < 0) {
