@@ -41,6 +41,19 @@ int32_t muster_conv2d(struct muster_model *model, int32_t in, int32_t shape[3], 
     return result_of(w, value, &planes, shape);
 }
 
+int32_t muster_batch_norm2d(struct muster_model *model, int32_t in, const int32_t shape[3], const char *name,
+                            double epsilon, double momentum)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? api_model_value(w, "batch_norm2d", in) : -1;
+    if (x < 0)
+        return -1;
+    if (!name || !*name)
+        return writer_fail(w, MUSTER_E_INVALID, "a batch_norm2d has no name");
+    const struct planes planes = planes_of(shape);
+    return api_model_handle(w, program_batch_norm2d(w, x, &planes, name, epsilon, momentum));
+}
+
 int32_t muster_max_pool2d(struct muster_model *model, int32_t in, int32_t shape[3], int32_t kernel,
                           int32_t stride, int32_t padding)
 {

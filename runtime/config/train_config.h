@@ -23,6 +23,7 @@ enum {
     TRAIN_ARCHITECTURE_GPT2,
     TRAIN_ARCHITECTURE_LLAMA,
     TRAIN_ARCHITECTURE_SIMPLE_CNN,
+    TRAIN_ARCHITECTURE_RESNET,
     TRAIN_ARCHITECTURE_AUTO
 };
 enum { TRAIN_OUTPUT_AUTO, TRAIN_OUTPUT_FP32, TRAIN_OUTPUT_BF16 };
@@ -120,7 +121,8 @@ struct train_config {
     int rope_scaling; /* enum rotary_kind */
     double rope_factor, rope_low_frequency, rope_high_frequency;
     int64_t rope_original_positions;
-    int64_t input_channels, input_size, num_classes; /* of simple_cnn alone */
+    int64_t input_channels, input_size, num_classes; /* of models of pictures alone */
+    int64_t stages, blocks, filters;                 /* of resnet alone */
     /* lora; see lora.h */
     int64_t lora_rank; /* 0: no adapters, or those of lora_path */
     double lora_alpha, lora_dropout;

@@ -20,7 +20,8 @@ enum { TEXT_SIZE = 160 };
 #define PLATEAU          ONLY(LR_PLATEAU)
 #define ADAM             (ONLY(OPTIMIZER_ADAMW) | ONLY(OPTIMIZER_ADAM))
 #define LLAMA            ONLY(TRAIN_ARCHITECTURE_LLAMA)
-#define CNN              ONLY(TRAIN_ARCHITECTURE_SIMPLE_CNN)
+#define RESNET           ONLY(TRAIN_ARCHITECTURE_RESNET)
+#define PICTURES         (ONLY(TRAIN_ARCHITECTURE_SIMPLE_CNN) | RESNET)
 #define TEXT             (ONLY(TRAIN_ARCHITECTURE_GPT2) | LLAMA | ONLY(TRAIN_ARCHITECTURE_AUTO))
 #define NOT_EMPTY        1 /* a text */
 #define SIZES            2 /* a path to files that do not give the sizes of their model */
@@ -113,15 +114,18 @@ static const struct effect {
     {"model.rope_low_frequency", "model.architecture", LLAMA},
     {"model.rope_high_frequency", "model.architecture", LLAMA},
     {"model.rope_original_positions", "model.architecture", LLAMA},
-    {"model.input_channels", "model.architecture", CNN},
-    {"model.input_size", "model.architecture", CNN},
-    {"model.num_classes", "model.architecture", CNN},
-    {"data.dataset", "model.architecture", CNN},
-    {"data.crop_padding", "model.architecture", CNN},
-    {"data.flip", "model.architecture", CNN},
-    {"data.mean", "model.architecture", CNN},
-    {"data.std", "model.architecture", CNN},
-    {"data.info_dir", "model.architecture", CNN},
+    {"model.input_channels", "model.architecture", PICTURES},
+    {"model.input_size", "model.architecture", PICTURES},
+    {"model.num_classes", "model.architecture", PICTURES},
+    {"model.stages", "model.architecture", RESNET},
+    {"model.blocks", "model.architecture", RESNET},
+    {"model.filters", "model.architecture", RESNET},
+    {"data.dataset", "model.architecture", PICTURES},
+    {"data.crop_padding", "model.architecture", PICTURES},
+    {"data.flip", "model.architecture", PICTURES},
+    {"data.mean", "model.architecture", PICTURES},
+    {"data.std", "model.architecture", PICTURES},
+    {"data.info_dir", "model.architecture", PICTURES},
     {"model.layers", "model.architecture", TEXT},
     {"model.channels", "model.architecture", TEXT},
     {"model.heads", "model.architecture", TEXT},

@@ -39,7 +39,7 @@ static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const reduce_dtypes[] = {"dtype", "fp32", "bf16", "fp16", NULL};
 static const char *const matmul_precisions[] = {"fp32", "tf32", NULL};               /* TRAIN_MATMUL_... */
 static const char *const nonfinite_policies[] = {"skip", "stop", "roll_back", NULL}; /* TRAIN_NONFINITE_... */
-static const char *const architectures[] = {"gpt2", "llama", "simple_cnn", "auto", NULL};
+static const char *const architectures[] = {"gpt2", "llama", "simple_cnn", "resnet", "auto", NULL};
 static const char *const output_formats[] = {
 #define FILES_FORMAT_NAME(symbol, name) name,
     FILES_FORMATS(FILES_FORMAT_NAME)
@@ -188,7 +188,8 @@ const char *train_config_architecture(const struct train_config *config)
 
 bool train_config_reads_pictures(const struct train_config *config)
 {
-    return config->architecture == TRAIN_ARCHITECTURE_SIMPLE_CNN;
+    return config->architecture == TRAIN_ARCHITECTURE_SIMPLE_CNN ||
+           config->architecture == TRAIN_ARCHITECTURE_RESNET;
 }
 
 const char *train_config_strategy(const struct train_config *config)

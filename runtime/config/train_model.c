@@ -48,6 +48,15 @@ struct architecture train_architecture(const struct train_config *c)
                                              .height = (int)c->input_size,
                                              .width = (int)c->input_size,
                                              .classes = (int)c->num_classes}};
+    if (c->architecture == TRAIN_ARCHITECTURE_RESNET)
+        return (struct architecture){.kind = ARCHITECTURE_RESNET,
+                                     .resnet = {.channels = (int)c->input_channels,
+                                                .height = (int)c->input_size,
+                                                .width = (int)c->input_size,
+                                                .classes = (int)c->num_classes,
+                                                .stages = (int)c->stages,
+                                                .blocks = (int)c->blocks,
+                                                .filters = (int)c->filters}};
     const bool llama = c->architecture == TRAIN_ARCHITECTURE_LLAMA;
     struct architecture architecture = {.kind = llama ? ARCHITECTURE_LLAMA : ARCHITECTURE_GPT2};
     if (llama)

@@ -22,12 +22,14 @@ struct model *architecture_model(const struct architecture *architecture, struct
     case ARCHITECTURE_GPT2:
         return gpt2_create_adapted(&architecture->gpt2, lora, err);
     case ARCHITECTURE_SIMPLE_CNN:
+    case ARCHITECTURE_RESNET:
         if (lora) {
-            (void)error_set(err, MUSTER_E_UNSUPPORTED,
-                            "lora: simple_cnn has no adapters; gpt2 and llama have");
+            (void)error_set(err, MUSTER_E_UNSUPPORTED, "lora: %s has no adapters; gpt2 and llama have",
+                            architecture_name(architecture->kind));
             return NULL;
         }
-        return simple_cnn_create(&architecture->cnn, err);
+        return architecture->kind == ARCHITECTURE_RESNET ? resnet_create(&architecture->resnet, err)
+                                                         : simple_cnn_create(&architecture->cnn, err);
     case ARCHITECTURE_LLAMA:
     case ARCHITECTURE_COUNT:
         break;
@@ -37,7 +39,8 @@ struct model *architecture_model(const struct architecture *architecture, struct
 
 struct tensor_naming architecture_naming(const struct architecture *architecture)
 {
-    if (!architecture || architecture->kind == ARCHITECTURE_SIMPLE_CNN)
+    if (!architecture || architecture->kind == ARCHITECTURE_SIMPLE_CNN ||
+        architecture->kind == ARCHITECTURE_RESNET)
         return (struct tensor_naming){.prefix = "", .base = ""};
     if (architecture->kind == ARCHITECTURE_GPT2)
         return (struct tensor_naming){

@@ -7,13 +7,15 @@
 #include "proto/base/buffer.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/llama.h"
+#include "runtime/model/resnet.h"
 #include "runtime/model/simple_cnn.h"
 
 /* symbol, name: model_type in config.json and model.architecture in YAML. */
 #define ARCHITECTURES(X)                                                                                     \
     X(ARCHITECTURE_GPT2, "gpt2")                                                                             \
     X(ARCHITECTURE_LLAMA, "llama")                                                                           \
-    X(ARCHITECTURE_SIMPLE_CNN, "simple_cnn")
+    X(ARCHITECTURE_SIMPLE_CNN, "simple_cnn")                                                                 \
+    X(ARCHITECTURE_RESNET, "resnet")
 enum architecture_kind {
 #define ARCHITECTURE_ENUM(symbol, name) symbol,
     ARCHITECTURES(ARCHITECTURE_ENUM)
@@ -27,10 +29,11 @@ struct architecture {
     struct gpt2_config gpt2;   /* of ARCHITECTURE_GPT2 */
     struct llama_config llama; /* of ARCHITECTURE_LLAMA */
     struct simple_cnn_config cnn;
+    struct resnet_config resnet;
     struct lora lora; /* adapters beside its products; rank 0: none */
 };
 
-/* gpt2_create, llama_create or simple_cnn_create. */
+/* gpt2_create, llama_create, simple_cnn_create or resnet_create. */
 struct model *architecture_model(const struct architecture *architecture, struct muster_error *err);
 
 /* Before the names of tensors in a file of PEFT's adapters: its own modules around the model. */

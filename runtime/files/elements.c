@@ -36,6 +36,23 @@ void elements_convert(void *to, enum dtype dtype_to, const void *from, enum dtyp
         kernels_ref_f32()->cast(to, dtype_to, from, dtype_from, count, NULL);
 }
 
+void elements_to_integers(int64_t *to, const void *from, enum dtype dtype_from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] =
+            dtype_from == DTYPE_F64 ? (int64_t)((const double *)from)[i] : (int64_t)((const float *)from)[i];
+}
+
+void elements_from_integers(void *to, enum dtype dtype_to, const int64_t *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (dtype_to == DTYPE_F64)
+            ((double *)to)[i] = (double)from[i];
+        else
+            ((float *)to)[i] = (float)from[i];
+    }
+}
+
 /* ---- transposition ---- */
 
 /* Side of a square whose rows and columns stay in the first cache. */

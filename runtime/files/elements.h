@@ -11,6 +11,9 @@
  * the 16-bit types by integer operations that vectorise, other pairs by the reference kernel. NaN stays
  * NaN. */
 void elements_convert(void *to, enum dtype dtype_to, const void *from, enum dtype dtype_from, int64_t count);
+/* Between int64 and a float type, f32 or f64; towards zero. */
+void elements_to_integers(int64_t *to, const void *from, enum dtype dtype_from, int64_t count);
+void elements_from_integers(void *to, enum dtype dtype_to, const int64_t *from, int64_t count);
 
 /* to (columns, rows) = from (rows, columns), elements of 2, 4 or 8 bytes. from_stride, to_stride: elements
  * from one row to the next of each, so that both may be parts of a larger matrix. */

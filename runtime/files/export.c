@@ -149,9 +149,12 @@ static int write_run(struct exporting *e, int tensor, int64_t first, int64_t cou
                      struct muster_error *err)
 {
     const struct file_tensor *t = &e->layout.tensors.item[tensor];
-    int64_t size = dtype_size(t->dtype);
+    int64_t size = t->integer ? (int64_t)sizeof(int64_t) : dtype_size(t->dtype);
     struct output *output = &e->output[t->file];
-    if (t->dtype != e->real) {
+    if (t->integer) {
+        elements_to_integers(e->block, values, e->real, count);
+        values = e->block;
+    } else if (t->dtype != e->real) {
         elements_convert(e->block, t->dtype, values, e->real, count);
         values = e->block;
     }

@@ -45,6 +45,12 @@ static int describe(const struct model *model, const struct architecture *archit
         for (int d = 0; d < param->ndim; d++)
             p->tensor.dim[d] = param->dim[param->file_transposed ? param->ndim - 1 - d : d];
         p->tensor.bytes = param_elements(param) * dtype_size(dtype);
+        if (param->statistic == PARAM_COUNT) { /* of PyTorch a number without a dimension */
+            p->tensor.dtype = DTYPE_COUNT;
+            p->tensor.integer = true;
+            p->tensor.ndim = 0;
+            p->tensor.bytes = sizeof(int64_t);
+        }
         p->tensor.name =
             mem_printf("%s%s%s", adapters ? ADAPTER_PREFIX : "", prefixed ? naming.prefix : "", param->name);
         if (!p->tensor.name)

@@ -42,11 +42,24 @@ static int read_at(const struct source_file *file, int64_t offset, void *out, in
     return 0;
 }
 
+static int read_integers(struct loading *l, const struct file_tensor *tensor, int64_t first, int64_t count,
+                         enum dtype dtype, void *out, struct muster_error *err)
+{
+    const int64_t size = sizeof(int64_t);
+    if (make_room(&l->raw, &l->raw_room, count * size, err) ||
+        read_at(&l->files->file[tensor->file], tensor->offset + first * size, l->raw, count * size, err))
+        return -1;
+    elements_from_integers(out, dtype, l->raw, count);
+    return 0;
+}
+
 /* Elements in the order of the file. */
 static int read_run(struct loading *l, const struct file_tensor *tensor, int64_t first, int64_t count,
                     enum dtype dtype, void *out, struct muster_error *err)
 {
     const struct source_file *file = &l->files->file[tensor->file];
+    if (tensor->integer)
+        return read_integers(l, tensor, first, count, dtype, out, err);
     int size = dtype_size(tensor->dtype);
     if (tensor->dtype == dtype)
         return read_at(file, tensor->offset + first * size, out, count * size, err);

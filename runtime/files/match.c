@@ -86,6 +86,8 @@ static int hits(const struct matcher *m, bool whole)
 
 static void check_shape(struct matcher *m, const struct param_desc *param, const struct file_tensor *tensor)
 {
+    if (param->statistic == PARAM_COUNT && tensor->ndim == 0)
+        return; /* one number */
     bool same = tensor->ndim == param->ndim, swapped = param->file_transposed && !tensor->out_in;
     int64_t wanted[MODEL_DIMS] = {0};
     for (int d = 0; d < param->ndim; d++) {
@@ -100,8 +102,10 @@ static void check_shape(struct matcher *m, const struct param_desc *param, const
     note(&m->shape, "%s is %s, not %s", tensor->name, has.data ? has.data : "", needs.data ? needs.data : "");
 }
 
-static void check_type(struct matcher *m, const struct file_tensor *tensor)
+static void check_type(struct matcher *m, const struct param_desc *param, const struct file_tensor *tensor)
 {
+    if (param->statistic == PARAM_COUNT && tensor->integer)
+        return;
     if (tensor->dtype != DTYPE_F32 && tensor->dtype != DTYPE_F64 && tensor->dtype != DTYPE_BF16 &&
         tensor->dtype != DTYPE_F16)
         note(&m->type, "%s is %s", tensor->name, tensor->type);
@@ -120,7 +124,7 @@ static void match_param(struct matcher *m, int index)
     m->match->tensor[index] = (int)(tensor - m->tensors->item);
     m->used[m->match->tensor[index]] = true;
     check_shape(m, param, tensor);
-    check_type(m, tensor);
+    check_type(m, param, tensor);
 }
 
 static void match_tied(struct matcher *m)
@@ -133,7 +137,7 @@ static void match_tied(struct matcher *m)
         m->match->tied_param = i;
         m->used[m->match->tied] = true;
         check_shape(m, &m->model->params[i], tensor);
-        check_type(m, tensor);
+        check_type(m, &m->model->params[i], tensor);
     }
 }
 

@@ -37,9 +37,11 @@ static void put_tuple(struct buffer *out, int count, const int64_t *values)
     (void)buffer_text(out, "t");
 }
 
-static const char *storage_of(enum dtype dtype)
+static const char *storage_of(const struct file_tensor *tensor)
 {
-    return dtype == DTYPE_F32    ? "FloatStorage"
+    const enum dtype dtype = tensor->dtype;
+    return tensor->integer       ? "LongStorage"
+           : dtype == DTYPE_F32  ? "FloatStorage"
            : dtype == DTYPE_F64  ? "DoubleStorage"
            : dtype == DTYPE_BF16 ? "BFloat16Storage"
            : dtype == DTYPE_F16  ? "HalfStorage"
@@ -52,7 +54,7 @@ static int put_tensor(struct buffer *out, const char *name, const struct file_te
 {
     char number[16];
     int64_t stride[TENSOR_DIMS], next = 1;
-    if (!storage_of(tensor->dtype))
+    if (!storage_of(tensor))
         return error_set(err, MUSTER_E_UNSUPPORTED, "tensor %s has a type that model.pth cannot have", name);
     for (int i = tensor->ndim - 1; i >= 0; i--) {
         stride[i] = next;
@@ -62,7 +64,7 @@ static int put_tensor(struct buffer *out, const char *name, const struct file_te
     put_text(out, name);
     (void)buffer_text(out, "ctorch._utils\n_rebuild_tensor_v2\n((");
     put_text(out, "storage");
-    (void)buffer_printf(out, "ctorch\n%s\n", storage_of(tensor->dtype));
+    (void)buffer_printf(out, "ctorch\n%s\n", storage_of(tensor));
     put_text(out, number);
     put_text(out, "cpu");
     put_integer(out, next);

@@ -21,6 +21,7 @@ static const struct type {
     {"U32", DTYPE_COUNT, 4},     {"I64", DTYPE_COUNT, 8}, {"U64", DTYPE_COUNT, 8},
 };
 enum { TYPES = sizeof types / sizeof *types };
+#define INTEGER "I64"
 
 static const struct type *type_by_name(const char *name)
 {
@@ -125,6 +126,7 @@ static int read_tensor(const char *name, const char *key, const json_t *value, i
     const struct type *type = type_by_name(type_name);
     if (type)
         tensor.dtype = type->dtype;
+    tensor.integer = !strcmp(type_name, INTEGER);
     if (read_shape(name, json_object_get(value, "shape"), &tensor, err) ||
         read_offsets(name, json_object_get(value, "data_offsets"), data, file_bytes, &tensor, err) ||
         check_bytes(name, type, &tensor, err))
@@ -213,7 +215,8 @@ int64_t safetensors_format(struct file_tensor *tensors, int count, const char *c
     (void)buffer_text(&header, "{");
     format_metadata(&header, metadata, count > 0);
     for (int i = 0; i < count; i++) {
-        const struct type *type = type_by_dtype(tensors[i].dtype);
+        const struct type *type =
+            tensors[i].integer ? type_by_name(INTEGER) : type_by_dtype(tensors[i].dtype);
         if (!type)
             return error_set(err, MUSTER_E_UNSUPPORTED,
                              "tensor %s has a type that safetensors does not support", tensors[i].name);

@@ -249,7 +249,7 @@ enum dtype files_dtype(const struct files *files)
     bool any = false;
     for (int i = 0; i < files->tensors.count; i++) {
         const struct file_tensor *tensor = &files->tensors.item[i];
-        if (architecture_ignores(tensor->name))
+        if (architecture_ignores(tensor->name) || tensor->integer)
             continue;
         if (any && tensor->dtype != dtype)
             return DTYPE_COUNT;

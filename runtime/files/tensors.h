@@ -15,6 +15,7 @@ struct file_tensor {
     char *name;
     char type[TENSOR_TYPE]; /* as in the file: "BF16" */
     enum dtype dtype;       /* DTYPE_COUNT: a type that no parameter can have */
+    bool integer;           /* of int64 (dtype is DTYPE_COUNT): what a PARAM_COUNT is in files */
     int ndim;
     int64_t dim[TENSOR_DIMS];
     int file;              /* index of the file */

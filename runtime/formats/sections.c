@@ -10,7 +10,7 @@
 #include "runtime/formats/stages.h"
 
 static const struct key_choice architectures[] = {
-    {"gpt2", "gpt2"}, {"llama", "llama"}, {"simple_cnn", "simple_cnn"}, {NULL, NULL}};
+    {"gpt2", "gpt2"}, {"llama", "llama"}, {"simple_cnn", "simple_cnn"}, {"resnet", "resnet"}, {NULL, NULL}};
 
 static int take_epochs(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {

@@ -143,6 +143,12 @@ MUSTER_API int32_t muster_relu(struct muster_model *model, int32_t in);
 MUSTER_API int32_t muster_conv2d(struct muster_model *model, int32_t in, int32_t shape[3], int32_t filters,
                                  int32_t kernel, int32_t stride, int32_t padding, const char *name,
                                  uint32_t flags);
+/* torch.nn.BatchNorm2d, whose usual epsilon and momentum are 1e-5 and 0.1: while training by the mean and
+ * variance of this rank's micro-batch, else by the running ones. Parameters name.weight and name.bias, and
+ * statistics name.running_mean, .running_var and .num_batches_tracked, which a step moves without optimizer:
+ * to the mean over the ranks of what PyTorch makes of each one's micro-batches. shape stays as it is. */
+MUSTER_API int32_t muster_batch_norm2d(struct muster_model *model, int32_t in, const int32_t shape[3],
+                                       const char *name, double epsilon, double momentum);
 MUSTER_API int32_t muster_max_pool2d(struct muster_model *model, int32_t in, int32_t shape[3], int32_t kernel,
                                      int32_t stride, int32_t padding);
 /* Means over windows that cover the picture, as torch.nn.AdaptiveAvgPool2d. */

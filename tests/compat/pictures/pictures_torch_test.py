@@ -147,8 +147,10 @@ def main():
         pickled, _ = runs.run("pickled", data / "cifar-10-batches-py")
         runs.check("pickled batches are the binary ones", pickled == wanted)
         control, _ = runs.run("control", data, sets=["training.micro_batch=8"])
-        for ranks, strategy in ((2, "NO_SHARD"), (2, "SHARD_OPTIM"), (3, "SHARD_GRAD_OP"), (3, "FULL_SHARD"), (4, "FULL_SHARD")):
-            found, _ = runs.run(f"{strategy}{ranks}", data, ranks, [f"training.strategy={strategy}", "training.micro_batch=7"])
+        for ranks, strategy in ((2, "NO_SHARD"), (2, "SHARD_OPTIM"), (3, "SHARD_GRAD_OP"), (3, "FULL_SHARD"), (4, "FULL_SHARD"),
+                                (4, "HYBRID_SHARD")):
+            sets = [f"training.strategy={strategy}", "training.micro_batch=7"] + ["training.replicas=2"] * (strategy == "HYBRID_SHARD")
+            found, _ = runs.run(f"{strategy}{ranks}", data, ranks, sets)
             runs.same(f"{strategy} on {ranks} ranks", found, wanted, control)
         sets = ["training.checkpoint_dir=kept", "training.checkpoint_every=3", "logging.interval=1"]
         runs.run("killed", data, sets=sets, killed=True)

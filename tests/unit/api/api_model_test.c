@@ -44,6 +44,25 @@ static void right(struct page *p)
     end(p);
 }
 
+/* Planes of 2 x 4 x 2, normalised; and as other planes than the value has. */
+static void normalised(struct page *p, int32_t height)
+{
+    const int32_t shape[] = {2, height, 2};
+    muster_layer(p->m, "norm");
+    p->x = muster_batch_norm2d(p->m, p->x, shape, "bn", 1e-5, 0.1);
+    end(p);
+}
+
+static void right_planes(struct page *p)
+{
+    normalised(p, 4);
+}
+
+static void other_planes(struct page *p)
+{
+    normalised(p, 3);
+}
+
 static void widths(struct page *p)
 {
     muster_layer(p->m, "mlp");
@@ -263,6 +282,8 @@ static const struct {
      "mine: layer embedding: embedding reads image of the batch, which is not one i32 a position"},
     {values_of_tokens, "mine: layer embedding: values reads tokens of the batch, which is not a row of f32, "
                        "f64 or u8 for each position"},
+    {right_planes, NULL},
+    {other_planes, "mine: layer norm: batch_norm2d reads 16 elements as 2 planes of 3 x 2"},
     {right_regression, NULL},
     {regression_of_another_width,
      "mine: layer head: squared_error compares rows of 5 elements with wanted of "
@@ -404,6 +425,8 @@ static void built_in_models_have_settings(void **state)
         {"gpt2", "training.steps=3", "setting 'training.steps' has no effect here: trainers take it"},
         {"llama", "data.path=x", "setting 'data.path' has no effect here: it is of the program muster-train"},
         {"llama", "model.architecture=gpt2", "setting model.architecture differs from 'llama'"},
+        {"simple_cnn", "model.blocks=2", "model.blocks has no effect with model.architecture: simple_cnn"},
+        {"resnet", "model.stages=7", "model.stages: '7' is outside 1 to 6"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct muster_error err = {0};
@@ -418,6 +441,9 @@ static void built_in_models_have_settings(void **state)
     assert_true(muster_model_logits(llama) > 0);
     assert_int_equal(muster_model_check(llama, NULL), 0);
     muster_model_free(llama);
+    struct muster_model *resnet = muster_model_open("resnet", NULL, NULL);
+    assert_int_equal(muster_model_check(resnet, NULL), 0);
+    muster_model_free(resnet);
 }
 
 int main(void)
