@@ -391,7 +391,9 @@ static int check_pictures(const char *name, const struct train_config *c, struct
 {
     if (!*text_of(c->path))
         return error_set(err, MUSTER_E_INVALID,
-                         "%sdata.path is missing: name a folder with CIFAR-10's batches or IDX files", name);
+                         "%sdata.path is missing: name a folder with CIFAR-10's batches, IDX files or folders of PNG "
+                         "by class",
+                         name);
     if (c->sequence_length != 1)
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.sequence_length is %lld, and a picture is one position: leave it out",

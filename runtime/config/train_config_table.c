@@ -75,7 +75,7 @@ static const char *const devices[] = {
 static const char *const comms[] = {"auto", "host", "nccl", NULL};             /* TRAIN_COMM_... */
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL}; /* enum rotary_kind */
 /* enum picture_kind of runtime/pictures */
-static const char *const datasets[] = {"auto", "cifar10", "mnist", "fashion_mnist", NULL};
+static const char *const datasets[] = {"auto", "cifar10", "mnist", "fashion_mnist", "folders", NULL};
 static const char *const packings[] = {"stream", "documents", NULL}; /* enum data_packing */
 
 #define AT(member) KNOB_OFFSET(train_config, member)

@@ -10,6 +10,7 @@
 #include "runtime/data/identity.h"
 #include "runtime/data/order.h"
 #include "runtime/pictures/cifar.h"
+#include "runtime/pictures/class_folders.h"
 #include "runtime/pictures/idx.h"
 
 enum { BLOCKS = 16, PATH_SIZE = 4096 };
@@ -29,6 +30,7 @@ struct pictures {
     bool ordered;                /* held out: no order, no augmentation */
     uint64_t seed;
     int classes;
+    struct class_names names; /* of PICTURES_FOLDERS */
     struct augment_options augment;
     const struct pictures *owner; /* whose blocks these are; NULL: its own */
     struct pictures *validation;
@@ -42,6 +44,8 @@ void pictures_destroy(struct pictures *p)
     pictures_destroy(p->validation);
     for (int i = 0; !p->owner && i < p->blocks; i++)
         picture_block_free(&p->block[i]);
+    if (!p->owner)
+        class_names_free(&p->names);
     buffer_free(&p->identity);
     mem_free(p);
 }
@@ -117,6 +121,18 @@ static int add_idx_file(struct pictures *p, const char *path, struct muster_erro
     return idx_open(&p->block[p->blocks++], path, labels, err);
 }
 
+static int add_class_folders(struct pictures *p, const char *folder, struct muster_error *err)
+{
+    p->kind = PICTURES_FOLDERS;
+    if (class_folders_open(&p->block[p->blocks++], &p->names, folder, &p->augment.shape, err) < 0)
+        return -1;
+    if (p->names.count != p->classes)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s has %d folders, each of a class, and model.num_classes is %d: set it to %d",
+                         folder, p->names.count, p->classes, p->names.count);
+    return 1;
+}
+
 /* What a folder holds, by the names of its files. Returns 1: found. */
 static int add_folder(struct pictures *p, const char *folder, const char *part, enum picture_kind kind,
                       struct muster_error *err)
@@ -144,10 +160,14 @@ static int add_folder(struct pictures *p, const char *folder, const char *part, 
         if (found)
             return found;
     }
-    return error_set(err, MUSTER_E_INVALID,
-                     "%s has none of CIFAR-10's data_batch_1 to 5 (.bin, or pickled), and no "
-                     "%s-images-idx3-ubyte (.gz) with its labels; nothing is fetched",
-                     folder, part);
+    if (kind == PICTURES_FOLDERS || (kind == PICTURES_AUTO && class_folders_there(folder)))
+        return add_class_folders(p, folder, err);
+    return error_set(
+        err, MUSTER_E_INVALID,
+        "%s has none of CIFAR-10's data_batch_1 to 5 (.bin, or pickled), and no "
+        "%s-images-idx3-ubyte (.gz) with its labels, and no folders of PNG files by class; nothing is "
+        "fetched",
+        folder, part);
 }
 
 static int add_path(struct pictures *p, const char *path, const char *part, enum picture_kind kind,
@@ -158,6 +178,8 @@ static int add_path(struct pictures *p, const char *path, const char *part, enum
         return error_errno(err, "cannot read %s", path);
     if (S_ISDIR(status.st_mode))
         return add_folder(p, path, part, kind, err) < 0 ? -1 : 0;
+    if (kind == PICTURES_FOLDERS)
+        return error_set(err, MUSTER_E_INVALID, "%s is no folder, and data.dataset is folders", path);
     p->kind = strstr(path, "images-idx3") ? kind : PICTURES_CIFAR10;
     return p->kind == PICTURES_CIFAR10 ? add_cifar(p, path, err) : add_idx_file(p, path, err);
 }
@@ -250,6 +272,20 @@ static int hold_out(struct pictures *p, const struct pictures_options *o, struct
     return 0;
 }
 
+/* Labels mean the same on both sides. */
+static int check_names(const struct pictures *p, const struct pictures *held, const char *path,
+                       struct muster_error *err)
+{
+    for (int i = 0; i < p->names.count && i < held->names.count; i++)
+        if (strcmp(p->names.name[i], held->names.name[i]) != 0)
+            return error_set(
+                err, MUSTER_E_INVALID,
+                "data.validation_path %s has the classes of other folders: class %d is %s there, "
+                "and %s where is trained",
+                path, i, held->names.name[i], p->names.name[i]);
+    return 0;
+}
+
 static int open_validation(struct pictures *p, const struct pictures_options *o, struct muster_error *err)
 {
     struct pictures *held = p->validation = pictures_create(o, err);
@@ -257,7 +293,7 @@ static int open_validation(struct pictures *p, const struct pictures_options *o,
         finish_files(held, o->validation_path, "validation", &p->identity, err) < 0)
         return error_wrap(err, "data.validation_path");
     held->ordered = true;
-    return 0;
+    return check_names(p, held, o->validation_path, err);
 }
 
 struct pictures *pictures_open(const struct pictures_options *o, struct muster_error *err)
@@ -333,6 +369,8 @@ int pictures_classes(const struct pictures *p)
 
 const char *pictures_class(const struct pictures *p, int label)
 {
+    if (p->kind == PICTURES_FOLDERS)
+        return label >= 0 && label < p->names.count ? p->names.name[label] : NULL;
     if (label < 0 || label >= CLASS_NAMES)
         return NULL;
     return p->kind == PICTURES_CIFAR10         ? cifar_classes[label]

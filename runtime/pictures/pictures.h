@@ -14,7 +14,8 @@
     X(PICTURES_AUTO, "auto")                                                                                 \
     X(PICTURES_CIFAR10, "cifar10")                                                                           \
     X(PICTURES_MNIST, "mnist")                                                                               \
-    X(PICTURES_FASHION_MNIST, "fashion_mnist")
+    X(PICTURES_FASHION_MNIST, "fashion_mnist")                                                               \
+    X(PICTURES_FOLDERS, "folders")
 enum picture_kind {
 #define PICTURE_KIND_ENUM(symbol, name) symbol,
     PICTURE_KINDS(PICTURE_KIND_ENUM)
@@ -23,11 +24,11 @@ enum picture_kind {
 };
 
 struct pictures_options {
-    /* A batch of CIFAR-10, an IDX file of pictures, or a folder that has the training files of either, itself
-     * or in one of the folders that torchvision makes. */
+    /* A batch of CIFAR-10, an IDX file of pictures, a folder that has the training files of either, itself or
+     * in one of the folders that torchvision makes, or a folder with a folder of PNG files for each class. */
     const char *path;
     const char *validation_path; /* a file or folder of its own, "" or NULL: none; of a folder of IDX files
-                                    the files of the test */
+                                    the files of the test; folders have the same classes */
     enum picture_kind kind;      /* PICTURES_AUTO: by the names of the files */
     double validation_share;     /* 0 <= share < 1 */
     uint64_t seed;

@@ -3,15 +3,17 @@
 A small set in the form of CIFAR-10, binary and pickled by Python: both train alike, to the bit. One to four ranks with every strategy,
 a run that is killed and resumed, and one rank with another number of micro-batches (the control) have the same losses. model.pth loads
 into the torch.nn.Sequential of its script, whose loss on the pictures held out is that of the run's evaluation; dataset_info.pt loads
-with weights_only=True."""
+with weights_only=True. The same pictures as PNG files in folders by class have that loss too."""
 import json
 import os
 import pathlib
 import pickle
 import re
+import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import torch_python  # noqa: E402
@@ -121,6 +123,33 @@ def check_files(runs, data, out, printed):
     runs.check("evaluation as in PyTorch", found and abs(float(found[1]) - loss) < 1e-4 and abs(float(found[2]) - accuracy) < 0.01,
                f"{found and found.groups()} {loss:.4f} {accuracy:.2f}")
     check_eval(runs, data, out, loss, accuracy)
+    check_folders(runs, data, out, loss)
+
+
+def write_png(path, pixels):
+    """(3, 32, 32) bytes as a PNG of RGB without filters."""
+    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels.transpose(1, 2, 0))
+    head = struct.pack(">IIBBBBB", 32, 32, 8, 2, 0, 0, 0)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def check_folders(runs, data, out, loss):
+    """Every picture as a PNG in the folder of its class, whose names sort as the classes do."""
+    folders = runs.path / "folders"
+    for batch in range(1, 6):
+        records = numpy.frombuffer((data / "cifar-10-batches-bin" / f"data_batch_{batch}.bin").read_bytes(), numpy.uint8).reshape(-1, 3073)
+        for i, record in enumerate(records):
+            place = folders / f"class{record[0]}"
+            place.mkdir(parents=True, exist_ok=True)
+            write_png(place / f"{batch}-{i}.png", record[1:].reshape(3, 32, 32))
+    shown = runs.run("png", folders, sets=["data.dataset=auto", "data.validation_share=0", "training.epochs=0", "training.steps=1",
+                                           "training.learning_rate=1e-30", "training.evaluate_at_start=true",
+                                           f"model.path={out}/model.safetensors", f"data.validation_path={folders}"])[1]
+    found = re.search(r"evaluation after step 0: loss ([\d.]+), accuracy [\d.]+%, 300 pictures", shown)
+    runs.check("folders of PNG files", found and abs(float(found[1]) - loss) < 1e-4, f"{found and found[1]} {loss:.4f}")
+    info = json.loads((runs.path / "png" / "dataset_info.json").read_text())
+    runs.check("their classes", info["classes"] == [f"class{i}" for i in range(10)], str(info)[:80])
 
 
 def check_eval(runs, data, out, loss, accuracy):
