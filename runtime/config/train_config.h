@@ -122,7 +122,7 @@ struct train_config {
     double rope_factor, rope_low_frequency, rope_high_frequency;
     int64_t rope_original_positions;
     int64_t input_channels, input_size, num_classes; /* of models of pictures alone */
-    int64_t stages, blocks, filters;                 /* of resnet alone */
+    int64_t resnet_stages, blocks, filters;                 /* of resnet alone */
     /* lora; see lora.h */
     int64_t lora_rank; /* 0: no adapters, or those of lora_path */
     double lora_alpha, lora_dropout;

@@ -54,7 +54,7 @@ struct architecture train_architecture(const struct train_config *c)
                                                 .height = (int)c->input_size,
                                                 .width = (int)c->input_size,
                                                 .classes = (int)c->num_classes,
-                                                .stages = (int)c->stages,
+                                                .stages = (int)c->resnet_stages,
                                                 .blocks = (int)c->blocks,
                                                 .filters = (int)c->filters}};
     const bool llama = c->architecture == TRAIN_ARCHITECTURE_LLAMA;
