@@ -184,12 +184,13 @@ void run_stages_show(const struct run *run)
         return;
     (void)knob_format(knob_find(table, "training.schedule", 17, false, NULL), c,
                       &schedule); /* for a message */
-    printf("stage %d of %d%s%s%s %s after step %lld: steps %lld to %lld, sequences of %lld tokens, learning "
-           "rate %g (%s)",
-           s->number + 1, s->count, s->name ? " (" : "", s->name ? s->name : "", s->name ? ")" : "",
+    printf("stage %d of %d%s%s%s %s after step %lld: steps %lld to %lld, ", s->number + 1, s->count,
+           s->name ? " (" : "", s->name ? s->name : "", s->name ? ")" : "",
            done == s->first ? "begins" : "goes on", done, (long long)s->first + 1,
-           (long long)run_last_step(run), (long long)c->sequence_length, c->learning_rate,
-           schedule.data ? schedule.data : "");
+           (long long)run_last_step(run));
+    if (!run->pictures)
+        printf("sequences of %lld tokens, ", (long long)c->sequence_length);
+    printf("learning rate %g (%s)", c->learning_rate, schedule.data ? schedule.data : "");
     for (char *const *pattern = c->frozen; pattern && *pattern; pattern++)
         printf("%s%s", pattern == c->frozen ? ", frozen: " : ", ", *pattern);
     if (s->number && done == s->first)

@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -213,7 +214,7 @@ class Stages(unittest.TestCase):
         """The first stage overfits: its validation is its text from behind."""
         (self.base / "held").write_text(prose()[:1500][::-1])
         over = {"steps": 60, "evaluate_every": 2, "early_stop_patience": 3, "data": {"path": "a", "validation_path": "held"}}
-        folder = self.config("early", over, {"steps": 4}, keep_best=True, schedule="constant", min_learning_rate=None)
+        folder = self.config("early", over, {"epochs": 0.15}, keep_best=True, checkpoint_keep=99, schedule="constant", min_learning_rate=None)
         printed = self.train(folder)
         ended = int(re.search(r"the stage ends early, after step (\d+) of 60", printed)[1])
         log = self.log(folder, "evaluation")
@@ -225,6 +226,33 @@ class Stages(unittest.TestCase):
         after = self.plain("after", {"steps": 4}, plain, schedule="constant", min_learning_rate=None)
         self.assertEqual((folder / "model.safetensors").read_bytes(), (after / "model.safetensors").read_bytes())
         self.assertNotRegex(self.train(folder), r"(?m)^step \d")
+        for path in (folder / "ck").glob("step-*"):  # as if it had been killed where the stage ended
+            if int(path.name[5:]) > ended:
+                shutil.rmtree(path)
+        printed = self.train(folder, ranks=2)
+        self.assertNotRegex(printed, rf"(?m)\bstep {ended}/")
+        self.assertIn(f"stage 2 of 2 begins after step {ended}", printed)
+
+    def test_adapters(self):
+        """Each stage has the base of model.path, and the adapters of the stage before."""
+        base = self.config("base", steps=3, **{key: None for key in ("schedule", "min_learning_rate")})
+        self.train(base)
+
+        def adapted(name, *stages, path=None, **training):
+            folder = self.config(name, *stages, data={"path": "b"} if path else None, output=str(self.base / name / "adapters"), output_format="peft", min_learning_rate=None,
+                                 schedule="constant", **training)
+            config = json.loads((folder / "run.yaml").read_text())
+            config["model"]["path"] = str(base / "model.safetensors")
+            config["lora"] = {"dropout": 0.1} | ({"path": str(path)} if path else {"rank": 4})
+            (folder / "run.yaml").write_text(json.dumps(config))
+            self.train(folder, ranks=2)
+            return folder / "adapters"
+
+        staged = adapted("staged", {"steps": 6}, {"steps": 5, "learning_rate": 0.003, "data": {"path": "b"}})
+        first = adapted("first", steps=6)
+        second = adapted("second", path=first, steps=5, learning_rate=0.003)
+        self.assertEqual((staged / "adapter_model.safetensors").read_bytes(), (second / "adapter_model.safetensors").read_bytes())
+        self.assertNotEqual((staged / "adapter_model.safetensors").read_bytes(), (first / "adapter_model.safetensors").read_bytes())
 
     def test_without_its_checkpoint_a_stage_does_not_begin(self):
         folder = self.config("full", FIRST, SECOND, checkpoint_every=0)
