@@ -6,6 +6,7 @@
 #include "runtime/api/api_adapters.h"
 #include "runtime/api/api_trainer.h"
 #include "runtime/files/files.h"
+#include "runtime/files/model_hash.h"
 
 static const struct param_desc *param_at(const struct muster_trainer *t, int parameter)
 {
@@ -96,15 +97,30 @@ static const struct architecture *architecture_of(const struct muster_trainer *t
     return t->shared->known ? &t->shared->architecture : NULL;
 }
 
+static enum dtype output_dtype(const struct muster_trainer *t)
+{
+    const bool bf16 = t->config.output_dtype == TRAIN_OUTPUT_BF16 ||
+                      (t->config.output_dtype == TRAIN_OUTPUT_AUTO && t->loaded_dtype == DTYPE_BF16);
+    return bf16 ? DTYPE_BF16 : DTYPE_F32;
+}
+
+int muster_trainer_hash(struct muster_trainer *t, char exact[17], char printed[9], struct muster_error *err)
+{
+    struct model_hash hash = {{0}, {0}};
+    if (model_hash_form(t->trainer, architecture_of(t), output_dtype(t), &hash, err) < 0)
+        return -1;
+    memcpy(exact, hash.exact, sizeof hash.exact);
+    memcpy(printed, hash.printed, sizeof hash.printed);
+    return 0;
+}
+
 int muster_trainer_export(struct muster_trainer *t, const char *path, const char *format,
                           struct muster_error *err)
 {
     struct files_export what;
     if (find_format(format, &what, err) < 0)
         return -1;
-    if (t->config.output_dtype == TRAIN_OUTPUT_BF16 ||
-        (t->config.output_dtype == TRAIN_OUTPUT_AUTO && t->loaded_dtype == DTYPE_BF16))
-        what.dtype = DTYPE_BF16;
+    what.dtype = output_dtype(t);
     what.shard_bytes = t->config.output_shard_size;
     what.architecture = architecture_of(t);
     what.folder = t->folder;

@@ -151,6 +151,17 @@ static int load_best(struct run *run, struct muster_error *err)
     return 0;
 }
 
+/* By which versions of a model are told. */
+static int show_hash(struct run *run, struct muster_error *err)
+{
+    char exact[17], printed[9];
+    if (muster_trainer_hash(run->trainer, exact, printed, err) < 0)
+        return -1;
+    if (!run->rank)
+        printf("model hash: %s as get_model_hash forms it of model.pth, %s of every bit\n", printed, exact);
+    return 0;
+}
+
 static int run_finish(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
@@ -167,6 +178,8 @@ static int run_finish(struct run *run, struct muster_error *err)
             return -1;
         if (run->rank == 0)
             printf("saved %s\n", c->output);
+        if (run->pictures && show_hash(run, err) < 0)
+            return -1;
     }
     if (!c->sample_length || run->cut_short || run->pictures) /* there may not be enough time */
         return 0;

@@ -332,6 +332,13 @@ MUSTER_API int muster_trainer_load(struct muster_trainer *trainer, const char *p
  * the base with their product added. */
 MUSTER_API int muster_trainer_export(struct muster_trainer *trainer, const char *path, const char *format,
                                      struct muster_error *err);
+/* Collective. Two hashes of the parameters as format "pth" writes them, on rank 0, "" on the others: exact is
+ * of every bit and in hexadecimal; printed is md5(str(sorted(state_dict.items())).encode()).hexdigest()[:8]
+ * of Python, by which scripts name versions of a model: it sees what PyTorch prints of a tensor, four digits
+ * of its first and last elements. MUSTER_E_UNSUPPORTED: a model whose state dict has other names or shapes
+ * than its parameters (gpt2, a tied llama, adapters). */
+MUSTER_API int muster_trainer_hash(struct muster_trainer *trainer, char exact[17], char printed[9],
+                                   struct muster_error *err);
 /* Whether rank 0 will be able to write there, found out before the training. */
 MUSTER_API int muster_export_probe(const char *path, const char *format, struct muster_error *err);
 

@@ -1,0 +1,19 @@
+/* model_hash.h - hashes of a model's parameters, by which its versions are told. */
+#ifndef MUSTER_RUNTIME_FILES_MODEL_HASH_H
+#define MUSTER_RUNTIME_FILES_MODEL_HASH_H
+
+#include "runtime/files/architecture.h"
+#include "runtime/train/trainer.h"
+
+struct model_hash {
+    char exact[17];  /* of names and every bit */
+    char printed[9]; /* of what PyTorch prints of the state dict, sorted by name */
+};
+
+/* Collective; rank 0 gets the hashes of the parameters rounded to the dtype (f32 or bf16), the others "".
+ * architecture: as of an export, may be NULL. MUSTER_E_UNSUPPORTED: a state dict whose names or shapes are
+ * not those of the parameters. */
+int model_hash_form(struct trainer *trainer, const struct architecture *architecture, enum dtype dtype,
+                    struct model_hash *hash, struct muster_error *err);
+
+#endif
