@@ -19,6 +19,7 @@
 #include "runtime/app/prepare_command.h"
 #include "runtime/app/run.h"
 #include "runtime/formats/formats.h"
+#include "runtime/formats/stages.h"
 #include "runtime/world/world_environment.h"
 
 static int print_one_plan(struct run *run, const struct command *command, struct muster_error *err)
@@ -144,6 +145,8 @@ static int run_verb(struct run *run, const struct command *command, struct muste
     run->from_model = command->model != NULL;
     if (run->from_model)
         run_take_sizes(&run->config);
+    if (stages_leave_idle(&run->config, err) < 0)
+        return -1;
     const bool draws = command->verb == COMMAND_GENERATE;
     run->refused =
         (draws ? run_generate_settings(&run->config, err) : run_eval_settings(&run->config, err)) < 0;

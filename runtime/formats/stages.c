@@ -296,6 +296,12 @@ static int drop_idle(struct stage_reader *r)
     return 0;
 }
 
+int stages_leave_idle(struct train_config *config, struct muster_error *err)
+{
+    struct stage_reader reader = {.where = stages_key, .config = config, .err = err};
+    return config->stages ? drop_idle(&reader) : 0;
+}
+
 int stages_settings(const struct train_config *config, int number, struct train_config *out, char **name,
                     struct muster_error *err)
 {

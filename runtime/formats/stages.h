@@ -25,6 +25,8 @@ int stages_count(const struct train_config *config);
  * wanted, else mem_free; *name NULL: it has none. */
 int stages_settings(const struct train_config *config, int number, struct train_config *out, char **name,
                     struct muster_error *err);
+/* For a command that takes no step: what is beside the list has an effect in a stage, if not without them. */
+int stages_leave_idle(struct train_config *config, struct muster_error *err);
 /* The longest sequence of any stage, or of a training without them. -1. */
 int64_t stages_positions(const struct train_config *config, struct muster_error *err);
 /* train_config_check of each stage; name: as there. */
