@@ -53,7 +53,8 @@ int run_fail(struct run *run, const struct muster_error *err)
     else if (prints)
         fprintf(stderr, "muster-train: error: %s\n", err->text);
     run_place_linger(run, err);
-    fatal_meet(run->world, fatal ? MEETING_NS : 0);
+    if (fatal)
+        fatal_meet(run->world, MEETING_NS);
     return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
 }
 
