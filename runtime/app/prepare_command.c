@@ -1,6 +1,7 @@
 /* prepare_command.c - see prepare_command.h. */
 #include "runtime/app/prepare_command.h"
 
+#include <malloc.h>
 #include <stdio.h>
 
 #include "proto/base/buffer.h"
@@ -46,12 +47,21 @@ static int fail(const struct muster_error *err)
     return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
 }
 
+/* Tables of some 30 MB come and go. Left to itself the allocator takes the first one that is freed as a sign
+ * to keep such sizes in its heap, where the next one, a little larger, finds no room: two or three of them
+ * stay. */
+static void return_large_blocks(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* else more memory is used */
+}
+
 int prepare_command(int argc, char *const argv[])
 {
     const struct log_sink log = {.write = print_line, .threshold = LOG_LEVEL_INFO};
     struct corpus_settings settings = {0};
     struct muster_error err = {0};
     int code = EXIT_CODE_OK;
+    return_large_blocks();
     if (corpus_settings_parse(&settings, argc, argv, &err) < 0)
         code = fail(&err);
     else if (settings.help)

@@ -1,6 +1,6 @@
-/* duplicates.h - which documents repeat an earlier one. Memory holds 5 bytes a document and a table of the
- * size that the caller gives; the documents are read in passes instead. Pure but for the two functions of the
- * source.
+/* duplicates.h - which documents repeat an earlier one. Memory holds a byte a document, up to 32 for
+ * each that is near to another one, and a table of the size that the caller gives; the documents are read in
+ * passes instead. Pure but for the two functions of the source.
  *
  * Exact: the same text (128 bits of a hash). Near: the similarity of minhash.h to an earlier document that is
  * kept is at least the threshold; it is computed from both texts, signatures only find the pairs. A document
