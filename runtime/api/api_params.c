@@ -6,7 +6,7 @@
 #include "runtime/api/api_adapters.h"
 #include "runtime/api/api_trainer.h"
 #include "runtime/files/files.h"
-#include "runtime/files/model_hash.h"
+#include "runtime/hash/model_hash.h"
 
 static const struct param_desc *param_at(const struct muster_trainer *t, int parameter)
 {

@@ -151,7 +151,7 @@ static int load_best(struct run *run, struct muster_error *err)
     return 0;
 }
 
-/* By which versions of a model are told. */
+/* Identifies the version of a model. */
 static int show_hash(struct run *run, struct muster_error *err)
 {
     char exact[17], printed[9];

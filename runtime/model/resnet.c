@@ -9,7 +9,7 @@
 
 static const double norm_epsilon = 1e-5, norm_momentum = 0.1; /* of torch.nn.BatchNorm2d */
 
-static int check_sizes(const struct resnet_config *c, struct muster_error *err)
+static int check_resnet(const struct resnet_config *c, struct muster_error *err)
 {
     const struct {
         const char *name;
@@ -44,7 +44,7 @@ static int convolve(struct writer *w, int in, struct planes *shape, int filters,
 }
 
 /* torchvision's BasicBlock, as a layer. */
-static int block(struct writer *w, int before, struct planes *shape, int stage, int index, int filters)
+static int basic_block(struct writer *w, int before, struct planes *shape, int stage, int index, int filters)
 {
     const int stride = stage > 0 && index == 0 ? 2 : 1;
     int layer = program_layer(w, "layer%d.%d", stage + 1, index);
@@ -61,7 +61,7 @@ static int block(struct writer *w, int before, struct planes *shape, int stage, 
 struct model *resnet_create(const struct resnet_config *c, struct muster_error *err)
 {
     static const char *const metadata[] = {"architecture", "resnet", NULL};
-    if (check_sizes(c, err) < 0)
+    if (check_resnet(c, err) < 0)
         return NULL;
     struct planes shape = {c->channels, c->height, c->width};
     struct writer w = writer_begin("resnet-%dx%dx%d", c->stages, c->blocks, c->filters);
@@ -74,7 +74,7 @@ struct model *resnet_create(const struct resnet_config *c, struct muster_error *
     program_result(&w, program_relu(&w, x));
     for (int stage = 0; stage < c->stages; stage++)
         for (int i = 0; i < c->blocks; i++)
-            layer = block(&w, layer, &shape, stage, i, c->filters << stage);
+            layer = basic_block(&w, layer, &shape, stage, i, c->filters << stage);
     (void)program_layer(&w, "head");
     program_prefix(&w, "");
     x = program_avg_pool2d(&w, program_input(&w, layer), &shape, 1, 1);

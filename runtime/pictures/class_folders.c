@@ -98,7 +98,7 @@ static bool ends_in(const char *name, const char *const *endings)
 }
 
 /* Adds a file that is a picture by its name; what is none is left out, as ImageFolder leaves it. */
-static int add_file(struct listing *l, const char *path, struct muster_error *err)
+static int add_picture(struct listing *l, const char *path, struct muster_error *err)
 {
     static const char *const read[] = {".png", NULL};
     static const char *const others[] = {".jpg", ".jpeg", ".ppm",  ".bmp", ".pgm",
@@ -139,7 +139,7 @@ static int list_folder(struct listing *l, const char *folder, int depth, struct 
             if (!path)
                 result = error_set(err, MUSTER_E_NOMEM, "no memory for a path");
             else if (is_folder(path) == below)
-                result = below ? list_folder(l, path, depth + 1, err) : add_file(l, path, err);
+                result = below ? list_folder(l, path, depth + 1, err) : add_picture(l, path, err);
         }
     free_entries(&entries);
     return result;

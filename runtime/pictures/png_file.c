@@ -38,7 +38,7 @@ static void ignore(png_structp png, png_const_charp text)
     (void)text; /* a warning: the picture is read all the same */
 }
 
-static void take(png_structp png, png_bytep to, size_t count)
+static void take_png_bytes(png_structp png, png_bytep to, size_t count)
 {
     struct reading *r = png_get_io_ptr(png);
     if (count > r->file.length - r->at)
@@ -69,7 +69,7 @@ static int read_head(struct reading *r)
     if (setjmp(png_jmpbuf(r->png)))
         return -1;
     png_set_user_limits(r->png, PICTURE_SIDE_LIMIT, PICTURE_SIDE_LIMIT);
-    png_set_read_fn(r->png, r, take);
+    png_set_read_fn(r->png, r, take_png_bytes);
     png_read_info(r->png, r->info);
     r->height = (int)png_get_image_height(r->png, r->info);
     r->width = (int)png_get_image_width(r->png, r->info);

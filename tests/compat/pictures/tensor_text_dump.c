@@ -1,4 +1,4 @@
-/* tensor_text_dump - prints tensors as runtime/files/tensor_text.h does, for model_hash_test.py to compare.
+/* tensor_text_dump - prints tensors as runtime/hash/tensor_text.h does, for model_hash_test.py to compare.
  *
  *     tensor_text_dump <TENSORS
  *
@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "proto/base/guard.h"
-#include "runtime/files/tensor_text.h"
+#include "runtime/hash/tensor_text.h"
 
 static int dump(int32_t type)
 {

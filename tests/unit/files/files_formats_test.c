@@ -6,7 +6,6 @@
 #include "runtime/files/elements.h"
 #include "runtime/files/json_text.h"
 #include "runtime/files/llmc.h"
-#include "runtime/files/md5.h"
 #include "runtime/files/pickle.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/files/zip.h"
@@ -359,35 +358,6 @@ static void a_pickle_has_types_that_pytorch_has(void **state)
     assert_non_null(memmem(out.data, out.length, "BFloat16Storage", 15));
 }
 
-/* RFC 1321, A.5, and lengths around a block's end. */
-static void md5_is_the_rfcs(void **state)
-{
-    static const struct {
-        const char *text, *digest;
-    } vectors[] = {
-        {"", "d41d8cd98f00b204e9800998ecf8427e"},
-        {"a", "0cc175b9c0f1b6a831c399e269772661"},
-        {"message digest", "f96b697d7cb7938d525a2f31aaf161d0"},
-        {"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789",
-         "d174ab98d277d9f5a5611c2c9f419d9f"},
-        {"12345678901234567890123456789012345678901234567890123456789012345678901234567890",
-         "57edf4a22be3c955ac49da2e2107b67a"},
-        {"1234567890123456789012345678901234567890123456789012345", "c9ccf168914a1bcfc3229f1948e67da0"},
-        {"12345678901234567890123456789012345678901234567890123456", "49f193adce178490e34d1b3a4ec0064c"},
-        {"1234567890123456789012345678901234567890123456789012345678901234",
-         "eb6c4179c0a7c82cc2828c1e6338e165"},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
-        uint8_t digest[MD5_BYTES];
-        char hex[2 * MD5_BYTES + 1];
-        md5(vectors[i].text, strlen(vectors[i].text), digest);
-        for (int b = 0; b < MD5_BYTES; b++)
-            (void)snprintf(hex + 2 * b, 3, "%02x", digest[b]);
-        assert_string_equal(hex, vectors[i].digest);
-    }
-}
-
 /* PyTorch's num_batches_tracked. */
 static void an_int64_is_read_as_one(void **state)
 {
@@ -427,7 +397,6 @@ int main(void)
         cmocka_unit_test(checksums_are_those_of_zip),
         cmocka_unit_test(large_archives_have_wide_records),
         cmocka_unit_test(a_pickle_has_types_that_pytorch_has),
-        cmocka_unit_test(md5_is_the_rfcs),
         cmocka_unit_test(an_int64_is_read_as_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* model_hash.c - see model_hash.h. The state dict's text has every parameter's in the order of names; a
  * parameter's is short, whatever its size. */
-#include "runtime/files/model_hash.h"
+#include "runtime/hash/model_hash.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "runtime/files/elements.h"
-#include "runtime/files/md5.h"
-#include "runtime/files/tensor_text.h"
+#include "runtime/hash/md5.h"
+#include "runtime/hash/tensor_text.h"
 
 struct named_text {
     const char *name;

@@ -1,5 +1,5 @@
 /* tensor_text.c - see tensor_text.h. The rules are torch/_tensor_str.py's (PyTorch 2.13), names are its. */
-#include "runtime/files/tensor_text.h"
+#include "runtime/hash/tensor_text.h"
 
 #include <math.h>
 #include <stdbool.h>

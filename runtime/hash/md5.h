@@ -1,6 +1,6 @@
 /* md5.h - MD5 (RFC 1321), for hashes that other programs form so; it protects nothing. */
-#ifndef MUSTER_RUNTIME_FILES_MD5_H
-#define MUSTER_RUNTIME_FILES_MD5_H
+#ifndef MUSTER_RUNTIME_HASH_MD5_H
+#define MUSTER_RUNTIME_HASH_MD5_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* md5.c - see md5.h. Names are the RFC's. */
-#include "runtime/files/md5.h"
+#include "runtime/hash/md5.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* model_hash.h - hashes of a model's parameters, by which its versions are told. */
-#ifndef MUSTER_RUNTIME_FILES_MODEL_HASH_H
-#define MUSTER_RUNTIME_FILES_MODEL_HASH_H
+/* model_hash.h - hashes of a model's parameters, that identify its versions. */
+#ifndef MUSTER_RUNTIME_HASH_MODEL_HASH_H
+#define MUSTER_RUNTIME_HASH_MODEL_HASH_H
 
 #include "runtime/files/architecture.h"
 #include "runtime/train/trainer.h"

@@ -1,8 +1,8 @@
 /* tensor_text.h - a tensor as PyTorch's repr() prints it with its usual options: four digits, at most 1,000
  * elements whole and else three at each end of each dimension, lines of 80. Hashes of scripts are formed of
  * it. Pure. */
-#ifndef MUSTER_RUNTIME_FILES_TENSOR_TEXT_H
-#define MUSTER_RUNTIME_FILES_TENSOR_TEXT_H
+#ifndef MUSTER_RUNTIME_HASH_TENSOR_TEXT_H
+#define MUSTER_RUNTIME_HASH_TENSOR_TEXT_H
 
 #include "proto/base/buffer.h"
 #include "runtime/files/tensors.h"
