@@ -302,8 +302,8 @@ MUSTER_API int64_t muster_checkpoint_noted(const char *folder, const char *key, 
 
 /* ---- parameters ---- */
 
-/* Parameters are numbered from 0. The name lives as long as the trainer. NULL, 0 and -1 where there is no
- * such parameter. */
+/* Parameters are numbered from 0; running statistics (muster_batch_norm2d) are among them. The name lives as
+ * long as the trainer. NULL, 0 and -1 where there is no such parameter. */
 MUSTER_API int32_t muster_trainer_parameters(const struct muster_trainer *trainer);
 MUSTER_API int32_t muster_trainer_parameter(const struct muster_trainer *trainer, const char *name);
 MUSTER_API const char *muster_trainer_parameter_name(const struct muster_trainer *trainer, int32_t parameter);

@@ -26,7 +26,8 @@ static int32_t walk_backward(const struct model *model, int32_t stop,
         const struct layer_desc *layer = &model->layers[l];
         for (int i = 0; i < layer->param_count; i++, number++) {
             *param = layer->param[i];
-            if (!model->params[*param].trainable)
+            if (!model->params[*param].trainable ||
+                model->params[*param].statistic) /* no cause, but an effect */
                 continue;
             if (number == stop || (visit && visit(search, *param)))
                 return number;

@@ -49,11 +49,11 @@ static void a_layer_reads_weights_and_inputs_and_writes_the_rest(void **state)
 {
     (void)state;
     struct schedule_op op = layer_call(OP_FORWARD);
-    assert_accesses(&op,
-                    "r10 w20 r11 w21 r12 w22 r13 w23 r30 w40 r31 w41 r32 w42 r33 w43 w1 w2 w3 w4 r5 r6 w7");
+    assert_accesses(
+        &op, "r10 w20 r11 w21 r12 w22 r13 w23 r14 w24 r30 w40 r31 w41 r32 w42 r33 w43 w1 w2 w3 w4 r5 r6 w7");
     op = layer_call(OP_BACKWARD);
-    assert_accesses(&op,
-                    "r10 w20 r11 w21 r12 w22 r13 w23 r30 w40 r31 w41 r32 w42 r33 w43 r1 w2 w3 w4 r5 r6 w7");
+    assert_accesses(
+        &op, "r10 w20 r11 w21 r12 w22 r13 w23 r14 w24 r30 w40 r31 w41 r32 w42 r33 w43 r1 w2 w3 w4 r5 r6 w7");
     op.group_count = 1;
     assert_accesses(&op, "r10 w20 r30 w40 r31 w41 r32 w42 r33 w43 r1 w2 w3 w4 r5 r6 w7");
 }
