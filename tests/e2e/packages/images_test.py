@@ -1,4 +1,4 @@
-"""Images of k8s/Dockerfile, built by `./dev package images` and run; packages for aarch64, run under qemu-user.
+"""Images of k8s/Dockerfile, built by `./dev package images` and run, also those for aarch64; packages for aarch64, run under qemu-user.
 
     MUSTER_BUILD=build python3 tests/e2e/packages/images_test.py [TestClass.test_name ...]
 
@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -31,17 +32,25 @@ def run(*command, code=0, timeout=1500, **options):
     return done.stdout + done.stderr
 
 
+def blob(image, digest):
+    return image.extractfile("blobs/" + digest.replace(":", "/"))
+
+
+def manifest_of(image):
+    return json.load(blob(image, json.load(image.extractfile("index.json"))["manifests"][0]["digest"]))
+
+
+def config_of(archive):
+    with tarfile.open(archive) as image:
+        return json.load(blob(image, manifest_of(image)["config"]["digest"]))
+
+
 def layers_of(archive):
     """The bytes of each layer of an OCI archive, unpacked, from the base upwards."""
     sizes = []
     with tarfile.open(archive) as image:
-        def blob(digest):
-            return image.extractfile("blobs/" + digest.replace(":", "/"))
-
-        index = json.load(image.extractfile("index.json"))
-        manifest = json.load(blob(index["manifests"][0]["digest"]))
-        for layer in manifest["layers"]:
-            with tarfile.open(fileobj=blob(layer["digest"]), mode="r:*") as files:
+        for layer in manifest_of(image)["layers"]:
+            with tarfile.open(fileobj=blob(image, layer["digest"]), mode="r:*") as files:
                 sizes.append(sum(entry.size for entry in files))
     return sizes
 
@@ -53,12 +62,15 @@ def write_run(folder):
 
 
 class Images(unittest.TestCase):
+    machine = os.uname().machine
+    platform = {"x86_64": "amd64", "aarch64": "arm64"}[machine]
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="muster-images-", dir="/var/tmp")
         cls.root = pathlib.Path(cls.folder.name)
         cls.store = cls.root / "store"
-        run(SOURCE / "packages/images.sh", "--output", cls.root, "--keep", cls.store)
+        run(SOURCE / "packages/images.sh", "--machine", cls.machine, "--output", cls.root, "--keep", cls.store, timeout=3000)
 
     @classmethod
     def tearDownClass(cls):
@@ -83,8 +95,12 @@ class Images(unittest.TestCase):
             run("buildah", *self.places(), "rm", container)
 
     def archive(self, target):
-        (found,) = self.root.glob(f"muster-{target}-*.oci.tar")
+        (found,) = self.root.glob(f"muster-{target}-*-linux-{self.machine}.oci.tar")
         return found
+
+    def test_the_archives_say_what_machine_they_are_for(self):
+        for target in "launcher", "trainer":
+            self.assertEqual(config_of(self.archive(target))["architecture"], self.platform)
 
     def test_the_launcher_is_small_and_runs_two_workers(self):
         above = layers_of(self.archive("launcher"))[1:]
@@ -102,6 +118,26 @@ class Images(unittest.TestCase):
         self.assertRegex(out, r"step 3/3  loss [0-9.]+")
         above = layers_of(self.archive("trainer"))[1:]
         print(f"the trainer's image: {sum(above) / 1e6:.1f} MB on top of its base")
+
+
+class ImagesForAarch64(Images):
+    """Cross-built, and run in their own root under an emulator: by the user of the image, without its container."""
+    machine, platform = "aarch64", "arm64"
+
+    def inside(self, target, *command, folder=None):
+        (name,) = [image["names"][0] for image in json.loads(run("buildah", *self.places(), "images", "--json"))
+                   if image.get("names") and f"muster-{target}:" in image["names"][0]]
+        user = config_of(self.archive(target))["config"]["User"].split(":")[0]
+        container = run("buildah", *self.places(), "from", "--pull-never", "--platform", f"linux/{self.platform}", name).split()[-1]
+        try:
+            root = pathlib.Path(run("buildah", *self.places(), "mount", container).strip())
+            if folder:
+                shutil.copytree(folder, root / "work")
+                (root / "work").chmod(0o777)
+            return run(SOURCE / "packages/emulated_root.sh", root, "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups",
+                       "sh", "-c", 'cd "$0" && exec "$@"', "/work" if folder else "/", *command)
+        finally:
+            run("buildah", *self.places(), "rm", container)
 
 
 class Aarch64(unittest.TestCase):
