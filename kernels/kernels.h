@@ -254,6 +254,13 @@ struct kernels {
     void (*avg_pool2d_backward)(void *din, const void *dout, int64_t planes, int height, int width,
                                 int out_height, int out_width, int beta, void *stream);
 
+    /* out (B,C) = the mean of rows 0..lengths[b]-1 of in (B,T,C), 0 where lengths[b] is 0; lengths (B), each
+     * 0..T, device memory */
+    void (*mean_forward)(void *out, const void *in, const int32_t *lengths, int B, int T, int C,
+                         void *stream);
+    /* din = beta*din + dout / lengths[b] in these rows, beta*din in the others */
+    void (*mean_backward)(void *din, const void *dout, const int32_t *lengths, int B, int T, int C, int beta,
+                          void *stream);
     /* out = (in - mean) / sqrt(var + epsilon) * weight + bias, all (channels); mean and var, biased, are
      * those of the rows that are there (0 and 1 without any) and saved for backward */
     void (*batch_norm_forward)(void *out, void *mean, void *var, const void *in, const void *weight,

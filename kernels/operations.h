@@ -31,6 +31,8 @@
     X(max_pool2d_backward)                                                                                   \
     X(avg_pool2d_forward)                                                                                    \
     X(avg_pool2d_backward)                                                                                   \
+    X(mean_forward)                                                                                          \
+    X(mean_backward)                                                                                         \
     X(batch_norm_forward)                                                                                    \
     X(batch_norm_fixed)                                                                                      \
     X(batch_norm_backward)                                                                                   \

@@ -38,6 +38,8 @@ extern "C" {
     X(max_pool2d_backward)                                                                                   \
     X(avg_pool2d_forward)                                                                                    \
     X(avg_pool2d_backward)                                                                                   \
+    X(mean_forward)                                                                                          \
+    X(mean_backward)                                                                                         \
     X(batch_norm_forward)                                                                                    \
     X(batch_norm_fixed)                                                                                      \
     X(batch_norm_backward)                                                                                   \
@@ -145,6 +147,10 @@ int cuda_avg_pool2d_forward(void *out, const void *in, int64_t planes, int heigh
                             int out_width, void *stream, struct muster_error *err);
 int cuda_avg_pool2d_backward(void *din, const void *dout, int64_t planes, int height, int width,
                              int out_height, int out_width, int beta, void *stream, struct muster_error *err);
+int cuda_mean_forward(void *out, const void *in, const int32_t *lengths, int B, int T, int C, void *stream,
+                      struct muster_error *err);
+int cuda_mean_backward(void *din, const void *dout, const int32_t *lengths, int B, int T, int C, int beta,
+                       void *stream, struct muster_error *err);
 int cuda_batch_norm_forward(void *out, void *mean, void *var, const void *in, const void *weight,
                             const void *bias, const struct batch_norm *b, int N,
                             const struct step_scalars *scalars, void *stream, struct muster_error *err);

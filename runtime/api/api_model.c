@@ -202,7 +202,8 @@ int32_t muster_model_logits(struct muster_model *model)
 
 /* ---- inputs, layers, parameters ---- */
 
-int32_t muster_model_input(struct muster_model *model, const char *name, int32_t dtype, int64_t width)
+static int32_t add_input(struct muster_model *model, const char *name, int32_t dtype, bool positions,
+                         int64_t width)
 {
     static const enum dtype dtypes[] = {
         [MUSTER_I32] = DTYPE_I32, [MUSTER_F32] = DTYPE_F32, [MUSTER_F64] = DTYPE_F64, [MUSTER_U8] = DTYPE_U8};
@@ -225,7 +226,17 @@ int32_t muster_model_input(struct muster_model *model, const char *name, int32_t
     if (width < 1 || width > INT32_MAX)
         return writer_fail(w, MUSTER_E_INVALID, "input %s has %lld elements a row; it may have 1 to %d", name,
                            (long long)width, INT32_MAX);
-    return writer_input(w, name, dtypes[dtype], true, width);
+    return writer_input(w, name, dtypes[dtype], positions, width);
+}
+
+int32_t muster_model_input(struct muster_model *model, const char *name, int32_t dtype, int64_t width)
+{
+    return add_input(model, name, dtype, true, width);
+}
+
+int32_t muster_model_sample_input(struct muster_model *model, const char *name, int32_t dtype, int64_t width)
+{
+    return add_input(model, name, dtype, false, width);
 }
 
 int32_t muster_layer(struct muster_model *model, const char *name)

@@ -60,7 +60,7 @@ static int check_inputs(const struct model *model, struct muster_error *err)
         const struct program *p = model->layers[l].config;
         for (int s = 0; s < p->step_count; s++) {
             const struct operation *op = p->steps[s].op;
-            if (op->batch)
+            if (op->batch || p->steps[s].settings.by_length)
                 (op->loss ? loss : reader)[p->steps[s].settings.input] = op;
         }
     }

@@ -20,9 +20,10 @@ static void *make_batch(const struct muster_trainer *t, struct batch *batch)
         int32_t *numbers = (int32_t *)(void *)(memory + batch_offset(&t->model, shape, i));
         const int64_t count = batch_input_bytes(&t->model, shape, i) / (int64_t)sizeof *numbers;
         batch->input[i] = numbers;
-        for (int64_t n = 0; t->vocabulary[i] > 0 && n < count; n++) {
+        const int64_t below = api_numbers(t, i);
+        for (int64_t n = 0; below > 0 && n < count; n++) {
             state = state * 1664525U + 1013904223U;
-            numbers[n] = (int32_t)((state >> 8) % (uint64_t)t->vocabulary[i]);
+            numbers[n] = (int32_t)((state >> 8) % (uint64_t)below);
         }
     }
     return memory;

@@ -17,12 +17,13 @@ static int64_t check_numbers(const struct muster_trainer *t, int input, const in
                              struct muster_error *err)
 {
     const int32_t least = t->compared[input] ? -1 : 0;
+    const int64_t numbers = api_numbers(t, input);
     int64_t counted = 0;
     for (int64_t i = 0; i < count; i++) {
-        if (array[i] < least || array[i] >= t->vocabulary[input])
+        if (array[i] < least || array[i] >= numbers)
             return error_set(err, MUSTER_E_INVALID, "%s[%lld] is %d, but must be %d to %lld",
                              t->model.inputs[input].name, (long long)i, array[i], least,
-                             (long long)t->vocabulary[input] - 1);
+                             (long long)numbers - 1);
         counted += array[i] >= 0;
     }
     return counted;
@@ -74,7 +75,8 @@ static int take_arrays(const struct muster_trainer *t, const void *const *arrays
                          (long long)rows, (long long)most);
     for (int i = 0; i < t->model.input_count; i++) {
         batch->input[i] = rows ? arrays[i] : NULL;
-        if (check_array(t, i, batch->input[i], rows * t->plan.shape.T, targets, err) < 0)
+        const int64_t positions = t->model.inputs[i].positions ? t->plan.shape.T : 1;
+        if (check_array(t, i, batch->input[i], rows * positions, targets, err) < 0)
             return -1;
     }
     return 0;
@@ -235,6 +237,8 @@ static int find_value(const struct muster_trainer *t, int32_t value, struct laye
     capture->layer = layer;
     capture->value = logits ? LAYER_LOGITS : at;
     const int64_t width = logits ? p->steps[p->step_count - 1].settings.vocabulary : p->values[at].width;
+    if (p->values[logits ? p->steps[p->step_count - 1].in[0] : at].sample)
+        capture->rows /= t->plan.shape.T; /* a row for each sample */
     capture->bytes = capture->rows * width * (int64_t)sizeof(float);
     return 0;
 }
@@ -276,13 +280,38 @@ static int count_passes(struct muster_trainer *t, int failed, int64_t rows, int6
     return 0;
 }
 
-/* Pass number `pass` over this rank's samples, of which it may have none left. */
+/* For each class: rows of it, rows that were taken for it, rows of both. The first of the largest logits is
+ * the one that is taken. */
+static void count_classes(struct muster_trainer *t, const float *logits, const int32_t *labels, int64_t rows)
+{
+    const int64_t classes = t->classes;
+    for (int64_t n = 0; n < rows; n++, logits += classes) {
+        int64_t best = 0;
+        for (int64_t i = 1; i < classes; i++)
+            best = logits[i] > logits[best] ? i : best;
+        if (labels[n] < 0)
+            continue;
+        t->class_rows[3 * labels[n]]++;
+        t->class_rows[3 * best + 1]++;
+        t->class_rows[3 * best + 2] += best == labels[n];
+    }
+}
+
+/* Pass number `pass` over this rank's samples, of which it may have none left. logits: memory for those of a
+ * pass, of a model of classes. */
 static int evaluate_pass(struct muster_trainer *t, const struct batch *all, int64_t rows, int64_t pass,
-                         double sums[3], struct muster_error *err)
+                         float *logits, double sums[3], struct muster_error *err)
 {
     const struct shape shape = t->plan.shape;
     const int64_t first = pass * shape.B, left = rows > first ? rows - first : 0;
     struct trainer_forward forward = {.samples = left < shape.B ? left : shape.B};
+    struct layer_capture capture = {.layer = t->model.layer_count - 1,
+                                    .value = LAYER_LOGITS,
+                                    .rows = forward.samples * (t->classes_of_samples ? 1 : shape.T),
+                                    .out = logits};
+    capture.bytes = capture.rows * t->classes * (int64_t)sizeof *logits;
+    if (capture.bytes > 0)
+        forward.capture = &capture;
     struct batch batch = {{0}};
     for (int i = 0; left && i < t->model.input_count; i++)
         batch.input[i] = (const char *)all->input[i] + pass * batch_input_bytes(&t->model, shape, i);
@@ -291,6 +320,8 @@ static int evaluate_pass(struct muster_trainer *t, const struct batch *all, int6
     sums[0] += forward.loss_total;
     sums[1] += (double)forward.loss_count;
     sums[2] += forward.correct;
+    if (forward.capture)
+        count_classes(t, logits, batch.input[t->labels], capture.rows);
     return 0;
 }
 
@@ -300,16 +331,36 @@ int muster_trainer_evaluate(struct muster_trainer *t, const void *const *arrays,
     struct batch batch = {{0}};
     int64_t targets = 0, passes = 0;
     double found[3] = {0};
-    int failed = take_arrays(t, arrays, rows, INT64_MAX / (t->plan.shape.T + 1), &batch, &targets, err) < 0;
+    const size_t pass_rows = (size_t)t->plan.shape.B * (size_t)(t->classes_of_samples ? 1 : t->plan.shape.T);
+    scope_free float *logits = mem_calloc(pass_rows, (size_t)t->classes * sizeof *logits + 1);
+    mem_free(t->class_rows);
+    t->class_rows = mem_calloc(3 * (size_t)t->classes + 1, sizeof *t->class_rows);
+    int failed =
+        !logits || !t->class_rows ? error_set(err, MUSTER_E_NOMEM, "no memory for an evaluation") : 0;
+    failed =
+        failed || take_arrays(t, arrays, rows, INT64_MAX / (t->plan.shape.T + 1), &batch, &targets, err) < 0;
     if (count_passes(t, failed, rows, &passes, err) < 0)
         return -1;
     for (int64_t pass = 0; pass < passes; pass++)
-        if (evaluate_pass(t, &batch, rows, pass, found, err) < 0)
+        if (evaluate_pass(t, &batch, rows, pass, logits, found, err) < 0)
             return -1;
-    if (trainer_reduce(t->trainer, found, 3, err) < 0)
+    if (trainer_reduce(t->trainer, found, 3, err) < 0 ||
+        (t->classes && trainer_reduce(t->trainer, t->class_rows, 3 * t->classes, err) < 0))
         return -1;
     memcpy(sums, found, 2 * sizeof *sums);
     t->evaluated_correct = found[2];
+    return 0;
+}
+
+int muster_trainer_evaluated_class(const struct muster_trainer *t, int64_t number, double rows[3],
+                                   struct muster_error *err)
+{
+    if (number < 0 || number >= t->classes)
+        return error_set(err, MUSTER_E_INVALID, "class %lld: the model has %lld classes that are counted",
+                         (long long)number, (long long)t->classes);
+    if (!t->class_rows)
+        return error_set(err, MUSTER_E_STATE, "classes are counted by evaluations, and there was none yet");
+    memcpy(rows, t->class_rows + 3 * number, 3 * sizeof *rows);
     return 0;
 }
 

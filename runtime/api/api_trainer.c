@@ -31,10 +31,20 @@ static void find_bounds(struct muster_trainer *t)
             if (!p->steps[s].op->batch)
                 continue;
             t->compared[settings->input] |= p->steps[s].op->loss;
+            if (p->steps[s].op->loss && settings->classes && settings->vocabulary <= API_CLASSES) {
+                t->classes = settings->vocabulary;
+                t->labels = settings->input;
+                t->classes_of_samples = p->values[p->steps[s].in[0]].sample;
+            }
             if (!*vocabulary || settings->vocabulary < *vocabulary)
                 *vocabulary = settings->vocabulary;
         }
     }
+}
+
+int64_t api_numbers(const struct muster_trainer *t, int input)
+{
+    return t->model.inputs[input].lengths ? (int64_t)t->plan.shape.T + 1 : t->vocabulary[input];
 }
 
 static int own_model(struct muster_trainer *t, const struct model *model, struct muster_error *err)
@@ -74,6 +84,7 @@ void api_release(struct muster_trainer *t)
     mem_free(t->model.params);
     mem_free(t->model.layers);
     mem_free(t->folder);
+    mem_free(t->class_rows);
     train_settings_free(t->notes);
     muster_model_free(t->shared);
 }

@@ -36,7 +36,7 @@ struct api_stage {
     int32_t found;                     /* the stage of a checkpoint that was refused for it; -1: none */
 };
 
-enum { API_BASE = 64 };
+enum { API_BASE = 64, API_CLASSES = 256 };
 
 struct muster_trainer {
     struct muster_model *shared;
@@ -63,6 +63,10 @@ struct muster_trainer {
     char **notes; /* "key=value" that a checkpoint keeps, NULL at the end; NULL: none */
     struct evaluation_state evaluation;
     double evaluated_correct;                /* of the last one */
+    int64_t classes;                         /* of the loss; 0: it has none, or more than API_CLASSES */
+    int labels;                              /* the input that they are compared with */
+    bool classes_of_samples;                 /* a row for each sample, not for each position */
+    double *class_rows;                      /* (3 classes): of the last evaluation, over all ranks */
     struct plateau_state plateau;            /* of schedule ReduceLROnPlateau */
     int64_t saved_step;                      /* of the checkpoint that was written or loaded last; -1: none */
     struct api_saving saving[SAVES_AT_ONCE]; /* behind steps, the oldest first */
@@ -77,6 +81,8 @@ struct muster_trainer {
     bool compared[BATCH_INPUTS];             /* by the loss: -1 or NaN does not count */
 };
 
+/* What the numbers of an input are below: a vocabulary, classes, or one more than there are positions. */
+int64_t api_numbers(const struct muster_trainer *trainer, int input);
 int64_t api_samples(const struct muster_trainer *trainer); /* of a step on this rank */
 struct train_batch api_batch(const struct muster_trainer *trainer);
 /* A plan for the settings, for a world of that size (its ranks on one node) or for the rank of a trainer

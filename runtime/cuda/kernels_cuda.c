@@ -258,6 +258,18 @@ static void enqueue_batch_norm_step(void *values, const void *change, int64_t n,
     ENQUEUE(cuda_batch_norm_step(values, change, n, moved, dtype_moved, scalars, queue, err));
 }
 
+static void enqueue_mean_forward(void *out, const void *in, const int32_t *lengths, int B, int T, int C,
+                                 void *stream)
+{
+    ENQUEUE(cuda_mean_forward(out, in, lengths, B, T, C, queue, err));
+}
+
+static void enqueue_mean_backward(void *din, const void *dout, const int32_t *lengths, int B, int T, int C,
+                                  int beta, void *stream)
+{
+    ENQUEUE(cuda_mean_backward(din, dout, lengths, B, T, C, beta, queue, err));
+}
+
 static void enqueue_correct_sum(double *total, const void *logits, const int32_t *targets, int N, int V,
                                 void *stream)
 {
@@ -362,6 +374,7 @@ static void enqueue_average(void *mean, const void *param, double decay, int64_t
         .batch_norm_forward = enqueue_batch_norm_forward, .batch_norm_fixed = enqueue_batch_norm_fixed,      \
         .batch_norm_backward = enqueue_batch_norm_backward, .batch_norm_change = enqueue_batch_norm_change,  \
         .batch_norm_step = enqueue_batch_norm_step, .correct_sum = enqueue_correct_sum,                      \
+        .mean_forward = enqueue_mean_forward, .mean_backward = enqueue_mean_backward,                        \
     }
 
 const struct kernels *kernels_cuda(bool tf32)

@@ -51,15 +51,17 @@ enum muster_flags {
 
 /* A model of that name, owned by the caller; NULL: no memory. */
 MUSTER_API struct muster_model *muster_model_new(const char *name, struct muster_error *err);
-/* A model that libmuster brings: "gpt2" or "llama", with settings of section model ("model.layers=12", ...,
- * NULL); they are those of muster-train's YAML. NULL stands for no settings. Otherwise the path of a folder
- * of Hugging Face with a config.json, or of a checkpoint of llm.c, and no settings but those of section lora
+/* A model that libmuster brings: "gpt2", "llama", "simple_cnn", "text_classifier" or "text_encoder", with
+ * settings of section model ("model.layers=12", ..., NULL); they are those of muster-train's YAML. NULL
+ * stands for no settings. Otherwise the path of a folder of Hugging Face with a config.json, or of a
+ * checkpoint of llm.c, and no settings but those of section lora
  * ("lora.rank=8", ...), which both kinds take: adapters beside a frozen base. muster_trainer_load reads its
- * parameters. Inputs are "tokens" and "targets", parameters have Hugging Face's names. NULL:
+ * parameters. Inputs are "tokens" and "targets", of simple_cnn "pictures" and "labels", of the models of
+ * texts "tokens", "lengths" and "labels"; parameters have Hugging Face's names, or those of torch.nn. NULL:
  * MUSTER_E_INVALID names the setting. */
 MUSTER_API struct muster_model *muster_model_open(const char *architecture, const char *const *settings,
                                                   struct muster_error *err);
-/* "gpt2" or "llama"; NULL: a model of the caller's own. */
+/* "gpt2", "llama", ...; NULL: a model of the caller's own. */
 MUSTER_API const char *muster_model_architecture(const struct muster_model *model);
 /* Accepts NULL. A model may be freed while trainers use it. */
 MUSTER_API void muster_model_free(struct muster_model *model);
@@ -77,6 +79,11 @@ MUSTER_API int32_t muster_model_logits(struct muster_model *model);
  * for muster_squared_error. Names have at most 15 characters. */
 MUSTER_API int32_t muster_model_input(struct muster_model *model, const char *name, int32_t dtype,
                                       int64_t width);
+
+/* The same with a row for each sample, and not for each position: lengths, of MUSTER_I32 and width 1, and
+ * what results with a row for each sample are compared with. */
+MUSTER_API int32_t muster_model_sample_input(struct muster_model *model, const char *name, int32_t dtype,
+                                             int64_t width);
 
 /* ---- layers and parameters ---- */
 
@@ -123,6 +130,14 @@ MUSTER_API int32_t muster_attention(struct muster_model *model, int32_t q, int32
 /* The same of one value whose rows hold q, k and v in turn. */
 MUSTER_API int32_t muster_attention_packed(struct muster_model *model, int32_t qkv, int32_t heads,
                                            int32_t kv_heads, uint32_t flags);
+/* Samples of different lengths; lengths: an input of MUSTER_I32 with a number for each sample, 0 to the
+ * number of positions. A trainer computes no more positions of a micro-batch than its longest sample has. */
+/* in: the result of an attention, which is returned: positions beyond a sample's length are not seen, and
+ * their own results are 0. */
+MUSTER_API int32_t muster_within(struct muster_model *model, int32_t in, int32_t lengths);
+/* The mean over the positions that are there, 0 where none is: a row for each sample, as all that follows
+ * from it. */
+MUSTER_API int32_t muster_mean(struct muster_model *model, int32_t in, int32_t lengths);
 /* kind: "gelu_tanh" (GPT-2's), "gelu", "silu", "relu", "tanh", "sigmoid". */
 MUSTER_API int32_t muster_activation(struct muster_model *model, int32_t in, const char *kind);
 MUSTER_API int32_t muster_swiglu(struct muster_model *model, int32_t gate, int32_t up); /* silu(gate) up */

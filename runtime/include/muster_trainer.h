@@ -118,6 +118,11 @@ MUSTER_API int muster_trainer_forward(struct muster_trainer *trainer, const void
  * steps before and after give the same bits as without. */
 MUSTER_API int muster_trainer_evaluate(struct muster_trainer *trainer, const void *const *arrays,
                                        int64_t rows, double sums[2], struct muster_error *err);
+/* Of the last evaluation of a model of muster_classes, of at most 256 of them, over all ranks: rows of class
+ * `number`, rows that were taken for it, and rows of it that were (the largest logit; of equal ones the
+ * first). */
+MUSTER_API int muster_trainer_evaluated_class(const struct muster_trainer *trainer, int64_t number,
+                                              double rows[3], struct muster_error *err);
 /* Settings training.early_stop_... and keep_best at work: takes in the mean loss of an evaluation after the
  * last step, the same number on every rank. 0, or the sum of: MUSTER_JUDGED_BEST: it is the lowest so far:
  * with keep_best the checkpoint that is written before the next step is kept until the next such one;

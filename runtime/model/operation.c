@@ -135,6 +135,7 @@ const struct operation operation_rotary = {
     .name = "rotary",
     .forward = rotary_forward,
     .backward = rotary_backward,
+    .sequences = true,
     .forward_over = OPERATION_IN0,
     .backward_over = OPERATION_IN0,
 };
@@ -142,6 +143,7 @@ const struct operation operation_rotary = {
 static struct attention attention_shape(const struct operation_call *c)
 {
     const struct operation_settings *s = c->settings;
+    const struct batch *batch = c->context->batch; /* NULL while sizes are computed */
     return (struct attention){
         .B = c->context->shape.B,
         .T = c->context->shape.T,
@@ -152,6 +154,7 @@ static struct attention attention_shape(const struct operation_call *c)
         .q_row = c->in_width[0],
         .k_row = c->in_width[1],
         .v_row = c->in_width[2],
+        .lengths = s->by_length && batch ? batch->input[s->input] : NULL,
     };
 }
 
@@ -193,6 +196,7 @@ const struct operation operation_attention = {
     .backward = attention_backward,
     .reads = OPERATION_IN0 | OPERATION_IN1 | OPERATION_IN2 | OPERATION_OUT,
     .whole = true,
+    .sequences = true,
     .work = attention_work,
     .flops = attention_flops,
 };
@@ -239,6 +243,7 @@ const struct operation operation_attention_packed = {
     .forward = attention_packed_forward,
     .backward = attention_packed_backward,
     .reads = OPERATION_IN0 | OPERATION_OUT,
+    .sequences = true,
     .work = attention_packed_work,
     .flops = attention_flops,
 };
@@ -348,7 +353,7 @@ const struct operation operation_scale = {
 static void dropout_apply(const struct operation_call *c, void *to, const void *from, int add)
 {
     const struct layer_context *x = c->context;
-    x->kernels->dropout(to, from, c->rows, c->width, x->shape.T, x->sample, c->settings->site,
+    x->kernels->dropout(to, from, c->rows, c->width, c->rows / x->shape.B, x->sample, c->settings->site,
                         c->evaluates ? 0 : c->settings->probability, add, x->scalars, x->stream);
 }
 

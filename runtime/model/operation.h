@@ -21,6 +21,7 @@ struct operation_settings {
     int kind; /* of the activation */
     int heads, kv_heads;
     bool causal;
+    bool by_length; /* of attention: `input` has the lengths of the samples, beyond which nothing is seen */
     struct rotary rotary;
     int input;                     /* of the batch: index into model.inputs */
     enum dtype dtype;              /* of its elements, where an operation takes several */
@@ -34,8 +35,8 @@ struct operation_settings {
 };
 
 /* An operation while it runs. Values have `rows` rows; in[i] and din[i] are (rows, in_width[i]), out and dout
- * (rows, width). In backward only the values are valid that the row's `reads` names. While sizes are
- * computed all pointers but context.kernels are NULL. */
+ * (rows, width), where the operation pools (samples, width). In backward only the values are valid that the
+ * row's `reads` names. While sizes are computed all pointers but context.kernels are NULL. */
 struct operation_call {
     const struct layer_context *context;
     const struct operation_settings *settings;
@@ -69,8 +70,11 @@ struct operation {
     unsigned forward_over;  /* inputs that `out` may be written over */
     unsigned backward_over; /* inputs whose gradient, where it is written and not added, may overwrite dout */
     bool whole;             /* backward forms the gradients of all inputs or of none: din has no NULL */
-    bool shares; /* the gradient of every input is dout itself: backward is left alone where din is dout */
-    bool loss;   /* ends the model: no out; see layer_context.loss_total */
+    bool
+        sequences; /* reads the positions of a sample beside each other: none of values with a row a sample */
+    bool pools;    /* its result has a row for each sample, and no longer for each position */
+    bool shares;   /* the gradient of every input is dout itself: backward is left alone where din is dout */
+    bool loss;     /* ends the model: no out; see layer_context.loss_total */
     bool
         batch; /* reads settings.input of the batch; of a loss: its targets, where -1 or NaN does not count */
     size_t kernel; /* offset in struct kernels of a function that not every table has; 0: all have what it
@@ -92,6 +96,7 @@ struct operation {
     X(max_pool2d)                                                                                            \
     X(batch_norm2d)                                                                                          \
     X(avg_pool2d)                                                                                            \
+    X(mean)                                                                                                  \
     X(activation)                                                                                            \
     X(swiglu)                                                                                                \
     X(add)                                                                                                   \

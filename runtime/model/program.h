@@ -34,7 +34,10 @@ struct writer {
     struct model *model;           /* under construction */
     struct program *program;       /* of the open layer; NULL: none is open */
     char prefix[MODEL_NAME_LIMIT]; /* of the names of the open layer's parameters */
-    int64_t *width;                /* of each layer's result */
+    struct layer_result {          /* of each layer */
+        int64_t width;             /* 0: it has none */
+        bool sample;               /* a row for each sample */
+    } * results;
     int param_room, layer_room, sites;
     struct lora lora;                      /* rank 0: no adapters */
     char around[MODEL_NAME_LIMIT];         /* before module names: see writer_adapt */
@@ -87,6 +90,8 @@ int program_tensor(struct writer *w, const char *name, int ndim, const int64_t *
 /* x weight^T + bias; N(0, std^2), bias 0 */
 int program_linear(struct writer *w, int in, int64_t width, const char *name, bool bias, double std);
 int program_linear_by(struct writer *w, int in, int weight, int bias);
+/* With a bias, both drawn as torch.nn.Linear draws them. */
+int program_drawn_linear(struct writer *w, int in, int64_t width, const char *name);
 int program_layer_norm(struct writer *w, int in, const char *name, double epsilon);
 int program_layer_norm_by(struct writer *w, int in, int weight, int bias, double epsilon);
 int program_rms_norm(struct writer *w, int in, const char *name, double epsilon);
@@ -107,6 +112,13 @@ int program_dropout(struct writer *w, int in, double probability);
 /* table (vocabulary, C) [token] + positions (max, C) [position]; input: of the batch, i32; positions -1: none
  */
 int program_embedding(struct writer *w, int input, int table, int positions);
+/* Texts of different lengths: `lengths` is an array of the batch, i32, one a sample, 0 to T. */
+/* The mean over the positions that are there, 0 where none is: a value with a row for each sample. What
+ * follows it may be anything but what reads positions, and ends in a loss against one target a sample. */
+int program_mean(struct writer *w, int in, int lengths);
+/* Of the result of an attention, which it returns: positions beyond a sample's length are not seen, and their
+ * own results are 0. */
+int program_within(struct writer *w, int attention, int lengths);
 /* Pictures: a row is a sample's planes, (channels, height, width), and training.sequence_length is 1. `shape`
  * is that of the input, and of the result afterwards. */
 struct planes {
@@ -141,6 +153,10 @@ void program_classes(struct writer *w, int in, int64_t classes, const char *name
 void program_squared_error(struct writer *w, int in, int input);
 
 extern const struct layer_ops program_ops;
+
+/* Whether what lies behind the longest sample of a micro-batch changes nothing, so that no more positions
+ * need be computed: all attention sees as far as lengths or back, and the loss has a row for each sample. */
+bool program_ends_with_lengths(const struct model *model);
 
 /* Whether a device's kernels have all that the model's programs call; an error names the operation. */
 int program_kernels_check(const struct model *model, const struct kernels *kernels, struct muster_error *err);

@@ -17,6 +17,7 @@ static inline program_set program_bit(int value)
 
 struct program_value {
     int64_t width;
+    bool sample;  /* a row for each sample, not for each position */
     int source;   /* index into layer_desc.source; -1: formed by a step */
     int step;     /* that forms it; -1 */
     int last_use; /* last step that has it as an input; -1 */
@@ -43,8 +44,8 @@ enum program_memory {
 };
 
 /* Where values (or their gradients) lie. A value lies in its home's memory, which is its own or another's of
- * the same width. A home in saved or work memory begins where the last one of `below` ends, so that the same
- * decision serves every shape. */
+ * the same width and number of rows. A home in saved or work memory begins where the last one of `below`
+ * ends, so that the same decision serves every shape. */
 struct program_layout {
     uint8_t home[PROGRAM_VALUES], memory[PROGRAM_VALUES];
     program_set below[PROGRAM_VALUES];
@@ -67,7 +68,8 @@ struct program {
 /* program_write.c: for operations. All return -1 or false with the writer's error. */
 int writer_fail(struct writer *w, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 bool program_is_open(struct writer *w);
-int program_value(struct writer *w, int64_t width, int source, int step); /* a new one */
+/* A new one; sample: see struct program_value. */
+int program_value(struct writer *w, int64_t width, bool sample, int source, int step);
 /* The index among the open layer's parameters of one of the model's. */
 int program_use(struct writer *w, int param);
 void program_close(struct writer *w, int result); /* the open layer */
@@ -82,21 +84,22 @@ int program_step_add(struct writer *w, const struct operation *op, const struct 
                      const int64_t statistics[OPERATION_STATISTICS]);
 /* An array of the batch; NULL with an error: there is none. */
 const struct batch_input *program_batch_input(struct writer *w, const struct operation *op, int input);
-/* Whether it is one i32 a position. */
-bool program_integers(struct writer *w, const struct operation *op, int input);
+/* Whether it is one i32 a position, or one a sample. */
+bool program_integers(struct writer *w, const struct operation *op, int input, bool sample);
 
 /* program_place.c: all places, from the steps. */
 void program_place(struct program *program);
 
-/* Offsets for a number of rows, in bytes. */
+/* Offsets for a shape, in bytes. */
 struct program_offsets {
     int64_t at[PROGRAM_VALUES]; /* of homes */
     int64_t saved;              /* bytes of saved memory */
 };
-void program_offsets(const struct program *program, const struct program_layout *layout, int64_t rows,
+int64_t program_rows(const struct program *program, int value, struct shape shape);
+void program_offsets(const struct program *program, const struct program_layout *layout, struct shape shape,
                      int element, struct program_offsets *offsets);
 int64_t program_top(const struct program *program, const struct program_offsets *offsets, program_set homes,
-                    int64_t rows, int element); /* where the last of them ends */
+                    struct shape shape, int element); /* where the last of them ends */
 
 /* program_run.c: the forward pass of a layer that ends in a loss, with the logits of the last position of
  * each row, (B, vocabulary), in place of the loss. context: mode LAYER_EVAL. */

@@ -75,6 +75,16 @@ int program_conv2d_by(struct writer *w, int in, struct planes *shape, int kernel
     return program_step_add(w, op, &settings, &in, 1, weight, bias, planes_width(shape), NULL);
 }
 
+int program_drawn_linear(struct writer *w, int in, int64_t width, const char *name)
+{
+    if (!program_step_fits(w, &operation_linear, &in, 1))
+        return -1;
+    const int64_t fan_in = w->program->values[in].width, dim[] = {width, fan_in};
+    int weight = drawn_parameter(w, name, ".weight", 2, dim, (double)fan_in);
+    int bias = drawn_parameter(w, name, ".bias", 1, dim, (double)fan_in);
+    return w->error.code ? -1 : program_linear_by(w, in, weight, bias);
+}
+
 int program_conv2d(struct writer *w, int in, struct planes *shape, int filters, int kernel, int stride,
                    int padding, const char *name, bool bias)
 {
@@ -187,7 +197,7 @@ int program_avg_pool2d(struct writer *w, int in, struct planes *shape, int heigh
 void program_classes(struct writer *w, int in, int64_t classes, const char *name, int input)
 {
     const struct operation *op = &operation_cross_entropy;
-    if (!program_step_fits(w, op, &in, 1) || !program_integers(w, op, input))
+    if (!program_step_fits(w, op, &in, 1) || !program_integers(w, op, input, w->program->values[in].sample))
         return;
     if (classes < 2 || classes > INT32_MAX) {
         (void)writer_fail(w, MUSTER_E_INVALID, "%s of %lld classes; there must be 2 or more", op->name,

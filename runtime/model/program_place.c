@@ -125,6 +125,12 @@ static void mark_needed(struct program *p, program_set read)
     }
 }
 
+/* Whether one may lie where the other does, in any shape. */
+static bool same_size(const struct program *p, int a, int b)
+{
+    return p->values[a].width == p->values[b].width && p->values[a].sample == p->values[b].sample;
+}
+
 static int times_read(const struct program_step *step, int value)
 {
     int times = 0;
@@ -141,7 +147,7 @@ static int overwritten(const struct program *p, int s, program_set kept)
         int v = step->in[i];
         if ((step->op->forward_over & (unsigned)(OPERATION_IN0 << i)) && p->values[v].source < 0 &&
             !(kept & program_bit(v)) && p->values[v].last_use == s && times_read(step, v) == 1 &&
-            p->values[v].width == p->values[step->out].width)
+            same_size(p, v, step->out))
             return v;
     }
     return -1;
@@ -219,7 +225,7 @@ static bool takes_over(const struct play *play, int s, int i, program_set bound)
     const struct program *p = play->program;
     const struct program_step *step = &p->steps[s];
     int v = step->in[i], out = step->out;
-    if (out < 0 || p->values[v].width != p->values[out].width || times_read(step, v) > 1)
+    if (out < 0 || !same_size(p, v, out) || times_read(step, v) > 1)
         return false;
     program_set others = (play->holders[play->layout->home[out]] & ~program_bit(out)) | bound;
     return step->op->shares ? may_share(p, v, s, others)

@@ -16,26 +16,36 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+int64_t program_rows(const struct program *p, int value, struct shape shape)
+{
+    return (int64_t)shape.B * (p->values[value].sample ? 1 : shape.T);
+}
+
+static int64_t value_bytes(const struct program *p, int value, struct shape shape, int element)
+{
+    return program_rows(p, value, shape) * p->values[value].width * element;
+}
+
 int64_t program_top(const struct program *p, const struct program_offsets *offsets, program_set homes,
-                    int64_t rows, int element)
+                    struct shape shape, int element)
 {
     int64_t top = 0;
     for (int v = 0; v < p->value_count; v++) {
         if (homes & program_bit(v))
-            top = larger(top, offsets->at[v] + aligned(rows * p->values[v].width * element));
+            top = larger(top, offsets->at[v] + aligned(value_bytes(p, v, shape, element)));
     }
     return top;
 }
 
-void program_offsets(const struct program *p, const struct program_layout *layout, int64_t rows, int element,
-                     struct program_offsets *offsets)
+void program_offsets(const struct program *p, const struct program_layout *layout, struct shape shape,
+                     int element, struct program_offsets *offsets)
 {
     offsets->saved = 0;
     for (int i = 0; i < layout->order_count; i++) {
         int v = layout->order[i];
-        offsets->at[v] = program_top(p, offsets, layout->below[v], rows, element);
+        offsets->at[v] = program_top(p, offsets, layout->below[v], shape, element);
         if (layout->memory[v] == PROGRAM_SAVED)
-            offsets->saved = program_top(p, offsets, program_bit(v), rows, element);
+            offsets->saved = program_top(p, offsets, program_bit(v), shape, element);
     }
 }
 
@@ -88,10 +98,11 @@ static void *gradient_address(const struct program *p, const struct program_offs
 static struct operation_call call_shape(const struct program *p, const struct program_step *step,
                                         const struct layer_context *x)
 {
+    const int rows_of = step->in_count ? step->in[0] : step->out; /* an embedding reads no value */
     struct operation_call c = {
         .context = x,
         .settings = &step->settings,
-        .rows = x->shape.B * x->shape.T,
+        .rows = (int)program_rows(p, rows_of, x->shape),
         .width = step->out >= 0 ? (int)p->values[step->out].width : 0,
         .evaluates = x->evaluates || x->mode == LAYER_EVAL,
     };
@@ -140,8 +151,7 @@ static int64_t walk_work(const struct program *p, const struct program_layout *l
                          const struct layer_context *x, bool backward, struct program_offsets *offsets)
 {
     int element = dtype_size(x->kernels->dtype);
-    int64_t rows = (int64_t)x->shape.B * x->shape.T;
-    program_offsets(p, layout, rows, element, offsets);
+    program_offsets(p, layout, x->shape, element, offsets);
     int64_t work = 0;
     for (int s = 0; s < p->step_count; s++) {
         const struct program_step *step = &p->steps[s];
@@ -151,7 +161,7 @@ static int64_t walk_work(const struct program *p, const struct program_layout *l
         int64_t scratch = scratch_bytes(&c, step->op, backward);
         if (backward)
             scratch += unwanted_bytes(p, step, &c, element);
-        work = larger(work, program_top(p, offsets, layout->alive[s], rows, element) + scratch);
+        work = larger(work, program_top(p, offsets, layout->alive[s], x->shape, element) + scratch);
     }
     return work;
 }
@@ -166,7 +176,7 @@ static void program_chunked_sizes(const void *config, struct shape max, enum dty
     struct program_offsets train, other;
     *sizes = (struct layer_sizes){0};
     if (p->result >= 0)
-        sizes->out = (int64_t)max.B * max.T * p->values[p->result].width * dtype_size(dtype);
+        sizes->out = value_bytes(p, p->result, max, dtype_size(dtype));
     if (mode == LAYER_EVAL) {
         sizes->work = walk_work(p, &p->eval, &x, false, &other);
     } else {
@@ -222,9 +232,8 @@ static void program_forward(const void *config, const struct layer_context *x)
     const struct program *p = config;
     const struct program_layout *layout = x->mode == LAYER_EVAL ? &p->eval : &p->train;
     int element = dtype_size(x->kernels->dtype);
-    int64_t rows = (int64_t)x->shape.B * x->shape.T;
     struct program_offsets offsets;
-    program_offsets(p, layout, rows, element, &offsets);
+    program_offsets(p, layout, x->shape, element, &offsets);
     for (int s = 0; s < p->step_count; s++) {
         const struct program_step *step = &p->steps[s];
         if (x->mode == LAYER_RECOMPUTE && !step->needed)
@@ -234,7 +243,7 @@ static void program_forward(const void *config, const struct layer_context *x)
             continue;
         }
         struct operation_call c = call_values(p, layout, &offsets, step, x);
-        c.work = at(x->work, program_top(p, &offsets, layout->alive[s], rows, element));
+        c.work = at(x->work, program_top(p, &offsets, layout->alive[s], x->shape, element));
         step->op->forward(&c);
         if (x->capture && step->out >= 0 && step->out == x->capture->value)
             x->kernels->accumulate(x->capture->out, c.out, 0, x->capture->rows * c.width, x->stream);
@@ -244,13 +253,12 @@ static void program_forward(const void *config, const struct layer_context *x)
 void program_logits(const struct program *p, const struct layer_context *x, void *logits)
 {
     int size = dtype_size(x->kernels->dtype), T = x->shape.T;
-    int64_t rows = (int64_t)x->shape.B * T;
     struct program_offsets offsets;
-    program_offsets(p, &p->eval, rows, size, &offsets);
+    program_offsets(p, &p->eval, x->shape, size, &offsets);
     for (int s = 0; s < p->step_count; s++) {
         const struct program_step *step = &p->steps[s];
         struct operation_call c = call_values(p, &p->eval, &offsets, step, x);
-        c.work = at(x->work, program_top(p, &offsets, p->eval.alive[s], rows, size));
+        c.work = at(x->work, program_top(p, &offsets, p->eval.alive[s], x->shape, size));
         if (!step->op->loss) {
             step->op->forward(&c);
             continue;
@@ -334,17 +342,16 @@ static void program_backward(const void *config, const struct layer_context *x, 
 {
     const struct program *p = config;
     int element = dtype_size(x->kernels->dtype);
-    int64_t rows = (int64_t)x->shape.B * x->shape.T;
     program_set wants = wanted(p, x, parts);
     struct program_offsets values, gradients;
-    program_offsets(p, &p->train, rows, element, &values);
-    program_offsets(p, &p->backward, rows, element, &gradients);
+    program_offsets(p, &p->train, x->shape, element, &values);
+    program_offsets(p, &p->backward, x->shape, element, &gradients);
     for (int s = p->step_count - 1; s >= 0; s--) {
         const struct program_step *step = &p->steps[s];
         if (!step->op->loss && !(wants & program_bit(step->out)))
             continue;
         struct operation_call c = call_values(p, &p->train, &values, step, x);
-        c.work = at(x->work, program_top(p, &gradients, p->backward.alive[s], rows, element));
+        c.work = at(x->work, program_top(p, &gradients, p->backward.alive[s], x->shape, element));
         if (step->out >= 0)
             c.dout = gradient_address(p, &gradients, x, step->out);
         add_gradients(p, &gradients, step, x, parts, wants, &c);

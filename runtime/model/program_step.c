@@ -31,6 +31,16 @@ bool program_step_fits(struct writer *w, const struct operation *op, const int *
         if (in[i] < 0 || in[i] >= p->value_count)
             return !writer_fail(w, MUSTER_E_INVALID, "%s reads value %d; the layer has %d so far", op->name,
                                 in[i], p->value_count);
+        if (op->sequences && p->values[in[i]].sample)
+            return !writer_fail(w, MUSTER_E_INVALID,
+                                "%s reads positions beside each other, and its value has a row for each "
+                                "sample",
+                                op->name);
+        if (p->values[in[i]].sample != p->values[in[0]].sample)
+            return !writer_fail(w, MUSTER_E_INVALID,
+                                "%s reads a value of a row for each sample beside one of a row for each "
+                                "position",
+                                op->name);
         for (int j = 0; op->whole && j < i; j++) {
             if (in[j] == in[i])
                 return !writer_fail(w, MUSTER_E_INVALID, "%s reads one value twice", op->name);
@@ -50,6 +60,7 @@ int program_step_add(struct writer *w, const struct operation *op, const struct 
 {
     struct program *p = w->program;
     struct program_step *step = &p->steps[p->step_count];
+    const bool sample = op->pools || (in_count && p->values[in[0]].sample);
     *step = (struct program_step){.op = op, .settings = *settings, .in_count = in_count, .out = -1};
     for (int i = 0; i < OPERATION_PARAMS; i++)
         step->param[i] = -1;
@@ -58,9 +69,10 @@ int program_step_add(struct writer *w, const struct operation *op, const struct 
     for (int i = 0; i < in_count; i++)
         step->in[i] = in[i];
     if (!op->loss)
-        step->out = program_value(w, width, -1, p->step_count);
+        step->out = program_value(w, width, sample, -1, p->step_count);
     for (int i = 0; i < OPERATION_STATISTICS && statistics && statistics[i]; i++)
-        step->statistics[step->statistic_count++] = program_value(w, statistics[i], -1, p->step_count);
+        step->statistics[step->statistic_count++] =
+            program_value(w, statistics[i], sample, -1, p->step_count);
     if (w->error.code)
         return -1;
     for (int i = 0; i < in_count; i++)
@@ -318,14 +330,14 @@ const struct batch_input *program_batch_input(struct writer *w, const struct ope
     return NULL;
 }
 
-bool program_integers(struct writer *w, const struct operation *op, int input)
+bool program_integers(struct writer *w, const struct operation *op, int input, bool sample)
 {
     const struct batch_input *desc = program_batch_input(w, op, input);
     if (!desc)
         return false;
-    if (desc->dtype != DTYPE_I32 || desc->width != 1 || !desc->positions)
-        return !writer_fail(w, MUSTER_E_INVALID, "%s reads %s of the batch, which is not one i32 a position",
-                            op->name, desc->name);
+    if (desc->dtype != DTYPE_I32 || desc->width != 1 || desc->positions == sample)
+        return !writer_fail(w, MUSTER_E_INVALID, "%s reads %s of the batch, which is not one i32 a %s",
+                            op->name, desc->name, sample ? "sample" : "position");
     return true;
 }
 
@@ -338,7 +350,7 @@ static int64_t param_width(const struct writer *w, int param)
 int program_embedding(struct writer *w, int input, int table, int positions)
 {
     const struct operation *op = &operation_embedding;
-    if (!program_step_fits(w, op, NULL, 0) || !program_integers(w, op, input))
+    if (!program_step_fits(w, op, NULL, 0) || !program_integers(w, op, input, false))
         return -1;
     int64_t width = param_width(w, table);
     if (!shaped(w, op, table, -1, width) || (positions >= 0 && !shaped(w, op, positions, -1, width)))
@@ -372,11 +384,19 @@ void program_squared_error(struct writer *w, int in, int input)
         program_step_fits(w, op, &in, 1) ? program_batch_input(w, op, input) : NULL;
     if (!desc)
         return;
-    if (!desc->positions || desc->dtype != DTYPE_F32 || desc->width != width_of(w, in)) {
+    if (desc->dtype != DTYPE_F32 || desc->width != width_of(w, in)) {
         (void)writer_fail(w, MUSTER_E_INVALID,
                           "%s compares rows of %lld elements with %s of the batch, which is %lld of %s",
                           op->name, (long long)width_of(w, in), desc->name, (long long)desc->width,
                           dtype_name(desc->dtype));
+        return;
+    }
+    if (desc->positions == w->program->values[in].sample) {
+        (void)writer_fail(w, MUSTER_E_INVALID,
+                          "%s compares a row for each %s with %s of the batch, which has "
+                          "one for each %s",
+                          op->name, desc->positions ? "sample" : "position", desc->name,
+                          desc->positions ? "position" : "sample");
         return;
     }
     w->model->inputs[input].absent = 0xFF; /* NaN */
@@ -388,7 +408,7 @@ void program_squared_error(struct writer *w, int in, int input)
 void program_cross_entropy(struct writer *w, int in, int weight, int input)
 {
     const struct operation *op = &operation_cross_entropy;
-    if (!program_step_fits(w, op, &in, 1) || !program_integers(w, op, input) ||
+    if (!program_step_fits(w, op, &in, 1) || !program_integers(w, op, input, w->program->values[in].sample) ||
         !shaped(w, op, weight, -1, width_of(w, in)))
         return;
     const struct operation_settings settings = {.input = input,

@@ -100,8 +100,8 @@ struct model *writer_finish(struct writer *w, struct muster_error *err)
     if (!w->error.code && model_check(w->model, &w->error))
         (void)error_wrap(&w->error, "%s", w->model->name);
     struct model *model = take_pointer(&w->model);
-    mem_free(w->width);
-    w->width = NULL;
+    mem_free(w->results);
+    w->results = NULL;
     if (!w->error.code)
         return model;
     if (err)
@@ -142,9 +142,10 @@ int program_layer(struct writer *w, const char *name_format, ...)
     int room = w->layer_room;
     struct layer_desc *layers = grown(w, model->layers, model->layer_count, &w->layer_room, sizeof *layers);
     model->layers = layers ? layers : model->layers;
-    int64_t *width = layers ? grown(w, w->width, model->layer_count, &room, sizeof *width) : NULL;
-    w->width = width ? width : w->width;
-    struct program *program = width ? mem_calloc(1, sizeof *program) : NULL;
+    struct layer_result *results =
+        layers ? grown(w, w->results, model->layer_count, &room, sizeof *results) : NULL;
+    w->results = results ? results : w->results;
+    struct program *program = results ? mem_calloc(1, sizeof *program) : NULL;
     if (!program)
         return writer_fail(w, MUSTER_E_NOMEM, "no memory for a layer");
     va_list args;
@@ -153,7 +154,7 @@ int program_layer(struct writer *w, const char *name_format, ...)
     va_end(args);
     program->result = -1;
     w->program = program;
-    w->width[model->layer_count] = 0;
+    w->results[model->layer_count] = (struct layer_result){0};
     struct layer_desc *layer = &model->layers[model->layer_count++];
     *layer = (struct layer_desc){.ops = &program_ops, .config = program};
     (void)snprintf(layer->name, sizeof layer->name, "%s", program->name);
@@ -169,7 +170,7 @@ void program_prefix(struct writer *w, const char *prefix)
                           MODEL_NAME_LIMIT - 1);
 }
 
-int program_value(struct writer *w, int64_t width, int source, int step)
+int program_value(struct writer *w, int64_t width, bool sample, int source, int step)
 {
     struct program *p = w->program;
     if (p->value_count == PROGRAM_VALUES)
@@ -178,8 +179,8 @@ int program_value(struct writer *w, int64_t width, int source, int step)
     if (width < 1 || width > INT32_MAX)
         return writer_fail(w, MUSTER_E_INVALID, "a value has %lld elements a row; it may have 1 to %d",
                            (long long)width, INT32_MAX);
-    p->values[p->value_count] =
-        (struct program_value){.width = width, .source = source, .step = step, .last_use = -1};
+    p->values[p->value_count] = (struct program_value){
+        .width = width, .sample = sample, .source = source, .step = step, .last_use = -1};
     return p->value_count++;
 }
 
@@ -188,7 +189,7 @@ int program_input(struct writer *w, int layer)
     if (!program_is_open(w))
         return -1;
     struct layer_desc *desc = open_desc(w);
-    if (layer < 0 || layer >= w->model->layer_count - 1 || !w->width[layer])
+    if (layer < 0 || layer >= w->model->layer_count - 1 || !w->results[layer].width)
         return writer_fail(w, MUSTER_E_INVALID,
                            "it reads layer %d, which is not an earlier one with a result", layer);
     for (int v = 0; v < w->program->value_count; v++) {
@@ -199,7 +200,7 @@ int program_input(struct writer *w, int layer)
     if (desc->source_count == LAYER_SOURCES)
         return writer_fail(w, MUSTER_E_LIMIT, "it reads more than %d layers", LAYER_SOURCES);
     desc->source[desc->source_count] = layer;
-    return program_value(w, w->width[layer], desc->source_count++, -1);
+    return program_value(w, w->results[layer].width, w->results[layer].sample, desc->source_count++, -1);
 }
 
 /* A layer of an embedding and nothing else, which uses every parameter that it declares. */
@@ -232,7 +233,9 @@ void program_close(struct writer *w, int result)
         open_desc(w)->source_count = 1;
     }
     mark_lookup(open_desc(w), p);
-    w->width[w->model->layer_count - 1] = result >= 0 ? p->values[result].width : 0;
+    if (result >= 0)
+        w->results[w->model->layer_count - 1] =
+            (struct layer_result){p->values[result].width, p->values[result].sample};
     program_place(p);
     w->program = NULL;
 }

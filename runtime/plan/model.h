@@ -79,6 +79,7 @@ struct batch_input {
     enum dtype dtype;
     int64_t width;  /* elements of a row */
     bool positions; /* a row for each position, not for each sample */
+    bool lengths;   /* how many of a sample's positions are there, 0 to T: i32, one a sample */
     uint8_t absent; /* what fills the bytes of a sample that is not there: 0xFF where -1 does not count */
 };
 

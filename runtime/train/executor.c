@@ -8,6 +8,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "runtime/model/program.h"
 
 /* Input of one operation's function. */
 struct op_block {
@@ -39,8 +40,10 @@ struct executor {
     int first_carried;                   /* op; op_count: none */
     bool carried;                        /* the run before has made the gathers that this one begins with */
     const struct layer_capture *capture; /* NULL: nothing is copied out; changed likewise */
-    struct executor_mark *marks;         /* of the next run; NULL: none */
-    _Atomic int place;                   /* op that the compute stream has begun last; -1: none */
+    int *positions;                      /* [micro_batches] T of a run; changed likewise */
+    bool may_be_shorter;
+    struct executor_mark *marks; /* of the next run; NULL: none */
+    _Atomic int place;           /* op that the compute stream has begun last; -1: none */
 };
 
 void *executor_address(const struct executor_parts *parts, int entry, int64_t offset)
@@ -60,6 +63,7 @@ static void run_forward(void *argument)
     struct op_block *b = argument;
     b->context.mode = b->loss && b->executor->evaluating ? LAYER_EVAL : b->op->mode;
     b->context.evaluates = b->executor->evaluating;
+    b->context.shape.T = b->executor->positions[b->op->micro];
     const struct layer_capture *capture = b->executor->capture;
     b->context.capture = capture && capture->layer == b->op->layer ? capture : NULL;
     b->layer->ops->forward(b->layer->config, &b->context);
@@ -68,6 +72,7 @@ static void run_forward(void *argument)
 static void run_backward(void *argument)
 {
     struct op_block *b = argument;
+    b->context.shape.T = b->executor->positions[b->op->micro];
     b->layer->ops->backward(b->layer->config, &b->context, b->op->parts);
 }
 
@@ -358,21 +363,28 @@ struct executor *executor_create(const struct executor_parts *parts, struct must
         executor->parts = *parts;
         executor->place = -1;
         executor->blocks = mem_calloc((size_t)parts->plan->op_count, sizeof *executor->blocks);
+        executor->positions =
+            mem_calloc((size_t)parts->plan->options.micro_batches, sizeof *executor->positions);
     }
-    if (!executor || !executor->blocks) {
+    if (!executor || !executor->blocks || !executor->positions) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a schedule of %d operations",
                         parts->plan->op_count);
         return NULL;
     }
     executor->scalars = executor_address(parts, parts->plan->scalars, 0);
+    for (int i = 0; i < parts->plan->options.micro_batches; i++)
+        executor->positions[i] = parts->plan->options.shape.T;
     for (int i = 0; i < STREAM_COUNT; i++) {
         if (!(executor->joined[i] = parts->ops->event_create(parts->device, err)))
             return NULL;
     }
+    bool rows = false;
     for (int i = 0; i < parts->plan->op_count; i++) {
         if (resolve(executor, i, err))
             return NULL;
+        rows |= parts->plan->ops[i].kind == OP_ROWS;
     }
+    executor->may_be_shorter = !parts->graphs && !rows && program_ends_with_lengths(parts->model);
     for (int i = 0; i < parts->plan->op_count; i++) {
         if (check_waits(executor, i, err))
             return NULL;
@@ -399,6 +411,7 @@ void executor_destroy(struct executor *executor)
             ops->event_destroy(executor->joined[i]);
     }
     mem_free(executor->blocks);
+    mem_free(executor->positions);
     mem_free(executor);
 }
 
@@ -468,6 +481,16 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
 void executor_trace(struct executor *executor, struct executor_mark *marks)
 {
     executor->marks = marks;
+}
+
+bool executor_may_be_shorter(const struct executor *executor)
+{
+    return executor->may_be_shorter;
+}
+
+void executor_positions(struct executor *executor, int micro, int positions)
+{
+    executor->positions[micro] = positions;
 }
 
 void executor_capture(struct executor *executor, const struct layer_capture *capture)

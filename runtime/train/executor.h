@@ -79,6 +79,13 @@ void executor_trace(struct executor *executor, struct executor_mark *marks);
 /* The operation that the compute stream has begun last, from any thread; -1: none yet. */
 int executor_place(const struct executor *executor);
 
+/* Whether a run may have fewer positions than the plan: where samples have lengths
+ * (program_ends_with_lengths), but not where a layer is launched as a graph, or an embedding's gradient is
+ * exchanged as rows. */
+bool executor_may_be_shorter(const struct executor *executor);
+/* Positions of a micro-batch in the next runs, at most the plan's, while the compute stream is idle. */
+void executor_positions(struct executor *executor, int micro, int positions);
+
 /* What the next runs copy out of a layer's forward, until the streams are idle again; NULL: nothing. */
 void executor_capture(struct executor *executor, const struct layer_capture *capture);
 

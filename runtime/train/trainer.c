@@ -322,24 +322,6 @@ void trainer_write_input(struct trainer *trainer, const struct trainer_step_valu
     memcpy(executor_address(&trainer->parts, trainer->plan.staging_input, 0), &input, sizeof input);
 }
 
-void trainer_write_batches(struct trainer *trainer, const struct batch *batch, int count, int64_t samples)
-{
-    const struct model *model = trainer->model;
-    struct shape shape = trainer->plan.options.shape;
-    for (int micro = 0; micro < count; micro++) {
-        int64_t here = samples - (int64_t)micro * shape.B;
-        here = here < 0 ? 0 : here > shape.B ? shape.B : here;
-        for (int i = 0; i < model->input_count; i++) {
-            int64_t bytes = batch_input_bytes(model, shape, i), used = bytes / shape.B * here;
-            char *to = executor_address(&trainer->parts, trainer->plan.staging_batch,
-                                        micro * batch_bytes(model, shape) + batch_offset(model, shape, i));
-            if (used)
-                memcpy(to, (const char *)batch->input[i] + micro * bytes, (size_t)used);
-            memset(to + used, model->inputs[i].absent, (size_t)(bytes - used));
-        }
-    }
-}
-
 static int check_values(const struct trainer *trainer, const struct trainer_step_values *values,
                         struct muster_error *err)
 {
@@ -411,7 +393,7 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
     trainer_write_input(trainer, values);
     const struct plan_options *plan = &trainer->plan.options;
     trainer_write_batches(trainer, batch, plan->micro_batches,
-                          (int64_t)plan->micro_batches * plan->shape.B - values->missing);
+                          (int64_t)plan->micro_batches * plan->shape.B - values->missing, false);
     /* Only the compute stream: gathers for the next step may go on beside the caller and the next step. */
     if (executor_run(trainer->executor, trainer->plan.op_count, false, e) ||
         trainer->ops->sync(compute, INSTANT_NEVER, e) || trainer->ops->poll_error(trainer->device, e)) {

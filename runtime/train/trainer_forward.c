@@ -48,7 +48,8 @@ int trainer_forward(struct trainer *trainer, const struct batch *batch, struct t
                      ? trainer->ops->arena_create(trainer->device, MEMORY_DEVICE, capture->bytes, &arena, e)
                      : 0;
     trainer_write_input(trainer, &(struct trainer_step_values){.global_tokens = 1});
-    trainer_write_batches(trainer, batch, 1, forward->samples);
+    /* a value of the positions that is copied out has all of them */
+    trainer_write_batches(trainer, batch, 1, forward->samples, capture && capture->value != LAYER_LOGITS);
     failed = failed || forward_into(trainer, capture, &arena, &found, e);
     if (failed)
         failed = trainer_break(trainer, e, "forward");

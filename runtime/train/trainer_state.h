@@ -63,9 +63,11 @@ int trainer_settle(struct trainer *trainer, struct muster_error *err);
 void trainer_wait_for_readers(const struct trainer *trainer);
 /* Waits for all streams. */
 int trainer_sync(struct trainer *trainer, struct muster_error *err);
-/* A step's values and batch into staging memory; samples: of all `count` micro-batches that are there. */
+/* A step's values and batch into staging memory; samples: of all `count` micro-batches that are there. whole:
+ * with all positions, however long the samples are. */
 void trainer_write_input(struct trainer *trainer, const struct trainer_step_values *values);
-void trainer_write_batches(struct trainer *trainer, const struct batch *batch, int count, int64_t samples);
+void trainer_write_batches(struct trainer *trainer, const struct batch *batch, int count, int64_t samples,
+                           bool whole);
 /* trainer_trace.c, around a step: records it if it is one of those that were asked for. */
 void trainer_trace_begin(struct trainer *trainer, struct instant start);
 void trainer_trace_end(struct trainer *trainer, const struct trainer_stats *stats);

@@ -80,19 +80,21 @@ def reference(loss_of, parameters, tokens, targets, variant=ADAMW):
 
 
 def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", ranks=1, strategy="NO_SHARD", micro_batches=1,
-         moves=("f32", "f32", 0), evaluated=None):
+         moves=("f32", "f32", 0), evaluated=None, lengths=None):
     """The same of muster. architecture: the numbers that model_dump.c reads. moves: the dtypes of parameters and gradients in
-    transit, and the loss scale. evaluated: a list, to which the loss after the training is added."""
+    transit, and the loss scale. evaluated: a list, to which the loss after the training is added. lengths: (steps, samples), of texts
+    whose targets are one a sample."""
     real = torch.float32 if dtype == "f32" else torch.float64
     tokens, targets = tokens[:variant.steps], targets[:variant.steps]
-    steps, samples, positions = targets.shape
+    steps, samples, positions = targets.shape if lengths is None else tokens.shape
     run = [dtype, ranks, strategy, micro_batches, samples, positions, steps, variant.rate, DECAY, BETA1, BETA2, EPSILON, CLIP,
            *variant.numbers, *moves]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "config").write_text("\n".join(" ".join(map(str, line)) for line in (architecture, run)) + "\n")
         (folder / "params").write_bytes(b"".join(torch_python.bytes_of(value.to(real)) for value in parameters.values()))
-        for name, values in (("tokens", tokens), ("targets", targets)):
+        files = [("tokens", tokens), ("targets", targets)] + ([] if lengths is None else [("lengths", lengths[:variant.steps])])
+        for name, values in files:
             kind = torch.float32 if values.is_floating_point() else torch.int32  # pictures, or numbers
             (folder / name).write_bytes(torch_python.bytes_of(values.to(kind)))
         subprocess.run([BUILD / "tests" / "model_dump", folder], check=True)

@@ -8,6 +8,8 @@
  *     llama layers channels heads kv_heads head_size hidden vocab positions tied attention_bias epsilon theta
  *           scaling factor low high original
  *     simple_cnn channels height width classes
+ *     text_classifier vocabulary channels hidden classes positions
+ *     text_encoder vocabulary layers channels heads hidden classes positions
  *     resnet channels height width classes stages blocks filters absent (samples at the end of each step that
  * are not there) each followed by "lora RANK ALPHA TARGET..." on the same line, or by nothing; and a line of
  * the run: dtype ranks strategy micro_batches samples T steps lr weight_decay beta1 beta2 epsilon clip_norm,
@@ -15,11 +17,11 @@
  * "-" for none: frozen, not decayed; then the dtypes that parameters and gradients move in (f32, bf16, f16)
  * and the loss scale with f16 (0: dynamic). dtype is f32 (the fast kernels) or f64 (the reference).
  * FOLDER/params: every parameter in the model's order, of the dtype. FOLDER/tokens and FOLDER/targets:
- * (steps, samples, T) i32, of simple_cnn and resnet pictures, f32, and labels; ranks (threads of this
- * process) and micro-batches share the samples of a step. Written by rank 0: FOLDER/grads (the first step's,
- * same order), FOLDER/losses (f64, one a step), FOLDER/norms (f64), FOLDER/evaluated (f64: the loss of the
- * first step's first micro-batch of rank 0 after the training), FOLDER/names (a line a parameter: name,
- * elements), FOLDER/trained. */
+ * (steps, samples, T) i32, of simple_cnn and resnet pictures, f32, and labels; of the models of texts also
+ * FOLDER/lengths, (steps, samples) as their targets; ranks (threads of this process) and micro-batches share
+ * the samples of a step. Written by rank 0: FOLDER/grads (the first step's, same order), FOLDER/losses (f64,
+ * one a step), FOLDER/norms (f64), FOLDER/evaluated (f64: the loss of the first step's first micro-batch of
+ * rank 0 after the training), FOLDER/names (a line a parameter: name, elements), FOLDER/trained. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +34,8 @@
 #include "runtime/model/param_patterns.h"
 #include "runtime/model/resnet.h"
 #include "runtime/model/simple_cnn.h"
+#include "runtime/model/text_classifier.h"
+#include "runtime/model/text_encoder.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/rank_threads.h"
 
@@ -40,6 +44,8 @@ struct settings {
     struct gpt2_config gpt2;
     struct llama_config llama;
     struct simple_cnn_config cnn;
+    struct text_classifier_config classifier;
+    struct text_encoder_config encoder;
     struct resnet_config resnet;
     int absent;
     struct lora lora; /* rank 0: none */
@@ -81,6 +87,21 @@ static int read_adapters(FILE *file, struct settings *s)
     return 0;
 }
 
+static int read_text_model(FILE *file, struct settings *s)
+{
+    struct text_classifier_config *c = &s->classifier;
+    struct text_encoder_config *e = &s->encoder;
+    if (!strcmp(s->architecture, "text_classifier"))
+        return fscanf(file, "%d %d %d %d %d", &c->vocabulary, &c->channels, &c->hidden, &c->classes,
+                      &c->max_positions) == 5
+                   ? 0
+                   : -1;
+    return fscanf(file, "%d %d %d %d %d %d %d", &e->vocabulary, &e->layers, &e->channels, &e->heads,
+                  &e->hidden, &e->classes, &e->max_positions) == 7
+               ? 0
+               : -1;
+}
+
 static int read_architecture(FILE *file, struct settings *s)
 {
     struct gpt2_config *g = &s->gpt2;
@@ -98,6 +119,8 @@ static int read_architecture(FILE *file, struct settings *s)
                       &s->cnn.classes) == 4
                    ? 0
                    : -1;
+    if (!strncmp(s->architecture, "text_", 5))
+        return read_text_model(file, s);
     if (!strcmp(s->architecture, "resnet")) {
         struct resnet_config *r = &s->resnet;
         return fscanf(file, "%d %d %d %d %d %d %d %d", &r->channels, &r->height, &r->width, &r->classes,
@@ -155,7 +178,7 @@ struct run {
     const struct model *model;
     const struct kernels *kernels;
     char *params, *grads;
-    char *tokens, *targets;
+    char *input[BATCH_INPUTS];
     double *losses, *norms, evaluated;
     struct muster_error err;
 };
@@ -198,7 +221,7 @@ static size_t sample_bytes(const struct run *run, int input)
 static void take_batch(const struct run *run, int step, int rank, int input, char *to)
 {
     const struct settings *s = &run->s;
-    const char *from = input ? run->targets : run->tokens;
+    const char *from = run->input[input];
     size_t rows = (size_t)(s->samples / s->ranks / s->micro_batches), row = sample_bytes(run, input);
     for (size_t micro = 0; micro < (size_t)s->micro_batches; micro++) {
         size_t first = (micro * (size_t)s->ranks + (size_t)rank) * rows;
@@ -217,24 +240,38 @@ static int64_t missing_of(const struct settings *s, int rank)
     return missing;
 }
 
+/* All arrays of that batch, one behind the other in `memory`. */
+static struct batch take_arrays(const struct run *run, int step, int rank, char *memory)
+{
+    struct batch arrays = {0};
+    for (int i = 0; i < run->model->input_count; i++) {
+        take_batch(run, step, rank, i, memory);
+        arrays.input[i] = memory;
+        memory += (size_t)(run->s.samples / run->s.ranks) * sample_bytes(run, i);
+    }
+    return arrays;
+}
+
 static int train(struct trainer *trainer, struct run *run, int rank, struct muster_error *err)
 {
     const struct settings *s = &run->s;
     struct trainer_step_values values = s->values;
-    size_t batch = (size_t)s->samples / (size_t)s->ranks;
-    scope_free char *tokens = mem_calloc(batch, sample_bytes(run, 0)),
-                    *targets = mem_calloc(batch, sample_bytes(run, 1));
-    values.global_tokens = (int64_t)(s->samples - s->absent) * s->T;
+    const int inputs = run->model->input_count;
+    size_t batch = (size_t)s->samples / (size_t)s->ranks, bytes = 0;
+    for (int i = 0; i < inputs; i++)
+        bytes += batch * sample_bytes(run, i);
+    scope_free char *memory = mem_calloc(bytes, 1);
+    values.global_tokens =
+        (int64_t)(s->samples - s->absent) * (run->model->inputs[inputs - 1].positions ? s->T : 1);
     values.missing = missing_of(s, rank);
-    if (!tokens || !targets)
+    if (!memory)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a batch");
     if (each_param(trainer, run, run->params, set_param, err))
         return -1;
     for (int step = 0; step < s->steps; step++) {
         struct trainer_stats stats;
-        take_batch(run, step, rank, 0, tokens);
-        take_batch(run, step, rank, 1, targets);
-        if (trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, err) ||
+        const struct batch arrays = take_arrays(run, step, rank, memory);
+        if (trainer_step(trainer, &arrays, &values, &stats, err) ||
             (step == 0 && each_param(trainer, run, rank ? NULL : run->grads, get_grad, err)))
             return -1;
         if (rank)
@@ -243,9 +280,8 @@ static int train(struct trainer *trainer, struct run *run, int rank, struct must
         run->norms[step] = stats.grad_norm;
     }
     double evaluated;
-    take_batch(run, 0, rank, 0, tokens);
-    take_batch(run, 0, rank, 1, targets);
-    if (trainer_evaluate(trainer, &(struct batch){{tokens, targets}}, &evaluated, err))
+    const struct batch first = take_arrays(run, 0, rank, memory);
+    if (trainer_evaluate(trainer, &first, &evaluated, err))
         return -1;
     if (!rank)
         run->evaluated = evaluated;
@@ -326,10 +362,29 @@ static int train_ranks(struct run *run, struct muster_error *err)
 static struct model *create_model(const struct settings *s, struct muster_error *err)
 {
     const struct lora *lora = s->lora.rank ? &s->lora : NULL;
-    return !strcmp(s->architecture, "simple_cnn") ? simple_cnn_create(&s->cnn, err)
-           : !strcmp(s->architecture, "resnet")   ? resnet_create(&s->resnet, err)
-           : strcmp(s->architecture, "gpt2")      ? llama_create_adapted(&s->llama, lora, err)
-                                                  : gpt2_create_adapted(&s->gpt2, lora, err);
+    return !strcmp(s->architecture, "simple_cnn")        ? simple_cnn_create(&s->cnn, err)
+           : !strcmp(s->architecture, "resnet")          ? resnet_create(&s->resnet, err)
+           : !strcmp(s->architecture, "text_classifier") ? text_classifier_create(&s->classifier, err)
+           : !strcmp(s->architecture, "text_encoder")    ? text_encoder_create(&s->encoder, err)
+           : strcmp(s->architecture, "gpt2")             ? llama_create_adapted(&s->llama, lora, err)
+                                                         : gpt2_create_adapted(&s->gpt2, lora, err);
+}
+
+/* FOLDER/tokens, perhaps FOLDER/lengths, and FOLDER/targets, in memory that is the run's. */
+static int read_inputs(const char *folder, struct run *run, struct muster_error *err)
+{
+    const size_t samples = (size_t)run->s.steps * (size_t)run->s.samples;
+    const int last = run->model->input_count - 1;
+    for (int i = 0; i <= last; i++) {
+        const size_t bytes = samples * sample_bytes(run, i);
+        run->input[i] = mem_calloc(bytes, 1);
+        if (!run->input[i])
+            return error_set(err, MUSTER_E_NOMEM, "no memory for %zu bytes of the batches", bytes);
+        const char *name = i == last ? "targets" : i ? "lengths" : "tokens";
+        if (transfer(folder, name, false, run->input[i], bytes, err))
+            return -1;
+    }
+    return 0;
 }
 
 static int run_folder(const char *folder, struct muster_error *err)
@@ -345,18 +400,17 @@ static int run_folder(const char *folder, struct muster_error *err)
     run.model = model;
     run.kernels = strcmp(s->dtype, "f64") ? kernels_cpu((unsigned)-1) : kernels_ref_f64();
     size_t bytes = (size_t)model_values(model) * (size_t)dtype_size(run.kernels->dtype);
-    size_t steps = (size_t)s->steps, samples = steps * (size_t)s->samples;
-    size_t token_bytes = samples * sample_bytes(&run, 0), target_bytes = samples * sample_bytes(&run, 1);
+    size_t steps = (size_t)s->steps;
     scope_free char *params = run.params = mem_calloc(bytes, 1), *grads = run.grads = mem_calloc(bytes, 1);
-    scope_free char *tokens = run.tokens = mem_calloc(token_bytes, 1),
-                    *targets = run.targets = mem_calloc(target_bytes, 1);
     scope_free double *losses = run.losses = mem_calloc(steps, sizeof *losses),
                       *norms = run.norms = mem_calloc(steps, sizeof *norms);
-    if (!params || !grads || !tokens || !targets || !losses || !norms)
+    if (!params || !grads || !losses || !norms)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %zu bytes of parameters", bytes);
-    if (transfer(folder, "params", false, params, bytes, err) ||
-        transfer(folder, "tokens", false, tokens, token_bytes, err) ||
-        transfer(folder, "targets", false, targets, target_bytes, err) || train_ranks(&run, err))
+    int failed = transfer(folder, "params", false, params, bytes, err) || read_inputs(folder, &run, err) ||
+                 train_ranks(&run, err);
+    for (int i = 0; i < BATCH_INPUTS; i++)
+        mem_free(run.input[i]);
+    if (failed)
         return -1;
     if (transfer(folder, "grads", true, grads, bytes, err) ||
         transfer(folder, "losses", true, losses, steps * sizeof *losses, err) ||

@@ -428,6 +428,19 @@ static void batch_norm(void)
     same("running mean", &mean);
 }
 
+static void means(void)
+{
+    const int B = size_below(5), T = size_below(90), C = size_below(300), beta = (int)random_below(2);
+    const size_t rows = (size_t)B * (size_t)T, width = (size_t)C;
+    scope_pair struct pair in = pair_floats(rows * width), out = pair_floats((size_t)B * width);
+    scope_pair struct pair din = pair_floats(rows * width), dout = pair_floats((size_t)B * width);
+    scope_pair struct pair lengths = pair_tokens((size_t)B, T + 1, false);
+    BOTH(mean_forward, at(&out), at(&in), at(&lengths), B, T, C);
+    same("mean", &out);
+    BOTH(mean_backward, at(&din), at(&dout), at(&lengths), B, T, C, beta);
+    same("din of a mean", &din);
+}
+
 static void classes(void)
 {
     const int N = size_below(600), V = size_below(4);
@@ -480,6 +493,7 @@ static void every_slot_agrees_with_the_reference(void **state)
         convolution();
         pooling();
         batch_norm();
+        means();
         classes();
     }
     stream_close(&handle);

@@ -243,6 +243,52 @@ static void regression_to_itself(struct page *p)
     regression(p, 3, true);
 }
 
+/* The mean of what attention sees, against a label for each sample. */
+static void ends_in_samples(struct page *p, bool loss_of_positions, bool attention_behind)
+{
+    int32_t lengths = muster_model_sample_input(p->m, "lengths", MUSTER_I32, 1);
+    int32_t labels = muster_model_sample_input(p->m, "labels", MUSTER_I32, 1);
+    muster_layer(p->m, "encoder");
+    int32_t h = muster_linear(p->m, p->x, 3 * C, "qkv", 0.02, 0);
+    h = muster_within(p->m, muster_attention_packed(p->m, h, 2, 2, 0), lengths);
+    h = muster_mean(p->m, h, lengths);
+    if (attention_behind)
+        h = muster_attention_packed(p->m, muster_linear(p->m, h, 3 * C, "more", 0.02, 0), 2, 2, 0);
+    muster_layer(p->m, "head");
+    (void)muster_classes(p->m, h, 3, "fc", loss_of_positions ? p->targets : labels);
+}
+
+static void of_samples(struct page *p)
+{
+    ends_in_samples(p, false, false);
+}
+
+static void of_samples_against_positions(struct page *p)
+{
+    ends_in_samples(p, true, false);
+}
+
+static void attention_of_samples(struct page *p)
+{
+    ends_in_samples(p, false, true);
+}
+
+static void within_no_attention(struct page *p)
+{
+    int32_t lengths = muster_model_sample_input(p->m, "lengths", MUSTER_I32, 1);
+    muster_layer(p->m, "mlp");
+    p->x = muster_within(p->m, muster_linear(p->m, p->x, C, "fc", 0.02, 0), lengths);
+    end(p);
+}
+
+static void lengths_of_positions(struct page *p)
+{
+    int32_t lengths = muster_model_input(p->m, "lengths", MUSTER_I32, 1);
+    muster_layer(p->m, "mlp");
+    p->x = muster_mean(p->m, p->x, lengths);
+    end(p);
+}
+
 static const struct {
     void (*write)(struct page *page);
     const char *error; /* NULL: nothing is wrong */
@@ -260,6 +306,14 @@ static const struct {
      "already"},
     {operation_twice,
      "mine: layer mlp: parameter mlp.fc.weight is there already; to tie it, take the function ..._by"},
+    {of_samples, "mine: input targets is read by no operation"},
+    {of_samples_against_positions,
+     "mine: layer head: cross_entropy reads targets of the batch, which is not one i32 a sample"},
+    {attention_of_samples, "mine: layer encoder: attention_packed reads positions beside each other, and its "
+                           "value has a row for each "
+                           "sample"},
+    {within_no_attention, "mine: layer mlp: value 1 is no attention, and sees no positions"},
+    {lengths_of_positions, "mine: layer mlp: mean reads lengths of the batch, which is not one i32 a sample"},
     {no_loss, "mine has no loss: its last layer must end with cross_entropy or squared_error"},
     {after_the_loss, "mine: layer more comes after the loss, which ends a model"},
     {inside_of_another_layer,

@@ -159,3 +159,32 @@ void sums_gradient(void **state)
     table()->scale(scaled, -0.7, COUNT, NULL);
     check_gradient("dvalues", elements_loss, &s, a, scaled, COUNT);
 }
+
+/* ---- the mean over positions ---- */
+
+enum { MEAN_B = 3, MEAN_T = 4, MEAN_C = 5 };
+static const int32_t mean_lengths[MEAN_B] = {4, 0, 3};
+
+struct mean_call {
+    double *in, *out, *r;
+};
+
+static double mean_loss(void *context)
+{
+    struct mean_call *s = context;
+    table()->mean_forward(s->out, s->in, mean_lengths, MEAN_B, MEAN_T, MEAN_C, NULL);
+    return weighted_sum(s->out, s->r, (size_t)MEAN_B * MEAN_C);
+}
+
+void mean_gradient(void **state)
+{
+    const size_t ins = (size_t)MEAN_B * MEAN_T * MEAN_C, outs = (size_t)MEAN_B * MEAN_C;
+    scope_memory double *in = doubles_new(ins), *out = doubles_new(outs), *r = doubles_new(outs);
+    scope_memory double *din = doubles_new(ins), *added = doubles_copy(in, ins);
+    struct mean_call s = {in, out, r};
+    (void)state;
+    table()->mean_backward(din, r, mean_lengths, MEAN_B, MEAN_T, MEAN_C, 0, NULL);
+    table()->mean_backward(added, r, mean_lengths, MEAN_B, MEAN_T, MEAN_C, 1, NULL);
+    check_added("din", added, din, in, ins);
+    check_gradient("din", mean_loss, &s, in, din, ins);
+}

@@ -36,6 +36,7 @@ double weighted_sum(const double *out, const double *r, size_t n);
     X(max_pool2d)                                                                                            \
     X(batch_norm)                                                                                            \
     X(avg_pool2d)                                                                                            \
+    X(mean)                                                                                                  \
     X(cross_entropy)                                                                                         \
     X(squared_error)                                                                                         \
     X(rotary)                                                                                                \

@@ -52,6 +52,8 @@ static const struct coverage coverage[OPERATION_COUNT] = {
     [OPERATION_max_pool2d_backward] = {.check = max_pool2d_gradient},
     [OPERATION_avg_pool2d_forward] = {.check = avg_pool2d_gradient},
     [OPERATION_avg_pool2d_backward] = {.check = avg_pool2d_gradient},
+    [OPERATION_mean_forward] = {.check = mean_gradient},
+    [OPERATION_mean_backward] = {.check = mean_gradient},
     [OPERATION_batch_norm_forward] = {.check = batch_norm_gradient},
     [OPERATION_batch_norm_fixed] = {.reason = "of evaluation"},
     [OPERATION_batch_norm_backward] = {.check = batch_norm_gradient},

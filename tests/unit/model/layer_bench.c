@@ -66,6 +66,19 @@ static double *doubles(struct layer_bench *b, int64_t count)
 
 /* ---- opening ---- */
 
+/* Lengths, the first one the whole; or targets, the last of which does not count. */
+static void fill_numbers(struct layer_bench *b, int input, int64_t count, int vocabulary)
+{
+    const struct batch_input *desc = &b->model->inputs[input];
+    int32_t *numbers = (int32_t *)(void *)b->more[input];
+    for (int64_t i = 0; i < count; i++)
+        numbers[i] = desc->lengths
+                         ? (i ? b->shape.T - 2 : b->shape.T)
+                         : (int32_t)(rng_bits(3, RNG_SAMPLE, 0, (uint64_t)i) % (uint64_t)vocabulary);
+    if (desc->absent && count > 1)
+        numbers[count - 1] = -1;
+}
+
 void bench_open(struct layer_bench *b, const struct model *model, int layer, struct shape shape,
                 const struct kernels *kernels, int vocabulary, uint64_t seed)
 {
@@ -108,9 +121,13 @@ void bench_open(struct layer_bench *b, const struct model *model, int layer, str
     }
     b->targets[rows > 1] = -1; /* does not count */
     for (int i = 2; i < model->input_count; i++) {
-        const int64_t count = rows * model->inputs[i].width;
+        const int64_t count = (model->inputs[i].positions ? rows : (int64_t)shape.B) * model->inputs[i].width;
         b->more[i] = malloc((size_t)count * sizeof(float));
-        assert_true(b->more[i] && model->inputs[i].dtype == DTYPE_F32);
+        assert_non_null(b->more[i]);
+        if (model->inputs[i].dtype == DTYPE_I32) {
+            fill_numbers(b, i, count, vocabulary);
+            continue;
+        }
         for (int64_t j = 0; j < count; j++)
             b->more[i][j] = (float)bench_random(b);
         if (model->inputs[i].absent)

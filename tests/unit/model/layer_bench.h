@@ -25,7 +25,7 @@ struct layer_bench {
     struct block out, dout, saved, work;
     double *slope; /* dout: the loss is the sum of out * slope */
     int32_t *tokens, *targets;
-    float *more[BATCH_INPUTS]; /* the inputs after these two, of f32 */
+    float *more[BATCH_INPUTS]; /* the inputs after these two, of f32 or i32 */
     struct step_scalars scalars;
     double loss;
     int64_t counted;
@@ -35,7 +35,7 @@ struct layer_bench {
 
 /* The model's layer of that index, with random weights and inputs. Sources of other layers are given random
  * values, too. The batch is tokens and targets below `vocabulary`, then random numbers for inputs of f32, of
- * which one is NaN where that does not count. */
+ * which one is NaN where that does not count, and for those of i32 lengths, or targets likewise. */
 void bench_open(struct layer_bench *b, const struct model *model, int layer, struct shape shape,
                 const struct kernels *kernels, int vocabulary, uint64_t seed);
 void bench_close(struct layer_bench *b);

@@ -75,6 +75,40 @@ static int attention_packed_grouped(struct writer *w, const int *in)
     return program_attention_packed(w, in[0], 4, 1, true);
 }
 
+static int attention_within(struct writer *w, const int *in)
+{
+    return program_within(w, program_attention(w, in[0], in[1], in[2], 2, 1, false), 4);
+}
+
+static int attention_packed_within(struct writer *w, const int *in)
+{
+    return program_within(w, program_attention_packed(w, in[0], 2, 2, true), 4);
+}
+
+static int mean(struct writer *w, const int *in)
+{
+    return program_mean(w, in[0], 4);
+}
+
+/* Values of a row for each sample, beside those of a row for each position that they were made of. */
+static int mean_and_more(struct writer *w, const int *in)
+{
+    int h = program_mean(w, program_activation(w, in[0], ACTIVATION_TANH), 4);
+    h = program_layer_norm(w, program_linear(w, h, 6, "fc", true, 1), "ln", 1e-5);
+    return program_add(w, h, program_mean(w, in[0], 4));
+}
+
+static int dropout_of_a_mean(struct writer *w, const int *in)
+{
+    return program_dropout(w, program_mean(w, in[0], 4), 0.3);
+}
+
+static int classes_of_a_mean(struct writer *w, const int *in)
+{
+    program_classes(w, program_relu(w, program_mean(w, in[0], 4)), VOCABULARY, "head", 5);
+    return -1;
+}
+
 static int gelu_tanh(struct writer *w, const int *in)
 {
     return program_activation(w, in[0], ACTIVATION_GELU_TANH);
@@ -253,6 +287,12 @@ static const struct test_case cases[] = {
     {"attention", "not causal", {6, 3, 3}, attention_of_all},
     {"attention_packed", "", {12}, attention_packed},
     {"attention_packed", "grouped", {18}, attention_packed_grouped},
+    {"attention", "as far as a length", {6, 3, 3}, attention_within},
+    {"attention_packed", "as far as a length", {12}, attention_packed_within},
+    {"mean", "", {6}, mean},
+    {"mean", "and more", {6}, mean_and_more},
+    {"dropout", "of a mean", {6}, dropout_of_a_mean},
+    {"cross_entropy", "of a mean", {6}, classes_of_a_mean},
     {"activation", "gelu, tanh", {6}, gelu_tanh},
     {"activation", "gelu, erf", {6}, gelu_erf},
     {"activation", "silu", {6}, silu},
@@ -294,6 +334,8 @@ static struct model *write_case(const struct test_case *c)
     (void)writer_input(&w, "targets", DTYPE_I32, true, 1);
     (void)writer_input(&w, "features", DTYPE_F32, true, FEATURES);
     (void)writer_input(&w, "wanted", DTYPE_F32, true, WANTED);
+    (void)writer_input(&w, "lengths", DTYPE_I32, false, 1);
+    (void)writer_input(&w, "labels", DTYPE_I32, false, 1);
     for (; sources < 3 && c->width[sources]; sources++) {
         source[sources] = program_layer(&w, "source%d", sources);
         int table = program_parameter(&w, "table", VOCABULARY, c->width[sources], PARAM_INIT_NORMAL, 1);

@@ -1,0 +1,53 @@
+/* text_classifier.c - the small classifier of texts as a page. */
+#include "runtime/model/text_classifier.h"
+
+#include "proto/base/error.h"
+#include "runtime/model/program.h"
+
+/* Of a table's elements. A mean over many rows is that much smaller. */
+#define INIT_STD 0.1
+
+static int classifier_check(const struct text_classifier_config *c, struct muster_error *err)
+{
+    const struct {
+        const char *name;
+        int value, least, most;
+    } limits[] = {{"vocabulary", c->vocabulary, 2, 1 << 20},
+                  {"channels", c->channels, 1, 65536},
+                  {"hidden", c->hidden, 0, 1 << 20},
+                  {"num_classes", c->classes, 2, 65536},
+                  {"positions", c->max_positions, 1, 1 << 20}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        if (limits[i].value < limits[i].least || limits[i].value > limits[i].most)
+            return error_set(err, MUSTER_E_INVALID, "model: %s is %d, but must be %d to %d", limits[i].name,
+                             limits[i].value, limits[i].least, limits[i].most);
+    return 0;
+}
+
+struct model *text_classifier_create(const struct text_classifier_config *c, struct muster_error *err)
+{
+    static const char *const metadata[] = {"architecture", "text_classifier", NULL};
+    if (classifier_check(c, err) < 0)
+        return NULL;
+    struct writer w = writer_begin("text_classifier-%d", c->channels);
+    int tokens = writer_input(&w, "tokens", DTYPE_I32, true, 1);
+    int lengths = writer_input(&w, "lengths", DTYPE_I32, false, 1);
+    int labels = writer_input(&w, "labels", DTYPE_I32, false, 1);
+
+    int embedding = program_layer(&w, "embedding");
+    int table = program_parameter(&w, "weight", c->vocabulary, c->channels, PARAM_INIT_NORMAL, INIT_STD);
+    program_result(&w, program_embedding(&w, tokens, table, -1));
+
+    (void)program_layer(&w, "classifier");
+    program_prefix(&w, "");
+    int h = program_mean(&w, program_input(&w, embedding), lengths);
+    h = program_relu(&w, program_drawn_linear(&w, h, c->hidden ? c->hidden : c->channels, "fc1"));
+    program_classes(&w, h, c->classes, "fc2", labels);
+
+    struct model *model = writer_finish(&w, err);
+    if (model) {
+        model->max_positions = c->max_positions;
+        model->metadata = metadata;
+    }
+    return model;
+}
