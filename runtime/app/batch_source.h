@@ -1,21 +1,31 @@
-/* batch_source.h - where the samples of a batch come from: texts, or pictures. */
+/* batch_source.h - where the samples of a batch come from: texts, pictures, or texts with labels. */
 #ifndef MUSTER_RUNTIME_APP_BATCH_SOURCE_H
 #define MUSTER_RUNTIME_APP_BATCH_SOURCE_H
 
 #include "runtime/data/data.h"
+#include "runtime/labelled/labelled.h"
 #include "runtime/pictures/pictures.h"
 
+enum { BATCH_SOURCE_ARRAYS = 3 };
+
 struct batch_source {
-    const void *from;   /* outlives it; only read, by any thread */
-    size_t input_bytes; /* of a sample: what the model reads */
-    int64_t targets;    /* of a sample: i32 */
-    int64_t samples;    /* of an epoch */
-    /* Sample g of the run. Returns how many of its targets count; -1 on error. */
-    int (*read)(const struct batch_source *source, uint64_t g, void *input, int32_t *targets,
-                struct muster_error *err);
+    const void *from;                  /* outlives it; only read, by any thread */
+    int arrays;                        /* in the order of the model's inputs */
+    size_t bytes[BATCH_SOURCE_ARRAYS]; /* of a sample in each */
+    int64_t samples;                   /* of an epoch */
+    /* Sample g of the run, an address for each array. Returns how many of its targets count; -1 on error. */
+    int (*read)(const struct batch_source *source, uint64_t g, void *const *to, struct muster_error *err);
 };
 
 struct batch_source batch_source_texts(const struct data *data, int positions);
 struct batch_source batch_source_pictures(const struct pictures *pictures);
+struct batch_source batch_source_labelled(const struct labelled *set, int positions);
+
+/* Memory for arrays of so many samples; false: there is none. Freed by mem_free, one by one. */
+bool batch_source_reserve(const struct batch_source *source, size_t samples,
+                          void *arrays[BATCH_SOURCE_ARRAYS]);
+/* Reads sample g as number `at` of the arrays; as `read`. */
+int batch_source_read(const struct batch_source *source, uint64_t g, void *const arrays[BATCH_SOURCE_ARRAYS],
+                      int64_t at, struct muster_error *err);
 
 #endif

@@ -12,8 +12,7 @@
 enum { BATCHES = 3, NONE = -1 };
 
 struct made_batch {
-    char *input;
-    int32_t *targets;
+    void *arrays[BATCH_SOURCE_ARRAYS];
     uint64_t *ids;
     int64_t first;   /* sample of its step; NONE: nothing is in it */
     int64_t counted; /* targets that count; -1: its samples could not be read */
@@ -39,10 +38,8 @@ static void make_batch(const struct next_batch *next, int64_t first, struct made
     made->first = first;
     made->counted = 0;
     for (int64_t i = 0; i < next->samples && made->counted >= 0; i++) {
-        const struct batch_source *s = &o->source;
         made->ids[i] = (uint64_t)(first + train_batch_row(&o->batch, i));
-        const int counted = s->read(s, made->ids[i], made->input + (size_t)i * s->input_bytes,
-                                    made->targets + i * s->targets, &made->failure);
+        const int counted = batch_source_read(&o->source, made->ids[i], made->arrays, i, &made->failure);
         made->counted = counted < 0 ? -1 : made->counted + counted;
     }
 }
@@ -73,16 +70,13 @@ GUARD_DEFINE(next_batch, struct next_batch *, next_batch_destroy);
 /* A rank without samples has memory for one, so that there are addresses. */
 static bool reserve(struct next_batch *next)
 {
-    const struct batch_source *s = &next->options.source;
     const size_t samples = next->samples ? (size_t)next->samples : 1;
     bool there = true;
     for (int i = 0; i < BATCHES; i++) {
         struct made_batch *made = &next->batches[i];
         made->first = NONE;
-        made->input = mem_calloc(samples, s->input_bytes);
-        made->targets = mem_calloc(samples * (size_t)s->targets, sizeof *made->targets);
         made->ids = mem_calloc(samples, sizeof *made->ids);
-        there = there && made->input && made->targets && made->ids;
+        there = batch_source_reserve(&next->options.source, samples, made->arrays) && made->ids && there;
     }
     return there;
 }
@@ -121,8 +115,8 @@ void next_batch_destroy(struct next_batch *next)
         (void)pthread_join(next->thread, NULL);
     }
     for (int i = 0; i < BATCHES; i++) {
-        mem_free(next->batches[i].input);
-        mem_free(next->batches[i].targets);
+        for (int array = 0; array < BATCH_SOURCE_ARRAYS; array++)
+            mem_free(next->batches[i].arrays[array]);
         mem_free(next->batches[i].ids);
     }
     (void)pthread_cond_destroy(&next->changed);
@@ -160,7 +154,9 @@ int next_batch_take(struct next_batch *next, int64_t first, struct step_batch *o
     next->asked->first = NONE; /* until it is made */
     next->asked_first = first + 2 * step;
     (void)pthread_cond_broadcast(&next->changed);
-    *out = (struct step_batch){now->input, now->targets, now->ids, next->samples, after->counted};
+    *out = (struct step_batch){{0}, now->ids, next->samples, after->counted};
+    for (int array = 0; array < BATCH_SOURCE_ARRAYS; array++)
+        out->arrays[array] = now->arrays[array];
     (void)pthread_mutex_unlock(&next->mutex);
     next->waited_ns += instant_diff_ns(clock_now(NULL), begun);
     if (now->counted < 0 && err)

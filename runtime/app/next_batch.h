@@ -18,11 +18,10 @@ struct next_batch;
 
 /* One step's batch on this rank, and what is known of the next one's. */
 struct step_batch {
-    const void *input;      /* (samples), as the source has them */
-    const int32_t *targets; /* (samples, targets of one) */
-    const uint64_t *ids;    /* (samples): of the run, as data.h numbers them */
-    int64_t samples;        /* 0 too */
-    int64_t targets_next;   /* that count in the next step; -1: it could not be read */
+    const void *arrays[BATCH_SOURCE_ARRAYS]; /* (samples) each, as the source has them */
+    const uint64_t *ids;                     /* (samples): of the run, as data.h numbers them */
+    int64_t samples;                         /* 0 too */
+    int64_t targets_next;                    /* that count in the next step; -1: it could not be read */
 };
 
 /* NULL on error. */

@@ -24,6 +24,8 @@ enum {
     TRAIN_ARCHITECTURE_LLAMA,
     TRAIN_ARCHITECTURE_SIMPLE_CNN,
     TRAIN_ARCHITECTURE_RESNET,
+    TRAIN_ARCHITECTURE_TEXT_CLASSIFIER,
+    TRAIN_ARCHITECTURE_TEXT_ENCODER,
     TRAIN_ARCHITECTURE_AUTO
 };
 enum { TRAIN_OUTPUT_AUTO, TRAIN_OUTPUT_FP32, TRAIN_OUTPUT_BF16 };
@@ -121,8 +123,9 @@ struct train_config {
     int rope_scaling; /* enum rotary_kind */
     double rope_factor, rope_low_frequency, rope_high_frequency;
     int64_t rope_original_positions;
-    int64_t input_channels, input_size, num_classes; /* of models of pictures alone */
-    int64_t resnet_stages, blocks, filters;                 /* of resnet alone */
+    int64_t input_channels, input_size;     /* of models of pictures alone */
+    int64_t num_classes;                    /* see train_config_classes */
+    int64_t resnet_stages, blocks, filters; /* of resnet alone */
     /* lora; see lora.h */
     int64_t lora_rank; /* 0: no adapters, or those of lora_path */
     double lora_alpha, lora_dropout;
@@ -135,6 +138,7 @@ struct train_config {
     char *tokenizer;     /* "auto", "bytes", or a path */
     char *document_end;  /* "auto", "none", or a token's text */
     char *text_key;      /* of JSON lines */
+    char *label_key;     /* of labelled texts */
     int packing;         /* enum data_packing of the choices stream, documents */
     char *cache_dir;     /* of tokenized texts; "": the user's */
     char *validation_path;
@@ -176,8 +180,12 @@ int train_config_copy(const struct train_config *config, struct train_config *co
 /* A value of the table: back to its default. */
 int train_config_reset(struct train_config *config, const struct knob *knob, struct muster_error *err);
 
-/* Whether the model is one of pictures, and not of text. */
+/* Whether the model is one of pictures. */
 bool train_config_reads_pictures(const struct train_config *config);
+/* Whether it is one of texts and their labels. */
+bool train_config_reads_labels(const struct train_config *config);
+/* Classes of a model of pictures or labels: 10 or 2 where they are not given. */
+int train_config_classes(const struct train_config *config);
 /* Whether there are adapters. */
 bool train_config_adapts(const struct train_config *config);
 

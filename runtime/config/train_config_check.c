@@ -22,7 +22,10 @@ enum { TEXT_SIZE = 160 };
 #define LLAMA            ONLY(TRAIN_ARCHITECTURE_LLAMA)
 #define RESNET           ONLY(TRAIN_ARCHITECTURE_RESNET)
 #define PICTURES         (ONLY(TRAIN_ARCHITECTURE_SIMPLE_CNN) | RESNET)
-#define TEXT             (ONLY(TRAIN_ARCHITECTURE_GPT2) | LLAMA | ONLY(TRAIN_ARCHITECTURE_AUTO))
+#define LANGUAGE         (ONLY(TRAIN_ARCHITECTURE_GPT2) | LLAMA | ONLY(TRAIN_ARCHITECTURE_AUTO))
+#define ENCODER          ONLY(TRAIN_ARCHITECTURE_TEXT_ENCODER)
+#define LABELS           (ONLY(TRAIN_ARCHITECTURE_TEXT_CLASSIFIER) | ENCODER)
+#define TEXT             (LANGUAGE | LABELS)
 #define NOT_EMPTY        1 /* a text */
 #define SIZES            2 /* a path to files that do not give the sizes of their model */
 #define SHARDED          (~ONLY(STRATEGY_NO_SHARD))
@@ -104,7 +107,7 @@ static const struct effect {
     {"training.keep_whole_below", "training.strategy", SHARDED},
     {"model.kv_heads", "model.architecture", LLAMA},
     {"model.head_size", "model.architecture", LLAMA},
-    {"model.hidden", "model.architecture", LLAMA},
+    {"model.hidden", "model.architecture", LLAMA | LABELS},
     {"model.tied", "model.architecture", LLAMA},
     {"model.attention_bias", "model.architecture", LLAMA},
     {"model.norm_epsilon", "model.architecture", LLAMA},
@@ -116,7 +119,7 @@ static const struct effect {
     {"model.rope_original_positions", "model.architecture", LLAMA},
     {"model.input_channels", "model.architecture", PICTURES},
     {"model.input_size", "model.architecture", PICTURES},
-    {"model.num_classes", "model.architecture", PICTURES},
+    {"model.num_classes", "model.architecture", PICTURES | LABELS},
     {"model.stages", "model.architecture", RESNET},
     {"model.blocks", "model.architecture", RESNET},
     {"model.filters", "model.architecture", RESNET},
@@ -125,20 +128,21 @@ static const struct effect {
     {"data.flip", "model.architecture", PICTURES},
     {"data.mean", "model.architecture", PICTURES},
     {"data.std", "model.architecture", PICTURES},
-    {"data.info_dir", "model.architecture", PICTURES},
-    {"model.layers", "model.architecture", TEXT},
+    {"data.info_dir", "model.architecture", PICTURES | LABELS},
+    {"model.layers", "model.architecture", LANGUAGE | ENCODER},
     {"model.channels", "model.architecture", TEXT},
-    {"model.heads", "model.architecture", TEXT},
+    {"model.heads", "model.architecture", LANGUAGE | ENCODER},
     {"model.vocabulary", "model.architecture", TEXT},
     {"model.positions", "model.architecture", TEXT},
-    {"data.sources", "model.architecture", TEXT},
-    {"training.tokens", "model.architecture", TEXT},
+    {"data.sources", "model.architecture", LANGUAGE},
+    {"training.tokens", "model.architecture", LANGUAGE},
     {"data.tokenizer", "model.architecture", TEXT},
     {"data.text_key", "model.architecture", TEXT},
-    {"data.document_end", "model.architecture", TEXT},
-    {"data.packing", "model.architecture", TEXT},
+    {"data.label_key", "model.architecture", LABELS},
+    {"data.document_end", "model.architecture", LANGUAGE},
+    {"data.packing", "model.architecture", LANGUAGE},
     {"data.cache_dir", "model.architecture", TEXT},
-    {"data.validation_split", "model.architecture", TEXT},
+    {"data.validation_split", "model.architecture", LANGUAGE},
     {"model.rope_factor", "model.rope_scaling", SCALED},
     {"model.rope_low_frequency", "model.rope_scaling", ONLY(ROTARY_LLAMA3)},
     {"model.rope_high_frequency", "model.rope_scaling", ONLY(ROTARY_LLAMA3)},
@@ -369,7 +373,7 @@ static int check_adapted_output(const char *name, const struct train_config *c, 
 
 static int check_model(const char *name, const struct train_config *c, struct muster_error *err)
 {
-    if (c->channels % c->heads && !c->head_size)
+    if (c->channels % c->heads && !c->head_size && c->architecture != TRAIN_ARCHITECTURE_TEXT_CLASSIFIER)
         return error_set(err, MUSTER_E_INVALID, "%smodel.channels %lld is not a multiple of model.heads %lld",
                          name, (long long)c->channels, (long long)c->heads);
     return 0;
@@ -387,27 +391,37 @@ static bool reads_bytes(const struct train_config *c)
     return !strcmp(tokenizer, "bytes") || (!strcmp(tokenizer, "auto") && !*text_of(c->model_path));
 }
 
-static int check_pictures(const char *name, const struct train_config *c, struct muster_error *err)
+static int check_held_out(const char *name, const struct train_config *c, struct muster_error *err)
 {
-    if (!*text_of(c->path))
-        return error_set(err, MUSTER_E_INVALID,
-                         "%sdata.path is missing: name a folder with CIFAR-10's batches, IDX files or folders of PNG "
-                         "by class",
-                         name);
-    if (c->sequence_length != 1)
-        return error_set(err, MUSTER_E_INVALID,
-                         "%straining.sequence_length is %lld, and a picture is one position: leave it out",
-                         name, (long long)c->sequence_length);
-    if (c->output_format == FILES_HF && *text_of(c->output))
-        return error_set(err, MUSTER_E_INVALID,
-                         "%straining.output_format hf is of models of text; safetensors and pth are of "
-                         "pictures too",
-                         name);
     if (c->validation_share > 0 && *text_of(c->validation_path))
         return error_set(err, MUSTER_E_INVALID,
                          "%sdata.validation_share %g and data.validation_path %s are both set; name one",
                          name, c->validation_share, c->validation_path);
     return 0;
+}
+
+/* Of pictures, or of labelled texts. */
+static int check_classifier(const char *name, const struct train_config *c, struct muster_error *err)
+{
+    const bool pictures = train_config_reads_pictures(c);
+    if (!*text_of(c->path))
+        return error_set(err, MUSTER_E_INVALID, "%sdata.path is missing: name %s", name,
+                         pictures ? "a folder with CIFAR-10's batches, IDX files or folders of PNG by class"
+                                  : "a file of labelled texts (.csv, .tsv, .jsonl), or a folder of them by "
+                                    "label");
+    if (pictures && c->sequence_length != 1)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%straining.sequence_length is %lld, and a picture is one position: leave it out",
+                         name, (long long)c->sequence_length);
+    if (train_config_classes(c) < 2)
+        return error_set(err, MUSTER_E_INVALID, "%smodel.num_classes is %lld; there are 2 at least", name,
+                         (long long)c->num_classes);
+    if (c->output_format == FILES_HF && *text_of(c->output))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%straining.output_format hf is of language models; safetensors and pth are of "
+                         "classifiers too",
+                         name);
+    return check_held_out(name, c, err);
 }
 
 /* Not of the public API: it names the format when it exports, and its callers evaluate when they like. */
@@ -440,22 +454,20 @@ static int check_data(const char *name, const struct train_config *c, struct mus
                          "training.evaluate_every",
                          name);
     if (train_config_reads_pictures(c))
-        return check_pictures(name, c, err);
+        return check_classifier(name, c, err);
     const bool sources = c->data_sources && c->data_sources[0], path = *text_of(c->path);
     if (reads_bytes(c) && c->vocabulary < 256)
         return error_set(err, MUSTER_E_INVALID,
                          "%smodel.vocabulary %lld is below 256, and data.tokenizer is bytes", name,
                          (long long)c->vocabulary);
+    if (train_config_reads_labels(c))
+        return check_classifier(name, c, err);
     if (!path && !sources)
         return error_set(err, MUSTER_E_INVALID, "%sdata.path is missing: name a text file or a folder", name);
     if (path && sources)
         return error_set(err, MUSTER_E_INVALID, "%sdata.path %s and data.sources are both set; name one",
                          name, c->path);
-    if (c->validation_share > 0 && *text_of(c->validation_path))
-        return error_set(err, MUSTER_E_INVALID,
-                         "%sdata.validation_share %g and data.validation_path %s are both set; name one",
-                         name, c->validation_share, c->validation_path);
-    return 0;
+    return check_held_out(name, c, err);
 }
 
 int train_config_check(const char *name, const struct train_config *config, unsigned sections,

@@ -39,7 +39,8 @@ static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const reduce_dtypes[] = {"dtype", "fp32", "bf16", "fp16", NULL};
 static const char *const matmul_precisions[] = {"fp32", "tf32", NULL};               /* TRAIN_MATMUL_... */
 static const char *const nonfinite_policies[] = {"skip", "stop", "roll_back", NULL}; /* TRAIN_NONFINITE_... */
-static const char *const architectures[] = {"gpt2", "llama", "simple_cnn", "resnet", "auto", NULL};
+static const char *const architectures[] = {
+    "gpt2", "llama", "simple_cnn", "resnet", "text_classifier", "text_encoder", "auto", NULL};
 static const char *const output_formats[] = {
 #define FILES_FORMAT_NAME(symbol, name) name,
     FILES_FORMATS(FILES_FORMAT_NAME)
@@ -190,6 +191,19 @@ bool train_config_reads_pictures(const struct train_config *config)
 {
     return config->architecture == TRAIN_ARCHITECTURE_SIMPLE_CNN ||
            config->architecture == TRAIN_ARCHITECTURE_RESNET;
+}
+
+bool train_config_reads_labels(const struct train_config *config)
+{
+    return config->architecture == TRAIN_ARCHITECTURE_TEXT_CLASSIFIER ||
+           config->architecture == TRAIN_ARCHITECTURE_TEXT_ENCODER;
+}
+
+int train_config_classes(const struct train_config *config)
+{
+    if (config->num_classes)
+        return (int)config->num_classes;
+    return train_config_reads_pictures(config) ? 10 : 2;
 }
 
 const char *train_config_strategy(const struct train_config *config)

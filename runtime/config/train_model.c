@@ -47,16 +47,32 @@ struct architecture train_architecture(const struct train_config *c)
                                      .cnn = {.channels = (int)c->input_channels,
                                              .height = (int)c->input_size,
                                              .width = (int)c->input_size,
-                                             .classes = (int)c->num_classes}};
+                                             .classes = train_config_classes(c)}};
     if (c->architecture == TRAIN_ARCHITECTURE_RESNET)
         return (struct architecture){.kind = ARCHITECTURE_RESNET,
                                      .resnet = {.channels = (int)c->input_channels,
                                                 .height = (int)c->input_size,
                                                 .width = (int)c->input_size,
-                                                .classes = (int)c->num_classes,
+                                                .classes = train_config_classes(c),
                                                 .stages = (int)c->resnet_stages,
                                                 .blocks = (int)c->blocks,
                                                 .filters = (int)c->filters}};
+    if (c->architecture == TRAIN_ARCHITECTURE_TEXT_CLASSIFIER)
+        return (struct architecture){.kind = ARCHITECTURE_TEXT_CLASSIFIER,
+                                     .text_classifier = {.vocabulary = (int)c->vocabulary,
+                                                         .channels = (int)c->channels,
+                                                         .hidden = (int)c->hidden,
+                                                         .classes = train_config_classes(c),
+                                                         .max_positions = positions}};
+    if (c->architecture == TRAIN_ARCHITECTURE_TEXT_ENCODER)
+        return (struct architecture){.kind = ARCHITECTURE_TEXT_ENCODER,
+                                     .text_encoder = {.vocabulary = (int)c->vocabulary,
+                                                      .layers = (int)c->layers,
+                                                      .channels = (int)c->channels,
+                                                      .heads = (int)c->heads,
+                                                      .hidden = (int)c->hidden,
+                                                      .classes = train_config_classes(c),
+                                                      .max_positions = positions}};
     const bool llama = c->architecture == TRAIN_ARCHITECTURE_LLAMA;
     struct architecture architecture = {.kind = llama ? ARCHITECTURE_LLAMA : ARCHITECTURE_GPT2};
     if (llama)

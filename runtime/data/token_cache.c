@@ -51,6 +51,7 @@ static uint64_t hash_files(uint64_t hash, const struct walk *walk)
         hash = hash_text(hash, file->path);
         hash = hash_number(hash, file->bytes);
         hash = hash_number(hash, file->mtime_ns);
+        hash = hash_number(hash, (int64_t)file->ends);
     }
     return hash;
 }

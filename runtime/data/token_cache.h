@@ -18,8 +18,8 @@ struct token_cache {
     }
 
 /* 0: *out has the tokens. 1: they are to be made, into a file with cache->path and cache->key. The name of
- * the file follows from the source's path and the settings, the key from sizes and times of its files too.
- * Errors: a folder that was named, and cannot be written. */
+ * the file follows from the source's path and the settings, the key from its files too: their sizes and
+ * times, and hashes of their first and last bytes. Errors: a folder that was named, and cannot be written. */
 int token_cache_open(struct token_cache *cache, const struct corpus_options *options, const struct walk *walk,
                      struct token_file *out, struct muster_error *err);
 void token_cache_close(struct token_cache *cache); /* accepts NULL */

@@ -15,21 +15,30 @@ const char *architecture_name(enum architecture_kind kind)
     return names[kind];
 }
 
+static bool is_language_model(enum architecture_kind kind)
+{
+    return kind == ARCHITECTURE_GPT2 || kind == ARCHITECTURE_LLAMA;
+}
+
 struct model *architecture_model(const struct architecture *architecture, struct muster_error *err)
 {
     const struct lora *lora = architecture->lora.rank ? &architecture->lora : NULL;
+    if (lora && !is_language_model(architecture->kind)) {
+        (void)error_set(err, MUSTER_E_UNSUPPORTED, "lora: %s has no adapters; gpt2 and llama have",
+                        architecture_name(architecture->kind));
+        return NULL;
+    }
     switch (architecture->kind) {
     case ARCHITECTURE_GPT2:
         return gpt2_create_adapted(&architecture->gpt2, lora, err);
     case ARCHITECTURE_SIMPLE_CNN:
+        return simple_cnn_create(&architecture->cnn, err);
     case ARCHITECTURE_RESNET:
-        if (lora) {
-            (void)error_set(err, MUSTER_E_UNSUPPORTED, "lora: %s has no adapters; gpt2 and llama have",
-                            architecture_name(architecture->kind));
-            return NULL;
-        }
-        return architecture->kind == ARCHITECTURE_RESNET ? resnet_create(&architecture->resnet, err)
-                                                         : simple_cnn_create(&architecture->cnn, err);
+        return resnet_create(&architecture->resnet, err);
+    case ARCHITECTURE_TEXT_CLASSIFIER:
+        return text_classifier_create(&architecture->text_classifier, err);
+    case ARCHITECTURE_TEXT_ENCODER:
+        return text_encoder_create(&architecture->text_encoder, err);
     case ARCHITECTURE_LLAMA:
     case ARCHITECTURE_COUNT:
         break;
@@ -39,8 +48,7 @@ struct model *architecture_model(const struct architecture *architecture, struct
 
 struct tensor_naming architecture_naming(const struct architecture *architecture)
 {
-    if (!architecture || architecture->kind == ARCHITECTURE_SIMPLE_CNN ||
-        architecture->kind == ARCHITECTURE_RESNET)
+    if (!architecture || !is_language_model(architecture->kind))
         return (struct tensor_naming){.prefix = "", .base = ""};
     if (architecture->kind == ARCHITECTURE_GPT2)
         return (struct tensor_naming){

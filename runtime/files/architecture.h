@@ -9,13 +9,17 @@
 #include "runtime/model/llama.h"
 #include "runtime/model/resnet.h"
 #include "runtime/model/simple_cnn.h"
+#include "runtime/model/text_classifier.h"
+#include "runtime/model/text_encoder.h"
 
 /* symbol, name: model_type in config.json and model.architecture in YAML. */
 #define ARCHITECTURES(X)                                                                                     \
     X(ARCHITECTURE_GPT2, "gpt2")                                                                             \
     X(ARCHITECTURE_LLAMA, "llama")                                                                           \
     X(ARCHITECTURE_SIMPLE_CNN, "simple_cnn")                                                                 \
-    X(ARCHITECTURE_RESNET, "resnet")
+    X(ARCHITECTURE_RESNET, "resnet")                                                                         \
+    X(ARCHITECTURE_TEXT_CLASSIFIER, "text_classifier")                                                       \
+    X(ARCHITECTURE_TEXT_ENCODER, "text_encoder")
 enum architecture_kind {
 #define ARCHITECTURE_ENUM(symbol, name) symbol,
     ARCHITECTURES(ARCHITECTURE_ENUM)
@@ -30,10 +34,12 @@ struct architecture {
     struct llama_config llama; /* of ARCHITECTURE_LLAMA */
     struct simple_cnn_config cnn;
     struct resnet_config resnet;
+    struct text_classifier_config text_classifier;
+    struct text_encoder_config text_encoder;
     struct lora lora; /* adapters beside its products; rank 0: none */
 };
 
-/* gpt2_create, llama_create, simple_cnn_create or resnet_create. */
+/* gpt2_create, llama_create, ... of its kind. */
 struct model *architecture_model(const struct architecture *architecture, struct muster_error *err);
 
 /* Before the names of tensors in a file of PEFT's adapters: its own modules around the model. */

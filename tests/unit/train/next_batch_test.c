@@ -30,8 +30,8 @@ static void check_sample(const struct data *data, const struct step_batch *batch
     int32_t tokens[T], targets[T];
     assert_int_equal(batch->ids[i], id);
     assert_int_equal(data_sample(data, id, tokens, targets, NULL), T);
-    assert_memory_equal(((const int32_t *)batch->input) + i * T, tokens, sizeof tokens);
-    assert_memory_equal(batch->targets + i * T, targets, sizeof targets);
+    assert_memory_equal(((const int32_t *)batch->arrays[0]) + i * T, tokens, sizeof tokens);
+    assert_memory_equal(((const int32_t *)batch->arrays[1]) + i * T, targets, sizeof targets);
 }
 
 static void batches_are_those_that_are_asked_for(void **state)
@@ -70,7 +70,7 @@ static void a_rank_may_have_none(void **state)
     for (int64_t step = 0; step < 5; step++) {
         struct step_batch batch;
         assert_int_equal(next_batch_take(next, 3 * step, &batch, NULL), 0);
-        assert_true(batch.samples == 0 && batch.targets_next == 0 && batch.input && batch.targets);
+        assert_true(batch.samples == 0 && batch.targets_next == 0 && batch.arrays[0] && batch.arrays[1]);
     }
     next_batch_destroy(next);
     data_destroy(data);

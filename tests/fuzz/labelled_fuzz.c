@@ -1,0 +1,52 @@
+/* labelled_fuzz.c - arbitrary bytes as a table of labelled texts, by commas, by tabs and as lines of JSON,
+ * the first byte says which: texts with labels that are there, or an error with a text. */
+#include <stdlib.h>
+
+#include "runtime/labelled/read.h"
+#include "tests/fuzz/random_main.h"
+
+static void check_texts(const struct token_file *file, const struct label_names *names)
+{
+    for (int64_t i = 0; i < file->documents; i++) {
+        int32_t label;
+        token_file_read(file, i ? (int64_t)file->ends[i - 1] : 0, 1, &label);
+        if (label < 0 || label >= names->count)
+            abort();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char *const paths[] = {"a.csv", "a.tsv", "a.jsonl"};
+    struct muster_error err = {0};
+    struct token_file file = {0};
+    struct label_names names = {0};
+    if (!size)
+        return 0;
+    GUARD(guard_tokenizer) struct tokenizer *tokenizer = tokenizer_open("bytes", &err);
+    GUARD(guard_token_sink)
+    struct token_sink *sink = token_sink_create(&(struct token_sink_options){.vocabulary = 256}, &err);
+    if (!tokenizer || !sink)
+        abort();
+    const struct labelled_read read = {.tokenizer = tokenizer, .text_key = "text", .label_key = "label"};
+    const int result =
+        labelled_read_table(&read, paths[*data % 3], (const char *)data + 1, size - 1, &names, sink, &err);
+    if (result < 0 ? !err.text[0] : token_sink_finish(sink, &file, &err) < 0)
+        abort();
+    check_texts(&file, &names);
+    token_file_close(&file);
+    label_names_free(&names);
+    return 0;
+}
+
+#ifndef MUSTER_LIBFUZZER
+int main(int argc, char **argv)
+{
+    static const char commas[] = "\x00text,label\na,pos\n\"b \"\"c\"\",\nd\",neg\n";
+    static const char tabs[] = "\x01label\ttext\r\n1\ta b\r\n0\t\"c\"\r\n";
+    static const char lines[] = "\x02{\"text\": \"a\", \"label\": true}\n\n{\"label\": 3, \"text\": \"b\"}\n";
+    const struct fuzz_seed seeds[] = {
+        {commas, sizeof commas - 1}, {tabs, sizeof tabs - 1}, {lines, sizeof lines - 1}};
+    return fuzz_main(argc, argv, seeds, 3);
+}
+#endif
