@@ -36,6 +36,7 @@ static const struct key_choice schedules[] = {{"linear", "linear"},
                                               {NULL, NULL}};
 static const struct key_choice bf16[] = {{"false", NULL}, {"true", "bf16"}, {NULL, NULL}};
 static const struct key_choice fp16[] = {{"false", NULL}, {"true", "fp16"}, {NULL, NULL}};
+static const struct key_choice amp[] = {{"false", NULL}, {"true", "fp16"}, {NULL, NULL}};
 static const struct key_choice precisions[] = {
     {"no", "fp32"},      {"fp32", "fp32"}, {"float32", "fp32"}, {"32", "fp32"},       {"fp16", "fp16"},
     {"float16", "fp16"}, {"16", "fp16"},   {"bf16", "bf16"},    {"bfloat16", "bf16"}, {NULL, NULL}};

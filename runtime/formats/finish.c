@@ -170,9 +170,9 @@ static int finish_length(struct assign *a)
     return assign_rule(a, "training.epochs", "3", "the Trainer's default");
 }
 
-/* A classifier of pictures is trained as its usual script does: torch.optim.Adam at one rate, no clipping,
- * and model.pth at the end. */
-static int finish_pictures(struct assign *a)
+/* A classifier is trained as its usual script does: torch.optim.Adam at one rate, no clipping, and model.pth
+ * at the end. */
+static int finish_classifier(struct assign *a)
 {
     static const struct assign_pair usual[] = {
         {"training.sequence_length", "1"}, {"training.optimizer", "Adam"},
@@ -180,13 +180,15 @@ static int finish_pictures(struct assign *a)
         {"training.weight_decay", "0"},    {"training.beta2", "0.999"},
         {"training.clip_norm", "0"},       {"training.output", "model.pth"},
         {"training.output_format", "pth"}, {"logging.sample_length", "0"}};
-    if (!train_config_reads_pictures(a->config))
+    const bool pictures = train_config_reads_pictures(a->config);
+    if (!pictures && !train_config_reads_labels(a->config))
         return 0;
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+    for (size_t i = pictures ? 0 : 1; i < sizeof usual / sizeof *usual; i++) {
         const bool optimizer =
             !strcmp(usual[i].key, "training.beta2") && a->config->optimizer == OPTIMIZER_SGD;
         if (!is_given(a, usual[i].key) && !assign_overridden(a, usual[i].key) && !optimizer &&
-            assign_rule(a, usual[i].key, usual[i].text, "a classifier of pictures") < 0)
+            assign_rule(a, usual[i].key, usual[i].text,
+                        pictures ? "a classifier of pictures" : "a classifier of texts") < 0)
             return -1;
     }
     return 0;
@@ -204,7 +206,7 @@ int finish_settings(struct assign *assign)
     if (finish_rate(a, ASSIGN_WARMUP_MIN_RATIO, "training.warmup_min_learning_rate") < 0 ||
         finish_schedule(a) < 0)
         return -1;
-    return finish_whole(a) < 0 ? -1 : finish_pictures(a);
+    return finish_whole(a) < 0 ? -1 : finish_classifier(a);
 }
 
 int finish_checked(struct assign *assign)

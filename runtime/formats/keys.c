@@ -11,10 +11,23 @@
 
 enum { NAMES_LIMIT = 512 };
 
+/* "BATCH_SIZE": as scripts name what they set in their first lines. */
+static bool is_constant(const char *path)
+{
+    bool capital = false;
+    for (const char *c = path; *c; c++) {
+        if (*c >= 'a' && *c <= 'z')
+            return false;
+        capital = capital || (*c >= 'A' && *c <= 'Z');
+    }
+    return capital;
+}
+
 const struct key_row *key_find(const struct key_table *table, const char *path)
 {
+    const bool constant = is_constant(path);
     for (size_t i = 0; i < table->count; i++)
-        if (!strcmp(table->rows[i].path, path))
+        if (!(constant ? strcasecmp : strcmp)(table->rows[i].path, path))
             return &table->rows[i];
     return NULL;
 }

@@ -9,8 +9,16 @@
 #include "runtime/formats/rows.h"
 #include "runtime/formats/stages.h"
 
-static const struct key_choice architectures[] = {
-    {"gpt2", "gpt2"}, {"llama", "llama"}, {"simple_cnn", "simple_cnn"}, {"resnet", "resnet"}, {NULL, NULL}};
+static const struct key_choice architectures[] = {{"gpt2", "gpt2"},
+                                                  {"llama", "llama"},
+                                                  {"simple_cnn", "simple_cnn"},
+                                                  {"resnet", "resnet"},
+                                                  {"text_classifier", "text_classifier"},
+                                                  {"text_encoder", "text_encoder"},
+                                                  {NULL, NULL}};
+
+static const struct key_choice recomputes[] = {{"false", NULL}, {"true", "all"}, {NULL, NULL}};
+static const struct key_choice amp[] = {{"false", NULL}, {"true", "fp16"}, {NULL, NULL}};
 
 static int take_epochs(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {

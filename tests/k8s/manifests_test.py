@@ -65,7 +65,7 @@ def crd(name):
 CRDS = {"PyTorchJob": crd("pytorchjob.json"), "TrainJob": crd("trainjob.json")}
 
 
-OTHER_YAML = ("kustomization.yaml", "adapter-values.yaml", "pipeline.yaml")  # and *.yml: no object of a cluster, tested elsewhere
+OTHER_YAML = ("kustomization.yaml", "adapter-values.yaml", "pipeline.yaml", "reviews.yaml")  # and *.yml: no object of a cluster, tested elsewhere
 
 
 def manifests():
