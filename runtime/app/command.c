@@ -285,7 +285,7 @@ static int command_option(struct command *command, char *const argv[], int argc,
     return word[1] == '-' ? take_foreign(command, argv, argc, at) : refuse_option(command, word);
 }
 
-static const char *const verbs[COMMAND_VERBS] = {"", "eval", "generate"};
+static const char *const verbs[COMMAND_VERBS] = {"", "eval", "generate", "preprocess"};
 
 bool command_is_page(const struct command *command)
 {
@@ -318,8 +318,6 @@ static int check_command(const struct command *command)
         return command_error("--predict goes with --plan");
     if (command->verbose && !command->plan)
         return command_error("--verbose goes with --plan");
-    if (command->json && !shows)
-        return command_error("--output=json goes with --plan and --print-config");
     if (!command->path_count && !command->option_count && !command_is_page(command))
         return command_error("no configuration file was named");
     return 0;

@@ -20,6 +20,7 @@ static const char synopsis[] =
     "muster-train generate CONFIG ... | --model PATH [--checkpoint PATH] [--prompt TEXT] [--max-tokens N] "
     "[--temperature T]\n"
     "             [--top-k K] [--top-p P] [--seed N] [--output=json]\n"
+    "muster-train preprocess CONFIG ... [--set key=value ...] [--output=json]\n"
     "muster-train prepare [--input_dir DIR] [--output_dir DIR] [flags]\n"
     "muster-train --help | --version | --man | --completion=bash | --completion=zsh";
 static const char description[] =
@@ -44,6 +45,11 @@ static const char description[] =
     "training.memory_limit a plan that is larger is refused with the changes that make it fit.\n"
     "--trace 10-12 (logging.trace) records the operations of these steps for ui.perfetto.dev, in "
     "logging.dir.\n"
+    "Without these --output=json prints the training's result as one JSON object, and all other lines to "
+    "standard error.\n"
+    "preprocess opens the data, makes the tokens that a training would make, and prints how many samples "
+    "there "
+    "are.\n"
     "eval prints loss and perplexity of the samples held out (without any: of all of data.path), and trains "
     "nothing:\n"
     "of the checkpoint --checkpoint, or the newest in a folder; else the newest in training.checkpoint_dir; "

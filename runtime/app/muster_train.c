@@ -130,7 +130,8 @@ static int read_settings(struct run *run, const struct command *command, struct 
         .option_count = command->option_count,
         .overrides = command->overrides,
         .override_count = command->override_count,
-        .unchecked = command->print_config || command->verb != COMMAND_TRAIN,
+        .unchecked =
+            command->print_config || (command->verb != COMMAND_TRAIN && command->verb != COMMAND_PREPROCESS),
         .world_size = command->world_size ? (int)command->world_size : place.size};
     const int result = formats_read(&request, settings, err);
     if (result < 0 || place.rank == 0)
@@ -145,6 +146,8 @@ static int run_verb(struct run *run, const struct command *command, struct muste
     run->from_model = command->model != NULL;
     if (run->from_model)
         run_take_sizes(&run->config);
+    if (command->verb == COMMAND_PREPROCESS)
+        return run_preprocess(run, command->json, err);
     if (stages_leave_idle(&run->config, err) < 0)
         return -1;
     const bool draws = command->verb == COMMAND_GENERATE;
@@ -165,6 +168,7 @@ static int run_command(struct run *run, const struct command *command, struct mu
     } else if (!result) {
         run->config = settings.config; /* the run's from here */
         settings.config = (struct train_config){0};
+        run->json = command->json;
         if (command->verb != COMMAND_TRAIN)
             result = run_verb(run, command, err);
         else

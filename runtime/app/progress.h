@@ -20,7 +20,7 @@ struct progress {
     double last[PROGRESS_LOSSES]; /* ring of the latest losses */
     int64_t done;                 /* steps */
     int64_t begun;                /* steps that were done before this process */
-    bool pictures;                /* not tokens */
+    const char *unit;             /* of the rate; NULL: tok */
 };
 
 struct progress_step {

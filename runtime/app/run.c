@@ -58,8 +58,7 @@ long long run_figure(const struct run *run, const char *name)
 static int open_inputs(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    if ((run_has_pictures(run) ? run_pictures_open(run, err) : run_data_open(run, err)) < 0 ||
-        run_open_model(run, err) < 0)
+    if (run_inputs_open(run, err) < 0 || run_open_model(run, err) < 0)
         return -1;
     if (run_evaluate_open(run, err) < 0)
         return -1;
@@ -125,7 +124,8 @@ static int open_run(struct run *run, struct muster_error *err)
     if (muster_trainer_limit(run->trainer, &limit_s, err) < 0) /* on all ranks at once */
         return -1;
     run->progress.limit_ns = limit_s * (double)NS_PER_S;
-    run->progress.step_flops = muster_trainer_figure(run->trainer, "step_flops");
+    /* of labelled texts as many positions are computed as they have, which differ from step to step */
+    run->progress.step_flops = run->labelled ? 0 : muster_trainer_figure(run->trainer, "step_flops");
     run->progress.peak_flops = muster_trainer_figure(run->trainer, "peak_flops");
     if (c->samples && *c->samples)
         run->samples = sample_log_open(c->samples, run->world, err);
@@ -178,10 +178,10 @@ static int run_finish(struct run *run, struct muster_error *err)
             return -1;
         if (run->rank == 0)
             printf("saved %s\n", c->output);
-        if (run->pictures && show_hash(run, err) < 0)
+        if (run_classifies(run) && show_hash(run, err) < 0)
             return -1;
     }
-    if (!c->sample_length || run->cut_short || run->pictures) /* there may not be enough time */
+    if (!c->sample_length || run->cut_short || run_classifies(run)) /* there may not be enough time */
         return 0;
     return run_sample(run, err);
 }
@@ -226,7 +226,7 @@ int run_train(struct run *run, struct muster_error *err)
     return run_steps(run, err);
 }
 
-int run_training(struct run *run, struct muster_error *err)
+static int run_whole(struct run *run, struct muster_error *err)
 {
     if (run_open_world(run, err) < 0)
         return -1;
@@ -234,6 +234,20 @@ int run_training(struct run *run, struct muster_error *err)
     if ((run->stages.count ? run_stages(run, err) : run_train(run, err)) < 0)
         return -1;
     return run_finish(run, err);
+}
+
+int run_training(struct run *run, struct muster_error *err)
+{
+    FILE *out = run->json ? run_take_output(err) : NULL;
+    run->begun = clock_now(NULL);
+    if (run->json && !out)
+        return -1;
+    int result = run_whole(run, err);
+    if (!result && out)
+        result = run_result_training(run, out, err);
+    if (out)
+        (void)fclose(out); /* it was flushed */
+    return result;
 }
 
 void run_train_close(struct run *run)
@@ -248,8 +262,6 @@ void run_train_close(struct run *run)
     run->next = NULL;
     run_evaluate_close(run);
     run_data_close(run);
-    pictures_destroy(run->pictures);
-    run->pictures = NULL;
 }
 
 void run_close(struct run *run)

@@ -28,16 +28,22 @@ struct watch {
     struct straggler_streak streak;
 };
 
+/* Of one class in an evaluation: rows of it, rows that were taken for it, rows of it that were found. */
+struct class_rows {
+    double there, taken, found;
+};
+
 /* Evaluations on the samples that are held out, and the last one. */
 struct run_evaluation {
     int64_t samples; /* of one, over all ranks; 0: there are none */
     struct batch_source source;
-    int64_t passes_at_once; /* micro-batches whose samples are in memory */
-    char *input;            /* theirs */
-    int32_t *targets;
-    double loss, accuracy; /* of classes, in percent; NaN: there are none */
-    int64_t counted, ns;   /* targets over all ranks; wall time */
-    bool best, lowers;     /* so far; the learning rate, by ReduceLROnPlateau */
+    int64_t passes_at_once;            /* micro-batches whose samples are in memory */
+    void *arrays[BATCH_SOURCE_ARRAYS]; /* theirs */
+    struct class_rows *classes;        /* of a classifier */
+    double loss, accuracy;             /* of classes, in percent; NaN: there are none */
+    double precision, recall, f1;      /* likewise, 0 to 1 */
+    int64_t counted, ns;               /* targets over all ranks; wall time */
+    bool best, lowers;                 /* so far; the learning rate, by ReduceLROnPlateau */
 };
 
 /* The tokenizer of the data, which is open only while it is used: it takes memory beside the plan's. */
@@ -48,7 +54,13 @@ struct run_tokenizer {
     int64_t vocabulary;
 };
 
-/* What was trained on of the epoch that goes on, of pictures. */
+/* How far tokenizing is, in the process that does it: the others of its node wait for it. */
+struct run_tokenizing {
+    struct instant begun, next;
+    const char *path; /* of the source whose time is measured */
+};
+
+/* What was trained on of the epoch that goes on, of a classifier. */
 struct run_epoch {
     double loss, correct; /* sums over steps, rows */
     int64_t steps, rows;
@@ -71,7 +83,8 @@ struct run {
     struct muster_model *model;
     struct run_tokenizer tokenizer;
     struct data *data;         /* of a model of text */
-    struct pictures *pictures; /* of a model of pictures; one of the two is NULL */
+    struct pictures *pictures; /* of a model of pictures */
+    struct labelled *labelled; /* of a classifier of texts; one of the three is not NULL */
     struct run_epoch epoch;
     struct muster_trainer *trainer;
     char **settings;        /* of the trainer */
@@ -96,6 +109,8 @@ struct run {
     bool cut_short;         /* all ranks have stopped for a notice or SIGTERM, before the last step */
     int64_t resident_bytes; /* measured at resident_at */
     struct instant resident_at;
+    struct instant begun;     /* of a training */
+    bool json;                /* its result goes to standard output, all other lines to standard error */
     bool refused;             /* the settings were, before there was a world */
     bool terminal, line_open; /* an unterminated progress line is on the terminal */
 };
@@ -118,6 +133,12 @@ long long run_figure(const struct run *run, const char *name);
 /* run_data.c: the tokenizer and the data, and training.steps where training.epochs is set. Before the model.
  */
 int run_data_open(struct run *run, struct muster_error *err);
+/* The same for whatever the model reads: texts, pictures, labelled texts. */
+int run_inputs_open(struct run *run, struct muster_error *err);
+struct batch_source run_source(const struct run *run); /* of training */
+const char *run_data_identity(const struct run *run);
+/* A line now and then, for struct data_progress; context: a struct run_tokenizing. */
+void run_print_tokenized(void *context, const char *path, int64_t bytes, int64_t of);
 /* training.epochs of so many samples as training.steps. */
 int run_count_steps(struct run *run, int64_t samples, struct muster_error *err);
 /* The tokenizer alone, which is the caller's; run->tokenizer is filled. */
@@ -129,11 +150,23 @@ void run_data_close(struct run *run);
 /* run_pictures.c: the pictures, where the model is one of pictures, and what is printed of them. */
 bool run_has_pictures(const struct run *run);
 int run_pictures_open(struct run *run, struct muster_error *err);
-struct batch_source run_source(const struct run *run); /* of training; of texts too */
-const char *run_data_identity(const struct run *run);
 void run_pictures_show(const struct run *run);
+/* run_labelled.c: likewise the texts with labels. */
+bool run_has_labels(const struct run *run);
+int run_labelled_open(struct run *run, struct muster_error *err);
+void run_labelled_show(const struct run *run);
+
+/* run_classes.c: whether the run has classes, pictures or texts, and what its samples are called; of others
+ * they are "tokens". */
+bool run_classifies(const struct run *run);
+const char *run_unit(const struct run *run);
 /* After a step: the line of an epoch that has ended. */
-void run_pictures_step(struct run *run, const struct muster_result *result);
+void run_epoch_step(struct run *run, const struct muster_result *result);
+/* Around an evaluation, and after each of its calls of muster_trainer_evaluate: its classes are counted, and
+ * accuracy, precision, recall and F1 follow. Nothing where there are no classes. */
+int run_classes_begin(struct run *run, struct muster_error *err);
+int run_classes_add(struct run *run, struct muster_error *err);
+void run_classes_end(struct run *run);
 /* run_restore.c: a run without a step: the world, what `inputs` opens on this rank (the model, and data where
  * they are wanted), the trainer, and its parameters from a checkpoint or from model.path. Collective. */
 void run_take_sizes(struct train_config *config); /* where --model was given */
@@ -144,6 +177,15 @@ int run_restore(struct run *run, int (*inputs)(struct run *run, struct muster_er
 /* run_eval.c: muster-train eval. What its settings leave open, before a world is opened; then all of it. */
 int run_eval_settings(struct train_config *config, struct muster_error *err);
 int run_eval(struct run *run, bool json, struct muster_error *err);
+/* run_result.c: one object of JSON, of rank 0: figures of an object that is being written, with ", " behind
+ * each, or, of an evaluation, between; then a whole training, and what was printed into `out` so far. */
+void run_result_number(struct buffer *out, const char *name, double value);
+void run_result_evaluation(const struct run *run, struct buffer *out);
+int run_result_training(const struct run *run, FILE *to, struct muster_error *err);
+int run_result_print(FILE *to, struct buffer *out, struct muster_error *err);
+/* muster-train preprocess: the data are opened, stage by stage where there are some, and what has to be
+ * tokenized is. No world is opened. */
+int run_preprocess(struct run *run, bool json, struct muster_error *err);
 /* run_generate.c: muster-train generate, likewise. */
 int run_generate_settings(const struct train_config *config, struct muster_error *err);
 int run_generate(struct run *run, const struct command_draw *draw, bool json, struct muster_error *err);
@@ -175,6 +217,7 @@ bool run_stops_early(const struct run *run);
 
 /* run_show.c: what rank 0 prints. */
 void run_show_start(struct run *run);
+void run_show_data(const struct run *run); /* its first lines: what is read */
 void run_show_progress(struct run *run, struct progress_step *step, bool last);
 void run_show_skipped(const struct run *run, int64_t step, const struct muster_result *result);
 void run_show_evaluation(const struct run *run, int64_t step);

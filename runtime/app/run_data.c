@@ -120,19 +120,13 @@ int run_count_steps(struct run *run, int64_t samples, struct muster_error *err)
 #define FIRST_LINE_NS (2 * NS_PER_S)
 #define LINE_NS       (5 * NS_PER_S)
 
-/* Of the process that tokenizes: the others of its node wait for it. */
-struct tokenizing {
-    struct instant begun, next;
-    const char *path; /* of the source whose time is measured */
-};
-
-static void print_tokenized(void *context, const char *path, int64_t bytes, int64_t of)
+void run_print_tokenized(void *context, const char *path, int64_t bytes, int64_t of)
 {
-    struct tokenizing *t = context;
+    struct run_tokenizing *t = context;
     const struct instant now = clock_now(NULL);
     char done[32], all[32], rate[32];
     if (t->path != path)
-        *t = (struct tokenizing){t->path ? now : t->begun, instant_add(now, FIRST_LINE_NS), path};
+        *t = (struct run_tokenizing){t->path ? now : t->begun, instant_add(now, FIRST_LINE_NS), path};
     if (instant_diff_ns(now, t->next) < 0 || bytes == 0)
         return;
     const double seconds = (double)instant_diff_ns(now, t->begun) / (double)NS_PER_S,
@@ -174,8 +168,8 @@ int run_data_open(struct run *run, struct muster_error *err)
     const struct train_config *c = &run->config;
     if (resolve_prepared(&run->config, err) < 0)
         return -1;
-    struct tokenizing tokenizing = {.begun = clock_now(NULL)};
-    const struct data_progress progress = {print_tokenized, &tokenizing};
+    struct run_tokenizing tokenizing = {.begun = clock_now(NULL)};
+    const struct data_progress progress = {run_print_tokenized, &tokenizing};
     struct data_options options = {.path = c->path,
                                    .text_key = c->text_key,
                                    .cache_dir = c->cache_dir,
@@ -198,6 +192,28 @@ int run_data_open(struct run *run, struct muster_error *err)
     return run_count_steps(run, data_samples(run->data), err);
 }
 
+int run_inputs_open(struct run *run, struct muster_error *err)
+{
+    return run_has_pictures(run) ? run_pictures_open(run, err)
+           : run_has_labels(run) ? run_labelled_open(run, err)
+                                 : run_data_open(run, err);
+}
+
+struct batch_source run_source(const struct run *run)
+{
+    const int positions = (int)run->config.sequence_length;
+    return run->pictures   ? batch_source_pictures(run->pictures)
+           : run->labelled ? batch_source_labelled(run->labelled, positions)
+                           : batch_source_texts(run->data, positions);
+}
+
+const char *run_data_identity(const struct run *run)
+{
+    return run->pictures   ? pictures_identity(run->pictures)
+           : run->labelled ? labelled_identity(run->labelled)
+                           : data_identity(run->data);
+}
+
 int run_data_export(const struct run *run, struct muster_error *err)
 {
     struct stat status;
@@ -211,6 +227,10 @@ void run_data_close(struct run *run)
 {
     data_destroy(run->data);
     run->data = NULL;
+    pictures_destroy(run->pictures);
+    run->pictures = NULL;
+    labelled_destroy(run->labelled);
+    run->labelled = NULL;
     mem_free(run->tokenizer.name);
     mem_free(run->tokenizer.path);
     run->tokenizer = (struct run_tokenizer){0};

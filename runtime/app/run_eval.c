@@ -41,8 +41,7 @@ int run_eval_settings(struct train_config *c, struct muster_error *err)
 
 static int open_inputs(struct run *run, struct muster_error *err)
 {
-    if ((run_has_pictures(run) ? run_pictures_open(run, err) : run_data_open(run, err)) < 0 ||
-        run_open_model(run, err) < 0)
+    if (run_inputs_open(run, err) < 0 || run_open_model(run, err) < 0)
         return -1;
     return run_evaluate_open(run, err);
 }
@@ -50,31 +49,26 @@ static int open_inputs(struct run *run, struct muster_error *err)
 static void eval_text(const struct run *run, struct buffer *out)
 {
     const struct run_evaluation *e = &run->evaluation;
-    if (run->pictures) {
-        (void)buffer_printf(out, "evaluation: loss %.4f, accuracy %.2f%%, %lld pictures in %.2f s\n", e->loss,
-                            e->accuracy, (long long)e->counted, (double)e->ns / (double)NS_PER_S);
+    if (run_classifies(run)) {
+        (void)buffer_printf(
+            out,
+            "evaluation: loss %.4f, accuracy %.2f%%, precision %.4f, recall %.4f, F1 %.4f, %lld "
+            "%s in %.2f s\n",
+            e->loss, e->accuracy, e->precision, e->recall, e->f1, (long long)e->counted, run_unit(run),
+            (double)e->ns / (double)NS_PER_S);
         return;
     }
     (void)buffer_printf(out, "evaluation: loss %.4f, perplexity %.2f, %lld tokens in %.2f s\n", e->loss,
                         exp(e->loss), (long long)e->counted, (double)e->ns / (double)NS_PER_S);
 }
 
-/* With every digit; a figure that is no number is null. */
-static void eval_number(struct buffer *out, const char *name, double value)
-{
-    (void)buffer_printf(out, isfinite(value) ? "\"%s\": %.17g, " : "\"%s\": null, ", name, value);
-}
-
 static void eval_json(const struct run *run, struct buffer *out)
 {
-    const struct run_evaluation *e = &run->evaluation;
     (void)buffer_text(out, "{");
-    eval_number(out, "loss", e->loss);
-    eval_number(out, run->pictures ? "accuracy" : "perplexity", run->pictures ? e->accuracy : exp(e->loss));
-    (void)buffer_printf(out, "\"%s\": %lld, \"samples\": %lld, \"step\": %lld, \"ranks\": %d, ",
-                        run->pictures ? "pictures" : "tokens", (long long)e->counted, (long long)e->samples,
-                        run_figure(run, "steps"), run->world_size);
-    (void)buffer_printf(out, "\"seconds\": %.6f}\n", (double)e->ns / (double)NS_PER_S);
+    run_result_evaluation(run, out);
+    (void)buffer_printf(out, ", \"step\": %lld, \"ranks\": %d, \"seconds\": %.6f}\n",
+                        run_figure(run, "steps"), run->world_size,
+                        (double)run->evaluation.ns / (double)NS_PER_S);
 }
 
 static int print_result(const struct run *run, bool json, FILE *to, struct muster_error *err)
@@ -86,9 +80,7 @@ static int print_result(const struct run *run, bool json, FILE *to, struct muste
         eval_json(run, &out);
     else
         eval_text(run, &out);
-    if (out.failed)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to print the evaluation");
-    return fputs(out.data, to) < 0 || fflush(to) ? error_errno(err, "cannot print the evaluation") : 0;
+    return run_result_print(to, &out, err);
 }
 
 static int evaluate(struct run *run, bool json, FILE *out, struct muster_error *err)

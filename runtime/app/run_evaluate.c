@@ -18,7 +18,8 @@ int run_evaluate_open(struct run *run, struct muster_error *err)
     struct run_evaluation *e = &run->evaluation;
     const struct data *texts = run->data ? data_validation(run->data) : NULL;
     const struct pictures *pictures = run->pictures ? pictures_validation(run->pictures) : NULL;
-    const bool held = texts || pictures;
+    const struct labelled *labelled = run->labelled ? labelled_validation(run->labelled) : NULL;
+    const bool held = texts || pictures || labelled;
     if (!held && (c->evaluate_every || c->evaluate_at_start))
         return error_set(err, MUSTER_E_INVALID,
                          "%s is set, and no samples are held out to evaluate: set data.validation_share or "
@@ -26,22 +27,23 @@ int run_evaluate_open(struct run *run, struct muster_error *err)
                          c->evaluate_every ? "training.evaluate_every" : "training.evaluate_at_start");
     if (!held)
         return 0;
-    e->source = texts ? batch_source_texts(texts, (int)c->sequence_length) : batch_source_pictures(pictures);
+    e->source = texts      ? batch_source_texts(texts, (int)c->sequence_length)
+                : pictures ? batch_source_pictures(pictures)
+                           : batch_source_labelled(labelled, (int)c->sequence_length);
     const int64_t most = e->source.samples, wanted = c->evaluate_samples;
     e->samples = wanted && wanted < most ? wanted : most;
     e->passes_at_once = c->micro_batch < ROWS_AT_ONCE ? ROWS_AT_ONCE / c->micro_batch : 1;
     const size_t samples = (size_t)(e->passes_at_once * c->micro_batch);
-    e->input = mem_calloc(samples, e->source.input_bytes);
-    e->targets = mem_calloc(samples * (size_t)e->source.targets, sizeof *e->targets);
-    return e->input && e->targets
+    return batch_source_reserve(&e->source, samples, e->arrays)
                ? 0
                : error_set(err, MUSTER_E_NOMEM, "no memory to evaluate %zu samples at once", samples);
 }
 
 void run_evaluate_close(struct run *run)
 {
-    mem_free(run->evaluation.input);
-    mem_free(run->evaluation.targets);
+    for (int i = 0; i < BATCH_SOURCE_ARRAYS; i++)
+        mem_free(run->evaluation.arrays[i]);
+    mem_free(run->evaluation.classes);
     run->evaluation = (struct run_evaluation){0};
 }
 
@@ -60,39 +62,43 @@ static int64_t read_rows(struct run *run, int64_t pass, struct muster_error *err
 {
     const struct train_config *c = &run->config;
     const struct run_evaluation *e = &run->evaluation;
-    const struct batch_source *s = &e->source;
     const int64_t B = c->micro_batch;
     int64_t rows = 0;
     for (int64_t p = pass; p < pass + e->passes_at_once; p++) {
         const int64_t block = p * run->world_size + run->rank;
         for (int64_t sample = block * B; sample < (block + 1) * B && sample < e->samples; sample++, rows++)
-            if (s->read(s, (uint64_t)sample, e->input + (size_t)rows * s->input_bytes,
-                        e->targets + rows * s->targets, err) < 0)
+            if (batch_source_read(&e->source, (uint64_t)sample, e->arrays, rows, err) < 0)
                 return -1;
     }
     return rows;
 }
 
-/* Sums over all samples and ranks: of losses, of targets that count, of rows whose class was found. */
-static int sum_all(struct run *run, double sums[3], struct muster_error *err)
+/* Sums over all samples and ranks: of losses, of targets that count. */
+static int sum_all(struct run *run, double sums[2], struct muster_error *err)
 {
     const struct run_evaluation *e = &run->evaluation;
     const int64_t at_once = e->passes_at_once * run->config.micro_batch * run->world_size;
-    sums[0] = sums[1] = sums[2] = 0;
+    sums[0] = sums[1] = 0;
+    if (run_classes_begin(run, err) < 0)
+        return -1;
     for (int64_t first = 0, pass = 0; first < e->samples; first += at_once, pass += e->passes_at_once) {
         struct muster_error unread = {0};
         double part[2];
         const int64_t rows = read_rows(run, pass, &unread); /* -1 is an error on every rank */
-        if (muster_trainer_evaluate(run->trainer, (const void *[]){e->input, e->targets}, rows, part, err) <
-            0) {
+        const void *arrays[BATCH_SOURCE_ARRAYS];
+        for (int i = 0; i < BATCH_SOURCE_ARRAYS; i++)
+            arrays[i] = e->arrays[i];
+        if (muster_trainer_evaluate(run->trainer, arrays, rows, part, err) < 0) {
             if (unread.code)
                 *err = unread;
             return -1;
         }
         sums[0] += part[0];
         sums[1] += part[1];
-        sums[2] += muster_trainer_figure(run->trainer, "evaluated_correct");
+        if (run_classes_add(run, err) < 0)
+            return -1;
     }
+    run_classes_end(run);
     return sums[1] > 0 ? 0 : error_set(err, MUSTER_E_INVALID, "no target of the samples held out counts");
 }
 
@@ -101,13 +107,12 @@ int run_evaluate_now(struct run *run, struct muster_error *err)
     const bool averaged = run->config.ema_evaluate;
     struct run_evaluation *e = &run->evaluation;
     const struct instant start = clock_now(NULL);
-    double sums[3];
+    double sums[2];
     if ((averaged && muster_trainer_average(run->trainer, 1, err) < 0) || sum_all(run, sums, err) < 0 ||
         (averaged && muster_trainer_average(run->trainer, 0, err) < 0))
         return -1;
     e->loss = sums[0] / sums[1];
     e->counted = (int64_t)sums[1];
-    e->accuracy = run->pictures ? 100 * sums[2] / sums[1] : NAN;
     e->ns = instant_diff_ns(clock_now(NULL), start);
     return 0;
 }

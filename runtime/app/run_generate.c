@@ -15,11 +15,12 @@ enum { TOKENS = 100, PROMPT_LIMIT = 64 << 20 };
 /* No data are read. */
 int run_generate_settings(const struct train_config *config, struct muster_error *err)
 {
-    if (train_config_reads_pictures(config))
+    if (train_config_reads_pictures(config) || train_config_reads_labels(config))
         return error_set(
             err, MUSTER_E_INVALID,
-            "model.architecture is a model of pictures, which draws no text: `muster-train eval` shows "
-            "its loss and accuracy");
+            "model.architecture is a model of %s, which draws no text: `muster-train eval` shows "
+            "its loss and accuracy",
+            train_config_reads_pictures(config) ? "pictures" : "labelled texts");
     return train_config_check("", config, TRAIN_MODEL | TRAIN_TRAINING, err);
 }
 

@@ -122,7 +122,7 @@ void run_log_step(struct run *run, const struct progress_step *step, const struc
     entry_number(&entry, "learning_rate", result->learning_rate);
     entry_number(&entry, "grad_norm", result->grad_norm);
     entry_integer(&entry, "tokens", result->targets);
-    if (run->pictures)
+    if (run_classifies(run))
         entry_number(&entry, "accuracy", 100 * result->correct / (double)result->targets);
     entry_number(&entry, "tokens_per_s", progress_rate(&run->progress));
     entry_number(&entry, "mfu", progress_mfu(&run->progress, step));
@@ -147,10 +147,14 @@ void run_log_evaluation(struct run *run, int64_t step)
     if (!run->report)
         return;
     entry_number(&entry, "loss", e->loss);
-    if (run->pictures)
+    if (run_classifies(run)) {
         entry_number(&entry, "accuracy", e->accuracy);
-    else
+        entry_number(&entry, "precision", e->precision);
+        entry_number(&entry, "recall", e->recall);
+        entry_number(&entry, "f1", e->f1);
+    } else {
         entry_number(&entry, "perplexity", exp(e->loss));
+    }
     entry_integer(&entry, "tokens", e->counted);
     entry_number(&entry, "ms", milliseconds(e->ns));
     entry_flag(&entry, "best", e->best);

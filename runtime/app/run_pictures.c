@@ -88,17 +88,6 @@ int run_pictures_open(struct run *run, struct muster_error *err)
     return write_info(run, err) < 0 ? -1 : run_count_steps(run, pictures_samples(run->pictures), err);
 }
 
-struct batch_source run_source(const struct run *run)
-{
-    return run->pictures ? batch_source_pictures(run->pictures)
-                         : batch_source_texts(run->data, (int)run->config.sequence_length);
-}
-
-const char *run_data_identity(const struct run *run)
-{
-    return run->pictures ? pictures_identity(run->pictures) : data_identity(run->data);
-}
-
 void run_pictures_show(const struct run *run)
 {
     const struct train_config *c = &run->config;
@@ -109,27 +98,4 @@ void run_pictures_show(const struct run *run)
     if (c->epochs > 0)
         printf("epochs: %g of %lld pictures are %lld steps\n", c->epochs,
                (long long)pictures_samples(run->pictures), (long long)c->steps);
-}
-
-/* The pictures of a step are counted for the epoch in which it ends. After a resume the sums begin anew. */
-void run_pictures_step(struct run *run, const struct muster_result *result)
-{
-    const int64_t samples = pictures_samples(run->pictures), taken = run_figure(run, "taken");
-    struct run_epoch *e = &run->epoch;
-    e->loss += result->loss;
-    e->correct += result->correct;
-    e->rows += result->targets;
-    e->steps++;
-    const bool ends = taken / samples > (taken - run->config.global_batch) / samples,
-               last = run->progress.done == run->config.steps;
-    if (!ends && !last)
-        return;
-    const int64_t epoch = ends ? taken / samples : taken / samples + 1;
-    if (!run->rank && e->rows) {
-        run_show_line_end(run);
-        printf("Epoch %lld: Loss=%.4f, Accuracy=%.2f%%\n", (long long)epoch, e->loss / (double)e->steps,
-               100 * e->correct / (double)e->rows);
-        (void)fflush(stdout); /* a closed console does not stop the training */
-    }
-    *e = (struct run_epoch){0};
 }

@@ -20,8 +20,7 @@ static const char *precision_name(enum dtype dtype)
     return dtype == DTYPE_F32 ? "fp32" : dtype == DTYPE_F16 ? "fp16" : "bf16";
 }
 
-/* What is read. */
-static void show_data(const struct run *run)
+static void show_texts(const struct run *run)
 {
     const struct train_config *c = &run->config;
     char *const *sources = c->data_sources;
@@ -47,23 +46,30 @@ static void show_data(const struct run *run)
                (long long)c->steps);
 }
 
+void run_show_data(const struct run *run)
+{
+    if (run->pictures)
+        run_pictures_show(run);
+    else if (run->labelled)
+        run_labelled_show(run);
+    else
+        show_texts(run);
+}
+
 void run_show_start(struct run *run)
 {
     const struct train_config *c = &run->config;
     char bytes[32], replicas[32] = "";
     run->progress.planned_bytes = run_figure(run, "planned_bytes");
     run->progress.steps = run_last_step(run);
-    run->progress.tokens_per_step = c->global_batch * c->sequence_length;
+    run->progress.tokens_per_step = c->global_batch * (run->labelled ? 1 : c->sequence_length);
     if (run->rank)
         return;
     run_stages_show(run);
     if (c->strategy == STRATEGY_HYBRID_SHARD)
         (void)snprintf(replicas, sizeof replicas, " in %lld replicas",
                        run_figure(run, "replicas")); /* fits */
-    if (run->pictures)
-        run_pictures_show(run);
-    else
-        show_data(run);
+    run_show_data(run);
     printf("model: %s, %lld parameters in %lld groups; %s over %d ranks%s, %lld threads each; %s a rank "
            "planned, %lld gathers in flight\n",
            muster_model_architecture(run->model), run_figure(run, "parameters"), run_figure(run, "groups"),
@@ -87,8 +93,8 @@ void run_show_start(struct run *run)
                "storage and traffic: arithmetic, masters and optimizer state are %s\n",
                precision_name(moves), precision_name(reduces), precision_name(DTYPE_F32));
     const long long rows = run_figure(run, "micro_batches") * c->micro_batch * run->world_size;
-    if (run->pictures)
-        printf("batch: %lld pictures a step", (long long)c->global_batch);
+    if (run_classifies(run))
+        printf("batch: %lld %s a step", (long long)c->global_batch, run_unit(run));
     else
         printf("batch: %lld sequences of %lld tokens a step", (long long)c->global_batch,
                (long long)c->sequence_length);
@@ -127,7 +133,7 @@ void run_show_progress(struct run *run, struct progress_step *step, bool last)
     if (run->progress.done % run->config.interval && !last)
         return;
     scope_buffer line = {0};
-    run->progress.pictures = run->pictures != NULL;
+    run->progress.unit = run_classifies(run) ? run_unit(run) : "tok";
     if (progress_line(&run->progress, step, &line) < 0)
         return; /* a line less */
     /* On a terminal one line is overwritten, if it is wide enough. */
@@ -164,7 +170,10 @@ void run_show_evaluation(const struct run *run, int64_t step)
     if (run->rank)
         return;
     printf("evaluation after step %lld: loss %.4f, ", (long long)step, e->loss);
-    if (run->pictures)
+    if (run->labelled)
+        printf("accuracy %.2f%%, precision %.4f, recall %.4f, F1 %.4f, %lld texts", e->accuracy, e->precision,
+               e->recall, e->f1, (long long)e->counted);
+    else if (run->pictures)
         printf("accuracy %.2f%%, %lld pictures", e->accuracy, (long long)e->counted);
     else
         printf("perplexity %.2f, %lld tokens", exp(e->loss), (long long)e->counted);

@@ -98,7 +98,7 @@ static int try_stage(void *context, int number, const char *name, const struct t
     train_settings_free(settings);
     if (!result && !run_has_pictures(run) &&
         !(result = train_config_copy(stage, &probe.config, err))) { /* which takes paths and lengths */
-        result = run_data_open(&probe, err);
+        result = run_inputs_open(&probe, err);
         run_data_close(&probe);
         train_config_free(&probe.config);
     }
@@ -188,7 +188,7 @@ void run_stages_show(const struct run *run)
            s->name ? " (" : "", s->name ? s->name : "", s->name ? ")" : "",
            done == s->first ? "begins" : "goes on", done, (long long)s->first + 1,
            (long long)run_last_step(run));
-    if (!run->pictures)
+    if (!run_classifies(run))
         printf("sequences of %lld tokens, ", (long long)c->sequence_length);
     printf("learning rate %g (%s)", c->learning_rate, schedule.data ? schedule.data : "");
     for (char *const *pattern = c->frozen; pattern && *pattern; pattern++)

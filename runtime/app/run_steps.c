@@ -60,14 +60,13 @@ static int take_step(struct run *run, int64_t step, struct muster_result *result
     if (next_batch_take(run->next, run_figure(run, "taken"), &batch, err) < 0)
         return error_wrap(err, "step %lld", (long long)step + 1);
     run->data_wait_ns = next_batch_waited_ns(run->next) - waited_ns;
-    const void *const arrays[] = {batch.input, batch.targets};
     const double next_targets = batch.targets_next < 0 ? NAN : (double)batch.targets_next;
     *result = (struct muster_result){.size = sizeof *result};
     if ((run->samples && sample_log_step(run->samples, step + 1, batch.ids, batch.samples, err) < 0) ||
         muster_trainer_set(run->trainer, "stop", run->noticed, err) < 0 ||
         muster_trainer_set(run->trainer, "next_targets", next_targets, err) < 0 ||
         checkpoints_ask(&run->checkpoints, err) < 0 ||
-        muster_trainer_train(run->trainer, arrays, batch.samples, result, err) < 0)
+        muster_trainer_train(run->trainer, batch.arrays, batch.samples, result, err) < 0)
         return error_wrap(err, "step %lld", (long long)step + 1);
     return check_result(run, step, result, err);
 }
@@ -162,8 +161,8 @@ int run_steps(struct run *run, struct muster_error *err)
         if (!final && look_for_notice(run, result.stop, err) < 0)
             return -1;
         run_show_progress(run, &shown, final || run->cut_short);
-        if (run->pictures)
-            run_pictures_step(run, &result);
+        if (run_classifies(run))
+            run_epoch_step(run, &result);
         if (run_watch_step(run, &shown, err) < 0 || run_figures_step(run, &shown, err) < 0)
             return -1;
         run_log_step(run, &shown, &result);

@@ -1,0 +1,133 @@
+/* run_result.c - what a program that called this one reads: one object of JSON, of data that were prepared
+ * and of a training that has ended. See run.h. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "runtime/app/run.h"
+#include "runtime/formats/stages.h"
+#include "runtime/pictures/info.h"
+
+/* With every digit; a figure that is no number is null. */
+void run_result_number(struct buffer *out, const char *name, double value)
+{
+    (void)buffer_printf(out, isfinite(value) ? "\"%s\": %.17g, " : "\"%s\": null, ", name, value);
+}
+
+void run_result_evaluation(const struct run *run, struct buffer *out)
+{
+    const struct run_evaluation *e = &run->evaluation;
+    run_result_number(out, "loss", e->loss);
+    if (run_classifies(run)) {
+        run_result_number(out, "accuracy", e->accuracy);
+        run_result_number(out, "precision", e->precision);
+        run_result_number(out, "recall", e->recall);
+        run_result_number(out, "f1", e->f1);
+    } else {
+        run_result_number(out, "perplexity", exp(e->loss));
+    }
+    (void)buffer_printf(out, "\"%s\": %lld, \"samples\": %lld", run_unit(run), (long long)e->counted,
+                        (long long)e->samples);
+}
+
+int run_result_print(FILE *to, struct buffer *out, struct muster_error *err)
+{
+    if (buffer_text(out, ""))
+        return error_set(err, MUSTER_E_NOMEM, "no memory to print the result");
+    return fputs(out->data, to) < 0 || fflush(to) ? error_errno(err, "cannot print the result") : 0;
+}
+
+int run_result_training(const struct run *run, FILE *to, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const int64_t done = run_figure(run, "steps");
+    scope_buffer out = {0};
+    if (run->rank)
+        return 0;
+    (void)buffer_printf(&out, "{\"step\": %lld, \"steps\": %lld, \"finished\": %s, ", (long long)done,
+                        (long long)run_last_step(run), run->cut_short ? "false" : "true");
+    run_result_number(&out, "loss",
+                      progress_losses(&run->progress) ? progress_mean_loss(&run->progress) : NAN);
+    (void)buffer_text(&out, "\"evaluation\": ");
+    if (run->evaluation.ns > 0) {
+        (void)buffer_text(&out, "{");
+        run_result_evaluation(run, &out);
+        (void)buffer_printf(&out, ", \"step\": %lld}, ", run_figure(run, "evaluated_step"));
+    } else {
+        (void)buffer_text(&out, "null, ");
+    }
+    (void)buffer_printf(&out, "\"best_step\": %lld, ", run_figure(run, "best_step"));
+    run_result_number(&out, "best_loss", muster_trainer_figure(run->trainer, "best_loss"));
+    (void)buffer_text(&out, "\"output\": ");
+    if (run_saves(run) && !(run->cut_short && checkpoints_wanted(c)))
+        (void)buffer_json_string(&out, c->output);
+    else
+        (void)buffer_text(&out, "null");
+    (void)buffer_printf(&out, ", \"ranks\": %d, \"seconds\": %.6f}\n", run->world_size,
+                        (double)instant_diff_ns(clock_now(NULL), run->begun) / (double)NS_PER_S);
+    return run_result_print(to, &out, err);
+}
+
+/* ---- muster-train preprocess ---- */
+
+static int data_info(const struct data *data, struct buffer *out)
+{
+    const struct data *held = data_validation(data);
+    return buffer_printf(out, "{\"train_size\": %lld, \"val_size\": %lld, \"tokens\": %lld, \"files\": %d}\n",
+                         (long long)data_samples(data), held ? (long long)data_samples(held) : 0LL,
+                         (long long)data_tokens(data), data_files(data));
+}
+
+static int show_info(struct run *run, FILE *to, struct muster_error *err)
+{
+    scope_buffer out = {0};
+    const int result = run->labelled   ? labelled_info(run->labelled, &out)
+                       : run->pictures ? pictures_info_json(run->pictures, &out)
+                                       : data_info(run->data, &out);
+    return result ? error_set(err, MUSTER_E_NOMEM, "no memory to print the result")
+                  : run_result_print(to, &out, err);
+}
+
+struct preprocess {
+    FILE *json; /* NULL: lines for people */
+};
+
+/* A run of these settings, which are its own. */
+static int open_data(struct run *run, FILE *json, struct muster_error *err)
+{
+    int result = run_inputs_open(run, err);
+    if (!result && json)
+        result = show_info(run, json, err);
+    else if (!result)
+        run_show_data(run);
+    run_data_close(run);
+    return result;
+}
+
+static int open_stage(void *context, int number, const char *name, const struct train_config *stage,
+                      struct muster_error *err)
+{
+    const struct preprocess *p = context;
+    struct run run = {.world_size = 1};
+    if (!p->json)
+        printf("stage %d%s%s\n", number + 1, name ? ": " : "", name ? name : "");
+    if (train_config_copy(stage, &run.config, err) < 0) /* it takes paths and lengths */
+        return -1;
+    const int result = open_data(&run, p->json, err);
+    train_config_free(&run.config);
+    return result < 0 ? error_wrap(err, "stage %d", number + 1) : 0;
+}
+
+int run_preprocess(struct run *run, bool json, struct muster_error *err)
+{
+    struct preprocess p = {.json = json ? run_take_output(err) : NULL};
+    if (json && !p.json)
+        return -1;
+    const int result = stages_count(&run->config) ? run_stages_each(&run->config, open_stage, &p, err)
+                                                  : open_data(run, p.json, err);
+    if (json)
+        (void)fclose(p.json); /* it was flushed */
+    return result;
+}

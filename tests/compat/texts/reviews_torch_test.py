@@ -1,0 +1,287 @@
+"""muster-train on labelled texts, and what PyTorch makes of its files.
+
+The same texts as a table of commas, of tabs, as lines of JSON and in aclImdb's folders train alike, to the bit. One to four ranks with
+every strategy, a run that is killed and resumed, and one rank with another number of micro-batches (the control) have the same losses, of
+the classifier and of the encoder. model.pth loads into the torch.nn modules of text_models_torch_test.py, whose loss, accuracy, precision,
+recall and F1 on the texts held out are those of the run's evaluation and of `muster-train eval`. Tokens are made once, and anew when the
+texts have changed."""
+import csv
+import json
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import torch_python  # noqa: E402
+
+torch = torch_python.require()
+
+from text_models_torch_test import TextClassifier, TextEncoder  # noqa: E402
+
+BIN = pathlib.Path(torch_python.build()).resolve() / "bin"
+TRAIN, HELD, STEPS, POSITIONS = 200, 60, 10, 48
+LABELS = ("neg", "pos")
+RATES = {"text_classifier": 0.1, "text_encoder": 0.02}
+MODELS = {"text_classifier": "channels: 16, hidden: 12", "text_encoder": "channels: 16, hidden: 24, layers: 2, heads: 2"}
+CONFIG = """
+training: {{num_epochs: 2, batch_size: 40, global_batch: 40, lr: {rate}, sequence_length: %d, seed: 5, threads: 1}}
+model: {{type: {model}, {sizes}, vocabulary: 256}}
+data: {{data_path: "{data}", num_workers: 2, tokenizer: bytes, cache_dir: "{cache}", validation_path: "{held}"}}
+logging: {{log_interval: 100}}
+""" % POSITIONS
+
+
+def reviews(count, seed):
+    """Texts of very different lengths, some longer than the model reads, with quotes, commas, line ends and letters of two bytes."""
+    draw = random.Random(seed)
+    words = {"neg": ["zigzag", "za\u00fczz", "a, \"zzz\""], "pos": ["quick", "gr\u00e9at qq", "\"quiet\""]}
+    rows = []
+    for i in range(count):
+        label = LABELS[draw.randrange(2)]
+        others = ["the", "film", "was", "it's", "over", "long"]
+        text = " ".join(draw.choice(words[label]) if draw.random() < 0.4 else draw.choice(others) for _ in range(draw.randint(1, 12)))
+        rows.append((text + ("\nThe end" if i % 7 == 0 else ""), label))
+    return rows
+
+
+def write_tables(folder, name, rows):
+    with open(folder / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "text", "label"])
+        writer.writerows((i, text, label) for i, (text, label) in enumerate(rows))
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps({"label": label, "text": text}) + "\n" for text, label in rows))
+    # a table of tabs has a text on one line, and no quotes of its own
+    lines = [f"{label}\t" + text.replace("\n", " ") for text, label in rows]
+    (folder / f"{name}.tsv").write_bytes(("label\ttext\r\n" + "\r\n".join(lines) + "\r\n").encode())
+
+
+def write_acl(folder, parts):
+    """train/neg/0_3.txt ..., with what aclImdb has beside them."""
+    for part, rows in parts.items():
+        for i, (text, label) in enumerate(rows):
+            path = folder / part / label / f"{i}_{'9' if label == 'pos' else '2'}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        (folder / part / "unsup").mkdir()
+        (folder / part / "unsup" / "0_0.txt").write_text("without a label")
+        (folder / part / "labeledBow.feat").write_text("9 0:9 1:1\n")
+        (folder / part / "urls_pos.txt").write_text("http://www.example.com/\n")
+    (folder / "imdb.vocab").write_text("the\nand\n")
+    (folder / "README").write_text("Large Movie Review Dataset v1.0\n")
+
+
+class Runs:
+    def __init__(self, path):
+        self.path, self.failures = path, []
+
+    def check(self, what, holds, shown=""):
+        print(f"{'ok' if holds else 'FAILED':6} {what} {shown}", flush=True)
+        if not holds:
+            self.failures.append(what)
+
+    def write(self, name, data, held, model="text_classifier"):
+        out = self.path / name
+        out.mkdir(exist_ok=True)
+        text = CONFIG.format(data=data, held=held, model=model, sizes=MODELS[model], rate=RATES[model], cache=self.path / "cache")
+        (out / "config.yaml").write_text(text.replace(', validation_path: ""', ""))
+        return out
+
+    def run(self, name, data, held="", ranks=1, sets=(), killed=False, model="text_classifier", fails=False, more=()):
+        """The losses of all steps, and what was printed; of one that fails its error."""
+        out = self.write(name, data, held, model)
+        command = [BIN / "muster-train", "config.yaml", *more, "--set", f"logging.json={out}/log.jsonl"]
+        for text in sets:
+            command += ["--set", text]
+        if ranks > 1:
+            command = [BIN / "muster", "run", "--standalone", f"--nproc-per-node={ranks}", *command]
+        if killed:  # as a machine that is lost: SIGKILL once a checkpoint is there
+            child = subprocess.Popen(command, cwd=out, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for line in child.stdout:
+                if line.startswith("step 7/"):
+                    break
+            child.kill()
+            child.wait()
+            child.stdout.close()
+            return None
+        done = torch_python.run(command, cwd=out)
+        if fails:
+            return done.returncode, done.stderr
+        if done.returncode:
+            sys.exit(f"{name}: {done.stdout}{done.stderr}")
+        lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+        return {line["step"]: line["loss"] for line in lines if line["kind"] == "step"}, done.stdout
+
+    def same(self, what, found, wanted, control):
+        """T1: within 1e-6, or three times what another summation order on one rank makes."""
+        off = lambda run: max(abs(run[step] - wanted[step]) / wanted[step] for step in run)
+        bound = max(1e-6, 3 * off(control))
+        self.check(what, len(found) == STEPS and off(found) <= bound, f"{off(found):.1e} (at most {bound:.1e})")
+
+
+def encoded(rows):
+    """As the bytes tokenizer and the padding have them: tokens, lengths, labels."""
+    texts = [text.encode()[:POSITIONS] for text, _ in rows]
+    tokens = torch.tensor([list(text) + [0] * (POSITIONS - len(text)) for text in texts])
+    return tokens, torch.tensor([len(text) for text in texts]), torch.tensor([LABELS.index(label) for _, label in rows])
+
+
+def figures(model, rows):
+    """Loss, accuracy in percent, precision, recall and F1 of "pos"."""
+    tokens, lengths, labels = encoded(rows)
+    with torch.no_grad():
+        logits = model(tokens, lengths)
+    found = logits.argmax(1)
+    both = ((found == 1) & (labels == 1)).sum().item()
+    taken, there = (found == 1).sum().item(), (labels == 1).sum().item()
+    loss = torch.nn.functional.cross_entropy(logits, labels).item()
+    return loss, 100 * (found == labels).float().mean().item(), both / taken, both / there, 2 * both / (taken + there)
+
+
+def check_files(runs, model_name, out, printed, held):
+    sizes = {"text_classifier": TextClassifier(256, 16, 12, 2), "text_encoder": TextEncoder(256, 2, 16, 2, 24, 2, POSITIONS)}
+    model = sizes[model_name].eval()
+    model.load_state_dict(torch.load(out / "model.pth", weights_only=True), strict=True)
+    wanted = figures(model, held)
+    text = r"evaluation after step \d+: loss ([\d.]+), accuracy ([\d.]+)%, precision ([\d.]+), recall ([\d.]+), F1 ([\d.]+), 60 texts"
+    found = [float(number) for number in re.findall(text, printed)[-1]]
+    close = all(abs(a - b) <= bound for a, b, bound in zip(found, wanted, (1e-4, 0.01, 1e-4, 1e-4, 1e-4)))
+    runs.check(f"{model_name}: evaluation as in PyTorch", close, f"{found} {wanted}")
+    logged = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    last = [line for line in logged if line["kind"] == "evaluation"][-1]
+    runs.check(f"{model_name}: the log has all figures", all(abs(last[key] - value) < 0.01 for key, value in
+               zip(("loss", "accuracy", "precision", "recall", "f1"), wanted)) and all("accuracy" in line for line in logged
+                                                                                       if line["kind"] == "step"))
+    done = torch_python.run([BIN / "muster-train", "eval", "config.yaml", "--checkpoint", "kept", "--output=json"], cwd=out)
+    found = json.loads(done.stdout) if done.returncode == 0 else {}
+    keys = ("loss", "accuracy", "precision", "recall", "f1")
+    runs.check(f"{model_name}: muster-train eval as in PyTorch", found.get("texts") == len(held) and
+               all(abs(found[key] - value) < 1e-4 for key, value in zip(keys, wanted)), done.stdout + done.stderr)
+    done = torch_python.run([BIN / "muster", "run", "--standalone", "--nproc-per-node=3", BIN / "muster-train", "eval", "config.yaml",
+                             "--checkpoint", "kept", "--output=json", "--set", "training.micro_batch=4"], cwd=out)
+    again = json.loads(done.stdout) if done.returncode == 0 else {}
+    runs.check(f"{model_name}: muster-train eval on three ranks", all(abs(again.get(key, 9) - found[key]) < 1e-6 for key in keys),
+               done.stdout + done.stderr)
+
+
+def check_model(runs, data, held_rows, model, worlds):
+    """T1, and a run that is killed."""
+    held = data / "held.csv"
+    sets = ["training.checkpoint_dir=kept", "training.checkpoint_every=3", "logging.interval=1"]
+    wanted, printed = runs.run(model, data / "reviews.csv", held, model=model, sets=sets)
+    runs.check(f"{model}: steps of two epochs", sorted(wanted) == list(range(1, STEPS + 1)))
+    epochs = re.findall(r"^Epoch (\d+): Loss=\d+\.\d{4}, Accuracy=\d+\.\d\d%$", printed, re.M)
+    runs.check(f"{model}: a line for each epoch", epochs == ["1", "2"], str(epochs))
+    check_files(runs, model, runs.path / model, printed, held_rows)
+    control, _ = runs.run(f"{model} control", data / "reviews.csv", held, model=model, sets=["training.micro_batch=8"])
+    for ranks, strategy in worlds:
+        found, _ = runs.run(f"{model} {strategy}{ranks}", data / "reviews.csv", held, ranks, model=model,
+                            sets=[f"training.strategy={strategy}", "training.micro_batch=7"])
+        runs.same(f"{model}: {strategy} on {ranks} ranks", found, wanted, control)
+    runs.run(f"{model} killed", data / "reviews.csv", held, model=model, sets=sets, killed=True)
+    found, shown = runs.run(f"{model} killed", data / "reviews.csv", held, 2, model=model, sets=[*sets, "training.micro_batch=20"])
+    runs.check(f"{model}: it goes on behind a checkpoint", "step 1/" not in shown and f"step {STEPS}/{STEPS}" in shown)
+    runs.same(f"{model}: killed, resumed on 2 ranks", found, wanted, control)
+    return wanted
+
+
+def check_knobs(runs, data, wanted, model):
+    """The constants of a script, as a file beside ours: less memory and narrower numbers, the same training."""
+    def trained(name, constants, **options):
+        (data / f"{name}.json").write_text(json.dumps(constants))
+        return runs.run(f"{model} {name}", data / "reviews.csv", data / "held.csv", model=model, more=[data / f"{name}.json"], **options)
+
+    found, _ = trained("checkpointing", {"USE_GRADIENT_CHECKPOINTING": True, "num_workers": 4, "pin_memory": True})
+    runs.check(f"{model}: activations are formed again, to the bit", found == wanted)
+    sets = ["training.global_batch=40"]
+    found, shown = trained("accumulation", {"BATCH_SIZE": 5, "GRADIENT_ACCUMULATION_STEPS": 8, "num_epochs": 2}, sets=sets)
+    runs.same(f"{model}: eight micro-batches of five", found, wanted, wanted)
+    runs.check(f"{model}: they are eight", "batch: 40 texts a step, 8 micro-batches of 5 a rank" in shown)
+    found, shown = trained("amp", {"USE_AMP": True})
+    off = max(abs(found[step] - wanted[step]) for step in wanted)
+    runs.check(f"{model}: float16 in memory and transit", found != wanted and off < 0.02 and "kept and gathered in fp16" in shown,
+               f"{off:.1e}")
+
+
+def check_forms(runs, data, rows, held_rows, wanted):
+    """Every form of the same texts; a table of tabs has its own, without line ends."""
+    lines, _ = runs.run("jsonl", data / "reviews.jsonl", data / "held.jsonl")
+    runs.check("lines of JSON are the table", lines == wanted)
+    flat = [[(text.replace("\n", " "), label) for text, label in part] for part in (rows, held_rows)]
+    write_tables(data, "flat", flat[0])
+    one, other = (runs.run(f"flat {kind}", data / f"flat.{kind}")[0] for kind in ("csv", "tsv"))
+    runs.check("a table of tabs is that of commas", one == other)
+    # folders have an order of their own: by label, then by name
+    files = sorted((label, f"{i}_{'9' if label == 'pos' else '2'}.txt", text) for i, (text, label) in enumerate(rows))
+    write_tables(data, "ordered", [(text, label) for label, _, text in files])
+    write_acl(data / "aclImdb", {"train": rows, "test": held_rows})
+    table, _ = runs.run("ordered", data / "ordered.csv", data / "held.csv")
+    folders, shown = runs.run("folders", data / "aclImdb")
+    runs.check("aclImdb's folders are the table", folders == table and
+               f"{len(rows)} texts to train on, {len(held_rows)} held out, 2 classes (neg, pos)" in shown and
+               "evaluation after step" in shown, shown[:300])
+
+
+def check_cache(runs, data):
+    _, shown = runs.run("flat csv", data / "flat.csv")
+    runs.check("tokens are made once", ", tokens of the cache" in shown)
+    path = data / "flat.csv"
+    status, text = path.stat(), path.read_bytes()
+    path.write_bytes(text[:-5].replace(b",neg", b",bad", 1) + text[-5:])  # the same size, and the same time
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    code, said = runs.run("flat csv", data / "flat.csv", fails=True)
+    runs.check("tokens are made anew for other bytes", code == 2 and "there are 3 labels (bad, neg, pos), and model.num_classes is 2"
+               in said, said)
+    path.write_bytes(text)
+    _, shown = runs.run("flat csv", data / "flat.csv")
+    runs.check("tokens are made anew for another time", ", tokens of the cache" not in shown)
+
+
+def check_errors(runs, data):
+    def refused(what, text, wanted, name="wrong.csv", sets=()):
+        (data / name).write_text(text)
+        code, said = runs.run("wrong", data / name, fails=True, sets=sets)
+        runs.check(what, code == 2 and wanted in said, said)
+
+    refused("a column that is not there", "review,sentiment\nfine,1\n", "wrong.csv: line 1: no column 'text' (data.text_key); the first "
+            "row has review, sentiment")
+    refused("a row that is short", "text,label\nfine,1\nbad\n", "wrong.csv: line 3: 1 columns, and the first row has 2")
+    refused("a quote that does not end", 'text,label\n"fine,1\n', "wrong.csv: line 2: a field begins with a quote and does not end with one")
+    refused("one label", "text,label\nfine,1\nwell,1\n", "all texts have the label 1; a classifier needs two")
+    refused("lines without a label", '{"text": "fine"}\n', "wrong.jsonl: line 1: no label under the key 'label' (data.label_key)", "wrong.jsonl")
+    refused("a file of another kind", "fine", "is no file of labelled texts: its name must end in .csv, .tsv or .jsonl", "wrong.text")
+    sets = ["data.text_key=review", "data.label_key=sentiment", "training.epochs=0", "training.steps=1"]
+    (data / "named.csv").write_text("review,sentiment\nfine,1\nbad,0\n")
+    losses, shown = runs.run("named", data / "named.csv", sets=[*sets, "training.global_batch=2", "training.micro_batch=2"])
+    runs.check("columns of other names", len(losses) == 1 and "2 classes (0, 1)" in shown, shown[:200])
+    code, said = runs.run("adapters", data / "held.csv", fails=True, sets=["lora.rank=2", "lora.merge=true"])
+    runs.check("no adapters", code == 2 and "lora: text_classifier has no adapters" in said, said)
+    done = torch_python.run([BIN / "muster-train", "generate", "config.yaml", "--checkpoint", "kept"], cwd=runs.path / "text_classifier")
+    runs.check("generate is refused", done.returncode == 2 and "a model of labelled texts, which draws no text" in done.stderr, done.stderr)
+
+
+def main():
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder)
+        data = path / "data"
+        data.mkdir()
+        rows, held_rows = reviews(TRAIN, 1), reviews(HELD, 2)
+        write_tables(data, "reviews", rows)
+        write_tables(data, "held", held_rows)
+        runs = Runs(path)
+        every = ((2, "NO_SHARD"), (2, "SHARD_OPTIM"), (3, "SHARD_GRAD_OP"), (3, "FULL_SHARD"), (4, "FULL_SHARD"))
+        wanted = check_model(runs, data, held_rows, "text_classifier", every)
+        check_model(runs, data, held_rows, "text_encoder", ((2, "SHARD_OPTIM"), (3, "FULL_SHARD")))
+        check_knobs(runs, data, wanted, "text_classifier")
+        check_forms(runs, data, rows, held_rows, wanted)
+        check_cache(runs, data)
+        check_errors(runs, data)
+    return 1 if runs.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
