@@ -114,16 +114,21 @@ int muster_trainer_hash(struct muster_trainer *t, char exact[17], char printed[9
     return 0;
 }
 
+void api_fill_export(const struct muster_trainer *t, struct files_export *what)
+{
+    what->dtype = output_dtype(t);
+    what->shard_bytes = t->config.output_shard_size;
+    what->architecture = architecture_of(t);
+    what->folder = t->folder;
+}
+
 int muster_trainer_export(struct muster_trainer *t, const char *path, const char *format,
                           struct muster_error *err)
 {
     struct files_export what;
     if (find_format(format, &what, err) < 0)
         return -1;
-    what.dtype = output_dtype(t);
-    what.shard_bytes = t->config.output_shard_size;
-    what.architecture = architecture_of(t);
-    what.folder = t->folder;
+    api_fill_export(t, &what);
     if (api_adapts(t))
         what.lora = &t->shared->architecture.lora;
     if (what.format == FILES_PEFT ? !what.lora : what.lora && !t->shared->merges)
@@ -138,6 +143,21 @@ int muster_trainer_export(struct muster_trainer *t, const char *path, const char
     return files_export(t->trainer, path, &what, err);
 }
 
+static int keep_opened(struct muster_trainer *t, const struct files *files)
+{
+    scope_buffer text = {0};
+    mem_free(take_pointer(&t->opened));
+    if (files_coded_text(files, &text) < 0)
+        return -1;
+    t->opened = text.length ? mem_strdup(text.data) : NULL;
+    return text.length && !t->opened ? -1 : 0;
+}
+
+const char *muster_trainer_opened(const struct muster_trainer *t)
+{
+    return t->opened;
+}
+
 /* What an export takes over. */
 static int keep_source(struct muster_trainer *t, const struct files *files, struct muster_error *err)
 {
@@ -149,6 +169,8 @@ static int keep_source(struct muster_trainer *t, const struct files *files, stru
         return error_set(err, MUSTER_E_NOMEM, "no memory for the name of %s", folder);
     mem_free(t->folder);
     t->folder = copy;
+    if (keep_opened(t, files) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for what %s has", folder ? folder : "a file");
     t->loaded_dtype = files_dtype(files);
     t->dropout = files_dropout(files);
     return 0;

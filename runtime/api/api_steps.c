@@ -82,6 +82,14 @@ static int take_arrays(const struct muster_trainer *t, const void *const *arrays
     return 0;
 }
 
+int api_check_arrays(const struct muster_trainer *t, const void *const *arrays, int64_t rows,
+                     struct muster_error *err)
+{
+    struct batch batch = {{0}};
+    int64_t targets = 0;
+    return take_arrays(t, arrays, rows, INT64_MAX / (t->plan.shape.T + 1), &batch, &targets, err);
+}
+
 /* All ranks' targets, and whether all ranks have a batch: one that was refused is an error on every rank. */
 static int meet(struct muster_trainer *t, int failed, int64_t *targets, struct muster_error *err)
 {

@@ -50,6 +50,7 @@ struct muster_trainer {
     char *folder; /* of Hugging Face that was loaded last; NULL: none */
     enum dtype
         loaded_dtype; /* of its tensors, or those of another file; DTYPE_COUNT: none was, or they differ */
+    char *opened;     /* what of them was kept in few bits, as text; NULL: nothing */
     double dropout;   /* that its config.json gives, and which is not applied */
     struct api_overrides overrides;
     bool stop;
@@ -83,6 +84,13 @@ struct muster_trainer {
 
 /* What the numbers of an input are below: a vocabulary, classes, or one more than there are positions. */
 int64_t api_numbers(const struct muster_trainer *trainer, int input);
+
+struct files_export;
+/* What the settings and the files that were loaded say of an export: type, shards, architecture, folder. */
+void api_fill_export(const struct muster_trainer *trainer, struct files_export *what);
+/* Arrays of so many samples, as a step's. */
+int api_check_arrays(const struct muster_trainer *trainer, const void *const *arrays, int64_t rows,
+                     struct muster_error *err);
 int64_t api_samples(const struct muster_trainer *trainer); /* of a step on this rank */
 struct train_batch api_batch(const struct muster_trainer *trainer);
 /* A plan for the settings, for a world of that size (its ranks on one node) or for the rank of a trainer

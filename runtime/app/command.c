@@ -131,8 +131,51 @@ static int take_temperature(struct command *command, char *text)
                : command_error("--temperature: '%s' is not a number from 0 to 1e6", text);
 }
 
+static int take_to(struct command *command, char *path)
+{
+    command->quantize.to = path;
+    return *path ? 0 : command_error("--to needs a folder");
+}
+
+static int take_method(struct command *command, char *name)
+{
+    static const char *const methods[] = {"int8", "int4", "gptq", "none"};
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (!strcmp(name, methods[i])) {
+            command->quantize.method = methods[i];
+            return 0;
+        }
+    return command_error("--method: '%s' is none of int8, int4, gptq and none (pruning alone)", name);
+}
+
+static int take_group(struct command *command, char *text)
+{
+    return take_count("--group", text, 2, 1 << 20, &command->quantize.group);
+}
+
+static int take_calibration(struct command *command, char *text)
+{
+    return take_count("--calibration", text, 1, 1 << 24, &command->quantize.calibration);
+}
+
+static int take_prune(struct command *command, char *text)
+{
+    double *share = &command->quantize.prune;
+    return text_double(text, share) && *share > 0 && *share < 1
+               ? 0
+               : command_error("--prune: '%s' is not a share above 0 and below 1", text);
+}
+
+static int take_keep(struct command *command, char *pattern)
+{
+    if (command->quantize.keep_count == KEEP_LIMIT)
+        return command_error("more than %d --keep; a pattern may match several tensors", KEEP_LIMIT);
+    command->quantize.keep[command->quantize.keep_count++] = pattern;
+    return 0;
+}
+
 #define OF(verb) (1u << (verb))
-#define NO_STEP  (OF(COMMAND_EVAL) | OF(COMMAND_GENERATE))
+#define NO_STEP  (OF(COMMAND_EVAL) | OF(COMMAND_GENERATE) | OF(COMMAND_QUANTIZE))
 
 /* take: of one with a value; flag: the position of a switch; verbs: bits of those that have it, 0: all. */
 static const struct own_option {
@@ -160,6 +203,13 @@ static const struct own_option {
     {"--top-k", take_top_k, 0, OF(COMMAND_GENERATE)},
     {"--top-p", take_top_p, 0, OF(COMMAND_GENERATE)},
     {"--seed", take_seed, 0, OF(COMMAND_GENERATE)},
+    {"--to", take_to, 0, OF(COMMAND_QUANTIZE)},
+    {"--method", take_method, 0, OF(COMMAND_QUANTIZE)},
+    {"--group", take_group, 0, OF(COMMAND_QUANTIZE)},
+    {"--prune", take_prune, 0, OF(COMMAND_QUANTIZE)},
+    {"--keep", take_keep, 0, OF(COMMAND_QUANTIZE)},
+    {"--calibration", take_calibration, 0, OF(COMMAND_QUANTIZE)},
+    {"--tables", NULL, offsetof(struct command, quantize.tables), OF(COMMAND_QUANTIZE)},
     {"--set", take_override, 0, 0},
     {"--world-size", take_world_size, 0, 0},
     {"--trace", take_trace, 0, 0},
@@ -285,7 +335,7 @@ static int command_option(struct command *command, char *const argv[], int argc,
     return word[1] == '-' ? take_foreign(command, argv, argc, at) : refuse_option(command, word);
 }
 
-static const char *const verbs[COMMAND_VERBS] = {"", "eval", "generate", "preprocess"};
+static const char *const verbs[COMMAND_VERBS] = {"", "eval", "generate", "preprocess", "quantize"};
 
 bool command_is_page(const struct command *command)
 {
@@ -302,6 +352,10 @@ static int check_verb(const struct command *command)
         return command_error("--model and --checkpoint %s: one of the two", command->checkpoint);
     if (!command->path_count && !command->option_count && !command->model && !command_is_page(command))
         return command_error("no configuration file was named");
+    if (command->verb == COMMAND_QUANTIZE && !command_is_page(command) &&
+        (!command->quantize.to || !command->quantize.method))
+        return command_error(
+            "quantize needs --method int8, int4, gptq or none, and --to, a folder for the result");
     return 0;
 }
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* The first word; a configuration file of such a name is ./eval. */
-enum command_verb { COMMAND_TRAIN, COMMAND_EVAL, COMMAND_GENERATE, COMMAND_PREPROCESS, COMMAND_VERBS };
+enum command_verb { COMMAND_TRAIN, COMMAND_EVAL, COMMAND_GENERATE, COMMAND_PREPROCESS, COMMAND_QUANTIZE, COMMAND_VERBS };
 
 enum { OVERRIDE_LIMIT = 64, OPTION_LIMIT = 64, PATH_LIMIT = 64 };
 
@@ -19,6 +19,19 @@ struct command_draw {
     double temperature;
     int64_t seed;
     bool has_temperature, has_seed; /* given: else 1, and training.seed */
+};
+
+/* What muster-train quantize makes, and where. */
+enum { KEEP_LIMIT = 32 };
+struct command_quantize {
+    const char *to;     /* NULL: not given */
+    const char *method; /* NULL likewise */
+    int64_t group;      /* 0: not given; so are calibration and prune */
+    int64_t calibration;
+    double prune;
+    bool tables;
+    const char *keep[KEEP_LIMIT + 1]; /* NULL at the end */
+    int keep_count;
 };
 
 struct command {
@@ -35,6 +48,7 @@ struct command {
     char *model;      /* override "model.path=..." of --model; owned; NULL: none */
     char *checkpoint; /* --checkpoint; NULL: none */
     struct command_draw draw;
+    struct command_quantize quantize;
     int64_t world_size; /* for --plan; 0: the current world */
 };
 

@@ -21,6 +21,9 @@ static const char synopsis[] =
     "[--temperature T]\n"
     "             [--top-k K] [--top-p P] [--seed N] [--output=json]\n"
     "muster-train preprocess CONFIG ... [--set key=value ...] [--output=json]\n"
+    "muster-train quantize CONFIG ... --method int8|int4|gptq|none --to DIR [--checkpoint PATH | --model "
+    "PATH] [--group N]\n"
+    "             [--prune SHARE] [--tables] [--keep PATTERN ...] [--calibration SAMPLES] [--output=json]\n"
     "muster-train prepare [--input_dir DIR] [--output_dir DIR] [flags]\n"
     "muster-train --help | --version | --man | --completion=bash | --completion=zsh";
 static const char description[] =
@@ -59,6 +62,13 @@ static const char description[] =
     "(100), up to\n"
     "the tokenizer's end of text; --temperature 1 (0: the most likely token), --top-k and --top-p (all), "
     "--seed (training.seed).\n"
+    "quantize writes these parameters in few bits as a folder, --to, which --model and model.path take, and "
+    "prints the loss\n"
+    "(as eval) and the bytes before and after. --method: int8 a channel, int4 in groups of --group (64) "
+    "columns, gptq: int4\n"
+    "by --calibration (64) training samples, none: pruning alone. --prune 0.5 sets the smaller half of each "
+    "weight to 0;\n"
+    "--keep leaves tensors as they are; --tables takes embeddings and the head too, in int8.\n"
     "--device=auto|cpu|cuda, --comm=auto|host|nccl, --sync-errors and --cuda-graphs are training.device, "
     "training.comm, training.sync_errors and training.cuda_graphs.";
 

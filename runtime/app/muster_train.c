@@ -150,12 +150,16 @@ static int run_verb(struct run *run, const struct command *command, struct muste
         return run_preprocess(run, command->json, err);
     if (stages_leave_idle(&run->config, err) < 0)
         return -1;
-    const bool draws = command->verb == COMMAND_GENERATE;
-    run->refused =
-        (draws ? run_generate_settings(&run->config, err) : run_eval_settings(&run->config, err)) < 0;
+    const enum command_verb verb = command->verb;
+    const int open = verb == COMMAND_GENERATE   ? run_generate_settings(&run->config, err)
+                     : verb == COMMAND_QUANTIZE ? run_quantize_settings(&run->config, &command->quantize, err)
+                                                : run_eval_settings(&run->config, err);
+    run->refused = open < 0;
     if (run->refused)
         return -1;
-    return draws ? run_generate(run, &command->draw, command->json, err) : run_eval(run, command->json, err);
+    return verb == COMMAND_GENERATE   ? run_generate(run, &command->draw, command->json, err)
+           : verb == COMMAND_QUANTIZE ? run_quantize(run, &command->quantize, command->json, err)
+                                      : run_eval(run, command->json, err);
 }
 
 static int run_command(struct run *run, const struct command *command, struct muster_error *err)

@@ -145,6 +145,7 @@ int run_count_steps(struct run *run, int64_t samples, struct muster_error *err);
 struct tokenizer *run_tokenizer_open(struct run *run, struct muster_error *err);
 /* The tokenizer's files into the folder that was exported. */
 int run_data_export(const struct run *run, struct muster_error *err);
+int run_data_copy(const struct run *run, const char *folder, struct muster_error *err);
 void run_data_close(struct run *run);
 
 /* run_pictures.c: the pictures, where the model is one of pictures, and what is printed of them. */
@@ -190,6 +191,11 @@ int run_preprocess(struct run *run, bool json, struct muster_error *err);
 int run_generate_settings(const struct train_config *config, struct muster_error *err);
 int run_generate(struct run *run, const struct command_draw *draw, bool json, struct muster_error *err);
 
+/* run_quantize.c: muster-train quantize, likewise. */
+int run_quantize_settings(struct train_config *config, const struct command_quantize *asked,
+                          struct muster_error *err);
+int run_quantize(struct run *run, const struct command_quantize *asked, bool json, struct muster_error *err);
+
 /* run_stages.c: a training in stages: opens, trains and closes one after the other; the last one stays open.
  * Then the stages' settings alone, one after the other, for a plan: visit's error ends it. */
 int run_stages(struct run *run, struct muster_error *err);
@@ -216,6 +222,7 @@ int run_evaluate_now(struct run *run, struct muster_error *err);
 bool run_stops_early(const struct run *run);
 
 /* run_show.c: what rank 0 prints. */
+void run_show_opened(const struct run *run); /* files of few bits, if the parameters are of some */
 void run_show_start(struct run *run);
 void run_show_data(const struct run *run); /* its first lines: what is read */
 void run_show_progress(struct run *run, struct progress_step *step, bool last);

@@ -214,13 +214,18 @@ const char *run_data_identity(const struct run *run)
                            : data_identity(run->data);
 }
 
+int run_data_copy(const struct run *run, const char *folder, struct muster_error *err)
+{
+    GUARD(guard_tokenizer) struct tokenizer *tokenizer = tokenizer_open(run->tokenizer.name, err);
+    return tokenizer ? tokenizer_copy(tokenizer, folder, err) : -1;
+}
+
 int run_data_export(const struct run *run, struct muster_error *err)
 {
     struct stat status;
     if (stat(run->config.output, &status) < 0 || !S_ISDIR(status.st_mode))
         return 0; /* one file, of another format */
-    GUARD(guard_tokenizer) struct tokenizer *tokenizer = tokenizer_open(run->tokenizer.name, err);
-    return tokenizer ? tokenizer_copy(tokenizer, run->config.output, err) : -1;
+    return run_data_copy(run, run->config.output, err);
 }
 
 void run_data_close(struct run *run)

@@ -80,5 +80,8 @@ int run_restore(struct run *run, int (*inputs)(struct run *run, struct muster_er
                                             .rank = run->rank,
                                             .world_size = run->world_size,
                                             .last = -1};
-    return take_parameters(run, err);
+    if (take_parameters(run, err) < 0)
+        return -1;
+    run_show_opened(run);
+    return 0;
 }

@@ -56,6 +56,14 @@ void run_show_data(const struct run *run)
         show_texts(run);
 }
 
+void run_show_opened(const struct run *run)
+{
+    const char *opened = muster_trainer_opened(run->trainer);
+    if (opened && !run->rank)
+        printf("%s: %s, opened to %s as they were read\n", run->config.model_path, opened,
+               precision_name(train_config_dtype(&run->config)));
+}
+
 void run_show_start(struct run *run)
 {
     const struct train_config *c = &run->config;
@@ -84,6 +92,7 @@ void run_show_start(struct run *run)
     const char *comm = muster_trainer_comm(run->trainer, &passed_over);
     if (passed_over)
         printf("comm: %s, as %s\n", comm, passed_over);
+    run_show_opened(run);
     if (muster_trainer_figure(run->trainer, "dropout") > 0)
         printf("model.path's config.json has a dropout of %g, which is not applied\n",
                muster_trainer_figure(run->trainer, "dropout"));

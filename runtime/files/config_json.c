@@ -103,6 +103,16 @@ static void must_be_absent(struct config_reader *r, const char *key, const char 
         fail_unsupported(r, key, value, works);
 }
 
+/* Of tensors in few bits, those that muster-train quantize writes. */
+static void must_be_ours(struct config_reader *r)
+{
+    const json_t *value = config_get(r, "quantization_config");
+    const char *method = json_string_value(json_object_get(value, "quant_method"));
+    if (value && (!method || strcmp(method, CONFIG_QUANT_METHOD) != 0))
+        fail_unsupported(r, "quantization_config", value,
+                         "parameters of 16, 32 or 64 bits are, and those of muster-train quantize");
+}
+
 /* ---- architectures ---- */
 
 static double largest_of(struct config_reader *r, const char *const *keys)
@@ -212,7 +222,7 @@ int config_json_parse(const char *name, const char *text, size_t length, struct 
         if (!strcmp(kind, architecture_name((enum architecture_kind)i)))
             architecture->kind = (enum architecture_kind)i;
     }
-    must_be_absent(&r, "quantization_config", "parameters of 16, 32 or 64 bits are");
+    must_be_ours(&r);
     if (!type)
         r.failed = r.failed || error_set(err, MUSTER_E_INVALID, "%s: model_type is missing", name);
     else if (architecture->kind == ARCHITECTURE_COUNT)

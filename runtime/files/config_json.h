@@ -20,7 +20,15 @@ int config_json_parse(const char *name, const char *text, size_t length, struct 
 /* A whole config.json, as transformers 4 and 5 read it. */
 int config_json_format(const struct architecture *architecture, enum dtype dtype, struct buffer *out,
                        struct muster_error *err);
-/* An existing one for parameters of dtype: the same bytes where it names that type already. */
+/* "quant_method" in quantization_config of a config.json whose tensors are in few bits (codes.h): other
+ * programs that know no such method refuse them. */
+#define CONFIG_QUANT_METHOD "muster"
+
+/* An existing one for tensors in few bits. */
+int config_json_mark(const char *name, const char *text, size_t length, struct buffer *out,
+                     struct muster_error *err);
+/* An existing one for parameters of dtype: the same bytes where it names that type already, and no
+ * quantisation. */
 int config_json_retype(const char *name, const char *text, size_t length, enum dtype dtype,
                        struct buffer *out, struct muster_error *err);
 

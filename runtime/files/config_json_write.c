@@ -8,6 +8,8 @@
 #include "runtime/files/config_json.h"
 #include "runtime/files/json_text.h"
 
+static const char quantization[] = "quantization_config";
+
 static const char *torch_name(enum dtype dtype)
 {
     return dtype == DTYPE_BF16  ? "bfloat16"
@@ -114,6 +116,16 @@ int config_json_format(const struct architecture *architecture, enum dtype dtype
                : 0;
 }
 
+static int put_json(const json_t *root, const char *name, struct buffer *out, struct muster_error *err)
+{
+    char *text = json_dumps(root, JSON_INDENT(2));
+    int result = !text || buffer_text(out, text) || buffer_text(out, "\n")
+                     ? error_set(err, MUSTER_E_NOMEM, "%s: no memory", name)
+                     : 0;
+    free(text); /* jansson's, not of mem.h */
+    return result;
+}
+
 int config_json_retype(const char *name, const char *text, size_t length, enum dtype dtype,
                        struct buffer *out, struct muster_error *err)
 {
@@ -124,14 +136,21 @@ int config_json_retype(const char *name, const char *text, size_t length, enum d
     const char *key =
         json_object_get(root, "torch_dtype") && !json_object_get(root, "dtype") ? "torch_dtype" : "dtype";
     const char *now = json_string_value(json_object_get(root, key));
-    if (now && !strcmp(now, torch_name(dtype)))
+    const bool quantized = !json_object_del(root, quantization);
+    if (!quantized && now && !strcmp(now, torch_name(dtype)))
         return buffer_append(out, text, length) ? error_set(err, MUSTER_E_NOMEM, "%s: no memory", name) : 0;
     if (json_object_set_new(root, key, json_string(torch_name(dtype))))
         return error_set(err, MUSTER_E_NOMEM, "%s: no memory", name);
-    char *changed = json_dumps(root, JSON_INDENT(2));
-    int result = !changed || buffer_text(out, changed) || buffer_text(out, "\n")
-                     ? error_set(err, MUSTER_E_NOMEM, "%s: no memory", name)
-                     : 0;
-    free(changed); /* jansson's, not of mem.h */
-    return result;
+    return put_json(root, name, out, err);
+}
+
+int config_json_mark(const char *name, const char *text, size_t length, struct buffer *out,
+                     struct muster_error *err)
+{
+    GUARD(guard_json) json_t *root = json_text_parse(name, text, length, err);
+    if (!root)
+        return -1;
+    if (json_object_set_new(root, quantization, json_pack("{s:s}", "quant_method", CONFIG_QUANT_METHOD)))
+        return error_set(err, MUSTER_E_NOMEM, "%s: no memory", name);
+    return put_json(root, name, out, err);
 }

@@ -16,7 +16,8 @@
 
 struct files;
 
-/* path: a folder with config.json and model.safetensors, or model.safetensors.index.json and its shards; one
+/* path: a folder with config.json and model.safetensors, model.safetensors.index.json and its shards, or
+ * quantized.safetensors (codes.h); one
  * safetensors file, which has no sizes; a folder with adapter_config.json and adapter_model.safetensors
  * (PEFT's); or a checkpoint of llm.c. The files stay open. NULL: MUSTER_E_NOT_FOUND, MUSTER_E_INVALID for a
  * damaged file, MUSTER_E_UNSUPPORTED with the name of a key of config.json and its value. */
@@ -33,6 +34,8 @@ const struct lora *files_lora(const struct files *files);
 const char *files_folder(const struct files *files);
 /* Of the tensors; DTYPE_COUNT if they differ. */
 enum dtype files_dtype(const struct files *files);
+/* "28 of 39 tensors are in int4 in groups of 64"; nothing is added where all are of full width. */
+int files_coded_text(const struct files *files, struct buffer *out);
 /* The largest probability of dropout in config.json; dropout is not applied. */
 double files_dropout(const struct files *files);
 
@@ -70,6 +73,7 @@ struct files_export {
                                                 config.json */
     const char *folder; /* FILES_HF: config.json and tokenizers are copied from there; NULL: config.json is
                            made from the architecture. FILES_PEFT: the base's name */
+    bool quantized;     /* FILES_HF: tensors are in few bits (codes.h), which config.json states */
     const struct lora *lora; /* of a model with adapters: FILES_PEFT writes them, and the others the base with
                                 the adapters' products added to it; NULL: it has none */
 };

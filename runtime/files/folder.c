@@ -38,7 +38,7 @@ static int read_in_folder(const char *path, const char *name, size_t limit, stru
 
 static int write_config(const char *path, const struct files_export *what, struct muster_error *err)
 {
-    scope_buffer old = {0}, new = {0};
+    scope_buffer old = {0}, new = {0}, marked = {0};
     if (what->folder) {
         if (read_in_folder(what->folder, "config.json", JSON_TEXT_LIMIT, &old, err) ||
             config_json_retype("config.json", old.data ? old.data : "", old.length, what->dtype, &new, err))
@@ -46,7 +46,9 @@ static int write_config(const char *path, const struct files_export *what, struc
     } else if (config_json_format(what->architecture, what->dtype, &new, err)) {
         return -1;
     }
-    return write_in_folder(path, "config.json", &new, err);
+    if (what->quantized && config_json_mark("config.json", new.data, new.length, &marked, err))
+        return -1;
+    return write_in_folder(path, "config.json", what->quantized ? &marked : &new, err);
 }
 
 static bool is_copied(const char *name)

@@ -158,6 +158,8 @@ const char *layout_file_name(const struct layout *layout, int file, char out[LAY
 {
     if (layout->adapters)
         (void)snprintf(out, LAYOUT_NAME, "adapter_model.safetensors");
+    else if (layout->quantized)
+        (void)snprintf(out, LAYOUT_NAME, LAYOUT_QUANTIZED);
     else if (layout->file_count == 1)
         (void)snprintf(out, LAYOUT_NAME, "model.safetensors");
     else
@@ -168,7 +170,8 @@ const char *layout_file_name(const struct layout *layout, int file, char out[LAY
 bool layout_owns(const char *name)
 {
     int end = 0, file, count;
-    if (!strcmp(name, "model.safetensors") || !strcmp(name, "model.safetensors.index.json"))
+    if (!strcmp(name, "model.safetensors") || !strcmp(name, "model.safetensors.index.json") ||
+        !strcmp(name, LAYOUT_QUANTIZED))
         return true;
     return sscanf(name, "model-%5d-of-%5d.safetensors%n", &file, &count, &end) == 2 && end && !name[end];
 }

@@ -11,6 +11,7 @@ struct layout {
     int *first;                  /* [file_count + 1] of each file: its first tensor */
     int file_count;
     bool adapters;
+    bool quantized; /* tensors are in few bits (codes.h): one file, which other programs do not look for */
 };
 
 /* prefixed: names as transformers has them, otherwise the parameters' own. shard_bytes: 0: one file. Shards
@@ -23,10 +24,13 @@ int layout_adapters(const struct model *model, const struct architecture *archit
                     struct layout *layout, struct muster_error *err);
 void layout_free(struct layout *layout);
 
+/* Of tensors in few bits: transformers, which would leave them out and begin at random, does not find it. */
+#define LAYOUT_QUANTIZED "quantized.safetensors"
+
 /* "model.safetensors" or "model-00001-of-00003.safetensors". */
 enum { LAYOUT_NAME = 64 };
 const char *layout_file_name(const struct layout *layout, int file, char out[LAYOUT_NAME]);
-/* Whether a name in a folder is of that form, of any number of shards, or the index. */
+/* Whether a name in a folder is of that form, of any number of shards, or the index, or LAYOUT_QUANTIZED. */
 bool layout_owns(const char *name);
 /* model.safetensors.index.json, as transformers writes it. */
 int layout_index(const struct layout *layout, struct buffer *out, struct muster_error *err);

@@ -53,6 +53,46 @@ static int read_integers(struct loading *l, const struct file_tensor *tensor, in
     return 0;
 }
 
+/* Codes, scales and zeros of whole rows. */
+static int read_rows(struct loading *l, const struct file_tensor *tensor, int64_t first, int64_t rows,
+                     struct coded *coded, struct muster_error *err)
+{
+    const struct file_codes *codes = &tensor->codes;
+    const struct source_file *file = l->files->file;
+    const int64_t code_bytes = coded_code_bytes(coded, 1), scale_bytes = coded_scale_bytes(coded, 1),
+                  zero_bytes = coded_zero_bytes(coded, 1);
+    return read_at(&file[tensor->file], tensor->offset + first * code_bytes, coded->codes, rows * code_bytes,
+                   err) ||
+                   read_at(&file[codes->scale_file], codes->scales + first * scale_bytes, coded->scales,
+                           rows * scale_bytes, err) ||
+                   read_at(&file[codes->zero_file], codes->zeros + first * zero_bytes, coded->zeros,
+                           rows * zero_bytes, err)
+               ? -1
+               : 0;
+}
+
+/* Elements of a matrix that is kept in few bits: the rows that they lie in, opened. */
+static int read_coded(struct loading *l, const struct file_tensor *tensor, int64_t first, int64_t count,
+                      enum dtype dtype, void *out, struct muster_error *err)
+{
+    const int64_t columns = tensor->dim[1], top = first / columns;
+    const int64_t rows = (first + count + columns - 1) / columns - top;
+    struct coded coded = {
+        .coding = tensor->codes.coding, .rows = rows, .columns = columns, .group = tensor->codes.group};
+    const bool converts = dtype != DTYPE_F32;
+    if (make_room(&l->raw, &l->raw_room, converts ? count * (int64_t)sizeof(float) : 1, err) ||
+        coded_create(&coded, err))
+        return -1;
+    const int failed = read_rows(l, tensor, top, rows, &coded, err);
+    if (!failed) {
+        coded_open(&coded, first - top * columns, count, converts ? l->raw : out);
+        if (converts)
+            elements_convert(out, dtype, l->raw, DTYPE_F32, count);
+    }
+    coded_free(&coded);
+    return failed;
+}
+
 /* Elements in the order of the file. */
 static int read_run(struct loading *l, const struct file_tensor *tensor, int64_t first, int64_t count,
                     enum dtype dtype, void *out, struct muster_error *err)
@@ -61,6 +101,8 @@ static int read_run(struct loading *l, const struct file_tensor *tensor, int64_t
     if (tensor->integer)
         return read_integers(l, tensor, first, count, dtype, out, err);
     int size = dtype_size(tensor->dtype);
+    if (tensor->codes.there)
+        return read_coded(l, tensor, first, count, dtype, out, err);
     if (tensor->dtype == dtype)
         return read_at(file, tensor->offset + first * size, out, count * size, err);
     if (make_room(&l->raw, &l->raw_room, count * size, err) ||

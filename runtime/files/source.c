@@ -9,7 +9,9 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "runtime/files/adapter_json.h"
+#include "runtime/files/codes.h"
 #include "runtime/files/json_text.h"
+#include "runtime/files/layout.h"
 #include "runtime/files/llmc.h"
 #include "runtime/files/safetensors.h"
 
@@ -156,6 +158,13 @@ static int read_config(struct files *files, struct muster_error *err)
                              &files->notes, err);
 }
 
+/* Takes path. */
+static int read_one(struct files *files, char *path, struct muster_error *err)
+{
+    int file = open_file(files, path, err);
+    return file < 0 || read_safetensors(files, file, err) ? -1 : 0;
+}
+
 static int read_adapters(struct files *files, const char *config, struct muster_error *err)
 {
     scope_free char *path = mem_printf("%s/adapter_model.safetensors", files->path);
@@ -164,8 +173,7 @@ static int read_adapters(struct files *files, const char *config, struct muster_
     files->adapters = true;
     if (adapter_json_read(config, &files->lora, err) < 0)
         return -1;
-    int file = open_file(files, take_pointer(&path), err);
-    return file < 0 || read_safetensors(files, file, err) ? -1 : 0;
+    return read_one(files, take_pointer(&path), err);
 }
 
 /* As transformers chooses: one file before an index. */
@@ -173,21 +181,22 @@ static int read_folder(struct files *files, struct muster_error *err)
 {
     scope_free char *single = mem_printf("%s/model.safetensors", files->path);
     scope_free char *index = mem_printf("%s/model.safetensors.index.json", files->path);
+    scope_free char *quantized = mem_printf("%s/" LAYOUT_QUANTIZED, files->path);
     scope_free char *adapters = mem_printf("%s/adapter_config.json", files->path);
     scope_free char *config = mem_printf("%s/config.json", files->path);
-    if (!single || !index || !adapters || !config)
+    if (!single || !index || !quantized || !adapters || !config)
         return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", files->path);
     if (!access(adapters, F_OK) && access(config, F_OK))
         return read_adapters(files, adapters, err);
     files->folder = true;
     if (read_config(files, err))
         return -1;
-    if (!access(single, F_OK)) {
-        int file = open_file(files, take_pointer(&single), err);
-        return file < 0 || read_safetensors(files, file, err) ? -1 : 0;
-    }
+    if (!access(single, F_OK))
+        return read_one(files, take_pointer(&single), err);
     if (!access(index, F_OK))
         return read_index(files, index, err);
+    if (!access(quantized, F_OK))
+        return read_one(files, take_pointer(&quantized), err);
     return error_set(err, MUSTER_E_NOT_FOUND,
                      "%s has neither model.safetensors nor model.safetensors.index.json (a pytorch_model.bin "
                      "is not read: save the model again with transformers)",
@@ -212,7 +221,7 @@ struct files *files_open(const char *path, struct muster_error *err)
         return NULL;
     }
     if ((S_ISDIR(status.st_mode) ? read_folder(files, err) : read_single(files, err)) ||
-        tensors_sort(&files->tensors, files->path, err))
+        tensors_sort(&files->tensors, files->path, err) || codes_fold(&files->tensors, files->path, err) < 0)
         return NULL;
     return take_pointer(&files);
 }
@@ -257,6 +266,11 @@ enum dtype files_dtype(const struct files *files)
         any = true;
     }
     return dtype;
+}
+
+int files_coded_text(const struct files *files, struct buffer *out)
+{
+    return codes_text(&files->tensors, out);
 }
 
 const struct lora *files_lora(const struct files *files)

@@ -8,8 +8,19 @@
 #include "kernels/kernels.h"
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
+#include "runtime/rounding/coded.h"
 
 enum { TENSOR_DIMS = 8, TENSOR_TYPE = 16 };
+
+/* A matrix that is kept in few bits (codes.h): where its scales and zeros are; the codes are the tensor's own
+ * bytes. */
+struct file_codes {
+    bool there;
+    enum coding coding;
+    int64_t group;
+    int scale_file, zero_file;
+    int64_t scales, zeros; /* offsets in these files */
+};
 
 struct file_tensor {
     char *name;
@@ -21,6 +32,7 @@ struct file_tensor {
     int file;              /* index of the file */
     int64_t offset, bytes; /* in the file */
     bool out_in; /* matrices are (out,in) even where the model's description of files has (in,out) */
+    struct file_codes codes; /* there: values are what they open to, as DTYPE_F32 */
 };
 
 /* A zeroed struct is an empty list. */

@@ -344,6 +344,31 @@ MUSTER_API int muster_trainer_export(struct muster_trainer *trainer, const char 
  * than its parameters (gpt2, a tied llama, adapters). */
 MUSTER_API int muster_trainer_hash(struct muster_trainer *trainer, char exact[17], char printed[9],
                                    struct muster_error *err);
+
+/* What a model's files keep in few bits, of those that were loaded last: "28 of 39 tensors are in int4 in
+ * groups of 64". They were opened to the trainer's type as they were read. NULL: none is. */
+MUSTER_API const char *muster_trainer_opened(const struct muster_trainer *trainer);
+
+struct muster_quantization {
+    uint32_t size;      /* sizeof(struct muster_quantization), set by the caller */
+    int32_t tables;     /* not 0: tables of embeddings and the head too, a row a channel, in int8 */
+    const char *method; /* "int8" a channel, "int4" in groups, "gptq": int4 by a calibration set; "none" */
+    int64_t group;      /* columns that share a scale of int4; 0: 64; filled, 0 of other methods */
+    double prune;       /* the share of each weight's elements that becomes 0, the smallest first; below 1 */
+    const char *const *keep; /* patterns of parameters that stay as they are, NULL at the end; NULL: none */
+    /* Filled. */
+    int32_t tensors, kept;    /* that were quantised or pruned, and the others */
+    int64_t elements, pruned; /* of the former */
+    int64_t plain_bytes,
+        bytes; /* of the tensors of a file: of training.output_dtype, and of the one written */
+};
+/* In a world of one. Rounds, or prunes, the weights of the model's products, sets the trainer's parameters to
+ * what their codes open to, and writes a folder like muster_trainer_export's "hf", whose tensors
+ * muster_trainer_load opens again. arrays, rows: of "gptq", a calibration set, as those of a step, of any
+ * number of samples. MUSTER_E_INVALID names the setting, the tensor, the limit and what to use. */
+MUSTER_API int muster_trainer_quantize(struct muster_trainer *trainer,
+                                       struct muster_quantization *quantization, const void *const *arrays,
+                                       int64_t rows, const char *path, struct muster_error *err);
 /* Whether rank 0 will be able to write there, found out before the training. */
 MUSTER_API int muster_export_probe(const char *path, const char *format, struct muster_error *err);
 

@@ -245,8 +245,9 @@ static void program_forward(const void *config, const struct layer_context *x)
         struct operation_call c = call_values(p, layout, &offsets, step, x);
         c.work = at(x->work, program_top(p, &offsets, layout->alive[s], x->shape, element));
         step->op->forward(&c);
-        if (x->capture && step->out >= 0 && step->out == x->capture->value)
-            x->kernels->accumulate(x->capture->out, c.out, 0, x->capture->rows * c.width, x->stream);
+        for (const struct layer_capture *capture = x->capture; capture; capture = capture->next)
+            if (step->out >= 0 && step->out == capture->value)
+                x->kernels->accumulate(capture->out, c.out, 0, capture->rows * c.width, x->stream);
     }
 }
 

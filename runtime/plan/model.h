@@ -133,6 +133,7 @@ struct layer_capture {
     int64_t rows;  /* the first ones, counted in positions */
     void *out;     /* (rows, width of the value); of a layer's function: memory that kernels may write */
     int64_t bytes; /* of out */
+    const struct layer_capture *next; /* another value of the same layer; NULL: none. LAYER_LOGITS is alone */
 };
 enum { LAYER_LOGITS = -1 };
 
