@@ -19,11 +19,23 @@ static size_t coded_name(const char *name, enum coding *coding)
     return 0;
 }
 
+/* The tensor of that name and what is behind it; NULL: there is none. */
 static const struct file_tensor *part(const struct file_tensors *tensors, const char *name,
                                       const char *behind)
 {
-    scope_free char *whole = mem_printf("%s%s", name, behind);
-    return whole ? tensors_find(tensors, whole) : NULL;
+    const size_t length = strlen(name);
+    int first = 0, end = tensors->count;
+    while (first < end) {
+        const int middle = first + (end - first) / 2;
+        const char *other = tensors->item[middle].name;
+        int order = strncmp(other, name, length);
+        order = order ? order : strcmp(other + length, behind);
+        if (!order)
+            return &tensors->item[middle];
+        first = order < 0 ? middle + 1 : first;
+        end = order > 0 ? middle : end;
+    }
+    return NULL;
 }
 
 static bool is_like(const struct file_tensor *t, const char *type, int ndim, int64_t rows, int64_t columns)
@@ -48,7 +60,9 @@ static int codes_describe(const struct file_tensors *tensors, const char *path, 
     const bool int4 = coding == CODING_INT4;
     const struct file_tensor *scale = part(tensors, name, CODES_SCALE),
                              *zero = part(tensors, name, CODES_ZERO);
-    const int64_t rows = codes->dim[0], columns = codes->ndim == 2 ? codes->dim[1] << int4 : 0;
+    if (codes->ndim == 2 && codes->dim[1] > INT64_MAX / 2) /* of no rows */
+        return wrong_part(path, name, int4 ? ".int4" : ".int8", int4 ? "U8" : "I8", err);
+    const int64_t rows = codes->dim[0], columns = codes->ndim == 2 ? codes->dim[1] * (int4 ? 2 : 1) : 0;
     if (codes->ndim != 2 || strcmp(codes->type, int4 ? "U8" : "I8") != 0)
         return wrong_part(path, name, int4 ? ".int4" : ".int8", int4 ? "U8" : "I8", err);
     const int64_t groups = int4 && scale && scale->ndim == 2 ? scale->dim[1] : 1;
@@ -86,10 +100,10 @@ static int fold_one(struct file_tensors *tensors, const char *path, int i, struc
 {
     enum coding coding;
     const size_t length = coded_name(tensors->item[i].name, &coding);
-    scope_free char *name = mem_strndup(tensors->item[i].name, length);
     struct file_tensor meant;
     if (!length)
         return 0;
+    scope_free char *name = mem_strndup(tensors->item[i].name, length);
     if (!name)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the names of tensors");
     if (codes_describe(tensors, path, name, &tensors->item[i], coding, &meant, err) < 0)

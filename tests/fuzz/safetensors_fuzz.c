@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/files/codes.h"
 #include "runtime/files/safetensors.h"
 #include "tests/fuzz/random_main.h"
 
@@ -40,6 +41,26 @@ static void format_again(struct file_tensors *tensors)
     buffer_free(&out);
 }
 
+/* Codes, scales and zeros of what is in few bits are inside of the file. */
+static void fold(struct file_tensors *tensors, int64_t size)
+{
+    struct muster_error err = {0};
+    if (codes_fold(tensors, "fuzz", &err) < 0) {
+        if (!err.text[0])
+            abort();
+        return;
+    }
+    for (int i = 0; i < tensors->count; i++) {
+        const struct file_tensor *t = &tensors->item[i];
+        const struct coded coded = {
+            .coding = t->codes.coding, .rows = t->dim[0], .columns = t->dim[1], .group = t->codes.group};
+        if (t->codes.there && (coded_code_bytes(&coded, coded.rows) != t->bytes ||
+                               coded_scale_bytes(&coded, coded.rows) > size - t->codes.scales ||
+                               coded_zero_bytes(&coded, coded.rows) > size - t->codes.zeros))
+            abort();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct muster_error err = {0};
@@ -54,8 +75,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     if (!result) {
         check(&tensors, length + SAFETENSORS_LENGTH, bytes);
-        if (!tensors_sort(&tensors, "fuzz", &err))
+        if (!tensors_sort(&tensors, "fuzz", &err)) {
             format_again(&tensors);
+            fold(&tensors, bytes);
+        }
     }
     tensors_free(&tensors);
     return 0;
@@ -69,7 +92,12 @@ int main(int argc, char **argv)
         "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,"
         "8]},"
         "\"b\":{\"dtype\":\"I8\",\"shape\":[],\"data_offsets\":[8,9]}}                    ";
-    const struct fuzz_seed seeds[] = {{good, sizeof good - 1}};
-    return fuzz_main(argc, argv, seeds, 1);
+    static const char coded[] = "\xb8\0\0\0\0\0\0\0"
+                                "{\"w.scale\":{\"dtype\":\"F16\",\"shape\":[1,1],\"data_offsets\":[0,2]},\"w."
+                                "int4\":{\"dtype\":\"U8\",\"shape\":[1,1],\"data_offsets\":[2,3]},\"w.zero\":"
+                                "{\"dtype\":\"U8\",\"shape\":[1,1],\"data_offsets\":[3,4]}}    "
+                                "\0\x3c\x21\3";
+    const struct fuzz_seed seeds[] = {{good, sizeof good - 1}, {coded, sizeof coded - 1}};
+    return fuzz_main(argc, argv, seeds, 2);
 }
 #endif

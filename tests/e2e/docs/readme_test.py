@@ -74,6 +74,7 @@ TESTED = {
     "muster launch": "e2e/launcher_cli_test.py::test_launch_is_the_older_module",
     "muster manifest": "e2e/local/manifest_test.py::test_every_kind_runs",
     "muster-train prepare --input_dir data/raw --output_dir data/processed --vocab_size 50000": "e2e/data/prepare_test.py::test_what_is_kept",
+    "muster-train quantize run.yaml --model tuned --method int4 --to tuned-int4": "e2e/train/quantize_test.py::test_losses_and_bytes",
 }
 
 # Names of programs and of muster run without more, and commands of ./dev that are this run, its build or a measurement: looked up.
