@@ -67,8 +67,9 @@ static int form_hash(struct muster_trainer *t, struct muster_error *err)
     if (trainer_each_param_of(t->trainer, TRAINER_PARAMS_BASE, t->rank ? NULL : hash_param, &h, err) < 0 ||
         share_hash(t, &h.sum, err) < 0)
         return -1;
-    (void)snprintf(t->base, sizeof t->base, "%016" PRIx64 " %s", h.sum,
-                   dtype_name(t->plan.param_dtype)); /* fits */
+    const enum stored stored = t->shared->architecture.lora.base;
+    (void)snprintf(t->base, sizeof t->base, "%016" PRIx64 " %s%s%s", h.sum, dtype_name(t->plan.param_dtype),
+                   stored ? "+" : "", stored ? stored_name(stored) : ""); /* fits */
     return 0;
 }
 

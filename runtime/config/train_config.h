@@ -131,7 +131,8 @@ struct train_config {
     double lora_alpha, lora_dropout;
     char **lora_target; /* names; NULL: PEFT's choice */
     char *lora_path;    /* "": they are drawn */
-    bool lora_merge;
+    bool lora_merge, lora_base_tables;
+    int lora_base; /* enum stored */
     /* data */
     char *path;
     char **data_sources; /* "0.7 PATH" or "PATH"; NULL: path */

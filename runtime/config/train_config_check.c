@@ -100,6 +100,7 @@ static const struct effect {
     {"model.rope_original_positions", "model.path", SIZES},
     {"lora.alpha", "lora.rank", 0},
     {"lora.target", "lora.rank", 0},
+    {"lora.base_tables", "lora.base", ONLY(STORED_NF4) | ONLY(STORED_INT8)},
     {"logging.tensorboard", "logging.dir", NOT_EMPTY},
     {"training.on_replica_difference", "training.check_replicas_every", 0},
     {"logging.trace", "logging.dir", NOT_EMPTY},
@@ -345,9 +346,13 @@ static int check_lora(const char *name, const struct train_config *c, struct mus
         return error_set(err, MUSTER_E_INVALID,
                          "%slora.rank %lld and lora.path %s are both set; the adapters there have their rank",
                          name, (long long)c->lora_rank, c->lora_path);
-    if (!train_config_adapts(c) && (dropped || c->lora_merge))
+    const char *idle = c->lora_merge  ? "lora.merge"
+                       : c->lora_base ? "lora.base"
+                       : dropped      ? "lora.dropout"
+                                      : NULL;
+    if (!train_config_adapts(c) && idle)
         return error_set(err, MUSTER_E_INVALID, "%s%s has no effect without adapters: set %s or lora.path",
-                         name, c->lora_merge ? "lora.merge" : "lora.dropout", rank->name);
+                         name, idle, rank->name);
     return 0;
 }
 

@@ -77,6 +77,11 @@ static const char *const comms[] = {"auto", "host", "nccl", NULL};             /
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL}; /* enum rotary_kind */
 /* enum picture_kind of runtime/pictures */
 static const char *const datasets[] = {"auto", "cifar10", "mnist", "fashion_mnist", "folders", NULL};
+static const char *const stored_kinds[] = {
+#define STORED_KIND_NAME(symbol, name, elements, bytes) name,
+    STORED_KINDS(STORED_KIND_NAME)
+#undef STORED_KIND_NAME
+        NULL};
 static const char *const packings[] = {"stream", "documents", NULL}; /* enum data_packing */
 
 #define AT(member) KNOB_OFFSET(train_config, member)

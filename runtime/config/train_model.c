@@ -99,6 +99,12 @@ static bool is_given(const struct train_config *c, const char *key)
     return false;
 }
 
+static void take_base(const struct train_config *c, struct lora *lora)
+{
+    lora->base = (enum stored)c->lora_base;
+    lora->tables = c->lora_base_tables;
+}
+
 int train_adapters(const struct train_config *c, struct architecture *architecture, struct muster_error *err)
 {
     struct lora *lora = &architecture->lora;
@@ -110,9 +116,11 @@ int train_adapters(const struct train_config *c, struct architecture *architectu
             return -1;
         if (is_given(c, "lora.dropout"))
             lora->dropout = c->lora_dropout;
+        take_base(c, lora);
         return 0;
     }
     *lora = (struct lora){.rank = (int)c->lora_rank, .alpha = c->lora_alpha, .dropout = c->lora_dropout};
+    take_base(c, lora);
     for (char **target = c->lora_target; target && *target; target++)
         if (lora_add_target(lora, *target, err) < 0)
             return -1;

@@ -24,6 +24,9 @@ struct lora {
     int rank;
     double alpha;   /* what the adapters form is multiplied by alpha / rank */
     double dropout; /* of what A reads, while training */
+    enum stored
+        base;    /* how the frozen weights of products are held (QLoRA); STORED_PLAIN: as other parameters */
+    bool tables; /* tables of embeddings and the head too */
     int target_count;
     char target[LORA_TARGETS][MODEL_NAME_LIMIT]; /* a module's name, or its last parts: "q_proj" */
 };

@@ -66,6 +66,21 @@ void writer_adapt(struct writer *w, const struct lora *lora, const char *around)
     (void)lora_check(lora, &w->error);
 }
 
+/* The weights of a layer's products, and its tables where they are asked for, are held in few bits. */
+static void store_base(struct writer *w, const struct layer_desc *layer)
+{
+    const struct program *p = layer->config;
+    for (int s = 0; s < p->step_count; s++) {
+        const struct program_step *step = &p->steps[s];
+        const bool table = step->op == &operation_embedding || step->op == &operation_cross_entropy;
+        if (step->param[0] < 0 || (step->op != &operation_linear && !(table && w->lora.tables)))
+            continue;
+        struct param_desc *param = &w->model->params[layer->param[step->param[0]]];
+        if (param->adapter == PARAM_OF_BASE && param->ndim == 2)
+            param->stored = w->lora.base;
+    }
+}
+
 /* Every target has met a product; what is no adapter is frozen. */
 static void finish_adapters(struct writer *w)
 {
@@ -78,6 +93,8 @@ static void finish_adapters(struct writer *w)
     for (int i = 0; i < w->model->param_count; i++)
         w->model->params[i].trainable = w->model->params[i].adapter != PARAM_OF_BASE;
     w->model->adapter_scale = lora_scale(&w->lora);
+    for (int l = 0; l < w->model->layer_count && w->lora.base != STORED_PLAIN; l++)
+        store_base(w, &w->model->layers[l]);
 }
 
 void model_destroy(struct model *model)

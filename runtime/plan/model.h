@@ -11,6 +11,7 @@
 
 #include "kernels/kernels.h"
 #include "proto/include/muster_error.h"
+#include "runtime/rounding/stored.h"
 
 enum {
     MODEL_NAME_LIMIT = 64,
@@ -55,6 +56,9 @@ struct param_desc {
     enum param_adapter adapter;
     enum param_statistic statistic;
     int adapts; /* of an adapter: the frozen weight that it is for, in the same model */
+    /* Of a frozen matrix: how it is held and gathered; layers read it opened. The values are what the codes
+     * open to. */
+    enum stored stored;
     int unit; /* natural unit it belongs to (a block); groups never split a unit, and merge neighbouring small
                  ones */
 };

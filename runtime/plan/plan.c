@@ -199,12 +199,23 @@ static void set_traits(struct plan_builder *b)
 static int add_state(struct plan_builder *b, int g, enum plan_kind kind, enum memory_class memory,
                      int64_t elements)
 {
-    const enum dtype dtype = kind == PLAN_PARAM_SHARD ? b->options->param_dtype : b->options->dtype;
-    int entry = plan_add_buffer(b, kind, memory, elements * dtype_size(dtype));
+    const struct param_group *group = &b->plan->groups[g];
+    const bool stored = kind == PLAN_PARAM_SHARD && group->stored != STORED_PLAIN;
+    const enum dtype dtype = stored                     ? DTYPE_U8
+                             : kind == PLAN_PARAM_SHARD ? b->options->param_dtype
+                                                        : b->options->dtype;
+    int entry = plan_add_buffer(
+        b, kind, memory, stored ? stored_bytes(group->stored, elements) : elements * dtype_size(dtype));
     b->plan->entries[entry].dtype = dtype;
     b->plan->entries[entry].group = g;
     b->plan->entries[entry].checkpointed = true;
     return entry;
+}
+
+int64_t plan_held_bytes(const struct plan *plan, const struct param_group *group, int64_t elements)
+{
+    return group->stored != STORED_PLAIN ? stored_bytes(group->stored, elements)
+                                         : elements * dtype_size(plan->options.param_dtype);
 }
 
 static void add_parameters(struct plan_builder *b)
@@ -356,6 +367,8 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
         hash = hash_ints(hash, (const int[]){param->trainable, param->parameter_class}, 2);
         if (param->statistic)
             hash = hash_ints(hash, (const int[]){(int)param->statistic}, 1);
+        if (param->stored)
+            hash = hash_ints(hash, (const int[]){(int)param->stored}, 1);
     }
     return hash;
 }

@@ -150,6 +150,7 @@ struct param_group {
     char name[MODEL_NAME_LIMIT];
     int first_param, param_count; /* indices into plan.group_params */
     bool trainable;
+    enum stored stored; /* how its parameters are held and gathered; `param` and its slots are bytes then */
     bool whole;     /* kept whole by the ranks that shard the others: shard_size is 1 (keep_whole_bytes) */
     bool statistic; /* running statistics: kept whole, in no norm, and its gradient is added to it as it is */
     int stage;
@@ -162,7 +163,7 @@ struct param_group {
     bool local;
     bool resident;        /* `param` holds all `padded` elements, else this rank's shard */
     int64_t shard_start;  /* elements: where this rank's shard begins in the flat buffer */
-    int param;            /* PLAN_PARAM_SHARD, of options.param_dtype */
+    int param;            /* PLAN_PARAM_SHARD, of options.param_dtype; DTYPE_U8 of stored units */
     int master;           /* PLAN_MASTER: `shard` elements; -1: the optimizer works on `param` */
     int grad;             /* the optimizer's input: `shard` elements, from 0 (shard_size 1: all) */
     int moment1, moment2; /* `shard` elements; -1: the optimizer keeps none */
@@ -289,7 +290,8 @@ enum { OP_WAITS = 8 };
  *                      (written only, where the group has a master)
  *   average            group; from, from_offset: the shard's master, or its parameters; to: their average, of
  *                      bytes
- *   cast               group; bytes of to, in its buffer's dtype, from as many elements of from; beta: added
+ *   cast               group; bytes of to, in its buffer's dtype, from as many elements of from; beta: added;
+ *                      of a group that is stored in few bits: opened from its units
  *   rows               layer (a lookup), group; from: rows of all ranks (ranks, B, T, C); batch: their indices
  *                      (ranks, B, T); to: the gradient of the shard; bytes: of rows that fall into a shard of
  *                      average content
@@ -362,6 +364,9 @@ void plan_free(struct plan *plan); /* accepts NULL and a zeroed plan */
 /* What a layer needs in a plan of these options. */
 void plan_layer_sizes(const struct plan_options *options, const struct layer_desc *layer,
                       enum layer_mode mode, struct layer_sizes *sizes);
+
+/* Bytes of so many elements of a group's parameters as they are held; the elements are whole units. */
+int64_t plan_held_bytes(const struct plan *plan, const struct param_group *group, int64_t elements);
 
 /* How gradients of lookups go from rank to rank in this plan: "dense", or "rows of" and the names of the
  * layers whose gradients go as rows (options.embedding_gradient is what was asked for). Cut off at

@@ -44,6 +44,8 @@ static void dump_groups(const struct model *model, const struct plan *plan, stru
                             group->stage);
         if (group->tied_stage >= 0)
             (void)buffer_printf(out, " tied %d", group->tied_stage);
+        if (group->stored != STORED_PLAIN)
+            (void)buffer_printf(out, " %s", stored_name(group->stored));
         (void)buffer_printf(out, " padded %" PRId64 " / %d = %" PRId64 " at %" PRId64, group->padded,
                             group->shard_size, group->shard, group->shard_start);
         if (group->local)
@@ -186,6 +188,30 @@ int plan_dump(const struct model *model, const struct plan *plan, struct buffer 
 
 /* ---- summary ---- */
 
+/* What is held in few bits, against the same in bf16. */
+static void summarise_stored(const struct plan *plan, struct buffer *out)
+{
+    char text[32];
+    int64_t elements = 0, bytes = 0, params = 0;
+    enum stored stored = STORED_PLAIN;
+    for (int g = 0; g < plan->group_count; g++) {
+        const struct param_group *group = &plan->groups[g];
+        if (group->stored == STORED_PLAIN || !group->local)
+            continue;
+        stored = group->stored;
+        params += group->param_count;
+        elements += group->elements / group->shard_size;
+        bytes += plan->entries[group->param].bytes;
+    }
+    if (stored != STORED_PLAIN)
+        (void)buffer_printf(out,
+                            "%" PRId64
+                            " frozen parameters are held and gathered as %s: %s a rank, %.3f of what "
+                            "bf16 would be; layers read them opened\n",
+                            params, stored_name(stored), text_format_bytes(text, sizeof text, bytes),
+                            (double)bytes / (2.0 * (double)elements));
+}
+
 int plan_summary(const struct model *model, const struct plan *plan, struct buffer *out)
 {
     const struct plan_options *o = &plan->options;
@@ -204,6 +230,7 @@ int plan_summary(const struct model *model, const struct plan *plan, struct buff
         (void)buffer_printf(out, "adapters: %" PRId64 " parameters are trained, %" PRId64 " are frozen\n",
                             adapters, model_parameters(model) - adapters);
     }
+    summarise_stored(plan, out);
     if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype)
         (void)buffer_printf(out, "parameters gathered in %s, gradients reduced in %s, arithmetic in %s\n",
                             dtype_name(o->param_dtype), dtype_name(o->reduce_dtype), dtype_name(o->dtype));

@@ -33,19 +33,22 @@ static void classify(struct plan_builder *b)
     for (;;) {
         int64_t largest = 0;
         bool whole = false;
+        enum stored stored = STORED_PLAIN;
         for (int g = 0; g < plan->group_count; g++)
             if (plan->groups[g].local && b->groups[g].slot_class < 0 && plan->groups[g].padded > largest) {
                 largest = plan->groups[g].padded;
                 whole = plan->groups[g].whole;
+                stored = plan->groups[g].stored;
             }
         if (largest == 0)
             return;
         struct slot_class *class = &b->classes[b->class_count];
         class->elements = largest;
         class->whole = whole;
+        class->stored = stored;
         for (int g = 0; g < plan->group_count; g++) {
             if (!plan->groups[g].local || b->groups[g].slot_class >= 0 || plan->groups[g].whole != whole ||
-                plan->groups[g].padded * (b->keep ? 1 : 2) < largest)
+                plan->groups[g].stored != stored || plan->groups[g].padded * (b->keep ? 1 : 2) < largest)
                 continue;
             b->groups[g].slot_class = b->class_count;
             class->groups++;
@@ -71,8 +74,10 @@ static int most_at_once(const struct plan_builder *b, int class)
 static void add_slot(struct plan_builder *b, int class, int number)
 {
     struct slot_class *c = &b->classes[class];
-    int entry = plan_add_buffer(b, PLAN_GATHER_SLOT, MEMORY_COMM, c->elements * b->param);
-    b->plan->entries[entry].dtype = b->options->param_dtype;
+    const bool stored = c->stored != STORED_PLAIN;
+    int entry = plan_add_buffer(b, PLAN_GATHER_SLOT, MEMORY_COMM,
+                                stored ? stored_bytes(c->stored, c->elements) : c->elements * b->param);
+    b->plan->entries[entry].dtype = stored ? DTYPE_U8 : b->options->param_dtype;
     b->plan->entries[entry].slot = number;
     if (c->gather_count++ == 0)
         c->gather_first = entry;
@@ -259,9 +264,10 @@ void plan_emit_gather(struct plan_builder *b, int index, int after, bool carried
     op.group = gather->group;
     op.from = group->param;
     op.to = gather->slot;
-    op.comm =
-        (struct comm_op){.kind = COMM_ALL_GATHER, .dtype = b->options->param_dtype, .count = group->shard};
-    op.bytes = group->shard * b->param;
+    op.bytes = plan_held_bytes(b->plan, group, group->shard);
+    op.comm = (struct comm_op){.kind = COMM_ALL_GATHER,
+                               .dtype = b->plan->entries[group->param].dtype,
+                               .count = op.bytes / dtype_size(b->plan->entries[group->param].dtype)};
     op.carried = carried;
     gather->op = plan_emit(b, &op, after);
 }

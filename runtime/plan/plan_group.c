@@ -19,6 +19,7 @@ enum { GROUP_ALIGNMENT = 64 }; /* bytes */
 struct piece {
     int unit, stage, tied_stage, first_layer, first_param;
     bool trainable, whole, statistic, alone;
+    enum stored stored;
     int64_t bytes;
     int group;
 };
@@ -66,6 +67,7 @@ static int piece_of(const struct plan_builder *b, const struct use *use, int par
     for (int i = *count - 1; i >= 0; i--)
         if (pieces[i].unit == desc->unit && pieces[i].trainable == desc->trainable &&
             pieces[i].whole == whole && pieces[i].statistic == !!desc->statistic &&
+            pieces[i].stored == desc->stored &&
             pieces[i].stage == use->first_stage && pieces[i].tied_stage == tied)
             return i;
     pieces[*count] = (struct piece){
@@ -77,6 +79,7 @@ static int piece_of(const struct plan_builder *b, const struct use *use, int par
         .trainable = desc->trainable,
         .whole = whole,
         .statistic = desc->statistic != PARAM_LEARNED,
+        .stored = desc->stored,
         .alone = tied >= 0,
         .group = -1,
     };
@@ -124,14 +127,15 @@ static int merge_pieces(const struct plan_builder *b, struct piece *const *order
         bool begun;
         int group, stage;
         int64_t filled;
-    } open[8] = {0}; /* frozen, trainable; kept whole: frozen, trainable; statistics likewise */
+    } open[8 * STORED_KIND_COUNT] = {0}; /* frozen, trainable; kept whole: frozen, trainable; statistics likewise; of
+                                          * each kind */
     for (int i = 0; i < count; i++) {
         struct piece *piece = order[i];
         if (piece->alone) {
             piece->group = groups++;
             continue;
         }
-        int t = piece->trainable + 2 * piece->whole + 4 * piece->statistic;
+        int t = piece->trainable + 2 * piece->whole + 4 * piece->statistic + 8 * (int)piece->stored;
         if (!open[t].begun || open[t].stage != piece->stage || open[t].filled + piece->bytes > target) {
             open[t].begun = true;
             open[t].group = groups++;
@@ -151,6 +155,7 @@ static void start_group(struct plan_builder *b, int index, const struct piece *p
         .trainable = piece->trainable,
         .whole = piece->whole,
         .statistic = piece->statistic,
+        .stored = piece->stored,
         .stage = piece->stage,
         .tied_stage = piece->tied_stage,
         .shard_size = shard_size,
@@ -186,7 +191,8 @@ static void fill_group(struct plan_builder *b, int index, const struct use *uses
     else /* a name that is too long is truncated: it is for display only */
         (void)snprintf(group->name, sizeof group->name, "%.50s+%d", first, group->param_count - 1);
     const int parts = group->whole ? b->shard_ranks : group->shard_size;
-    group->padded = plan_round_up(group->elements, (int64_t)align * parts);
+    const int64_t unit = stored_unit(group->stored);
+    group->padded = plan_round_up(group->elements, (unit > align ? unit : align) * parts);
     group->shard = group->padded / group->shard_size;
     bool cut = b->reshard || group->trainable;
     group->resident = !b->reshard || group->shard_size == 1;

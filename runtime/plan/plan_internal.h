@@ -72,6 +72,7 @@ struct plan_gather {
 struct slot_class {
     int64_t elements;
     bool whole;                 /* of groups that need no gather slots */
+    enum stored stored;         /* of all its groups */
     int groups, reduced_groups; /* of this class, on this rank; with full gradients */
     int gather_first, gather_count, grad_first, grad_count, reduce_first, reduce_count; /* entries */
 };
@@ -181,6 +182,11 @@ struct schedule_op plan_op(enum op_kind kind, enum stream_id stream);
 static inline bool plan_narrow_params(const struct plan_builder *b)
 {
     return b->options->param_dtype != b->options->dtype;
+}
+/* Whether layers read a copy of a group's parameters in their own dtype. */
+static inline bool plan_opens(const struct plan_builder *b, int group)
+{
+    return plan_narrow_params(b) || b->plan->groups[group].stored != STORED_PLAIN;
 }
 static inline bool plan_narrow_gradients(const struct plan_builder *b)
 {

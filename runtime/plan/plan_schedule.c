@@ -91,8 +91,10 @@ static void widen_weights(struct plan_builder *b, int index)
 {
     const struct plan_step *step = &b->steps[index];
     const struct plan_layer *info = &b->layers[step->layer];
-    for (int i = 0; i < info->group_count && plan_narrow_params(b); i++) {
+    for (int i = 0; i < info->group_count; i++) {
         struct plan_group_state *state = &b->groups[info->group[i]];
+        if (!plan_opens(b, info->group[i]))
+            continue;
         bool there =
             state->wide >= 0 && state->wide_step == index - 1 && state->wide_gather == step->gather[i];
         if (!there)
@@ -108,7 +110,7 @@ static void use_weights(const struct plan_builder *b, const struct plan_step *st
     op->group_count = info->group_count;
     for (int i = 0; i < info->group_count; i++) {
         op->used_group[i] = info->group[i];
-        op->weight[i] = plan_narrow_params(b) ? b->groups[info->group[i]].wide : gathered(b, step, i);
+        op->weight[i] = plan_opens(b, info->group[i]) ? b->groups[info->group[i]].wide : gathered(b, step, i);
     }
 }
 

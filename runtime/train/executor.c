@@ -171,7 +171,9 @@ static void run_cast(void *argument)
     const struct plan_entry *entries = b->executor->parts.plan->entries;
     const enum dtype from = entries[b->op->from].dtype, to = entries[b->op->to].dtype;
     const int64_t n = b->op->bytes / dtype_size(to);
-    if (to == k->dtype)
+    if (from == DTYPE_U8) /* the units of a group that is held in few bits */
+        stored_open(b->executor->parts.plan->groups[b->op->group].stored, b->from, n, b->to, to);
+    else if (to == k->dtype)
         k->widen(b->to, b->from, from, b->op->beta, n, b->context.stream);
     else
         k->cast(b->to, to, b->from, from, n, b->context.stream);

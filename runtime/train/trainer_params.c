@@ -23,6 +23,11 @@ static struct piece piece_of(const struct trainer *trainer, int param, bool whol
     return (struct piece){.first = first - start, .count = last - first, .at = first - from};
 }
 
+struct piece trainer_held_piece(const struct trainer *trainer, int param)
+{
+    return piece_of(trainer, param, trainer->plan.groups[trainer->plan.places[param].group].resident);
+}
+
 struct piece trainer_shard_piece(const struct trainer *trainer, int param)
 {
     return piece_of(trainer, param, false);
@@ -157,10 +162,11 @@ int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, v
     if (!values || !rounded)
         return error_set(e, MUSTER_E_NOMEM, "no memory for parameters' values");
     for (int param = 0; param < trainer->model->param_count; param++) {
-        if (fill_param(trainer, param, source, context, values, rounded, e))
+        if (group_of(trainer, param)->stored == STORED_PLAIN &&
+            fill_param(trainer, param, source, context, values, rounded, e))
             return error_wrap(e, "%s", trainer->model->params[param].name);
     }
-    return 0;
+    return trainer_fill_stored(trainer, source, context, e);
 }
 
 /* ---- initial values ---- */
@@ -266,6 +272,23 @@ static int gather(struct trainer *trainer, int entry, int64_t count, void *out, 
                      axis_name(AXIS_SHARD));
 }
 
+/* Likewise of a group that is held in few bits. */
+static int read_stored(struct trainer *trainer, const struct param_group *group, bool whole, void *out,
+                       struct muster_error *err)
+{
+    const int64_t bytes = plan_held_bytes(&trainer->plan, group, group->padded);
+    scope_free uint8_t *units = mem_calloc((size_t)bytes, 1);
+    if (!units)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to open %lld bytes", (long long)bytes);
+    const int64_t own = plan_held_bytes(&trainer->plan, group, group->shard);
+    if (!whole ? gather(trainer, group->param, own, units, err)
+               : out && move(trainer, units, executor_address(&trainer->parts, group->param, 0), bytes, err))
+        return -1;
+    if (out)
+        stored_open(group->stored, units, group->padded, out, trainer->kernels->dtype);
+    return 0;
+}
+
 /* The flat elements of a whole group, on every rank, of the kernels' dtype; out may be NULL where the buffer
  * holds all of them. */
 static int read_group(struct trainer *trainer, const struct param_group *group, int entry, bool whole,
@@ -273,6 +296,8 @@ static int read_group(struct trainer *trainer, const struct param_group *group, 
 {
     const enum dtype real = trainer->kernels->dtype, dtype = trainer->plan.entries[entry].dtype;
     int64_t bytes = group->padded * dtype_size(dtype);
+    if (group->stored != STORED_PLAIN)
+        return read_stored(trainer, group, whole, out, err);
     scope_free uint16_t *narrow = dtype != real ? mem_calloc((size_t)bytes, 1) : NULL;
     if (dtype != real && !narrow)
         return error_set(err, MUSTER_E_NOMEM, "no memory to widen %lld bytes", (long long)bytes);
@@ -432,6 +457,8 @@ int trainer_set_param(struct trainer *trainer, int param, const void *values, st
     if (trainer_writable(trainer, e) || check_param(trainer, param, e))
         return -1;
     struct piece piece = piece_of(trainer, param, group_of(trainer, param)->resident);
+    if (group_of(trainer, param)->stored != STORED_PLAIN)
+        return trainer_set_stored(trainer, param, values, e);
     scope_free uint16_t *rounded = mem_calloc(FILL_CHUNK, sizeof *rounded);
     if (!rounded)
         return error_set(e, MUSTER_E_NOMEM, "no memory for a parameter's values");

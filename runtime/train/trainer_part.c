@@ -26,7 +26,7 @@ bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor 
     const struct param_group *group = &plan->groups[plan->places[param].group];
     struct piece piece = trainer_shard_piece(trainer, param);
     int entry = entry_of(group, tensor);
-    if (entry < 0)
+    if (entry < 0 || group->stored != STORED_PLAIN) /* frozen, and elements of it have no address */
         return false;
     /* Where all parameters of a sharded group are resident, this rank's shard is a part of the buffer. */
     bool whole = entry == group->param && group->resident;

@@ -50,6 +50,13 @@ int trainer_initialise_again(struct trainer *trainer, struct muster_error *err);
 /* This rank's part of a parameter in buffers of its group's shard. */
 struct piece trainer_shard_piece(const struct trainer *trainer, int param);
 
+/* Likewise in the buffer that it holds: the shard, or the whole group where that is resident. */
+struct piece trainer_held_piece(const struct trainer *trainer, int param);
+/* trainer_stored.c: trainer_fill_params and trainer_set_param of the groups that are held in few bits. */
+int trainer_fill_stored(struct trainer *trainer, trainer_param_source *source, void *context,
+                        struct muster_error *err);
+int trainer_set_stored(struct trainer *trainer, int param, const void *values, struct muster_error *err);
+
 /* Values as gathers move them, rounded as the optimizer does; dtype: bf16 or f16. On the host. */
 void trainer_round(enum dtype dtype, const void *values, enum dtype from, int64_t count, uint16_t *out);
 

@@ -1,0 +1,203 @@
+/* stored.c - see stored.h. */
+#include "runtime/rounding/stored.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum {
+    NF4_BLOCK = 64,
+    NF4_UNIT = 16384,
+    NF4_BLOCKS = NF4_UNIT / NF4_BLOCK,
+    NF4_CODES = NF4_UNIT / 2,
+    NF4_BYTES = NF4_CODES + NF4_BLOCKS + 2 * (int)sizeof(float),
+    INT8_UNIT = 256,
+    INT8_BYTES = INT8_UNIT + (int)sizeof(float),
+    INT8_LARGEST = 127,
+    E4M3_LARGEST = 0x7e, /* 448; 0x7f is no number */
+};
+
+static const struct {
+    const char *name;
+    int64_t elements, bytes;
+} kinds[] = {
+#define STORED_ROW(symbol, name, elements, bytes) {name, elements, bytes},
+    STORED_KINDS(STORED_ROW)
+#undef STORED_ROW
+};
+_Static_assert(NF4_BYTES == 8456 && INT8_BYTES == 260, "as in STORED_KINDS");
+
+/* Quantiles of N(0, 1), scaled to -1 to 1, with a 0 of its own: appendix E of the paper. */
+const float stored_nf4[16] = {-1.0f,
+                              -0.6961928009986877f,
+                              -0.5250730514526367f,
+                              -0.39491748809814453f,
+                              -0.28444138169288635f,
+                              -0.18477343022823334f,
+                              -0.09105003625154495f,
+                              0.0f,
+                              0.07958029955625534f,
+                              0.16093020141124725f,
+                              0.24611230194568634f,
+                              0.33791524171829224f,
+                              0.44070982933044434f,
+                              0.5626170039176941f,
+                              0.7229568362236023f,
+                              1.0f};
+
+const char *stored_name(enum stored stored)
+{
+    return kinds[stored].name;
+}
+
+int64_t stored_unit(enum stored stored)
+{
+    return kinds[stored].elements;
+}
+
+int64_t stored_bytes(enum stored stored, int64_t elements)
+{
+    return elements / kinds[stored].elements * kinds[stored].bytes;
+}
+
+/* ---- 8-bit floats: a sign, 4 bits of exponent (bias 7), 3 of mantissa ---- */
+
+static float e4m3_open(uint8_t code)
+{
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    const float size = exponent ? ldexpf((float)(8 + mantissa), exponent - 10) : ldexpf((float)mantissa, -9);
+    return code & 0x80 ? -size : size;
+}
+
+/* The nearest; of two as near the even code. Sizes ascend with their codes. */
+static uint8_t e4m3_round(float value)
+{
+    const float size = fabsf(value);
+    int low = 0, high = E4M3_LARGEST;
+    while (low + 1 < high) {
+        const int middle = (low + high) / 2;
+        if (e4m3_open((uint8_t)middle) <= size)
+            low = middle;
+        else
+            high = middle;
+    }
+    const float below = size - e4m3_open((uint8_t)low), above = e4m3_open((uint8_t)high) - size;
+    const int code = above < below || (above == below && high % 2 == 0) ? high : low;
+    return (uint8_t)(code | (value < 0 ? 0x80 : 0));
+}
+
+/* ---- nf4 ---- */
+
+static float or_zero(float value)
+{
+    return isfinite(value) ? value : 0;
+}
+
+static float largest(const float *values, int count)
+{
+    float most = 0;
+    for (int i = 0; i < count; i++)
+        most = fabsf(or_zero(values[i])) > most ? fabsf(or_zero(values[i])) : most;
+    return most;
+}
+
+/* The nearest level; of two as near the lower. */
+static unsigned nf4_code(float value)
+{
+    unsigned low = 0, high = 15;
+    while (low < high) {
+        const unsigned middle = (low + high) / 2;
+        if (value <= (stored_nf4[middle] + stored_nf4[middle + 1]) / 2)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* The sizes of blocks as they will be opened: what is left of them after the second quantisation. */
+static void nf4_round_sizes(float sizes[NF4_BLOCKS], uint8_t *codes, float constants[2])
+{
+    double sum = 0;
+    float most = 0;
+    for (int b = 0; b < NF4_BLOCKS; b++)
+        sum += (double)sizes[b];
+    const float mean = (float)(sum / NF4_BLOCKS);
+    for (int b = 0; b < NF4_BLOCKS; b++)
+        most = fabsf(sizes[b] - mean) > most ? fabsf(sizes[b] - mean) : most;
+    constants[0] = mean;
+    constants[1] = most / e4m3_open(E4M3_LARGEST);
+    for (int b = 0; b < NF4_BLOCKS; b++) {
+        codes[b] = constants[1] > 0 ? e4m3_round((sizes[b] - mean) / constants[1]) : 0;
+        sizes[b] = mean + constants[1] * e4m3_open(codes[b]);
+    }
+}
+
+static void nf4_round(const float *values, uint8_t *out)
+{
+    float sizes[NF4_BLOCKS], constants[2];
+    for (int b = 0; b < NF4_BLOCKS; b++)
+        sizes[b] = largest(values + b * NF4_BLOCK, NF4_BLOCK);
+    nf4_round_sizes(sizes, out + NF4_CODES, constants);
+    memcpy(out + NF4_CODES + NF4_BLOCKS, constants, sizeof constants);
+    for (int i = 0; i < NF4_UNIT; i += 2) {
+        const float size = sizes[i / NF4_BLOCK], scale = size > 0 ? 1 / size : 0;
+        out[i / 2] =
+            (uint8_t)(nf4_code(or_zero(values[i]) * scale) | nf4_code(or_zero(values[i + 1]) * scale) << 4);
+    }
+}
+
+static void nf4_open(const uint8_t *in, float *out)
+{
+    float constants[2], levels[16];
+    memcpy(constants, in + NF4_CODES + NF4_BLOCKS, sizeof constants);
+    for (int b = 0; b < NF4_BLOCKS; b++) {
+        const float size = constants[0] + constants[1] * e4m3_open(in[NF4_CODES + b]);
+        const uint8_t *codes = in + b * (NF4_BLOCK / 2);
+        for (int l = 0; l < 16; l++)
+            levels[l] = stored_nf4[l] * size;
+        for (int i = 0; i < NF4_BLOCK / 2; i++) {
+            out[b * NF4_BLOCK + 2 * i] = levels[codes[i] & 15];
+            out[b * NF4_BLOCK + 2 * i + 1] = levels[codes[i] >> 4];
+        }
+    }
+}
+
+/* ---- int8 ---- */
+
+static void int8_round(const float *values, uint8_t *out)
+{
+    const float scale = largest(values, INT8_UNIT) / INT8_LARGEST;
+    for (int i = 0; i < INT8_UNIT; i++)
+        out[i] = (uint8_t)(int8_t)(scale > 0 ? rintf(or_zero(values[i]) / scale) : 0);
+    memcpy(out + INT8_UNIT, &scale, sizeof scale);
+}
+
+static void int8_open(const uint8_t *in, float *out)
+{
+    float scale;
+    memcpy(&scale, in + INT8_UNIT, sizeof scale);
+    for (int i = 0; i < INT8_UNIT; i++)
+        out[i] = scale * (float)(int8_t)in[i];
+}
+
+/* ---- all units ---- */
+
+void stored_round(enum stored stored, const float *values, int64_t elements, uint8_t *out)
+{
+    const int64_t unit = kinds[stored].elements, bytes = kinds[stored].bytes;
+    for (int64_t i = 0; i < elements / unit; i++)
+        (stored == STORED_NF4 ? nf4_round : int8_round)(values + i * unit, out + i * bytes);
+}
+
+void stored_open(enum stored stored, const uint8_t *in, int64_t elements, void *out, enum dtype dtype)
+{
+    const int64_t unit = kinds[stored].elements, bytes = kinds[stored].bytes;
+    float opened[NF4_UNIT];
+    for (int64_t i = 0; i < elements / unit; i++) {
+        float *to = dtype == DTYPE_F64 ? opened : (float *)out + i * unit;
+        (stored == STORED_NF4 ? nf4_open : int8_open)(in + i * bytes, to);
+        for (int64_t k = 0; dtype == DTYPE_F64 && k < unit; k++)
+            ((double *)out)[i * unit + k] = (double)opened[k];
+    }
+}
