@@ -18,6 +18,7 @@ import hf_files_test as files  # noqa: E402: after the path; replaces transforme
 import safetensors.torch  # noqa: E402
 import transformers  # noqa: E402
 
+torch.set_num_threads(1)  # small matrices: a second thread would spin
 BUILD = pathlib.Path(torch_python.build()).resolve()
 SAMPLES, T, STEPS, RATE, RANK, ALPHA = 12, 16, 12, 5e-3, 4, 8
 FULL = "--full" in sys.argv

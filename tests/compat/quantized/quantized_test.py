@@ -1,4 +1,4 @@
-"""rounding_test.py and qlora_test.py in one process, which imports PyTorch once."""
+"""rounding_test.py and qlora_test.py in one process, which imports PyTorch once. --full: more of both."""
 
 import sys
 
