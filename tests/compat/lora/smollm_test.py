@@ -94,6 +94,12 @@ def ours(place, base, start, ranks, strategy):
     return [line["loss"] for line in lines if line["kind"] == "step"], out
 
 
+def base_bytes(config, *more):
+    """Of all ranks of a world of 4, but for what is trained."""
+    done = subprocess.run([BUILD / "bin" / "muster-train", config, "--plan", "--output=json", "--world-size=4", *more], check=True, stdout=subprocess.PIPE)
+    return sum(4 * group["held_bytes"] for group in json.loads(done.stdout)["groups"] if not group["trainable"])
+
+
 def save_base(folder, name, base):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
@@ -126,6 +132,11 @@ def main():
             losses, out = ours(place, base, start, ranks, strategy)
             trips.check(f"{ranks} ranks, {strategy}: loss {losses[0]:.6f} -> {losses[-1]:.6f}", apart(losses) <= bound,
                         f"{apart(losses):.1e} (at most {bound:.1e})")
+        config = place / f"{out.name}.yaml"
+        bf16 = base_bytes(config, "--set", "training.dtype=bf16")
+        for more, most in ((("lora.base_tables=true",), 0.27), ((), 0.42)):
+            held = base_bytes(config, "--set", "training.dtype=bf16", "--set", "lora.base=nf4", *(word for key in more for word in ("--set", key)))
+            trips.check(f"the base's bytes as nf4 {more}", held / bf16 <= most, f"{held / bf16:.4f} of bf16's {bf16}")
         found = safetensors.torch.load_file(out / "adapter_model.safetensors")
         names = {name.replace(".default", ""): value for name, value in theirs.state_dict().items() if ".lora_" in name}
         worst = max((found[name].double() - value).norm().item() / value.norm().item() for name, value in names.items())
