@@ -215,10 +215,9 @@ int64_t safetensors_format(struct file_tensor *tensors, int count, const char *c
     (void)buffer_text(&header, "{");
     format_metadata(&header, metadata, count > 0);
     for (int i = 0; i < count; i++) {
-        const struct type *type =
-            tensors[i].integer                ? type_by_name(INTEGER)
-            : tensors[i].dtype == DTYPE_COUNT ? type_by_name(tensors[i].type)
-                                              : type_by_dtype(tensors[i].dtype);
+        const struct type *type = tensors[i].integer                ? type_by_name(INTEGER)
+                                  : tensors[i].dtype == DTYPE_COUNT ? type_by_name(tensors[i].type)
+                                                                    : type_by_dtype(tensors[i].dtype);
         if (!type)
             return error_set(err, MUSTER_E_UNSUPPORTED,
                              "tensor %s has a type that safetensors does not support", tensors[i].name);

@@ -67,8 +67,8 @@ static int piece_of(const struct plan_builder *b, const struct use *use, int par
     for (int i = *count - 1; i >= 0; i--)
         if (pieces[i].unit == desc->unit && pieces[i].trainable == desc->trainable &&
             pieces[i].whole == whole && pieces[i].statistic == !!desc->statistic &&
-            pieces[i].stored == desc->stored &&
-            pieces[i].stage == use->first_stage && pieces[i].tied_stage == tied)
+            pieces[i].stored == desc->stored && pieces[i].stage == use->first_stage &&
+            pieces[i].tied_stage == tied)
             return i;
     pieces[*count] = (struct piece){
         .unit = desc->unit,
@@ -127,8 +127,8 @@ static int merge_pieces(const struct plan_builder *b, struct piece *const *order
         bool begun;
         int group, stage;
         int64_t filled;
-    } open[8 * STORED_KIND_COUNT] = {0}; /* frozen, trainable; kept whole: frozen, trainable; statistics likewise; of
-                                          * each kind */
+    } open[8 * STORED_KIND_COUNT] = {0}; /* frozen, trainable; kept whole: frozen, trainable; statistics
+                                          * likewise; of each kind */
     for (int i = 0; i < count; i++) {
         struct piece *piece = order[i];
         if (piece->alone) {

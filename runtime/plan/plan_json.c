@@ -52,14 +52,15 @@ static void json_groups(const struct plan *plan, struct buffer *out)
         const struct param_group *group = &plan->groups[g];
         (void)buffer_text(out, g ? ",\n  {\"name\": " : "\n  {\"name\": ");
         (void)buffer_json_string(out, group->name);
-        (void)buffer_printf(out,
-                            ", \"parameters\": %d, \"elements\": %" PRId64 ", \"shard_elements\": %" PRId64
-                            ", \"shard_size\": %d, \"trainable\": %s, \"whole\": %s, \"statistics\": %s, \"stored\": \"%s\", "
-                            "\"held_bytes\": %" PRId64 "}",
-                            group->param_count, group->elements, group->shard, group->shard_size,
-                            group->trainable ? "true" : "false", group->whole ? "true" : "false",
-                            group->statistic ? "true" : "false", stored_name(group->stored),
-                            group->param >= 0 ? plan->entries[group->param].bytes : 0);
+        (void)buffer_printf(
+            out,
+            ", \"parameters\": %d, \"elements\": %" PRId64 ", \"shard_elements\": %" PRId64
+            ", \"shard_size\": %d, \"trainable\": %s, \"whole\": %s, \"statistics\": %s, \"stored\": \"%s\", "
+            "\"held_bytes\": %" PRId64 "}",
+            group->param_count, group->elements, group->shard, group->shard_size,
+            group->trainable ? "true" : "false", group->whole ? "true" : "false",
+            group->statistic ? "true" : "false", stored_name(group->stored),
+            group->param >= 0 ? plan->entries[group->param].bytes : 0);
     }
     (void)buffer_text(out, "],\n");
 }

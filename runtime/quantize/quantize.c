@@ -56,6 +56,12 @@ static int quantize_check(const struct trainer *trainer, const struct quantize_o
         return error_set(err, MUSTER_E_UNSUPPORTED,
                          "%s has adapters: export it with lora.merge=true first, and quantise that",
                          trainer_model(trainer)->name);
+    for (int i = 0; i < trainer_model(trainer)->param_count; i++)
+        if (trainer_model(trainer)->params[i].statistic != PARAM_LEARNED)
+            return error_set(
+                err, MUSTER_E_UNSUPPORTED,
+                "%s has running statistics (%s): models of products and norms of rows are quantised",
+                trainer_model(trainer)->name, trainer_model(trainer)->params[i].name);
     if (!(o->prune >= 0 && o->prune < 1))
         return error_set(err, MUSTER_E_INVALID, "a share of %g is to be pruned; it must be from 0 to below 1",
                          o->prune);
