@@ -54,8 +54,8 @@ static int read_integers(struct loading *l, const struct file_tensor *tensor, in
 }
 
 /* Codes, scales and zeros of whole rows. */
-static int read_rows(struct loading *l, const struct file_tensor *tensor, int64_t first, int64_t rows,
-                     struct coded *coded, struct muster_error *err)
+static int read_coded_rows(struct loading *l, const struct file_tensor *tensor, int64_t first, int64_t rows,
+                           struct coded *coded, struct muster_error *err)
 {
     const struct file_codes *codes = &tensor->codes;
     const struct source_file *file = l->files->file;
@@ -83,7 +83,7 @@ static int read_coded(struct loading *l, const struct file_tensor *tensor, int64
     if (make_room(&l->raw, &l->raw_room, converts ? count * (int64_t)sizeof(float) : 1, err) ||
         coded_create(&coded, err))
         return -1;
-    const int failed = read_rows(l, tensor, top, rows, &coded, err);
+    const int failed = read_coded_rows(l, tensor, top, rows, &coded, err);
     if (!failed) {
         coded_open(&coded, first - top * columns, count, converts ? l->raw : out);
         if (converts)
