@@ -17,11 +17,10 @@ struct quantize_run {
     struct run *run;
     const struct command_quantize *asked;
     struct muster_quantization about;
-    int64_t samples;  /* of calibration; 0: none */
-    char *input;      /* theirs */
-    int32_t *targets; /* likewise */
-    double loss[2];   /* before, after */
-    double seconds;   /* of quantising and writing */
+    int64_t samples;                   /* of calibration; 0: none */
+    void *arrays[BATCH_SOURCE_ARRAYS]; /* theirs */
+    double loss[2];                    /* before, after */
+    double seconds;                    /* of quantising and writing */
 };
 
 static bool calibrates(const struct command_quantize *asked)
@@ -32,9 +31,10 @@ static bool calibrates(const struct command_quantize *asked)
 int run_quantize_settings(struct train_config *config, const struct command_quantize *asked,
                           struct muster_error *err)
 {
-    if (train_config_reads_pictures(config))
+    if (train_config_reads_pictures(config) || train_config_reads_labels(config))
         return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "model.architecture is a model of pictures; gpt2 and llama are quantised");
+                         "model.architecture is a model of %s; gpt2 and llama are quantised",
+                         train_config_reads_pictures(config) ? "pictures" : "labelled texts");
     if (asked->calibration && !calibrates(asked))
         return error_set(err, MUSTER_E_INVALID,
                          "--calibration %lld has no effect with --method %s; gptq has one",
@@ -60,15 +60,12 @@ static int read_calibration(struct quantize_run *q, struct muster_error *err)
     if (!calibrates(q->asked))
         return 0;
     q->samples = wanted < source.samples ? wanted : source.samples;
-    q->input = mem_calloc((size_t)q->samples, source.input_bytes);
-    q->targets = mem_calloc((size_t)(q->samples * source.targets), sizeof *q->targets);
-    if (!q->input || !q->targets)
+    if (!batch_source_reserve(&source, (size_t)q->samples, q->arrays))
         return error_set(err, MUSTER_E_NOMEM,
                          "no memory for %lld samples of calibration: give fewer (--calibration)",
                          (long long)q->samples);
     for (int64_t i = 0; i < q->samples; i++)
-        if (source.read(&source, (uint64_t)i, q->input + (size_t)i * source.input_bytes,
-                        q->targets + i * source.targets, err) < 0)
+        if (batch_source_read(&source, (uint64_t)i, q->arrays, i, err) < 0)
             return -1;
     return 0;
 }
@@ -188,7 +185,7 @@ static int quantize(struct quantize_run *q, struct muster_error *err)
                                             .prune = q->asked->prune,
                                             .keep = q->asked->keep};
     const struct instant begun = clock_now(NULL);
-    if (muster_trainer_quantize(run->trainer, &q->about, (const void *[]){q->input, q->targets}, q->samples,
+    if (muster_trainer_quantize(run->trainer, &q->about, (const void *const *)q->arrays, q->samples,
                                 q->asked->to, err) < 0)
         return -1;
     q->seconds = (double)instant_diff_ns(clock_now(NULL), begun) / (double)NS_PER_S;
@@ -204,7 +201,7 @@ int run_quantize(struct run *run, const struct command_quantize *asked, bool jso
     const int result = quantize(&q, err) < 0 ? -1 : print_table(&q, json, out, err);
     if (json)
         (void)fclose(out); /* it was flushed */
-    mem_free(q.input);
-    mem_free(q.targets);
+    for (int i = 0; i < BATCH_SOURCE_ARRAYS; i++)
+        mem_free(q.arrays[i]);
     return result;
 }

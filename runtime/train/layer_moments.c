@@ -220,6 +220,16 @@ static int visit_layer(struct moments_walk *w, layer_moments_visit *visit, void 
 
 /* ---- all layers ---- */
 
+/* Values with a row for each sample, as classifiers have them. */
+static bool has_sample_rows(const struct layer_desc *layer)
+{
+    const struct program *p = layer->config;
+    for (int v = 0; v < p->value_count; v++)
+        if (p->values[v].sample)
+            return true;
+    return false;
+}
+
 static int check_moments(const struct trainer *trainer, struct muster_error *err)
 {
     if (trainer->world_size > 1)
@@ -231,8 +241,9 @@ static int check_moments(const struct trainer *trainer, struct muster_error *err
                          "what products read is looked at on CPUs (training.device: cpu), not by %s",
                          trainer->kernels->name);
     for (int l = 0; l < trainer->model->layer_count; l++)
-        if (trainer->model->layers[l].ops != &program_ops)
-            return error_set(err, MUSTER_E_UNSUPPORTED, "layer %s of %s is no list of operations",
+        if (trainer->model->layers[l].ops != &program_ops || has_sample_rows(&trainer->model->layers[l]))
+            return error_set(err, MUSTER_E_UNSUPPORTED,
+                             "layer %s of %s is no list of operations on a row for each position",
                              trainer->model->layers[l].name, trainer->model->name);
     return 0;
 }
