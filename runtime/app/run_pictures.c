@@ -72,7 +72,7 @@ int run_pictures_open(struct run *run, struct muster_error *err)
         .kind = (enum picture_kind)c->dataset,
         .validation_share = c->validation_share,
         .seed = (uint64_t)c->seed,
-        .classes = (int)c->num_classes,
+        .classes = train_config_classes(c),
         .augment = {.shape = {(int)c->input_channels, (int)c->input_size, (int)c->input_size},
                     .padding = (int)c->crop_padding,
                     .flips = c->flip}};
