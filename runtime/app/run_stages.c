@@ -96,8 +96,9 @@ static int try_stage(void *context, int number, const char *name, const struct t
     int result = settings ? muster_plan_fits(run->model, run->world_size, (const char *const *)settings, err)
                           : error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
     train_settings_free(settings);
-    if (!result && !run_has_pictures(run) &&
-        !(result = train_config_copy(stage, &probe.config, err))) { /* which takes paths and lengths */
+    if (!result && !(result = train_config_copy(stage, &probe.config, err))) { /* which takes lengths */
+        mem_free(probe.config.data_info);
+        probe.config.data_info = NULL; /* nothing is written */
         result = run_inputs_open(&probe, err);
         run_data_close(&probe);
         train_config_free(&probe.config);
