@@ -72,7 +72,7 @@ class Runs:
             command += ["--set", text]
         if ranks > 1:
             command = [BIN / "muster", "run", "--standalone", f"--nproc-per-node={ranks}", *command]
-        if killed:  # as a machine that is lost: SIGKILL once a checkpoint is there
+        if killed:  # as a machine that is lost: SIGKILL once a checkpoint is there; the third one, of step 6, begins when the first is
             child = subprocess.Popen(command, cwd=out, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             for line in child.stdout:
                 if line.startswith("step 7/"):
@@ -181,7 +181,7 @@ def main():
             sets = [f"training.strategy={strategy}", "training.micro_batch=7"] + ["training.replicas=2"] * (strategy == "HYBRID_SHARD")
             found, _ = runs.run(f"{strategy}{ranks}", data, ranks, sets)
             runs.same(f"{strategy} on {ranks} ranks", found, wanted, control)
-        sets = ["training.checkpoint_dir=kept", "training.checkpoint_every=3", "logging.interval=1"]
+        sets = ["training.checkpoint_dir=kept", "training.checkpoint_every=2", "logging.interval=1"]
         runs.run("killed", data, sets=sets, killed=True)
         found, shown = runs.run("killed", data, 2, [*sets, "training.micro_batch=20"])
         runs.check("it goes on behind a checkpoint", "step 1/" not in shown and f"step {STEPS}/{STEPS}" in shown and

@@ -49,7 +49,7 @@ def check_files(runs, data, out):
 
 def check_resumed(runs, data, path, wanted, control, evaluated):
     """Killed on one rank; the same checkpoint is resumed there and on two."""
-    sets = [*MODEL, "training.checkpoint_dir=kept", "training.checkpoint_every=3", "logging.interval=1"]
+    sets = [*MODEL, "training.checkpoint_dir=kept", "training.checkpoint_every=2", "logging.interval=1"]
     runs.run("killed", data, sets=sets, killed=True)
     shutil.copytree(path / "killed", path / "killed2")
     for name, ranks in (("killed", 1), ("killed2", 2)):
