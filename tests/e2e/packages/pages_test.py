@@ -92,7 +92,7 @@ class Bash(unittest.TestCase):
         self.assertEqual(self.completed("muster", script, "run", "train"), [])  # a file: the shell's own
         self.assertEqual(self.completed("muster", script, "secret", "--out"), ["--output="])
         script = output(TRAIN, "--completion=bash")
-        self.assertEqual(self.completed("muster-train", script, "--pr"), ["--predict", "--print-config", "--prompt="])
+        self.assertEqual(self.completed("muster-train", script, "--pr"), ["--predict", "--print-config", "--prompt=", "--prune="])
 
 
 class Zsh(unittest.TestCase):
