@@ -37,6 +37,7 @@ exec 4<>"$folder/go"
 rm -r "$folder"
 unshare --user --mount "$0" --inside "$root" "$@" 3<&4 4<&- &
 child=$!
+trap 'kill "$child" 2>/dev/null || true' EXIT # a map that is refused, a signal: it would wait for ever
 # until unshare has made its user namespace
 own=$(readlink /proc/self/ns/user)
 for _ in $(seq 500); do
@@ -47,4 +48,7 @@ done
 echo '0 0 65536' >"/proc/$child/uid_map"
 echo '0 0 65536' >"/proc/$child/gid_map"
 echo go >&4
-wait "$child"
+status=0
+wait "$child" || status=$?
+trap - EXIT
+exit "$status"
