@@ -6,7 +6,14 @@
 #include <stdint.h>
 
 /* The first word; a configuration file of such a name is ./eval. */
-enum command_verb { COMMAND_TRAIN, COMMAND_EVAL, COMMAND_GENERATE, COMMAND_PREPROCESS, COMMAND_QUANTIZE, COMMAND_VERBS };
+enum command_verb {
+    COMMAND_TRAIN,
+    COMMAND_EVAL,
+    COMMAND_GENERATE,
+    COMMAND_PREPROCESS,
+    COMMAND_QUANTIZE,
+    COMMAND_VERBS
+};
 
 enum { OVERRIDE_LIMIT = 64, OPTION_LIMIT = 64, PATH_LIMIT = 64 };
 

@@ -26,12 +26,11 @@ static int block(struct writer *w, const struct gpt2_config *c, int index, int s
 
 static int gpt2_check(const struct gpt2_config *config, struct muster_error *err)
 {
-#define CHECK_LIMIT(member, least, most)                                                                     \
-    if (config->member < (least) || config->member > (most))                                                 \
-        return error_set(err, MUSTER_E_INVALID, "model: " #member " is %d, but must be %d to %d",            \
-                         config->member, (int)(least), (int)(most));
-    GPT2_CONFIG_LIMITS(CHECK_LIMIT)
-#undef CHECK_LIMIT
+#define LIMIT(member, least, most) {#member, config->member, least, most},
+    const struct size_limit limits[] = {GPT2_CONFIG_LIMITS(LIMIT)};
+#undef LIMIT
+    if (writer_check_sizes(limits, sizeof limits / sizeof *limits, err) < 0)
+        return -1;
     if (config->channels % config->heads)
         return error_set(err, MUSTER_E_INVALID,
                          "model: channels (%d) must be a multiple of heads (%d), so that every head has the "

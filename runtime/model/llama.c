@@ -29,12 +29,11 @@ static int block(struct writer *w, const struct llama_config *c, int index, int 
 
 int llama_complete(struct llama_config *c, struct muster_error *err)
 {
-#define CHECK_LIMIT(member, least, most)                                                                     \
-    if (c->member < (least) || c->member > (most))                                                           \
-        return error_set(err, MUSTER_E_INVALID, "model: " #member " is %d, but must be %d to %d", c->member, \
-                         (int)(least), (int)(most));
-    LLAMA_CONFIG_LIMITS(CHECK_LIMIT)
-#undef CHECK_LIMIT
+#define LIMIT(member, least, most) {#member, c->member, least, most},
+    const struct size_limit limits[] = {LLAMA_CONFIG_LIMITS(LIMIT)};
+#undef LIMIT
+    if (writer_check_sizes(limits, sizeof limits / sizeof *limits, err) < 0)
+        return -1;
     c->kv_heads = c->kv_heads ? c->kv_heads : c->heads;
     c->hidden = c->hidden ? c->hidden : (8 * c->channels / 3 + 63) / 64 * 64;
     c->epsilon = c->epsilon > 0 ? c->epsilon : 1e-5;

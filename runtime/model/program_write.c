@@ -31,6 +31,15 @@ bool program_is_open(struct writer *w)
 
 /* ---- the model ---- */
 
+int writer_check_sizes(const struct size_limit *sizes, size_t count, struct muster_error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
+            return error_set(err, MUSTER_E_INVALID, "model: %s is %d, but must be %d to %d", sizes[i].name,
+                             sizes[i].value, sizes[i].least, sizes[i].most);
+    return 0;
+}
+
 struct writer writer_begin(const char *name_format, ...)
 {
     struct writer w = {0};

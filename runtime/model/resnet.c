@@ -11,21 +11,14 @@ static const double norm_epsilon = 1e-5, norm_momentum = 0.1; /* of torch.nn.Bat
 
 static int check_resnet(const struct resnet_config *c, struct muster_error *err)
 {
-    const struct {
-        const char *name;
-        int value, least, most;
-    } limits[] = {{"input_channels", c->channels, 1, 64},
-                  {"input_height", c->height, 4, 4096},
-                  {"input_width", c->width, 4, 4096},
-                  {"num_classes", c->classes, 2, 65536},
-                  {"stages", c->stages, 1, 6},
-                  {"blocks", c->blocks, 1, 64},
-                  {"filters", c->filters, 1, 1024}};
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-        if (limits[i].value < limits[i].least || limits[i].value > limits[i].most)
-            return error_set(err, MUSTER_E_INVALID, "model: %s is %d, but must be %d to %d", limits[i].name,
-                             limits[i].value, limits[i].least, limits[i].most);
-    return 0;
+    const struct size_limit limits[] = {{"input_channels", c->channels, 1, 64},
+                                        {"input_height", c->height, 4, 4096},
+                                        {"input_width", c->width, 4, 4096},
+                                        {"num_classes", c->classes, 2, 65536},
+                                        {"stages", c->stages, 1, 6},
+                                        {"blocks", c->blocks, 1, 64},
+                                        {"filters", c->filters, 1, 1024}};
+    return writer_check_sizes(limits, sizeof limits / sizeof *limits, err);
 }
 
 /* A convolution without a bias, and batch normalisation. "conv1" and "bn1". */

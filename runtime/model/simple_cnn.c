@@ -6,18 +6,11 @@
 
 static int check_sizes(const struct simple_cnn_config *c, struct muster_error *err)
 {
-    const struct {
-        const char *name;
-        int value, least, most;
-    } limits[] = {{"input_channels", c->channels, 1, 64},
-                  {"input_height", c->height, 4, 4096},
-                  {"input_width", c->width, 4, 4096},
-                  {"num_classes", c->classes, 2, 65536}};
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-        if (limits[i].value < limits[i].least || limits[i].value > limits[i].most)
-            return error_set(err, MUSTER_E_INVALID, "model: %s is %d, but must be %d to %d", limits[i].name,
-                             limits[i].value, limits[i].least, limits[i].most);
-    return 0;
+    const struct size_limit limits[] = {{"input_channels", c->channels, 1, 64},
+                                        {"input_height", c->height, 4, 4096},
+                                        {"input_width", c->width, 4, 4096},
+                                        {"num_classes", c->classes, 2, 65536}};
+    return writer_check_sizes(limits, sizeof limits / sizeof *limits, err);
 }
 
 /* Opens a layer whose parameters have names of their own: those of torch.nn.Sequential are numbers. */

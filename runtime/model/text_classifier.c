@@ -9,19 +9,12 @@
 
 static int classifier_check(const struct text_classifier_config *c, struct muster_error *err)
 {
-    const struct {
-        const char *name;
-        int value, least, most;
-    } limits[] = {{"vocabulary", c->vocabulary, 2, 1 << 20},
-                  {"channels", c->channels, 1, 65536},
-                  {"hidden", c->hidden, 0, 1 << 20},
-                  {"num_classes", c->classes, 2, 65536},
-                  {"positions", c->max_positions, 1, 1 << 20}};
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-        if (limits[i].value < limits[i].least || limits[i].value > limits[i].most)
-            return error_set(err, MUSTER_E_INVALID, "model: %s is %d, but must be %d to %d", limits[i].name,
-                             limits[i].value, limits[i].least, limits[i].most);
-    return 0;
+    const struct size_limit limits[] = {{"vocabulary", c->vocabulary, 2, 1 << 20},
+                                        {"channels", c->channels, 1, 65536},
+                                        {"hidden", c->hidden, 0, 1 << 20},
+                                        {"num_classes", c->classes, 2, 65536},
+                                        {"positions", c->max_positions, 1, 1 << 20}};
+    return writer_check_sizes(limits, sizeof limits / sizeof *limits, err);
 }
 
 struct model *text_classifier_create(const struct text_classifier_config *c, struct muster_error *err)
