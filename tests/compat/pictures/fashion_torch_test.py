@@ -21,6 +21,7 @@ torch = torch_python.require()
 import numpy  # noqa: E402
 import safetensors.torch  # noqa: E402
 
+from data.sample_order import permute  # noqa: E402
 from cnn_torch_test import create_model  # noqa: E402
 
 MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster-train"
@@ -35,28 +36,6 @@ model: {{type: simple_cnn, path: start.safetensors}}
 data: {{dataset: cifar10, data_dir: data, validation_path: data/test_batch.bin, crop_padding: 0, flip: false}}
 logging: {{log_interval: 1000}}
 """
-MASK = (1 << 64) - 1
-
-
-def mix(x):
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
-    return x ^ (x >> 31)
-
-
-def permute(seed, epoch, index, n):
-    """runtime/data/order.h: which picture is number `index` of an epoch."""
-    half = 1
-    while 1 << 2 * half < n:
-        half += 1
-    mask, key = (1 << half) - 1, mix((seed + 0x9E3779B97F4A7C15 * (epoch + 1)) & MASK)
-    while True:
-        left, right = index >> half, index & mask
-        for i in range(4):
-            left, right = right, left ^ (mix((key + i * 0xD1B54A32D192ED03 + right) & MASK) & mask)
-        index = left << half | right
-        if index < n:
-            return index
 
 
 def read(name, head):

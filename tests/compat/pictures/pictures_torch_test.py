@@ -10,7 +10,6 @@ import pathlib
 import pickle
 import re
 import struct
-import subprocess
 import sys
 import tempfile
 import zlib
@@ -21,6 +20,7 @@ import torch_python  # noqa: E402
 torch = torch_python.require()
 import numpy  # noqa: E402
 
+from data.training_runs import TrainingRuns, kill_behind_a_checkpoint, losses  # noqa: E402
 from cnn_torch_test import create_model  # noqa: E402
 
 BIN = pathlib.Path(torch_python.build()).resolve() / "bin"
@@ -51,16 +51,7 @@ def write_set(folder):
             pickle.dump(content, file, protocol=3 + batch % 3)
 
 
-class Runs:
-    def __init__(self, path):
-        self.path = path
-        self.failures = []
-
-    def check(self, what, holds, shown=""):
-        print(f"{'ok' if holds else 'FAILED':6} {what} {shown}", flush=True)
-        if not holds:
-            self.failures.append(what)
-
+class Runs(TrainingRuns):
     def run(self, name, data, ranks=1, sets=(), killed=False):
         """The losses of all steps, and what was printed."""
         out = self.path / name
@@ -72,26 +63,7 @@ class Runs:
             command += ["--set", text]
         if ranks > 1:
             command = [BIN / "muster", "run", "--standalone", f"--nproc-per-node={ranks}", *command]
-        if killed:  # as a machine that is lost: SIGKILL once a checkpoint is there; the third one, of step 6, begins when the first is
-            child = subprocess.Popen(command, cwd=out, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            for line in child.stdout:
-                if line.startswith("step 7/"):
-                    break
-            child.kill()
-            child.wait()
-            child.stdout.close()
-            return None
-        done = torch_python.run(command, cwd=out)
-        if done.returncode:
-            sys.exit(f"{name}: {done.stdout}{done.stderr}")
-        lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-        return {line["step"]: line["loss"] for line in lines if line["kind"] == "step"}, done.stdout
-
-    def same(self, what, found, wanted, control):
-        """T1: within 1e-6, or three times what another summation order on one rank makes."""
-        off = lambda run: max(abs(run[step] - wanted[step]) / wanted[step] for step in run)
-        bound = max(1e-6, 3 * off(control))
-        self.check(what, len(found) > 0 and off(found) <= bound, f"{off(found):.1e} (at most {bound:.1e})")
+        return kill_behind_a_checkpoint(command, out) if killed else losses(command, out)
 
 
 def held_out(folder):

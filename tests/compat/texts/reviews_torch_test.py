@@ -6,13 +6,11 @@ the classifier and of the encoder. model.pth loads into the torch.nn modules of 
 recall and F1 on the texts held out are those of the run's evaluation and of `muster-train eval`. Tokens are made once, and anew when the
 texts have changed."""
 import csv
-import fcntl
 import json
 import os
 import pathlib
 import random
 import re
-import subprocess
 import sys
 import tempfile
 
@@ -21,6 +19,7 @@ import torch_python  # noqa: E402
 
 torch = torch_python.require()
 
+from data.training_runs import TrainingRuns, kill_behind_a_checkpoint, losses  # noqa: E402
 from text_models_torch_test import TextClassifier, TextEncoder  # noqa: E402
 
 BIN = pathlib.Path(torch_python.build()).resolve() / "bin"
@@ -75,33 +74,7 @@ def write_acl(folder, parts):
     (folder / "README").write_text("Large Movie Review Dataset v1.0\n")
 
 
-def kill_behind_a_checkpoint(command, folder):
-    """As a machine that is lost: SIGKILL, where a checkpoint is there and steps are left. The third checkpoint, of step 6, begins when the
-    first one is whole; and what is not read fills the pipe, so that the run is at most about 30 lines ahead."""
-    ours, its = os.pipe()
-    fcntl.fcntl(its, fcntl.F_SETPIPE_SZ, 4096)
-    child = subprocess.Popen(command, cwd=folder, stdout=its, stderr=subprocess.DEVNULL)
-    os.close(its)
-    said = b""
-    while b"\nstep 7/" not in said:
-        read = os.read(ours, 1)
-        if not read:
-            sys.exit(f"the run ended before it was killed: {said.decode()}")
-        said += read
-    child.kill()
-    child.wait()
-    os.close(ours)
-
-
-class Runs:
-    def __init__(self, path):
-        self.path, self.failures = path, []
-
-    def check(self, what, holds, shown=""):
-        print(f"{'ok' if holds else 'FAILED':6} {what} {shown}", flush=True)
-        if not holds:
-            self.failures.append(what)
-
+class Runs(TrainingRuns):
     def write(self, name, data, held, model="text_classifier"):
         out = self.path / name
         out.mkdir(exist_ok=True)
@@ -119,19 +92,10 @@ class Runs:
             command = [BIN / "muster", "run", "--standalone", f"--nproc-per-node={ranks}", *command]
         if killed:
             return kill_behind_a_checkpoint(command, out)
-        done = torch_python.run(command, cwd=out)
         if fails:
+            done = torch_python.run(command, cwd=out)
             return done.returncode, done.stderr
-        if done.returncode:
-            sys.exit(f"{name}: {done.stdout}{done.stderr}")
-        lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-        return {line["step"]: line["loss"] for line in lines if line["kind"] == "step"}, done.stdout
-
-    def same(self, what, found, wanted, control):
-        """T1: within 1e-6, or three times what another summation order on one rank makes."""
-        off = lambda run: max(abs(run[step] - wanted[step]) / wanted[step] for step in run)
-        bound = max(1e-6, 3 * off(control))
-        self.check(what, len(found) == len(wanted) and off(found) <= bound, f"{off(found):.1e} (at most {bound:.1e})")
+        return losses(command, out)
 
 
 def encoded(rows):

@@ -26,6 +26,7 @@ import torch_python  # noqa: E402
 torch = torch_python.require()
 import safetensors.torch  # noqa: E402
 
+from data.sample_order import MASK, permute  # noqa: E402
 from text_models_torch_test import TextClassifier, TextEncoder  # noqa: E402
 
 MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster-train"
@@ -39,28 +40,6 @@ model: {{type: {model}, {sizes}, vocabulary: %d, path: start.safetensors}}
 data: {{data_path: reviews.csv, tokenizer: "{tokenizer}", cache_dir: cache}}
 logging: {{log_interval: 1000}}
 """ % (BATCH, RATE, POSITIONS, SEED, VOCABULARY)
-MASK = (1 << 64) - 1
-
-
-def mix(x):
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
-    return x ^ (x >> 31)
-
-
-def permute(seed, epoch, index, n):
-    """runtime/data/order.h: which text is number `index` of an epoch."""
-    half = 1
-    while 1 << 2 * half < n:
-        half += 1
-    mask, key = (1 << half) - 1, mix((seed + 0x9E3779B97F4A7C15 * (epoch + 1)) & MASK)
-    while True:
-        left, right = index >> half, index & mask
-        for i in range(4):
-            left, right = right, left ^ (mix((key + i * 0xD1B54A32D192ED03 + right) & MASK) & mask)
-        index = left << half | right
-        if index < n:
-            return index
 
 
 def snippets():

@@ -34,17 +34,22 @@ def run(*words, ranks=0, code=0, stdin=None):
     return done
 
 
-class Generate(unittest.TestCase):
+class SmallModels(unittest.TestCase):
+    """A GPT-2 and a Llama, trained a little."""
     @classmethod
     def setUpClass(cls):
-        scratch = tempfile.TemporaryDirectory(prefix="muster generate ")
+        scratch = tempfile.TemporaryDirectory(prefix="muster small models ")
         cls.addClassCleanup(scratch.cleanup)
         cls.folders = {name: pathlib.Path(scratch.name) / name for name in ("gpt2", "llama")}
         for name, folder in cls.folders.items():
             folder.mkdir()
             (folder / "text").write_text(SENTENCE * 200)
-            (folder / "config.yaml").write_text(CONFIG.format(folder=folder, architecture=name))
+            (folder / "config.yaml").write_text(cls.config.format(folder=folder, architecture=name))
             run(folder / "config.yaml")
+
+
+class Generate(SmallModels):
+    config = CONFIG
 
     def generate(self, folder, *words, **options):
         """The object that is printed: nothing else is, on standard output."""

@@ -2,12 +2,10 @@
 """muster-train quantize from end to end: the table's losses are those of eval, of the folder too and on any number of ranks; text from it;
 what it writes is what config.json states; training goes on from it; and its mistakes."""
 import json
-import pathlib
 import struct
-import tempfile
 import unittest
 
-from generate_test import SENTENCE, run
+from generate_test import SmallModels, run
 
 CONFIG = """\
 training: {{steps: 60, micro_batch: 4, global_batch: 8, sequence_length: 32, learning_rate: 1.0e-2, schedule: constant, warmup_steps: 3,
@@ -30,17 +28,8 @@ def tensors(path):
     return {name: (t["dtype"], t["shape"]) for name, t in header.items()}, len(data) - 8 - length
 
 
-class Quantize(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        scratch = tempfile.TemporaryDirectory(prefix="muster quantize ")
-        cls.addClassCleanup(scratch.cleanup)
-        cls.folders = {name: pathlib.Path(scratch.name) / name for name in ("gpt2", "llama")}
-        for name, folder in cls.folders.items():
-            folder.mkdir()
-            (folder / "text").write_text(SENTENCE * 200)
-            (folder / "config.yaml").write_text(CONFIG.format(folder=folder, architecture=name))
-            run(folder / "config.yaml")
+class Quantize(SmallModels):
+    config = CONFIG
 
     def quantize(self, folder, name):
         words = ("quantize", folder / "config.yaml", "--model", folder / "exported", "--to", folder / name, "--output=json", *METHODS[name])
