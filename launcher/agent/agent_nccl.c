@@ -1,5 +1,5 @@
-/* agent_nccl.c - NCCL's environment, decided when there is a world, and the nodes' facts, compared while
- * its workers start. See agent_nccl.h. */
+/* agent_nccl.c - NCCL's environment, decided when there is a world, the nodes' facts, compared while its
+ * workers start, and the warnings in NCCL's own files. See agent_nccl.h. */
 #include "launcher/agent/agent_nccl.h"
 
 #include <inttypes.h>
@@ -10,6 +10,7 @@
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_output.h"
 #include "launcher/loop/background_job.h"
+#include "launcher/nccl/nccl_log.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -18,6 +19,7 @@
 #include "runtime/nccl/doctor/node_facts.h"
 
 static const int64_t writing_bound_ns = 2 * NS_PER_S;
+static const int64_t log_every_ns = 2 * NS_PER_S, log_patience_ns = NS_PER_S;
 static const int64_t facts_patience_ns = 60 * NS_PER_S; /* for agents that are slow to start their workers */
 
 enum { COLUMNS = 120 };
@@ -31,6 +33,11 @@ struct agent_nccl {
     struct background_watch asking; /* while the nodes' facts are exchanged */
     struct exchange *exchange;      /* of asking */
     char *told_differences;         /* the last ones; NULL: none */
+    struct nccl_log *files;         /* of this round, NULL: NCCL writes none */
+    struct background_watch reading;
+    struct nccl_log *read;  /* what reading reads, of this round or of the last one; held */
+    bool once_more;         /* its round has ended meanwhile */
+    struct instant read_at; /* the next time */
 };
 
 char *const *agent_nccl_environment(const struct agent *agent)
@@ -259,6 +266,80 @@ static void exchange_facts(struct agent *agent)
         log_debug(&agent->log, "%s", err.text);
 }
 
+/* --- what NCCL warns of in files of its own --- */
+
+static void have_read(void *context);
+
+/* One job at a time. pids NULL: the same as before. */
+static void read_log(struct agent *agent, struct nccl_log *files, const pid_t *pids)
+{
+    struct agent_nccl *nccl = agent->nccl;
+    struct muster_error err = {0};
+    struct background_job *job = nccl_log_read(files, pids, agent->round.worker_count, &err);
+    if (background_watch_begin(&nccl->reading, &agent->loop, job, have_read, agent, &err) < 0)
+        log_debug(&agent->log, "%s", err.text);
+    else
+        nccl->read = nccl_log_hold(files);
+}
+
+static void have_read(void *context)
+{
+    struct agent *agent = context;
+    struct agent_nccl *nccl = agent->nccl;
+    struct nccl_log *files = take_pointer(&nccl->read);
+    struct nccl_log_warning warning;
+    background_watch_end(&nccl->reading);
+    while (nccl_log_take(files, &warning))
+        log_warning(&agent->log, "rank %d: %s (%s)", warning.rank, warning.text, warning.path);
+    if (nccl->once_more) {
+        nccl->once_more = false;
+        read_log(agent, files, NULL);
+    }
+    nccl_log_release(files);
+}
+
+static void read_round(struct agent *agent)
+{
+    struct agent_nccl *nccl = agent->nccl;
+    scope_free pid_t *pids = mem_calloc((size_t)agent->round.worker_count, sizeof *pids);
+    nccl->read_at = instant_add(clock_now(NULL), log_every_ns);
+    if (nccl->reading.job || !pids)
+        return;
+    for (int i = 0; i < agent->round.worker_count; i++)
+        pids[i] = agent->round.workers[i].pid;
+    read_log(agent, nccl->files, pids);
+}
+
+static void begin_files(struct agent *agent)
+{
+    struct agent_nccl *nccl = agent->nccl;
+    const char *pattern = text_list_value(agent_nccl_environment(agent), "NCCL_DEBUG_FILE");
+    if (pattern && *pattern) /* without memory nothing is read */
+        nccl->files = nccl_log_create(pattern, agent->host, agent->round.world.rank_base);
+    nccl->read_at = instant_add(clock_now(NULL), log_every_ns);
+}
+
+/* The last lines of a round say most: they are read behind whatever comes next. */
+static void end_files(struct agent *agent)
+{
+    struct agent_nccl *nccl = agent->nccl;
+    if (!nccl->files)
+        return;
+    nccl->once_more = nccl->reading.job && nccl->read == nccl->files;
+    read_round(agent);
+    nccl_log_release(take_pointer(&nccl->files));
+}
+
+/* At the end of the job they are waited for, with a bound. */
+static void await_files(struct agent *agent)
+{
+    struct agent_nccl *nccl = agent->nccl;
+    end_files(agent);
+    for (int i = 0; i < 2; i++) /* the one under way, and once more */
+        if (nccl->reading.job && background_job_wait(nccl->reading.job, log_patience_ns))
+            have_read(agent);
+}
+
 /* --- the part --- */
 
 static int nccl_create(struct agent *agent, struct muster_error *err)
@@ -269,10 +350,29 @@ static int nccl_create(struct agent *agent, struct muster_error *err)
     return agent->nccl ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for NCCL's settings");
 }
 
+static struct instant nccl_deadline(const struct agent *agent)
+{
+    return agent->nccl->files && !agent->nccl->reading.job ? agent->nccl->read_at : INSTANT_NEVER;
+}
+
+static void nccl_tick(struct agent *agent, struct instant now)
+{
+    if (instant_reached(now, nccl_deadline(agent)))
+        read_round(agent);
+}
+
 static void nccl_event(struct agent *agent, const struct agent_event *event)
 {
-    if (event->kind == AGENT_STARTED && event->code)
+    if (!agent->nccl) /* an unfit node's end */
+        return;
+    if (event->kind == AGENT_STARTED && event->code) {
         exchange_facts(agent);
+        begin_files(agent);
+    } else if (event->kind == AGENT_ROUND_ENDS) {
+        end_files(agent);
+    } else if (event->kind == AGENT_ENDED) {
+        await_files(agent);
+    }
 }
 
 /* Waits for the write in progress, with a bound. */
@@ -282,6 +382,9 @@ static void nccl_destroy(struct agent *agent)
     if (!nccl)
         return;
     background_watch_end(&nccl->asking);
+    background_watch_end(&nccl->reading);
+    nccl_log_release(nccl->read);
+    nccl_log_release(nccl->files);
     if (nccl->writing && !background_job_wait(nccl->writing, writing_bound_ns))
         log_debug(&agent->log, "nccl.json: its file system does not respond");
     background_job_release(nccl->writing);
@@ -292,4 +395,5 @@ static void nccl_destroy(struct agent *agent)
     agent->nccl = NULL;
 }
 
-const struct agent_part agent_nccl_part = {"nccl", nccl_create, NULL, NULL, nccl_event, nccl_destroy};
+const struct agent_part agent_nccl_part = {"nccl",    nccl_create, nccl_deadline,
+                                           nccl_tick, nccl_event,  nccl_destroy};

@@ -196,6 +196,30 @@ class Data(PageTest):
         self.open_gate()
         self.finish(agent, 0)
 
+    def test_warnings_in_files_of_nccl(self):
+        """With NCCL_DEBUG=INFO and a log directory NCCL's lines go into files; a worker that dies has its last ones shown too."""
+        port = free_port()
+        machine = json.loads((SOURCE / "tests/data/machines/t4-x4-pcie-pod.json").read_text())
+        machine["shm_bytes"] = 8 << 30
+        (self.folder / "machine.json").write_text(json.dumps(machine))
+        path = self.script("work.sh", """
+            file=$(echo "$NCCL_DEBUG_FILE" | sed "s/%h/$(uname -n | cut -d. -f1)/; s/%p/$$/")
+            echo "h:$$:2 [0] NCCL WARN Call to connect failed" > "$file"
+            """ + WORK + f"""
+            [ $RANK = 1 ] || sleep 1000
+            echo "h:$$:2 [0] NCCL WARN the last words" >> "$file"
+            exit 3""")
+        agent = self.start("--standalone", "--nproc-per-node=4", "--pre-flight=0", f"--metrics-port={port}", f"--state-dir={self.folder}",
+                           "--rdzv-id=files", f"--log-dir={self.folder}/logs", "--", "sh", path,
+                           env={"MUSTER_DESCRIPTION": str(self.folder / "machine.json"), "NCCL_DEBUG": "INFO"})
+        board = self.board_where(port, lambda b: any("WARN" in text for text in b["nodes"][0].get("warnings", ())), "the warning in a file")
+        said = [text for text in board["nodes"][0]["warnings"] if "NCCL WARN" in text]
+        self.assertEqual(len(said), 1, said)
+        self.assertRegex(said[0], r"^rank [0-3]: NCCL WARN Call to connect failed \(.*/attempt_0/nccl\..*\.log\)$")
+        self.open_gate()
+        self.finish(agent, 3)
+        self.assertRegex(self.muster("report", f"--state-dir={self.folder}"), r"rank 1: NCCL WARN the last words \(")
+
     def test_the_curve_follows_when_serving_moves(self):
         """The node that serves an elastic job leaves; the one that serves next gets the curve of those that stayed."""
         port, metrics = free_port(), [free_port() for _ in range(3)]
