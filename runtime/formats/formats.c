@@ -13,6 +13,7 @@
 #include "runtime/config/train_config_check.h"
 #include "runtime/formats/finish.h"
 #include "runtime/formats/readers.h"
+#include "runtime/formats/stage_override.h"
 #include "runtime/formats/stages.h"
 
 /* In the order in which they are recognised; the last one takes what is left. */
@@ -302,7 +303,8 @@ static int settle(struct assign *assign, bool unchecked, const char *name)
     if (!prefix)
         return assign_no_memory(assign);
     for (int i = 0; i < assign->override_count; i++)
-        if (assign_override_text(assign, assign->overrides[i]) < 0)
+        if ((stage_is_override(assign->overrides[i]) ? stage_override : assign_override_text)(
+                assign, assign->overrides[i]) < 0)
             return -1;
     if (settle_length(assign) < 0 || finish_settings(assign) < 0 ||
         (!unchecked && check_settings(prefix, assign->config, assign->err) < 0))

@@ -7,6 +7,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/config/train_config_check.h"
+#include "runtime/formats/stage_override.h"
 
 enum { WHERE_SIZE = 64 };
 
@@ -182,25 +183,6 @@ static int take_stage(struct stage_reader *r, const struct tree_node *map)
 
 /* ---- from a file into the configuration ---- */
 
-/* Scalars as texts. */
-static int put_json(const struct tree_node *node, struct buffer *out)
-{
-    if (node->kind != TREE_MAP && node->kind != TREE_LIST)
-        return buffer_json_string(out, node->text);
-    const bool map = node->kind == TREE_MAP;
-    (void)buffer_text(out, map ? "{" : "[");
-    for (size_t i = 0; i < node->count; i++) {
-        (void)buffer_text(out, i ? ", " : "");
-        if (map) {
-            (void)buffer_json_string(out, node->entries[i].key);
-            (void)buffer_text(out, ": ");
-        }
-        if (put_json(map ? node->entries[i].value : node->items[i], out) < 0)
-            return -1;
-    }
-    return buffer_text(out, map ? "}" : "]");
-}
-
 /* One that is wrong is an error with its place in the file. */
 static int check_node(const struct key_walk *walk, const struct tree_node *node)
 {
@@ -220,7 +202,7 @@ static int read_one(struct key_walk *walk, const struct tree_node *node)
     const bool kept = node->kind == TREE_TEXT; /* as --print-config has it */
     if (!kept && check_node(walk, node) < 0)
         return -1;
-    if ((kept ? buffer_text(&text, node->text) : put_json(node, &text)) < 0)
+    if ((kept ? buffer_text(&text, node->text) : stage_put_json(node, &text)) < 0)
         return assign_no_memory(walk->assign);
     return assign_set(walk->assign, stages_key, text.data ? text.data : "", KNOB_FROM_FILE,
                       key_where(walk, node, stages_key, where),
