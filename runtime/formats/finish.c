@@ -184,9 +184,10 @@ static int finish_classifier(struct assign *a)
     if (!pictures && !train_config_reads_labels(a->config))
         return 0;
     for (size_t i = pictures ? 0 : 1; i < sizeof usual / sizeof *usual; i++) {
-        const bool optimizer =
-            !strcmp(usual[i].key, "training.beta2") && a->config->optimizer == OPTIMIZER_SGD;
-        if (!is_given(a, usual[i].key) && !assign_overridden(a, usual[i].key) && !optimizer &&
+        const bool idle =
+            (!strcmp(usual[i].key, "training.beta2") && a->config->optimizer == OPTIMIZER_SGD) ||
+            (!strcmp(usual[i].key, "training.output_format") && !(a->config->output && *a->config->output));
+        if (!is_given(a, usual[i].key) && !assign_overridden(a, usual[i].key) && !idle &&
             assign_rule(a, usual[i].key, usual[i].text,
                         pictures ? "a classifier of pictures" : "a classifier of texts") < 0)
             return -1;
