@@ -345,7 +345,7 @@ static bool api_stops_early(const struct muster_trainer *t)
     X(best_step, t->evaluation.best_step) X(best_loss, t->evaluation.best_step < 0 ? NAN : t->evaluation.best_loss)                   \
     X(evaluations_without_gain, t->evaluation.waits) X(stops_early, api_stops_early(t)) X(correct, t->last.correct) X(evaluated_correct, t->evaluated_correct) \
     X(plateau_rate, t->plateau.rate) X(stage_found, t->stage.found) X(stage_first_step, t->stage.first_step)                       \
-    X(planned_bytes, planned_bytes(plan)) X(dropout, t->dropout)                     \
+    X(planned_bytes, planned_bytes(plan)) X(dropout, t->dropout) X(cuts_batches, trainer_cuts_batches(t->trainer)) \
     X(step_flops, t->limit.step_flops) X(peak_flops, t->limit.peak_flops)
 /* clang-format on */
 

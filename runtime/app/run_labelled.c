@@ -6,6 +6,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "runtime/app/run.h"
+#include "runtime/labelled/padding.h"
 
 bool run_has_labels(const struct run *run)
 {
@@ -47,7 +48,9 @@ int run_labelled_open(struct run *run, struct muster_error *err)
                                              .progress = &progress,
                                              .positions = (int)c->sequence_length,
                                              .vocabulary = train_config_gives_sizes(c) ? c->vocabulary : 0,
-                                             .classes = train_config_classes(c)};
+                                             .classes = train_config_classes(c),
+                                             .length_buckets = c->length_buckets,
+                                             .step = c->global_batch};
     run->labelled = labelled_open(&options, err);
     if (!run->labelled) {
         if (err->code == MUSTER_E_IO)
@@ -57,6 +60,33 @@ int run_labelled_open(struct run *run, struct muster_error *err)
     tokenizer_destroy(take_pointer(&tokenizer));
     (void)malloc_trim(0); /* its files were read through many small blocks */
     return write_info(run, err) < 0 ? -1 : run_count_steps(run, labelled_samples(run->labelled), err);
+}
+
+static double percent_above(int64_t a, int64_t b)
+{
+    return b ? 100 * ((double)a / (double)b - 1) : 0;
+}
+
+/* What is computed behind the ends of texts; not where all micro-batches have all positions. */
+static void show_padding(const struct run *run)
+{
+    const struct train_config *c = &run->config;
+    const struct padding found = padding_count(run->labelled, c->global_batch, c->micro_batch);
+    if (!run_figure(run, "cuts_batches")) {
+        if (c->length_buckets)
+            printf("data.length_buckets saves nothing here: all micro-batches have all positions, with "
+                   "training.cuda_graphs, and where gradients of an embedding are rows "
+                   "(training.embedding_gradient: dense)\n");
+        return;
+    }
+    printf(
+        "padding: %lld texts have %lld tokens, and their micro-batches compute %lld positions, %.0f%% more",
+        (long long)found.samples, (long long)found.tokens, (long long)found.computed,
+        percent_above(found.computed, found.tokens));
+    if (c->length_buckets)
+        printf("; without data.length_buckets %lld, %.0f%% more", (long long)found.drawn,
+               percent_above(found.drawn, found.tokens));
+    printf("\n");
 }
 
 void run_labelled_show(const struct run *run)
@@ -75,6 +105,7 @@ void run_labelled_show(const struct run *run)
     if (labelled_cut(set))
         printf("%lld texts are longer than training.sequence_length %lld, and are cut\n",
                (long long)labelled_cut(set), (long long)c->sequence_length);
+    show_padding(run);
     if (c->epochs > 0)
         printf("epochs: %g of %lld texts are %lld steps\n", c->epochs, (long long)labelled_samples(set),
                (long long)c->steps);

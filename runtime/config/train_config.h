@@ -125,6 +125,7 @@ struct train_config {
     int64_t rope_original_positions;
     int64_t input_channels, input_size;     /* of models of pictures alone */
     int64_t num_classes;                    /* see train_config_classes */
+    double dropout;                         /* of models of labelled texts */
     int64_t resnet_stages, blocks, filters; /* of resnet alone */
     /* lora; see lora.h */
     int64_t lora_rank; /* 0: no adapters, or those of lora_path */
@@ -135,13 +136,14 @@ struct train_config {
     int lora_base; /* enum stored */
     /* data */
     char *path;
-    char **data_sources; /* "0.7 PATH" or "PATH"; NULL: path */
-    char *tokenizer;     /* "auto", "bytes", or a path */
-    char *document_end;  /* "auto", "none", or a token's text */
-    char *text_key;      /* of JSON lines */
-    char *label_key;     /* of labelled texts */
-    int packing;         /* enum data_packing of the choices stream, documents */
-    char *cache_dir;     /* of tokenized texts; "": the user's */
+    char **data_sources;    /* "0.7 PATH" or "PATH"; NULL: path */
+    char *tokenizer;        /* "auto", "bytes", or a path */
+    char *document_end;     /* "auto", "none", or a token's text */
+    char *text_key;         /* of JSON lines */
+    char *label_key;        /* of labelled texts */
+    int64_t length_buckets; /* steps whose texts are sorted by length; 0: none */
+    int packing;            /* enum data_packing of the choices stream, documents */
+    char *cache_dir;        /* of tokenized texts; "": the user's */
     char *validation_path;
     double validation_share; /* of the samples, from the end of the corpus; 0: none */
     int validation_split;    /* DATA_SPLIT_... of data.h */

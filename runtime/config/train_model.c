@@ -63,7 +63,8 @@ struct architecture train_architecture(const struct train_config *c)
                                                          .channels = (int)c->channels,
                                                          .hidden = (int)c->hidden,
                                                          .classes = train_config_classes(c),
-                                                         .max_positions = positions}};
+                                                         .max_positions = positions,
+                                                         .dropout = c->dropout}};
     if (c->architecture == TRAIN_ARCHITECTURE_TEXT_ENCODER)
         return (struct architecture){.kind = ARCHITECTURE_TEXT_ENCODER,
                                      .text_encoder = {.vocabulary = (int)c->vocabulary,
@@ -72,7 +73,8 @@ struct architecture train_architecture(const struct train_config *c)
                                                       .heads = (int)c->heads,
                                                       .hidden = (int)c->hidden,
                                                       .classes = train_config_classes(c),
-                                                      .max_positions = positions}};
+                                                      .max_positions = positions,
+                                                      .dropout = c->dropout}};
     const bool llama = c->architecture == TRAIN_ARCHITECTURE_LLAMA;
     struct architecture architecture = {.kind = llama ? ARCHITECTURE_LLAMA : ARCHITECTURE_GPT2};
     if (llama)

@@ -164,7 +164,8 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
  * "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight", "evaluated_correct" (rows
  * whose class was found in the last evaluation of a model of classes, over all ranks), "planned_bytes" (all
  * memory that this rank will ever hold), "dropout" (the largest probability in the config.json of files that
- * were loaded; it is not applied), "step_flops" and "peak_flops" (of this rank's matrix products, in a step
+ * were loaded; it is not applied), "cuts_batches" (1: micro-batches end with their longest sample, where
+ * samples have lengths), "step_flops" and "peak_flops" (of this rank's matrix products, in a step
  * and in a second at best; 0 before muster_trainer_limit). */
 MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, const char *name);
 /* "cpu" or "cuda": where this rank computes (training.device). *passed_over (the pointer may be NULL): why a

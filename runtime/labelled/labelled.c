@@ -10,6 +10,7 @@
 #include "runtime/data/identity.h"
 #include "runtime/data/order.h"
 #include "runtime/data/token_cache.h"
+#include "runtime/labelled/buckets.h"
 #include "runtime/labelled/files.h"
 #include "runtime/labelled/read.h"
 
@@ -26,6 +27,7 @@ struct labelled {
     int64_t cut;
     const struct labelled *owner; /* whose file this is; NULL: its own */
     struct labelled *validation;
+    struct buckets *buckets; /* NULL: none */
     struct buffer identity;
 };
 
@@ -34,6 +36,7 @@ void labelled_destroy(struct labelled *set)
     if (!set)
         return;
     labelled_destroy(set->validation);
+    buckets_destroy(set->buckets);
     if (!set->owner) {
         token_file_close(&set->file);
         label_names_free(&set->names);
@@ -204,6 +207,23 @@ static int64_t text_at(const struct labelled *set, int64_t i, int64_t *end)
     return i ? (int64_t)set->file.ends[i - 1] : 0;
 }
 
+/* The split is an order of its own: not that of any epoch. */
+static int64_t text_of(const struct labelled *set, int64_t index)
+{
+    if (!set->owner && !(set->samples < set->all))
+        return index;
+    return (int64_t)order_permute(~set->seed, UINT64_MAX - 1, (uint64_t)(set->first + index),
+                                  (uint64_t)set->all);
+}
+
+static int length_of(const void *context, int64_t index)
+{
+    const struct labelled *set = context;
+    int64_t end, from = text_at(set, text_of(set, index), &end);
+    const int64_t there = end - from - 1; /* behind the label */
+    return (int)(there < set->positions ? there : set->positions);
+}
+
 /* What another tokenizer, model or a damaged file would have. */
 static int check_texts(struct labelled *set, const struct labelled_options *o, struct muster_error *err)
 {
@@ -272,6 +292,23 @@ static int open_validation(struct labelled *set, const struct labelled_options *
     return match_labels(held, set, err) < 0 ? error_wrap(err, "%s", path) : 0;
 }
 
+/* Samples of an epoch by length. What follows from the step's size is another order with another size. */
+static int open_buckets(struct labelled *set, const struct labelled_options *o, struct muster_error *err)
+{
+    if (!o->length_buckets)
+        return 0;
+    set->buckets = buckets_create(&(struct buckets_options){.samples = set->samples,
+                                                            .step = o->step,
+                                                            .window = o->length_buckets,
+                                                            .seed = o->seed,
+                                                            .length = length_of,
+                                                            .context = set},
+                                  err);
+    identity_add(&set->identity, "length_buckets", "%lld steps of %lld", (long long)o->length_buckets,
+                 (long long)o->step);
+    return set->buckets ? 0 : -1;
+}
+
 struct labelled *labelled_open(const struct labelled_options *o, struct muster_error *err)
 {
     GUARD(guard_labelled) struct labelled *set = labelled_create(o, err);
@@ -284,6 +321,8 @@ struct labelled *labelled_open(const struct labelled_options *o, struct muster_e
         other = o->path;
     if (other ? open_validation(set, o, other, err) < 0
               : o->validation_share > 0 && hold_out_texts(set, o, err) < 0)
+        return NULL;
+    if (open_buckets(set, o, err) < 0)
         return NULL;
     identity_add(&set->identity, "tokenizer", "%016llx",
                  (unsigned long long)tokenizer_fingerprint(o->tokenizer));
@@ -299,21 +338,25 @@ struct labelled *labelled_open(const struct labelled_options *o, struct muster_e
 
 /* ---- samples ---- */
 
-/* The split is an order of its own: not that of any epoch. */
-static int64_t text_of(const struct labelled *set, int64_t index)
+/* Which of the epoch's samples is sample g. */
+static int64_t index_of(const struct labelled *set, uint64_t g, bool sorted)
 {
-    if (!set->owner && !(set->samples < set->all))
-        return index;
-    return (int64_t)order_permute(~set->seed, UINT64_MAX - 1, (uint64_t)(set->first + index),
-                                  (uint64_t)set->all);
+    const uint64_t samples = (uint64_t)set->samples;
+    if (sorted && set->buckets)
+        return buckets_at(set->buckets, g);
+    return (int64_t)(set->ordered ? g % samples
+                                  : order_permute(set->seed, g / samples, g % samples, samples));
+}
+
+int labelled_length(const struct labelled *set, uint64_t g, bool sorted)
+{
+    return length_of(set, index_of(set, g, sorted));
 }
 
 void labelled_sample(const struct labelled *set, uint64_t g, int32_t *tokens, int32_t *length, int32_t *label)
 {
-    const uint64_t samples = (uint64_t)set->samples, epoch = g / samples;
-    const uint64_t index = set->ordered ? g % samples : order_permute(set->seed, epoch, g % samples, samples);
     int32_t name;
-    int64_t end, from = text_at(set, text_of(set, (int64_t)index), &end);
+    int64_t end, from = text_at(set, text_of(set, index_of(set, g, true)), &end);
     token_file_read(&set->file, from, 1, &name);
     const int64_t there = end - from - 1, taken = there < set->positions ? there : set->positions;
     token_file_read(&set->file, from + 1, taken, tokens);

@@ -1,9 +1,9 @@
 /* labelled.h - a set of texts with labels, divided by a seed into what is trained on and what is held out.
  *
- * Sample g of training is text order_permute(epoch, g mod samples) of epoch g / samples; a validation split
- * is read in its order. Nothing depends on the world. The texts are tokenized once, by one process of the
- * machine, into a file of the cache folder (runtime/data/token_cache.h), which is made anew when the files it
- * was made from are others. */
+ * Sample g of training is text order_permute(epoch, g mod samples) of epoch g / samples, or follows from g by
+ * buckets.h; a validation split is read in its order. Nothing depends on the world. The texts are tokenized
+ * once, by one process of the machine, into a file of the cache folder (runtime/data/token_cache.h), which is
+ * made anew when the files it was made from are others. */
 #ifndef MUSTER_RUNTIME_LABELLED_LABELLED_H
 #define MUSTER_RUNTIME_LABELLED_LABELLED_H
 
@@ -26,6 +26,8 @@ struct labelled_options {
     int positions;                        /* longer texts are cut behind so many tokens */
     int64_t vocabulary;                   /* tokens are below; 0: any */
     int classes;                          /* of the model: there are at most so many labels */
+    int64_t length_buckets;               /* steps whose texts are sorted by length; 0: none are */
+    int64_t step;                         /* samples of a step, where there are such steps */
 };
 
 struct labelled;
@@ -41,6 +43,9 @@ const struct labelled *labelled_validation(const struct labelled *set);
 /* Sample g: tokens (positions), those behind its length 0, its length, and the number of its label. */
 void labelled_sample(const struct labelled *set, uint64_t g, int32_t *tokens, int32_t *length,
                      int32_t *label);
+
+/* Of sample g, as far as it is read; with or without length_buckets. */
+int labelled_length(const struct labelled *set, uint64_t g, bool sorted);
 
 int64_t labelled_files(const struct labelled *set);
 int64_t labelled_cut(const struct labelled *set); /* texts longer than positions, held out or not */

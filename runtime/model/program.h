@@ -116,6 +116,8 @@ int program_scale(struct writer *w, int in, double factor);
 /* Drops each element with a probability while training; other masks at each place of use and in each step,
  * the same ones in any world. */
 int program_dropout(struct writer *w, int in, double probability);
+/* As program_dropout; the value itself with a probability of 0. */
+int program_dropped(struct writer *w, int in, double probability);
 /* table (vocabulary, C) [token] + positions (max, C) [position]; input: of the batch, i32; positions -1: none
  */
 int program_embedding(struct writer *w, int input, int table, int positions);

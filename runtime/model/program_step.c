@@ -318,6 +318,11 @@ int program_dropout(struct writer *w, int in, double probability)
     return program_step_add(w, &operation_dropout, &settings, &in, 1, -1, -1, width_of(w, in), NULL);
 }
 
+int program_dropped(struct writer *w, int in, double probability)
+{
+    return probability == 0 ? in : program_dropout(w, in, probability);
+}
+
 /* ---- both ends of a model ---- */
 
 const struct batch_input *program_batch_input(struct writer *w, const struct operation *op, int input)

@@ -29,13 +29,13 @@ struct model *text_classifier_create(const struct text_classifier_config *c, str
 
     int embedding = program_layer(&w, "embedding");
     int table = program_parameter(&w, "weight", c->vocabulary, c->channels, PARAM_INIT_NORMAL, INIT_STD);
-    program_result(&w, program_embedding(&w, tokens, table, -1));
+    program_result(&w, program_dropped(&w, program_embedding(&w, tokens, table, -1), c->dropout));
 
     (void)program_layer(&w, "classifier");
     program_prefix(&w, "");
     int h = program_mean(&w, program_input(&w, embedding), lengths);
     h = program_relu(&w, program_drawn_linear(&w, h, c->hidden ? c->hidden : c->channels, "fc1"));
-    program_classes(&w, h, c->classes, "fc2", labels);
+    program_classes(&w, program_dropped(&w, h, c->dropout), c->classes, "fc2", labels);
 
     struct model *model = writer_finish(&w, err);
     if (model) {

@@ -2,7 +2,9 @@
  * parameters are those of
  *
  *     embedding = Embedding(vocabulary, channels), fc1 = Linear(channels, hidden), fc2 = Linear(hidden,
- * classes) fc2(relu(fc1(the mean of embedding(tokens) over the positions that are there))) */
+ * classes) fc2(relu(fc1(the mean of embedding(tokens) over the positions that are there)))
+ *
+ * While it is trained, dropout is on the tokens' rows and behind the ReLU. */
 #ifndef MUSTER_RUNTIME_MODEL_TEXT_CLASSIFIER_H
 #define MUSTER_RUNTIME_MODEL_TEXT_CLASSIFIER_H
 
@@ -12,6 +14,7 @@ struct text_classifier_config {
     int vocabulary, channels;
     int hidden; /* 0: channels */
     int classes, max_positions;
+    double dropout; /* 0 to below 1; 0: none */
 };
 
 /* Inputs: tokens (i32, a position), lengths and labels (i32, a sample). The caller owns the model

@@ -39,11 +39,13 @@ static int encoder_block(struct writer *w, const struct text_encoder_config *c, 
     int bias = program_parameter(w, "self_attn.in_proj_bias", 3 * (int64_t)C, 0, PARAM_INIT_ZERO, 0);
     h = program_linear_by(w, h, weight, bias);
     h = program_within(w, program_attention_packed(w, h, c->heads, c->heads, false), lengths);
-    x = program_add(w, x, program_drawn_linear(w, h, C, "self_attn.out_proj"));
+    h = program_drawn_linear(w, h, C, "self_attn.out_proj");
+    x = program_add(w, x, program_dropped(w, h, c->dropout));
     h = program_layer_norm(w, x, "norm2", EPSILON);
     h = program_drawn_linear(w, h, c->hidden ? c->hidden : 4 * (int64_t)C, "linear1");
-    h = program_activation(w, h, ACTIVATION_RELU);
-    program_result(w, program_add(w, x, program_drawn_linear(w, h, C, "linear2")));
+    h = program_dropped(w, program_activation(w, h, ACTIVATION_RELU), c->dropout);
+    h = program_drawn_linear(w, h, C, "linear2");
+    program_result(w, program_add(w, x, program_dropped(w, h, c->dropout)));
     return layer;
 }
 
@@ -63,7 +65,8 @@ struct model *text_encoder_create(const struct text_encoder_config *c, struct mu
         program_parameter(&w, "embedding.weight", c->vocabulary, c->channels, PARAM_INIT_NORMAL, INIT_STD);
     int positions =
         program_parameter(&w, "positions.weight", c->max_positions, c->channels, PARAM_INIT_NORMAL, INIT_STD);
-    program_result(&w, program_embedding(&w, tokens, table, positions));
+    int rows = program_embedding(&w, tokens, table, positions);
+    program_result(&w, program_dropped(&w, rows, c->dropout));
 
     for (int i = 0; i < c->layers; i++)
         last = encoder_block(&w, c, i, last, lengths);

@@ -112,6 +112,8 @@ struct trainer_forward {
     int64_t loss_count;
     double correct; /* rows whose class was found */
 };
+/* Whether micro-batches end with their longest sample, where samples have lengths (executor.h). */
+bool trainer_cuts_batches(const struct trainer *trainer);
 /* One micro-batch forward without touching parameters, and without dropout; collective under FULL_SHARD. */
 int trainer_forward(struct trainer *trainer, const struct batch *batch, struct trainer_forward *forward,
                     struct muster_error *err);

@@ -43,10 +43,15 @@ static void write_input(const struct trainer *trainer, const struct batch *batch
     memset(to + used * here, model->inputs[input].absent, (size_t)(bytes - used * here));
 }
 
+bool trainer_cuts_batches(const struct trainer *trainer)
+{
+    return executor_may_be_shorter(trainer->executor);
+}
+
 void trainer_write_batches(struct trainer *trainer, const struct batch *batch, int count, int64_t samples,
                            bool whole)
 {
-    whole = whole || !executor_may_be_shorter(trainer->executor);
+    whole = whole || !trainer_cuts_batches(trainer);
     for (int micro = 0; micro < count; micro++) {
         const int64_t here = samples_of(trainer, micro, samples);
         const int positions = whole ? trainer->plan.options.shape.T : longest(trainer, batch, micro, here);

@@ -2,9 +2,9 @@
 
 The same texts as a table of commas, of tabs, as lines of JSON and in aclImdb's folders train alike, to the bit. One to four ranks with
 every strategy, a run that is killed and resumed, and one rank with another number of micro-batches (the control) have the same losses, of
-the classifier and of the encoder. model.pth loads into the torch.nn modules of text_models_torch_test.py, whose loss, accuracy, precision,
-recall and F1 on the texts held out are those of the run's evaluation and of `muster-train eval`. Tokens are made once, and anew when the
-texts have changed."""
+the classifier and of the encoder; with dropout and texts by length, too. model.pth loads into the torch.nn modules of
+text_models_torch_test.py, whose loss, accuracy, precision, recall and F1 on the texts held out are those of the run's evaluation and of
+`muster-train eval`. Tokens are made once, and anew when the texts have changed."""
 import csv
 import json
 import os
@@ -19,6 +19,7 @@ import torch_python  # noqa: E402
 
 torch = torch_python.require()
 
+from data.sample_order import permute  # noqa: E402
 from data.training_runs import TrainingRuns, kill_behind_a_checkpoint, losses  # noqa: E402
 from text_models_torch_test import TextClassifier, TextEncoder  # noqa: E402
 
@@ -143,17 +144,17 @@ def check_files(runs, model_name, out, printed, held):
                done.stdout + done.stderr)
 
 
-def check_killed(runs, data, model):
+def check_killed(runs, data, model, what="", more=()):
     """A run of ten epochs, killed after a few steps, goes on where its checkpoint was, on two ranks."""
-    long = ["training.epochs=10", "training.learning_rate=0.0005", "logging.interval=1"]
-    trained = lambda name, *sets, **options: runs.run(f"{model} {name}", data / "reviews.csv", data / "held.csv", model=model,
+    long = ["training.epochs=10", "training.learning_rate=0.0005", "logging.interval=1", *more]
+    trained = lambda name, *sets, **options: runs.run(f"{model} {what}{name}", data / "reviews.csv", data / "held.csv", model=model,
                                                       sets=[*long, *sets], **options)
     wanted, control = trained("long")[0], trained("long control", "training.micro_batch=8")[0]
     trained("killed", "training.checkpoint_dir=kept", "training.checkpoint_every=2", killed=True)
     found, shown = trained("killed", "training.checkpoint_dir=kept", "training.checkpoint_every=25", "training.micro_batch=20", ranks=2)
-    runs.check(f"{model}: it goes on behind a checkpoint", "step 1/" not in shown and f"step {LONG}/{LONG}" in shown and
+    runs.check(f"{model}: {what}it goes on behind a checkpoint", "step 1/" not in shown and f"step {LONG}/{LONG}" in shown and
                len(wanted) == LONG)
-    runs.same(f"{model}: killed, resumed on 2 ranks", found, wanted, control)
+    runs.same(f"{model}: {what}killed, resumed on 2 ranks", found, wanted, control)
 
 
 def check_model(runs, data, held_rows, model, worlds):
@@ -171,6 +172,32 @@ def check_model(runs, data, held_rows, model, worlds):
         runs.same(f"{model}: {strategy} on {ranks} ranks", found, wanted, control)
     check_killed(runs, data, model)
     return wanted
+
+
+def check_buckets(runs, data, rows, model, worlds):
+    """Texts by length, and dropout, whose masks follow from the sample: the same in any world, and behind a kill; what is not computed."""
+    sets = ["data.length_buckets=3", "model.dropout=0.2", "training.output="]
+    trained = lambda name, *more, ranks=1: runs.run(f"{model} buckets {name}", data / "reviews.csv", data / "held.csv", ranks, model=model,
+                                                    sets=[*sets, *more])
+    wanted, shown = trained("one")
+    control, _ = trained("control", "training.micro_batch=8")
+    runs.check(f"{model}: without an output there is no file", not (runs.path / f"{model} buckets one" / "model.pth").exists())
+    for ranks, strategy in worlds:
+        runs.same(f"{model}: by length, {strategy} on {ranks} ranks",
+                  trained(f"{strategy}{ranks}", f"training.strategy={strategy}", "training.micro_batch=7", ranks=ranks)[0], wanted, control)
+    lengths = [min(len(text.encode()), POSITIONS) for text, _ in rows]
+    drawn = [lengths[permute(5, 0, g, len(rows))] for g in range(len(rows))]
+    plain = sum(40 * max(drawn[first:first + 40]) for first in range(0, len(drawn), 40))
+    found = re.search(r"^padding: 200 texts have (\d+) tokens, and their micro-batches compute (\d+) positions, \d+% more; without "
+                      r"data.length_buckets (\d+),", shown, re.M)
+    runs.check(f"{model}: what lies behind texts is counted", found and int(found[1]) == sum(lengths) and int(found[3]) == plain and
+               int(found[1]) < int(found[2]) < plain, shown)
+    check_killed(runs, data, model, "buckets ", sets[:2])
+    if model == "text_classifier":
+        done = runs.run(f"{model} buckets killed", data / "reviews.csv", data / "held.csv", fails=True, model=model,
+                        sets=["training.checkpoint_dir=kept", "data.length_buckets=2", "training.epochs=11"])
+        runs.check(f"{model}: another order is not gone on with", done[0] == 2 and
+                   "length_buckets is 2 steps of 40, and was 3 steps of 40" in done[1], str(done))
 
 
 def check_knobs(runs, data, wanted, model):
@@ -261,6 +288,8 @@ def main():
         every = ((2, "NO_SHARD"), (2, "SHARD_OPTIM"), (3, "SHARD_GRAD_OP"), (3, "FULL_SHARD"), (4, "FULL_SHARD"))
         wanted = check_model(runs, data, held_rows, "text_classifier", every)
         check_model(runs, data, held_rows, "text_encoder", ((2, "SHARD_OPTIM"), (3, "FULL_SHARD")))
+        check_buckets(runs, data, rows, "text_classifier", ((2, "SHARD_OPTIM"), (3, "FULL_SHARD"), (4, "FULL_SHARD")))
+        check_buckets(runs, data, rows, "text_encoder", ((3, "FULL_SHARD"),))
         check_knobs(runs, data, wanted, "text_classifier")
         check_forms(runs, data, rows, held_rows, wanted)
         check_cache(runs, data)
