@@ -79,7 +79,7 @@ static int replace(struct assign *a, char **stage, const char *path, const char 
 }
 
 /* "1.steps" or "1].steps" behind the prefix: the number; path: "steps". -1: it is not written so. */
-static long number_of(const char *key, const char **path)
+static long stage_number(const char *key, const char **path)
 {
     const char *at = key + sizeof prefix; /* behind the . or [ */
     const bool bracket = at[-1] == '[';
@@ -100,7 +100,7 @@ int stage_override(struct assign *a, const char *text)
     scope_free char *key = mem_strndup(text, equals ? (size_t)(equals - text) : strlen(text));
     if (!key)
         return assign_no_memory(a);
-    const long number = number_of(key, &path);
+    const long number = stage_number(key, &path);
     if (!equals || number < 0)
         return error_set(a->err, MUSTER_E_INVALID,
                          "--set %s: write a stage by its number from 0, e.g. --set "

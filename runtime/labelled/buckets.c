@@ -59,12 +59,12 @@ static int compare(const void *a_, const void *b_)
     return a->drawn < b->drawn ? -1 : a->drawn > b->drawn;
 }
 
-static uint64_t smaller(uint64_t a, uint64_t b)
+static uint64_t buckets_earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-static uint64_t larger(uint64_t a, uint64_t b)
+static uint64_t buckets_later(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
@@ -76,8 +76,8 @@ static void sort_window(struct buckets *buckets, uint64_t g)
     const uint64_t n = (uint64_t)o->samples, B = (uint64_t)o->step, steps = (uint64_t)o->window;
     const uint64_t epoch = g / n, begun = epoch * n, first = begun / B;
     const uint64_t window = (g / B - first) / steps, step = first + window * steps;
-    buckets->from = larger(begun, step * B);
-    buckets->end = smaller(begun + n, (step + steps) * B);
+    buckets->from = buckets_later(begun, step * B);
+    buckets->end = buckets_earlier(begun + n, (step + steps) * B);
     const uint64_t count = buckets->end - buckets->from;
     for (uint64_t i = 0; i < count; i++) {
         const int64_t index = (int64_t)order_permute(o->seed, epoch, buckets->from - begun + i, n);
@@ -89,8 +89,8 @@ static void sort_window(struct buckets *buckets, uint64_t g)
     uint64_t taken = 0;
     for (uint64_t i = 0; i < here; i++) {
         const uint64_t which = step + order_permute(~o->seed ^ (epoch << 32), window, i, here);
-        const uint64_t end = smaller(buckets->end, (which + 1) * B);
-        for (uint64_t at = larger(buckets->from, which * B); at < end; at++)
+        const uint64_t end = buckets_earlier(buckets->end, (which + 1) * B);
+        for (uint64_t at = buckets_later(buckets->from, which * B); at < end; at++)
             buckets->index[at - buckets->from] = buckets->sorted[taken++].index;
     }
 }

@@ -27,7 +27,7 @@ struct buckets *buckets_create(const struct buckets_options *options, struct mus
 void buckets_destroy(struct buckets *buckets); /* accepts NULL */
 GUARD_DEFINE(buckets, struct buckets *, buckets_destroy);
 /* Which sample of the epoch, 0 to samples - 1, is sample g of the run. From any thread; a window is sorted
- * when one of its samples is asked for and another window's was before. */
+ * when one of its samples is requested and another window's was before. */
 int64_t buckets_at(struct buckets *buckets, uint64_t g);
 
 #endif

@@ -339,7 +339,7 @@ struct labelled *labelled_open(const struct labelled_options *o, struct muster_e
 /* ---- samples ---- */
 
 /* Which of the epoch's samples is sample g. */
-static int64_t index_of(const struct labelled *set, uint64_t g, bool sorted)
+static int64_t labelled_index(const struct labelled *set, uint64_t g, bool sorted)
 {
     const uint64_t samples = (uint64_t)set->samples;
     if (sorted && set->buckets)
@@ -350,13 +350,13 @@ static int64_t index_of(const struct labelled *set, uint64_t g, bool sorted)
 
 int labelled_length(const struct labelled *set, uint64_t g, bool sorted)
 {
-    return length_of(set, index_of(set, g, sorted));
+    return length_of(set, labelled_index(set, g, sorted));
 }
 
 void labelled_sample(const struct labelled *set, uint64_t g, int32_t *tokens, int32_t *length, int32_t *label)
 {
     int32_t name;
-    int64_t end, from = text_at(set, text_of(set, index_of(set, g, true)), &end);
+    int64_t end, from = text_at(set, text_of(set, labelled_index(set, g, true)), &end);
     token_file_read(&set->file, from, 1, &name);
     const int64_t there = end - from - 1, taken = there < set->positions ? there : set->positions;
     token_file_read(&set->file, from + 1, taken, tokens);
