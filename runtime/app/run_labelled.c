@@ -67,10 +67,13 @@ static double percent_above(int64_t a, int64_t b)
     return b ? 100 * ((double)a / (double)b - 1) : 0;
 }
 
-/* What is computed behind the ends of texts; not where all micro-batches have all positions. */
+/* What is computed behind the ends of texts; not where all micro-batches have all positions, or nothing is
+ * trained (preprocess). */
 static void show_padding(const struct run *run)
 {
     const struct train_config *c = &run->config;
+    if (!run->trainer)
+        return;
     const struct padding found = padding_count(run->labelled, c->global_batch, c->micro_batch);
     if (!run_figure(run, "cuts_batches")) {
         if (c->length_buckets)
