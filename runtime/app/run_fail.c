@@ -8,8 +8,9 @@
 #include "runtime/world/fatal.h"
 
 /* For other ranks to print theirs; all meet such an error, and at once where none of them is in a long piece
- * of work. */
-#define MEETING_NS (5 * NS_PER_S)
+ * of work. A rank that has only learned that another one cannot start waits less: that one may have died. */
+#define MEETING_NS      (5 * NS_PER_S)
+#define PEER_MEETING_NS (NS_PER_S)
 
 /* Whether the user can fix it: invalid input, or a plan that does not fit into memory. */
 static bool is_usage(int code)
@@ -18,12 +19,28 @@ static bool is_usage(int code)
            code == MUSTER_E_LIMIT || code == MUSTER_E_NOMEM || code == MUSTER_E_REFUSED;
 }
 
+static bool has_no_step(const struct run *run)
+{
+    return run->progress.done == run->progress.begun;
+}
+
 /* Whether the next round would meet it again. Memory that is not there before the first step will not be
  * there then either: the settings ask for too much. Later something else has taken it, and may be gone by
  * then. */
 static bool run_is_fatal(const struct run *run, int code)
 {
-    return is_usage(code) && (code != MUSTER_E_NOMEM || run->progress.done == run->progress.begun);
+    return is_usage(code) && (code != MUSTER_E_NOMEM || has_no_step(run));
+}
+
+/* The launcher stops all ranks as soon as one has ended: before the first step one whose peer cannot go on
+ * gives that peer the time to print why, and to report that a restart is in vain. A peer whose error a
+ * restart may mend is waited for, and waits for none. */
+static void run_meet(struct run *run, int code, bool fatal)
+{
+    if (fatal)
+        fatal_meet(run->world, MEETING_NS);
+    else if (has_no_step(run))
+        fatal_meet(run->world, code == MUSTER_E_PEER ? PEER_MEETING_NS : 0);
 }
 
 /* A rank whose settings are refused has no world yet: the others learn of it there, instead of waiting. */
@@ -53,8 +70,7 @@ int run_fail(struct run *run, const struct muster_error *err)
     else if (prints)
         fprintf(stderr, "muster-train: error: %s\n", err->text);
     run_place_linger(run, err);
-    if (fatal)
-        fatal_meet(run->world, MEETING_NS);
+    run_meet(run, err->code, fatal);
     return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
 }
 

@@ -65,6 +65,6 @@ void fatal_meet(struct muster_world *world, int64_t wait_ns)
         return;
     if (count == muster_world_size(world))
         (void)store->set(store->ctx, all_key, "1", 1, NULL); /* the others wait in vain, for a while */
-    else
+    else if (wait_ns > 0)
         (void)store->get(store->ctx, all_key, &all, wait_ns, NULL); /* as above */
 }

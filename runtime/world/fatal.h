@@ -7,8 +7,9 @@
 
 #include "runtime/include/muster_world.h"
 
-/* After this rank has printed an error that a restart does not mend, or has left that to another rank: waits
- * until every rank of the world has come here, for at most so long. world NULL or of one: nothing. */
+/* After this rank has printed its error, or has left that to another rank: waits until every rank of the
+ * world has come here, for at most so long; 0: it is counted and waits for none. world NULL or of one:
+ * nothing. */
 void fatal_meet(struct muster_world *world, int64_t wait_ns);
 
 #endif
