@@ -392,21 +392,28 @@ static void host_functions_take_turns_and_may_not_call_cuda(void **state)
 
 /* ---- when work runs ---- */
 
+static void note_that_it_ran(void *context)
+{
+    atomic_store((atomic_bool *)context, true);
+}
+
 /* Whether it has run although nothing waits for it. */
 static bool runs_by_itself(const char *schedule, const char *seed)
 {
     cudaStream_t stream;
     unsigned char *host;
+    atomic_bool done = false;
     setenv("FAKE_CUDA_SCHEDULE", schedule, 1);
     setenv("FAKE_CUDA_SEED", seed, 1);
     MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
     MUST(cudaHostAlloc((void **)&host, BYTES, 0) == cudaSuccess);
     MUST(cudaMemsetAsync(host, 1, BYTES, stream) == cudaSuccess);
+    MUST(cudaLaunchHostFunc(stream, note_that_it_ran, &done) == cudaSuccess);
     struct instant limit = instant_add(clock_now(NULL), 50 * NS_PER_MS);
-    while (*(volatile unsigned char *)host == 0xff && !instant_reached(clock_now(NULL), limit))
+    while (!atomic_load(&done) && !instant_reached(clock_now(NULL), limit))
         pause_ms(1);
-    const bool ran = *(volatile unsigned char *)host == 1;
-    MUST(cudaStreamSynchronize(stream) == cudaSuccess && host[0] == 1);
+    const bool ran = atomic_load(&done);
+    MUST(cudaStreamSynchronize(stream) == cudaSuccess && host[0] == 1 && atomic_load(&done));
     MUST(cudaFreeHost(host) == cudaSuccess && cudaStreamDestroy(stream) == cudaSuccess);
     return ran;
 }
