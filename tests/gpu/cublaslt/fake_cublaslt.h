@@ -56,8 +56,7 @@ struct lt_preference {
     uint32_t alignment[4]; /* of A, B, C, D, bytes */
     uint64_t workspace;
 };
-/* Fits into cublasLtMatmulAlgo_t; whoever changes a byte of it, or uses it for another product, is told so.
- */
+/* Fits into cublasLtMatmulAlgo_t. With a byte changed, or for another product, it is refused. */
 struct lt_algorithm {
     uint32_t magic;
     uint32_t alignment[4]; /* that the pointers were promised to have */

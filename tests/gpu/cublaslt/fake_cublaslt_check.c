@@ -206,7 +206,9 @@ static bool is_plain_only(const struct lt_product *product, cublasStatus_t *stat
     return plain && (product->descriptor.epilogue & gelu);
 }
 
-enum { LT_WANTED_WORKSPACE = 4 << 20 }; /* of an algorithm, where so much is offered */
+enum {
+    LT_WANTED_WORKSPACE = 64 << 10
+}; /* of an algorithm, where so much is offered; each product writes it */
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,

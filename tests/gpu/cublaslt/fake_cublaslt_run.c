@@ -194,7 +194,7 @@ void lt_work_run(void *argument)
     void *a = factor_of(w->a, &p->a, tf32), *b = factor_of(w->b, &p->b, tf32);
     void *result = multiply(w, a, b);
     if (w->workspace_bytes)
-        memset(w->workspace, 0xa5, w->workspace_bytes); /* whoever kept something there loses it */
+        memset(w->workspace, 0xa5, w->workspace_bytes); /* what was kept there is lost */
     if (p->descriptor.epilogue == CUBLASLT_EPILOGUE_BGRADA ||
         p->descriptor.epilogue == CUBLASLT_EPILOGUE_BGRADB)
         bias_gradient_of_factor(w, p->descriptor.epilogue == CUBLASLT_EPILOGUE_BGRADB ? b : a,

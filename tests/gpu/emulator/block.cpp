@@ -55,14 +55,15 @@ struct worker {
     }
 };
 
-thread_local struct emu_thread *emu_now;
-static thread_local struct worker worker;
+__thread struct emu_thread *emu_now;
+static thread_local struct worker owner; /* which frees it when the stream's thread ends */
+static __thread struct worker *worker;   /* of this thread: a launch asks for it very often */
 
 __attribute__((format(printf, 1, 2), noreturn)) static void die(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "emulator: %s (%s): ", worker.call->kernel, worker.call->operation);
+    fprintf(stderr, "emulator: %s (%s): ", worker->call->kernel, worker->call->operation);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
     va_end(arguments);
@@ -71,10 +72,10 @@ __attribute__((format(printf, 1, 2), noreturn)) static void die(const char *form
 
 static uint64_t random_next()
 {
-    worker.random ^= worker.random << 13;
-    worker.random ^= worker.random >> 7;
-    worker.random ^= worker.random << 17;
-    return worker.random;
+    worker->random ^= worker->random << 13;
+    worker->random ^= worker->random >> 7;
+    worker->random ^= worker->random << 17;
+    return worker->random;
 }
 
 /* turns[0..n-1] = the order of n turns. */
@@ -92,7 +93,7 @@ static void order_turns(std::vector<unsigned> &turns, unsigned n, enum emu_order
 
 static void thread_main()
 {
-    struct worker *mine = &worker;
+    struct worker *mine = worker;
     fiber_entered();
     fiber_acquire(&mine->sync_begin);
     mine->call->body();
@@ -103,7 +104,7 @@ static void thread_main()
 
 int emu_block(int value, const char *file, int line)
 {
-    struct worker *mine = &worker;
+    struct worker *mine = worker;
     struct thread *me = mine->now;
     me->value = value;
     me->file = file;
@@ -119,7 +120,7 @@ int emu_block(int value, const char *file, int line)
 void emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, uint64_t all[32], const char *file,
               int line)
 {
-    struct worker *mine = &worker;
+    struct worker *mine = worker;
     struct thread *me = mine->now;
     char *order =
         &mine->sync_warp[(me - mine->threads.data()) / WARP][mask == 0xffffffffu ? me->meetings++ % 2 : 2];
@@ -150,10 +151,10 @@ static bool warp_is_whole(unsigned first, const struct thread *lead)
     for (unsigned lane = 0; lane < WARP; lane++) {
         if (!(lead->mask >> lane & 1))
             continue;
-        if (first + lane >= worker.threads.size() || worker.threads[first + lane].turn == ENDED)
+        if (first + lane >= worker->threads.size() || worker->threads[first + lane].turn == ENDED)
             die("%s:%d: the mask %08x names lane %u, which has ended or never was", lead->file, lead->line,
                 lead->mask, lane);
-        const struct thread *other = &worker.threads[first + lane];
+        const struct thread *other = &worker->threads[first + lane];
         if (other->turn != AT_WARP || other->mask != lead->mask)
             return false;
         if (other->kind != lead->kind || !same_place(other, lead))
@@ -166,18 +167,18 @@ static bool warp_is_whole(unsigned first, const struct thread *lead)
 static bool release_warps(unsigned first)
 {
     bool released = false;
-    unsigned end = first + WARP < worker.threads.size() ? first + WARP : (unsigned)worker.threads.size();
+    unsigned end = first + WARP < worker->threads.size() ? first + WARP : (unsigned)worker->threads.size();
     for (unsigned i = first; i < end; i++) {
-        struct thread *lead = &worker.threads[i];
+        struct thread *lead = &worker->threads[i];
         if (lead->turn != AT_WARP || !warp_is_whole(first, lead))
             continue;
         uint64_t all[WARP];
         for (unsigned lane = 0; lane < WARP; lane++)
-            all[lane] = lead->mask >> lane & 1 ? worker.threads[first + lane].payload : ~(uint64_t)0;
+            all[lane] = lead->mask >> lane & 1 ? worker->threads[first + lane].payload : ~(uint64_t)0;
         for (unsigned lane = 0; lane < WARP; lane++)
             if (lead->mask >> lane & 1) {
-                memcpy(worker.threads[first + lane].all, all, sizeof all);
-                worker.threads[first + lane].turn = RUNS;
+                memcpy(worker->threads[first + lane].all, all, sizeof all);
+                worker->threads[first + lane].turn = RUNS;
             }
         released = true;
     }
@@ -189,7 +190,7 @@ static bool release_block(unsigned ended)
     struct thread *first = nullptr;
     unsigned waiting = 0;
     int sum = 0;
-    for (struct thread &thread : worker.threads) {
+    for (struct thread &thread : worker->threads) {
         if (thread.turn != AT_BARRIER)
             continue;
         first = first ? first : &thread;
@@ -199,11 +200,11 @@ static bool release_block(unsigned ended)
         waiting++;
         sum += thread.value;
     }
-    if (waiting == 0 || waiting + ended < worker.threads.size())
+    if (waiting == 0 || waiting + ended < worker->threads.size())
         return false;
     if (ended)
         die("%u threads have ended and %u wait for them in %s:%d", ended, waiting, first->file, first->line);
-    for (struct thread &thread : worker.threads) {
+    for (struct thread &thread : worker->threads) {
         thread.sum = sum;
         thread.turn = RUNS;
     }
@@ -213,13 +214,13 @@ static bool release_block(unsigned ended)
 static void die_of_deadlock(unsigned ended)
 {
     unsigned shown = 0;
-    for (unsigned i = 0; i < worker.threads.size() && shown < 4; i++)
-        if (worker.threads[i].turn != ENDED) {
-            fprintf(stderr, "emulator: thread %u waits in %s:%d\n", i, worker.threads[i].file,
-                    worker.threads[i].line);
+    for (unsigned i = 0; i < worker->threads.size() && shown < 4; i++)
+        if (worker->threads[i].turn != ENDED) {
+            fprintf(stderr, "emulator: thread %u waits in %s:%d\n", i, worker->threads[i].file,
+                    worker->threads[i].line);
             shown++;
         }
-    die("%u of %zu threads have ended and no other can go on", ended, worker.threads.size());
+    die("%u of %zu threads have ended and no other can go on", ended, worker->threads.size());
 }
 
 /* ---- blocks ---- */
@@ -227,10 +228,10 @@ static void die_of_deadlock(unsigned ended)
 /* Threads of the next block get other fibers: to the thread sanitizer, what one fiber does is in order. */
 static void block_begins(uint3 block, uint64_t number)
 {
-    const struct emu_launch_call *call = worker.call;
-    size_t n = worker.threads.size();
+    const struct emu_launch_call *call = worker->call;
+    size_t n = worker->threads.size();
     for (size_t i = 0; i < n; i++) {
-        struct thread *thread = &worker.threads[i];
+        struct thread *thread = &worker->threads[i];
         unsigned x = (unsigned)i % call->block.x, rest = (unsigned)i / call->block.x;
         thread->where.thread = {x, rest % call->block.y, rest / call->block.y};
         thread->where.block = block;
@@ -239,25 +240,25 @@ static void block_begins(uint3 block, uint64_t number)
         thread->where.lane = (int)(i % WARP);
         thread->turn = RUNS;
         thread->barriers = thread->meetings = 0;
-        thread->fiber = &worker.fibers[(i + number * 37) % n];
+        thread->fiber = &worker->fibers[(i + number * 37) % n];
         fiber_start(thread->fiber, thread_main);
     }
 }
 
 static void run_block(uint3 block, uint64_t number)
 {
-    unsigned n = (unsigned)worker.threads.size(), ended = 0;
+    unsigned n = (unsigned)worker->threads.size(), ended = 0;
     block_begins(block, number);
-    emu_shared_fresh(worker.call->shared);
-    fiber_release(&worker.sync_begin);
+    emu_shared_fresh(worker->call->shared);
+    fiber_release(&worker->sync_begin);
     while (ended < n) {
         bool moved = false;
-        order_turns(worker.turns, n, worker.call->order);
-        for (unsigned turn : worker.turns) {
-            struct thread *thread = &worker.threads[turn];
+        order_turns(worker->turns, n, worker->call->order);
+        for (unsigned turn : worker->turns) {
+            struct thread *thread = &worker->threads[turn];
             if (thread->turn != RUNS)
                 continue;
-            worker.now = thread;
+            worker->now = thread;
             emu_now = &thread->where;
             fiber_resume(thread->fiber);
             moved = true;
@@ -277,17 +278,18 @@ void emu_run(struct emu_launch_call *call)
     const unsigned n = call->block.x * call->block.y * call->block.z;
     const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
     std::vector<unsigned> order;
-    worker.call = call;
-    worker.random = call->seed | 1;
-    while (worker.fibers.size() < n) {
+    worker = &owner;
+    worker->call = call;
+    worker->random = call->seed | 1;
+    while (worker->fibers.size() < n) {
         struct fiber fiber;
         fiber_make(&fiber);
-        worker.fibers.push_back(fiber);
+        worker->fibers.push_back(fiber);
     }
-    worker.threads.assign(n, {});
+    worker->threads.assign(n, {});
     order_turns(order, (unsigned)blocks, call->order);
     for (unsigned number : order)
         run_block({number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y}, number);
-    fiber_acquire(&worker.sync_end);
+    fiber_acquire(&worker->sync_end);
     emu_now = nullptr;
 }

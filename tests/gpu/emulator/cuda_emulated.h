@@ -22,7 +22,7 @@ struct emu_thread {
     dim3 block_dim, grid_dim;
     int lane;
 };
-extern thread_local struct emu_thread *emu_now;
+extern __thread struct emu_thread *emu_now; /* thread_local: each use would call a function */
 
 enum emu_kind { EMU_SHUFFLE, EMU_BALLOT, EMU_SYNCWARP };
 
