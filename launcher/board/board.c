@@ -111,6 +111,8 @@ static void part_recovery(struct board *board, struct board_round *last, struct 
         return;
     if (last->failed_at < 0 && !last->planned)
         last->failed_at = silence_began(board, last);
+    if (last->failed_at < 0 && !last->planned && last->failed_late)
+        last->failed_at = last->stop_at;
     if (last->failed_at >= 0)
         next->detect_ms = at_least_0(last->stop_at - last->failed_at);
     next->stop_ms = last->stopped_ms;
@@ -294,6 +296,17 @@ static void longest(int64_t *of, int64_t value)
         *of = value;
 }
 
+/* Of a rank that failed: its end is known by its age when the state was written, and so appears later than it
+ * was by the time that the state took to come. What appears to be after the stop may be its cause, or its
+ * consequence: it counts where nothing else is known (part_recovery). */
+static void note_failure(struct board_round *round, int64_t ended)
+{
+    if (round->stop_at >= 0 && ended > round->stop_at)
+        round->failed_late = true;
+    else if (round->failed_at < 0 || ended < round->failed_at)
+        round->failed_at = ended;
+}
+
 /* What the state of one node says of the round. */
 static void note_round(struct board *board, const struct board_node *node, int64_t now)
 {
@@ -307,10 +320,8 @@ static void note_round(struct board *board, const struct board_node *node, int64
         longest(&round->import_ms, rank->import_ms);
         if (rank->first_ms >= 0) /* what follows the import */
             longest(&round->first_ms, rank->first_ms - (rank->import_ms > 0 ? rank->import_ms : 0));
-        const int64_t ended = rank->ended_ms >= 0 ? now - rank->ended_ms : INT64_MAX;
-        if (!strcmp(rank->state, "failed") && (round->stop_at < 0 || ended <= round->stop_at) &&
-            (round->failed_at < 0 || ended < round->failed_at))
-            round->failed_at = ended;
+        if (!strcmp(rank->state, "failed") && rank->ended_ms >= 0)
+            note_failure(round, now - rank->ended_ms);
         if (rank->step < 0)
             continue;
         const bool first = rank->first_step >= 0 && rank->first_beat_ms >= 0;

@@ -78,6 +78,7 @@ struct board_round {
     int64_t number;
     int64_t formed_at, stop_at; /* stop_at: -1 while it runs */
     int64_t failed_at;          /* of its first failure, as near as is known */
+    bool failed_late;           /* a rank failed, by a state that came after the stop: see note_failure */
     int nodes, world_size;
     int64_t restarts;       /* of the job so far, as they count */
     bool planned;           /* stopped for nodes that come or go */

@@ -149,6 +149,24 @@ static void the_json(void **state)
     board_free(board);
 }
 
+/* Its node's state was 60 ms on its way: the rank that the stop is for appears to have ended after it. */
+static void a_failure_that_comes_late_is_the_cause_where_there_is_no_other(void **state)
+{
+    (void)state;
+    for (int planned = 0; planned < 2; planned++) {
+        struct board *board = board_create(0);
+        board_world(board, &(struct board_world){.nodes = 2, .world_size = 2}, 0);
+        board_stop(board, planned, "rank 1 was killed", 4020);
+        struct board_node failed = make_node(0, 1, 1, 0);
+        board_text(failed.ranks[0].state, sizeof failed.ranks[0].state, "failed");
+        failed.ranks[0].ended_ms = 30;
+        board_take(board, &failed, 4090);
+        board_world(board, &(struct board_world){.round = 1, .nodes = 2, .world_size = 2}, 4300);
+        assert_int_equal(board->rounds[1].detect_ms, planned ? -1 : 0);
+        board_free(board);
+    }
+}
+
 static void a_lost_node_is_a_silent_one(void **state)
 {
     (void)state;
@@ -526,6 +544,7 @@ int main(void)
         cmocka_unit_test(a_recovery_is_split),
         cmocka_unit_test(the_first_step_is_the_first_heartbeats),
         cmocka_unit_test(the_json),
+        cmocka_unit_test(a_failure_that_comes_late_is_the_cause_where_there_is_no_other),
         cmocka_unit_test(a_lost_node_is_a_silent_one),
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(the_curve_is_that_of_the_first_node),
