@@ -36,7 +36,7 @@ struct agent_nccl {
     struct nccl_log *files;         /* of this round, NULL: NCCL writes none */
     struct background_watch reading;
     struct nccl_log *read;  /* what reading reads, of this round or of the last one; held */
-    bool once_more;         /* its round has ended meanwhile */
+    bool once_more;         /* a round has ended meanwhile */
     struct instant read_at; /* the next time */
 };
 
@@ -314,7 +314,7 @@ static void begin_files(struct agent *agent)
 {
     struct agent_nccl *nccl = agent->nccl;
     const char *pattern = text_list_value(agent_nccl_environment(agent), "NCCL_DEBUG_FILE");
-    if (pattern && *pattern) /* without memory nothing is read */
+    if (nccl_log_is_file(pattern)) /* without memory nothing is read */
         nccl->files = nccl_log_create(pattern, agent->host, agent->round.world.rank_base);
     nccl->read_at = instant_add(clock_now(NULL), log_every_ns);
 }
@@ -325,8 +325,10 @@ static void end_files(struct agent *agent)
     struct agent_nccl *nccl = agent->nccl;
     if (!nccl->files)
         return;
-    nccl->once_more = nccl->reading.job && nccl->read == nccl->files;
-    read_round(agent);
+    if (nccl->reading.job) /* of this round, or of one whose file system is slow: it keeps its turn */
+        nccl->once_more = true;
+    else
+        read_round(agent);
     nccl_log_release(take_pointer(&nccl->files));
 }
 

@@ -73,6 +73,11 @@ bool nccl_log_path(const char *pattern, const char *host, pid_t pid, char *out, 
     return true;
 }
 
+bool nccl_log_is_file(const char *pattern)
+{
+    return pattern && *pattern && strncmp(pattern, "/dev/", 5) != 0 && strncmp(pattern, "/proc/", 6) != 0;
+}
+
 /* --- its life --- */
 
 static void log_drop(void *payload)

@@ -39,6 +39,9 @@ struct nccl_log_warning {
 /* The next one that no worker has printed before; false: none, or there were NCCL_LOG_WARNINGS. */
 bool nccl_log_take(struct nccl_log *log, struct nccl_log_warning *out);
 
+/* Pure. Whether NCCL_DEBUG_FILE (NULL: not set) names files: what is below /dev and /proc is a worker's own
+ * stream, which is looked at as it passes, and here would be the agent's. */
+bool nccl_log_is_file(const char *pattern);
 /* Pure. The file of a process (pid < 0: what glob finds them all with; special characters are escaped).
  * false: longer than size - 1. */
 bool nccl_log_path(const char *pattern, const char *host, pid_t pid, char *out, size_t size);

@@ -94,6 +94,14 @@ static void test_names_are_made_as_nccl_makes_them(void **state)
     assert_false(nccl_log_path("", "h", 7, path, 0));
 }
 
+static void test_streams_are_no_files(void **state)
+{
+    (void)state;
+    assert_true(nccl_log_is_file("nccl.log") && nccl_log_is_file("/devices/nccl.%p"));
+    assert_false(nccl_log_is_file(NULL) || nccl_log_is_file(""));
+    assert_false(nccl_log_is_file("/dev/stderr") || nccl_log_is_file("/proc/self/fd/2"));
+}
+
 static void test_warnings_are_read_as_they_come(void **state)
 {
     struct fixture *f = *state;
@@ -166,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names_are_made_as_nccl_makes_them),
+        cmocka_unit_test(test_streams_are_no_files),
         cmocka_unit_test_setup_teardown(test_warnings_are_read_as_they_come, make, clear),
         cmocka_unit_test_setup_teardown(test_so_many_are_said_and_no_more, make, clear),
         cmocka_unit_test_setup_teardown(test_processes_of_a_workers_session_belong_to_it, make, clear),
