@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
 
 #ifdef __cplusplus
@@ -68,6 +69,9 @@ const struct tree_entry *tree_entry(const struct tree_node *node, const char *ke
 const char *tree_text(const struct tree_node *node);
 /* "text", "list", ...: for "is a list where text is expected". */
 const char *tree_kind_name(enum tree_kind kind);
+
+/* A node as JSON, appended, scalars as texts. -1: no memory, which out remembers. */
+int tree_write_json(const struct tree_node *node, struct buffer *out);
 
 #ifdef __cplusplus
 }

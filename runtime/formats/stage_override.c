@@ -11,24 +11,6 @@
 
 static const char prefix[] = "training.stages";
 
-int stage_put_json(const struct tree_node *node, struct buffer *out)
-{
-    if (node->kind != TREE_MAP && node->kind != TREE_LIST)
-        return buffer_json_string(out, node->text);
-    const bool map = node->kind == TREE_MAP;
-    (void)buffer_text(out, map ? "{" : "[");
-    for (size_t i = 0; i < node->count; i++) {
-        (void)buffer_text(out, i ? ", " : "");
-        if (map) {
-            (void)buffer_json_string(out, node->entries[i].key);
-            (void)buffer_text(out, ": ");
-        }
-        if (stage_put_json(map ? node->entries[i].value : node->items[i], out) < 0)
-            return -1;
-    }
-    return buffer_text(out, map ? "}" : "]");
-}
-
 bool stage_is_override(const char *text)
 {
     const size_t length = sizeof prefix - 1;
@@ -51,7 +33,7 @@ static int put_with(const struct tree_node *map, const char *path, const char *v
         }
         (void)buffer_json_string(out, map->entries[i].key);
         (void)buffer_text(out, ": ");
-        (void)stage_put_json(map->entries[i].value, out);
+        (void)tree_write_json(map->entries[i].value, out);
         (void)buffer_text(out, ", ");
     }
     (void)buffer_json_string(out, key);

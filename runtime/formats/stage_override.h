@@ -6,12 +6,8 @@
 
 #include <stdbool.h>
 
-#include "proto/base/buffer.h"
-#include "proto/tree/tree.h"
 #include "runtime/formats/assign.h"
 
-/* A node as JSON, scalars as texts. -1: no memory, in the buffer. */
-int stage_put_json(const struct tree_node *node, struct buffer *out);
 /* Whether the text "key=value" is such a one. */
 bool stage_is_override(const char *text);
 /* Behind the files: the key takes the place of the stage's own, or is added to it. */

@@ -4,7 +4,7 @@
 
 #include "runtime/labelled/labelled.h"
 
-enum { PADDING_SAMPLES = 1 << 20 };
+enum { PADDING_SAMPLES = 1 << 16 };
 
 struct padding {
     int64_t samples;  /* that were counted: of the first epoch, at most about PADDING_SAMPLES */

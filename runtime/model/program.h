@@ -46,7 +46,6 @@ struct writer {
     struct muster_error error;             /* the first */
 };
 
-/* A model of that name, cut off at MODEL_NAME_LIMIT; writer_finish ends it on every path. */
 /* A size that a page is given, and what it may be. */
 struct size_limit {
     const char *name;
@@ -54,6 +53,7 @@ struct size_limit {
 };
 /* -1: one is outside its limits, which the error names. */
 int writer_check_sizes(const struct size_limit *sizes, size_t count, struct muster_error *err);
+/* A model of that name, cut off at MODEL_NAME_LIMIT; writer_finish ends it on every path. */
 struct writer writer_begin(const char *name_format, ...) __attribute__((format(printf, 1, 2)));
 /* The model, owned by the caller, or NULL with the first error. The writer holds nothing afterwards. */
 struct model *writer_finish(struct writer *w, struct muster_error *err);

@@ -449,6 +449,38 @@ static void no_rank_ends_before_all_have_printed(void **state)
     assert_int_equal(rank_threads_run(3, fail_after_it_is_printed, &p), 0);
 }
 
+/* Rank 2's error is one that a restart may mend: it waits for none, and those that wait have to count it. */
+static int fail_where_one_waits_for_none(int rank, int size, void *context)
+{
+    struct printing *p = context;
+    struct muster_error err = {0};
+    struct test_environment e = test_environment_of(rank, size, p->port, false, 0);
+    struct muster_world *world = test_environment_open(&e, 60000, &err);
+    if (!world)
+        return -1;
+    const struct instant limit = instant_add(clock_now(NULL), 60 * NS_PER_S);
+    while (rank != 2 && !atomic_load(&p->printed) && !instant_reached(clock_now(NULL), limit))
+        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    fatal_meet(world, rank == 2 ? 0 : 600 * NS_PER_S);
+    int result = 0;
+    if (rank == 2)
+        atomic_store(&p->printed, true);
+    else if (!atomic_load(&p->printed) ||
+             instant_reached(clock_now(NULL), instant_add(limit, 240 * NS_PER_S)))
+        result = fprintf(stderr, "rank %d: rank 2 has waited, or was waited for in vain\n", rank);
+    if (muster_world_barrier(world, &err) < 0) /* rank 0 serves the store */
+        result = -1;
+    muster_world_close(&world);
+    return result;
+}
+
+static void a_rank_that_waits_for_none_is_counted(void **state)
+{
+    (void)state;
+    struct printing p = {.port = test_free_port()};
+    assert_int_equal(rank_threads_run(3, fail_where_one_waits_for_none, &p), 0);
+}
+
 /* The other ranks have gone, or are far from failing. */
 static void a_rank_that_fails_alone_waits_for_a_while(void **state)
 {
@@ -523,6 +555,7 @@ int main(void)
         cmocka_unit_test(values_are_reduced_and_broadcast),
         cmocka_unit_test(one_rank_prints_what_all_met),
         cmocka_unit_test(no_rank_ends_before_all_have_printed),
+        cmocka_unit_test(a_rank_that_waits_for_none_is_counted),
         cmocka_unit_test(a_rank_that_fails_alone_waits_for_a_while),
         cmocka_unit_test(alone_values_stay),
         cmocka_unit_test(a_missing_rank_is_counted),
