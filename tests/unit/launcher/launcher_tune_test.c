@@ -152,8 +152,10 @@ static void a_node_is_examined(void **state)
     assert_non_null(tune.unfit);
     assert_non_null(strstr(tune.unfit, "this node is unfit: shm"));
     assert_int_equal(counts[LOG_LEVEL_ERROR], 1);
+    assert_non_null(config.warnings); /* for the job's page */
     nccl_env_free(&tune);
     assert_null(tune.unfit);
+    mem_free(config.warnings);
 }
 
 static int all_of_it(void *context)
