@@ -1,6 +1,7 @@
-# How much of the machine a test gets beside others, in quarters of a processor, of which ./dev test gives out eight on two processors.
-# One that waits most of its time (WAITS) needs one of them; a sanitizer's work makes it two. SECONDS is about how long it takes, where
-# that is long: ctest begins with those, so that none is left over at the end.
+# How much of the machine a test gets beside others, in quarters of a processor. One that waits most of its time (WAITS) needs one of
+# them; a sanitizer's work makes it two. ./dev test gives out twelve on two processors: tests that compute wait too (for the disk, for
+# the slowest of their processes), and with eight a fifth of both processors was idle. SECONDS is about how long a test takes, where that
+# is long: ctest begins with those, so that none is left over at the end.
 function(muster_test_weight name waits seconds)
   set(quarters 4)
   if(waits)

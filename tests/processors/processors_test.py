@@ -8,7 +8,7 @@ processors_test.py aarch64 [--full]       the same as model for aarch64, with th
 
 QEMU knows no AVX-512, and a model knows no more than its processor, so that what runs before the choice of an instruction set dies
 of SIGILL. The losses are held against this machine's: max(1e-6, 3 x control) relative, where the control is one rank here with
-another order of sums. The demo is smaller (4 sequences of 16, 2 of 4 layers, 64 of 128 channels)
+another order of sums. The demo is smaller (4 sequences of 16, 2 of 4 layers, 32 of 128 channels)
 but with --full.
 """
 import json
@@ -28,7 +28,7 @@ CORPUS = pathlib.Path("/usr/share/games/fortunes")
 STEPS = 3
 # model -> the kernels' table, BLAS's core
 MODELS = {"Nehalem": ("cpu-base", "Nehalem"), "Haswell": ("cpu-avx2", "Haswell"), "EPYC-Milan": ("cpu-avx2", "Zen")}
-SMALL = {"training.global_batch": 4, "training.sequence_length": 16, "model.layers": 2, "model.channels": 64, "model.heads": 2}
+SMALL = {"training.global_batch": 4, "training.sequence_length": 16, "model.layers": 2, "model.channels": 32, "model.heads": 2}
 KERNEL_TESTS = ("kernels_table_test", "kernels_gradient_test")
 KERNEL_TESTS_LONG = ("kernels_cpu_test", "kernels_determinism_test")
 CROSS_TARGETS = ("muster", "muster-train")
@@ -193,10 +193,10 @@ def check_aarch64(full):
     need("qemu-aarch64")
     need("aarch64-linux-gnu-gcc")
     sysroot = SOURCE / "build-aarch64" / "sysroot"
-    # Of two minutes of compiling a third is -O2 and debug information: the short tier has a build of its own without them, but for the
+    # Of two minutes of compiling more than half is -O2 and debug information: the short tier has a build of its own without them, but for the
     # kernels, which have their own flags. --full has what is shipped.
     build = SOURCE / "build-aarch64" if full else BUILD / "aarch64"
-    kind = ["-DCMAKE_BUILD_TYPE=Release"] if full else ["-DCMAKE_BUILD_TYPE=Quick", "-DCMAKE_C_FLAGS_QUICK=-O1", "-DMUSTER_WERROR=OFF"]
+    kind = ["-DCMAKE_BUILD_TYPE=Release"] if full else ["-DCMAKE_BUILD_TYPE=Quick", "-DCMAKE_C_FLAGS_QUICK=-O0", "-DMUSTER_WERROR=OFF"]
     done = run([SOURCE / "cmake/aarch64_sysroot.sh", sysroot], None)
     if done.returncode:
         skip(f"there are no aarch64 libraries: {done.stderr.strip()}")
