@@ -176,8 +176,8 @@ def show(workers, what, found, titles):
     if hydra_bar and HYDRA in middle:
         words.append(verdict("hydra / muster", middle[HYDRA] / middle[MUSTER], hydra_bar, False))
     if what == "busy":
-        wall = [sample.ms for sample in ended[MUSTER]]
-        words.append(verdict("p90 / median", percentile_90(wall) / middle[MUSTER], BAR_SPREAD, True))
+        spread = {name: percentile_90([sample.ms for sample in ended[name]]) / middle[name] for name in (BARE, MUSTER)}
+        words.append(f"{verdict('p90 / median', spread[MUSTER], BAR_SPREAD, True)}, the bare loop's {spread[BARE]:.2f}x")
     if TORCHRUN in middle and workers == 8 and what == "idle":
         words.append(verdict("torchrun / muster", middle[TORCHRUN] / middle[MUSTER], BAR_TORCHRUN, False))
     for word in words:
