@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "launcher/agent/agent_actions.h"
-#include "launcher/agent/agent_board.h"
 #include "launcher/agent/agent_events.h"
 #include "launcher/agent/agent_failures.h"
 #include "launcher/agent/agent_heartbeats.h"
@@ -24,7 +23,8 @@
 #include "launcher/agent/agent_signals.h"
 #include "launcher/agent/agent_start.h"
 #include "launcher/agent/agent_status.h"
-#include "launcher/agent/agent_trainer.h"
+#include "launcher/agent/board/agent_board.h"
+#include "launcher/agent/board/agent_trainer.h"
 #include "launcher/process/guardian.h"
 #include "launcher/verdict/report.h"
 #include "proto/base/error.h"

@@ -9,10 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_board.h"
 #include "launcher/agent/agent_failures.h"
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_notices.h"
+#include "launcher/agent/board/agent_board.h"
 #include "launcher/board/board_json.h"
 #include "launcher/policy/stop_notice.h"
 #include "launcher/process/process_signals.h"

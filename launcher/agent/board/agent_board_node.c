@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_board_internal.h"
+#include "launcher/agent/board/agent_board_internal.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"

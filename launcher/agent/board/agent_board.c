@@ -1,11 +1,11 @@
 /* agent_board.c - what the job's page shows: the agent's board, brought up to date each second and at events.
  * See agent_board.h. */
-#include "launcher/agent/agent_board.h"
+#include "launcher/agent/board/agent_board.h"
 
 #include <string.h>
 
-#include "launcher/agent/agent_board_internal.h"
 #include "launcher/agent/agent_membership.h"
+#include "launcher/agent/board/agent_board_internal.h"
 #include "launcher/board/board_json.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

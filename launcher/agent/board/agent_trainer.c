@@ -1,9 +1,9 @@
 /* agent_trainer.c - see agent_trainer.h. */
-#include "launcher/agent/agent_trainer.h"
+#include "launcher/agent/board/agent_trainer.h"
 
 #include <string.h>
 
-#include "launcher/agent/agent_board.h"
+#include "launcher/agent/board/agent_board.h"
 #include "launcher/loop/background_job.h"
 #include "launcher/trainer/https_post.h"
 #include "launcher/trainer/trainer_report.h"

@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-#include "launcher/agent/agent_board.h"
+#include "launcher/agent/board/agent_board.h"
 #include "launcher/loop/background_job.h"
 
 #define AGENT_BOARD_SAVE_NS (10 * NS_PER_S)

@@ -2,7 +2,7 @@
  * this one keeps. See agent_board_internal.h. */
 #include <string.h>
 
-#include "launcher/agent/agent_board_internal.h"
+#include "launcher/agent/board/agent_board_internal.h"
 #include "launcher/board/board_file.h"
 
 static const int64_t write_patience_ns = 5 * NS_PER_S;
