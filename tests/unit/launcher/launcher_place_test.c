@@ -113,6 +113,8 @@ static const struct {
      "NODE_RANK", 0, 1, "head.svc", 12355},
     {"plain job, address said", 2, "head", 7, "NODE_RANK=0 MASTER_ADDR=other MASTER_PORT=12355", "job-x7k2p",
      "", "NODE_RANK", 0, 0, "", 0},
+    {"plain job, any port said", 2, "head", 0, "NODE_RANK=0 MASTER_PORT=12355", "job-x7k2p", "", "NODE_RANK",
+     0, 0, "", 0},
     {"index and an address", 4, NULL, -1,
      "JOB_COMPLETION_INDEX=3 NODE_RANK=3 MASTER_ADDR=head.svc MASTER_PORT=12355", "job-x7k2p", "",
      "JOB_COMPLETION_INDEX and MASTER_ADDR", 0, 3, "head.svc", 12355},

@@ -27,24 +27,31 @@ static void close_ports(char *text)
         memcpy(at, "\"DOWN\"  ", 8);
 }
 
-/* What is said of a user's value: the warnings' rules, by name; "" for none. */
-static void rules_of(const char *nccl, const char *name, const char *value, bool ports, char *out,
-                     size_t size)
+/* The machine with that value of its user's; nvlinks: of each GPU. */
+static void make_machine(const char *nccl, const char *name, const char *value, bool ports, int nvlinks,
+                         struct description *machine)
 {
     scope_buffer gpus = {0}, text = {0};
-    struct description machine;
-    struct decision_list list = {0};
     struct muster_error err = {0};
     for (int i = 0; i < 8; i++)
         buffer_printf(&gpus,
                       "%s{\"index\": %d, \"name\": \"NVIDIA H100\", \"compute_major\": 9, "
-                      "\"nvlinks\": 18, \"nvlinks_up\": 18}",
-                      i ? ", " : "", i);
+                      "\"nvlinks\": %d, \"nvlinks_up\": %d}",
+                      i ? ", " : "", i, nvlinks, nvlinks);
     buffer_printf(&text, machine_text, nccl, gpus.data, name, value);
     if (!ports)
         close_ports(text.data);
-    if (description_read("machine.json", text.data, text.length, &machine, &err) < 0)
+    if (description_read("machine.json", text.data, text.length, machine, &err) < 0)
         fail_msg("%s", err.text);
+}
+
+/* What is said of a user's value: the warnings' rules, by name; "" for none. */
+static void rules_of(const char *nccl, const char *name, const char *value, bool ports, char *out,
+                     size_t size)
+{
+    struct description machine;
+    struct decision_list list = {0};
+    make_machine(nccl, name, value, ports, 18, &machine);
     assert_int_equal(decide(&machine, NULL, &list, NULL), 0);
     size_t length = 0;
     *out = 0;
@@ -163,9 +170,29 @@ static void a_transport_that_is_missing_is_named(void **state)
     }
 }
 
+/* What direct copies are missed by: NVLink, or where there is none, what the driver reports. */
+static void p2p_is_missed_by_its_name(void **state)
+{
+    (void)state;
+    static const char *const reasons[] = {"the driver reports direct access", "NVLink is up"};
+    for (int i = 0; i < 2; i++) {
+        struct description machine;
+        struct decision_list list = {0};
+        bool found = false;
+        make_machine("2.27.5", "NCCL_P2P_DISABLE", "1", true, 18 * i, &machine);
+        assert_int_equal(decide(&machine, NULL, &list, NULL), 0);
+        for (int k = 0; k < list.count; k++)
+            found = found || strstr(list.items[k].reason, reasons[i]);
+        assert_true(found);
+        decision_list_free(&list);
+        description_free(&machine);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_trap_is_named),
-                                       cmocka_unit_test(a_transport_that_is_missing_is_named)};
+                                       cmocka_unit_test(a_transport_that_is_missing_is_named),
+                                       cmocka_unit_test(p2p_is_missed_by_its_name)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

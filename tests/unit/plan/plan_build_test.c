@@ -212,6 +212,20 @@ static void arrays_of_a_batch_follow_one_another(void **state)
     assert_int_equal(batch_bytes(&model, shape), 1536);
 }
 
+static void a_batch_has_one_array_at_least(void **state)
+{
+    (void)state;
+    const int counts[] = {0, 1, BATCH_INPUTS + 1};
+    struct plan_model *m = small_gpt();
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        struct muster_error err = {0};
+        m->model.input_count = counts[i];
+        assert_int_equal(model_check(&m->model, &err), counts[i] == 1 ? 0 : -1);
+        assert_true(counts[i] == 1 || strstr(err.text, "it may have 1 to"));
+    }
+    plan_model_destroy(m);
+}
+
 static void groups_follow_units(void **state)
 {
     (void)state;
@@ -673,6 +687,7 @@ int main(void)
         cmocka_unit_test(options_are_rejected_with_reasons),
         cmocka_unit_test(models_are_rejected_with_reasons),
         cmocka_unit_test(arrays_of_a_batch_follow_one_another),
+        cmocka_unit_test(a_batch_has_one_array_at_least),
         cmocka_unit_test(groups_follow_units),
         cmocka_unit_test(frozen_and_trainable_do_not_mix),
         cmocka_unit_test(moments_are_the_optimizers),

@@ -602,11 +602,14 @@ static int read_once(void *context)
 static void without_memory_it_fails_and_leaks_nothing(void **state)
 {
     (void)state;
-    static const char text[] =
-        "{distributed_type: DEEPSPEED, num_processes: 2, mixed_precision: bf16, tpu_name: a,"
-        " deepspeed_config: {zero_stage: 2}}";
+    static const char
+        text[] = "{distributed_type: DEEPSPEED, num_processes: 2, mixed_precision: bf16, tpu_name: a,"
+                 " deepspeed_config: {zero_stage: 2}}",
+        one_machine[] =
+            "{distributed_type: DEEPSPEED, num_processes: 2, deepspeed_config: {deepspeed_hostfile: h}}";
     faults_sweep(apply_once, (void *)two_machines);
     faults_sweep(apply_once, (void *)text);
+    faults_sweep(apply_once, (void *)one_machine);
     for (size_t i = 0; i < VARIABLE_ROWS; i++)
         faults_sweep(read_once, (void *)&variable_rows[i]);
 }
