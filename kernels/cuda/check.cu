@@ -50,6 +50,8 @@ extern "C" int cuda_error(struct muster_error *err, int status, const char *oper
 {
     const struct status_meaning *meaning = meaning_of(status);
     cudaError_t error = (cudaError_t)status;
+    (void)cudaGetLastError(); /* else the thread's next launch is blamed for it, where this error is not
+                                 passed on */
     return error_set(err, cuda_error_code(status), "%s: %s: %s%s", operation, cudaGetErrorName(error),
                      cudaGetErrorString(error), meaning ? meaning->way_out : "");
 }

@@ -17,7 +17,8 @@ extern "C" {
 enum muster_error_code cuda_error_code(int status);
 
 /* Fills err (may be NULL) with "<operation>: <CUDA's name>: <CUDA's text>" and, where one is known, the way
- * out. Returns -1. */
+ * out, and takes the error off the thread: told here, it is not the next launch's too (one that stays, as of
+ * a broken context, comes back). Returns -1. */
 int cuda_error(struct muster_error *err, int status, const char *operation);
 
 #ifdef __cplusplus

@@ -152,8 +152,6 @@ int cuda_device_status(struct device *device, cudaError_t status, const char *op
     struct muster_error error;
     (void)cuda_error(&error, (int)status, operation); /* -1, as we return */
     add_pending(device, status, &error);
-    (void)cudaGetLastError(); /* takes the error off the thread: it is told here, and not by the next call too
-                               */
     keep_error(device, &error);
     return cuda_device_poll_error(device, err);
 }

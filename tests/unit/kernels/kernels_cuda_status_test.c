@@ -41,6 +41,17 @@ static void messages_name_operation_and_way_out(void **state)
     assert_int_equal(cuda_error(NULL, cudaErrorUnknown, "add"), -1);
 }
 
+static void what_is_told_is_off_the_thread(void **state)
+{
+    struct muster_error err = {0};
+    (void)state;
+    const cudaError_t status = cudaSetDevice(9999);
+    assert_int_not_equal(status, cudaSuccess);
+    assert_int_equal(cudaPeekAtLastError(), status);
+    assert_int_equal(cuda_error(&err, (int)status, "cudaSetDevice"), -1);
+    assert_int_equal(cudaPeekAtLastError(), cudaSuccess); /* the next launch is not blamed for it */
+}
+
 static void check_invalid(const char *text, int status, struct muster_error *err)
 {
     assert_int_equal(status, -1);
@@ -202,8 +213,11 @@ static void without_a_gpu_each_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_are_mapped),           cmocka_unit_test(messages_name_operation_and_way_out),
-        cmocka_unit_test(wrong_sizes_are_refused),    cmocka_unit_test(empty_is_nothing),
+        cmocka_unit_test(codes_are_mapped),
+        cmocka_unit_test(messages_name_operation_and_way_out),
+        cmocka_unit_test(what_is_told_is_off_the_thread),
+        cmocka_unit_test(wrong_sizes_are_refused),
+        cmocka_unit_test(empty_is_nothing),
         cmocka_unit_test(without_a_gpu_each_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
