@@ -87,6 +87,7 @@ struct fake_letter {
 struct fake_member {
     _Atomic(uint64_t) arrived; /* phases of meetings */
     _Atomic(uint64_t) waits;   /* what its device waits in: fake_waits_of; 0: nothing */
+    _Atomic(uint64_t) looks;   /* how often it has looked for what it waits for, in vain */
     _Atomic(uint64_t) started; /* operations; first communicator only */
     _Atomic(uint64_t) holds;   /* the communicator whose operation its device runs; first communicator only */
     struct fake_signature ring[FAKE_RING];
@@ -196,8 +197,17 @@ void fake_wait_bell(struct fake_shared *shared, uint32_t seen);
 uint32_t fake_bell(const struct fake_shared *shared);
 /* All ranks have come to this meeting; false: the communicator was aborted or has failed. */
 bool fake_meet(struct ncclComm *comm, uint64_t waits);
-/* Fails the communicator if this rank, which waits in that, and the peer wait for each other for ever. */
-void fake_check_peer(struct ncclComm *comm, uint64_t waits, int peer);
+
+/* A rank's wait for a peer: since when, counted in the peer's own looks. A peer that gets no processor still
+ * stands in what it has long got, so that it counts as waiting only when it has looked again. */
+struct fake_patience {
+    int peer; /* + 1; 0: the wait begins */
+    int slices;
+    uint64_t looks;
+};
+/* Once more in vain: this rank waits in that, for the peer. From time to time fails the communicator if both
+ * wait for each other for ever. `patience` is zeroed where something has moved. */
+void fake_wait_in_vain(struct ncclComm *comm, uint64_t waits, int peer, struct fake_patience *patience);
 /* What a rank waits in, in one word; never 0. */
 uint64_t fake_waits_of(int kind, int peer, bool grouped, uint64_t number);
 

@@ -181,7 +181,8 @@ static bool pairs(struct fake_work *work)
 {
     struct ncclComm *comm = work->comm;
     struct fake_member *me = &comm->shared->members[comm->rank];
-    for (int slices = 0;; slices++) {
+    struct fake_patience patience = {0};
+    for (;;) {
         uint32_t seen = fake_bell(comm->shared);
         bool moved = false;
         int open = 0;
@@ -199,14 +200,15 @@ static bool pairs(struct fake_work *work)
             return false;
         if (!open)
             break;
-        if (moved)
+        if (moved) {
+            patience = (struct fake_patience){0};
             continue;
+        }
         uint64_t word =
             fake_waits_of(waits->signature.kind, waits->signature.root, work->count > 1, waits->number);
         atomic_store(&me->waits, word);
         fake_wait_bell(comm->shared, seen);
-        if (slices % 30 == 29)
-            fake_check_peer(comm, word, waits->signature.root);
+        fake_wait_in_vain(comm, word, waits->signature.root, &patience);
     }
     atomic_store(&me->waits, 0);
     return true;

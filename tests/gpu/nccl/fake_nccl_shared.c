@@ -93,14 +93,6 @@ static bool never_meet(uint64_t mine, uint64_t theirs, int me, int them)
            !grouped_in(mine) && !grouped_in(theirs);
 }
 
-void fake_check_peer(struct ncclComm *comm, uint64_t waits, int peer)
-{
-    uint64_t theirs = atomic_load(&comm->shared->members[peer].waits);
-    if (peer != comm->rank && never_meet(waits, theirs, comm->rank, peer))
-        fake_fail(comm, ncclInvalidUsage, "rank %d waits in %s, rank %d in %s: they never meet", comm->rank,
-                  fake_kind_name(kind_of(waits)), peer, fake_kind_name(kind_of(theirs)));
-}
-
 /* With one operation at a time on a device: the peer's device runs an operation of another communicator,
  * which waits for us, while ours, which waits for it, runs here. */
 static void check_order(struct ncclComm *comm, int peer)
@@ -124,12 +116,30 @@ static void check_order(struct ncclComm *comm, int peer)
     }
 }
 
-bool fake_meet(struct ncclComm *comm, uint64_t waits)
+void fake_wait_in_vain(struct ncclComm *comm, uint64_t waits, int peer, struct fake_patience *patience)
 {
     enum { PATIENCE = 30 }; /* slices of 10 ms before anything is looked for: the other may be on its way */
+    struct fake_member *theirs = &comm->shared->members[peer];
+    const uint64_t looks = atomic_load(&theirs->looks);
+    atomic_fetch_add(&comm->shared->members[comm->rank].looks, 1);
+    if (patience->peer != peer + 1)
+        *patience = (struct fake_patience){.peer = peer + 1, .looks = looks};
+    if (++patience->slices % PATIENCE)
+        return;
+    check_order(comm, peer);
+    if (looks < patience->looks + 2) /* the first may have begun before this rank's wait */
+        return;
+    const uint64_t peer_waits = atomic_load(&theirs->waits);
+    if (peer != comm->rank && never_meet(waits, peer_waits, comm->rank, peer))
+        fake_fail(comm, ncclInvalidUsage, "rank %d waits in %s, rank %d in %s: they never meet", comm->rank,
+                  fake_kind_name(kind_of(waits)), peer, fake_kind_name(kind_of(peer_waits)));
+}
+
+bool fake_meet(struct ncclComm *comm, uint64_t waits)
+{
     struct fake_shared *shared = comm->shared;
+    struct fake_patience patience = {0};
     uint64_t phase = ++comm->phase;
-    int slices = 0;
     atomic_store(&shared->members[comm->rank].waits, waits);
     atomic_store(&shared->members[comm->rank].arrived, phase);
     fake_ring_bell(shared);
@@ -145,10 +155,7 @@ bool fake_meet(struct ncclComm *comm, uint64_t waits)
                 return false;
         }
         fake_wait_bell(shared, seen);
-        if (++slices % PATIENCE == 0) {
-            fake_check_peer(comm, waits, peer);
-            check_order(comm, peer);
-        }
+        fake_wait_in_vain(comm, waits, peer, &patience);
     }
     atomic_store(&shared->members[comm->rank].waits, 0);
     return !atomic_load(&comm->aborted);
