@@ -117,7 +117,8 @@ extern "C" int cuda_cast(void *to, enum dtype dtype_to, const void *from, enum d
         return 0;
     if (dtype_to == dtype_from && dtype_size(dtype_to) > 0) {
         size_t bytes = (size_t)n * (size_t)dtype_size(dtype_to);
-        CUDA_CHECK("cast", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, queue), err);
+        CUDA_CHECK("cast: cudaMemcpyAsync", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, queue),
+                   err);
         return 0;
     }
     switch (dtype_to) {

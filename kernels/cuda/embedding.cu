@@ -103,7 +103,8 @@ static int zero(float *values, int64_t n, cudaStream_t stream, struct muster_err
 {
     if (!values || n == 0)
         return 0;
-    CUDA_CHECK("embedding_backward", cudaMemsetAsync(values, 0, (size_t)n * sizeof *values, stream), err);
+    CUDA_CHECK("embedding_backward: cudaMemsetAsync",
+               cudaMemsetAsync(values, 0, (size_t)n * sizeof *values, stream), err);
     return 0;
 }
 

@@ -69,13 +69,10 @@ static int64_t received_bytes(const struct nccl_comm *comm, const struct comm_op
 static int is_device_memory(const void *buffer, bool *out, struct muster_error *err)
 {
     struct cudaPointerAttributes attributes = {.type = cudaMemoryTypeUnregistered};
-    cudaError_t status = cudaPointerGetAttributes(&attributes, buffer);
-    if (status != cudaSuccess && status != cudaErrorInvalidValue) /* how old versions say "not mine" */
+    const cudaError_t status = cudaPointerGetAttributes(&attributes, buffer);
+    if (status != cudaSuccess) /* memory that is not CUDA's is no error since CUDA 11 */
         return cuda_error(err, (int)status, "cudaPointerGetAttributes");
-    if (status != cudaSuccess)
-        (void)cudaGetLastError(); /* it was an answer */
-    *out = status == cudaSuccess &&
-           (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged);
+    *out = attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
     return 0;
 }
 
