@@ -315,7 +315,9 @@ class Faults(Cuda):
             with self.subTest(f"{function}:{number}"):
                 result = self.train(ranks=2, limit=FAULT_LIMIT + 20, FAKE_CUDA_FAIL=f"{function}:{number}@1")
                 if result.status == 0:  # how often is asked whether work is done depends on time
-                    self.assertTrue(HARMLESS.search(function) or "was told to fail" not in result.output, result.output)
+                    harmless = HARMLESS.search(function) or "was told to fail" not in result.output
+                    at_the_end = function == "cudaGetDevice" and re.search("mean loss.*was told to fail", result.output, re.DOTALL)
+                    self.assertTrue(harmless or at_the_end, result.output)
                     continue
                 self.assertLess(result.seconds, FAULT_LIMIT, result.output)
                 named = re.search(rf"rank 1: error: .*({function}|\w+: cuda\w+:|cuBLASLt: )", result.output)
@@ -468,7 +470,8 @@ class Refused(Cuda):
         self.assertIn("logging.trace", result.output)
 
 
-# Calls whose failure is no fault of the run: what they give back is lost at the end anyway.
+# Calls whose failure is no fault of the run: what they give back is lost at the end anyway. cudaGetDevice is called for that too, where
+# the run is over.
 HARMLESS = re.compile(r"Free|Destroy|cudaMemGetInfo")
 
 if __name__ == "__main__":
