@@ -16,6 +16,7 @@
 #include "launcher/commands/secret_command.h"
 #include "launcher/commands/status_command.h"
 #include "launcher/commands/top_command.h"
+#include "launcher/commands/warm_command.h"
 #include "launcher/config/config_binding.h"
 #include "launcher/config/config_print.h"
 #include "launcher/host/machine.h"
@@ -30,6 +31,7 @@
 #include "launcher/process/find_program.h"
 #include "launcher/process/worker_command.h"
 #include "launcher/verdict/failure_files.h"
+#include "launcher/warm/warm_reaper.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -51,6 +53,7 @@ static int env_main(const char *shown, int argc, char *argv[]);
 static int status_main(const char *shown, int argc, char *argv[]);
 static int checkpoint_main(const char *shown, int argc, char *argv[]);
 static int top_main(const char *shown, int argc, char *argv[]);
+static int warm_main(const char *shown, int argc, char *argv[]);
 static int report_main(const char *shown, int argc, char *argv[]);
 static int doctor_main(const char *shown, int argc, char *argv[]);
 static int secret_main(const char *shown, int argc, char *argv[]);
@@ -74,6 +77,7 @@ static const struct subcommand subcommands[] = {
     {"checkpoint", "ask a running job for a checkpoint", checkpoint_main},
     {"doctor", "whether this machine is fit for a job: GPUs, network, memory, limits, disk, clock",
      doctor_main},
+    {"warm", "templates that muster run --warm-keep has left: show them, end them", warm_main},
     {"secret", "make the secret that protects a job of several nodes", secret_main},
     {"link-torchrun", "make a link named torchrun to muster, for scripts that call it", link_main},
     {"man", "print the manual page of muster or of a subcommand", man_main},
@@ -359,6 +363,12 @@ static int top_main(const char *shown, int argc, char *argv[])
     return text_main(top_command, argc, argv);
 }
 
+static int warm_main(const char *shown, int argc, char *argv[])
+{
+    (void)shown;
+    return text_main(warm_command, argc, argv);
+}
+
 static int report_main(const char *shown, int argc, char *argv[])
 {
     (void)shown;
@@ -417,6 +427,7 @@ static int print_pages(int (*print_them)(const struct pages_subject *, int, int,
         {report_page, "muster report [flags]"},
         {checkpoint_page, "muster checkpoint [flags]"},
         {doctor_page, "muster doctor [flags]"},
+        {warm_page, "muster warm [flags]"},
         {secret_page, "muster secret [flags]"},
         {link_torchrun_page, "muster link-torchrun [flags]"},
         {{"muster man", "prints a manual page",
@@ -503,6 +514,8 @@ int main(int argc, char *argv[])
     }
     if (!strcmp(argv[1], "host-node")) /* what run --hosts starts on each host: not for people */
         return hosts_node_main("muster host-node", argc - 2, argv + 2);
+    if (!strcmp(argv[1], WARM_REAPER_COMMAND)) /* what a kept template starts: not for people */
+        return warm_reaper_main(argc - 2, argv + 2);
     for (int i = 0; i < SUBCOMMAND_COUNT; i++) {
         scope_free char *shown = mem_printf("muster %s", subcommands[i].name);
         if (!strcmp(argv[1], subcommands[i].name))

@@ -13,6 +13,7 @@
 #include "launcher/agent/agent_processes.h"
 #include "launcher/agent/agent_start.h"
 #include "launcher/policy/worker_group.h"
+#include "launcher/warm/warm_reaper.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
@@ -314,19 +315,29 @@ static void note_lost_server(struct agent *agent)
 
 /* --- reaping --- */
 
+/* Of our children, and of those of the reaper of warm workers. */
+static bool reap_next(struct agent *agent, struct warm_end *end)
+{
+    siginfo_t info = {0};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
+        return agent_start_take_end(agent, end);
+    *end = (struct warm_end){info.si_pid, info.si_code, info.si_status};
+    return true;
+}
+
 /* Reap every exited child first, then classify: all of them exited before we sent a stop signal. */
 static void collect_children(struct agent *agent)
 {
     struct round *round = &agent->round;
     for (;;) {
-        siginfo_t info = {0};
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
+        struct warm_end end;
+        if (!reap_next(agent, &end))
             return;
-        struct worker *worker = round_find_worker(round, info.si_pid);
-        round_note_dead(round, info.si_pid);
+        struct worker *worker = round_find_worker(round, end.pid);
+        round_note_dead(round, end.pid);
         if (!worker)
             continue; /* an orphan that became ours */
-        round_worker_reaped(round, worker, info.si_code, info.si_status);
+        round_worker_reaped(round, worker, end.code, end.status);
         agent_heartbeats_end(agent, worker);
         agent_processes_note_reaped(agent, worker);
     }

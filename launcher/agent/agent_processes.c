@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "launcher/agent/agent_output.h"
+#include "launcher/agent/agent_start.h"
 #include "launcher/loop/background_job.h"
 #include "launcher/process/descendant_killer.h"
 #include "launcher/process/guardian.h"
@@ -21,7 +22,7 @@ struct agent_processes {
     struct loop_source guard;
     int guardians; /* started so far */
     struct descendant_killer killer;
-    pid_t spared;                     /* no worker, and not to be signalled with them; 0: none */
+    pid_t spared, reaper;             /* no workers, and not to be signalled with them; 0: none */
     int late_signal;                  /* for what is left when no worker is; 0: none */
     struct instant kill_at;           /* next scan for processes to kill */
     struct background_watch cleaning; /* during the clean-up after the workers */
@@ -49,9 +50,10 @@ void agent_processes_take_up(struct agent *agent, struct worker *worker, pid_t p
     round_worker_started(&agent->round, worker, pid);
 }
 
-void agent_processes_spare(struct agent *agent, pid_t pid)
+void agent_processes_spare(struct agent *agent, pid_t keeper, pid_t reaper)
 {
-    agent->processes->spared = pid;
+    agent->processes->spared = keeper;
+    agent->processes->reaper = reaper;
 }
 
 pid_t agent_processes_release(struct agent *agent)
@@ -69,7 +71,8 @@ static void send_killer(struct agent *agent, int signal)
         .descendants = {.id = agent->id,
                         .parent = getpid(),
                         .except = {getpid(), processes->guardian.pid},
-                        .keeper = processes->spared},
+                        .keeper = processes->spared,
+                        .reaper = processes->reaper},
         .signal = signal,
         .spare_groups = signal != SIGKILL, /* they get theirs directly, once */
     };
@@ -125,6 +128,13 @@ void agent_processes_kill_last(struct agent *agent, int64_t patience_ns)
     descendant_killer_wait(&agent->processes->killer, patience_ns);
 }
 
+void agent_processes_kill_left(struct agent *agent, int64_t patience_ns)
+{
+    agent_processes_spare(agent, 0, 0);
+    send_killer(agent, SIGKILL);
+    descendant_killer_wait(&agent->processes->killer, patience_ns);
+}
+
 /* Another scan could block, and nothing can be done about them anyway. */
 const struct descendants_process *agent_processes_name_stuck(struct agent *agent)
 {
@@ -146,8 +156,9 @@ const struct descendants_process *agent_processes_name_stuck(struct agent *agent
 bool agent_processes_are_gone(const struct agent *agent)
 {
     siginfo_t info = {0};
-    (void)agent; /* all children of this process are its */
-    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD;
+    /* all children of this process are its, and those of the reaper of warm workers */
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD &&
+           agent_start_is_empty(agent);
 }
 
 /* --- the guardian --- */

@@ -9,13 +9,18 @@ extern const struct agent_part agent_processes_part;
 
 /* A worker was started: the guardian records it, and so does the round. */
 void agent_processes_take_up(struct agent *agent, struct worker *worker, pid_t pid);
-/* This child is no worker and is not signalled with them; 0: there is none. */
-void agent_processes_spare(struct agent *agent, pid_t pid);
+/* The keeper of a template is no worker and is not signalled with them, nor is the reaper, whose other
+ * children are; 0: there is none. */
+void agent_processes_spare(struct agent *agent, pid_t keeper, pid_t reaper);
 /* signal, then CONT, to every live worker, and to all descendants: at once or when no worker is left, by
  * --signal-scope. */
 void agent_processes_terminate(struct agent *agent, int signal);
 /* KILL to every session and all descendants, again and again until the worker group is not KILLING. */
 void agent_processes_kill(struct agent *agent);
+/* The reaper of warm workers was killed, and they with it: KILL to what they have left, which no process of
+ * ours adopted.
+ */
+void agent_processes_kill_left(struct agent *agent, int64_t patience_ns);
 /* The loop has failed: KILL once more, and waits so long for it. */
 void agent_processes_kill_last(struct agent *agent, int64_t patience_ns);
 /* Logs the remaining processes, as found by the last scan; one of them, NULL: unknown. */

@@ -26,6 +26,7 @@ struct agent_start {
     char *program; /* the file to execute; NULL: not searched yet */
     bool ran;
     struct warm *warm;    /* NULL: no template */
+    bool left_killed;     /* what workers of a reaper that was killed had left */
     bool awaits_template; /* the round's workers are started when its state changes */
 };
 
@@ -177,7 +178,9 @@ static void template_changed(void *context)
     struct agent *agent = context;
     const struct agent_start *start = agent->start;
     const char *reason = warm_reason(start->warm);
-    agent_processes_spare(agent, warm_keeper(start->warm));
+    agent_processes_spare(agent, warm_keeper(start->warm), warm_reaper(start->warm));
+    if (warm_state(start->warm) == WARM_SERVING && *warm_note(start->warm))
+        log_info(&agent->log, "--warm-keep: %s", warm_note(start->warm));
     if (warm_state(start->warm) == WARM_ENDED)
         log_warning(&agent->log,
                     "--warm: the template cannot be used (%s): workers start their own interpreters", reason);
@@ -192,6 +195,44 @@ static bool is_compiled(const char *program)
 {
     size_t length = strlen(program);
     return length > 4 && (!strcmp(program + length - 4, ".pyc") || !strcmp(program + length - 4, ".pyz"));
+}
+
+static void worker_of_template_ended(void *context)
+{
+    struct agent *agent = context;
+    struct agent_start *start = agent->start;
+    if (warm_reaper_has_gone(start->warm) && !start->left_killed) {
+        start->left_killed = true;
+        agent_processes_kill_left(agent, NS_PER_S);
+    }
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_CHILDREN});
+}
+
+/* NULL: one that ends with the job is used, and the log says why. */
+static struct warm *open_kept(struct agent *agent, const struct spawn_options *options)
+{
+    const struct run_config *config = agent->config;
+    struct muster_error err = {0};
+    const struct warm_keep keep = {
+        .seconds = config->warm_keep_s,
+        .mark = descendants_mark(agent->id),
+        .subject = {.interpreter = options->path,
+                    .modules = config->warm,
+                    .program = config->kind == PROGRAM_PYTHON ? config->program : NULL,
+                    .environment = options->envp,
+                    .ignored = options->ignored,
+                    .descriptors = options->descriptors,
+                    .core_dumps = options->core_dumps},
+    };
+    struct warm *warm = NULL;
+    if (config->kind == PROGRAM_EXECUTABLE)
+        error_set(&err, MUSTER_E_UNSUPPORTED, "%s is its own template", config->program);
+    else
+        warm = warm_open_kept(options, &keep, &agent->loop, template_changed, worker_of_template_ended, agent,
+                              &err);
+    if (!warm)
+        log_warning(&agent->log, "--warm-keep: %s: the template ends with this job", err.text);
+    return warm;
 }
 
 static int open_template(struct agent *agent, struct muster_error *err)
@@ -219,10 +260,13 @@ static int open_template(struct agent *agent, struct muster_error *err)
                                           .core_dumps = agent_server_core_dumps(agent),
                                           .cpus = config->cpus && config->nproc_per_node == 1 ? config->cpus
                                                                                               : NULL};
-    agent->start->warm = warm_open(&options, &agent->loop, template_changed, agent, err);
+    if (config->warm_keep_s > 0)
+        agent->start->warm = open_kept(agent, &options);
+    if (!agent->start->warm)
+        agent->start->warm = warm_open(&options, &agent->loop, template_changed, agent, err);
     if (!agent->start->warm)
         return -1;
-    agent_processes_spare(agent, warm_keeper(agent->start->warm));
+    agent_processes_spare(agent, warm_keeper(agent->start->warm), warm_reaper(agent->start->warm));
     return 0;
 }
 
@@ -338,6 +382,16 @@ int agent_start_workers(struct agent *agent, struct start_failure *out, struct m
     return (template_serves(agent) ? start_from_template : start_cold)(agent, out, err);
 }
 
+bool agent_start_take_end(struct agent *agent, struct warm_end *end)
+{
+    return agent->start && warm_take_end(agent->start->warm, end);
+}
+
+bool agent_start_is_empty(const struct agent *agent)
+{
+    return !agent->start || warm_is_empty(agent->start->warm);
+}
+
 bool agent_start_ran(const struct agent *agent)
 {
     return agent->start && agent->start->ran;
@@ -356,14 +410,12 @@ static int start_create(struct agent *agent, struct muster_error *err)
 
 static struct instant start_deadline(const struct agent *agent)
 {
-    (void)agent;
-    return INSTANT_NEVER;
+    return warm_deadline(agent->start->warm);
 }
 
 static void start_tick(struct agent *agent, struct instant now)
 {
-    (void)agent;
-    (void)now;
+    warm_tick(agent->start->warm, now);
 }
 
 static void start_event(struct agent *agent, const struct agent_event *event)

@@ -19,6 +19,12 @@ bool agent_start_awaits_template(const struct agent *agent);
 /* Starts all workers of the round back to back. -1: those that were started are left to be stopped; out
  * names the one that was not. */
 int agent_start_workers(struct agent *agent, struct start_failure *out, struct muster_error *err);
+/* The next process that has ended, of those that are not this process's children (--warm-keep); it is reaped
+ * now. false: none. */
+struct warm_end;
+bool agent_start_take_end(struct agent *agent, struct warm_end *end);
+/* Whether there is no such process. */
+bool agent_start_is_empty(const struct agent *agent);
 /* Whether a worker was started, in any round. */
 bool agent_start_ran(const struct agent *agent);
 

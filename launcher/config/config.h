@@ -40,6 +40,7 @@ enum worker_store { WORKER_STORE_AGENT, WORKER_STORE_WORKER };
 
 /* --warm without a value: what torch loads itself only when DDP or FSDP is built counts too. */
 #define CONFIG_WARM_MODULES "torch,torch._dynamo"
+#define CONFIG_WARM_KEEP    "900" /* --warm-keep without a value; seconds */
 
 enum config_output { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_MARKDOWN };
 
@@ -116,6 +117,7 @@ struct run_config {
     signal_bits stop_signals, forwarded_signals; /* the same, without unknown signals */
     int signal_scope;                            /* enum signal_scope */
     char *warm;             /* modules of the template, separated by commas; NULL or "": workers start cold */
+    double warm_keep_s;     /* 0: the template ends with the job */
     double hang_timeout_s;  /* 0: off */
     double restart_grace_s; /* the same before a restart */
     int cores; /* available to the workers: affinity and cgroup quota, >= 1 after config_resolve */

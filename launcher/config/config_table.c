@@ -333,6 +333,19 @@ static const struct knob rows[] = {
              "from it by "
              "fork, also after a restart (launcher/docs/warm.md); empty: every worker starts its own "
              "interpreter"},
+    {.name = "warm-keep",
+     .env = "MUSTER_WARM_KEEP",
+     .type = KNOB_DOUBLE,
+     .offset = AT(warm_keep_s),
+     .initial = "0",
+     .implied = CONFIG_WARM_KEEP,
+     .max = 1e7,
+     .unit = "s",
+     .section = workers,
+     .help =
+         "with --warm: the template stays so long after its last job, and the next muster run of this user "
+         "with the same interpreter, modules and environment forks its own from it; muster warm shows and "
+         "ends those there are; 0: it ends with the job"},
     {.name = "hang-timeout",
      .env = "MUSTER_HANG_TIMEOUT",
      .type = KNOB_DOUBLE,

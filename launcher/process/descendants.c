@@ -203,11 +203,14 @@ static bool is_descendant(const struct descendants *descendants, int proc, const
     if (!read_stat(proc, name, process) || process->state == 'Z' || process->state == 'X')
         return false;
     if (process->pid == descendants->except[0] || process->pid == descendants->except[1] ||
+        (descendants->reaper && process->pid == descendants->reaper) ||
         (descendants->keeper &&
          (process->pid == descendants->keeper || process->parent == descendants->keeper)) ||
         !strcmp(process->name, DESCENDANTS_GUARDIAN_NAME))
         return false;
     if (descendants->parent && process->parent == descendants->parent)
+        return true;
+    if (descendants->reaper && process->parent == descendants->reaper)
         return true;
     for (size_t i = 0; i < descendants->session_count; i++)
         if (is_in(&descendants->sessions[i], process))

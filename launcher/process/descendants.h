@@ -35,6 +35,7 @@ struct descendants {
     bool family;     /* marks of all ids with the same first DESCENDANTS_FAMILY_LENGTH bytes count */
     bool blind;      /* no environment is read: that may block */
     pid_t parent;    /* its children are descendants; 0: not looked for */
+    pid_t reaper;    /* the same, and it is excluded (launcher/warm/warm_reaper.h); 0: none */
     pid_t except[2]; /* excluded: the agent and its guardian; 0 for none */
     pid_t
         keeper; /* excluded with its children, a template of workers (launcher/warm/warm_keeper.h); 0: none */

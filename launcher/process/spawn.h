@@ -4,6 +4,7 @@
 #define MUSTER_LAUNCHER_PROCESS_SPAWN_H
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -11,7 +12,7 @@
 #include "launcher/host/numa.h"
 #include "proto/include/muster_error.h"
 
-enum { SPAWN_EXTRA_FD = 3, SPAWN_EXTRA_LIMIT = 2 };
+enum { SPAWN_EXTRA_FD = 3, SPAWN_EXTRA_LIMIT = 3 };
 
 struct spawn_options {
     const char *path;   /* the file to execute: no search in PATH here */
@@ -32,6 +33,7 @@ struct spawn_options {
     int (*enter)(const void *context);
     const void *enter_context;
     const struct numa_mask *cpus; /* its CPUs; NULL: inherited */
+    bool outlives;                /* no parent-death signal: it lives on when the caller ends */
 };
 
 /* The signals that this process ignores. Those of a terminal's or session's end (HUP, INT, QUIT) stay ignored

@@ -1,7 +1,10 @@
 """The template of Python workers: imports modules once, then makes each worker by fork.
 
 The agent runs it as `python3 -u -c SOURCE MODULES -- ARGV...`, with the protocol of launcher/docs/warm.md on the
-descriptor MUSTER_TEMPLATE_FD. In a worker it returns, and the code at the end runs the program as __main__."""
+descriptor MUSTER_TEMPLATE_FD. In a worker it returns, and the code at the end runs the program as __main__.
+
+With MUSTER_TEMPLATE_KEPT it outlives its jobs: it listens, and forks for each job the process that then speaks that
+protocol, and the workers' parent (launcher/warm/warm_kept.h)."""
 import os
 import sys
 
@@ -28,17 +31,27 @@ class _MusterTemplate:
 
         self.ctypes, self.socket = ctypes, socket
         self.c = ctypes.CDLL(None, use_errno=True)
-        given = int(os.environ.pop("MUSTER_TEMPLATE_FD"))
-        self.link = socket.socket(fileno=fcntl.fcntl(given, fcntl.F_DUPFD_CLOEXEC, self.FIRST_FREE))
-        os.set_inheritable(given, False)
         self.fcntl = fcntl
+        kept = os.environ.pop("MUSTER_TEMPLATE_KEPT", None)
+        self.kept = _MusterKept(self, kept) if kept else None
+        if self.kept is None:
+            given = int(os.environ.pop("MUSTER_TEMPLATE_FD"))
+            self.link = self.take_socket(given)
+            self.given = given
         with open("/proc/self/cmdline", "rb") as file:
             self.command = file.read().split(b"\0")[:-1]
-        self.given = given
         end = sys.argv.index("--")
         self.modules, self.argv = sys.argv[1:end], sys.argv[end + 1 :]
         left_out = os.environ.pop(self.LEFT_OUT, "")
         self.left_out = dict(line.split("\t", 1) for line in left_out.split("\n") if line)
+
+    def take_high(self, given):
+        """A copy of a descriptor above those that a worker gets; the given one is not inherited."""
+        os.set_inheritable(given, False)
+        return self.fcntl.fcntl(given, self.fcntl.F_DUPFD_CLOEXEC, self.FIRST_FREE)
+
+    def take_socket(self, given):
+        return self.socket.socket(fileno=self.take_high(given))
 
     # --- the modules ---
 
@@ -94,41 +107,54 @@ class _MusterTemplate:
 
     def begin_again(self):
         os.environ[self.LEFT_OUT] = "\n".join("%s\t%s" % item for item in self.left_out.items())
-        os.environ["MUSTER_TEMPLATE_FD"] = str(self.given)
-        os.dup2(self.link.fileno(), self.given)
+        if self.kept is not None:
+            self.kept.prepare_exec()
+        else:
+            os.environ["MUSTER_TEMPLATE_FD"] = str(self.given)
+            os.dup2(self.link.fileno(), self.given)
         os.execv(sys.executable, self.command)
 
     # --- requests ---
 
     def receive(self):
         """A request and its descriptors: the payload's, stdout, stderr, and further ones; None at the agent's end."""
-        data, ancillary, _, _ = self.link.recvmsg(4096, self.socket.CMSG_SPACE(16 * 4), self.socket.MSG_CMSG_CLOEXEC)
+        data, high = self.receive_with_fds(self.link)
+        if not data:
+            return None, high
+        word, number, agent, processors = data.decode().split(" ")
+        assert word == "fork", data
+        return _MusterWorker(number, int(agent), processors, self.read_memfd(high[0])), high
+
+    def receive_with_fds(self, link):
+        data, ancillary, _, _ = link.recvmsg(4096, self.socket.CMSG_SPACE(16 * 4), self.socket.MSG_CMSG_CLOEXEC)
         fds = []
         for level, kind, content in ancillary:
             if level == self.socket.SOL_SOCKET and kind == self.socket.SCM_RIGHTS:
                 for at in range(0, len(content) - len(content) % 4, 4):
                     fds.append(int.from_bytes(content[at : at + 4], sys.byteorder))
-        if not data:
-            return None, fds
         high = [self.fcntl.fcntl(fd, self.fcntl.F_DUPFD_CLOEXEC, self.FIRST_FREE) for fd in fds]
         for fd in fds:
             os.close(fd)
-        word, number, agent, processors = data.decode().split(" ")
-        assert word == "fork", data
-        payload = b""
+        return data, high
+
+    @staticmethod
+    def read_memfd(fd):
+        content = b""
         while True:  # the descriptor's position is the agent's too
-            piece = os.pread(high[0], 1 << 20, len(payload))
+            piece = os.pread(fd, 1 << 20, len(content))
             if not piece:
-                break
-            payload += piece
-        return _MusterWorker(number, int(agent), processors, payload), high
+                return content
+            content += piece
 
     def send(self, text):
         self.link.send(text.encode())
 
     def serve(self):
         """Returns in each worker, and nowhere else."""
-        self.send("ready" + "".join("\n%s\t%s" % item for item in self.left_out.items()))
+        try:
+            self.send("ready" + "".join("\n%s\t%s" % item for item in self.left_out.items()))
+        except OSError:  # the agent has gone
+            os._exit(0)
         while True:
             worker, fds = self.receive()
             if worker is None:
@@ -246,6 +272,289 @@ class _MusterTemplate:
             process.current_process().authkey = os.urandom(32)
 
 
+class _MusterKept:
+    """What a template that outlives its jobs does more: it waits for jobs, and forks for each its reaper and template."""
+
+    LISTENER, LIFE, KEY = 3, 4, 5  # descriptors at the start
+
+    def __init__(self, template, text):
+        import time
+
+        self.template, self.os_time = template, time
+        seconds, _, self.path = text.partition(" ")
+        self.seconds = float(seconds)
+        self.listener = template.take_socket(self.LISTENER)
+        self.key_fd = template.take_high(self.KEY)
+        self.key = template.read_memfd(self.key_fd)
+        self.imported_anew = os.environ.pop("_MUSTER_TEMPLATE_ANEW", "") == "1"
+        self.jobs, self.waiting = [], []  # connections: one for each job that runs; those that have said nothing yet
+        self.in_job = False
+        self.files = {}
+        if not self.imported_anew:
+            self.end_with_the_agent()
+        os.close(self.LISTENER)
+        os.close(self.KEY)
+
+    def end_with_the_agent(self):
+        """While this process imports: the agent's end of the pipe closes, and the kernel ends it (SIGIO)."""
+        fcntl = self.template.fcntl
+        self.life = self.template.take_high(self.LIFE)
+        os.close(self.LIFE)
+        fcntl.fcntl(self.life, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(self.life, fcntl.F_SETFL, fcntl.fcntl(self.life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+        try:
+            if os.read(self.life, 1) == b"":  # it has gone before
+                os._exit(0)
+        except BlockingIOError:
+            pass
+
+    def prepare_exec(self):
+        """Descriptors and variables as at the start."""
+        for fd, place in ((self.listener.fileno(), self.LISTENER), (self.key_fd, self.KEY)):
+            os.dup2(fd, place)
+        if not self.imported_anew:
+            os.dup2(self.life, self.LIFE)
+        os.environ["MUSTER_TEMPLATE_KEPT"] = "%r %s" % (self.seconds, self.path)
+        if self.imported_anew:
+            os.environ["_MUSTER_TEMPLATE_ANEW"] = "1"
+
+    # --- which files were read ---
+
+    @staticmethod
+    def state_of(path):
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+    def note_files(self):
+        names = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        with open("/proc/self/maps", "rb") as file:
+            names.update(os.fsdecode(line.split(None, 5)[5].rstrip(b"\n")) for line in file if line.count(b"/"))
+        for name in names:
+            state = self.state_of(name) if isinstance(name, str) and name.startswith("/") else None
+            if state:
+                self.files[name] = state
+
+    def changed_file(self):
+        for name, state in self.files.items():
+            if self.state_of(name) != state:
+                return name
+        return None
+
+    # --- connections ---
+
+    def is_ours(self, link):
+        socket = self.template.socket
+        peer = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return int.from_bytes(peer[4:8], sys.byteorder) == os.geteuid()
+
+    def memory_kb(self):
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+    def serve(self):
+        """Returns in each job's template, and nowhere else."""
+        import select
+
+        self.note_files()
+        self.detach()
+        now = idle_since = reap_until = self.os_time.monotonic()
+        while True:
+            links = [self.listener] + self.waiting + self.jobs
+            limits = [] if self.jobs else [idle_since + self.seconds - now]
+            if self.reap() and now < reap_until:
+                limits.append(self.REAP_PAUSE)
+            poll = select.poll()
+            for link in links:
+                poll.register(link, select.POLLIN)
+            ready = {fd for fd, _ in poll.poll(max(0, int(min(limits) * 1000) + 1) if limits else None)}
+            now = self.os_time.monotonic()
+            if not ready and not self.jobs and now >= idle_since + self.seconds:
+                self.end()
+            for link in links:
+                if link.fileno() not in ready:
+                    continue
+                if link is self.listener:
+                    self.waiting.append(link.accept()[0])
+                    if not self.is_ours(self.waiting[-1]):
+                        self.waiting.pop().close()
+                    continue
+                ends = link in self.jobs
+                (self.jobs if ends else self.waiting).remove(link)
+                keeps = None if ends else self.answer(link)
+                if keeps is None:
+                    link.close()
+                else:
+                    keeps.append(link)
+                if self.in_job:
+                    return
+                if ends:
+                    idle_since, reap_until = now, now + self.REAP_S
+
+    REAP_S, REAP_PAUSE = 5, 0.05  # how long after the end of a job, and how often, its reaper is waited for
+
+    @staticmethod
+    def reap():
+        """Reapers and keepers of jobs that have ended, which this process adopts: process 1 of a container may reap nothing.
+        Whether there are others."""
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            return True
+        except ChildProcessError:
+            return False
+
+    def detach(self):
+        """Nothing of the agent that started it is held."""
+        PR_SET_CHILD_SUBREAPER = 36
+        self.template.c.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        if not self.imported_anew:
+            os.close(self.life)
+        nothing = os.open("/dev/null", os.O_RDWR)
+        for fd in range(3):
+            os.dup2(nothing, fd)
+        os.close(nothing)
+
+    def end(self):
+        """With the lock, so that a job that comes now does not start another under the same name before this one is gone."""
+        folder, name = os.path.split(self.path)
+        lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CLOEXEC)
+        self.template.fcntl.flock(lock, self.template.fcntl.LOCK_EX)
+        try:
+            os.unlink(self.path)
+        except FileNotFoundError:
+            pass
+        os._exit(0)
+
+    def answer(self, link):
+        """The list in which the connection stays, None if it does not."""
+        try:
+            data, fds = self.template.receive_with_fds(link)
+        except OSError:
+            return None
+        try:
+            word, _, rest = data.decode().partition(" ")
+            if word == "hello":  # the agent's descriptors come when this process takes them at once, not into a queue
+                link.send(b"hello")
+                return self.waiting
+            if word == "job":
+                return self.begin_job(link, rest, fds)
+            if word == "list":
+                modules = " ".join(self.template.modules)
+                link.send(("%d %d %d %s %s" % (os.getpid(), self.memory_kb(), len(self.jobs), sys.executable, modules)).encode())
+            elif word == "key":
+                socket = self.template.socket
+                link.sendmsg([b"key"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, self.key_fd.to_bytes(4, sys.byteorder))])
+            elif word == "stop":
+                link.send(b"%d" % os.getpid())
+                self.end()
+        except OSError:  # it has gone
+            pass
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return None
+
+    @staticmethod
+    def has_gone(link):
+        import select
+
+        poll = select.poll()
+        poll.register(link, 0)
+        return bool(poll.poll(0))
+
+    # --- a job ---
+
+    def begin_job(self, link, rest, fds):
+        if self.has_gone(link):
+            return None
+        if self.template.read_memfd(fds[0]) != self.key:
+            link.send(b"refused it was started for another environment")
+            return None
+        changed = self.changed_file()
+        if changed:
+            link.send(b"changed " + os.fsencode(changed))
+            self.imported_anew = True
+            self.template.left_out = {}
+            self.template.begin_again()
+        seconds, mark = rest.split(" ")
+        self.seconds = float(seconds)
+        try:
+            middle = os.fork()
+        except OSError as error:
+            link.send(("refused it cannot fork: %s" % error.strerror).encode())
+            return None
+        if middle == 0:
+            try:
+                if os.fork() == 0:
+                    self.become_job(link, int(mark), *fds[1:])
+                    self.in_job = True
+                    return None
+            finally:
+                if not self.in_job:
+                    os._exit(0)
+        os.waitpid(middle, 0)
+        link.send(("serving %d %d %d" % (os.getpid(), self.memory_kb(), len(self.jobs) + 1)).encode())
+        return self.jobs
+
+    def become_job(self, link, mark, template_end, reaper_end, program, stdin, stderr):
+        """Returns in the job's template; this process executes the reaper, whose child's child it is."""
+        import resource
+        import signal
+
+        os.setsid()
+        RLIMIT_RTTIME = 15
+        hard = resource.getrlimit(RLIMIT_RTTIME)[1]
+        if hard == resource.RLIM_INFINITY or hard >= mark:  # else the agent finds it by other means
+            resource.setrlimit(RLIMIT_RTTIME, (mark, hard))
+        for other in [self.listener, link] + self.waiting + self.jobs:
+            other.close()
+        os.close(self.key_fd)
+        os.dup2(stdin, 0)
+        os.dup2(stderr, 1)
+        os.dup2(stderr, 2)
+        reaper = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        keeper = self.clone()
+        if keeper == 0:
+            if self.fork_under_keeper(reaper):
+                signal.pthread_sigmask(signal.SIG_SETMASK, [])
+                self.template.link = self.template.take_socket(template_end)
+                return
+            os._exit(0)
+        os.dup2(reaper_end, 3)
+        os.execve(program, ["muster", "warm-reaper", str(keeper)], os.environ)
+
+    def clone(self):
+        """A fork whose child's end sends no signal, so that it does not count among the reaper's children."""
+        number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+        return self.template.c.syscall(*(self.template.ctypes.c_long(value) for value in (number, 0, 0, 0, 0, 0)))
+
+    def end_with(self, parent):
+        PR_SET_PDEATHSIG, SIGKILL = 1, 9
+        self.template.c.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(0)
+
+    def fork_under_keeper(self, reaper):
+        """True in the job's template; the keeper, which the reaper does not see as a child, ends with either."""
+        self.end_with(reaper)
+        keeper = os.getpid()
+        PR_SET_NAME = 15
+        self.template.c.prctl(PR_SET_NAME, b"muster-template", 0, 0, 0)
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            self.end_with(keeper)
+            self.template.c.prctl(PR_SET_NAME, os.path.basename(sys.executable).encode(), 0, 0, 0)
+            return True
+        os.closerange(0, 1 << 16)
+        os.waitpid(pid, 0)
+        return False
+
+
 def _muster_hide_frames():
     """A traceback begins with the program's own frame."""
 
@@ -300,6 +609,9 @@ def _muster_template():
 
     gc.collect()
     gc.freeze()  # a collection in a worker would copy every page of what was imported
+    if template.kept is not None:
+        template.kept.serve()
+        template.kept = None
     worker = template.serve()
     return [os.fsdecode(argument) for argument in worker.argv]
 

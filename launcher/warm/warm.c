@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/process/descendants.h"
 #include "launcher/warm/warm_keeper.h"
 #include "launcher/warm/warm_message.h"
 #include "proto/base/error.h"
@@ -24,6 +26,14 @@ struct warm {
     void (*changed)(void *context);
     void *context;
     char reason[MUSTER_ERROR_TEXT];
+    /* of a kept one */
+    bool is_kept, ready; /* ready: the job's own template is */
+    struct warm_kept kept;
+    struct loop_source control; /* fd: kept.control */
+    struct warm_reaper_link reaper;
+    struct instant deadline; /* for its answer */
+    void (*ended)(void *context);
+    char note[256];
 };
 
 const char *warm_state_name(enum warm_state state)
@@ -38,16 +48,39 @@ const char *warm_state_name(enum warm_state state)
 
 /* --- the socket --- */
 
+static bool is_unanswered(const struct warm *warm)
+{
+    return warm->is_kept && warm->state == WARM_IMPORTING && !*warm->note;
+}
+
+static void lose_link(struct warm *warm)
+{
+    if (warm->source.fd >= 0)
+        loop_remove(warm->loop, &warm->source);
+    guard_close(&warm->source.fd); /* a worker that is being made finds it closed, and ends */
+    warm->source.fd = -1;
+}
+
+/* The reaper stays, with the workers that there are. */
+static void end_control(struct warm *warm)
+{
+    warm->deadline = INSTANT_NEVER;
+    if (warm->control.ready)
+        loop_remove(warm->loop, &warm->control);
+    warm->control.ready = NULL;
+    if (warm->is_kept)
+        warm_kept_close(&warm->kept);
+}
+
 static void warm_end(struct warm *warm, const char *reason)
 {
     if (warm->state == WARM_ENDED)
         return;
     warm->state = WARM_ENDED;
     (void)snprintf(warm->reason, sizeof warm->reason, "%s", reason);
-    loop_remove(warm->loop, &warm->source);
-    guard_close(&warm->source.fd); /* a worker that is being made finds it closed, and ends */
-    warm->source.fd = -1;
+    lose_link(warm);
     warm_keeper_end(&warm->keeper);
+    end_control(warm);
 }
 
 /* "NAME\tREASON\n..." as "NAME: REASON; ...". */
@@ -73,6 +106,10 @@ static int receive(struct warm *warm, char text[WARM_MESSAGE_LIMIT + 1], struct 
     while (got < 0 && errno == EINTR);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return 0;
+    if (got <= 0 && is_unanswered(warm)) { /* the kept template says why, or has ended too */
+        lose_link(warm);
+        return 0;
+    }
     if (got <= 0) {
         warm_end(warm, warm->state == WARM_IMPORTING ? "it ended before it was ready" : "it ended");
         return -1;
@@ -85,6 +122,14 @@ static int receive(struct warm *warm, char text[WARM_MESSAGE_LIMIT + 1], struct 
     return 1;
 }
 
+static bool begin_serving(struct warm *warm)
+{
+    if (!warm->ready || (warm->is_kept && (!warm->reaper.pid || !*warm->note)))
+        return false;
+    warm->state = WARM_SERVING;
+    return true;
+}
+
 static void readable(void *context, uint32_t events)
 {
     struct warm *warm = context;
@@ -94,9 +139,11 @@ static void readable(void *context, uint32_t events)
     int got = receive(warm, text, &answer);
     if (got == 0)
         return;
-    if (got > 0 && warm->state == WARM_IMPORTING && answer.kind == WARM_READY) {
-        warm->state = WARM_SERVING;
+    if (got > 0 && warm->state == WARM_IMPORTING && !warm->ready && answer.kind == WARM_READY) {
         keep_left_out(warm, answer.text);
+        warm->ready = true;
+        if (!begin_serving(warm))
+            return;       /* its reaper is not ready */
     } else if (got > 0) { /* an answer without a request */
         warm_end(warm, answer.kind == WARM_FAILED ? answer.text : "it answered without a request");
     }
@@ -142,8 +189,8 @@ static int start(struct warm *warm, const struct spawn_options *options, struct 
     return loop_add(warm->loop, &warm->source, EPOLLIN, err);
 }
 
-struct warm *warm_open(const struct spawn_options *options, struct loop *loop, void (*changed)(void *context),
-                       void *context, struct muster_error *err)
+static struct warm *warm_make(struct loop *loop, void (*changed)(void *context), void *context,
+                              struct muster_error *err)
 {
     struct warm *warm = mem_calloc(1, sizeof *warm);
     if (!warm) {
@@ -153,7 +200,17 @@ struct warm *warm_open(const struct spawn_options *options, struct loop *loop, v
     warm->loop = loop;
     warm->changed = changed;
     warm->context = context;
-    warm->source.fd = -1;
+    warm->source.fd = warm->reaper.source.fd = -1;
+    warm->deadline = INSTANT_NEVER;
+    return warm;
+}
+
+struct warm *warm_open(const struct spawn_options *options, struct loop *loop, void (*changed)(void *context),
+                       void *context, struct muster_error *err)
+{
+    struct warm *warm = warm_make(loop, changed, context, err);
+    if (!warm)
+        return NULL;
     if (start(warm, options, err) == 0)
         return warm;
     warm_keeper_end(&warm->keeper);
@@ -162,11 +219,190 @@ struct warm *warm_open(const struct spawn_options *options, struct loop *loop, v
     return NULL;
 }
 
+/* --- from a kept template --- */
+
+static const int64_t answer_patience_ns = 10 * NS_PER_S; /* of one that had imported before */
+
+static void reaper_changed(void *context)
+{
+    struct warm *warm = context;
+    if (warm->reaper.gone && is_unanswered(warm))
+        return; /* the kept template says why, or has ended too */
+    if (warm->reaper.gone && warm->state != WARM_ENDED) {
+        warm_end(warm, "the parent of its workers (muster-reaper) ended");
+        warm->changed(warm->context);
+    } else if (warm->state == WARM_IMPORTING && begin_serving(warm)) {
+        warm->changed(warm->context);
+    }
+    warm->ended(warm->context);
+}
+
+/* Requests the job's template, over sockets of its own. */
+static int request_job(struct warm *warm, struct muster_error *err)
+{
+    int template_ends[2], reaper_ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, template_ends) < 0)
+        return error_errno(err, "cannot make a socket for the template");
+    warm->source = (struct loop_source){template_ends[0], readable, warm};
+    scope_close int template_end = template_ends[1];
+    if (loop_add(warm->loop, &warm->source, EPOLLIN, err) < 0)
+        return -1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, reaper_ends) < 0)
+        return error_errno(err, "cannot make a socket for the workers' parent");
+    scope_close int reaper_end = reaper_ends[1];
+    if (warm_reaper_open(&warm->reaper, reaper_ends[0], warm->loop, reaper_changed, warm, err) < 0)
+        return -1;
+    return warm_kept_request(&warm->kept, template_end, reaper_end, err);
+}
+
+static void drop_job(struct warm *warm)
+{
+    lose_link(warm);
+    warm_reaper_close(&warm->reaper);
+}
+
+static void control_readable(void *context, uint32_t events);
+
+static int connect_job(struct warm *warm, struct muster_error *err)
+{
+    warm->control = (struct loop_source){warm->kept.control, control_readable, warm};
+    if (loop_add(warm->loop, &warm->control, EPOLLIN, err) < 0) {
+        warm->control.ready = NULL;
+        return -1;
+    }
+    return warm_kept_greet(&warm->kept, err);
+}
+
+/* "changed FILE": it imports anew, and will answer then. */
+static int ask_again(struct warm *warm, struct muster_error *err)
+{
+    loop_remove(warm->loop, &warm->control);
+    warm->control.ready = NULL;
+    drop_job(warm);
+    warm->deadline = INSTANT_NEVER;
+    return warm_kept_connect(&warm->kept, err) < 0 ? -1 : connect_job(warm, err);
+}
+
+/* "serving PID KILOBYTES JOBS" */
+static void note_kept(struct warm *warm, const char *text)
+{
+    long numbers[3] = {0};
+    char *at = (char *)text;
+    for (int i = 0; i < 3; i++)
+        numbers[i] = strtol(at, &at, 10);
+    guard_close(&warm->kept.life); /* it has imported: it stays from now on */
+    warm->kept.life = -1;
+    warm->deadline = INSTANT_NEVER;
+    (void)snprintf(warm->note, sizeof warm->note,
+                   "template %ld, %ld MB%s%s, stays for %.6g s after its last job", numbers[0],
+                   numbers[1] / 1024,
+                   !warm->kept.started   ? ", kept from before"
+                   : *warm->kept.differs ? ", another is kept and differs in: "
+                                         : ", new",
+                   warm->kept.started ? warm->kept.differs : "", warm->kept.seconds);
+}
+
+static void control_readable(void *context, uint32_t events)
+{
+    struct warm *warm = context;
+    char text[WARM_MESSAGE_LIMIT + 1];
+    struct muster_error err = {0};
+    (void)events;
+    ssize_t got = recv(warm->control.fd, text, WARM_MESSAGE_LIMIT, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    text[got > 0 ? got : 0] = '\0';
+    if (got <= 0 && warm->state == WARM_SERVING) { /* it has ended; the job's template and reaper live on */
+        end_control(warm);
+        return;
+    }
+    if (!strcmp(text, "hello")) {
+        if (request_job(warm, &err) == 0)
+            return;
+        warm_end(warm, err.text);
+    } else if (!strncmp(text, "serving ", 8)) {
+        note_kept(warm, text + 8);
+        if (warm->source.fd < 0 || warm->reaper.gone)
+            warm_end(warm, "it ended before it was ready");
+        else if (!begin_serving(warm))
+            return;
+    } else if (!strncmp(text, "changed ", 8)) {
+        if (ask_again(warm, &err) == 0)
+            return;
+        warm_end(warm, err.text);
+    } else {
+        warm_end(warm,
+                 !strncmp(text, "refused ", 8) ? text + 8 : "the kept template ended before it was ready");
+    }
+    warm->changed(warm->context);
+}
+
+struct warm *warm_open_kept(const struct spawn_options *options, const struct warm_keep *keep,
+                            struct loop *loop, void (*changed)(void *context), void (*ended)(void *context),
+                            void *context, struct muster_error *err)
+{
+    struct warm *warm = warm_make(loop, changed, context, err);
+    if (!warm)
+        return NULL;
+    warm->is_kept = true;
+    warm->ended = ended;
+    if (warm_kept_open(&warm->kept, keep, options, err) == 0 && connect_job(warm, err) == 0) {
+        if (!warm->kept.started)
+            warm->deadline = instant_add(clock_now(NULL), answer_patience_ns);
+        return warm;
+    }
+    drop_job(warm);
+    end_control(warm);
+    mem_free(warm);
+    return NULL;
+}
+
+pid_t warm_reaper(const struct warm *warm)
+{
+    return warm->reaper.pid;
+}
+
+bool warm_reaper_has_gone(const struct warm *warm)
+{
+    return warm->reaper.gone;
+}
+
+const char *warm_note(const struct warm *warm)
+{
+    return warm->note;
+}
+
+struct instant warm_deadline(const struct warm *warm)
+{
+    return warm ? warm->deadline : INSTANT_NEVER;
+}
+
+void warm_tick(struct warm *warm, struct instant now)
+{
+    if (!warm || !instant_reached(now, warm->deadline))
+        return;
+    warm_end(warm, "the kept template does not answer; muster warm --stop ends it");
+    warm->changed(warm->context);
+}
+
+bool warm_take_end(struct warm *warm, struct warm_end *end)
+{
+    return warm && warm->is_kept && warm->reaper.loop && warm_reaper_take(&warm->reaper, end);
+}
+
+bool warm_is_empty(const struct warm *warm)
+{
+    return !warm || !warm->is_kept || !warm->reaper.loop || warm_reaper_is_empty(&warm->reaper);
+}
+
+/* --- the end --- */
+
 void warm_close(struct warm *warm)
 {
     if (!warm)
         return;
     warm_end(warm, "");
+    warm_reaper_close(&warm->reaper);
     mem_free(warm);
 }
 
@@ -182,7 +418,7 @@ const char *warm_reason(const struct warm *warm)
 
 pid_t warm_keeper(const struct warm *warm)
 {
-    return warm->keeper;
+    return warm->is_kept ? warm->reaper.keeper : warm->keeper;
 }
 
 /* --- workers --- */
@@ -213,7 +449,7 @@ int warm_request(struct warm *warm, unsigned number, const struct spawn_options 
     scope_close int payload = make_payload(options, err);
     if (payload < 0)
         return -1;
-    if (warm_request_write(number, getpid(), options->cpus, &text) < 0)
+    if (warm_request_write(number, warm->is_kept ? warm->reaper.pid : getpid(), options->cpus, &text) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the request of a worker");
     fds[count++] = payload;
     fds[count++] = options->out_fd;
@@ -233,9 +469,21 @@ int warm_request(struct warm *warm, unsigned number, const struct spawn_options 
     return sent < 0 ? error_errno(err, "cannot send a request to the template") : 0;
 }
 
-static bool is_child(pid_t pid)
+static bool is_child_of(pid_t pid, pid_t parent)
+{
+    char path[64];
+    struct descendants_process process;
+    scope_buffer text = {0};
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    return io_read_file(path, 4096, &text, NULL) == 0 &&
+           descendants_parse_stat(text.data, text.length, &process) && process.parent == parent;
+}
+
+static bool is_taken(struct warm *warm, pid_t pid)
 {
     siginfo_t info = {0};
+    if (warm->is_kept)
+        return is_child_of(pid, warm->reaper.pid) && warm_reaper_add(&warm->reaper, pid) == 0;
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
@@ -252,7 +500,7 @@ pid_t warm_collect(struct warm *warm, struct instant deadline, unsigned *number,
         else if (poll(&wait, 1, (int)(left_ns / NS_PER_MS) + 1) < 0 && errno != EINTR)
             warm_end(warm, "its socket failed");
     }
-    if (got > 0 && answer.kind == WARM_WORKER && is_child(answer.pid)) {
+    if (got > 0 && answer.kind == WARM_WORKER && is_taken(warm, answer.pid)) {
         *number = answer.number;
         return answer.pid;
     }

@@ -1,0 +1,61 @@
+/* warm_kept.h - a template that outlives its jobs (--warm-keep): finds the one with the job's key or starts
+ * it, and requests the job's own template of it.
+ *
+ * The kept template is a Python process with a session of its own, adopted by process 1, that has imported
+ * the modules and waits at a socket in warm_folder.h's folder. For each job it forks the job's reaper
+ * (warm_reaper.h) and template, which from then on know only that job. It ends when no job has used it for a
+ * time, or at `muster warm --stop`; jobs do not notice. */
+#ifndef MUSTER_LAUNCHER_WARM_WARM_KEPT_H
+#define MUSTER_LAUNCHER_WARM_WARM_KEPT_H
+
+#include <stdint.h>
+
+#include "launcher/process/spawn.h"
+#include "launcher/warm/warm_folder.h"
+#include "launcher/warm/warm_key.h"
+#include "proto/base/buffer.h"
+
+/* "SECONDS PATH": how long it stays without a job, and its socket. It listens at descriptor 3; 4 ends with
+ * the agent that started it, 5 is its key. */
+#define WARM_KEPT_ENV "MUSTER_TEMPLATE_KEPT"
+
+/* What a job wants of it. */
+struct warm_keep {
+    double seconds;                  /* that it stays without a job */
+    uint64_t mark;                   /* of the job's processes */
+    struct warm_key_subject subject; /* environment: all, of which it takes its own */
+};
+
+struct warm_kept {
+    struct warm_folder folder;
+    char name[WARM_NAME_SIZE];
+    struct buffer key;
+    double seconds;
+    uint64_t mark;
+    int control; /* the connection to it, for as long as the job runs; -1: none */
+    int life;    /* ours of one that we have started, until it has imported; -1: none */
+    bool started;
+    char differs[128]; /* started: the field in which another one that is kept differs; "": there is none */
+};
+
+/* options: of the template, as for warm_open; its environment is chosen here. */
+int warm_kept_open(struct warm_kept *kept, const struct warm_keep *keep, const struct spawn_options *options,
+                   struct muster_error *err);
+/* Connects once more, to one that imports anew. */
+int warm_kept_connect(struct warm_kept *kept, struct muster_error *err);
+/* Asks whether it listens: it answers "hello" when it is ready to take descriptors, which would keep this
+ * process's streams open in its queue for as long as it is not. */
+int warm_kept_greet(struct warm_kept *kept, struct muster_error *err);
+/* Requests the template of this job: the other ends of the sockets of template and reaper, of which it gets
+ * copies, with this process's standard input and error. */
+int warm_kept_request(struct warm_kept *kept, int template_end, int reaper_end, struct muster_error *err);
+void warm_kept_close(struct warm_kept *kept);
+
+/* For each template that is kept in the folder: what it answers to "list", "stop" or "key", and the
+ * descriptor that comes with it (-1: none), closed afterwards. Those that do not answer in time are named in
+ * complaint (may be NULL). -1: the folder cannot be read. */
+int warm_kept_ask_all(const struct warm_folder *folder, const char *text, int patience_ms,
+                      void (*found)(void *context, const char *name, const char *answer, int fd),
+                      void *context, struct buffer *complaint, struct muster_error *err);
+
+#endif
