@@ -277,6 +277,8 @@ static void try_template(struct agent *agent)
     const char *modules = agent->config->warm;
     if (modules && *modules && open_template(agent, &err) < 0)
         log_warning(&agent->log, "--warm: %s: workers start their own interpreters", err.text);
+    if (agent->config->warm_keep_s > 0 && !(modules && *modules))
+        log_warning(&agent->log, "--warm-keep has no effect without --warm, which makes the template");
 }
 
 static bool template_serves(const struct agent *agent)

@@ -2,13 +2,14 @@
 
 The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch everything is skipped (exit
 77), without transformers or accelerate their cases are (never in CI). With --warm workers are forked from a template that has
-imported torch, transformers and accelerate: all scripts. Started cold, half a minute of a processor goes into imports: without
+imported torch, transformers and accelerate: all scripts; with --warm-keep of one template for all of them. Started cold, half a minute of a processor goes into imports: without
 --full those alone that are killed, or beside torchrun. What a worker is given is the same (tests/e2e/warm_test.py)."""
 
 import importlib.util
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,8 @@ import torch_python
 torch_python.require(load=False)
 HERE = pathlib.Path(__file__).resolve().parent
 MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster"
-WARM, FULL = "--warm" in sys.argv, "--full" in sys.argv
+KEEP, FULL = "--warm-keep" in sys.argv, "--full" in sys.argv
+WARM = KEEP or "--warm" in sys.argv
 warm_or_full = unittest.skipUnless(WARM or FULL, "started warm, and cold by --full")
 MODULES = "torch,torch._dynamo,transformers,accelerate"
 IN_CI = os.environ.get("CI") == "true"
@@ -33,6 +35,8 @@ def environment():
     kept.update(PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", HF_HUB_OFFLINE="1")
     if WARM:
         kept["MUSTER_WARM"] = MODULES
+    if KEEP:
+        kept.update(MUSTER_WARM_KEEP="600", XDG_RUNTIME_DIR=RealScripts.runtime.name)
     return kept
 
 
@@ -51,6 +55,14 @@ def alive(pid):
 
 
 class RealScripts(unittest.TestCase):
+    templates = set()  # with --warm-keep: those that jobs were forked from
+
+    @classmethod
+    def setUpClass(cls):
+        cls.runtime = tempfile.TemporaryDirectory(prefix="muster runtime ")
+        cls.addClassCleanup(cls.runtime.cleanup)
+        cls.addClassCleanup(subprocess.run, [str(MUSTER), "warm", "--stop"], env=dict(os.environ, XDG_RUNTIME_DIR=cls.runtime.name), check=True)
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="muster scripts ")
         self.addCleanup(folder.cleanup)
@@ -62,6 +74,9 @@ class RealScripts(unittest.TestCase):
         done = torch_python.run([*command, str(folder), *arguments], folder, env=environment(), timeout=900)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertNotIn("--warm: ", done.stderr)  # nothing was left out, no worker started cold
+        if KEEP and workers:  # by a configuration file, which sets variables, it is another
+            self.templates.update(re.findall(r"--warm-keep: template (\d+), ", done.stderr))
+            self.assertEqual(len(self.templates), 1, done.stderr)
         return self.results(folder)
 
     def results(self, folder):
@@ -150,4 +165,4 @@ class RealScripts(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[each for each in sys.argv if each not in ("--warm", "--full")], verbosity=2)
+    unittest.main(argv=[each for each in sys.argv if each not in ("--warm", "--warm-keep", "--full")], verbosity=2)

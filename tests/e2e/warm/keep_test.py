@@ -359,6 +359,10 @@ class Fits(KeepTest):
         _, err = self.run_kept("--", path)
         self.assertRegex(err, "--warm-keep: .*program is its own template: the template ends with this job")
 
+    def test_without_warm(self):
+        _, err = self.run_muster("--standalone", "--warm-keep", self.script("x.py", ""), env=self.env())
+        self.assertIn("--warm-keep has no effect without --warm", err)
+
     def test_one_that_does_not_answer(self):
         path = self.script("x.py", "import counted\nprint('here')\n")
         self.run_kept(path)
