@@ -193,6 +193,9 @@ KINDS = {
 KEPT = "MUSTER_TEMPLATE_KEPT"  # in the environment of a template that outlives its jobs
 TORCH_KINDS = {
     "muster --warm-keep, torch": lambda job, number: muster_static(job, number, "--warm=torch", "--warm-keep"),
+    "the same, --restart-backoff=0": lambda job, number: muster_static(
+        job, number, "--warm=torch", "--warm-keep", "--restart-backoff=0"
+    ),
     "muster --warm, torch": lambda job, number: muster_static(job, number, "--warm=torch"),
     "muster, torch": muster_static,
     "torchrun, torch": lambda job, number: [
@@ -387,7 +390,7 @@ def show_torch(bench, torch):
     for part, what in parts.items():
         medians = {kind: median(list(filter(None, samples)), part) for kind, samples in found.items() if any(samples)}
         for kind, value in medians.items():
-            print(f"  {what:32}{kind:24}{shown(value):>11}")
+            print(f"  {what:32}{kind:30}{shown(value):>11}")
         warm, peer = medians.get("muster --warm-keep, torch"), medians.get("torchrun, torch")
         if warm and peer:
             bars = {"running": (25, 0.15), "group": (25, None), "launch": (10, None)}[part]

@@ -19,7 +19,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 
-enum { KEY_PATIENCE_MS = 20 };
+enum { KEY_PATIENCE_MS = 1000 };
 
 /* --- messages --- */
 
