@@ -359,6 +359,24 @@ class Fits(KeepTest):
         _, err = self.run_kept("--", path)
         self.assertRegex(err, "--warm-keep: .*program is its own template: the template ends with this job")
 
+    def test_inside_another_agent(self):
+        """What that starts does not outlive it, the template of an agent among its workers neither."""
+        self.script("x.py", "import counted\n")
+        inner = self.script("inner.sh", f'#!/bin/sh\nfor i in 1 2; do "{MUSTER}" run --standalone --warm=counted --warm-keep x.py || exit 9; done\n')
+        os.chmod(inner, 0o755)
+        self.run_muster("--standalone", "--no-python", inner, env=self.env())
+        [template] = self.imports()
+        self.assertFalse(alive(template))
+
+    @unittest.skipUnless(os.geteuid() == 0, "makes a namespace")
+    def test_process_1(self):
+        command = ["unshare", "--pid", "--fork", "--mount-proc", MUSTER, "run", "--standalone", "--warm=counted", "--warm-keep"]
+        path = self.script("x.py", "import counted\nprint('here')\n")
+        done = subprocess.run([*command, path], cwd=self.folder, capture_output=True, text=True, timeout=200, stdin=subprocess.DEVNULL,
+                              env=environment(E2E_FOLDER=str(self.folder), **self.env()))  # fmt: skip
+        self.assertEqual((done.returncode, done.stdout), (0, "here\n"), done.stderr)
+        self.assertIn("--warm-keep: nothing outlives process 1 of a container, which this agent is: the template ends with this job", done.stderr)
+
     def test_without_warm(self):
         _, err = self.run_muster("--standalone", "--warm-keep", self.script("x.py", ""), env=self.env())
         self.assertIn("--warm-keep has no effect without --warm", err)
