@@ -4,16 +4,22 @@
 Beside it in the same rounds: one copy of the state in memory, the same bytes written and read plainly past the page cache as dd does with
 oflag=direct and iflag=direct (the limits), and torch.distributed.checkpoint: save, async_save and load. Prints medians and ratios. A stall is the
 time in which training does not go on: of ours the time that its calls and the optimizer wait, beside steps of 1,024 tokens on two threads; of
-async_save the time until it returns. What the step beside it takes longer, because threads share processors and memory, is printed too."""
+async_save the time until it returns. What the step beside it takes longer, because threads share processors and memory, is printed too.
+
+--demo N: in place of that N pairs of the demo on two ranks, with averages, with a checkpoint after every step and with none, in turns."""
 import argparse
+import json
 import os
 import pathlib
 import statistics
 import subprocess
+import tempfile
 
 from support import torch_peer
 
 SUPPORT = pathlib.Path(__file__).resolve().parent / "support"
+DEMO = pathlib.Path(__file__).resolve().parent.parent / "k8s" / "configs" / "gpt-demo.yaml"
+WARM_UP = 20  # steps of the demo that do not count
 
 
 def figures(command):
@@ -25,14 +31,45 @@ def medians(rounds):
     return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]} if rounds else {}
 
 
+def demo_step(options, every):
+    """Milliseconds from one step's end to the next, in the mean."""
+    with tempfile.TemporaryDirectory(dir=options.folder, prefix="demo-") as folder:
+        subprocess.run([options.build / "bin" / "muster", "run", "--standalone", "--nproc_per_node=2", options.build / "bin" / "muster-train", DEMO,
+                        "--set", f"logging.dir={folder}", "--set", f"training.output={folder}/model.safetensors", "--set", f"training.steps={options.steps}",
+                        "--set", f"training.checkpoint_dir={folder}/checkpoints", "--set", f"training.checkpoint_every={every}",
+                        "--set", "training.ema_decay=0.99"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        lines = [json.loads(line) for line in (pathlib.Path(folder) / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    times = [line["time"] for line in lines if line["kind"] == "step" and line["step"] >= WARM_UP]
+    return (times[-1] - times[0]) * 1e3 / (len(times) - 1)
+
+
+def demo(options):
+    pairs = []
+    for turn in range(options.demo):
+        pair = {}
+        for every in (1, 10 * options.steps) if turn % 2 else (10 * options.steps, 1):
+            pair[every == 1] = demo_step(options, every)
+            os.sync()
+        pairs.append((pair[False], pair[True]))
+        print(f"{pair[False]:7.2f} ms a step without, {pair[True]:7.2f} with a checkpoint of each: {pair[True] / pair[False]:.3f}", flush=True)
+    ratios = [after / before for before, after in pairs]
+    without, after = (statistics.median(column) for column in zip(*pairs, strict=True))
+    print(f"{without:.2f} and {after:.2f} ms, ratios of {options.demo} pairs: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=pathlib.Path, help="chooses the disk; the build folder unless given")
+    parser.add_argument("--demo", type=int, metavar="N", help="pairs of the demo with and without checkpoints")
+    parser.add_argument("--steps", type=int, default=150, help="of a run of the demo")
     torch_peer.add_argument(parser)
     options = parser.parse_args()
     options.folder = options.folder or options.build  # git ignores it, and what a killed run leaves there
+    if options.demo:
+        demo(options)
+        return
     version = torch_peer.version(options.torch_python)
     ours, theirs = [], []
     for turn in range(options.rounds):
