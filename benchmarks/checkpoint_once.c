@@ -80,11 +80,15 @@ static int take_step(struct once *o, double *seconds, struct muster_error *err)
 /* Training goes on meanwhile. */
 static int save_behind(struct once *o, struct muster_error *err)
 {
-    const struct checkpoint_save what = {
-        .trainer = o->trainer, .folder = o->folder, .retention = {.last = 1}, .run = {.step = 1}};
-    struct checkpoint_writer *writer = checkpoint_begin(&what, err);
-    if (!writer)
+    struct checkpoint_kept kept = {0};
+    const struct checkpoint_save what = {.trainer = o->trainer,
+                                         .folder = o->folder,
+                                         .retention = {.last = 1},
+                                         .kept = &kept,
+                                         .run = {.step = 1}};
+    if (checkpoint_kept_make(&kept, err) < 0)
         return -1;
+    struct checkpoint_writer *writer = checkpoint_begin(&what);
     int saved = 0;
     for (int steps = 0; !saved; steps++) {
         double seconds;
@@ -93,6 +97,7 @@ static int save_behind(struct once *o, struct muster_error *err)
     }
     o->stalled = (double)checkpoint_figures(writer).stall_ns / 1e9;
     checkpoint_end(writer);
+    checkpoint_kept_free(&kept);
     return saved < 0 ? -1 : 0;
 }
 

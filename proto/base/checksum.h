@@ -17,8 +17,8 @@ void crc32_make_table(struct crc32 *crc, uint32_t polynomial);
 uint32_t crc32_add(const struct crc32 *crc, uint32_t value, const void *data, int64_t bytes);
 
 /* Three lanes of so many bytes are summed side by side: the instruction takes three cycles, and one begins in
- * each. Twelve lanes are nearly 64 KB. */
-enum { CHECKSUM_LANE = 5456 };
+ * each. Whole lines of the cache; twelve lanes are nearly 64 KB. */
+enum { CHECKSUM_LANE = 5440 };
 
 struct checksum {
     bool by_instruction;
@@ -30,5 +30,9 @@ struct checksum {
 void checksum_make(struct checksum *checksum, bool instruction);
 /* Of all bytes so far and these; begin with 0. */
 uint32_t checksum_add(const struct checksum *checksum, uint32_t value, const void *data, int64_t bytes);
+/* The same, and copies them, which do not overlap with `to`, on the way: they are read from memory once. The
+ * copy goes past the caches, which keep what they have: it is of what is not read soon. */
+uint32_t checksum_copy(const struct checksum *checksum, uint32_t value, void *to, const void *from,
+                       int64_t bytes);
 
 #endif

@@ -49,7 +49,6 @@ void api_saving_end(struct muster_trainer *t)
     for (int i = 0; i < t->saving_count; i++)
         checkpoint_end(t->saving[i].writer);
     t->saving_count = 0;
-    checkpoint_kept_free(&t->kept);
 }
 
 /* ---- looking after it ---- */
@@ -134,8 +133,7 @@ static void take_staging(struct muster_trainer *t)
         t->kept.staging[i] = memory + (int64_t)i * DISK_STAGING;
 }
 
-static struct checkpoint_writer *begin_saving(struct muster_trainer *t, char *const *settings,
-                                              struct muster_error *err)
+static struct checkpoint_writer *begin_saving(struct muster_trainer *t, char *const *settings)
 {
     const struct checkpoint_save save = {
         .trainer = t->trainer,
@@ -153,7 +151,7 @@ static struct checkpoint_writer *begin_saving(struct muster_trainer *t, char *co
                 .settings = (manifest_texts)settings,
                 .notes = (manifest_texts)t->notes},
     };
-    return checkpoint_begin(&save, err);
+    return checkpoint_begin(&save);
 }
 
 int muster_trainer_checkpoint_begin(struct muster_trainer *t, struct muster_error *err)
@@ -178,12 +176,8 @@ int muster_trainer_checkpoint_begin(struct muster_trainer *t, struct muster_erro
     if (!settings) /* the ranks have the same settings, but not the same memory: this one cannot go on */
         return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
     take_staging(t);
-    struct checkpoint_writer *writer = begin_saving(t, settings, err);
+    struct checkpoint_writer *writer = begin_saving(t, settings); /* there is one: api_saving_busy */
     train_settings_free(settings);
-    if (!writer) {
-        t->evaluation.kept_step = kept_before; /* the best one there is */
-        return error_wrap(err, "checkpoint of step %lld", (long long)t->steps);
-    }
     t->saving[t->saving_count++] =
         (struct api_saving){.writer = writer, .step = t->steps, .kept_before = kept_before};
     return 1;

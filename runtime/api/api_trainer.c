@@ -79,6 +79,7 @@ int api_prepare(struct muster_trainer *t, struct muster_model *model, const char
 
 void api_release(struct muster_trainer *t)
 {
+    checkpoint_kept_free(&t->kept);
     trainer_destroy(t->trainer);
     train_config_free(&t->config);
     mem_free(t->model.params);
@@ -115,7 +116,7 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
                    struct muster_error *err)
 {
     const struct train_place place = {options->rank, options->world_size, options->local_world_size};
-    if (api_prepare(t, model, settings, &place, err) < 0)
+    if (api_prepare(t, model, settings, &place, err) < 0 || checkpoint_kept_make(&t->kept, err) < 0)
         return -1;
     if (world && world_address(world, address, err) < 0)
         return -1;

@@ -12,12 +12,23 @@
 
 /* ---- saving ---- */
 
+struct rank_header;
+/* A checkpoint that is being written: by threads of its own, from the trainer's memory, while steps go on. A
+ * step waits for what it is about to change and is not copied yet. */
+struct checkpoint_writer;
+enum { HEADERS_KEPT = 64 }; /* of the first ranks: tens of KB each for a model of 100 M parameters */
+
 /* What the checkpoints of one trainer have in common, kept from one to the next; zeroed at first. */
 struct checkpoint_kept {
     char *staging[2]; /* memory for the file and the copy (as disk_staging_create's), of one that is written
                          at a time; another's; NULL: it takes its own */
-    struct rank_file *files[SAVES_AT_ONCE]; /* that are not in use: which elements come where */
+    struct rank_file *files[SAVES_AT_ONCE];           /* that are not in use: which elements come where */
+    struct checkpoint_writer *writers[SAVES_AT_ONCE]; /* that are not in use */
+    char *spare_in;              /* rank 0's: DIR, where there may be a spare folder; NULL: there is none */
+    struct rank_header *headers; /* rank 0's, [HEADERS_KEPT] or NULL: what it read of each rank's file */
 };
+/* What checkpoint_begin takes, so that it needs no memory which a rank may have none of. */
+int checkpoint_kept_make(struct checkpoint_kept *kept, struct muster_error *err);
 void checkpoint_kept_free(struct checkpoint_kept *kept); /* after all checkpoints, before the trainer */
 
 struct checkpoint_save {
@@ -28,19 +39,16 @@ struct checkpoint_save {
     const char *local;            /* a folder on the node's own disk for a copy; NULL: none */
     int64_t local_keep;           /* copies that stay beside the newest one */
     bool beside;                  /* another one is on its way, whose files are written */
-    struct checkpoint_kept *kept; /* of the trainer; NULL: nothing is kept */
+    struct checkpoint_kept *kept; /* of the trainer; NULL: nothing is kept (checkpoint_save) */
     struct manifest_run run;      /* step, samples, settings and notes; the rest is the trainer's */
 };
 
-/* A checkpoint that is being written: by threads of its own, from the trainer's memory, while steps go on. A
- * step waits for what it is about to change and is not copied yet. */
-struct checkpoint_writer;
-
-/* Collective, between steps. Begins to write the state as it is now; returns when every rank has begun, and
- * waits for no file system. Texts are copied. One at a time is written for a trainer; behind it one may be
- * whose files are, so that no step waits for a commit. NULL: a rank could not, and on every rank nothing is
- * written: MUSTER_E_PEER where another rank has the reason. */
-struct checkpoint_writer *checkpoint_begin(const struct checkpoint_save *save, struct muster_error *err);
+/* By every rank between the same two steps. Begins to write the state as it is now, and waits for no
+ * other rank and no file system; where this rank cannot, checkpoint_poll fails on every rank. Texts are
+ * copied. save->kept is given and made (checkpoint_kept_make). One at a time is written for a trainer; behind
+ * it one may be whose files are, so that no step waits for a commit. NULL: there are as many already
+ * (SAVES_AT_ONCE). */
+struct checkpoint_writer *checkpoint_begin(const struct checkpoint_save *save);
 /* The same on every rank (save_may_begin). */
 enum save_state checkpoint_state(const struct checkpoint_writer *writer);
 /* Another checkpoint than that of its retention is the best: before it is committed. */

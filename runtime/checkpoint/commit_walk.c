@@ -3,8 +3,21 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "runtime/checkpoint/disk_file.h"
 #include "runtime/checkpoint/folder.h"
 #include "runtime/checkpoint/rank_file.h"
+
+/* Of a rank, kept from one checkpoint to the next; NULL: not kept. */
+static struct rank_header *known_header(const struct checkpoint_save *save, int rank)
+{
+    struct checkpoint_kept *kept = save->kept;
+    if (!kept || rank >= HEADERS_KEPT)
+        return NULL;
+    if (!kept->headers)
+        kept->headers = mem_calloc(HEADERS_KEPT, sizeof *kept->headers);
+    return kept->headers ? &kept->headers[rank] : NULL;
+}
 
 static int write_manifest(const struct checkpoint_save *save, struct muster_error *err)
 {
@@ -18,14 +31,25 @@ static int write_manifest(const struct checkpoint_save *save, struct muster_erro
     manifest_writer_begin(&writer);
     int result = 0;
     for (int rank = 0; !result && rank < save->run.world_size; rank++)
-        result = rank_file_describe(model, folder, rank, &writer, err);
+        result = rank_file_describe(model, folder, rank, known_header(save, rank), &writer, err);
     if (!result)
         result = manifest_format(&writer, &save->run, model, &text, err);
     manifest_writer_free(&writer);
     return result < 0 ? -1 : folder_write(path, text.data, text.length, err);
 }
 
-static int prune(const struct checkpoint_save *save)
+/* Of small files the next checkpoint takes those of one that is removed: they cost the disk little. */
+static int remove_one(const struct checkpoint_save *save, int64_t bytes, int64_t step)
+{
+    struct checkpoint_kept *kept = save->kept;
+    if (!kept || !disk_file_is_small(bytes))
+        return folder_remove(save->folder, step, NULL);
+    if (!kept->spare_in)
+        kept->spare_in = mem_strdup(save->folder);
+    return kept->spare_in ? folder_retain(save->folder, step, NULL) : folder_remove(save->folder, step, NULL);
+}
+
+static int prune(const struct checkpoint_save *save, int64_t bytes)
 {
     scope_free int64_t *steps = NULL;
     int count = folder_list(save->folder, &steps, NULL), failed = count < 0;
@@ -34,12 +58,13 @@ static int prune(const struct checkpoint_save *save)
         return -1;
     retention_choose(&save->retention, save->run.step, steps, count, remove);
     for (int i = 0; i < count; i++)
-        if (remove[i] && folder_remove(save->folder, steps[i], NULL) < 0)
+        if (remove[i] && remove_one(save, bytes, steps[i]) < 0)
             failed = -1;
     return failed;
 }
 
-static int work(const struct checkpoint_save *save, enum commit_state state, struct muster_error *err)
+static int work(const struct checkpoint_save *save, int64_t bytes, enum commit_state state,
+                struct muster_error *err)
 {
     const char *folder = save->folder;
     const int64_t step = save->run.step;
@@ -62,7 +87,7 @@ static int work(const struct checkpoint_save *save, enum commit_state state, str
     case COMMIT_SYNC_OUTSIDE:
         return folder_sync(folder, err);
     case COMMIT_PRUNE:
-        return prune(save);
+        return prune(save, bytes);
     case COMMIT_CLEAN:
         return folder_drop_new(folder, step, NULL);
     default:
@@ -70,12 +95,12 @@ static int work(const struct checkpoint_save *save, enum commit_state state, str
     }
 }
 
-enum commit_state commit_walk(const struct checkpoint_save *save, enum commit_state state,
+enum commit_state commit_walk(const struct checkpoint_save *save, int64_t bytes, enum commit_state state,
                               struct muster_error *err)
 {
     while (!commit_ended(state) && state != COMMIT_WRITE) {
         struct muster_error own = {0};
-        int failed = work(save, state, &own);
+        int failed = work(save, bytes, state, &own);
         if (failed && state != COMMIT_PRUNE && !err->code)
             *err = own;
         state = commit_next(commit_table, state, !failed);

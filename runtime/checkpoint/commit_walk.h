@@ -4,9 +4,9 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 
-/* Works from a state on until one in which others take part, or the end. err keeps the first error. Reads of
- * the trainer only what never changes. */
-enum commit_state commit_walk(const struct checkpoint_save *save, enum commit_state state,
+/* Works from a state on until one in which others take part, or the end. bytes: of this rank's file. err
+ * keeps the first error. Reads of the trainer only what never changes. */
+enum commit_state commit_walk(const struct checkpoint_save *save, int64_t bytes, enum commit_state state,
                               struct muster_error *err);
 
 #endif

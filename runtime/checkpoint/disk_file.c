@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -20,7 +21,8 @@ enum { FLUSH_BYTES = 8 << 20 };
 
 struct disk_file {
     char *path;
-    int direct, cached; /* two descriptors; direct -1: the file system has no such way */
+    int direct,
+        cached; /* two descriptors; direct -1: the file system has no such way; cached -1: not needed */
     int64_t head, bytes;
     char *memory, *own;                /* the blocks; own: not the caller's */
     int64_t length[DISK_BLOCKS];       /* of what was put */
@@ -29,12 +31,13 @@ struct disk_file {
     struct muster_error error; /* of the thread; read after failed or the join */
     pthread_t thread;
     bool started;
+    bool small;        /* in memory as a whole, its head at the front: no thread */
     int64_t unflushed; /* the thread's: bytes in the page cache */
 };
 
 static char *block_at(const struct disk_file *file, uint32_t number)
 {
-    return file->memory + (int64_t)(number % DISK_BLOCKS) * DISK_BLOCK;
+    return file->memory + (file->small ? file->head : 0) + (int64_t)(number % DISK_BLOCKS) * DISK_BLOCK;
 }
 
 /* ---- the thread ---- */
@@ -78,22 +81,30 @@ static uint32_t find_blocks(const struct disk_file *file, uint32_t number, uint3
     return count;
 }
 
-/* The last block's end is padded to whole sectors, behind the end of the file if it is the last one. */
+/* Past the page cache, whole sectors. 1: that is not possible. */
+static int write_direct(struct disk_file *file, const char *data, int64_t bytes, int64_t offset)
+{
+    if (file->direct < 0)
+        return 1;
+    if (!bytes || !put_all(file->direct, data, bytes, offset))
+        return 0;
+    if (errno != EINVAL)
+        return -1;
+    (void)close(take_fd(&file->direct)); /* sectors are larger here, or it was opened in vain */
+    return 1;
+}
+
+/* What is no whole sector, the file's last bytes, goes through the page cache: it would have to be cut off
+ * again, for which a file system reads the block back. */
 static int write_some(struct disk_file *file, uint32_t number, int64_t bytes)
 {
-    char *data = block_at(file, number);
+    const char *data = block_at(file, number);
     const int64_t offset = file->head + (int64_t)number * DISK_BLOCK;
-    const int64_t padded = (bytes + DISK_ALIGNMENT - 1) / DISK_ALIGNMENT * DISK_ALIGNMENT;
-    if (file->direct >= 0 && !atomic_load(&file->hurry)) {
-        memset(data + bytes, 0, (size_t)(padded - bytes));
-        if (!put_all(file->direct, data, padded, offset))
-            return 0;
-        if (errno != EINVAL)
-            return -1;
-        guard_close(&file->direct); /* sectors are larger here, or it was opened in vain */
-        file->direct = -1;
-    }
-    return write_cached(file, data, bytes, offset);
+    int64_t whole = bytes / DISK_ALIGNMENT * DISK_ALIGNMENT;
+    const int result = atomic_load(&file->hurry) ? 1 : write_direct(file, data, whole, offset);
+    if (result > 0)
+        whole = 0;
+    return result < 0 ? -1 : write_cached(file, data + whole, bytes - whole, offset + whole);
 }
 
 static void *write_blocks(void *argument)
@@ -164,13 +175,39 @@ static void disk_file_join(struct disk_file *file)
     file->started = false;
 }
 
+/* Through the page cache what cannot go past it. */
+static int write_small(struct disk_file *file)
+{
+    const bool sectors = file->bytes % DISK_ALIGNMENT == 0;
+    const int result = sectors ? write_direct(file, file->memory, file->bytes, 0) : 1;
+    if (result <= 0)
+        return result;
+    if (file->cached < 0)
+        file->cached = open(file->path, O_WRONLY | O_CLOEXEC);
+    return file->cached < 0 ? -1 : put_all(file->cached, file->memory, file->bytes, 0);
+}
+
+static int write_end(struct disk_file *file, const void *head)
+{
+    if (!file->small)
+        return put_all(file->cached, head, file->head, 0);
+    memcpy(file->memory, head, (size_t)file->head);
+    return write_small(file);
+}
+
+/* A sync of either descriptor is one of the file. */
+static int sync_and_close(struct disk_file *file)
+{
+    int *fd = file->cached >= 0 ? &file->cached : &file->direct;
+    return fdatasync(*fd) < 0 || close(take_fd(fd)) < 0 ? -1 : 0;
+}
+
 int disk_file_end(struct disk_file *file, const void *head, struct muster_error *err)
 {
     disk_file_join(file);
     if (atomic_load(&file->failed))
         return failure(file, err);
-    if (put_all(file->cached, head, file->head, 0) < 0 || ftruncate(file->cached, file->bytes) < 0 ||
-        fsync(file->cached) < 0 || close(take_fd(&file->cached)) < 0)
+    if (write_end(file, head) < 0 || sync_and_close(file) < 0)
         return error_errno(err, "cannot write %s", file->path);
     return 0;
 }
@@ -179,9 +216,33 @@ int disk_file_end(struct disk_file *file, const void *head, struct muster_error 
 
 GUARD_DEFINE(disk_file, struct disk_file *, disk_file_destroy);
 
+/* Whether the file that is there may be written over: it has this size, no other name and no reader. A lease
+ * is given on a file that is not open elsewhere, and refused where that is not known. A process that opens it
+ * while we have the lease waits for that moment, and SIGIO, which would end us, is replaced by a signal that
+ * does nothing. */
+static bool may_be_reused(int fd, int64_t bytes)
+{
+    struct stat status;
+    return !fstat(fd, &status) && (bytes < 0 || status.st_size == bytes) && status.st_nlink == 1 &&
+           !fcntl(fd, F_SETSIG, SIGURG) && !fcntl(fd, F_SETLEASE, F_WRLCK) && !fcntl(fd, F_SETLEASE, F_UNLCK);
+}
+
+int disk_file_open(const char *path, int64_t bytes, int how)
+{
+    scope_close int fd = open(path, O_WRONLY | O_CLOEXEC | how);
+    if (fd >= 0 && may_be_reused(fd, bytes))
+        return take_fd(&fd);
+    if (fd >= 0 ? unlink(path) < 0 : errno != ENOENT)
+        return -1;
+    return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | how, 0666);
+}
+
 static int open_files(struct disk_file *file, struct muster_error *err)
 {
-    file->cached = open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file->small && file->bytes % DISK_ALIGNMENT == 0 &&
+        (file->direct = disk_file_open(file->path, file->bytes, O_DIRECT)) >= 0)
+        return 0;
+    file->cached = disk_file_open(file->path, file->bytes, 0);
     if (file->cached < 0)
         return error_errno(err, "cannot create %s", file->path);
     file->direct = open(file->path, O_WRONLY | O_DIRECT | O_CLOEXEC);
@@ -205,6 +266,11 @@ void disk_staging_destroy(char *staging)
         (void)munmap(staging, DISK_STAGING); /* cannot fail: it is our mapping */
 }
 
+bool disk_file_is_small(int64_t bytes)
+{
+    return bytes <= DISK_STAGING;
+}
+
 struct disk_file *disk_file_create(const char *path, int64_t head, int64_t bytes, char *staging,
                                    struct muster_error *err)
 {
@@ -225,8 +291,11 @@ struct disk_file *disk_file_create(const char *path, int64_t head, int64_t bytes
         (void)error_set(err, MUSTER_E_NOMEM, "no memory to write %s", path);
         return NULL;
     }
+    file->small = disk_file_is_small(bytes);
     if (open_files(file, err) < 0)
         return NULL;
+    if (file->small)
+        return take_pointer(&file);
     int failed = thread_start(&file->thread, 0, write_blocks, file);
     if (failed) {
         errno = failed;

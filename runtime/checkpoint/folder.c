@@ -13,6 +13,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
+#include "runtime/checkpoint/disk_file.h"
 
 static const char prefix[] = "step-";
 
@@ -53,6 +54,11 @@ int64_t folder_parse_step(const char *name)
         (*digits == '0' && digits[1]) || !text_int64(digits, &step))
         return -1;
     return step;
+}
+
+static char *spare_path(const char *folder)
+{
+    return mem_printf("%s/.spare", folder);
 }
 
 static int no_path(struct muster_error *err)
@@ -137,6 +143,22 @@ int folder_remove(const char *folder, int64_t step, struct muster_error *err)
     return hide(folder, step, hidden, err) < 0 ? -1 : remove_tree(hidden, err);
 }
 
+int folder_retain(const char *folder, int64_t step, struct muster_error *err)
+{
+    scope_free char *from = folder_step_path(folder, step), *to = spare_path(folder);
+    if (!from || !to)
+        return no_path(err);
+    /* one that is there already has files, and stays */
+    return rename(from, to) < 0 ? folder_remove(folder, step, err) : 0;
+}
+
+void folder_drop_spare(const char *folder)
+{
+    scope_free char *path = spare_path(folder);
+    if (path)
+        (void)remove_tree(path, NULL); /* what is left is used by the next run */
+}
+
 void folder_clean(const char *folder, int64_t step)
 {
     GUARD(guard_dir) DIR *dir = opendir(folder);
@@ -162,10 +184,11 @@ int folder_sync(const char *path, struct muster_error *err)
 
 int folder_make_new(const char *folder, int64_t step, struct muster_error *err)
 {
-    scope_free char *path = folder_new_path(folder, step);
-    if (!path)
+    scope_free char *path = folder_new_path(folder, step), *spare = spare_path(folder);
+    if (!path || !spare)
         return no_path(err);
-    if (!mkdir(path, 0777) || errno == EEXIST)
+    /* fails where there is none, or another rank was here and has put a file into the new one */
+    if (!rename(spare, path) || !mkdir(path, 0777) || errno == EEXIST)
         return 0;
     if (io_make_directories(folder, 0777, err) < 0)
         return -1;
@@ -196,7 +219,8 @@ int folder_clear_new(const char *folder, int64_t step, int ranks, struct muster_
         return error_errno(err, "cannot read %s", path);
     while ((entry = readdir(dir)))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            !is_rank_file(entry->d_name, ranks) && unlinkat(dirfd(dir), entry->d_name, 0) < 0)
+            strcmp(entry->d_name, MANIFEST_NAME) != 0 && !is_rank_file(entry->d_name, ranks) &&
+            unlinkat(dirfd(dir), entry->d_name, 0) < 0)
             return error_errno(err, "cannot remove %s/%s", path, entry->d_name);
     return 0;
 }
@@ -209,12 +233,13 @@ int folder_drop_new(const char *folder, int64_t step, struct muster_error *err)
 
 int folder_write(const char *path, const void *data, size_t length, struct muster_error *err)
 {
-    scope_close int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    scope_close int fd = disk_file_open(path, -1, 0);
     if (fd < 0)
         return error_errno(err, "cannot create %s", path);
     if (io_write_all(fd, data, length, path, err) < 0)
         return -1;
-    return fsync(fd) < 0 ? error_errno(err, "cannot write %s", path) : 0;
+    return ftruncate(fd, (off_t)length) < 0 || fdatasync(fd) < 0 ? error_errno(err, "cannot write %s", path)
+                                                                 : 0;
 }
 
 int folder_retire(const char *folder, int64_t step, struct muster_error *err)

@@ -3,6 +3,7 @@
  *     DIR/step-20/               a checkpoint
  *     DIR/.step-30.new/          one that is being written, or was when its writer ended
  *     DIR/.step-10.old/          one that is being removed
+ *     DIR/.spare/                one that was removed, whose files the next one takes
  * What a name begins with a point is never read. */
 #ifndef MUSTER_RUNTIME_CHECKPOINT_FOLDER_H
 #define MUSTER_RUNTIME_CHECKPOINT_FOLDER_H
@@ -30,9 +31,10 @@ int folder_list(const char *folder, int64_t **steps, struct muster_error *err);
 int folder_probe(const char *folder, struct muster_error *err);
 
 /* Operations of a commit. */
-/* Any rank, in any order: it may be there already, with files of this writer or of an earlier one. */
+/* Any rank, in any order: it may be there already, with files of this writer or of an earlier one; or the
+ * spare one becomes it, with files of an older checkpoint. All are written again or removed. */
 int folder_make_new(const char *folder, int64_t step, struct muster_error *err);
-/* Removes all in it but the files of so many ranks: an earlier writer may have left more. */
+/* Removes all in it but the manifest and the files of so many ranks: an earlier writer may have left more. */
 int folder_clear_new(const char *folder, int64_t step, int ranks, struct muster_error *err);
 /* Removes it with what is in it; it may be missing. */
 int folder_drop_new(const char *folder, int64_t step, struct muster_error *err);
@@ -43,6 +45,10 @@ int folder_retire(const char *folder, int64_t step, struct muster_error *err);
 int folder_place(const char *folder, int64_t step, struct muster_error *err);
 /* Removes a checkpoint: it loses its name first, so that it is there as a whole or not at all. */
 int folder_remove(const char *folder, int64_t step, struct muster_error *err);
+/* Likewise, but its files stay as the spare folder, if there is none. */
+int folder_retain(const char *folder, int64_t step, struct muster_error *err);
+/* Of errors nothing follows. */
+void folder_drop_spare(const char *folder);
 /* Removes hidden folders that an earlier writer left, but for the new one of `step` (-1: all); while there is
  * no other. Of errors nothing follows. */
 void folder_clean(const char *folder, int64_t step);

@@ -68,6 +68,9 @@ struct manifest {
 
 /* ---- writing ---- */
 
+/* In a slice's row, before its digits; nowhere else in it: names are JSON strings. */
+#define MANIFEST_ROW_CRC "\"crc32c\":\""
+
 struct manifest_writer {
     struct buffer files, slices; /* rows so far */
     struct checksum crc;

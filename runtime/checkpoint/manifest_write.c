@@ -50,7 +50,7 @@ void manifest_add_slice(struct manifest_writer *writer, const struct manifest_sl
     begin_row(rows);
     (void)buffer_printf(rows,
                         "{\"tensor\":\"%s\",\"parameter\":%d,\"first\":%lld,\"count\":%lld,\"file\":%d,"
-                        "\"offset\":%lld,\"dtype\":\"%s\",\"crc32c\":\"%s\"}",
+                        "\"offset\":%lld,\"dtype\":\"%s\"," MANIFEST_ROW_CRC "%s\"}",
                         manifest_tensor_name(slice->tensor), slice->param, (long long)slice->first,
                         (long long)slice->count, slice->file, (long long)slice->offset,
                         dtype_name(slice->dtype), slice->crc);

@@ -7,6 +7,7 @@
 #define MUSTER_RUNTIME_CHECKPOINT_RANK_FILE_H
 
 #include "runtime/checkpoint/manifest.h"
+#include "runtime/checkpoint/rank_header.h"
 
 /* ---- writing ---- */
 
@@ -42,8 +43,9 @@ int64_t rank_file_waited_ns(const struct rank_file *file); /* by rank_file_wait 
 /* ---- headers of files ---- */
 
 /* Reads the header of a file just written and adds the file, and its tensors as those of file number `rank`.
+ * known: that rank's header of the checkpoint before, which becomes this one; may be NULL.
  * MUSTER_E_NOT_FOUND where it is not there: the folder is not the same one on all nodes. */
-int rank_file_describe(const struct model *model, const char *folder, int rank,
+int rank_file_describe(const struct model *model, const char *folder, int rank, struct rank_header *known,
                        struct manifest_writer *writer, struct muster_error *err);
 /* Whether a file in the folder has the size and header that a manifest gives. MUSTER_E_INVALID,
  * MUSTER_E_NOT_FOUND. header: false: its size alone. */

@@ -18,27 +18,40 @@ static int rank_file_no_memory(struct muster_error *err)
     return error_set(err, MUSTER_E_NOMEM, "no memory to read the header of a checkpoint's file");
 }
 
-/* A file's size, and the bytes before its first tensor. */
-static int read_header(const char *path, struct buffer *out, int64_t *bytes, struct muster_error *err)
+/* Up to so many bytes more of a file's start. */
+static int read_up_to(int fd, const char *path, size_t bytes, struct buffer *out, struct muster_error *err)
 {
-    char start[SAFETENSORS_LENGTH];
+    if (bytes <= out->length)
+        return 0;
+    const size_t more = bytes - out->length;
+    char *to = buffer_reserve(out, more);
+    if (!to)
+        return rank_file_no_memory(err);
+    if (pread(fd, to, more, (off_t)out->length) != (ssize_t)more)
+        return error_set(err, MUSTER_E_INVALID, "%s is damaged: it is cut off", path);
+    out->length += more;
+    return 0;
+}
+
+/* A file's size, and the bytes before its first tensor, which are `likely` in number. Past the page cache it
+ * was written: of what is behind these bytes nothing is read. */
+static int read_header(const char *path, size_t likely, struct buffer *out, int64_t *bytes,
+                       struct muster_error *err)
+{
     struct stat status;
     scope_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &status) < 0)
         return error_errno(err, "cannot read %s", path);
     *bytes = status.st_size;
-    int64_t length = pread(fd, start, sizeof start, 0) == (ssize_t)sizeof start
-                         ? safetensors_header_length(path, start, *bytes, err)
-                         : error_set(err, MUSTER_E_INVALID, "%s is damaged: it is cut off", path);
-    if (length < 0)
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* a hint */
+    const size_t first =
+        likely > SAFETENSORS_LENGTH && (int64_t)likely <= *bytes ? likely : SAFETENSORS_LENGTH;
+    if (read_up_to(fd, path, first, out, err) < 0)
         return -1;
-    size_t want = sizeof start + (size_t)length;
-    char *to = buffer_reserve(out, want);
-    if (!to)
-        return rank_file_no_memory(err);
-    if (pread(fd, to, want, 0) != (ssize_t)want)
-        return error_set(err, MUSTER_E_INVALID, "%s is damaged: it is cut off", path);
-    out->length += want;
+    const int64_t length = safetensors_header_length(path, out->data, *bytes, err);
+    if (length < 0 || read_up_to(fd, path, SAFETENSORS_LENGTH + (size_t)length, out, err) < 0)
+        return -1;
+    out->length = SAFETENSORS_LENGTH + (size_t)length;
     return 0;
 }
 
@@ -52,7 +65,7 @@ static int find_param(const struct model *model, const char *name)
 
 /* "moment1/wte.weight" with "4096 0a1b..." */
 static int describe_tensor(const struct model *model, const struct file_tensor *tensor, const char *text,
-                           int file, struct manifest_writer *writer)
+                           int file, struct manifest_slice *out)
 {
     struct manifest_slice slice = {
         .count = tensor->dim[0], .file = file, .offset = tensor->offset, .dtype = tensor->dtype};
@@ -70,29 +83,97 @@ static int describe_tensor(const struct model *model, const struct file_tensor *
     slice.crc = space + 1;
     if (slice.param < 0 || slice.tensor == TRAINER_TENSOR_COUNT)
         return -1;
-    manifest_add_slice(writer, &slice);
+    *out = slice;
     return 0;
 }
 
+/* Where the digits are of the slice whose row is the writer's last one. Where they are not found, the next
+ * header is read as this one. */
+static void learn(struct rank_header *known, const struct buffer *header, const struct file_tensor *tensor,
+                  const char *text, const char *crc)
+{
+    struct rank_header_digits *digits = &known->digits[known->count];
+    const struct rank_header_digits *before = known->count ? digits - 1 : NULL;
+    const int64_t value =
+        rank_header_find(header, before ? before->at + before->count : 0, tensor->name, text);
+    if (value < 0) {
+        rank_header_clear(known);
+        return;
+    }
+    *digits = (struct rank_header_digits){.at = value + (crc - text), .count = (int64_t)strlen(crc)};
+    known->count++;
+}
+
+/* The whole text, and room for the digits' places. */
+static void begin_learning(struct rank_header *known, const struct buffer *header, int64_t bytes, int count)
+{
+    rank_header_clear(known);
+    known->bytes = bytes;
+    known->digits = count ? mem_calloc((size_t)count, sizeof *known->digits) : NULL;
+    if (!known->digits || buffer_append(&known->text, header->data, header->length) < 0)
+        rank_header_clear(known);
+}
+
+/* The rows of the slices, which are the writer's last ones. */
+static void keep_rows(struct rank_header *known, const struct buffer *rows, size_t from)
+{
+    const size_t before = strlen(MANIFEST_ROW_CRC);
+    int failed = rows->failed || buffer_append(&known->rows, rows->data + from, rows->length - from) < 0;
+    const char *row = known->rows.data;
+    for (int i = 0; !failed && i < known->count; i++) {
+        const char *crc = strstr(row, MANIFEST_ROW_CRC);
+        failed = !crc;
+        if (failed)
+            break;
+        known->digits[i].in_rows = crc + before - known->rows.data;
+        row = crc + before + known->digits[i].count;
+    }
+    if (failed)
+        rank_header_clear(known);
+}
+
 static int describe_tensors(const struct model *model, const char *path, const struct buffer *header,
-                            int64_t bytes, int rank, struct manifest_writer *writer, struct muster_error *err)
+                            int64_t bytes, int rank, struct rank_header *known,
+                            struct manifest_writer *writer, struct muster_error *err)
 {
     const char *json = header->data + SAFETENSORS_LENGTH;
-    const size_t length = header->length - SAFETENSORS_LENGTH;
+    const size_t length = header->length - SAFETENSORS_LENGTH, rows = writer->slices.length;
     struct file_tensors tensors = {0};
     GUARD(guard_json) json_t *root = json_text_parse(path, json, length, err);
     int result = root ? safetensors_parse(path, json, length, bytes, rank, &tensors, err) : -1;
+    if (!result && known)
+        begin_learning(known, header, bytes, tensors.count);
     for (int i = 0; !result && i < tensors.count; i++) {
-        const json_t *text = json_object_get(json_object_get(root, "__metadata__"), tensors.item[i].name);
-        if (describe_tensor(model, &tensors.item[i], json_string_value(text), rank, writer) < 0)
+        const json_t *value = json_object_get(json_object_get(root, "__metadata__"), tensors.item[i].name);
+        const char *text = json_string_value(value);
+        struct manifest_slice slice;
+        if (describe_tensor(model, &tensors.item[i], text, rank, &slice) < 0) {
             result = error_set(err, MUSTER_E_INVALID, "%s is damaged: tensor '%s' has no checksums", path,
                                tensors.item[i].name);
+            break;
+        }
+        manifest_add_slice(writer, &slice);
+        if (known && known->digits)
+            learn(known, header, &tensors.item[i], text, slice.crc);
     }
+    if (!result && known && known->count)
+        keep_rows(known, &writer->slices, rows);
     tensors_free(&tensors);
     return result;
 }
 
-int rank_file_describe(const struct model *model, const char *folder, int rank,
+/* The same rows with other digits. */
+static void describe_known(struct rank_header *known, const struct buffer *header,
+                           struct manifest_writer *writer)
+{
+    for (int i = 0; i < known->count; i++) {
+        const struct rank_header_digits *digits = &known->digits[i];
+        memcpy(known->rows.data + digits->in_rows, header->data + digits->at, (size_t)digits->count);
+    }
+    (void)buffer_append(&writer->slices, known->rows.data, known->rows.length); /* which keeps its failure */
+}
+
+int rank_file_describe(const struct model *model, const char *folder, int rank, struct rank_header *known,
                        struct manifest_writer *writer, struct muster_error *err)
 {
     scope_buffer header = {0};
@@ -100,7 +181,7 @@ int rank_file_describe(const struct model *model, const char *folder, int rank,
     scope_free char *name = folder_rank_name(rank), *path = name ? mem_printf("%s/%s", folder, name) : NULL;
     if (!path)
         return rank_file_no_memory(err);
-    if (read_header(path, &header, &file.bytes, err) < 0)
+    if (read_header(path, known ? known->text.length : 0, &header, &file.bytes, err) < 0)
         return error_wrap(err,
                           "the file of rank %d (training.checkpoint_dir has to be one folder that all nodes "
                           "share)",
@@ -109,7 +190,14 @@ int rank_file_describe(const struct model *model, const char *folder, int rank,
     file.header = (int64_t)header.length;
     file.header_crc = checksum_add(&writer->crc, 0, header.data, file.header);
     manifest_add_file(writer, &file);
-    return describe_tensors(model, path, &header, file.bytes, rank, writer, err);
+    if (known && rank_header_same(known, &header, file.bytes)) {
+        describe_known(known, &header, writer);
+        return 0;
+    }
+    int result = describe_tensors(model, path, &header, file.bytes, rank, known, writer, err);
+    if (known && result < 0)
+        rank_header_clear(known);
+    return result;
 }
 
 int rank_file_check(const char *folder, const struct manifest_file *file, bool header,
@@ -129,7 +217,7 @@ int rank_file_check(const char *folder, const struct manifest_file *file, bool h
                          path, (long long)status.st_size, (long long)file->bytes);
     if (!header)
         return 0;
-    if (read_header(path, &text, &bytes, err) < 0)
+    if (read_header(path, (size_t)file->header, &text, &bytes, err) < 0)
         return -1;
     checksum_make(&crc, true);
     if ((int64_t)text.length != file->header ||

@@ -17,6 +17,7 @@ struct run {
     int64_t first, count; /* of the parameter's elements */
     int place;            /* of its group in the order of writing */
     struct buffer crc;    /* "FIRST " and the checksums */
+    int64_t in_head;      /* the place of this text in the head */
 };
 
 struct rank_file {
@@ -146,15 +147,30 @@ static int list_metadata(struct rank_file *f, int rank, struct muster_error *err
     return 0;
 }
 
-/* The head with the checksums as they are, up to a whole sector: blanks at its end are allowed. */
+/* Where in the head the texts of the runs are. */
+static int find_texts(struct rank_file *f, struct muster_error *err)
+{
+    int64_t at = 0;
+    for (int i = 0; i < f->count; i++) {
+        at = rank_header_find(&f->head, at, f->tensors.item[i].name, f->runs[i].crc.data);
+        if (at < 0)
+            return rank_file_no_memory(err); /* the texts have just been put there */
+        f->runs[i].in_head = at;
+    }
+    return 0;
+}
+
+/* The head with the checksums as they are; blanks at its end are allowed. With them the head of a file is
+ * whole sectors, and a small file as a whole is. */
 static int format_head(struct rank_file *f, struct muster_error *err)
 {
     f->head.length = 0;
     int64_t bytes = safetensors_format(f->tensors.item, f->count, f->metadata, &f->head, err);
     if (bytes < 0)
         return -1;
-    const int64_t formatted = (int64_t)f->head.length;
-    while (!f->head.failed && f->head.length % DISK_ALIGNMENT)
+    const int64_t formatted = (int64_t)f->head.length, state = bytes - formatted;
+    const bool small = disk_file_is_small(bytes + DISK_ALIGNMENT);
+    while (!f->head.failed && ((int64_t)f->head.length + (small ? state : 0)) % DISK_ALIGNMENT)
         (void)buffer_text(&f->head, " ");
     if (f->head.failed)
         return rank_file_no_memory(err);
@@ -162,7 +178,14 @@ static int format_head(struct rank_file *f, struct muster_error *err)
     for (int i = 0; i < SAFETENSORS_LENGTH; i++)
         f->head.data[i] = (char)(unsigned char)(length >> (8 * i));
     f->bytes = bytes + (int64_t)f->head.length - formatted;
-    return 0;
+    return find_texts(f, err);
+}
+
+/* The checksums as they are now: nothing else of the head ever changes. */
+static void fill_head(struct rank_file *f)
+{
+    for (int i = 0; i < f->count; i++)
+        memcpy(f->head.data + f->runs[i].in_head, f->runs[i].crc.data, f->runs[i].crc.length);
 }
 
 GUARD_DEFINE(rank_file, struct rank_file *, rank_file_destroy);
@@ -301,15 +324,14 @@ static void put_block(struct rank_file *f)
 static int add_bytes(struct rank_file *f, const char *from, int64_t bytes, uint32_t *crc,
                      struct muster_error *err)
 {
-    enum { STAYS_IN_CACHE = 64 << 10 }; /* what was just copied is summed from there */
+    enum { STAYS_IN_CACHE = 64 << 10 }; /* what was just summed is copied once more from there */
     while (bytes) {
         if (!f->block && !(f->block = disk_file_block(f->disk, err)))
             return -1;
         int64_t now = DISK_BLOCK - f->used < bytes ? DISK_BLOCK - f->used : bytes;
         now = now < STAYS_IN_CACHE ? now : STAYS_IN_CACHE;
-        memcpy(f->block + f->used, from, (size_t)now);
-        copy_bytes(f, f->block + f->used, now);
-        *crc = checksum_add(&f->crc, *crc, f->block + f->used, now);
+        *crc = checksum_copy(&f->crc, *crc, f->block + f->used, from, now);
+        copy_bytes(f, from, now);
         f->used += now;
         from += now;
         bytes -= now;
@@ -373,7 +395,7 @@ static int write_file(struct rank_file *f, struct muster_error *err)
     int result = write_runs(f, err);
     tell_copied(f, trainer_plan(f->trainer)->group_count);
     if (!result)
-        result = format_head(f, err);
+        fill_head(f);
     if (result < 0 && f->copy)
         drop_copy(f);
     end_copy(f);

@@ -35,7 +35,7 @@ struct checkpoint_writer {
     struct muster_error err;     /* this rank's first */
     struct muster_error no_copy; /* why the node has none; of the thread while it works */
     double failed;               /* ranks, in all states */
-    bool copies;                 /* some rank writes one on its node */
+    bool copies;                 /* some rank writes one on its node: known with the votes on the files */
     struct instant begun, ended;
     int64_t stall_ns; /* of calls; steps are counted by the file */
 };
@@ -96,6 +96,41 @@ void checkpoint_kept_free(struct checkpoint_kept *kept)
 {
     for (int i = 0; i < SAVES_AT_ONCE; i++)
         rank_file_destroy(take_pointer(&kept->files[i]));
+    for (int i = 0; i < SAVES_AT_ONCE; i++)
+        mem_free(take_pointer(&kept->writers[i]));
+    if (kept->spare_in)
+        folder_drop_spare(kept->spare_in);
+    mem_free(take_pointer(&kept->spare_in));
+    for (int i = 0; kept->headers && i < HEADERS_KEPT; i++)
+        rank_header_clear(&kept->headers[i]);
+    mem_free(take_pointer(&kept->headers));
+}
+
+int checkpoint_kept_make(struct checkpoint_kept *kept, struct muster_error *err)
+{
+    for (int i = 0; i < SAVES_AT_ONCE; i++)
+        if (!kept->writers[i] && !(kept->writers[i] = mem_calloc(1, sizeof *kept->writers[i])))
+            return error_set(err, MUSTER_E_NOMEM, "no memory to write checkpoints");
+    return 0;
+}
+
+static struct checkpoint_writer *take_writer(struct checkpoint_kept *kept)
+{
+    for (int i = 0; i < SAVES_AT_ONCE; i++)
+        if (kept->writers[i])
+            return take_pointer(&kept->writers[i]);
+    return NULL;
+}
+
+static void keep_writer(struct checkpoint_kept *kept, struct checkpoint_writer *w)
+{
+    int i = 0;
+    while (i < SAVES_AT_ONCE && kept->writers[i])
+        i++;
+    if (i < SAVES_AT_ONCE)
+        kept->writers[i] = w;
+    else
+        mem_free(w);
 }
 
 static int writer_prepare(struct checkpoint_writer *w, const struct checkpoint_save *from)
@@ -130,19 +165,19 @@ static void release(struct checkpoint_writer *w)
     mem_free((void *)w->save.run.numerics);
     mem_free((void *)w->save.folder);
     mem_free((void *)w->save.local);
-    mem_free(w);
 }
 
 /* ---- work of a state ---- */
 
 /* By each rank behind the steps, so that no step waits for the file system; rank 0 removes what is left of an
  * earlier run. */
-static int make_folder(const struct checkpoint_save *save, struct muster_error *err)
+static int make_folder(const struct checkpoint_writer *w, struct muster_error *err)
 {
+    const struct checkpoint_save *save = &w->save;
     if (save->rank)
         return folder_make_new(save->folder, save->run.step, err);
     struct muster_error own = {0};
-    const bool failed = commit_walk(save, COMMIT_MAKE, &own) == COMMIT_FAILED;
+    const bool failed = commit_walk(save, rank_file_bytes(w->file), COMMIT_MAKE, &own) == COMMIT_FAILED;
     if (failed && err)
         *err = own;
     return failed ? -1 : 0;
@@ -152,7 +187,7 @@ static int make_folder(const struct checkpoint_save *save, struct muster_error *
 static int write_files(struct checkpoint_writer *w, struct muster_error *err)
 {
     const struct checkpoint_save *save = &w->save;
-    if (make_folder(save, err) < 0) {
+    if (make_folder(w, err) < 0) {
         rank_file_release(w->file); /* nothing is read */
         return -1;
     }
@@ -180,9 +215,10 @@ static void *work(void *argument)
         if (w->save.local && !w->no_copy.code)
             (void)local_copy_manifest(w->save.local, w->save.folder, w->save.run.step,
                                       &w->no_copy); /* told */
-    } else {
+    } else if (w->save.folder) { /* else there was no memory for it: this rank has made nothing */
         enum commit_state from = commit_next(commit_table, COMMIT_WRITE, w->state == SAVE_COMMIT);
-        job->failed = commit_walk(&w->save, from, &job->err) != COMMIT_DONE;
+        const int64_t bytes = w->file ? rank_file_bytes(w->file) : 0;
+        job->failed = commit_walk(&w->save, bytes, from, &job->err) != COMMIT_DONE;
     }
     atomic_store(&job->ended.value, 1);
     futex_wake(&job->ended, FUTEX_PRIVATE);
@@ -210,6 +246,11 @@ static void start_work(struct checkpoint_writer *w)
     *job = (struct job){0};
     if (!save_works(save_table, w->state, w->save.rank))
         return;
+    if (w->state == SAVE_WRITE && w->err.code) { /* it could not be prepared: told with the votes */
+        job->failed = true;
+        atomic_store(&job->ended.value, 1);
+        return;
+    }
     if (!reads_behind(w)) {
         (void)work(w); /* its result is in the job */
         return;
@@ -242,36 +283,19 @@ static void end_work(struct checkpoint_writer *w)
 
 /* ---- all ranks ---- */
 
-/* Whether all ranks have begun. A rank that has not keeps its own error. */
-static int all_succeed(struct checkpoint_writer *w, int failed)
+static void writer_begin(struct checkpoint_writer *w, const struct checkpoint_save *save)
 {
-    double sums[2] = {failed != 0, w->save.local != NULL};
-    if (trainer_reduce(w->save.trainer, sums, 2, failed ? NULL : &w->err) < 0 || failed)
-        return -1;
-    w->copies = sums[1] > 0;
-    return sums[0] > 0
-               ? error_set(&w->err, MUSTER_E_PEER, "%.0f other ranks could not, see their errors", sums[0])
-               : 0;
+    *w = (struct checkpoint_writer){.begun = clock_now(NULL)};
+    (void)writer_prepare(w, save); /* its error is the writer's, and a vote */
+    start_work(w);
+    w->stall_ns = instant_diff_ns(clock_now(NULL), w->begun);
 }
 
-struct checkpoint_writer *checkpoint_begin(const struct checkpoint_save *save, struct muster_error *err)
+struct checkpoint_writer *checkpoint_begin(const struct checkpoint_save *save)
 {
-    static const struct muster_error no_memory = {.code = MUSTER_E_NOMEM,
-                                                  .text = "no memory to write a checkpoint"};
-    struct checkpoint_writer *w = mem_calloc(1, sizeof *w), none = {.save = *save, .err = no_memory};
-    struct instant begun = clock_now(NULL);
-    int failed = !w || writer_prepare(w, save) < 0;
-    failed = all_succeed(w ? w : &none, failed);
-    if (failed) {
-        if (err)
-            *err = w ? w->err : none.err;
-        if (w)
-            release(w);
-        return NULL;
-    }
-    w->begun = begun;
-    start_work(w);
-    w->stall_ns = instant_diff_ns(clock_now(NULL), begun);
+    struct checkpoint_writer *w = take_writer(save->kept);
+    if (w)
+        writer_begin(w, save);
     return w;
 }
 
@@ -290,17 +314,28 @@ static struct save_votes vote(struct checkpoint_writer *w, bool wait)
     return votes;
 }
 
+enum { SUMS = 3 }; /* over the ranks: votes, and how many write copies */
+
+static void put_votes(struct checkpoint_writer *w, bool wait, double *sums)
+{
+    const struct save_votes votes = vote(w, wait);
+    sums[0] = votes.ended;
+    sums[1] = votes.failed;
+    sums[2] = w->save.local != NULL;
+}
+
 /* By the votes of all ranks. behind: the one before it has not ended. */
 static void take_votes(struct checkpoint_writer *w, const double *sums, bool behind)
 {
-    enum save_state next = save_next(save_table, w->state, (struct save_votes){sums[0], sums[1]},
-                                     w->save.run.world_size, behind);
+    const struct save_votes votes = {sums[0], sums[1]};
+    enum save_state next = save_next(save_table, w->state, votes, w->save.run.world_size, behind);
+    w->copies = sums[2] > 0;
     if (next == w->state)
         return;
     if (next == SAVE_COPY && !w->copies)
         next = save_table[SAVE_COPY].good;
     end_work(w);
-    w->failed += sums[1];
+    w->failed += votes.failed;
     w->state = next;
     start_work(w);
 }
@@ -308,13 +343,15 @@ static void take_votes(struct checkpoint_writer *w, const double *sums, bool beh
 /* One sum for both. */
 static int go_on(struct checkpoint_writer *w, struct checkpoint_writer *newer, bool wait)
 {
-    struct save_votes votes = vote(w, wait), others = newer ? vote(newer, false) : (struct save_votes){0};
-    double sums[4] = {votes.ended, votes.failed, others.ended, others.failed};
-    if (trainer_reduce(w->save.trainer, sums, newer ? 4 : 2, &w->err) < 0)
+    double sums[2 * SUMS];
+    put_votes(w, wait, sums);
+    if (newer)
+        put_votes(newer, false, sums + SUMS);
+    if (trainer_reduce(w->save.trainer, sums, newer ? 2 * SUMS : SUMS, &w->err) < 0)
         return -1;
     take_votes(w, sums, false);
     if (newer) /* after a failure the caller first says which one is the best now */
-        take_votes(newer, sums + 2, w->state != SAVE_DONE);
+        take_votes(newer, sums + SUMS, w->state != SAVE_DONE);
     return 0;
 }
 
@@ -349,34 +386,41 @@ int checkpoint_poll(struct checkpoint_writer *w, struct checkpoint_writer *newer
     return -1;
 }
 
-void checkpoint_end(struct checkpoint_writer *w)
+static void writer_end(struct checkpoint_writer *w)
 {
-    if (!w)
-        return;
-    rank_file_cancel(w->file);
+    if (w->file)
+        rank_file_cancel(w->file);
     if (!save_ended(w->state))
         end_work(w);
     release(w);
 }
 
+void checkpoint_end(struct checkpoint_writer *w)
+{
+    if (!w)
+        return;
+    writer_end(w);
+    keep_writer(w->save.kept, w);
+}
+
 struct checkpoint_figures checkpoint_figures(const struct checkpoint_writer *w)
 {
     const struct instant until = w->ended.ns ? w->ended : clock_now(NULL);
-    return (struct checkpoint_figures){.bytes = rank_file_bytes(w->file),
+    return (struct checkpoint_figures){.bytes = w->file ? rank_file_bytes(w->file) : 0,
                                        .ns = instant_diff_ns(until, w->begun),
                                        .local = save_ended(w->state) ? w->no_copy : (struct muster_error){0},
-                                       .stall_ns = w->stall_ns + rank_file_waited_ns(w->file)};
+                                       .stall_ns =
+                                           w->stall_ns + (w->file ? rank_file_waited_ns(w->file) : 0)};
 }
 
 int checkpoint_save(const struct checkpoint_save *save, struct checkpoint_figures *figures,
                     struct muster_error *err)
 {
-    struct checkpoint_writer *writer = checkpoint_begin(save, err);
-    if (!writer)
-        return -1;
-    int result = checkpoint_poll(writer, NULL, true, err);
+    struct checkpoint_writer writer; /* its own: of what is kept there may be none left */
+    writer_begin(&writer, save);
+    int result = checkpoint_poll(&writer, NULL, true, err);
     if (figures)
-        *figures = checkpoint_figures(writer);
-    checkpoint_end(writer);
+        *figures = checkpoint_figures(&writer);
+    writer_end(&writer);
     return result < 0 ? -1 : 0;
 }

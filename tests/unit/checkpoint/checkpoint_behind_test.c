@@ -3,6 +3,7 @@
 #include "tests/support/cmocka_all.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,8 @@ enum { STEPS = 4, FILE_LIMIT = 64 << 20 };
 
 static _Atomic(int64_t) nap_ns;     /* of every write */
 static atomic_int writes_left = -1; /* until the disk is full; -1: it is not */
+static atomic_bool refuses;         /* writes past the page cache are refused behind steps */
+static atomic_bool no_direct;       /* they are refused now */
 
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
 {
@@ -33,6 +36,10 @@ ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
         ;
     if (left == 0) {
         errno = ENOSPC;
+        return -1;
+    }
+    if (atomic_load(&no_direct) && fcntl(fd, F_GETFL) & O_DIRECT) {
+        errno = EINVAL;
         return -1;
     }
     return syscall(SYS_pwrite64, fd, data, bytes, offset);
@@ -49,14 +56,17 @@ struct twice {
     atomic_int during; /* looks that found it being written */
     atomic_int failed_io, failed_peer;
     struct checkpoint_writer *writer[4];
+    struct checkpoint_kept kept[4];
     _Atomic(int64_t) stall_ns;
 };
 
-static struct checkpoint_save what(struct trainer *trainer, int rank, const char *folder, int64_t step)
+static struct checkpoint_save what(struct trainer *trainer, int rank, const char *folder, int64_t step,
+                                   struct checkpoint_kept *kept)
 {
     return (struct checkpoint_save){.trainer = trainer,
                                     .folder = folder,
                                     .rank = rank,
+                                    .kept = kept,
                                     .retention = {.last = 1},
                                     .run = {.step = step, .samples = step * 8}};
 }
@@ -89,6 +99,7 @@ static int look(struct twice *t, int rank, bool last)
     atomic_fetch_add(&t->stall_ns, checkpoint_figures(t->writer[rank]).stall_ns);
     atomic_fetch_add(err.code == MUSTER_E_PEER ? &t->failed_peer : &t->failed_io, result < 0);
     checkpoint_end(take_pointer(&t->writer[rank]));
+    checkpoint_kept_free(&t->kept[rank]);
     return (result < 0) == t->fails ? 0 : -1;
 }
 
@@ -100,15 +111,18 @@ static int visit(const struct training *run, struct trainer *trainer, int rank, 
         return 0;
     if (step > 1)
         return look(t, rank, step == STEPS);
-    const struct checkpoint_save at_once = what(trainer, rank, t->at_once, step),
-                                 behind = what(trainer, rank, t->behind, step);
-    if (checkpoint_save(&at_once, NULL, &err) < 0)
+    const struct checkpoint_save at_once = what(trainer, rank, t->at_once, step, NULL),
+                                 behind = what(trainer, rank, t->behind, step, &t->kept[rank]);
+    double nothing = 0;
+    if (checkpoint_save(&at_once, NULL, &err) < 0 || checkpoint_kept_make(behind.kept, &err) < 0)
         return -1;
     if (t->fails && rank == 0)
-        atomic_store(&writes_left, 3); /* all ranks meet in the next call before one writes */
-    t->writer[rank] = checkpoint_begin(&behind, &err);
-    if (!t->writer[rank])
-        fprintf(stderr, "rank %d: %s\n", rank, err.text);
+        atomic_store(&writes_left, 3);
+    if (rank == 0)
+        atomic_store(&no_direct, atomic_load(&refuses));
+    if (trainer_reduce(trainer, &nothing, 1, &err) < 0) /* all ranks meet before one writes */
+        return -1;
+    t->writer[rank] = checkpoint_begin(&behind);
     return !t->writer[rank] || (t->change != BY_STEPS && change_all(t, trainer) < 0) ? -1 : 0;
 }
 
@@ -193,6 +207,8 @@ static int slow(void **state)
     (void)state;
     atomic_store(&nap_ns, 15000000);
     atomic_store(&writes_left, -1);
+    atomic_store(&refuses, false);
+    atomic_store(&no_direct, false);
     return 0;
 }
 
@@ -209,6 +225,28 @@ static void steps_do_not_change_what_is_written_behind_them(void **state)
     struct training replicated = large(STRATEGY_NO_SHARD, replicas, DTYPE_F32);
     replicated.gpt.channels = 160; /* each writes a half */
     is_the_state_of_its_step(replicated, BY_STEPS);
+}
+
+/* All of it is copied before a byte is written: no step waits for the disk. */
+static void nor_what_is_copied_whole(void **state)
+{
+    (void)state;
+    struct training run = large(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2}, DTYPE_F32);
+    run.gpt.layers = 2;
+    (void)is_the_state_once(run, BY_STEPS);
+    (void)is_the_state_once(run, BY_SETTING);
+}
+
+/* Small files and large ones go through the page cache then. */
+static void a_disk_with_other_sectors_is_written_too(void **state)
+{
+    (void)state;
+    struct training run = large(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2}, DTYPE_F32);
+    atomic_store(&refuses, true);
+    (void)is_the_state_once(run, BY_STEPS);
+    atomic_store(&no_direct, false);
+    run.gpt.layers = 2;
+    (void)is_the_state_once(run, BY_STEPS);
 }
 
 static void nor_do_values_that_are_set(void **state)
@@ -247,11 +285,14 @@ static int begin_and_leave(const struct training *run, struct trainer *trainer, 
 {
     struct twice *t = run->context;
     struct muster_error err = {0};
-    const struct checkpoint_save behind = what(trainer, rank, t->behind, step);
+    const struct checkpoint_save behind = what(trainer, rank, t->behind, step, &t->kept[rank]);
     if (step != 1)
         return 0;
-    struct checkpoint_writer *writer = checkpoint_begin(&behind, &err);
+    if (checkpoint_kept_make(behind.kept, &err) < 0)
+        return -1;
+    struct checkpoint_writer *writer = checkpoint_begin(&behind);
     checkpoint_end(writer);
+    checkpoint_kept_free(behind.kept);
     return writer ? 0 : -1;
 }
 
@@ -276,7 +317,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(steps_do_not_change_what_is_written_behind_them, slow),
+        cmocka_unit_test_setup(nor_what_is_copied_whole, slow),
         cmocka_unit_test_setup(nor_do_values_that_are_set, slow),
+        cmocka_unit_test_setup(a_disk_with_other_sectors_is_written_too, slow),
         cmocka_unit_test_setup(a_device_with_its_own_memory_is_read_at_once, slow),
         cmocka_unit_test_setup(a_full_disk_ends_it_on_every_rank_and_training_goes_on, slow),
         cmocka_unit_test_setup(one_that_is_given_up_is_not_there_and_is_in_no_way, slow),

@@ -21,13 +21,15 @@ struct sim_folder {
     bool there;
     int64_t step;
     bool file[RANKS], manifest;           /* were written */
+    int64_t of[RANKS], manifest_of;       /* the steps whose bytes they have */
+    int took;                             /* its files were those of shown[took - 1]; 0: they are its own */
     bool file_safe[RANKS], manifest_safe; /* their bytes are on the disk */
     bool names_safe;                      /* so are their names in it */
 };
 
 /* What memory sees and what a crash leaves: the disk may hold any of the changes since the last sync. */
 struct sim_disk {
-    struct sim_folder hidden[MOST], shown[MOST];
+    struct sim_folder hidden[MOST], shown[MOST], spare;
     struct sim_folder old_shown[MOST]; /* of the parent folder when it was last synced */
 };
 
@@ -61,15 +63,16 @@ static void crash(struct walk *walk, struct sim_disk *d)
         lose(walk, &d->shown[i]);
     }
     memset(d->hidden, 0, sizeof d->hidden);
+    d->spare = (struct sim_folder){0};
     sync_parent(d);
 }
 
 /* What a loader takes. */
 static bool whole(const struct sim_folder *f)
 {
-    bool all = f->there && f->manifest;
+    bool all = f->there && f->manifest && f->manifest_of == f->step;
     for (int rank = 0; rank < RANKS; rank++)
-        all &= f->file[rank];
+        all &= f->file[rank] && f->of[rank] == f->step;
     return all;
 }
 
@@ -81,6 +84,8 @@ struct writer {
     void (*choose)(const struct retention *retention, int64_t step, const int64_t *steps, int count,
                    bool *remove);
     bool cleans_all; /* a planted bug: the making of a hidden folder removes all others */
+    bool takes_shown,
+        keeps_manifest; /* others: files of one that was not removed are taken, or its manifest */
     struct sim_disk disk;
     int64_t reported; /* step of the newest one that was reported as saved */
 };
@@ -97,9 +102,36 @@ static void prune(struct writer *w, int64_t step)
         }
     }
     w->choose(&w->retention, step, steps, count, remove);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        if (!remove[i] && !w->takes_shown)
+            continue;
+        if (!w->disk.spare.there) {
+            w->disk.spare = w->disk.shown[at[i]];
+            w->disk.spare.took = at[i] + 1;
+        }
         if (remove[i])
             w->disk.shown[at[i]] = (struct sim_folder){0};
+    }
+}
+
+/* A new one, or the spare one with its files. */
+static struct sim_folder make(struct sim_disk *d, int64_t step)
+{
+    struct sim_folder made = d->spare;
+    d->spare = (struct sim_folder){0};
+    made.there = true;
+    made.step = step;
+    return made;
+}
+
+/* Where its bytes were those of a folder under another name, they are not there any more: that name may come
+ * back after a crash. */
+static void put_file(struct sim_disk *d, struct sim_folder *hidden, int rank)
+{
+    hidden->file[rank] = hidden->file_safe[rank] = true;
+    hidden->of[rank] = hidden->step;
+    if (hidden->took)
+        d->shown[hidden->took - 1].file[rank] = d->old_shown[hidden->took - 1].file[rank] = false;
 }
 
 /* Does a state's work; fails: it does a part of it and reports a failure. */
@@ -111,15 +143,17 @@ static bool work(struct writer *w, enum commit_state state, int64_t step, struct
     case COMMIT_MAKE:
         if (w->cleans_all)
             memset(w->disk.hidden, 0, sizeof w->disk.hidden);
-        *hidden = (struct sim_folder){.there = !fails, .step = step};
+        *hidden = fails ? (struct sim_folder){0} : make(&w->disk, step);
         break;
     case COMMIT_WRITE:
         for (int rank = 0; rank < RANKS; rank++)
-            hidden->file[rank] = hidden->file_safe[rank] = !fails || walk_one_in(walk, 2);
+            if (!fails || walk_one_in(walk, 2))
+                put_file(&w->disk, hidden, rank);
         if (fails)
             hidden->file[walk_below(walk, RANKS)] = false;
         break;
     case COMMIT_MANIFEST:
+        hidden->manifest_of = w->keeps_manifest && hidden->manifest ? hidden->manifest_of : step;
         hidden->manifest = hidden->manifest_safe = !fails;
         break;
     case COMMIT_SYNC_INSIDE:
@@ -132,6 +166,7 @@ static bool work(struct writer *w, enum commit_state state, int64_t step, struct
     case COMMIT_PLACE:
         if (!fails) {
             *shown = *hidden;
+            shown->took = 0;
             *hidden = (struct sim_folder){0};
         }
         break;
@@ -189,7 +224,7 @@ static void write_some(struct writer *w, struct behind *b, int rank, bool fails,
     b->ended[rank] = true;
     b->failed[rank] = fails;
     if (hidden->there && !fails)
-        hidden->file[rank] = hidden->file_safe[rank] = true;
+        put_file(&w->disk, hidden, rank);
 }
 
 static void lead(struct writer *w, struct behind *b, bool fails, struct walk *walk)
@@ -382,6 +417,16 @@ static void bugs_in_the_table_are_found(void **state)
     assert_true(found(COMMIT_WRITE, false, COMMIT_DONE));         /* a failure is reported as success */
 }
 
+static void bugs_in_what_is_taken_are_found(void **state)
+{
+    (void)state;
+    struct writer shown = right(1, 0), manifest = right(1, 0);
+    shown.takes_shown = true; /* the newest one's own files */
+    manifest.keeps_manifest = true;
+    assert_false(all_survive(&shown));
+    assert_false(all_survive(&manifest));
+}
+
 static void a_crash_behind_steps_leaves_what_was_reported(void **state)
 {
     (void)state;
@@ -521,6 +566,30 @@ static void lanes_are_the_whole(void **state)
         }
 }
 
+/* Wherever it begins and ends, with its lanes or without; nothing around it is touched. */
+static void a_copy_is_exact_and_summed(void **state)
+{
+    (void)state;
+    enum { MOST_BYTES = 7 * CHECKSUM_LANE, ROOM = MOST_BYTES + 200 };
+    static unsigned char from[ROOM], to[ROOM];
+    struct checksum sums[2];
+    struct walk walk = walk_begin(7);
+    for (int table = 0; table < 2; table++)
+        checksum_make(&sums[table], !table);
+    for (size_t i = 0; i < ROOM; i++)
+        from[i] = (unsigned char)(1 + walk_below(&walk, 255));
+    for (int turn = 0; turn < 3000; turn++) {
+        const struct checksum *sum = &sums[turn % 16 == 0];
+        const int64_t at = 1 + walk_below(&walk, 70), source = walk_below(&walk, 70);
+        const int64_t bytes = walk_below(&walk, turn % 2 ? 200 : MOST_BYTES);
+        memset(to, 0, sizeof to);
+        assert_int_equal(checksum_copy(sum, 5, to + at, from + source, bytes),
+                         checksum_add(sum, 5, from + source, bytes));
+        assert_memory_equal(to + at, from + source, (size_t)bytes);
+        assert_true(!to[at - 1] && !to[at + bytes]);
+    }
+}
+
 /* ---- retention, names ---- */
 
 static void retention_is_as_it_says(void **state)
@@ -577,6 +646,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crash_anywhere_leaves_what_was_reported),
         cmocka_unit_test(bugs_in_the_table_are_found),
+        cmocka_unit_test(bugs_in_what_is_taken_are_found),
         cmocka_unit_test(a_crash_behind_steps_leaves_what_was_reported),
         cmocka_unit_test(bugs_in_the_agreement_are_found),
         cmocka_unit_test(ranks_are_waited_for),
@@ -584,6 +654,7 @@ int main(void)
         cmocka_unit_test(bugs_in_retention_are_found),
         cmocka_unit_test(checksums_are_castagnolis),
         cmocka_unit_test(lanes_are_the_whole),
+        cmocka_unit_test(a_copy_is_exact_and_summed),
         cmocka_unit_test(retention_is_as_it_says),
         cmocka_unit_test(names_are_strict),
     };
