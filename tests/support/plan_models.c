@@ -175,6 +175,13 @@ struct plan_model *plan_model_untied(int blocks, int C, int vocab, int positions
     return m;
 }
 
+void plan_model_store(struct plan_model *m, enum stored stored)
+{
+    for (int i = 0; i < m->model.param_count; i++)
+        if (!m->params[i].trainable && m->params[i].ndim == 2)
+            m->params[i].stored = stored != STORED_PLAIN ? stored : (enum stored)(i % STORED_KIND_COUNT);
+}
+
 /* ---- CNN ---- */
 
 struct plan_model *plan_model_cnn(int pairs, int rows)

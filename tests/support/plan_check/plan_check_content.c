@@ -81,9 +81,7 @@ static int follow_inputs(struct follower *f, const struct schedule_op *op)
             at++;
         if (at == op->group_count)
             return WRONG(f, "op %d has no weights for group %d", f->op, group);
-        const struct plan_options *o = &f->plan->options;
-        if (follower_expect(f, op->weight[at], o->param_dtype == o->dtype ? HOLDS_PARAM : HOLDS_WIDE, group,
-                            -1) < 0)
+        if (follower_expect(f, op->weight[at], opens(f, group) ? HOLDS_WIDE : HOLDS_PARAM, group, -1) < 0)
             return -1;
         const int version = f->content[op->weight[at]].parts;
         if (version != (f->plan->groups[group].trainable ? f->steps : 0))
@@ -331,6 +329,11 @@ static int follow_all_gather(struct follower *f, const struct schedule_op *op)
         group->exchanged += group->encoded == 1;
         return 0;
     }
+    const struct param_group *desc = &f->plan->groups[op->group];
+    if (op->comm.count * dtype_size(op->comm.dtype) != follower_held_bytes(f, op->group, desc->shard) ||
+        f->plan->entries[op->to].bytes < follower_held_bytes(f, op->group, desc->padded))
+        return WRONG(f, "op %d gathers %lld elements of group %d", f->op, (long long)op->comm.count,
+                     op->group);
     if (to == PLAN_PARAM_SHARD)
         group->regathered += group->stepped == 1;
     follower_hold(f, op->to, HOLDS_PARAM, op->group, -1);
@@ -642,7 +645,7 @@ static int follow_all(struct follower *f)
     f->sums = f->narrow && f->reshard && f->replicas > 1 && o->micro_batches > 1;
     expect_layers(f);
     expect_resident(f);
-    if (follower_check_dtypes(f) < 0 || follower_find_rows(f) < 0)
+    if (follower_check_dtypes(f) < 0 || follower_check_stored(f) < 0 || follower_find_rows(f) < 0)
         return -1;
     if (follow_carried(f) < 0 || follow_step_run(f) < 0 || follow_step_run(f) < 0)
         return error_wrap(f->err, "after %d steps", f->steps);

@@ -90,6 +90,13 @@ int follower_gather_parts(struct follower *f, const struct schedule_op *op);
 int follower_rows(struct follower *f, const struct schedule_op *op);
 int follower_check_rows(const struct follower *f, int group);
 
+/* Layers read a copy of the group's parameters, in their own dtype. */
+static inline bool opens(const struct follower *f, int group)
+{
+    return f->plan->options.param_dtype != f->plan->options.dtype ||
+           f->plan->groups[group].stored != STORED_PLAIN;
+}
+
 static inline int wanted_sums(const struct follower *f, int group)
 {
     return follower_written_micros(f, group) ? f->plan->groups[group].whole + (f->replicas > 1) : 0;
@@ -108,5 +115,8 @@ int64_t follower_own_bytes(const struct follower *f, int g, enum dtype dtype);
 /* plan_check_dtypes.c */
 int follower_cast(struct follower *f, const struct schedule_op *op);
 int follower_check_dtypes(const struct follower *f);
+/* What a rank holds of a group, and gathers: whole units of those in few bits. */
+int follower_check_stored(const struct follower *f);
+int64_t follower_held_bytes(const struct follower *f, int group, int64_t elements);
 
 #endif

@@ -1,5 +1,5 @@
-/* plan_check_dtypes.c - what a plan has in 16 bits: widened parameters, rounded gradients, and the dtype of
- * every buffer. */
+/* plan_check_dtypes.c - what a plan has in 16 bits or fewer: parameters that are widened or opened, rounded
+ * gradients, units of groups in few bits, and the dtype of every buffer. */
 #include "proto/base/error.h"
 #include "runtime/plan/plan_internal.h"
 #include "tests/support/plan_check/plan_check_content.h"
@@ -89,8 +89,10 @@ int follower_check_dtypes(const struct follower *f)
         enum dtype wanted = o->dtype;
         switch (entry->kind) {
         case PLAN_PARAM_SHARD:
-        case PLAN_GATHER_SLOT:
-            wanted = o->param_dtype;
+            wanted = f->plan->groups[entry->group].stored != STORED_PLAIN ? DTYPE_U8 : o->param_dtype;
+            break;
+        case PLAN_GATHER_SLOT: /* of one dtype for all groups that come into it: see follow_comm */
+            wanted = entry->dtype == DTYPE_U8 ? DTYPE_U8 : o->param_dtype;
             break;
         case PLAN_REDUCE:
             wanted = o->reduce_dtype;
@@ -108,6 +110,46 @@ int follower_check_dtypes(const struct follower *f)
         if (entry->dtype != wanted)
             return WRONG(f, "buffer %d (%s) is of dtype %s, not %s", e, plan_kind_name(entry->kind),
                          dtype_name(entry->dtype), dtype_name(wanted));
+    }
+    return 0;
+}
+
+int64_t follower_held_bytes(const struct follower *f, int g, int64_t elements)
+{
+    const enum stored stored = f->plan->groups[g].stored;
+    return stored != STORED_PLAIN ? stored_bytes(stored, elements)
+                                  : elements * dtype_size(f->plan->options.param_dtype);
+}
+
+static int check_members(const struct follower *f, int g)
+{
+    const struct param_group *group = &f->plan->groups[g];
+    for (int i = 0; i < group->param_count; i++) {
+        const struct param_desc *param = &f->model->params[f->plan->group_params[group->first_param + i]];
+        if (param->stored != group->stored)
+            return WRONG(f, "group %d is held as %s, and %s in it is to be held as %s", g,
+                         stored_name(group->stored), param->name, stored_name(param->stored));
+    }
+    return 0;
+}
+
+int follower_check_stored(const struct follower *f)
+{
+    for (int g = 0; g < f->plan->group_count; g++) {
+        const struct param_group *group = &f->plan->groups[g];
+        const int64_t unit = stored_unit(group->stored),
+                      held = group->resident ? group->padded : group->shard;
+        if (check_members(f, g) < 0)
+            return -1;
+        if (!group->local)
+            continue;
+        if (group->stored != STORED_PLAIN &&
+            (group->trainable || group->master >= 0 || group->shard % unit || group->padded % unit))
+            return WRONG(f, "group %d of units of %lld elements is trained, or cut at %lld", g,
+                         (long long)unit, (long long)group->shard);
+        if (f->plan->entries[group->param].bytes < follower_held_bytes(f, g, held))
+            return WRONG(f, "group %d has %lld bytes for %lld elements", g,
+                         (long long)f->plan->entries[group->param].bytes, (long long)held);
     }
     return 0;
 }

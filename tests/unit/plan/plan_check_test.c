@@ -30,11 +30,12 @@ static void bench_end(struct bench *b)
     plan_model_destroy(b->m);
 }
 
-enum { BENCHES = 14 };
+enum { BENCHES = 16 };
 static struct bench make(int which)
 {
     struct plan_model *gpt = which == 3                   ? plan_model_cnn(3, 100)
                              : which >= 11 && which <= 12 ? plan_model_untied(2, 16, 40, 8, 24)
+                             : which >= 14                ? plan_model_gpt(2, 16, 40, 8, 24, 2)
                                                           : plan_model_gpt(4, 16, 40, 8, 24, 0);
     struct plan_options o = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
     o.shape = (struct shape){3, 8};
@@ -100,6 +101,16 @@ static struct bench make(int which)
         o.mesh = (struct mesh){1, 2, 1};
         o.embedding_gradient = EMBEDDING_ROWS;
         return bench("no shard, rows", gpt, &o);
+    case 14:
+        plan_model_store(gpt, STORED_NF4);
+        return bench("full shard, the base in few bits", gpt, &o);
+    case 15:
+        o.strategy = STRATEGY_HYBRID_SHARD;
+        o.mesh = (struct mesh){1, 2, 2};
+        o.param_dtype = DTYPE_BF16;
+        o.micro_batches = 2;
+        plan_model_store(gpt, STORED_PLAIN);
+        return bench("hybrid in bf16, the base in several ways", gpt, &o);
     default:
         o.strategy = STRATEGY_HYBRID_SHARD;
         o.mesh = (struct mesh){1, 2, 2};
@@ -211,6 +222,8 @@ static void wrong_beta(struct bench *b, int rank, int index)
         return;
     const struct layer_desc *layer = &b->m->model.layers[op->layer];
     for (int i = 0; i < layer->param_count; i++) {
+        if (!b->m->model.params[layer->param[i]].trainable) /* no gradient of it is formed */
+            continue;
         op->grad_beta[i] = !kept.grad_beta[i];
         must_fail(b, "a wrong gradient beta", rank, index);
         *op = kept;
@@ -252,6 +265,34 @@ static void wrong_cast(struct bench *b, int rank, int index)
     op->from_offset += 64;
     must_fail(b, "a wrong place of a cast", rank, index);
     *op = kept;
+}
+
+/* Of groups in few bits: held as something else, cut within a unit, in a buffer that is too short. */
+static void wrong_units(struct bench *b, int rank, int index)
+{
+    struct plan *plan = &b->world.plans[rank];
+    struct plan_entry *entry = &plan->entries[index], kept_entry = *entry;
+    if (entry->kind != PLAN_PARAM_SHARD || plan->groups[entry->group].stored == STORED_PLAIN)
+        return;
+    struct param_group *group = &plan->groups[entry->group], kept = *group;
+    for (int other = 0; other < STORED_KIND_COUNT; other++) {
+        group->stored = (enum stored)other;
+        if (group->stored != kept.stored)
+            must_fail(b, "another way to hold a group", rank, index);
+    }
+    *group = kept;
+    group->shard -= 64;
+    must_fail(b, "a shard that ends within a unit", rank, index);
+    *group = kept;
+    group->trainable = true;
+    must_fail(b, "a group in few bits that is trained", rank, index);
+    *group = kept;
+    entry->bytes -= 256;
+    must_fail(b, "a short buffer of units", rank, index);
+    *entry = kept_entry;
+    entry->dtype = plan->options.param_dtype;
+    must_fail(b, "units that are no bytes", rank, index);
+    *entry = kept_entry;
 }
 
 /* An average before its step would take in the parameters of the step before. */
@@ -411,6 +452,12 @@ static void casts_are_right(void **state)
     for_every(wrong_cast, false);
 }
 
+static void units_are_whole(void **state)
+{
+    (void)state;
+    for_every(wrong_units, true);
+}
+
 static void averages_are_right(void **state)
 {
     (void)state;
@@ -463,12 +510,19 @@ static void order_is_the_same_on_all_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_wait_is_needed), cmocka_unit_test(every_operation_is_needed),
-        cmocka_unit_test(steps_are_joined),     cmocka_unit_test(weights_are_those_of_the_group),
-        cmocka_unit_test(betas_are_right),      cmocka_unit_test(reductions_are_right),
-        cmocka_unit_test(casts_are_right),      cmocka_unit_test(averages_are_right),
-        cmocka_unit_test(rows_are_right),       cmocka_unit_test(memory_does_not_overlap),
-        cmocka_unit_test(lives_cover_uses),     cmocka_unit_test(order_is_the_same_on_all_ranks),
+        cmocka_unit_test(every_wait_is_needed),
+        cmocka_unit_test(every_operation_is_needed),
+        cmocka_unit_test(steps_are_joined),
+        cmocka_unit_test(weights_are_those_of_the_group),
+        cmocka_unit_test(betas_are_right),
+        cmocka_unit_test(reductions_are_right),
+        cmocka_unit_test(casts_are_right),
+        cmocka_unit_test(units_are_whole),
+        cmocka_unit_test(averages_are_right),
+        cmocka_unit_test(rows_are_right),
+        cmocka_unit_test(memory_does_not_overlap),
+        cmocka_unit_test(lives_cover_uses),
+        cmocka_unit_test(order_is_the_same_on_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
