@@ -51,6 +51,57 @@ static int add_param(struct look *look, int param, int class, struct muster_erro
     return 0;
 }
 
+/* ---- groups in few bits, of whose elements no part has an address ---- */
+
+static bool is_of_class(const struct trainer *trainer, const struct param_group *group, int class)
+{
+    const int copies = group->resident ? trainer->world_size : trainer->world_size / group->shard_size;
+    return group->local && group->stored != STORED_PLAIN && copies > 1 &&
+           (copies == trainer->world_size ? OF_ALL : OF_REPLICAS) == class;
+}
+
+/* Adds to look->sum the units that this rank holds of a group, if it is of that class. */
+static int add_units(struct look *look, const struct param_group *group, int class, struct muster_error *err)
+{
+    struct trainer *trainer = look->trainer;
+    if (!is_of_class(trainer, group, class))
+        return 0;
+    const int64_t held =
+        plan_held_bytes(&trainer->plan, group, group->resident ? group->padded : group->shard);
+    for (int64_t done = 0, count; done < held; done += count) {
+        count = held - done < CHUNK_BYTES ? held - done : CHUNK_BYTES;
+        if (trainer_read_units(trainer, group, done, count, look->chunk, err) < 0)
+            return -1;
+        look->sum = checksum_add(&look->crc, look->sum, look->chunk, count);
+    }
+    return 0;
+}
+
+/* The same of one parameter: of what its elements open to, unit by unit, as units do not end with it. */
+static int add_opened(struct look *look, int param, int class, struct muster_error *err)
+{
+    enum { UNIT_LIMIT = 1 << 14 };
+    struct trainer *trainer = look->trainer;
+    const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
+    const struct piece piece = trainer_held_piece(trainer, param);
+    const int64_t unit = stored_unit(group->stored), end = piece.at + piece.count;
+    float values[UNIT_LIMIT];
+    if (!is_of_class(trainer, group, class) || piece.count == 0)
+        return 0;
+    for (int64_t u = piece.at / unit; u * unit < end; u++) {
+        const int64_t from = piece.at > u * unit ? piece.at - u * unit : 0,
+                      to = end < (u + 1) * unit ? end - u * unit : unit;
+        const int64_t bytes = stored_bytes(group->stored, unit);
+        if (trainer_read_units(trainer, group, u * bytes, bytes, look->chunk, err) < 0)
+            return -1;
+        stored_open(group->stored, (const uint8_t *)look->chunk, unit, values, DTYPE_F32);
+        look->sum = checksum_add(&look->crc, look->sum, values + from, (to - from) * (int64_t)sizeof *values);
+    }
+    return 0;
+}
+
+/* ---- comparison ---- */
+
 /* Ranks that should have the same sum of a class. */
 static bool are_replicas(const struct trainer *trainer, int class, int a, int b)
 {
@@ -93,28 +144,41 @@ static int exchange(struct trainer *trainer, double *values, int64_t of_rank, co
     return trainer_reduce(trainer, values, of_rank * trainer->world_size, err);
 }
 
-/* Where the sums of whole ranks differ: of each parameter. */
+/* [param_count + group_count] sums: of every parameter, then of the units of every group, which may differ
+ * although they open to equal values. */
+static int sum_each(struct look *look, int class, double *sums, struct muster_error *err)
+{
+    const struct plan *plan = &look->trainer->plan;
+    const int params = look->trainer->model->param_count;
+    for (int i = 0; i < params + plan->group_count; i++) {
+        look->sum = 0;
+        const int failed = i < params
+                               ? add_param(look, i, class, err) < 0 || add_opened(look, i, class, err) < 0
+                               : add_units(look, &plan->groups[i - params], class, err) < 0;
+        if (failed)
+            return -1;
+        sums[i] = look->sum;
+    }
+    return 0;
+}
+
+/* Where the sums of whole ranks differ: the first parameter whose do, or the first of such a group. */
 static int find_param(struct look *look, int class, struct trainer_difference *out, struct muster_error *err)
 {
     struct trainer *trainer = look->trainer;
-    const int params = trainer->model->param_count;
-    scope_free double *own = mem_calloc((size_t)params, sizeof *own);
-    scope_free double *all = mem_calloc((size_t)params * (size_t)trainer->world_size, sizeof *all);
+    const struct plan *plan = &trainer->plan;
+    const int params = trainer->model->param_count, count = params + plan->group_count;
+    scope_free double *own = mem_calloc((size_t)count, sizeof *own);
+    scope_free double *all = mem_calloc((size_t)count * (size_t)trainer->world_size, sizeof *all);
     if (!own || !all) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for the checksums of %d parameters", params);
         return trainer_break(trainer, err, "comparing replicas"); /* the others must not wait */
     }
-    for (int param = 0; param < params; param++) {
-        look->sum = 0;
-        if (add_param(look, param, class, err) < 0)
-            return -1;
-        own[param] = look->sum;
-    }
-    if (exchange(trainer, all, params, own, err) < 0)
+    if (sum_each(look, class, own, err) < 0 || exchange(trainer, all, count, own, err) < 0)
         return -1;
-    for (int param = 0; param < params && out->param < 0; param++)
-        if (find_odd(trainer, all + param, params, class, out))
-            out->param = param;
+    for (int i = 0; i < count && out->param < 0; i++)
+        if (find_odd(trainer, all + i, count, class, out))
+            out->param = i < params ? i : plan->group_params[plan->groups[i - params].first_param];
     return 0;
 }
 
@@ -125,6 +189,9 @@ static int compare(struct look *look, double *all, struct trainer_difference *ou
         look->sum = 0;
         for (int param = 0; param < look->trainer->model->param_count; param++)
             if (add_param(look, param, class, err) < 0)
+                return -1;
+        for (int g = 0; g < look->trainer->plan.group_count; g++)
+            if (add_units(look, &look->trainer->plan.groups[g], class, err) < 0)
                 return -1;
         own[class] = look->sum;
     }

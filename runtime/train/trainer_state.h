@@ -56,6 +56,9 @@ struct piece trainer_held_piece(const struct trainer *trainer, int param);
 int trainer_fill_stored(struct trainer *trainer, trainer_param_source *source, void *context,
                         struct muster_error *err);
 int trainer_set_stored(struct trainer *trainer, int param, const void *values, struct muster_error *err);
+/* Bytes [first, first + count) of the units that this rank holds of a group in few bits, into host memory. */
+int trainer_read_units(struct trainer *trainer, const struct param_group *group, int64_t first, int64_t count,
+                       void *out, struct muster_error *err);
 
 /* Values as gathers move them, rounded as the optimizer does; dtype: bf16 or f16. On the host. */
 void trainer_round(enum dtype dtype, const void *values, enum dtype from, int64_t count, uint16_t *out);

@@ -1,4 +1,4 @@
-/* trainer_stored.c - values into groups that are held in few bits. Between steps.
+/* trainer_stored.c - values into groups that are held in few bits, and their units. Between steps.
  *
  * A unit is rounded as a whole, so that a group's values are collected on the host, all that this rank holds
  * of it, before they are rounded. Units that no new value falls into keep their bytes: rounding again what
@@ -156,4 +156,21 @@ int trainer_set_stored(struct trainer *trainer, int param, const void *values, s
     end_filling(&f);
     executor_forget(trainer->executor);
     return failed ? trainer_break(trainer, err, "writing a parameter") : 0;
+}
+
+/* ---- units ---- */
+
+int trainer_read_units(struct trainer *trainer, const struct param_group *group, int64_t first, int64_t count,
+                       void *out, struct muster_error *err)
+{
+    struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
+    const void *at = executor_address(&trainer->parts, group->param, first);
+    if (trainer_usable(trainer, err))
+        return -1;
+    if (trainer_settle(trainer, err))
+        return trainer_break(trainer, err, "gathering for the next step");
+    const int failed = trainer->ops->copy(stream, out, at, count)
+                           ? executor_refused(trainer->ops, trainer->device, err)
+                           : trainer->ops->sync(stream, INSTANT_NEVER, err);
+    return failed ? trainer_break(trainer, err, "reading parameters in few bits") : 0;
 }
