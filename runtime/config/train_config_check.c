@@ -100,6 +100,8 @@ static const struct effect {
     {"model.rope_original_positions", "model.path", SIZES},
     {"lora.alpha", "lora.rank", 0},
     {"lora.target", "lora.rank", 0},
+    {"lora.rank", "model.architecture", LANGUAGE},
+    {"lora.path", "model.architecture", LANGUAGE},
     {"lora.base_tables", "lora.base", ONLY(STORED_NF4) | ONLY(STORED_INT8)},
     {"logging.tensorboard", "logging.dir", NOT_EMPTY},
     {"training.on_replica_difference", "training.check_replicas_every", 0},

@@ -188,28 +188,50 @@ int plan_dump(const struct model *model, const struct plan *plan, struct buffer 
 
 /* ---- summary ---- */
 
-/* What is held in few bits, against the same in bf16. */
+/* Frozen parameters as this rank holds them. */
+struct held {
+    int64_t params, elements, bytes;
+};
+
+static void add_held(struct held *held, const struct plan *plan, const struct param_group *group)
+{
+    held->params += group->param_count;
+    held->elements += group->elements / group->shard_size;
+    held->bytes += plan->entries[group->param].bytes;
+}
+
+static double of_bf16(const struct held *held)
+{
+    return (double)held->bytes / (double)(held->elements * dtype_size(DTYPE_BF16));
+}
+
+/* What is held in few bits, and all that is frozen, against the same in bf16. */
 static void summarise_stored(const struct plan *plan, struct buffer *out)
 {
-    char text[32];
-    int64_t elements = 0, bytes = 0, params = 0;
-    enum stored stored = STORED_PLAIN;
+    char text[32], rest[32];
+    struct held stored = {0}, plain = {0}, all = {0};
+    enum stored kind = STORED_PLAIN;
     for (int g = 0; g < plan->group_count; g++) {
         const struct param_group *group = &plan->groups[g];
-        if (group->stored == STORED_PLAIN || !group->local)
+        if (group->trainable || !group->local)
             continue;
-        stored = group->stored;
-        params += group->param_count;
-        elements += group->elements / group->shard_size;
-        bytes += plan->entries[group->param].bytes;
+        add_held(group->stored != STORED_PLAIN ? &stored : &plain, plan, group);
+        add_held(&all, plan, group);
+        kind = group->stored != STORED_PLAIN ? group->stored : kind;
     }
-    if (stored != STORED_PLAIN)
-        (void)buffer_printf(out,
-                            "%" PRId64
-                            " frozen parameters are held and gathered as %s: %s a rank, %.3f of what "
-                            "bf16 would be; layers read them opened\n",
-                            params, stored_name(stored), text_format_bytes(text, sizeof text, bytes),
-                            (double)bytes / (2.0 * (double)elements));
+    if (kind == STORED_PLAIN)
+        return;
+    (void)buffer_printf(out,
+                        "%" PRId64 " frozen parameters are held and gathered as %s: %s a rank, %.3f of what "
+                        "bf16 would be; layers read them opened\n",
+                        stored.params, stored_name(kind), text_format_bytes(text, sizeof text, stored.bytes),
+                        of_bf16(&stored));
+    (void)buffer_printf(out,
+                        "all %" PRId64 " that are frozen: %s a rank, %.3f of what bf16 would be; %" PRId64
+                        " of them, %s, are held in %s\n",
+                        all.params, text_format_bytes(text, sizeof text, all.bytes), of_bf16(&all),
+                        plain.params, text_format_bytes(rest, sizeof rest, plain.bytes),
+                        dtype_name(plan->options.param_dtype));
 }
 
 int plan_summary(const struct model *model, const struct plan *plan, struct buffer *out)

@@ -4,6 +4,7 @@ floats are; its losses against PyTorch in float64 on the base as it is opened, o
 
 import json
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -180,6 +181,10 @@ def check_plan(trips, place):
     stored = [group for group in sizes["nf4"][1]["groups"] if group["stored"] == "nf4"]
     ratio = sum(group["held_bytes"] for group in stored) / sum(2 * group["shard_elements"] for group in stored)
     trips.check("of whole units", ratio <= 0.27, ratio)
+    shown = run(place, "plan", kind="nf4", more=("--plan", "--world-size=2", "--set", "training.dtype=bf16")).stdout
+    found = re.search(r"14 frozen parameters are held and gathered as nf4: .* a rank, (\S+) of what bf16 .*\n"
+                      r"all 21 that are frozen: .* a rank, (\S+) of what bf16 would be; 7 of them, .*, are held in bf16\n", shown)
+    trips.check("the plan's text has both shares", found and float(found[1]) < float(found[2]) < 1, shown[:400])
 
 
 def main():

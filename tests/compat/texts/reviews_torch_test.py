@@ -269,8 +269,8 @@ def check_errors(runs, data):
     (data / "named.csv").write_text("review,sentiment\nfine,1\nbad,0\n")
     losses, shown = runs.run("named", data / "named.csv", sets=[*sets, "training.global_batch=2", "training.micro_batch=2"])
     runs.check("columns of other names", len(losses) == 1 and "2 classes (0, 1)" in shown, shown[:200])
-    code, said = runs.run("adapters", data / "held.csv", fails=True, sets=["lora.rank=2", "lora.merge=true"])
-    runs.check("no adapters", code == 2 and "lora: text_classifier has no adapters" in said, said)
+    code, said = runs.run("adapters", data / "held.csv", fails=True, sets=["lora.rank=2"])
+    runs.check("no adapters", code == 2 and "lora.rank has no effect with model.architecture: text_classifier" in said, said)
     done = torch_python.run([BIN / "muster-train", "generate", "config.yaml", "--checkpoint", "kept"], cwd=runs.path / "text_classifier")
     runs.check("generate is refused", done.returncode == 2 and "a model of labelled texts, which draws no text" in done.stderr, done.stderr)
 
