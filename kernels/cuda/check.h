@@ -17,7 +17,7 @@ extern "C" {
 enum muster_error_code cuda_error_code(int status);
 
 /* Fills err (may be NULL) with "<operation>: <CUDA's name>: <CUDA's text>" and, where one is known, the way
- * out, and takes the error off the thread: told here, it is not the next launch's too (one that stays, as of
+ * out, and takes the error off the thread: named here, it is not the next launch's too (one that stays, as of
  * a broken context, comes back). Returns -1. */
 int cuda_error(struct muster_error *err, int status, const char *operation);
 
