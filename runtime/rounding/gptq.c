@@ -7,6 +7,8 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -64,23 +66,52 @@ static void invert(double *r, int64_t n)
     }
 }
 
+struct diagonal {
+    double moment;
+    int64_t column;
+};
+
+/* Largest first; equal ones in the order of columns. */
+static int compare_diagonal(const void *left, const void *right)
+{
+    const struct diagonal *a = left, *b = right;
+    if (a->moment != b->moment)
+        return a->moment > b->moment ? -1 : 1;
+    return a->column < b->column ? -1 : a->column > b->column;
+}
+
+static int find_order(struct gptq *g, const float *moments, struct muster_error *err)
+{
+    const int64_t n = g->columns;
+    scope_free struct diagonal *diagonal = mem_calloc((size_t)n, sizeof *diagonal);
+    if (!diagonal)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to order %lld columns", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        diagonal[i] = (struct diagonal){moments[i * n + i], i};
+    qsort(diagonal, (size_t)n, sizeof *diagonal, compare_diagonal);
+    for (int64_t i = 0; i < n; i++)
+        g->order[i] = diagonal[i].column;
+    return 0;
+}
+
+/* Into h, in the order of g. */
 static int take_moments(struct gptq *g, const float *moments, double *h, struct muster_error *err)
 {
     const int64_t n = g->columns;
-    double mean = 0;
-    for (int64_t i = 0; i < n * n; i++) {
+    for (int64_t i = 0; i < n * n; i++)
         if (!isfinite(moments[i]))
             return error_set(err, MUSTER_E_INVALID, "moment (%lld, %lld) of the calibration set is %g",
                              (long long)(i / n), (long long)(i % n), (double)moments[i]);
-        h[i] = moments[i];
-    }
-    for (int64_t i = 0; i < n; i++) {
-        g->silent[i] = !(h[i * n + i] > 0);
-        h[i * n + i] = g->silent[i] ? 1 : h[i * n + i];
-        mean += h[i * n + i] / (double)n;
-    }
+    if (find_order(g, moments, err) < 0)
+        return -1;
     for (int64_t i = 0; i < n; i++)
-        h[i * n + i] += GPTQ_DAMPING * mean;
+        for (int64_t j = 0; j < n; j++)
+            h[i * n + j] = moments[g->order[i] * n + g->order[j]];
+    for (int64_t i = 0; i < n; i++) {
+        const bool silent = !(h[i * n + i] > 0);
+        g->silent[g->order[i]] = silent;
+        h[i * n + i] = silent ? 1 : (1 + GPTQ_DAMPING) * h[i * n + i];
+    }
     return 0;
 }
 
@@ -88,10 +119,11 @@ int gptq_create(struct gptq *g, const float *moments, int64_t columns, struct mu
 {
     scope_free double *h = mem_calloc((size_t)columns * (size_t)columns, sizeof *h);
     *g = (struct gptq){.columns = columns,
+                       .order = mem_calloc((size_t)columns, sizeof *g->order),
                        .upper = mem_calloc((size_t)columns * (size_t)columns, sizeof *g->upper),
                        .silent = mem_calloc((size_t)columns, 1)};
     int failed = 0;
-    if (!h || !g->upper || !g->silent)
+    if (!h || !g->order || !g->upper || !g->silent)
         failed =
             error_set(err, MUSTER_E_NOMEM, "no memory for the moments of %lld columns", (long long)columns);
     failed = failed || take_moments(g, moments, h, err) < 0;
@@ -112,21 +144,30 @@ int gptq_create(struct gptq *g, const float *moments, int64_t columns, struct mu
 
 void gptq_free(struct gptq *g)
 {
+    mem_free(g->order);
     mem_free(g->upper);
     mem_free(g->silent);
     *g = (struct gptq){0};
 }
 
-/* One column of one row; `row`: its values, as they have become. */
-static void round_column(const struct gptq *g, struct coded *c, int64_t at, int64_t column, float *row)
+/* The column that comes at place `step`, of one row; `row`: its values in the order, as they have become. */
+static void round_column(const struct gptq *g, struct coded *c, int64_t at, int64_t step, float *row)
 {
     const int64_t n = g->columns;
-    const float *upper = g->upper + column * n;
-    const float value = row[column];
-    if (column % c->group == 0)
-        coded_set_scale(c, at, column / c->group, row + column);
-    const float lost = (value - coded_set(c, at, column, value)) / upper[column];
-    subtract_float(row + column + 1, upper + column + 1, lost, n - column - 1);
+    const float *upper = g->upper + step * n;
+    const float value = row[step], lost = (value - coded_set(c, at, g->order[step], value)) / upper[step];
+    subtract_float(row + step + 1, upper + step + 1, lost, n - step - 1);
+}
+
+/* A row's scales, by its values; then its values in the order, in their place. spare: [columns] */
+static void begin_row(const struct gptq *g, struct coded *c, int64_t at, float *row, float *spare)
+{
+    const int64_t n = g->columns;
+    for (int64_t group = 0; group < n / c->group; group++)
+        coded_set_scale(c, at, group, row + group * c->group);
+    memcpy(spare, row, (size_t)n * sizeof *row);
+    for (int64_t step = 0; step < n; step++)
+        row[step] = spare[g->order[step]];
 }
 
 int gptq_round(const struct gptq *g, struct coded *c, const float *values, const char *name,
@@ -138,16 +179,18 @@ int gptq_round(const struct gptq *g, struct coded *c, const float *values, const
                          (long long)c->columns, (long long)n);
     if (coded_round(c, values, name, err) < 0) /* its checks; every code is set again */
         return -1;
-    scope_free float *rows = mem_calloc((size_t)n * ROWS_AT_ONCE, sizeof *rows);
+    scope_free float *rows = mem_calloc((size_t)n * (ROWS_AT_ONCE + 1), sizeof *rows);
     if (!rows)
         return error_set(err, MUSTER_E_NOMEM, "%s: no memory for %d rows", name, ROWS_AT_ONCE);
     for (int64_t first = 0; first < c->rows; first += ROWS_AT_ONCE) {
         const int64_t count = c->rows - first < ROWS_AT_ONCE ? c->rows - first : ROWS_AT_ONCE;
         for (int64_t i = 0; i < count * n; i++)
             rows[i] = g->silent[i % n] ? 0 : values[first * n + i];
-        for (int64_t column = 0; column < n; column++)
+        for (int64_t i = 0; i < count; i++)
+            begin_row(g, c, first + i, rows + i * n, rows + ROWS_AT_ONCE * n);
+        for (int64_t step = 0; step < n; step++)
             for (int64_t i = 0; i < count; i++)
-                round_column(g, c, first + i, column, rows + i * n);
+                round_column(g, c, first + i, step, rows + i * n);
     }
     return 0;
 }

@@ -1,19 +1,25 @@
 /* gptq.h - a matrix in 4 bits by what its product reads (Frantar et al. 2022, arXiv 2210.17323). Pure.
  *
  * Columns are rounded one after the other, and what a column's rounding changes in the product over the
- * calibration set is made up for by the columns behind it. */
+ * calibration set is made up for by those that come later. The columns of which products read the most come
+ * first, while there are many left to make up for them (the paper's authors call it act-order); scales are
+ * those of the values as they were, so that groups stay runs of neighbours in memory. */
 #ifndef MUSTER_RUNTIME_ROUNDING_GPTQ_H
 #define MUSTER_RUNTIME_ROUNDING_GPTQ_H
 
 #include "runtime/rounding/coded.h"
 
-/* Added to the diagonal of the moments: this part of its mean. */
+/* By this part of itself each moment on the diagonal grows. Not by a part of their mean: where products read
+ * one column a thousand times as much as the others, as a Llama's down_proj does, that would be more than the
+ * others' own moments, and nothing would be made up for. */
 #define GPTQ_DAMPING 0.01
 
 /* What one or more matrices that read the same values need of them; made once. */
 struct gptq {
     int64_t columns;
-    float *upper;    /* (columns, columns) upper triangular U with (moments + damping)^-1 = U^T U */
+    int64_t *order; /* [columns] the column that is rounded first, second, ... */
+    float *
+        upper; /* (columns, columns), in that order: upper triangular U with (moments + damping)^-1 = U^T U */
     uint8_t *silent; /* [columns] not 0: the product never read anything but 0 there */
 };
 
@@ -22,8 +28,7 @@ struct gptq {
 int gptq_create(struct gptq *gptq, const float *moments, int64_t columns, struct muster_error *err);
 void gptq_free(struct gptq *gptq);
 
-/* Codes of coded_create. values: (rows, columns); scales of a group are set by what its values have become
- * when its first column is reached. */
+/* Codes of coded_create. values: (rows, columns). */
 int gptq_round(const struct gptq *gptq, struct coded *coded, const float *values, const char *name,
                struct muster_error *err);
 
