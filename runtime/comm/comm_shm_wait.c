@@ -79,12 +79,18 @@ static bool hopeless(const struct host_run *run, struct instant deadline, struct
 
 static int wait_for_all(const struct host_run *run, struct muster_error *err)
 {
+    /* A rank that writes its failure may have to wait for a processor; one that has died meanwhile is found
+     * by hopeless, unless it had arrived here. */
+    enum { WRITING_SLICES = 1000 * NS_PER_MS / COMM_SLICE_NS };
     struct muster_error error = {0};
     struct instant deadline = instant_add(clock_now(NULL), run->comm->comm.timeout_ns);
     uint32_t seen;
     bool slice_over = false;
+    int slices = 0;
     while (!host_channel_passed(&run->channel, &seen)) {
-        if (reported_failure(run, !slice_over, &error) || (slice_over && hopeless(run, deadline, &error))) {
+        slices += slice_over && atomic_load(&run->comm->page->failed) == HOST_FAILURE_WRITING;
+        if (reported_failure(run, true, &error) || (slice_over && hopeless(run, deadline, &error)) ||
+            (slices > WRITING_SLICES && reported_failure(run, false, &error))) {
             if (host_channel_passed(&run->channel, &seen))
                 break; /* the event we waited for came first */
             return host_break(run, &error, err);

@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "proto/base/error.h"
 #include "runtime/comm/comm_internal.h"
 #include "runtime/comm/comm_reduce.h"
 #include "runtime/comm/comm_shm.h"
+#include "runtime/comm/comm_shm_internal.h"
 #include "tests/support/faults.h"
 #include "tests/unit/comm/comm_test_ranks.h"
 
@@ -615,6 +617,34 @@ static void a_broken_device_frees_its_peers(void **state)
     assert_string_equal(job.errors[1].text, "rank 0 stopped: the disk is full");
 }
 
+/* Rank 1 has begun to write why it failed, and gets no processor for some slices. */
+static int write_slowly(struct test_rank *r, struct test_job *job)
+{
+    const struct comm_op op = {.kind = COMM_BARRIER};
+    struct muster_error *err = &job->errors[r->rank];
+    if (r->rank == 0) {
+        const int failed = test_rank_do(r, r->comm, &op, NULL, NULL, err);
+        job->gave_up++;
+        return failed ? 0 : -1;
+    }
+    struct host_page *page = host_comm_of(r->comm)->page;
+    atomic_store(&page->failed, HOST_FAILURE_WRITING);
+    clock_sleep_until(instant_add(clock_now(NULL), 3 * COMM_SLICE_NS));
+    (void)error_set(&page->failure, MUSTER_E_IO, "the disk is full");
+    atomic_store(&page->failed, HOST_FAILURE_SET);
+    return test_job_wait(&job->gave_up, 1, TEST_TIMEOUT_NS);
+}
+
+static void a_reason_that_is_being_written_is_waited_for(void **state)
+{
+    (void)state;
+    if (test_over_tcp())
+        skip_because("over TCP a reason comes as one message");
+    struct test_job job = {.body = write_slowly};
+    assert_int_equal(test_job_run(&job, 2), 0);
+    assert_string_equal(job.errors[0].text, "the disk is full");
+}
+
 static void time_out_names_the_missing(void **state)
 {
     (void)state;
@@ -760,6 +790,7 @@ int main(void)
         cmocka_unit_test(abort_cancels_the_own_wait),
         cmocka_unit_test(a_rank_that_left_is_named),
         cmocka_unit_test(a_broken_device_frees_its_peers),
+        cmocka_unit_test(a_reason_that_is_being_written_is_waited_for),
         cmocka_unit_test(bad_operations_are_rejected_at_issue),
         cmocka_unit_test(bad_options_are_rejected),
         cmocka_unit_test(failed_allocations_leak_nothing),
