@@ -793,7 +793,8 @@ def what_a_client_says_of_itself(r):
     r.note("host", store.host)
     r.note("port", store.port == r.port)
     r.note("repr", re.sub(r"\d+", "N", repr(store)) if "TCPStore(" in repr(store) else Missing())  # an older one gives its address
-    r.attempt("a world of none", lambda: dist.TCPStore("127.0.0.1", r.port, world_size=0, is_master=False, timeout=LONG).add("came", 1))
+    if VERSION != (2, 4):  # whose own client dies of SIGSEGV, at its own server too
+        r.attempt("a world of none", lambda: dist.TCPStore("127.0.0.1", r.port, world_size=0, is_master=False, timeout=LONG).add("came", 1))
 
 
 @case

@@ -78,7 +78,7 @@ def main():
             print(done.stdout, end="", flush=True)
             if done.returncode:
                 print(done.stderr, flush=True)
-                failed.append(f"{spec} in {program}")
+                failed.append(f"{spec} in {program} (exit status {done.returncode})")
     print(f"{ran} versions ran" + (f"; failed: {', '.join(failed)}" if failed else ""), flush=True)
     return 1 if failed else 0 if ran else SKIPPED
 
