@@ -118,7 +118,7 @@ __attribute__((target("sse4.2"))) static uint64_t copy_lanes(const struct checks
         to += 2 * CHECKSUM_LANE;
         from += 2 * CHECKSUM_LANE;
     }
-    _mm_sfence(); /* whoever is told of the copy finds it */
+    _mm_sfence(); /* a thread that is told of the copy finds it */
     return crc;
 }
 

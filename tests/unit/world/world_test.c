@@ -271,13 +271,18 @@ struct job {
     bool agent;
 };
 
+static struct muster_world *open_rank(int rank, int size, const struct job *job, struct muster_error *err)
+{
+    struct test_environment e = test_environment_of(rank, size, job->port, job->agent, job->restarts);
+    return test_environment_open(&e, 60000, err);
+}
+
 /* Barriers, the store, and a comm over it, twice under the same key. */
 static int live(int rank, int size, void *context)
 {
     struct job *job = context;
     struct muster_error err = {0};
-    struct test_environment e = test_environment_of(rank, size, job->port, job->agent, job->restarts);
-    struct muster_world *world = test_environment_open(&e, 60000, &err);
+    struct muster_world *world = open_rank(rank, size, job, &err);
     int result = world ? 0 : -1, value = rank;
     for (int i = 0; !result && i < 3; i++)
         result = muster_world_barrier(world, &err);
@@ -360,8 +365,7 @@ static int exchange(int rank, int size, void *context)
 {
     struct job *job = context;
     struct muster_error err = {0}, later = {0};
-    struct test_environment e = test_environment_of(rank, size, job->port, job->agent, job->restarts);
-    struct muster_world *world = test_environment_open(&e, 60000, &err);
+    struct muster_world *world = open_rank(rank, size, job, &err);
     double *values = calloc(MANY, sizeof *values);
     int wrong = world && values ? 0 : -1;
     static const int counts[] = {1, 0, 3, MANY};
@@ -394,8 +398,7 @@ static int fail_alike(int rank, int size, void *context)
 {
     struct job *job = context;
     struct muster_error err = {0}, same = {MUSTER_E_INVALID, "no file x"}, other = {MUSTER_E_INVALID, ""};
-    struct test_environment e = test_environment_of(rank, size, job->port, job->agent, job->restarts);
-    struct muster_world *world = test_environment_open(&e, 60000, &err);
+    struct muster_world *world = open_rank(rank, size, job, &err);
     if (rank)
         (void)snprintf(same.text, sizeof same.text, "rank 0 cannot go on: %sno file x",
                        rank == 2 ? "rank 1 cannot go on: " : "");
@@ -425,8 +428,7 @@ static int fail_after_it_is_printed(int rank, int size, void *context)
 {
     struct printing *p = context;
     struct muster_error err = {0};
-    struct test_environment e = test_environment_of(rank, size, p->port, false, 0);
-    struct muster_world *world = test_environment_open(&e, 60000, &err);
+    struct muster_world *world = open_rank(rank, size, &(struct job){.port = p->port}, &err);
     if (!world)
         return -1;
     if (!rank) {
@@ -454,8 +456,7 @@ static int fail_where_one_waits_for_none(int rank, int size, void *context)
 {
     struct printing *p = context;
     struct muster_error err = {0};
-    struct test_environment e = test_environment_of(rank, size, p->port, false, 0);
-    struct muster_world *world = test_environment_open(&e, 60000, &err);
+    struct muster_world *world = open_rank(rank, size, &(struct job){.port = p->port}, &err);
     if (!world)
         return -1;
     const struct instant limit = instant_add(clock_now(NULL), 60 * NS_PER_S);
