@@ -70,14 +70,14 @@ class Server:
         )
         self.description = self.process.stdout.readline().strip()
         if not self.description:
-            sys.exit(f"train_cpu.py: {name} ended with {self.process.wait()}")
+            sys.exit(f"{name} ended with {self.process.wait()}")
 
     def ask(self):
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline().split()
         if not line:
-            sys.exit(f"train_cpu.py: {self.name} ended with {self.process.wait()}")
+            sys.exit(f"{self.name} ended with {self.process.wait()}")
         self.times.append([int(word) / 1e6 for word in line[:-1]])
         self.losses.append(float(line[-1]))
 
@@ -105,10 +105,11 @@ def peer_commands(options, weights, positions):
             yield "jax", [options.jax_python, HERE / "support" / "gpt2_jax.py", *shape]
 
 
-def check_losses(ours, peer):
+def loss_difference(ours, peer, bound=LOSS_BOUND):
+    """The largest relative one; beyond the bound the benchmark ends."""
     worst = max(abs(a - b) / abs(a) for a, b in zip(ours.losses, peer.losses))
-    if not worst <= LOSS_BOUND:
-        sys.exit(f"train_cpu.py: {peer.name} computes something else: losses {peer.losses} beside {ours.losses}")
+    if not worst <= bound:
+        sys.exit(f"{peer.name} computes something else: losses {peer.losses} beside {ours.losses}")
     return worst
 
 
@@ -123,12 +124,12 @@ def report(tokens, ours, peers):
         faster = statistics.median(t / s for s, t in zip(steps, times))
         print(
             f"              {peer.name:16} {statistics.median(times):8.0f} ms  its step / muster's = {faster:.2f};"
-            f" first step {peer.times[0][0] / 1e3:.1f} s; losses differ by {check_losses(ours, peer):.1e}"
+            f" first step {peer.times[0][0] / 1e3:.1f} s; losses differ by {loss_difference(ours, peer):.1e}"
         )
 
 
 def compare(options, variables, tokens, describe):
-    program, positions = pathlib.Path(options.build).resolve() / "benchmarks" / "train_cpu", tokens // SEQUENCES
+    program, positions = pathlib.Path(options.build).resolve() / "benchmarks" / "train_step", tokens // SEQUENCES
     sizes = ["--batch", SEQUENCES, "--positions", positions, "--threads", options.threads]
     with tempfile.TemporaryDirectory() as folder:
         weights = pathlib.Path(folder) / "weights.safetensors"

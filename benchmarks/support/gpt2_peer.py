@@ -1,4 +1,4 @@
-"""What the peers of train_cpu.py share: GPT-2 124M's sizes, the initial weights that muster wrote, the batches, and the loop
+"""What the peers of train_cpu.py and train_gpu.py share: GPT-2 124M's sizes, the initial weights that muster wrote, the batches, and the loop
 that answers a line with the nanoseconds of one step and its loss."""
 
 import json
@@ -12,7 +12,7 @@ RATE, BETAS, EPSILON, DECAY, CLIP = 1e-4, (0.9, 0.95), 1e-8, 0.1, 1.0
 
 
 def batch(round_, which, sequences, positions):
-    """(sequences, positions) of int32, as train_cpu.c makes them; which: 0 tokens, 1 targets"""
+    """(sequences, positions) of int32, as train_step.c makes them; which: 0 tokens, 1 targets"""
     at = numpy.arange(sequences * positions, dtype=numpy.int64)
     return (((2 * round_ + which) * 1000003 + at * 7919) % VOCAB).astype(numpy.int32).reshape(sequences, positions)
 

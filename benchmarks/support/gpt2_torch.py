@@ -1,5 +1,10 @@
-"""GPT-2 124M in PyTorch, for train_cpu.py: gpt2_torch.py WEIGHTS SEQUENCES POSITIONS THREADS eager|compile"""
+"""GPT-2 124M in PyTorch, for train_cpu.py and train_gpu.py:
 
+    gpt2_torch.py WEIGHTS SEQUENCES POSITIONS THREADS eager|compile [cuda fp32|tf32|bf16]
+
+bf16 is autocast with fp32 parameters."""
+
+import contextlib
 import os
 import re
 import subprocess
@@ -63,29 +68,53 @@ def mkl():
     return f"MKL {found[1]} for {found[2]} processors" if found else "BLAS unknown"
 
 
+def describe_cpu():
+    a, b = torch.ones(1024, 768), torch.ones(3072, 768)
+    rate = peer.product_rate(lambda: a @ b.T)
+    return f"{mkl()}, own loops {torch.backends.cpu.get_cpu_capability()}; products at {rate:.0f} GFLOP/s"
+
+
+def describe_cuda(precision):
+    """And the rate of large products, from events around ten of them; zeros would run faster than real data do."""
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=kind) for _ in range(2))
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for count in (3, 10):
+        begin.record()
+        for _ in range(count):
+            a @ b
+        end.record()
+        end.synchronize()
+    rate = 10 * 2 * 8192**3 / (begin.elapsed_time(end) * 1e-3) / 1e12
+    return f"{torch.cuda.get_device_name()}, cuBLAS; products at {rate:.0f} TFLOP/s of {precision}"
+
+
 def main():
-    path, sequences, positions, threads, kind = sys.argv[1:]
+    path, sequences, positions, threads, kind, *rest = sys.argv[1:]
+    device, precision = rest or ("cpu", "fp32")
     torch.set_num_threads(int(threads))
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     model = Gpt()
     fill(model, peer.weights(path))
+    model.to(device)
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
     groups = [{"params": matrices, "weight_decay": peer.DECAY}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=peer.RATE, betas=peer.BETAS, eps=peer.EPSILON, fused=True)
     run = torch.compile(model) if kind == "compile" else model
+    cast = torch.autocast(device, torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
 
     def step(tokens, targets):
         optimizer.zero_grad(set_to_none=True)
-        loss = run(torch.from_numpy(tokens).long(), torch.from_numpy(targets).long())
+        with cast:
+            loss = run(torch.from_numpy(tokens).to(device).long(), torch.from_numpy(targets).to(device).long())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), peer.CLIP)
         optimizer.step()
         return loss.item()
 
-    a, b = torch.ones(1024, 768), torch.ones(3072, 768)
-    rate = peer.product_rate(lambda: a @ b.T)
-    description = f"torch {torch.__version__}, {mkl()}, own loops {torch.backends.cpu.get_cpu_capability()}"
-    peer.serve(f"{description}; products at {rate:.0f} GFLOP/s", step, int(sequences), int(positions))
+    description = describe_cpu() if device == "cpu" else describe_cuda(precision)
+    peer.serve(f"torch {torch.__version__}, {description}", step, int(sequences), int(positions))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,10 @@
     MUSTER_BUILD=build python3 tests/gpu/train/train_cuda_test.py [--full] [-k NAME]
 
 Every rank computes with the module over the emulator and the fake libraries (tests/gpu/lib). Losses are held against the CPU's by a
-control: the same run on the CPU with another order of sums, which is what another device is too."""
+control: the same run on the CPU with another order of sums, which is what another device is too.
+
+With MUSTER_ON_GPU=1 the same runs on a GPU that all ranks share: MUSTER_CUDA_MODULE and LD_LIBRARY_PATH name the module and the
+libraries, and tests that ask the fakes for something are left out."""
 
 import collections
 import json
@@ -21,6 +24,7 @@ import unittest
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
 FAKES = BUILD / "tests" / "gpu" / "lib"
+ON_GPU = os.environ.get("MUSTER_ON_GPU") == "1"
 SANITIZED = os.environ.get("MUSTER_SANITIZED")
 FULL = "--full" in sys.argv
 LIMIT = 300 if SANITIZED else 60  # of any run, against a hang
@@ -38,6 +42,8 @@ logging: {{interval: 1, sample_length: 0}}
 BOUNCES = 2 << 20  # pinned memory of the device itself (runtime/cuda/device_cuda.h)
 WORKSPACE = 32 << 20  # of products (runtime/cuda/products.h)
 STAGE = 4 << 20  # pinned, of each staged comm (runtime/comm/comm_staged.c)
+
+needs_fakes = unittest.skipIf(ON_GPU, "asks the fakes for something")
 
 Result = collections.namedtuple("Result", "status output losses planned seconds lines")  # lines: of log.jsonl
 
@@ -72,7 +78,9 @@ class Cuda(unittest.TestCase):
             command += ["--set", change]
         if device == "cuda":
             command += [f"--comm={self.comm}"]
-        variables = {**os.environ, "MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES), "OMP_NUM_THREADS": "1"}
+        variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+        if not ON_GPU:
+            variables.update({"MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES)})
         for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
             variables.pop(name, None)
         if self.comm == "nccl":
@@ -136,6 +144,8 @@ class Learns(Cuda):
         rounded = self.learns(tf32, FAKE_CUBLASLT_COMPUTE="tf32").losses
         self.assertNotEqual(rounded, plain)
         self.assertLess(relative(rounded, plain), 1e-2)
+        if ON_GPU:
+            return
         for sets, compute in (((), "tf32"), ((tf32,), "fp32")):
             self.assertIn(f"FAKE_CUBLASLT_COMPUTE is {compute}", self.train(*sets, FAKE_CUBLASLT_COMPUTE=compute).output)
         self.assertEqual(self.learns(tf32, device="cpu").losses, self.learns(device="cpu").losses)
@@ -143,6 +153,7 @@ class Learns(Cuda):
         self.assertNotEqual(refused.status, 0)
         self.assertIn("(sm_70) has no tf32, which begins with sm_80: leave training.matmul_precision out", refused.output)
 
+    @needs_fakes
     def test_gelu_is_a_products_epilogue(self):
         self.learns(FAKE_CUDA_COUNT=self.path / "count-%r")
         counts = (self.path / "count-0").read_text()
@@ -202,6 +213,7 @@ class Memory(Cuda):
         self.assertEqual(len(rest), 1)
         return rest.pop()
 
+    @needs_fakes
     def test_high_water_is_the_plan_and_nothing_is_left(self):
         for sets in (), ("training.sequence_length=8",), ("training.cuda_graphs=true",):
             self.assertEqual(self.beyond_the_plan(*sets), WORKSPACE + BOUNCES)
@@ -213,6 +225,7 @@ class Memory(Cuda):
         self.assertLess(0, nccl)
         self.assertLess(nccl, 1 << 20)
 
+    @needs_fakes
     def test_a_plan_is_that_of_the_devices_kernels(self):
         for device in "cuda", "cpu":
             run = self.learns(device=device, FAKE_CUDA_DEVICES=1)
@@ -226,6 +239,7 @@ class Memory(Cuda):
                 else:
                     self.assertEqual(json.loads(done.stdout)["bytes"], run.planned, (device, done.stderr))
 
+    @needs_fakes
     def test_nothing_is_allocated_after_the_second_step(self):
         for self.comm, graphs in ("host", "false"), ("nccl", "true"):
             counts = []
@@ -249,7 +263,7 @@ class Graphs(Cuda):
         return {key: int(value) for key, value in (line.split() for line in (self.path / f"count-{rank}").read_text().splitlines())}
 
     def test_no_bit_changes(self):
-        for self.comm, ranks in ("host", 1), ("host", 2), ("nccl", 2):
+        for self.comm, ranks in (("host", 1), ("host", 2), ("nccl", 2))[: 2 if ON_GPU else 3]:
             sets = (f"training.output={self.path / 'model'}", "training.steps=4")
             plain = self.learns(*sets, ranks=ranks)
             wanted = self.model()
@@ -266,6 +280,7 @@ class Graphs(Cuda):
         self.assertEqual(self.learns(*sets, self.graphs).losses, plain.losses)
         self.assertEqual(self.model(), wanted)
 
+    @needs_fakes
     def test_layers_are_launched_once_they_are_recorded(self):
         launches = []
         for steps in 2, 5:
@@ -277,6 +292,7 @@ class Graphs(Cuda):
         self.assertEqual(launches[1]["cudaGraphLaunch"] - launches[0]["cudaGraphLaunch"], 3 * 4 * 2 * layers)  # steps, micro-batches
         self.assertEqual(launches[1]["adamw"] * 2, launches[0]["adamw"] * 5)
 
+    @needs_fakes
     def test_a_fault_in_a_layer_names_it(self):
         self.learns("training.steps=1", FAKE_CUDA_COUNT=self.path / "count-%r")
         second_step = self.counts()["layernorm_backward"] + 3
@@ -284,6 +300,7 @@ class Graphs(Cuda):
         self.assertNotEqual(result.status, 0)
         self.assertRegex(result.output, r"cudaErrorIllegalAddress.*under way: copy, copy, copy, forward embedding, forward h.0, and \d+ more of stream compute")
 
+    @needs_fakes
     def test_it_is_refused_where_it_has_no_effect(self):
         for sets, device, words in (((), "cpu", "training.cuda_graphs has no effect with training.device: cpu"),
                                     ((), "auto", "training.cuda_graphs: device cpu launches no graphs"),
@@ -303,6 +320,7 @@ class Schedules(Cuda):
         self.assertEqual(len(models), 1)
 
 
+@needs_fakes
 class Faults(Cuda):
     def counts(self):
         self.learns(ranks=2, FAKE_CUDA_COUNT=self.path / "count-%r")
@@ -357,6 +375,7 @@ class Faults(Cuda):
             self.assertEqual(self.model(), undisturbed)
 
 
+@needs_fakes
 class Nccl(Cuda):
     """The same with a device for each rank, and NCCL between them."""
 
@@ -442,6 +461,7 @@ class Nccl(Cuda):
 
 
 class Refused(Cuda):
+    @needs_fakes
     def test_what_is_missing_is_named(self):
         for environment, words in (({"FAKE_CUDA_DRIVER": 0}, "there is no NVIDIA driver"), ({"FAKE_CUDA_DRIVER": 12040}, "for CUDA 12.4"),
                                    ({"FAKE_CUDA_DEVICES": 0}, "finds no device"), ({"MUSTER_CUDA_MODULE": "/nowhere/x.so"}, "MUSTER_CUDA_MODULE")):
@@ -452,6 +472,7 @@ class Refused(Cuda):
         result = self.learns(device="auto", FAKE_CUDA_DEVICES=0)
         self.assertRegex(result.output, r"device: cpu, as training.device is auto and .*finds no device")
 
+    @needs_fakes
     def test_a_library_that_cannot_be_loaded_is_named(self):
         self.comm = "nccl"
         broken = self.path / "lib"

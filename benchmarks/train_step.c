@@ -1,12 +1,14 @@
-/* train_cpu - a GPT-2 124M step against its own matrix products, in one process.
+/* train_step - steps of GPT-2 124M; on the CPU beside its own matrix products alone, in one process.
  *
- *     train_cpu [--batch 4] [--positions 64] [--threads 2] [--layers 12] [--weights PATH]
+ *     train_step [--batch 4] [--positions 64] [--threads 2] [--layers 12] [--weights PATH]
+ *                [--device cpu|cuda] [--matmul fp32|tf32] [--graphs 0|1] [--recompute 0|1]
  *
  * Writes its initial parameters to PATH, if there is one, prints a line about the code that it uses, then
  * reads lines from stdin and answers each with "STEP_NS PRODUCTS_NS LOSS": first a whole optimizer step of
  * the trainer (one rank, one micro-batch), then the same matrix products alone: the same calls with the same
  * shapes in the same order on the same thread, every layer with weights, inputs and outputs of its own, so
- * that nothing is warmer than in the step. At end of file it ends. train_cpu.py takes the medians. */
+ * that nothing is warmer than in the step. On a GPU products are not measured, PRODUCTS_NS is 0. At end of
+ * file it ends. train_cpu.py and train_gpu.py take the medians. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +16,17 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
+#include "runtime/device/device_module.h"
 #include "runtime/files/files.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/head.h"
 #include "runtime/train/trainer.h"
 
 struct settings {
-    int batch, positions, threads, layers;
+    int batch, positions, threads, layers, graphs, recompute;
     const char *weights; /* NULL: not written */
+    const char *device;  /* "cpu", "cuda" */
+    const char *matmul;  /* "fp32", "tf32" */
 };
 
 /* One product's arrays: in (N,C), weight (OC,C), out (N,OC) and the three gradients in their places. */
@@ -119,16 +124,28 @@ static void products_run(void *argument)
 
 GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
 
+static bool on_cpu(const struct settings *s)
+{
+    return !strcmp(s->device, "cpu");
+}
+
 static struct trainer *make_trainer(const struct model *model, const struct settings *s,
                                     struct muster_error *err)
 {
+    struct device_chosen chosen;
+    if (device_choose(on_cpu(s) ? DEVICE_CPU : DEVICE_CUDA, &chosen, err))
+        return NULL;
     const struct trainer_options options = {
         .plan = {.strategy = STRATEGY_NO_SHARD,
                  .mesh = {1, 1, 1},
                  .shape = {s->batch, s->positions},
                  .micro_batches = 1,
                  .clip = true,
-                 .train = true},
+                 .train = true,
+                 .recompute = {.kind = s->recompute ? RECOMPUTE_ALL : RECOMPUTE_NONE}},
+        .device = chosen.ops,
+        .tf32 = !strcmp(s->matmul, "tf32"),
+        .graphs = s->graphs,
         .world_size = 1,
         .threads = s->threads,
         .timeout_ns = 60 * NS_PER_S,
@@ -143,6 +160,7 @@ static int32_t batch_value(uint64_t round, int which, size_t i, int vocab)
     return (int32_t)(((2 * round + (uint64_t)which) * 1000003 + (uint64_t)i * 7919) % (uint64_t)vocab);
 }
 
+/* products: of no list where they are not measured */
 static int rounds(struct trainer *trainer, struct products *products, int vocab, struct muster_error *err)
 {
     size_t count = (size_t)products->N;
@@ -165,7 +183,7 @@ static int rounds(struct trainer *trainer, struct products *products, int vocab,
             targets[i] = batch_value(round, 1, i, vocab);
         }
         if (trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, err) ||
-            trainer_run(trainer, products_run, products, err))
+            (products->list && trainer_run(trainer, products_run, products, err)))
             return -1;
         if (printf("%lld %lld %.9g\n", (long long)stats.step_ns, (long long)products->taken_ns, stats.loss) <
                 0 ||
@@ -185,8 +203,8 @@ static int run(const struct settings *s, struct muster_error *err)
         return -1;
     if (printf("%s, %s\n", trainer_kernels(trainer)->name, kernels_cpu_blas()) < 0 || fflush(stdout))
         return error_errno(err, "standard output");
-    struct products products;
-    int failed = products_make(&products, &config, s->batch * s->positions, trainer_kernels(trainer))
+    struct products products = {.N = s->batch * s->positions};
+    int failed = on_cpu(s) && products_make(&products, &config, products.N, trainer_kernels(trainer))
                      ? error_set(err, MUSTER_E_NOMEM, "no memory for the products' arrays")
                      : rounds(trainer, &products, config.vocab, err);
     products_free(&products);
@@ -201,35 +219,45 @@ static int read_settings(int argc, char **argv, struct settings *s)
     } flags[] = {{"--batch", &s->batch},
                  {"--positions", &s->positions},
                  {"--threads", &s->threads},
-                 {"--layers", &s->layers}};
+                 {"--layers", &s->layers},
+                 {"--graphs", &s->graphs},
+                 {"--recompute", &s->recompute}};
+    const struct {
+        const char *name, **value;
+    } words[] = {{"--weights", &s->weights}, {"--device", &s->device}, {"--matmul", &s->matmul}};
+    const size_t flag_count = sizeof flags / sizeof *flags, word_count = sizeof words / sizeof *words;
     for (int i = 1; i < argc; i += 2) {
         int64_t value;
-        size_t flag = 0;
-        if (!strcmp(argv[i], "--weights") && i + 1 < argc) {
-            s->weights = argv[i + 1];
-            continue;
-        }
-        while (flag < 4 && strcmp(flags[flag].name, argv[i]))
+        size_t flag = 0, word = 0;
+        while (word < word_count && strcmp(words[word].name, argv[i]))
+            word++;
+        while (flag < flag_count && strcmp(flags[flag].name, argv[i]))
             flag++;
-        if (flag == 4 || i + 1 == argc || !text_int64(argv[i + 1], &value) || value < 1 || value > 4096)
+        if (i + 1 == argc || (word == word_count && flag == flag_count))
             return -1;
-        *flags[flag].value = (int)value;
+        if (word < word_count)
+            *words[word].value = argv[i + 1];
+        else if (text_int64(argv[i + 1], &value) && value >= 0 && value <= 4096)
+            *flags[flag].value = (int)value;
+        else
+            return -1;
     }
-    return 0;
+    return s->batch && s->positions && s->threads && s->layers ? 0 : -1;
 }
 
 int main(int argc, char **argv)
 {
-    struct settings s = {.batch = 4, .positions = 64, .threads = 2, .layers = 12};
+    struct settings s = {
+        .batch = 4, .positions = 64, .threads = 2, .layers = 12, .device = "cpu", .matmul = "fp32"};
     struct muster_error err = {0};
     if (read_settings(argc, argv, &s)) {
         fprintf(stderr,
-                "usage: train_cpu [--batch N] [--positions N] [--threads N] [--layers N] [--weights PATH]"
-                " < lines\n");
+                "usage: train_step [--batch N] [--positions N] [--threads N] [--layers N] [--weights PATH]"
+                " [--device cpu|cuda] [--matmul fp32|tf32] [--graphs 0|1] [--recompute 0|1] < lines\n");
         return 2;
     }
     if (run(&s, &err)) {
-        fprintf(stderr, "train_cpu: %s\n", err.text);
+        fprintf(stderr, "train_step: %s\n", err.text);
         return 1;
     }
     return 0;

@@ -1,0 +1,103 @@
+"""A GPT-2 124M optimizer step on one GPU: muster against PyTorch eager and torch.compile, in the same precision.
+
+    python3 benchmarks/train_gpu.py --build BUILD_DIR [--rounds N] [--shape SEQUENCESxPOSITIONS] [--precisions fp32,tf32,bf16]
+                                    [--peers eager,compile] [--torch-python PYTHON]
+
+In every round one step of each, one after the other, on the same weights and batches; medians over the rounds, and the losses are
+compared. Beside the times: tokens a second, and the share of what the step's matrix products would take at the rate of large
+products (8192 x 8192 x 8192, by PyTorch) in that precision. muster computes in fp32 and, by tensor cores, in tf32; what PyTorch
+does in bf16 (autocast) is shown beside it. Needs the module (MUSTER_CUDA_MODULE, or ./dev build cuda) and NCCL's and cuBLASLt's
+libraries on the loader's path; where there is no GPU it says so and ends."""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import sys
+import tempfile
+
+from support import torch_peer
+from train_cpu import Server, loss_difference
+
+HERE = pathlib.Path(__file__).resolve().parent
+LAYERS, CHANNELS, VOCAB = 12, 768, 50257
+MATRICES = LAYERS * 12 * CHANNELS * CHANNELS + VOCAB * CHANNELS
+# Relative, over the rounds of a benchmark; tf32 and bf16 round the factors of products.
+LOSS_BOUND = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 1e-2}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=str(HERE.parent / "build"))
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--shape", default="8x1024", help="SEQUENCESxPOSITIONS of a step; %(default)s")
+    parser.add_argument("--precisions", default="fp32,tf32,bf16", help="some of them; %(default)s")
+    parser.add_argument("--peers", default="eager,compile", help="some of them, or none; %(default)s")
+    torch_peer.add_argument(parser)
+    return parser.parse_args()
+
+
+def product_flops(tokens, positions):
+    """Of a step, forward and backward, attention's scores and values (causal: half of them) included."""
+    return 6 * tokens * MATRICES + 6 * LAYERS * tokens * positions * CHANNELS
+
+
+def measure(options, precision, folder):
+    """[(name, Server)] after all rounds; muster's two are first, where it has the precision."""
+    sequences, positions = options.shape.split("x")
+    program, weights = pathlib.Path(options.build).resolve() / "benchmarks" / "train_step", folder / "weights.safetensors"
+    ours = [program, "--batch", sequences, "--positions", positions, "--device", "cuda"]
+    servers = []
+    if precision != "bf16":
+        for name, graphs in ("muster", 0), ("muster, graphs", 1):
+            more = ["--matmul", precision, "--graphs", graphs, "--weights", weights]
+            servers.append(Server(name, [*ours, *more], dict(os.environ)))
+    elif not weights.exists():  # for the peers alone
+        maker = Server("muster", [*ours, "--weights", weights], dict(os.environ))
+        maker.close()
+    for kind in (name for name in options.peers.split(",") if name and name != "none"):
+        command = [options.torch_python, HERE / "support" / "gpt2_torch.py", weights, sequences, positions, 8, kind, "cuda", precision]
+        servers.append(Server(f"torch {kind}", command, dict(os.environ)))
+    for _ in range(options.rounds + 2):  # two to warm up: kernels are loaded, layers recorded, code compiled
+        for server in servers:
+            server.ask()
+    for server in servers:
+        server.close()
+    return servers
+
+
+def report(options, precision, servers):
+    sequences, positions = map(int, options.shape.split("x"))
+    tokens, first = sequences * positions, servers[0]
+    rates = [re.search(r"products at (\d+) TFLOP/s", server.description) for server in servers]
+    rate = max((int(found[1]) for found in rates if found), default=0)
+    least = 1e3 * product_flops(tokens, positions) / (rate * 1e12) if rate else float("nan")
+    print(f"{precision}: products alone would take {least:.1f} ms at {rate} TFLOP/s")
+    for server in servers:
+        times = [taken[0] for taken in server.times[2:]]
+        step = statistics.median(times)
+        ratio = statistics.median(taken[0] / own[0] for taken, own in zip(server.times[2:], first.times[2:]))
+        print(
+            f"  {server.name:16} {step:8.2f} ms ({min(times):.2f} to {max(times):.2f})  {1e3 * tokens / step:8.0f} tokens/s"
+            f"  products' share {least / step:4.0%}  / {first.name} = {ratio:.2f}; first step {server.times[0][0] / 1e3:.1f} s;"
+            f" losses differ by {loss_difference(first, server, LOSS_BOUND[precision]):.1e}"
+        )
+
+
+def main():
+    options = arguments()
+    if not shutil.which("nvidia-smi"):
+        sys.exit("train_gpu.py: there is no GPU here (no nvidia-smi): nothing to measure")
+    print(f"GPT-2 124M, {options.shape} tokens a step, median of {options.rounds} rounds")
+    with tempfile.TemporaryDirectory() as folder:
+        for precision in options.precisions.split(","):
+            servers = measure(options, precision, pathlib.Path(folder))
+            for server in servers:
+                print(f"{server.name}: {server.description}")
+            report(options, precision, servers)
+
+
+if __name__ == "__main__":
+    main()
