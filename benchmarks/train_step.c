@@ -216,12 +216,8 @@ static int read_settings(int argc, char **argv, struct settings *s)
     const struct {
         const char *name;
         int *value;
-    } flags[] = {{"--batch", &s->batch},
-                 {"--positions", &s->positions},
-                 {"--threads", &s->threads},
-                 {"--layers", &s->layers},
-                 {"--graphs", &s->graphs},
-                 {"--recompute", &s->recompute}};
+    } flags[] = {{"--batch", &s->batch},   {"--positions", &s->positions}, {"--threads", &s->threads},
+                 {"--layers", &s->layers}, {"--graphs", &s->graphs},       {"--recompute", &s->recompute}};
     const struct {
         const char *name, **value;
     } words[] = {{"--weights", &s->weights}, {"--device", &s->device}, {"--matmul", &s->matmul}};

@@ -81,9 +81,9 @@ static __device__ void load_columns(float (*to)[WIDTH + 1], struct attention_row
 
 /* product (32, 32) = a (32, HS) b (32, HS)^T, this thread's part of it. Begins with a barrier, so that the
  * slices may be in use before. */
-static __device__ void rows_product(float product[PAIR][SCORES], struct attention_rows a,
-                                    struct attention_rows b, tile_slice slice_a, tile_slice slice_b, int HS,
-                                    int vectors)
+static __device__ inline void rows_product(float product[PAIR][SCORES], struct attention_rows a,
+                                           struct attention_rows b, tile_slice slice_a, tile_slice slice_b,
+                                           int HS, int vectors)
 {
     for (int i = 0; i < PAIR; i++)
         for (int j = 0; j < SCORES; j++)

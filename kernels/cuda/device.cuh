@@ -8,6 +8,13 @@
 
 #include "kernels/cuda/geometry.h"
 
+/* Before a loop over an array that has to stay in registers. */
+#ifndef CUDA_EMULATED
+#define CUDA_UNROLL _Pragma("unroll")
+#else
+#define CUDA_UNROLL
+#endif
+
 /* The first element of this thread and the step to its next, for grids of cuda_grid_elements. */
 static __device__ inline int64_t thread_first()
 {

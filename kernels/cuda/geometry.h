@@ -21,7 +21,10 @@ enum {
     CUDA_CHUNK_ROWS = 8,        /* rows of one such sum, at least */
     CUDA_ATTENTION_TILE = 32,   /* queries, and keys, of attention's block */
     CUDA_ATTENTION_CHUNK = 64,  /* columns of its result */
-    CUDA_ATTENTION_THREADS = 128
+    CUDA_ATTENTION_THREADS = 128,
+    CUDA_ATTENTION_TENSOR_ROWS = 64, /* queries, or keys, of a block of attention by tensor cores */
+    CUDA_ATTENTION_TENSOR_THREADS = 128,
+    CUDA_ATTENTION_TENSOR_HEAD = 64 /* columns of the widest head that it takes */
 };
 
 struct cuda_grid {
@@ -85,6 +88,13 @@ static inline struct cuda_grid cuda_grid_attention(int B, int heads, int T, int 
     int64_t tiles = cuda_ceil_divide(T, CUDA_ATTENTION_TILE),
             chunks = cuda_ceil_divide(head_size, CUDA_ATTENTION_CHUNK);
     return cuda_grid_of((int64_t)B * heads * tiles * chunks, CUDA_ROW_BLOCKS, CUDA_ATTENTION_THREADS);
+}
+
+/* One block 64 rows of each head. */
+static inline struct cuda_grid cuda_grid_attention_tensor(int B, int heads, int T)
+{
+    return cuda_grid_of((int64_t)B * heads * cuda_ceil_divide(T, CUDA_ATTENTION_TENSOR_ROWS), CUDA_ROW_BLOCKS,
+                        CUDA_ATTENTION_TENSOR_THREADS);
 }
 
 static inline struct cuda_chunks cuda_row_chunks(int rows)

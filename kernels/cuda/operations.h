@@ -95,6 +95,14 @@ int cuda_attention_backward(void *dq, void *dk, void *dv, const void *dout, cons
                             const void *v, const void *out, const void *lse, const struct attention *a,
                             const int beta[3], void *work, void *stream, struct muster_error *err);
 size_t cuda_attention_work(const struct attention *a);
+/* The same by tensor cores, whose products round both factors to tf32 (10 bits of mantissa) and add in float;
+ * heads wider than 64 are computed as above. Needs sm_80. */
+int cuda_attention_forward_tf32(void *out, void *lse, const void *q, const void *k, const void *v,
+                                const struct attention *a, void *work, void *stream,
+                                struct muster_error *err);
+int cuda_attention_backward_tf32(void *dq, void *dk, void *dv, const void *dout, const void *q, const void *k,
+                                 const void *v, const void *out, const void *lse, const struct attention *a,
+                                 const int beta[3], void *work, void *stream, struct muster_error *err);
 /* An unknown kind is MUSTER_E_INVALID, here and below. */
 int cuda_activation_forward(void *out, const void *in, int kind, int64_t n, void *stream,
                             struct muster_error *err);

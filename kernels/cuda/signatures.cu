@@ -17,6 +17,11 @@ CUDA_OPERATIONS(CUDA_SAME_SIGNATURE)
 #undef CUDA_SAME_SIGNATURE
 
 static_assert(
+    std::is_same<decltype(cuda_attention_forward), decltype(cuda_attention_forward_tf32)>::value &&
+        std::is_same<decltype(cuda_attention_backward), decltype(cuda_attention_backward_tf32)>::value,
+    "attention in tf32 has the arguments of attention");
+
+static_assert(
     std::is_same<decltype(kernels::layernorm_backward_work), decltype(&cuda_layernorm_backward_work)>::value,
     "layernorm_backward_work differs from its slot in kernels.h");
 static_assert(

@@ -119,6 +119,20 @@ static void enqueue_attention_backward(void *dq, void *dk, void *dv, const void 
     ENQUEUE(cuda_attention_backward(dq, dk, dv, dout, q, k, v, out, lse, a, beta, work, queue, err));
 }
 
+static void enqueue_attention_forward_tf32(void *out, void *lse, const void *q, const void *k, const void *v,
+                                           const struct attention *a, void *work, void *stream)
+{
+    ENQUEUE(cuda_attention_forward_tf32(out, lse, q, k, v, a, work, queue, err));
+}
+
+static void enqueue_attention_backward_tf32(void *dq, void *dk, void *dv, const void *dout, const void *q,
+                                            const void *k, const void *v, const void *out, const void *lse,
+                                            const struct attention *a, const int beta[3], void *work,
+                                            void *stream)
+{
+    ENQUEUE(cuda_attention_backward_tf32(dq, dk, dv, dout, q, k, v, out, lse, a, beta, work, queue, err));
+}
+
 /* ---- element by element ---- */
 
 static void enqueue_activation_forward(void *out, const void *in, int kind, int64_t n, void *stream)
@@ -343,7 +357,8 @@ static void enqueue_average(void *mean, const void *param, double decay, int64_t
     ENQUEUE(cuda_average(mean, param, decay, n, scalars, queue, err));
 }
 
-#define KERNELS_CUDA_TABLE(table_name)                                                                       \
+/* Where tf32 is not the products' own affair: attention. */
+#define KERNELS_CUDA_TABLE(table_name, attend_forward, attend_backward)                                      \
     {                                                                                                        \
         .abi = KERNELS_ABI, .size = sizeof(struct kernels), .name = (table_name), .dtype = DTYPE_F32,        \
         .linear_activation_forward = enqueue_linear_activation_forward,                                      \
@@ -356,7 +371,7 @@ static void enqueue_average(void *mean, const void *param, double decay, int64_t
         .layernorm_backward_work = cuda_layernorm_backward_work,                                             \
         .rms_norm_forward = enqueue_rms_norm_forward, .rms_norm_backward = enqueue_rms_norm_backward,        \
         .rms_norm_backward_work = cuda_rms_norm_backward_work, .rotary = enqueue_rotary,                     \
-        .attention_forward = enqueue_attention_forward, .attention_backward = enqueue_attention_backward,    \
+        .attention_forward = attend_forward, .attention_backward = attend_backward,                          \
         .attention_work = cuda_attention_work, .activation_forward = enqueue_activation_forward,             \
         .activation_backward = enqueue_activation_backward, .swiglu_forward = enqueue_swiglu_forward,        \
         .swiglu_backward = enqueue_swiglu_backward, .dropout = enqueue_dropout, .add = enqueue_add,          \
@@ -379,7 +394,9 @@ static void enqueue_average(void *mean, const void *param, double decay, int64_t
 
 const struct kernels *kernels_cuda(bool tf32)
 {
-    static const struct kernels f32 = KERNELS_CUDA_TABLE("cuda-f32");
-    static const struct kernels with_tf32 = KERNELS_CUDA_TABLE("cuda-tf32");
+    static const struct kernels f32 =
+        KERNELS_CUDA_TABLE("cuda-f32", enqueue_attention_forward, enqueue_attention_backward);
+    static const struct kernels with_tf32 =
+        KERNELS_CUDA_TABLE("cuda-tf32", enqueue_attention_forward_tf32, enqueue_attention_backward_tf32);
     return tf32 ? &with_tf32 : &f32;
 }

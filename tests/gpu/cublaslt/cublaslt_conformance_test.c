@@ -215,7 +215,20 @@ static int bias_length(const struct trial *t)
     return t->epilogue == CUBLASLT_EPILOGUE_BGRADB ? t->n : t->m;
 }
 
-/* Matrices, descriptors, and the algorithm for it; the heuristic's own status where it fails. */
+static bool has_bias(cublasLtEpilogue_t epilogue)
+{
+    return epilogue & CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD ||
+           epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+static bool has_aux(cublasLtEpilogue_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+           epilogue == CUBLASLT_EPILOGUE_DGELU || epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
+}
+
+/* Matrices, descriptors, and the algorithm for it; the heuristic's own status where it fails. A pointer that
+ * the epilogue does not take is not set: see what_the_epilogue_does_not_take. */
 static cublasStatus_t set_open(struct set *s, const struct trial *t)
 {
     const uint64_t allowed = WORKSPACE;
@@ -242,12 +255,15 @@ static cublasStatus_t set_open(struct set *s, const struct trial *t)
     LT_OK(lt->desc_set(s->descriptor, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof ta));
     LT_OK(lt->desc_set(s->descriptor, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb));
     LT_OK(lt->desc_set(s->descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE, &t->epilogue, sizeof t->epilogue));
-    LT_OK(lt->desc_set(s->descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &s->device_bias,
-                       sizeof s->device_bias));
-    LT_OK(lt->desc_set(s->descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &s->device_aux,
-                       sizeof s->device_aux));
-    LT_OK(lt->desc_set(s->descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->aux_leading,
-                       sizeof s->aux_leading));
+    if (has_bias(t->epilogue))
+        LT_OK(lt->desc_set(s->descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &s->device_bias,
+                           sizeof s->device_bias));
+    if (has_aux(t->epilogue)) {
+        LT_OK(lt->desc_set(s->descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &s->device_aux,
+                           sizeof s->device_aux));
+        LT_OK(lt->desc_set(s->descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->aux_leading,
+                           sizeof s->aux_leading));
+    }
     LT_OK(lt->layout_create(&s->layout_a, t->type, rows_a, columns_a, (int64_t)rows_a));
     LT_OK(lt->layout_create(&s->layout_b, t->type, rows_b, columns_b, (int64_t)rows_b));
     LT_OK(lt->layout_create(&s->layout_d, t->type, m, n, (int64_t)m));
@@ -390,8 +406,12 @@ static void check_results(struct set *s)
 static void run_trial(const struct trial *t)
 {
     struct set s;
-    LT_OK(set_open(&s, t));
-    LT_OK(set_multiply(&s, &(struct wrong){0}));
+    cublasStatus_t opened = set_open(&s, t),
+                   status = opened == CUBLAS_STATUS_SUCCESS ? set_multiply(&s, &(struct wrong){0}) : opened;
+    if (status != CUBLAS_STATUS_SUCCESS)
+        fail_msg("%s is status %d: %d x %d x %d, %d %d, type %d, compute %d, epilogue %d, beta %g",
+                 opened == status ? "the heuristic" : "the product", (int)status, t->m, t->n, t->k,
+                 t->transposed_a, t->transposed_b, t->type, t->compute, t->epilogue, t->beta);
     CUDA_OK(cudaStreamSynchronize(stream));
     check_results(&s);
     set_close(&s);
@@ -444,6 +464,36 @@ static void epilogues(void **state)
             t.type = CUDA_R_32F, t.tolerance = 1e-6;
             run_trial(&t);
         }
+}
+
+/* Of a descriptor that has a pointer which its epilogue does not take: whether the product is refused. */
+static void what_the_epilogue_does_not_take(void **state)
+{
+    (void)state;
+    need_device();
+    for (int which = 0; which < 3; which++) {
+        const struct trial t = {.m = 32,
+                                .n = 16,
+                                .k = 24,
+                                .type = CUDA_R_32F,
+                                .compute = CUBLAS_COMPUTE_32F,
+                                .epilogue = which == 2 ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT,
+                                .tolerance = 1e-6};
+        struct set s;
+        LT_OK(set_open(&s, &t));
+        if (which == 0) {
+            LT_OK(lt->desc_set(s.descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &s.device_bias,
+                               sizeof s.device_bias));
+        } else {
+            LT_OK(lt->desc_set(s.descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &s.device_aux,
+                               sizeof s.device_aux));
+            LT_OK(lt->desc_set(s.descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s.aux_leading,
+                               sizeof s.aux_leading));
+        }
+        cublasStatus_t status = set_multiply(&s, &(struct wrong){0});
+        printf("case %d: status %d\n", which, (int)status);
+        set_close(&s);
+    }
 }
 
 static void beta_of_zero_reads_nothing(void **state)
@@ -587,6 +637,7 @@ int main(void)
         cmocka_unit_test(layouts_and_preferences_are_made),
         cmocka_unit_test(products_of_our_layouts),
         cmocka_unit_test(epilogues),
+        cmocka_unit_test(what_the_epilogue_does_not_take),
         cmocka_unit_test(beta_of_zero_reads_nothing),
         cmocka_unit_test(the_same_product_gives_the_same_bits),
         cmocka_unit_test(what_is_wrong_is_refused),

@@ -77,7 +77,7 @@ static void wait_for_flag(void *argument)
         pause_ms(1);
 }
 
-static void a_question_that_has_no_answer_yet_is_the_last_error(void **state)
+static void a_question_that_has_no_answer_yet_may_be_the_last_error(void **state)
 {
     static _Atomic(int) go;
     cudaStream_t stream;
@@ -87,14 +87,17 @@ static void a_question_that_has_no_answer_yet_is_the_last_error(void **state)
     CUDA_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     CUDA_OK(cudaLaunchHostFunc(stream, wait_for_flag, &go));
     CUDA_OK(cudaEventRecord(event, stream));
-    assert_int_equal(cudaStreamQuery(stream), cudaErrorNotReady);
-    assert_int_equal(cudaGetLastError(), cudaErrorNotReady);
-    assert_int_equal(cudaGetLastError(), cudaSuccess);
-    assert_int_equal(cudaEventQuery(event), cudaErrorNotReady);
-    assert_int_equal(cudaPeekAtLastError(), cudaErrorNotReady);
-    assert_int_equal(cudaGetLastError(), cudaErrorNotReady);
-    atomic_store(&go, 1);
+    const cudaError_t asked = cudaStreamQuery(stream), kept = cudaGetLastError(), rest = cudaGetLastError();
+    const cudaError_t again = cudaEventQuery(event), seen = cudaPeekAtLastError(), taken = cudaGetLastError();
+    atomic_store(&go, 1); /* whatever is wrong: later tests must not wait for this stream */
     CUDA_OK(cudaStreamSynchronize(stream));
+    assert_int_equal(asked, cudaErrorNotReady);
+    assert_int_equal(again, cudaErrorNotReady);
+    assert_int_equal(rest, cudaSuccess);
+    assert_int_equal(seen, taken);
+    /* On an H100 cudart 13.0 did not keep the answer; the fake does, and a program has to stand both. */
+    assert_true(kept == cudaErrorNotReady || (kept == cudaSuccess && !on_fake()));
+    assert_int_equal(seen, kept);
     CUDA_OK(cudaStreamQuery(stream));
     CUDA_OK(cudaEventQuery(event));
     CUDA_OK(cudaGetLastError());
@@ -556,7 +559,7 @@ int main(void)
         cmocka_unit_test(the_hosts_threads_cannot_read_device_memory),
         cmocka_unit_test(work_runs_early_late_or_mixed),
         cmocka_unit_test(the_table_of_calls_is_whole),
-        cmocka_unit_test(a_question_that_has_no_answer_yet_is_the_last_error),
+        cmocka_unit_test(a_question_that_has_no_answer_yet_may_be_the_last_error),
         cmocka_unit_test(a_wait_means_the_record_before_it),
         cmocka_unit_test(what_an_address_is),
         cmocka_unit_test(too_much_memory_is_refused),

@@ -21,6 +21,9 @@ struct emu_thread {
     uint3 thread, block;
     dim3 block_dim, grid_dim;
     int lane;
+    float factors[2][6]; /* of a product of matrices, for the warp's other lanes: in turns, since some of them
+                            may read the last one's when this lane is at its next */
+    unsigned products;
 };
 extern __thread struct emu_thread *emu_now; /* thread_local: each use would call a function */
 
@@ -102,6 +105,47 @@ static inline unsigned emu_ballot(enum emu_kind kind, unsigned mask, int predica
         if (mask >> i & 1)
             result |= (unsigned)all[i] << i;
     return result;
+}
+
+/* To the nearest of 10 bits of mantissa, ties away from 0 (cvt.rna.tf32.f32). */
+static inline float emu_tf32(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7f800000u) != 0x7f800000u)
+        bits += 0x1000u;
+    bits &= ~0x1fffu;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
+}
+
+/* mma.sync.m16n8k8 of tf32: of both factors the lower 13 bits are not looked at, so that one which was not
+ * rounded is cut. The GPU's order of additions is not known; here it is that of the inner index. */
+static inline void emu_multiply_tf32(float sum[4], const float left[4], float right0, float right1,
+                                     const char *file, int line)
+{
+    const float factors[6] = {left[0], left[1], left[2], left[3], right0, right1};
+    float *mine = emu_now->factors[emu_now->products++ % 2];
+    uint64_t all[32];
+    for (int i = 0; i < 6; i++) {
+        uint32_t bits;
+        memcpy(&bits, &factors[i], sizeof bits);
+        bits &= ~0x1fffu;
+        memcpy(&mine[i], &bits, sizeof bits);
+    }
+    emu_warp(EMU_SHUFFLE, 0xffffffffu, (uint64_t)(uintptr_t)mine, all, file, line);
+    const float *lanes[32];
+    memcpy(lanes, all, sizeof lanes);
+    const int g = emu_now->lane / 4, t = emu_now->lane % 4;
+    for (int k = 0; k < 8; k++) { /* left (16,8): rows g and g + 8; right (8,8): columns 2t and 2t + 1 */
+        const float *row = lanes[4 * g + k % 4] + k / 4 * 2;
+        const float *column0 = lanes[8 * t + k % 4] + 4 + k / 4,
+                    *column1 = lanes[8 * t + 4 + k % 4] + 4 + k / 4;
+        sum[0] += row[0] * *column0;
+        sum[1] += row[0] * *column1;
+        sum[2] += row[1] * *column0;
+        sum[3] += row[1] * *column1;
+    }
 }
 
 static inline int __ffs(int x)

@@ -291,7 +291,13 @@ static int parts(struct rank *r)
     config.blocking = 0;
     ncclComm_t part = NULL, whole = r->comm;
     ncclResult_t result = r->calls->split(r->comm, 0, -r->rank, &part, &config); /* all, in reverse */
-    CHECK(fine(r, result) && part && settled(r, part) == ncclSuccess);
+    bool old = fine(r, result);
+    ncclComm_t got = __atomic_load_n(&part, __ATOMIC_ACQUIRE);
+    ncclResult_t made = got ? settled(r, got) : ncclInternalError;
+    if (!old || !got || made != ncclSuccess)
+        fprintf(stderr, "rank %d: split gave %d, the old communicator is %s, the new one %s, its state %d\n",
+                r->rank, result, old ? "fine" : "not fine", got ? "there" : "missing", made);
+    CHECK(old && got && made == ncclSuccess);
     int root = 0; /* of the part: the last rank */
     CHECK(!fill(r, DTYPE_F32, COUNT));
     r->comm = part;

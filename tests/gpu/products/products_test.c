@@ -147,6 +147,49 @@ static void check_activations(void)
     stream_close(&handle);
 }
 
+/* How near the epilogue's gelu and its slope are, over inputs that the product passes on as they are. */
+static void the_epilogues_gelu_is_near(void **state)
+{
+    enum { N = 4096, C = 8 };
+    struct cuda_stream_handle handle;
+    (void)state;
+    stream_open(&handle, true, false);
+    struct layer l;
+    layer_open(&l, N, C, C, 0, FILL_UNIT);
+    scope_memory float *pre = floats_new(N * C, FILL_UNIT), *one = floats_new(N * C, FILL_UNIT);
+    for (int i = 0; i < C * C; i++)
+        l.weight[i] = i % (C + 1) == 0;
+    for (int i = 0; i < N * C; i++) {
+        l.in[i] = 20.0f * (float)i / (N * C) - 10;
+        one[i] = 1;
+    }
+    CUDA_OK(cudaMemcpy(l.d_weight, l.weight, C * C * sizeof(float), cudaMemcpyHostToDevice));
+    CUDA_OK(cudaMemcpy(l.d_in, l.in, N * C * sizeof(float), cudaMemcpyHostToDevice));
+    CUDA_OK(cudaMemcpy(l.d_dout, one, N * C * sizeof(float), cudaMemcpyHostToDevice));
+    DONE(cuda_linear_activation_forward(l.d_out, NULL, l.d_in, l.d_weight, NULL, ACTIVATION_GELU_TANH, N, C,
+                                        C, &handle, &failed));
+    DONE(cuda_linear_backward_activation(l.d_din, l.d_dout, l.d_weight, l.d_in, ACTIVATION_GELU_TANH, N, C, C,
+                                         &handle, &failed));
+    CUDA_OK(cudaMemcpy(l.out, l.d_out, N * C * sizeof(float), cudaMemcpyDeviceToHost));
+    CUDA_OK(cudaMemcpy(l.din, l.d_din, N * C * sizeof(float), cudaMemcpyDeviceToHost));
+    double worst = 0, worst_slope = 0, at = 0, at_slope = 0, relative = 0;
+    for (int i = 0; i < N * C; i++) {
+        const double x = l.in[i], r = 0.79788456080286536, u = r * (x + 0.044715 * x * x * x), t = tanh(u);
+        const double gelu = 0.5 * x * (1 + t);
+        const double slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * r * (1 + 3 * 0.044715 * x * x);
+        if (fabs(l.out[i] - gelu) > worst)
+            worst = fabs(l.out[i] - gelu), at = x;
+        if (fabs(l.din[i] - slope) > worst_slope)
+            worst_slope = fabs(l.din[i] - slope), at_slope = x;
+        if (fabs(x) > 0.01 && x > -3)
+            relative = fmax(relative, fabs(l.out[i] - gelu) / fabs(gelu));
+    }
+    printf("gelu is off by %.2e at %g (relatively %.2e above -3), its slope by %.2e at %g\n", worst, at,
+           relative, worst_slope, at_slope);
+    layer_close(&l);
+    stream_close(&handle);
+}
+
 static void activations_behind_products_match(void **state)
 {
     (void)state;
@@ -466,6 +509,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_match),
+        cmocka_unit_test(the_epilogues_gelu_is_near),
         cmocka_unit_test(activations_behind_products_match),
         cmocka_unit_test(an_activation_is_a_products_epilogue),
         cmocka_unit_test(random_products_match),

@@ -1,5 +1,6 @@
-/* kernels_cuda_attention_test.c - CUDA's attention by the checks of the CPU's: what they call copies its
- * operands to the device and the results back. Needs a GPU; without one it says why and is skipped (77). */
+/* kernels_cuda_attention_test.c - CUDA's attention, in fp32 and in tf32, by the checks of the CPU's: what
+ * they call copies its operands to the device and the results back. Needs a GPU; without one it says why and
+ * is skipped (77). */
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>
@@ -62,24 +63,28 @@ static struct attention on_device(const struct attention *a, void **lengths)
     return copy;
 }
 
-static void forward(void *out, void *lse, const void *q, const void *k, const void *v,
-                    const struct attention *a, void *work, void *stream)
+typedef int attention_forward(void *, void *, const void *, const void *, const void *,
+                              const struct attention *, void *, void *, struct muster_error *);
+typedef int attention_backward(void *, void *, void *, const void *, const void *, const void *, const void *,
+                               const void *, const void *, const struct attention *, const int[3], void *,
+                               void *, struct muster_error *);
+
+static void forward_by(attention_forward *attend, void *out, void *lse, const void *q, const void *k,
+                       const void *v, const struct attention *a, void *stream)
 {
     size_t n = (size_t)a->B * a->T * a->heads * a->head_size, statistics = (size_t)a->B * a->heads * a->T;
     scope_placed struct placed in = place(a, q, k, v);
     scope_device void *d_out = device_floats(out, n), *d_lse = device_floats(lse, statistics);
     scope_device void *d_lengths = NULL;
     struct attention d = on_device(a, &d_lengths);
-    (void)work;
-    ENQUEUED(
-        cuda_attention_forward(d_out, d_lse, in.part[0], in.part[1], in.part[2], &d, NULL, stream, &failed));
+    ENQUEUED(attend(d_out, d_lse, in.part[0], in.part[1], in.part[2], &d, NULL, stream, &failed));
     fetch(out, d_out, n * sizeof(float));
     fetch(lse, d_lse, statistics * sizeof(float));
 }
 
-static void backward(void *dq, void *dk, void *dv, const void *dout, const void *q, const void *k,
-                     const void *v, const void *out, const void *lse, const struct attention *a,
-                     const int beta[3], void *work, void *stream)
+static void backward_by(attention_backward *attend, void *dq, void *dk, void *dv, const void *dout,
+                        const void *q, const void *k, const void *v, const void *out, const void *lse,
+                        const struct attention *a, const int beta[3], void *work, void *stream)
 {
     size_t n = (size_t)a->B * a->T * a->heads * a->head_size, statistics = (size_t)a->B * a->heads * a->T;
     scope_placed struct placed in = place(a, q, k, v), gradients = place(a, dq, dk, dv);
@@ -87,34 +92,61 @@ static void backward(void *dq, void *dk, void *dv, const void *dout, const void 
     scope_device void *d_dout = device_floats(dout, n), *d_lengths = NULL;
     scope_device void *d_work = device_copy(work, cuda_attention_work(a));
     struct attention d = on_device(a, &d_lengths);
-    ENQUEUED(cuda_attention_backward(gradients.part[0], gradients.part[1], gradients.part[2], d_dout,
-                                     in.part[0], in.part[1], in.part[2], d_out, d_lse, &d, beta, d_work,
-                                     stream, &failed));
+    ENQUEUED(attend(gradients.part[0], gradients.part[1], gradients.part[2], d_dout, in.part[0], in.part[1],
+                    in.part[2], d_out, d_lse, &d, beta, d_work, stream, &failed));
     for (int i = 0; i < gradients.blocks; i++)
         fetch((float *)gradients.host[i], gradients.block[i], gradients.floats[i] * sizeof(float));
 }
 
-static const struct kernels table = {.name = "cuda",
-                                     .attention_forward = forward,
-                                     .attention_backward = backward,
-                                     .attention_work = cuda_attention_work};
+/* The two slots of a table. */
+#define SLOTS(suffix)                                                                                        \
+    static void forward##suffix(void *out, void *lse, const void *q, const void *k, const void *v,           \
+                                const struct attention *a, void *work, void *stream)                         \
+    {                                                                                                        \
+        (void)work;                                                                                          \
+        forward_by(cuda_attention_forward##suffix, out, lse, q, k, v, a, stream);                            \
+    }                                                                                                        \
+    static void backward##suffix(void *dq, void *dk, void *dv, const void *dout, const void *q,              \
+                                 const void *k, const void *v, const void *out, const void *lse,             \
+                                 const struct attention *a, const int beta[3], void *work, void *stream)     \
+    {                                                                                                        \
+        backward_by(cuda_attention_backward##suffix, dq, dk, dv, dout, q, k, v, out, lse, a, beta, work,     \
+                    stream);                                                                                 \
+    }
+SLOTS()
+SLOTS(_tf32)
+
+static const struct kernels tables[] = {{.name = "cuda",
+                                         .attention_forward = forward,
+                                         .attention_backward = backward,
+                                         .attention_work = cuda_attention_work},
+                                        {.name = "cuda-tf32",
+                                         .attention_forward = forward_tf32,
+                                         .attention_backward = backward_tf32,
+                                         .attention_work = cuda_attention_work}};
+/* Rounds of each test. */
+#define EACH_TABLE(table)                                                                                    \
+    for (const struct kernels *table = tables; table < tables + sizeof tables / sizeof *tables; table++)
 
 static void packed_attention_matches(void **state)
 {
     (void)state;
-    attention_check_packed(&table);
+    EACH_TABLE(table)
+    attention_check_packed(table);
 }
 
 static void grouped_attention_matches(void **state)
 {
     (void)state;
-    attention_check_grouped(&table, RANDOM_SHAPES);
+    EACH_TABLE(table)
+    attention_check_grouped(table, RANDOM_SHAPES);
 }
 
 static void unseen_keys_are_not_read(void **state)
 {
     (void)state;
-    attention_check_unseen(&table);
+    EACH_TABLE(table)
+    attention_check_unseen(table);
 }
 
 /* More pieces of work than the grid has blocks, and heads wider than a block's columns. */
@@ -122,8 +154,9 @@ static void large_attention_matches(void **state)
 {
     static const int shapes[][4] = {{CUDA_ROW_BLOCKS / 4 + 1, 1, 4, 4}, {1, 40, 256, 2}, {2, 35, 390, 3}};
     (void)state;
+    EACH_TABLE(table)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        attention_check_shape(&table,
+        attention_check_shape(table,
                               packed_attention(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3]));
 }
 

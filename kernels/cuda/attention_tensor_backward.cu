@@ -1,0 +1,185 @@
+/* attention_tensor_backward.cu - attention_backward.cu's three kernels with products by tensor cores in tf32
+ * (attention_tensor.cuh): dk and dv, a block 64 keys of one head of keys with all queries that see them; dq,
+ * a block 64 queries. D, the rows of dout.out, is formed in float. */
+#include "kernels/cuda/attention_call.cuh"
+#include "kernels/cuda/attention_tensor.cuh"
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/operations.h"
+
+/* Of the other side, 32 rows: queries' q and dout with their statistics, or keys' k and v. */
+template <int D> struct tensor_key_shared {
+    tensor_tile<D> q, dout;
+    float lse[TILE], D_of[TILE];
+};
+template <int D> struct tensor_query_shared {
+    tensor_tile<D> k, v;
+};
+
+/* A warp a row (b,t,head). */
+static __global__ void tensor_dots_kernel(float *dots, const float *dout, const float *out, int64_t rows,
+                                          int T, int heads, int HS)
+{
+    for (int64_t row = warp_first(); row < rows; row += warp_stride()) {
+        float sum = 0;
+        for (int i = lane(); i < HS; i += CUDA_WARP)
+            sum += dout[row * HS + i] * out[row * HS + i];
+        sum = warp_sum(sum);
+        int64_t head = row % heads, t = row / heads % T, b = row / heads / T;
+        if (lane() == 0)
+            dots[(b * heads + head) * T + t] = sum;
+    }
+}
+
+/* A score becomes its probability, and dp, the probability's gradient, the score's. */
+static __device__ inline void tensor_unsoftmax(float *score, float *dp, float lse, float dot, bool seen,
+                                               float scale)
+{
+    float p = seen ? expf(*score * scale - lse) : 0.0f;
+    *dp = seen ? p * (*dp - dot) * scale : 0.0f;
+    *score = p;
+}
+
+/* Queries from `query` on of one head into shared memory. */
+template <int D>
+static __device__ void tensor_load_queries(struct tensor_key_shared<D> *shared,
+                                           const struct attention_call *c, const struct attention_item *item,
+                                           const float *dots, int head, int query)
+{
+    int64_t at = (int64_t)head * c->HS, statistics = ((int64_t)item->b * c->heads + head) * c->T;
+    tensor_load<D>(shared->q, tensor_rows(c->q, c->q_row, c->T, item->b, query, item->length, TILE, at),
+                   c->HS, c->vectors);
+    tensor_load<D>(shared->dout,
+                   tensor_rows(c->dout, c->out_row, c->T, item->b, query, item->length, TILE, at), c->HS,
+                   c->vectors);
+    if (threadIdx.x < TILE) {
+        bool there = query + (int)threadIdx.x < item->length;
+        shared->lse[threadIdx.x] = there ? c->lse[statistics + query + threadIdx.x] : 0.0f;
+        shared->D_of[threadIdx.x] = there ? dots[statistics + query + threadIdx.x] : 0.0f;
+    }
+}
+
+template <int D>
+static __global__ void __launch_bounds__(TENSOR_THREADS)
+    tensor_key_kernel(float *dk, float *dv, const float *dots, struct attention_call call, int beta_k,
+                      int beta_v)
+{
+    CUDA_DYNAMIC_SHARED(struct tensor_key_shared<D>, shared);
+    const struct attention_call *c = &call;
+    int group = c->heads / c->kv_heads;
+    for (int64_t index = blockIdx.x; index < tensor_items(c, c->kv_heads); index += gridDim.x) {
+        struct attention_item item = tensor_item(c, index, c->kv_heads, false);
+        int64_t kv = (int64_t)item.head * c->HS;
+        int end = item.rows == 0 ? 0 : item.length;
+        float k[D / TENSOR_STEP][4], v[D / TENSOR_STEP][4], p[TENSOR_SUMS][4], ds[TENSOR_SUMS][4];
+        float dk_sum[D / TENSOR_STEP][4] = {}, dv_sum[D / TENSOR_STEP][4] = {};
+        tensor_load_left<D>(
+            k, tensor_rows(c->k, c->k_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, kv), c->HS);
+        tensor_load_left<D>(
+            v, tensor_rows(c->v, c->v_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, kv), c->HS);
+        for (int head = item.head * group; head < (item.head + 1) * group; head++)
+            for (int query = c->causal ? item.first : 0; query < end; query += TILE) {
+                __syncthreads();
+                tensor_load_queries<D>(shared, c, &item, dots, head, query);
+                __syncthreads();
+                tensor_scores<D>(p, k, shared->q);
+                tensor_scores<D>(ds, v, shared->dout);
+                CUDA_UNROLL
+                for (int n = 0; n < TENSOR_SUMS; n++)
+                    CUDA_UNROLL
+                for (int i = 0; i < 4; i++) {
+                    int of = n * TENSOR_STEP + tensor_column(i), at = item.first + tensor_row(i);
+                    bool seen =
+                        query + of < item.length && at < item.length && (!c->causal || at <= query + of);
+                    tensor_unsoftmax(&p[n][i], &ds[n][i], shared->lse[of], shared->D_of[of], seen, c->scale);
+                }
+                tensor_add<D>(dv_sum, p, shared->dout);
+                tensor_add<D>(dk_sum, ds, shared->q);
+            }
+        tensor_store<D>(dk, c->k_row, dk_sum, beta_k, c, &item);
+        tensor_store<D>(dv, c->v_row, dv_sum, beta_v, c, &item);
+    }
+}
+
+template <int D>
+static __global__ void __launch_bounds__(TENSOR_THREADS)
+    tensor_query_kernel(float *dq, const float *dots, struct attention_call call, int beta)
+{
+    CUDA_DYNAMIC_SHARED(struct tensor_query_shared<D>, shared);
+    const struct attention_call *c = &call;
+    for (int64_t index = blockIdx.x; index < tensor_items(c, c->heads); index += gridDim.x) {
+        struct attention_item item = tensor_item(c, index, c->heads, c->causal);
+        int64_t at = (int64_t)item.head * c->HS, kv = (int64_t)(item.head / (c->heads / c->kv_heads)) * c->HS;
+        int64_t statistics = ((int64_t)item.b * c->heads + item.head) * c->T + item.first;
+        int keys = item.rows == 0 ? 0 : c->causal ? item.first + item.rows : item.length;
+        float q[D / TENSOR_STEP][4], dout[D / TENSOR_STEP][4], p[TENSOR_SUMS][4], ds[TENSOR_SUMS][4];
+        float sum[D / TENSOR_STEP][4] = {}, lse[2], dot[2];
+        tensor_load_left<D>(
+            q, tensor_rows(c->q, c->q_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, at), c->HS);
+        tensor_load_left<D>(
+            dout, tensor_rows(c->dout, c->out_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, at),
+            c->HS);
+        for (int row = 0; row < 2; row++) {
+            bool there = tensor_row(2 * row) < item.rows;
+            lse[row] = there ? c->lse[statistics + tensor_row(2 * row)] : 0.0f;
+            dot[row] = there ? dots[statistics + tensor_row(2 * row)] : 0.0f;
+        }
+        for (int key = 0; key < keys; key += TILE) {
+            __syncthreads();
+            tensor_load<D>(shared->k, tensor_rows(c->k, c->k_row, c->T, item.b, key, keys, TILE, kv), c->HS,
+                           c->vectors);
+            tensor_load<D>(shared->v, tensor_rows(c->v, c->v_row, c->T, item.b, key, keys, TILE, kv), c->HS,
+                           c->vectors);
+            __syncthreads();
+            tensor_scores<D>(p, q, shared->k);
+            tensor_scores<D>(ds, dout, shared->v);
+            CUDA_UNROLL
+            for (int n = 0; n < TENSOR_SUMS; n++)
+                CUDA_UNROLL
+            for (int i = 0; i < 4; i++) {
+                int of = key + n * TENSOR_STEP + tensor_column(i);
+                bool seen = tensor_row(i) < item.rows && of < keys &&
+                            (!c->causal || of <= item.first + tensor_row(i));
+                tensor_unsoftmax(&p[n][i], &ds[n][i], lse[i / 2], dot[i / 2], seen, c->scale);
+            }
+            tensor_add<D>(sum, ds, shared->k);
+        }
+        tensor_store<D>(dq, c->q_row, sum, beta, c, &item);
+    }
+}
+
+template <int D>
+static int tensor_gradients(float *dq, float *dk, float *dv, float *dots, const struct attention_call *call,
+                            const int beta[3], void *stream, struct muster_error *err)
+{
+    struct cuda_grid keys = cuda_grid_attention_tensor(call->B, call->kv_heads, call->T);
+    struct cuda_grid queries = cuda_grid_attention_tensor(call->B, call->heads, call->T);
+    CUDA_LAUNCH("attention_backward", err, tensor_key_kernel<D>, keys.blocks, keys.threads,
+                sizeof(struct tensor_key_shared<D>), stream, dk, dv, dots, *call, beta[1], beta[2]);
+    CUDA_LAUNCH("attention_backward", err, tensor_query_kernel<D>, queries.blocks, queries.threads,
+                sizeof(struct tensor_query_shared<D>), stream, dq, dots, *call, beta[0]);
+    return 0;
+}
+
+extern "C" int cuda_attention_backward_tf32(void *dq, void *dk, void *dv, const void *dout, const void *q,
+                                            const void *k, const void *v, const void *out, const void *lse,
+                                            const struct attention *a, const int beta[3], void *work,
+                                            void *stream, struct muster_error *err)
+{
+    struct attention_call call;
+    if (a->head_size > CUDA_ATTENTION_TENSOR_HEAD)
+        return cuda_attention_backward(dq, dk, dv, dout, q, k, v, out, lse, a, beta, work, stream, err);
+    if (attention_call_make(&call, "attention_backward", a, q, k, v, dout, err) < 0)
+        return -1;
+    call.lse = (const float *)lse;
+    float *dots = (float *)work;
+    const int64_t rows = (int64_t)a->B * a->T * a->heads;
+    struct cuda_grid grid = cuda_grid_warp_rows(rows);
+    if (rows == 0)
+        return 0;
+    CUDA_LAUNCH("attention_backward", err, tensor_dots_kernel, grid.blocks, grid.threads, 0, stream, dots,
+                (const float *)dout, (const float *)out, rows, a->T, a->heads, a->head_size);
+    if (a->head_size <= 32)
+        return tensor_gradients<32>((float *)dq, (float *)dk, (float *)dv, dots, &call, beta, stream, err);
+    return tensor_gradients<64>((float *)dq, (float *)dk, (float *)dv, dots, &call, beta, stream, err);
+}

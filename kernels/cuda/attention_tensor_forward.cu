@@ -1,0 +1,143 @@
+/* attention_tensor_forward.cu - attention_forward.cu's algorithm by tensor cores in tf32
+ * (attention_tensor.cuh): a block takes the keys of its 64 queries 32 at a time and keeps maximum and sum of
+ * the exponentials so far. */
+#include "kernels/cuda/attention_call.cuh"
+#include "kernels/cuda/attention_tensor.cuh"
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/operations.h"
+
+enum { TENSOR_LANE_ROWS = 2 }; /* g and g + 8 */
+
+template <int D> struct tensor_forward_shared {
+    tensor_tile<D> k, v;
+};
+
+/* Of this lane's two rows so far; exponentials are of base 2, so the maximum is of scores * log2(e). */
+template <int D> struct tensor_softmax {
+    float maximum[TENSOR_LANE_ROWS], sum[TENSOR_LANE_ROWS], out[D / TENSOR_STEP][4];
+};
+
+/* Over the four lanes that share a row; the whole warp calls. */
+static __device__ inline float tensor_row_max(float value)
+{
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
+    return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
+}
+static __device__ inline float tensor_row_sum(float value)
+{
+    value += __shfl_xor_sync(0xffffffffu, value, 1);
+    return value + __shfl_xor_sync(0xffffffffu, value, 2);
+}
+
+/* Scores of 32 more keys, from `key` on of `keys` that are seen, become their exponentials. */
+template <int D>
+static __device__ void tensor_add_scores(struct tensor_softmax<D> *so_far, float scores[TENSOR_SUMS][4],
+                                         const struct attention_call *c, const struct attention_item *item,
+                                         int key, int keys, float scale)
+{
+    float largest[TENSOR_LANE_ROWS] = {-INFINITY, -INFINITY}, sum[TENSOR_LANE_ROWS] = {};
+    CUDA_UNROLL
+    for (int n = 0; n < TENSOR_SUMS; n++)
+        CUDA_UNROLL
+    for (int i = 0; i < 4; i++) {
+        int at = key + n * TENSOR_STEP + tensor_column(i);
+        bool seen = at < keys && (!c->causal || at <= item->first + tensor_row(i));
+        scores[n][i] = seen ? scores[n][i] * scale : -INFINITY;
+        largest[i / 2] = fmaxf(largest[i / 2], scores[n][i]);
+    }
+    CUDA_UNROLL
+    for (int row = 0; row < TENSOR_LANE_ROWS; row++) {
+        /* finite: every row sees key 0, which is in the first tile */
+        largest[row] = fmaxf(so_far->maximum[row], tensor_row_max(largest[row]));
+        CUDA_UNROLL
+        for (int n = 0; n < TENSOR_SUMS; n++)
+            CUDA_UNROLL
+        for (int i = 2 * row; i < 2 * row + 2; i++) {
+            scores[n][i] = exp2f(scores[n][i] - largest[row]);
+            sum[row] += scores[n][i];
+        }
+        float before = exp2f(so_far->maximum[row] - largest[row]);
+        so_far->maximum[row] = largest[row];
+        so_far->sum[row] = so_far->sum[row] * before + tensor_row_sum(sum[row]);
+        CUDA_UNROLL
+        for (int n = 0; n < D / TENSOR_STEP; n++)
+            CUDA_UNROLL
+        for (int i = 2 * row; i < 2 * row + 2; i++)
+            so_far->out[n][i] *= before;
+    }
+}
+
+/* out and lse of the block's queries; what is beyond a sequence's end is 0. */
+template <int D>
+static __device__ void tensor_finish(struct tensor_softmax<D> *result, float *out, float *lse,
+                                     const struct attention_call *c, const struct attention_item *item)
+{
+    CUDA_UNROLL
+    for (int row = 0; row < TENSOR_LANE_ROWS; row++) {
+        int t = item->first + tensor_row(2 * row);
+        bool there = tensor_row(2 * row) < item->rows;
+        CUDA_UNROLL
+        for (int n = 0; n < D / TENSOR_STEP; n++)
+            CUDA_UNROLL
+        for (int i = 2 * row; i < 2 * row + 2; i++)
+            result->out[n][i] /= result->sum[row];
+        if (t < c->T && tensor_t() == 0)
+            lse[((int64_t)item->b * c->heads + item->head) * c->T + t] =
+                there ? (result->maximum[row] + log2f(result->sum[row])) * 0.693147180559945309f : 0.0f;
+    }
+    tensor_store<D>(out, c->out_row, result->out, 0, c, item);
+}
+
+template <int D>
+static __global__ void __launch_bounds__(TENSOR_THREADS)
+    tensor_forward_kernel(float *out, float *lse, struct attention_call call)
+{
+    CUDA_DYNAMIC_SHARED(struct tensor_forward_shared<D>, shared);
+    const struct attention_call *c = &call;
+    const float scale = c->scale * 1.44269504088896341f; /* log2(e) */
+    for (int64_t index = blockIdx.x; index < tensor_items(c, c->heads); index += gridDim.x) {
+        struct attention_item item = tensor_item(c, index, c->heads, c->causal);
+        int64_t at = (int64_t)item.head * c->HS, kv = (int64_t)(item.head / (c->heads / c->kv_heads)) * c->HS;
+        int keys = item.rows == 0 ? 0 : c->causal ? item.first + item.rows : item.length;
+        struct tensor_softmax<D> so_far = {
+            {-INFINITY, -INFINITY}, {}, {}
+        };
+        float q[D / TENSOR_STEP][4], scores[TENSOR_SUMS][4];
+        tensor_load_left<D>(
+            q, tensor_rows(c->q, c->q_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, at), c->HS);
+        for (int key = 0; key < keys; key += TILE) {
+            __syncthreads();
+            tensor_load<D>(shared->k, tensor_rows(c->k, c->k_row, c->T, item.b, key, keys, TILE, kv), c->HS,
+                           c->vectors);
+            tensor_load<D>(shared->v, tensor_rows(c->v, c->v_row, c->T, item.b, key, keys, TILE, kv), c->HS,
+                           c->vectors);
+            __syncthreads();
+            tensor_scores<D>(scores, q, shared->k);
+            tensor_add_scores<D>(&so_far, scores, c, &item, key, keys, scale);
+            tensor_add<D>(so_far.out, scores, shared->v);
+        }
+        tensor_finish<D>(&so_far, out, lse, c, &item);
+    }
+}
+
+extern "C" int cuda_attention_forward_tf32(void *out, void *lse, const void *q, const void *k, const void *v,
+                                           const struct attention *a, void *work, void *stream,
+                                           struct muster_error *err)
+{
+    struct attention_call call;
+    if (a->head_size > CUDA_ATTENTION_TENSOR_HEAD)
+        return cuda_attention_forward(out, lse, q, k, v, a, work, stream, err);
+    if (attention_call_make(&call, "attention_forward", a, q, k, v, NULL, err) < 0)
+        return -1;
+    struct cuda_grid grid = cuda_grid_attention_tensor(a->B, a->heads, a->T);
+    if (grid.blocks == 0)
+        return 0;
+    if (a->head_size <= 32)
+        CUDA_LAUNCH("attention_forward", err, tensor_forward_kernel<32>, grid.blocks, grid.threads,
+                    sizeof(struct tensor_forward_shared<32>), stream, (float *)out, (float *)lse, call);
+    else
+        CUDA_LAUNCH("attention_forward", err, tensor_forward_kernel<64>, grid.blocks, grid.threads,
+                    sizeof(struct tensor_forward_shared<64>), stream, (float *)out, (float *)lse, call);
+    return 0;
+}
