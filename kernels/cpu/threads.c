@@ -62,18 +62,3 @@ int kernels_cpu_threads(int threads, struct muster_error *err)
     (void)pthread_mutex_unlock(&blas_lock);
     return team_start(threads, begin_thread, err);
 }
-
-static char blas_text[256];
-static pthread_once_t blas_text_once = PTHREAD_ONCE_INIT;
-
-static void blas_text_fill(void)
-{
-    /* The configuration names the core type that was chosen at run time. */
-    (void)snprintf(blas_text, sizeof blas_text, "%s", openblas_get_config()); /* cut where too long */
-}
-
-const char *kernels_cpu_blas(void)
-{
-    (void)pthread_once(&blas_text_once, blas_text_fill); /* cannot fail: both arguments are valid */
-    return blas_text;
-}

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
@@ -188,7 +189,8 @@ int main(int argc, char *argv[])
     struct muster_error err = {0};
     struct run run = {.world_size = 1};
     if (guard_output() < 0)
-        return EXIT_CODE_FAILURE; /* there is nowhere to report it */
+        return EXIT_CODE_FAILURE;    /* there is nowhere to report it */
+    (void)kernels_cpu_blas_choose(); /* the numerics fingerprint tells */
     if (argc > 1 && !strcmp(argv[1], "prepare"))
         return prepare_command(argc - 2, argv + 2);
     if (command_parse(argc, argv, &command) < 0)

@@ -157,6 +157,22 @@ def check_model(model, full):
     for test in (*KERNEL_TESTS, *long):
         run([*before, BUILD / "tests" / test])
     train(BUILD, before, full, table, core, Reference(full))
+    if model == "Haswell":
+        check_unknown()
+
+
+def check_unknown():
+    """OpenBLAS 0.3.21 does not know a Xeon of the fifth generation, and takes the kernels of 2004; muster-train does not."""
+    for given, core in ({}, "Haswell"), ({"OPENBLAS_CORETYPE": "Nehalem"}, "Nehalem"):
+        with tempfile.TemporaryDirectory(prefix="muster processors ") as folder:
+            model = pathlib.Path(folder) / "model.safetensors"
+            sets = ["training.steps=1", f"training.output={model}", f"logging.dir={folder}", "logging.sample_length=0", *settings(False)]
+            run(["qemu-x86_64", "-cpu", "Haswell,model=207", BUILD / "bin/muster-train", SOURCE / "k8s/configs/gpt-demo.yaml",
+                 *(word for setting in sets for word in ("--set", setting))], **given)
+            blas = numerics(model)["blas"]
+        if not re.search(rf"\b{core}\b", blas):
+            sys.exit(f"on a processor that OpenBLAS does not know, with {given}, it is {blas}, not {core}")
+        print(f"unknown to OpenBLAS, with {given}: {blas}")
 
 
 def lines_of_rejection(command, missing, **more):

@@ -408,6 +408,13 @@ static void run_trial(const struct trial *t)
     struct set s;
     cublasStatus_t opened = set_open(&s, t),
                    status = opened == CUBLAS_STATUS_SUCCESS ? set_multiply(&s, &(struct wrong){0}) : opened;
+    if (opened == CUBLAS_STATUS_NOT_SUPPORTED && !dlsym(RTLD_DEFAULT, "fake_refuse") &&
+        (t->epilogue == CUBLASLT_EPILOGUE_BGRADA || t->epilogue == CUBLASLT_EPILOGUE_BGRADB)) {
+        printf("epilogue %d with factors transposed %d %d: not supported\n", t->epilogue, t->transposed_a,
+               t->transposed_b); /* on an H100 of some layouts; the module does without */
+        set_close(&s);
+        return;
+    }
     if (status != CUBLAS_STATUS_SUCCESS)
         fail_msg("%s is status %d: %d x %d x %d, %d %d, type %d, compute %d, epilogue %d, beta %g",
                  opened == status ? "the heuristic" : "the product", (int)status, t->m, t->n, t->k,
@@ -466,34 +473,28 @@ static void epilogues(void **state)
         }
 }
 
-/* Of a descriptor that has a pointer which its epilogue does not take: whether the product is refused. */
+/* A bias where the epilogue takes none is refused, by the product and not by the heuristic; an auxiliary
+ * matrix is not looked at. */
 static void what_the_epilogue_does_not_take(void **state)
 {
+    const struct trial t = {.m = 32,
+                            .n = 16,
+                            .k = 24,
+                            .type = CUDA_R_32F,
+                            .compute = CUBLAS_COMPUTE_32F,
+                            .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
+                            .tolerance = 1e-6};
+    struct set s;
     (void)state;
     need_device();
-    for (int which = 0; which < 3; which++) {
-        const struct trial t = {.m = 32,
-                                .n = 16,
-                                .k = 24,
-                                .type = CUDA_R_32F,
-                                .compute = CUBLAS_COMPUTE_32F,
-                                .epilogue = which == 2 ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT,
-                                .tolerance = 1e-6};
-        struct set s;
-        LT_OK(set_open(&s, &t));
-        if (which == 0) {
-            LT_OK(lt->desc_set(s.descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &s.device_bias,
-                               sizeof s.device_bias));
-        } else {
-            LT_OK(lt->desc_set(s.descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &s.device_aux,
-                               sizeof s.device_aux));
-            LT_OK(lt->desc_set(s.descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s.aux_leading,
-                               sizeof s.aux_leading));
-        }
-        cublasStatus_t status = set_multiply(&s, &(struct wrong){0});
-        printf("case %d: status %d\n", which, (int)status);
-        set_close(&s);
-    }
+    LT_OK(set_open(&s, &t));
+    LT_OK(lt->desc_set(s.descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &s.device_aux,
+                       sizeof s.device_aux));
+    LT_OK(set_multiply(&s, &(struct wrong){0}));
+    LT_OK(
+        lt->desc_set(s.descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &s.device_bias, sizeof s.device_bias));
+    assert_int_equal(set_multiply(&s, &(struct wrong){0}), CUBLAS_STATUS_INVALID_VALUE);
+    set_close(&s);
 }
 
 static void beta_of_zero_reads_nothing(void **state)

@@ -75,6 +75,8 @@ static cublasStatus_t check_algorithm(const struct lt_work *w, const struct lt_a
         if (lt_alignment_of(pointers[i]) < algorithm->alignment[i])
             LT_INVALID("%c at %p is aligned to %u bytes, and the algorithm was promised %u", "ABCD"[i],
                        pointers[i], lt_alignment_of(pointers[i]), algorithm -> alignment[i]);
+    if (d->bias && !uses_bias(d->epilogue)) /* which the heuristic does not mind */
+        LT_INVALID("there is a bias pointer, and epilogue %u takes none", d->epilogue);
     if (uses_bias(d->epilogue) && lt_alignment_of(d->bias) < algorithm->bias_alignment)
         LT_INVALID("the bias at %p is aligned to %u bytes; when the algorithm was chosen it was %u", d->bias,
                    lt_alignment_of(d->bias), algorithm->bias_alignment);

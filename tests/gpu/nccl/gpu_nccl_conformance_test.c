@@ -289,15 +289,13 @@ static int parts(struct rank *r)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    ncclComm_t part = NULL, whole = r->comm;
-    ncclResult_t result = r->calls->split(r->comm, 0, -r->rank, &part, &config); /* all, in reverse */
-    bool old = fine(r, result);
-    ncclComm_t got = __atomic_load_n(&part, __ATOMIC_ACQUIRE);
-    ncclResult_t made = got ? settled(r, got) : ncclInternalError;
-    if (!old || !got || made != ncclSuccess)
-        fprintf(stderr, "rank %d: split gave %d, the old communicator is %s, the new one %s, its state %d\n",
-                r->rank, result, old ? "fine" : "not fine", got ? "there" : "missing", made);
-    CHECK(old && got && made == ncclSuccess);
+    ncclComm_t stored = NULL, whole = r->comm;
+    ncclResult_t result = r->calls->split(r->comm, 0, -r->rank, &stored, &config); /* all, in reverse */
+    /* It may say ncclSuccess and have only begun: the old communicator's state tells, and then the new one is
+     * stored. */
+    CHECK((result == ncclSuccess || result == ncclInProgress) && settled(r, r->comm) == ncclSuccess);
+    ncclComm_t part = __atomic_load_n(&stored, __ATOMIC_ACQUIRE);
+    CHECK(part && settled(r, part) == ncclSuccess);
     int root = 0; /* of the part: the last rank */
     CHECK(!fill(r, DTYPE_F32, COUNT));
     r->comm = part;
