@@ -60,25 +60,25 @@ struct operation {
 static void run_forward(struct bench *b, int OC, int C)
 {
     float *out = OC == b->s.V ? b->logits : b->wide[1];
-    b->k->linear_forward(out, b->wide[0], b->weight, OC == b->s.V ? NULL : b->row[0], b->N, C, OC, NULL);
+    b->k->linear_forward(out, b->wide[0], b->weight, OC == b->s.V ? NULL : b->row[0], b->N, C, OC, OC, NULL);
 }
 static void run_backward_input(struct bench *b, int OC, int C)
 {
     const float *dout = OC == b->s.V ? b->logits : b->wide[1];
-    b->k->linear_backward_input(b->wide[0], dout, b->weight, b->N, C, OC, 0, NULL);
+    b->k->linear_backward_input(b->wide[0], dout, b->weight, b->N, C, OC, OC, 0, NULL);
 }
 static void run_backward_weight(struct bench *b, int OC, int C)
 {
     const float *dout = OC == b->s.V ? b->logits : b->wide[1];
     b->k->linear_backward_weight(b->dweight, OC == b->s.V ? NULL : b->row[1], dout, b->wide[0], b->N, C, OC,
-                                 1, NULL);
+                                 OC, 1, NULL);
 }
 static void run_bare(struct bench *b, int OC, int C)
 {
     float *out = OC == b->s.V ? b->logits : b->wide[1];
-    b->k->linear_forward(out, b->wide[0], b->weight, NULL, b->N, C, OC, NULL);
-    b->k->linear_backward_input(b->wide[0], out, b->weight, b->N, C, OC, 0, NULL);
-    b->k->linear_backward_weight(b->dweight, NULL, out, b->wide[0], b->N, C, OC, 1, NULL);
+    b->k->linear_forward(out, b->wide[0], b->weight, NULL, b->N, C, OC, OC, NULL);
+    b->k->linear_backward_input(b->wide[0], out, b->weight, b->N, C, OC, OC, 0, NULL);
+    b->k->linear_backward_weight(b->dweight, NULL, out, b->wide[0], b->N, C, OC, OC, 1, NULL);
 }
 static void run_embedding(struct bench *b, int OC, int C)
 {
@@ -223,7 +223,7 @@ static void run_add(struct bench *b, int OC, int C)
 static void run_cross_entropy(struct bench *b, int OC, int C)
 {
     (void)OC, (void)C;
-    b->k->cross_entropy(b->logits, b->statistics, b->tokens, b->N, b->s.V, 1, &b->scalars, NULL);
+    b->k->cross_entropy(b->logits, b->statistics, b->tokens, b->N, b->s.V, b->s.V, 1, &b->scalars, NULL);
 }
 static void run_norm(struct bench *b, int OC, int C)
 {

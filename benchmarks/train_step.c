@@ -100,20 +100,20 @@ static void products_run(void *argument)
     struct instant start = clock_now(NULL);
     for (int i = 0; i < all->count - 1; i++) {
         const struct product *p = &all->list[i];
-        k->linear_forward(p->out, p->in, p->weight, NULL, all->N, p->C, p->OC, NULL);
+        k->linear_forward(p->out, p->in, p->weight, NULL, all->N, p->C, p->OC, p->OC, NULL);
     }
     for (int first = 0; first < all->N; first += all->head_rows) {
         int rows = all->N - first < all->head_rows ? all->N - first : all->head_rows;
         float *in = head->in + (size_t)first * (size_t)head->C;
-        k->linear_forward(head->out, in, head->weight, NULL, rows, head->C, head->OC, NULL);
-        k->linear_backward_weight(head->dweight, NULL, head->out, in, rows, head->C, head->OC, first > 0,
-                                  NULL);
-        k->linear_backward_input(in, head->out, head->weight, rows, head->C, head->OC, 0, NULL);
+        k->linear_forward(head->out, in, head->weight, NULL, rows, head->C, head->OC, head->OC, NULL);
+        k->linear_backward_weight(head->dweight, NULL, head->out, in, rows, head->C, head->OC, head->OC,
+                                  first > 0, NULL);
+        k->linear_backward_input(in, head->out, head->weight, rows, head->C, head->OC, head->OC, 0, NULL);
     }
     for (int i = all->count - 2; i >= 0; i--) {
         const struct product *p = &all->list[i];
-        k->linear_backward_weight(p->dweight, NULL, p->out, p->in, all->N, p->C, p->OC, 0, NULL);
-        k->linear_backward_input(p->in, p->out, p->weight, all->N, p->C, p->OC, 0, NULL);
+        k->linear_backward_weight(p->dweight, NULL, p->out, p->in, all->N, p->C, p->OC, p->OC, 0, NULL);
+        k->linear_backward_input(p->in, p->out, p->weight, all->N, p->C, p->OC, p->OC, 0, NULL);
     }
     all->taken_ns = instant_diff_ns(clock_now(NULL), start);
     /* what backward left in `in` is large: start the next round from small values again, outside the time */

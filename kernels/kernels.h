@@ -156,6 +156,8 @@ struct kernels {
     uint32_t abi, size; /* KERNELS_ABI and sizeof(struct kernels) of the library that filled it */
     const char *name;   /* "cpu-avx2", "ref-f64" */
     enum dtype dtype;   /* real */
+    int row_multiple;   /* rows of a matrix whose distance is free are best so many elements apart, or a
+                           multiple of that: kernels_row; at least 1 */
 
     /* A product and an activation as one; NULL: the table has no such thing, and their own slots are called.
      * pre (N,OC) = in (N,C) weight (OC,C)^T + bias (OC), out (N,OC) = f(pre) of the activation `kind`; bias
@@ -166,16 +168,19 @@ struct kernels {
     void (*linear_backward_activation)(void *din, const void *dout, const void *weight, const void *pre,
                                        int kind, int N, int C, int OC, void *stream);
 
+    /* A `row` is the distance of the rows of out, of dout or of logits, in elements, at least their width;
+     * what lies between two rows is neither read nor written. */
+
     /* out (N,OC) = in (N,C) weight (OC,C)^T + bias (OC); bias NULL: none */
     void (*linear_forward)(void *out, const void *in, const void *weight, const void *bias, int N, int C,
-                           int OC, void *stream);
+                           int OC, int row, void *stream);
     /* din (N,C) = beta_in*din + dout (N,OC) weight; NULL din: skipped */
     void (*linear_backward_input)(void *din, const void *dout, const void *weight, int N, int C, int OC,
-                                  int beta_in, void *stream);
+                                  int row, int beta_in, void *stream);
     /* dweight (OC,C) = beta*dweight + dout^T in; dbias (OC) = beta*dbias + column sums of dout; either
      * NULL: skipped */
     void (*linear_backward_weight)(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
-                                   int OC, int beta, void *stream);
+                                   int OC, int row, int beta, void *stream);
 
     /* out (B,T,C) = wte[tokens] + wpe; tokens (B,T) i32 in [0,V); wpe (maxT,C); wpe NULL: none is added */
     void (*embedding_forward)(void *out, const int32_t *tokens, const void *wte, const void *wpe, int B,
@@ -315,8 +320,8 @@ struct kernels {
     /* Softmax cross-entropy that forms its gradient in the forward pass. logits (N,V) become dlogits =
      * (softmax - onehot) * scalars->inverse_tokens where gradient is not 0; losses (N) = -log p (0 for target
      * < 0, which does not count and has gradient 0). */
-    void (*cross_entropy)(void *logits, void *losses, const int32_t *targets, int N, int V, int gradient,
-                          const struct step_scalars *scalars, void *stream);
+    void (*cross_entropy)(void *logits, void *losses, const int32_t *targets, int N, int V, int row,
+                          int gradient, const struct step_scalars *scalars, void *stream);
     /* Squared differences that form their gradient in the forward pass. values (n) become 2 (value - target)
      * * scalars->inverse_tokens where gradient is not 0; losses (n) = (value - target)^2. A target that is
      * NaN does not count: its loss and gradient are 0 and its counted (n) is -1, else 0, as loss_sum reads
@@ -324,7 +329,7 @@ struct kernels {
     void (*squared_error)(void *values, void *losses, int32_t *counted, const float *targets, int64_t n,
                           int gradient, const struct step_scalars *scalars, void *stream);
     /* *total (one double) += rows of logits (N,V) whose target is 0 or more and the first of their largest */
-    void (*correct_sum)(double *total, const void *logits, const int32_t *targets, int N, int V,
+    void (*correct_sum)(double *total, const void *logits, const int32_t *targets, int N, int V, int row,
                         void *stream);
     /* *total (one double) += the sum of n losses in a fixed order; count (one int64) += targets >= 0 */
     void (*loss_sum)(double *total, int64_t *count, const void *losses, const int32_t *targets, int64_t n,
@@ -370,7 +375,16 @@ struct kernels {
     void (*widen)(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream);
 };
 
-enum { KERNELS_ABI = 9 };
+enum { KERNELS_ABI = 10 };
+
+/* How far apart the rows of a matrix are best that has `width` columns and whose distance is free; width
+ * where an int does not hold the multiple. */
+static inline int kernels_row(const struct kernels *kernels, int width)
+{
+    const int64_t multiple = kernels->row_multiple;
+    const int64_t row = (width + multiple - 1) / multiple * multiple;
+    return row <= INT32_MAX ? (int)row : width;
+}
 
 /* The reference, kept for ever: plain loops, one thread. */
 const struct kernels *kernels_ref_f32(void);

@@ -63,13 +63,13 @@ static float cross_entropy_row(float *logits, int target, int V, int gradient, d
     return (float)(log(sum) + (double)maximum - (double)at_target);
 }
 
-void CPU(cross_entropy)(void *logits_, void *losses_, const int32_t *targets, int N, int V, int gradient,
-                        const struct step_scalars *scalars, void *stream)
+void CPU(cross_entropy)(void *logits_, void *losses_, const int32_t *targets, int N, int V, int row,
+                        int gradient, const struct step_scalars *scalars, void *stream)
 {
     float *logits = logits_, *losses = losses_;
     (void)stream;
     CPU_PARALLEL_FOR((int64_t)N * V >= CPU_PARALLEL_MIN)
     for (int n = 0; n < N; n++)
         losses[n] =
-            cross_entropy_row(logits + (size_t)n * V, targets[n], V, gradient, scalars->inverse_tokens);
+            cross_entropy_row(logits + (size_t)n * row, targets[n], V, gradient, scalars->inverse_tokens);
 }

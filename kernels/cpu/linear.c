@@ -17,6 +17,7 @@ struct product {
     int a_stride, b_stride;
     float beta;
     float *out;
+    int out_stride;
 };
 
 static void part_of_product(const struct product *p, int row, int rows, int column, int columns)
@@ -25,7 +26,7 @@ static void part_of_product(const struct product *p, int row, int rows, int colu
     const float *a = p->a + (p->a_transposed == CblasTrans ? r : r * (size_t)p->a_stride);
     const float *b = p->b + (p->b_transposed == CblasTrans ? c * (size_t)p->b_stride : c);
     cblas_sgemm(CblasRowMajor, p->a_transposed, p->b_transposed, rows, columns, p->depth, 1.0f, a,
-                p->a_stride, b, p->b_stride, p->beta, p->out + r * (size_t)p->columns + c, p->columns);
+                p->a_stride, b, p->b_stride, p->beta, p->out + r * (size_t)p->out_stride + c, p->out_stride);
 }
 
 /* Below this many multiplications one thread does a product. */
@@ -51,14 +52,14 @@ static void product(const struct product *p)
 }
 
 void CPU(linear_forward)(void *out_, const void *in, const void *weight, const void *bias, int N, int C,
-                         int OC, void *stream)
+                         int OC, int row, void *stream)
 {
     float *out = out_;
     (void)stream;
     if (bias) {
         CPU_PARALLEL_FOR((int64_t)N * OC >= CPU_PARALLEL_MIN)
         for (int n = 0; n < N; n++)
-            memcpy(out + (size_t)n * OC, bias, (size_t)OC * sizeof(float));
+            memcpy(out + (size_t)n * row, bias, (size_t)OC * sizeof(float));
     }
     product(&(struct product){.a_transposed = CblasNoTrans,
                               .b_transposed = CblasTrans,
@@ -70,11 +71,12 @@ void CPU(linear_forward)(void *out_, const void *in, const void *weight, const v
                               .a_stride = C,
                               .b_stride = C,
                               .beta = bias ? 1.0f : 0.0f,
-                              .out = out});
+                              .out = out,
+                              .out_stride = row});
 }
 
 void CPU(linear_backward_input)(void *din, const void *dout, const void *weight, int N, int C, int OC,
-                                int beta_in, void *stream)
+                                int row, int beta_in, void *stream)
 {
     (void)stream;
     if (!din)
@@ -86,17 +88,18 @@ void CPU(linear_backward_input)(void *din, const void *dout, const void *weight,
                               .depth = OC,
                               .a = dout,
                               .b = weight,
-                              .a_stride = OC,
+                              .a_stride = row,
                               .b_stride = C,
                               .beta = beta_in ? 1.0f : 0.0f,
-                              .out = din});
+                              .out = din,
+                              .out_stride = C});
 }
 
 /* Columns are taken in strips of a few cache lines, each strip by one thread from the first row to the last;
  * rows are summed in groups so that the error grows with the root of N and not with N. */
 enum { BIAS_STRIP = 64, BIAS_GROUP = 64, BIAS_AHEAD = 24, BIAS_LINE = 16 };
 
-static void bias_gradient_strip(float *dbias, const float *dout, int N, int OC, int width, int beta)
+static void bias_gradient_strip(float *dbias, const float *dout, int N, int row, int width, int beta)
 {
     float total[BIAS_STRIP];
     for (int i = 0; i < width; i++)
@@ -105,11 +108,11 @@ static void bias_gradient_strip(float *dbias, const float *dout, int N, int OC, 
         float group[BIAS_STRIP] = {0};
         int end = first + BIAS_GROUP < N ? first + BIAS_GROUP : N;
         for (int n = first; n < end; n++) {
-            const float *row = dout + (size_t)n * OC;
+            const float *values = dout + (size_t)n * row;
             for (int i = 0; i < width; i += BIAS_LINE) /* rows are pages apart: nothing else fetches them */
-                __builtin_prefetch(row + (size_t)BIAS_AHEAD * OC + i);
+                __builtin_prefetch(values + (size_t)BIAS_AHEAD * row + i);
             for (int i = 0; i < width; i++)
-                group[i] += row[i];
+                group[i] += values[i];
         }
         for (int i = 0; i < width; i++)
             total[i] += group[i];
@@ -118,7 +121,7 @@ static void bias_gradient_strip(float *dbias, const float *dout, int N, int OC, 
 }
 
 void CPU(linear_backward_weight)(void *dweight, void *dbias_, const void *dout_, const void *in, int N, int C,
-                                 int OC, int beta, void *stream)
+                                 int OC, int row, int beta, void *stream)
 {
     float *dbias = dbias_;
     const float *dout = dout_;
@@ -131,15 +134,16 @@ void CPU(linear_backward_weight)(void *dweight, void *dbias_, const void *dout_,
                                   .depth = N,
                                   .a = dout,
                                   .b = in,
-                                  .a_stride = OC,
+                                  .a_stride = row,
                                   .b_stride = C,
                                   .beta = beta ? 1.0f : 0.0f,
-                                  .out = dweight});
+                                  .out = dweight,
+                                  .out_stride = C});
     if (!dbias)
         return;
     CPU_PARALLEL_FOR((int64_t)N * OC >= CPU_PARALLEL_MIN)
     for (int strip = 0; strip < OC; strip += BIAS_STRIP) {
         int width = OC - strip < BIAS_STRIP ? OC - strip : BIAS_STRIP;
-        bias_gradient_strip(dbias + strip, dout + strip, N, OC, width, beta);
+        bias_gradient_strip(dbias + strip, dout + strip, N, row, width, beta);
     }
 }

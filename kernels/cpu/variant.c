@@ -10,6 +10,7 @@ const struct kernels CPU(table) = {
     .size = sizeof(struct kernels),
     .name = CPU_TABLE_NAME,
     .dtype = DTYPE_F32,
+    .row_multiple = 1,
     .linear_forward = CPU(linear_forward),
     .linear_backward_input = CPU(linear_backward_input),
     .linear_backward_weight = CPU(linear_backward_weight),

@@ -6,35 +6,37 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 
-static __global__ void bias_add_kernel(float *out, const float *bias, int64_t n, int OC)
+static __global__ void bias_add_kernel(float *out, const float *bias, int64_t n, int OC, int64_t row)
 {
     for (int64_t i = thread_first(); i < n; i += thread_stride())
-        out[i] += bias[i % OC];
+        out[i / OC * row + i % OC] += bias[i % OC];
 }
 
-extern "C" int cuda_bias_add(void *out, const void *bias, int N, int OC, void *stream,
+extern "C" int cuda_bias_add(void *out, const void *bias, int N, int OC, int row, void *stream,
                              struct muster_error *err)
 {
     CUDA_CHECK_SIZE("linear_forward", N, err);
     CUDA_CHECK_SIZE("linear_forward", OC, err);
+    CUDA_CHECK_ROW("linear_forward", row, OC, err);
     int64_t n = (int64_t)N * OC;
     struct cuda_grid grid = cuda_grid_elements(n);
     if (n == 0)
         return 0;
     CUDA_LAUNCH("linear_forward", err, bias_add_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
-                (const float *)bias, n, OC);
+                (const float *)bias, n, OC, row);
     return 0;
 }
 
-static __global__ void bias_partial_kernel(float *work, const float *dout, int N, int OC, int rows)
+static __global__ void bias_partial_kernel(float *work, const float *dout, int N, int OC, int64_t row,
+                                           int rows)
 {
     int64_t column = thread_first();
     if (column >= OC)
         return;
     int first = (int)blockIdx.y * rows, end = first + rows < N ? first + rows : N;
     float sum = 0;
-    for (int row = first; row < end; row++)
-        sum += dout[(int64_t)row * OC + column];
+    for (int n = first; n < end; n++)
+        sum += dout[n * row + column];
     work[(int64_t)blockIdx.y * OC + column] = sum;
 }
 
@@ -61,11 +63,12 @@ static struct cuda_chunks bias_runs(int N, int OC, size_t work_bytes)
     return chunks;
 }
 
-extern "C" int cuda_bias_gradient(void *dbias, const void *dout, int N, int OC, int beta, void *work,
+extern "C" int cuda_bias_gradient(void *dbias, const void *dout, int N, int OC, int row, int beta, void *work,
                                   size_t work_bytes, void *stream, struct muster_error *err)
 {
     CUDA_CHECK_SIZE("linear_backward_weight", N, err);
     CUDA_CHECK_SIZE("linear_backward_weight", OC, err);
+    CUDA_CHECK_ROW("linear_backward_weight", row, OC, err);
     if (OC == 0)
         return 0;
     if (work_bytes / sizeof(float) < (size_t)OC)
@@ -78,7 +81,7 @@ extern "C" int cuda_bias_gradient(void *dbias, const void *dout, int N, int OC, 
     if (runs.count > 0) {
         dim3 blocks(grid.blocks, (unsigned)runs.count);
         CUDA_LAUNCH("linear_backward_weight", err, bias_partial_kernel, blocks, grid.threads, 0, stream,
-                    (float *)work, (const float *)dout, N, OC, runs.rows);
+                    (float *)work, (const float *)dout, N, OC, row, runs.rows);
     }
     CUDA_LAUNCH("linear_backward_weight", err, bias_total_kernel, grid.blocks, grid.threads, 0, stream,
                 (float *)dbias, (const float *)work, runs.count, OC, beta);

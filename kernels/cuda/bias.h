@@ -12,13 +12,14 @@ extern "C" {
 #endif
 
 /* out (N,OC) += bias (OC), to every row */
-int cuda_bias_add(void *out, const void *bias, int N, int OC, void *stream, struct muster_error *err);
+int cuda_bias_add(void *out, const void *bias, int N, int OC, int row, void *stream,
+                  struct muster_error *err);
 
 /* dbias (OC) = beta*dbias + column sums of dout (N,OC), summed in runs of rows whose number depends on N, OC
  * and work_bytes alone; work: work_bytes of device memory, aligned for float, at least one float a column
  * (else MUSTER_E_LIMIT). */
-int cuda_bias_gradient(void *dbias, const void *dout, int N, int OC, int beta, void *work, size_t work_bytes,
-                       void *stream, struct muster_error *err);
+int cuda_bias_gradient(void *dbias, const void *dout, int N, int OC, int row, int beta, void *work,
+                       size_t work_bytes, void *stream, struct muster_error *err);
 
 #ifdef __cplusplus
 }

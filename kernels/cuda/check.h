@@ -41,6 +41,15 @@ int cuda_error(struct muster_error *err, int status, const char *operation);
                              operation, (long long)(size));                                                  \
     } while (0)
 
+/* Before any launch: rows of `width` elements whose distance is shorter would overlap. */
+#define CUDA_CHECK_ROW(operation, row, width, err)                                                           \
+    do {                                                                                                     \
+        if ((row) < (width))                                                                                 \
+            return error_set(err, MUSTER_E_INVALID,                                                          \
+                             "%s: rows of %lld elements are %lld apart; it must be %lld or more", operation, \
+                             (long long)(width), (long long)(row), (long long)(width));                      \
+    } while (0)
+
 /* Before any launch: an optimizer's class is an index into step_scalars. */
 #define CUDA_CHECK_CLASS(operation, parameter_class, err)                                                    \
     do {                                                                                                     \

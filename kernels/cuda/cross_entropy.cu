@@ -24,11 +24,11 @@ static __device__ float row_loss(const float *logits, int target, int V, float *
 }
 
 static __global__ void cross_entropy_kernel(float *all_logits, float *losses, const int32_t *targets,
-                                            int64_t N, int V, int gradient,
+                                            int64_t N, int V, int64_t row, int gradient,
                                             const struct step_scalars *scalars)
 {
     for (int64_t n = blockIdx.x; n < N; n += gridDim.x) {
-        float *logits = all_logits + n * V, loss = 0, maximum = 0, factor = 0, one = 0;
+        float *logits = all_logits + n * row, loss = 0, maximum = 0, factor = 0, one = 0;
         double sum = 1;
         int target = targets[n];
         if (target >= 0) {
@@ -67,17 +67,18 @@ static __global__ void loss_sum_kernel(double *total, int64_t *count, const floa
     }
 }
 
-extern "C" int cuda_cross_entropy(void *logits, void *losses, const int32_t *targets, int N, int V,
+extern "C" int cuda_cross_entropy(void *logits, void *losses, const int32_t *targets, int N, int V, int row,
                                   int gradient, const struct step_scalars *scalars, void *stream,
                                   struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_block_rows(N, V);
     CUDA_CHECK_SIZE("cross_entropy", N, err);
     CUDA_CHECK_SIZE("cross_entropy", V, err);
+    CUDA_CHECK_ROW("cross_entropy", row, V, err);
     if (N == 0)
         return 0;
     CUDA_LAUNCH("cross_entropy", err, cross_entropy_kernel, grid.blocks, grid.threads, 0, stream,
-                (float *)logits, (float *)losses, targets, N, V, gradient, scalars);
+                (float *)logits, (float *)losses, targets, N, V, row, gradient, scalars);
     return 0;
 }
 

@@ -117,8 +117,9 @@ int cuda_dropout(void *out, const void *in, int64_t rows, int width, int rows_pe
                  struct muster_error *err);
 int cuda_add(void *out, const void *a, const void *b, int64_t n, void *stream, struct muster_error *err);
 int cuda_accumulate(void *out, const void *in, int beta, int64_t n, void *stream, struct muster_error *err);
-int cuda_cross_entropy(void *logits, void *losses, const int32_t *targets, int N, int V, int gradient,
-                       const struct step_scalars *scalars, void *stream, struct muster_error *err);
+int cuda_cross_entropy(void *logits, void *losses, const int32_t *targets, int N, int V, int row,
+                       int gradient, const struct step_scalars *scalars, void *stream,
+                       struct muster_error *err);
 int cuda_squared_error(void *values, void *losses, int32_t *counted, const float *targets, int64_t n,
                        int gradient, const struct step_scalars *scalars, void *stream,
                        struct muster_error *err);
@@ -175,8 +176,8 @@ int cuda_batch_norm_change(void *dmean, void *dvar, void *dcount, const void *me
                            struct muster_error *err);
 int cuda_batch_norm_step(void *values, const void *change, int64_t n, void *moved, enum dtype dtype_moved,
                          const struct step_scalars *scalars, void *stream, struct muster_error *err);
-int cuda_correct_sum(double *total, const void *logits, const int32_t *targets, int N, int V, void *stream,
-                     struct muster_error *err);
+int cuda_correct_sum(double *total, const void *logits, const int32_t *targets, int N, int V, int row,
+                     void *stream, struct muster_error *err);
 int cuda_scale(void *values, double factor, int64_t n, void *stream, struct muster_error *err);
 /* An unknown dtype is MUSTER_E_INVALID. */
 int cuda_cast(void *to, enum dtype dtype_to, const void *from, enum dtype dtype_from, int64_t n, void *stream,

@@ -170,15 +170,15 @@ extern "C" int cuda_avg_pool2d_backward(void *din, const void *dout, int64_t pla
 
 /* One block: classifiers have few rows. */
 static __global__ void correct_sum_kernel(double *total, const float *logits, const int32_t *targets, int N,
-                                          int V)
+                                          int V, int64_t row)
 {
     __shared__ int shared[CUDA_BLOCK / CUDA_WARP];
     int correct = 0;
     for (int64_t n = threadIdx.x; n < N; n += blockDim.x) {
-        const float *row = logits + n * V;
+        const float *at = logits + n * row;
         int best = 0;
         for (int i = 1; i < V; i++)
-            best = row[i] > row[best] ? i : best;
+            best = at[i] > at[best] ? i : best;
         correct += targets[n] >= 0 && best == targets[n];
     }
     correct = block_sum(correct, shared);
@@ -187,12 +187,13 @@ static __global__ void correct_sum_kernel(double *total, const float *logits, co
 }
 
 extern "C" int cuda_correct_sum(double *total, const void *logits, const int32_t *targets, int N, int V,
-                                void *stream, struct muster_error *err)
+                                int row, void *stream, struct muster_error *err)
 {
     CUDA_CHECK_SIZE("correct_sum", (int64_t)N * V, err);
+    CUDA_CHECK_ROW("correct_sum", row, V, err);
     if (N == 0)
         return 0;
     CUDA_LAUNCH("correct_sum", err, correct_sum_kernel, 1, CUDA_BLOCK, 0, stream, total,
-                (const float *)logits, targets, N, V);
+                (const float *)logits, targets, N, V, row);
     return 0;
 }

@@ -2,15 +2,16 @@
  * first counts, as torch.argmax has it on a CPU. */
 #include "kernels/ref/real.h"
 
-void REF(correct_sum)(double *total, const void *logits, const int32_t *targets, int N, int V, void *stream)
+void REF(correct_sum)(double *total, const void *logits, const int32_t *targets, int N, int V, int row,
+                      void *stream)
 {
-    const real *row = logits;
+    const real *at = logits;
     int64_t correct = 0;
     (void)stream;
-    for (int n = 0; n < N; n++, row += V) {
+    for (int n = 0; n < N; n++, at += row) {
         int best = 0;
         for (int i = 1; i < V; i++)
-            best = row[i] > row[best] ? i : best;
+            best = at[i] > at[best] ? i : best;
         correct += targets[n] >= 0 && best == targets[n];
     }
     *total += (double)correct;

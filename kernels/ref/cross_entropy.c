@@ -27,14 +27,14 @@ static real cross_entropy_row(real *logits, int target, int V, int gradient, dou
     return (real)loss;
 }
 
-void REF(cross_entropy)(void *logits_, void *losses_, const int32_t *targets, int N, int V, int gradient,
-                        const struct step_scalars *scalars, void *stream)
+void REF(cross_entropy)(void *logits_, void *losses_, const int32_t *targets, int N, int V, int row,
+                        int gradient, const struct step_scalars *scalars, void *stream)
 {
     real *logits = logits_, *losses = losses_;
     (void)stream;
     for (int n = 0; n < N; n++)
         losses[n] =
-            cross_entropy_row(logits + (size_t)n * V, targets[n], V, gradient, scalars->inverse_tokens);
+            cross_entropy_row(logits + (size_t)n * row, targets[n], V, gradient, scalars->inverse_tokens);
 }
 
 void REF(loss_sum)(double *total, int64_t *count, const void *losses_, const int32_t *targets, int64_t n,

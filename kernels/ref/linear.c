@@ -6,7 +6,7 @@
 #include "kernels/ref/real.h"
 
 void REF(linear_forward)(void *out_, const void *in_, const void *weight_, const void *bias_, int N, int C,
-                         int OC, void *stream)
+                         int OC, int row, void *stream)
 {
     real *out = out_;
     const real *in = in_, *weight = weight_, *bias = bias_;
@@ -16,12 +16,12 @@ void REF(linear_forward)(void *out_, const void *in_, const void *weight_, const
             double sum = bias ? (double)bias[o] : 0.0;
             for (int c = 0; c < C; c++)
                 sum += (double)in[(size_t)n * C + c] * (double)weight[(size_t)o * C + c];
-            out[(size_t)n * OC + o] = (real)sum;
+            out[(size_t)n * row + o] = (real)sum;
         }
 }
 
 void REF(linear_backward_input)(void *din_, const void *dout_, const void *weight_, int N, int C, int OC,
-                                int beta_in, void *stream)
+                                int row, int beta_in, void *stream)
 {
     real *din = din_;
     const real *dout = dout_, *weight = weight_;
@@ -32,13 +32,13 @@ void REF(linear_backward_input)(void *din_, const void *dout_, const void *weigh
         for (int c = 0; c < C; c++) {
             double sum = beta_in ? (double)din[(size_t)n * C + c] : 0.0;
             for (int o = 0; o < OC; o++)
-                sum += (double)dout[(size_t)n * OC + o] * (double)weight[(size_t)o * C + c];
+                sum += (double)dout[(size_t)n * row + o] * (double)weight[(size_t)o * C + c];
             din[(size_t)n * C + c] = (real)sum;
         }
 }
 
 void REF(linear_backward_weight)(void *dweight_, void *dbias_, const void *dout_, const void *in_, int N,
-                                 int C, int OC, int beta, void *stream)
+                                 int C, int OC, int row, int beta, void *stream)
 {
     real *dweight = dweight_, *dbias = dbias_;
     const real *dout = dout_, *in = in_;
@@ -47,13 +47,13 @@ void REF(linear_backward_weight)(void *dweight_, void *dbias_, const void *dout_
         for (int c = 0; dweight && c < C; c++) {
             double sum = beta ? (double)dweight[(size_t)o * C + c] : 0.0;
             for (int n = 0; n < N; n++)
-                sum += (double)dout[(size_t)n * OC + o] * (double)in[(size_t)n * C + c];
+                sum += (double)dout[(size_t)n * row + o] * (double)in[(size_t)n * C + c];
             dweight[(size_t)o * C + c] = (real)sum;
         }
         if (dbias) {
             double sum = beta ? (double)dbias[o] : 0.0;
             for (int n = 0; n < N; n++)
-                sum += (double)dout[(size_t)n * OC + o];
+                sum += (double)dout[(size_t)n * row + o];
             dbias[o] = (real)sum;
         }
     }

@@ -5,6 +5,7 @@ static const struct kernels table = {.abi = KERNELS_ABI,
                                      .size = sizeof(struct kernels),
                                      .name = REF_TABLE_NAME,
                                      .dtype = REF_DTYPE,
+                                     .row_multiple = 1,
 #define REF_SLOT(operation) .operation = REF(operation),
                                      KERNELS_OPERATIONS(REF_SLOT)
 #undef REF_SLOT

@@ -69,9 +69,9 @@ static void run_products(const struct calibrate_limit *limit, const struct shape
     const struct kernels *k = limit->kernels;
     const int64_t size = dtype_size(k->dtype);
     char *in = limit->scratch, *out = in + size * rows * shape->C, *weight = out + size * rows * shape->OC;
-    k->linear_forward(out, in, weight, NULL, rows, shape->C, shape->OC, NULL);
-    k->linear_backward_input(in, out, weight, rows, shape->C, shape->OC, 0, NULL);
-    k->linear_backward_weight(weight, NULL, out, in, rows, shape->C, shape->OC, 0, NULL);
+    k->linear_forward(out, in, weight, NULL, rows, shape->C, shape->OC, shape->OC, NULL);
+    k->linear_backward_input(in, out, weight, rows, shape->C, shape->OC, shape->OC, 0, NULL);
+    k->linear_backward_weight(weight, NULL, out, in, rows, shape->C, shape->OC, shape->OC, 0, NULL);
 }
 
 /* Each shape is weighted by its part of a step's products. The best of its runs counts: in the first ones of

@@ -23,9 +23,9 @@
 /* ---- products ---- */
 
 static void enqueue_linear_forward(void *out, const void *in, const void *weight, const void *bias, int N,
-                                   int C, int OC, void *stream)
+                                   int C, int OC, int row, void *stream)
 {
-    ENQUEUE(cuda_linear_forward(out, in, weight, bias, N, C, OC, handle, err));
+    ENQUEUE(cuda_linear_forward(out, in, weight, bias, N, C, OC, row, handle, err));
 }
 
 static void enqueue_linear_activation_forward(void *out, void *pre, const void *in, const void *weight,
@@ -41,15 +41,15 @@ static void enqueue_linear_backward_activation(void *din, const void *dout, cons
 }
 
 static void enqueue_linear_backward_input(void *din, const void *dout, const void *weight, int N, int C,
-                                          int OC, int beta_in, void *stream)
+                                          int OC, int row, int beta_in, void *stream)
 {
-    ENQUEUE(cuda_linear_backward_input(din, dout, weight, N, C, OC, beta_in, handle, err));
+    ENQUEUE(cuda_linear_backward_input(din, dout, weight, N, C, OC, row, beta_in, handle, err));
 }
 
 static void enqueue_linear_backward_weight(void *dweight, void *dbias, const void *dout, const void *in,
-                                           int N, int C, int OC, int beta, void *stream)
+                                           int N, int C, int OC, int row, int beta, void *stream)
 {
-    ENQUEUE(cuda_linear_backward_weight(dweight, dbias, dout, in, N, C, OC, beta, handle, err));
+    ENQUEUE(cuda_linear_backward_weight(dweight, dbias, dout, in, N, C, OC, row, beta, handle, err));
 }
 
 /* ---- layers ---- */
@@ -285,17 +285,17 @@ static void enqueue_mean_backward(void *din, const void *dout, const int32_t *le
 }
 
 static void enqueue_correct_sum(double *total, const void *logits, const int32_t *targets, int N, int V,
-                                void *stream)
+                                int row, void *stream)
 {
-    ENQUEUE(cuda_correct_sum(total, logits, targets, N, V, queue, err));
+    ENQUEUE(cuda_correct_sum(total, logits, targets, N, V, row, queue, err));
 }
 
 /* ---- losses, norms, optimizers ---- */
 
-static void enqueue_cross_entropy(void *logits, void *losses, const int32_t *targets, int N, int V,
+static void enqueue_cross_entropy(void *logits, void *losses, const int32_t *targets, int N, int V, int row,
                                   int gradient, const struct step_scalars *scalars, void *stream)
 {
-    ENQUEUE(cuda_cross_entropy(logits, losses, targets, N, V, gradient, scalars, queue, err));
+    ENQUEUE(cuda_cross_entropy(logits, losses, targets, N, V, row, gradient, scalars, queue, err));
 }
 
 static void enqueue_squared_error(void *values, void *losses, int32_t *counted, const float *targets,
@@ -357,11 +357,15 @@ static void enqueue_average(void *mean, const void *param, double decay, int64_t
     ENQUEUE(cuda_average(mean, param, decay, n, scalars, queue, err));
 }
 
-/* Where tf32 is not the products' own affair: attention. */
+/* Of 128 bytes: every row begins where the first may, at a line of the cache, and cuBLASLt's and our own
+ * kernels may take 16 bytes at a time. */
+enum { CUDA_ROW_MULTIPLE = 32 };
+
+/* attend_...: where tf32 is not the products' own affair. */
 #define KERNELS_CUDA_TABLE(table_name, attend_forward, attend_backward)                                      \
     {                                                                                                        \
         .abi = KERNELS_ABI, .size = sizeof(struct kernels), .name = (table_name), .dtype = DTYPE_F32,        \
-        .linear_activation_forward = enqueue_linear_activation_forward,                                      \
+        .row_multiple = CUDA_ROW_MULTIPLE, .linear_activation_forward = enqueue_linear_activation_forward,   \
         .linear_backward_activation = enqueue_linear_backward_activation,                                    \
         .linear_forward = enqueue_linear_forward, .linear_backward_input = enqueue_linear_backward_input,    \
         .linear_backward_weight = enqueue_linear_backward_weight,                                            \

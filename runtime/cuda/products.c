@@ -105,7 +105,8 @@ enum product_activation {
     GELU_SLOPE
 }; /* of the result: gelu of it; it times gelu' of aux */
 struct product {
-    int m, n, k; /* as cuBLASLt counts them: products_internal.h */
+    int m, n, k;      /* as cuBLASLt counts them: products_internal.h */
+    int row_b, row_d; /* how far apart our rows of B and D are, elements */
     bool transposed_a, transposed_b, add;
     const void *a, *b, *bias; /* bias NULL: none */
     void *d;
@@ -162,6 +163,8 @@ static int multiply(const struct product *p, const struct cuda_stream_handle *ha
     const struct product_shape shape = {.m = p->m,
                                         .n = p->n,
                                         .k = p->k,
+                                        .row_b = p->row_b,
+                                        .row_d = p->row_d,
                                         .transposed_a = p->transposed_a,
                                         .transposed_b = p->transposed_b,
                                         .epilogue = epilogue_of(p),
@@ -202,42 +205,57 @@ static int multiply_nothing(void *out, int64_t elements, bool add, const struct 
     return 0;
 }
 
-static int check_sizes(const char *operation, int N, int C, int OC, struct muster_error *err)
+static int check_sizes(const char *operation, int N, int C, int OC, int row, struct muster_error *err)
 {
     CUDA_CHECK_SIZE(operation, N, err);
     CUDA_CHECK_SIZE(operation, C, err);
     CUDA_CHECK_SIZE(operation, OC, err);
+    CUDA_CHECK_ROW(operation, row, OC, err);
     return 0;
 }
 
 /* ---- the slots ---- */
 
 int cuda_linear_forward(void *out, const void *in, const void *weight, const void *bias, int N, int C, int OC,
-                        const struct cuda_stream_handle *handle, struct muster_error *err)
+                        int row, const struct cuda_stream_handle *handle, struct muster_error *err)
 {
     const char *operation = "linear_forward";
-    const struct product p = {
-        .m = OC, .n = N, .k = C, .transposed_a = true, .a = weight, .b = in, .bias = bias, .d = out};
-    int status;
-    if (check_sizes(operation, N, C, OC, err) != 0)
-        return -1;
-    if (N == 0 || OC == 0)
-        return 0;
-    if (C == 0)
-        status = multiply_nothing(out, (int64_t)N * OC, false, handle, operation, err);
-    else
+    const struct product p = {.m = OC,
+                              .n = N,
+                              .k = C,
+                              .row_b = C,
+                              .row_d = row,
+                              .transposed_a = true,
+                              .a = weight,
+                              .b = in,
+                              .bias = bias,
+                              .d = out};
+    int status = check_sizes(operation, N, C, OC, row, err);
+    if (status != 0 || N == 0 || OC == 0)
+        return status;
+    if (C > 0)
         status = multiply(&p, handle, operation, err);
+    for (int n = 0; C == 0 && n < N && status == 0; n++)
+        status = multiply_nothing((float *)out + (int64_t)n * row, OC, false, handle, operation, err);
     if (status != 0 || !bias || (C > 0 && bias_by_epilogue(&p)))
         return status;
-    return cuda_bias_add(out, bias, N, OC, handle->stream, err);
+    return cuda_bias_add(out, bias, N, OC, row, handle->stream, err);
 }
 
-int cuda_linear_backward_input(void *din, const void *dout, const void *weight, int N, int C, int OC,
+int cuda_linear_backward_input(void *din, const void *dout, const void *weight, int N, int C, int OC, int row,
                                int beta_in, const struct cuda_stream_handle *handle, struct muster_error *err)
 {
     const char *operation = "linear_backward_input";
-    const struct product p = {.m = C, .n = N, .k = OC, .add = beta_in != 0, .a = weight, .b = dout, .d = din};
-    if (check_sizes(operation, N, C, OC, err) != 0)
+    const struct product p = {.m = C,
+                              .n = N,
+                              .k = OC,
+                              .row_b = row,
+                              .row_d = C,
+                              .add = beta_in != 0,
+                              .a = weight,
+                              .b = dout,
+                              .d = din};
+    if (check_sizes(operation, N, C, OC, row, err) != 0)
         return -1;
     if (!din || N == 0 || C == 0)
         return 0;
@@ -255,6 +273,8 @@ int cuda_linear_activation_forward(void *out, void *pre, const void *in, const v
     const struct product p = {.m = OC,
                               .n = N,
                               .k = C,
+                              .row_b = C,
+                              .row_d = OC,
                               .transposed_a = true,
                               .a = weight,
                               .b = in,
@@ -262,14 +282,14 @@ int cuda_linear_activation_forward(void *out, void *pre, const void *in, const v
                               .d = out,
                               .activation = GELU,
                               .aux = pre};
-    if (check_sizes(operation, N, C, OC, err) != 0)
+    if (check_sizes(operation, N, C, OC, OC, err) != 0)
         return -1;
     if (N > 0 && C > 0 && OC > 0 && activation_by_epilogue(&p, kind)) {
         const int status = multiply(&p, handle, operation, err);
         if (status <= 0)
             return status;
     }
-    return cuda_linear_forward(before, in, weight, bias, N, C, OC, handle, err) ||
+    return cuda_linear_forward(before, in, weight, bias, N, C, OC, OC, handle, err) ||
                    cuda_activation_forward(out, before, kind, (int64_t)N * OC, handle->stream, err)
                ? -1
                : 0;
@@ -280,43 +300,59 @@ int cuda_linear_backward_activation(void *din, const void *dout, const void *wei
                                     struct muster_error *err)
 {
     const char *operation = "linear_backward_activation";
-    const struct product p = {
-        .m = C, .n = N, .k = OC, .a = weight, .b = dout, .d = din, .activation = GELU_SLOPE, .aux = pre};
-    if (check_sizes(operation, N, C, OC, err) != 0)
+    const struct product p = {.m = C,
+                              .n = N,
+                              .k = OC,
+                              .row_b = OC,
+                              .row_d = C,
+                              .a = weight,
+                              .b = dout,
+                              .d = din,
+                              .activation = GELU_SLOPE,
+                              .aux = pre};
+    if (check_sizes(operation, N, C, OC, OC, err) != 0)
         return -1;
     if (N > 0 && C > 0 && OC > 0 && activation_by_epilogue(&p, kind)) {
         const int status = multiply(&p, handle, operation, err);
         if (status <= 0)
             return status;
     }
-    return cuda_linear_backward_input(din, dout, weight, N, C, OC, 0, handle, err) ||
+    return cuda_linear_backward_input(din, dout, weight, N, C, OC, OC, 0, handle, err) ||
                    cuda_activation_backward(din, pre, din, kind, 0, (int64_t)N * C, handle->stream, err)
                ? -1
                : 0;
 }
 
 /* The sums go through the workspace: after the product, whose workspace is free again then. */
-static int bias_gradient(void *dbias, const void *dout, int N, int OC, int beta,
+static int bias_gradient(void *dbias, const void *dout, int N, int OC, int row, int beta,
                          const struct cuda_stream_handle *handle, struct muster_error *err)
 {
     void *work = cuda_products_scratch(handle, "linear_backward_weight", err);
-    return work ? cuda_bias_gradient(dbias, dout, N, OC, beta, work, (size_t)CUDA_PRODUCTS_WORKSPACE,
+    return work ? cuda_bias_gradient(dbias, dout, N, OC, row, beta, work, (size_t)CUDA_PRODUCTS_WORKSPACE,
                                      handle->stream, err)
                 : -1;
 }
 
 int cuda_linear_backward_weight(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
-                                int OC, int beta, const struct cuda_stream_handle *handle,
+                                int OC, int row, int beta, const struct cuda_stream_handle *handle,
                                 struct muster_error *err)
 {
     const char *operation = "linear_backward_weight";
-    const struct product p = {
-        .m = C, .n = OC, .k = N, .transposed_b = true, .add = beta != 0, .a = in, .b = dout, .d = dweight};
-    int status = check_sizes(operation, N, C, OC, err);
+    const struct product p = {.m = C,
+                              .n = OC,
+                              .k = N,
+                              .row_b = row,
+                              .row_d = C,
+                              .transposed_b = true,
+                              .add = beta != 0,
+                              .a = in,
+                              .b = dout,
+                              .d = dweight};
+    int status = check_sizes(operation, N, C, OC, row, err);
     if (status == 0 && dweight && C > 0 && OC > 0)
         status = N > 0 ? multiply(&p, handle, operation, err)
                        : multiply_nothing(dweight, (int64_t)OC * C, p.add, handle, operation, err);
     if (status == 0 && dbias)
-        status = bias_gradient(dbias, dout, N, OC, beta, handle, err);
+        status = bias_gradient(dbias, dout, N, OC, row, beta, handle, err);
     return status;
 }

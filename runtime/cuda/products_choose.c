@@ -87,11 +87,9 @@ static int plan_describe(struct cuda_products *products, struct product_plan *pl
     CUBLASLT_CHECK(
         "cublasLtMatrixLayoutCreate",
         calls->layout_create(&plan->a, CUDA_R_32F, rows_a, s->transposed_a ? m : k, (int64_t)rows_a));
-    CUBLASLT_CHECK(
-        "cublasLtMatrixLayoutCreate",
-        calls->layout_create(&plan->b, CUDA_R_32F, rows_b, s->transposed_b ? k : n, (int64_t)rows_b));
     CUBLASLT_CHECK("cublasLtMatrixLayoutCreate",
-                   calls->layout_create(&plan->d, CUDA_R_32F, m, n, (int64_t)m));
+                   calls->layout_create(&plan->b, CUDA_R_32F, rows_b, s->transposed_b ? k : n, s->row_b));
+    CUBLASLT_CHECK("cublasLtMatrixLayoutCreate", calls->layout_create(&plan->d, CUDA_R_32F, m, n, s->row_d));
     return 0;
 }
 

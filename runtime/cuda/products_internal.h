@@ -9,6 +9,7 @@
  * m]. Our row-major matrix (rows, columns) is its matrix (columns, rows). */
 struct product_shape {
     int32_t m, n, k;
+    int32_t row_b, row_d;               /* leading dimensions of B and D; A's rows touch each other */
     int32_t transposed_a, transposed_b; /* not 0: A is stored (k,m), B (n,k) */
     uint32_t epilogue;                  /* cublasLtEpilogue_t */
     int32_t alignment;                  /* that A, B and D have, bytes: one of a few classes */

@@ -13,7 +13,8 @@
 #include "proto/include/muster_error.h"
 #include "runtime/device/device.h"
 
-enum { MUSTER_CUDA_ABI = 2, MUSTER_CUDA_PLACE = 32 };
+/* MUSTER_CUDA_ABI is raised with KERNELS_ABI too, which is looked at nowhere else. */
+enum { MUSTER_CUDA_ABI = 3, MUSTER_CUDA_PLACE = 32 };
 #define MUSTER_CUDA_FILE "libmuster_cuda.so"
 
 struct comm_ops;

@@ -6,9 +6,9 @@
 
 enum { CHUNK_BYTES = 64 << 20 };
 
-int head_rows(int rows, int vocabulary, enum dtype dtype, int64_t chunk_bytes)
+int head_rows(int rows, int row, enum dtype dtype, int64_t chunk_bytes)
 {
-    int64_t limit = (chunk_bytes > 0 ? chunk_bytes : CHUNK_BYTES) / ((int64_t)vocabulary * dtype_size(dtype));
+    int64_t limit = (chunk_bytes > 0 ? chunk_bytes : CHUNK_BYTES) / ((int64_t)row * dtype_size(dtype));
     limit = limit > 0 ? limit : 1;
     int64_t chunks = (rows + limit - 1) / limit;
     return chunks > 0 ? (int)((rows + chunks - 1) / chunks) : 0; /* equal chunks: no short last product */
@@ -17,6 +17,7 @@ int head_rows(int rows, int vocabulary, enum dtype dtype, int64_t chunk_bytes)
 struct head {
     const struct kernels *kernels;
     int C, V, chunk;
+    int row; /* elements from a row of logits to the next */
     char *logits, *losses;
 };
 
@@ -24,10 +25,11 @@ static struct head head_of(const struct operation_call *c)
 {
     struct head head = {
         .kernels = c->context->kernels, .C = c->in_width[0], .V = (int)c->settings->vocabulary};
-    head.chunk = head_rows(c->rows, head.V, head.kernels->dtype, c->context->chunk_bytes);
+    head.row = kernels_row(head.kernels, head.V);
+    head.chunk = head_rows(c->rows, head.row, head.kernels->dtype, c->context->chunk_bytes);
     head.logits = c->work;
     if (head.logits)
-        head.losses = head.logits + (int64_t)head.chunk * head.V * dtype_size(head.kernels->dtype);
+        head.losses = head.logits + (int64_t)head.chunk * head.row * dtype_size(head.kernels->dtype);
     return head;
 }
 
@@ -35,7 +37,7 @@ static size_t head_work(const struct operation_call *c, bool backward)
 {
     (void)backward;
     struct head head = head_of(c);
-    return (size_t)head.chunk * ((size_t)head.V + 1) * (size_t)dtype_size(head.kernels->dtype);
+    return (size_t)head.chunk * ((size_t)head.row + 1) * (size_t)dtype_size(head.kernels->dtype);
 }
 
 static char *head_row(const struct head *head, const void *base, int row)
@@ -43,15 +45,18 @@ static char *head_row(const struct head *head, const void *base, int row)
     return (char *)(uintptr_t)base + (int64_t)row * head->C * dtype_size(head->kernels->dtype);
 }
 
-/* Copies out the logits that are wanted of this chunk. */
+/* Copies out the logits that are wanted of this chunk, whose rows touch each other then. */
 static void head_capture(const struct layer_context *x, const struct head *head, int first, int count)
 {
     const struct layer_capture *capture = x->capture;
     if (!capture || capture->value != LAYER_LOGITS || capture->rows <= first)
         return;
     int64_t rows = capture->rows - first < count ? capture->rows - first : count;
-    char *out = (char *)capture->out + (int64_t)first * head->V * dtype_size(head->kernels->dtype);
-    head->kernels->accumulate(out, head->logits, 0, rows * head->V, x->stream);
+    const int64_t element = dtype_size(head->kernels->dtype);
+    const int64_t at_once = head->row == head->V ? rows : 1; /* rows that one copy takes */
+    for (int64_t n = 0; n < rows; n += at_once)
+        head->kernels->accumulate((char *)capture->out + (first + n) * head->V * element,
+                                  head->logits + n * head->row * element, 0, at_once * head->V, x->stream);
 }
 
 /* Logits and losses of `count` rows from `first`; with gradient the logits become dlogits. */
@@ -61,12 +66,13 @@ static void head_chunk(const struct operation_call *c, const struct head *head, 
     const struct layer_context *x = c->context;
     const int32_t *targets = (const int32_t *)x->batch->input[c->settings->input] + first;
     head->kernels->linear_forward(head->logits, head_row(head, c->in[0], first), c->weight[0], c->weight[1],
-                                  count, head->C, head->V, x->stream);
+                                  count, head->C, head->V, head->row, x->stream);
     head_capture(x, head, first, count);
     if (c->settings->classes && x->correct_total)
-        head->kernels->correct_sum(x->correct_total, head->logits, targets, count, head->V, x->stream);
-    head->kernels->cross_entropy(head->logits, head->losses, targets, count, head->V, gradient, x->scalars,
-                                 x->stream);
+        head->kernels->correct_sum(x->correct_total, head->logits, targets, count, head->V, head->row,
+                                   x->stream);
+    head->kernels->cross_entropy(head->logits, head->losses, targets, count, head->V, head->row, gradient,
+                                 x->scalars, x->stream);
     head->kernels->loss_sum(x->loss_total, x->loss_count, head->losses, targets, count, x->stream);
 }
 
@@ -86,7 +92,7 @@ static void head_weights(const struct operation_call *c, const struct head *head
         if (c->dweight[i])
             head->kernels->linear_backward_weight(i ? NULL : c->dweight[0], i ? c->dweight[1] : NULL,
                                                   head->logits, head_row(head, c->in[0], first), count,
-                                                  head->C, head->V, first > 0 || c->weight_add[i],
+                                                  head->C, head->V, head->row, first > 0 || c->weight_add[i],
                                                   c->context->stream);
 }
 
@@ -99,7 +105,7 @@ static void cross_entropy_backward(const struct operation_call *c)
         head_chunk(c, &head, first, count, 1);
         if (c->din[0])
             head.kernels->linear_backward_input(head_row(&head, c->din[0], first), head.logits, c->weight[0],
-                                                count, head.C, head.V, c->add[0], stream);
+                                                count, head.C, head.V, head.row, c->add[0], stream);
         head_weights(c, &head, first, count);
     }
 }

@@ -5,8 +5,8 @@
 #include "kernels/kernels.h"
 #include "runtime/plan/model.h"
 
-/* Rows of logits that are formed at a time: so many that a chunk stays below chunk_bytes (0: 64 MB), but at
- * least one. */
-int head_rows(int rows, int vocabulary, enum dtype dtype, int64_t chunk_bytes);
+/* Rows of logits, `row` elements apart, that are formed at a time: so many that a chunk stays below
+ * chunk_bytes (0: 64 MB), but at least one. */
+int head_rows(int rows, int row, enum dtype dtype, int64_t chunk_bytes);
 
 #endif

@@ -13,7 +13,7 @@ static int64_t elements(const struct operation_call *c)
 static void linear_forward(const struct operation_call *c)
 {
     c->context->kernels->linear_forward(c->out, c->in[0], c->weight[0], c->weight[1], c->rows, c->in_width[0],
-                                        c->width, c->context->stream);
+                                        c->width, c->width, c->context->stream);
 }
 
 static void linear_backward(const struct operation_call *c)
@@ -23,15 +23,16 @@ static void linear_backward(const struct operation_call *c)
     bool apart = c->dweight[1] && c->dweight[0] && c->weight_add[0] != c->weight_add[1];
     if (c->dweight[0] || c->dweight[1])
         k->linear_backward_weight(c->dweight[0], apart ? NULL : c->dweight[1], c->dout, c->in[0], N, C, OC,
-                                  c->weight_add[c->dweight[0] ? 0 : 1], c->context->stream);
+                                  OC, c->weight_add[c->dweight[0] ? 0 : 1], c->context->stream);
     if (apart) /* one of the two is tied to another layer's, which has written it already */
-        k->linear_backward_weight(NULL, c->dweight[1], c->dout, c->in[0], N, C, OC, c->weight_add[1],
+        k->linear_backward_weight(NULL, c->dweight[1], c->dout, c->in[0], N, C, OC, OC, c->weight_add[1],
                                   c->context->stream);
     if (c->din[0] && c->before)
         k->linear_backward_activation(c->din[0], c->dout, c->weight[0], c->before, c->before_kind, N, C, OC,
                                       c->context->stream);
     else if (c->din[0])
-        k->linear_backward_input(c->din[0], c->dout, c->weight[0], N, C, OC, c->add[0], c->context->stream);
+        k->linear_backward_input(c->din[0], c->dout, c->weight[0], N, C, OC, OC, c->add[0],
+                                 c->context->stream);
 }
 
 static double linear_flops(const struct operation_call *c)

@@ -268,7 +268,7 @@ void program_logits(const struct program *p, const struct layer_context *x, void
         for (int b = 0; b < x->shape.B; b++)
             x->kernels->linear_forward((char *)logits + (int64_t)b * V * size,
                                        (const char *)c.in[0] + ((int64_t)b * T + T - 1) * C * size,
-                                       c.weight[0], c.weight[1], 1, C, V, x->stream);
+                                       c.weight[0], c.weight[1], 1, C, V, V, x->stream);
     }
 }
 

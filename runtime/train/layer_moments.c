@@ -125,7 +125,7 @@ static void add_moments(struct moments_walk *w, const void *const *in)
         const struct read_value *v = &w->values[i];
         const void *rows = v->source >= 0 ? in[v->source] : v->rows;
         k->linear_backward_weight(v->moments, NULL, rows, rows, (int)w->positions, (int)v->about.columns,
-                                  (int)v->about.columns, 1, NULL);
+                                  (int)v->about.columns, (int)v->about.columns, 1, NULL);
     }
 }
 

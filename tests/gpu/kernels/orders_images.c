@@ -7,7 +7,7 @@
 struct sizes {
     struct conv2d conv;
     struct pool2d pool;
-    int N, V, planes, rows, columns, beta;
+    int N, V, row, planes, rows, columns, beta;
     bool has_bias;
 };
 
@@ -18,7 +18,7 @@ ORDERS_CALL(max_pool2d_backward, p[0], p[1], p[2], &s->pool, s->N, s->beta)
 ORDERS_CALL(avg_pool2d_forward, p[0], p[1], s->planes, s->pool.height, s->pool.width, s->rows, s->columns)
 ORDERS_CALL(avg_pool2d_backward, p[0], p[1], s->planes, s->pool.height, s->pool.width, s->rows, s->columns,
             s->beta)
-ORDERS_CALL(correct_sum, p[0], p[1], p[2], s->N, s->V)
+ORDERS_CALL(correct_sum, p[0], p[1], p[2], s->N, s->V, s->row)
 
 /* The reference needs work memory here, the kernels none. */
 static void conv2d_backward_weight_reference(void **p, const void *argument)
@@ -108,13 +108,14 @@ static void classes(void)
 {
     for (int round = 0; round < ORDERS_ROUNDS; round++) {
         struct sizes s = {.N = awkward(600), .V = 1 + below(4)};
+        s.row = s.V + below(3);
         int32_t targets[600];
         double total = 2;
         for (int i = 0; i < s.N; i++)
             targets[i] = below(s.V + 1) - 1;
         struct call_case c = {.what = "correct_sum"};
         case_bytes(&c, &total, sizeof total, DOUBLES, RESULT);
-        ties_into(&c, (size_t)s.N * (size_t)s.V);
+        ties_into(&c, (size_t)s.N * (size_t)s.row);
         case_bytes(&c, targets, (size_t)s.N * sizeof targets[0], BYTES, OPERAND);
         RUN(&c, correct_sum, &s);
     }

@@ -8,7 +8,7 @@
 #include "tests/gpu/kernels/reuse.h"
 
 struct sizes {
-    int N, C, B, T, V, maxT, NH, HS, beta, beta_in;
+    int N, C, B, T, V, maxT, NH, HS, beta, beta_in, row;
     double p;
     int64_t first, count, at;
     struct rotary rotary;
@@ -24,7 +24,7 @@ ORDERS_CALL(rms_norm_forward, p[0], p[1], p[2], p[3], s->N, s->C, 1e-5)
 ORDERS_CALL(rms_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], s->N, s->C, s->beta_in, s->beta, p[6])
 ORDERS_CALL(rotary, p[0], p[1], &s->rotary, s->B, s->T, s->NH, s->HS, s->beta_in, s->beta)
 ORDERS_CALL(dropout, p[0], p[1], s->N, s->C, s->T, 3, 9, s->p, s->beta, p[2])
-ORDERS_CALL(cross_entropy, p[0], p[1], p[2], s->N, s->C, s->beta, p[3])
+ORDERS_CALL(cross_entropy, p[0], p[1], p[2], s->N, s->C, s->row, s->beta, p[3])
 
 static void tokens_into(struct call_case *c, size_t n, int vocabulary, bool some_ignored)
 {
@@ -150,12 +150,12 @@ static void bias_add_reference(void **p, const void *argument)
     const struct sizes *s = argument;
     float *out = p[0], *bias = p[1];
     for (int i = 0; i < s->N * s->C; i++)
-        out[i] += bias[i % s->C];
+        out[i / s->C * s->row + i % s->C] += bias[i % s->C];
 }
 static int bias_add_cuda(void **p, const void *argument, struct muster_error *err)
 {
     const struct sizes *s = argument;
-    return cuda_bias_add(p[0], p[1], s->N, s->C, NULL, err);
+    return cuda_bias_add(p[0], p[1], s->N, s->C, s->row, NULL, err);
 }
 static void bias_gradient_reference(void **p, const void *argument)
 {
@@ -164,14 +164,22 @@ static void bias_gradient_reference(void **p, const void *argument)
     for (int column = 0; column < s->C; column++) {
         double sum = s->beta ? (double)dbias[column] : 0;
         for (int row = 0; row < s->N; row++)
-            sum += (double)dout[row * s->C + column];
+            sum += (double)dout[row * s->row + column];
         dbias[column] = (float)sum;
     }
 }
 static int bias_gradient_cuda(void **p, const void *argument, struct muster_error *err)
 {
     const struct sizes *s = argument;
-    return cuda_bias_gradient(p[0], p[1], s->N, s->C, s->beta, p[2], (size_t)s->count, NULL, err);
+    return cuda_bias_gradient(p[0], p[1], s->N, s->C, s->row, s->beta, p[2], (size_t)s->count, NULL, err);
+}
+
+/* Rows that lie apart, of values in -1..1. */
+static void apart_into(struct call_case *c, const struct sizes *s, enum role role)
+{
+    scope_memory float *dense = floats_new((size_t)s->N * (size_t)s->C, FILL_UNIT);
+    scope_memory float *apart = floats_apart(dense, s->N, s->C, s->row);
+    case_bytes(c, apart, floats_apart_count(s->N, s->C, s->row) * sizeof *apart, FLOATS, role);
 }
 
 /* With memory for as many runs of rows as there may be, and for fewer. */
@@ -180,23 +188,23 @@ static void biases(void)
     for (int round = 0; round < ORDERS_ROUNDS; round++) {
         struct sizes s = {.N = round < 2 ? 600 : awkward(600), .C = awkward(130), .beta = round & 1};
         s.count = (int64_t)sizeof(float) * (s.C ? s.C : 1) * (round & 2 ? 600 : 1 + (int)random_below(4));
-        size_t n = (size_t)s.N * (size_t)s.C;
+        s.row = s.C + (round & 1 ? 1 + awkward(40) : 0);
         struct call_case add = {.what = "bias_add"};
         struct call_case gradient = {.what = "bias_gradient", .absolute = 1e-4, .relative = 1e-4};
-        case_result(&add, n), case_in(&add, (size_t)s.C);
+        apart_into(&add, &s, RESULT), case_in(&add, (size_t)s.C);
         RUN(&add, bias_add, &s);
-        case_result(&gradient, (size_t)s.C), case_in(&gradient, n);
+        case_result(&gradient, (size_t)s.C), apart_into(&gradient, &s, OPERAND);
         case_work(&gradient, (size_t)s.count);
         RUN(&gradient, bias_gradient, &s);
     }
 }
 
-static void cross_entropy_of(int N, int V, int gradient)
+static void cross_entropy_of(int N, int V, int row, int gradient)
 {
     const struct step_scalars scalars = {.inverse_tokens = 0.25};
-    struct sizes s = {.N = N, .C = V, .beta = gradient};
+    struct sizes s = {.N = N, .C = V, .row = row, .beta = gradient};
     struct call_case c = {.what = "cross_entropy", .absolute = 1e-5, .relative = 1e-4};
-    case_result(&c, (size_t)N * V), case_result(&c, (size_t)N);
+    apart_into(&c, &s, RESULT), case_result(&c, (size_t)N);
     tokens_into(&c, (size_t)N, V, true);
     case_bytes(&c, &scalars, sizeof scalars, BYTES, OPERAND);
     RUN(&c, cross_entropy, &s);
@@ -204,14 +212,17 @@ static void cross_entropy_of(int N, int V, int gradient)
 
 static void cross_entropy(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++)
-        cross_entropy_of(awkward(10), 1 + awkward(1100), round & 1);
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        const int V = 1 + awkward(1100), rows[] = {V, (V + 3) / 4 * 4, V + 1 + awkward(40)};
+        for (int i = 0; i < 3; i++)
+            cross_entropy_of(awkward(10), V, rows[i], round & 1);
+    }
 }
 
 /* Blocks that have a second row: of several warps, which may be at different rows. */
 static void rows_beyond_the_grid(void)
 {
-    cross_entropy_of(CUDA_ROW_BLOCKS + 3, 40, 1);
+    cross_entropy_of(CUDA_ROW_BLOCKS + 3, 40, 40, 1);
 }
 
 static void reuse_reference(void **p, const void *argument)

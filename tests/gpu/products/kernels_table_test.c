@@ -41,6 +41,14 @@ static struct pair pair_floats(size_t n)
     return pair_of(floats_new(n, FILL_UNIT), n * sizeof(float));
 }
 
+/* Rows of `width` that lie `row` apart. */
+static struct pair pair_apart(int rows, int width, int row)
+{
+    scope_memory float *dense = floats_new((size_t)rows * (size_t)width, FILL_UNIT);
+    return pair_of(floats_apart(dense, rows, width, row),
+                   floats_apart_count(rows, width, row) * sizeof *dense);
+}
+
 static struct pair pair_tokens(size_t n, int V, bool some_ignored)
 {
     return pair_of(tokens_new(n, V, some_ignored), n * sizeof(int32_t));
@@ -118,17 +126,18 @@ static struct pair scalars_pair(uint64_t step)
 static void linear(void)
 {
     int N = size_below(40), C = size_below(50), OC = size_below(50), beta = (int)random_below(2);
-    size_t in_n = (size_t)N * C, out_n = (size_t)N * OC, weight_n = (size_t)OC * C;
+    const int row = OC + (int)random_below(3);
+    size_t in_n = (size_t)N * C, weight_n = (size_t)OC * C;
     scope_pair struct pair in = pair_floats(in_n), weight = pair_floats(weight_n);
-    scope_pair struct pair bias = pair_floats((size_t)OC), out = pair_floats(out_n),
-                           dout = pair_floats(out_n);
+    scope_pair struct pair bias = pair_floats((size_t)OC), out = pair_apart(N, OC, row),
+                           dout = pair_apart(N, OC, row);
     scope_pair struct pair din = pair_floats(in_n), dweight = pair_floats(weight_n);
     scope_pair struct pair dbias = pair_floats((size_t)OC);
-    BOTH(linear_forward, at(&out), at(&in), at(&weight), beta ? at(&bias) : NULL, N, C, OC);
+    BOTH(linear_forward, at(&out), at(&in), at(&weight), beta ? at(&bias) : NULL, N, C, OC, row);
     same("out", &out);
-    BOTH(linear_backward_input, at(&din), at(&dout), at(&weight), N, C, OC, beta);
+    BOTH(linear_backward_input, at(&din), at(&dout), at(&weight), N, C, OC, row, beta);
     same("din", &din);
-    BOTH(linear_backward_weight, at(&dweight), at(&dbias), at(&dout), at(&in), N, C, OC, beta);
+    BOTH(linear_backward_weight, at(&dweight), at(&dbias), at(&dout), at(&in), N, C, OC, row, beta);
     same("dweight", &dweight);
     same("dbias", &dbias);
 }
@@ -249,10 +258,11 @@ static void dropout(void)
 static void losses(void)
 {
     int N = size_below(20), V = 1 + size_below(90), gradient = (int)random_below(2);
-    scope_pair struct pair logits = pair_floats((size_t)N * V), each = pair_floats((size_t)N);
+    const int row = V + (int)random_below(5);
+    scope_pair struct pair logits = pair_apart(N, V, row), each = pair_floats((size_t)N);
     scope_pair struct pair targets = pair_tokens((size_t)N, V, true), scalars = scalars_pair(1);
     scope_pair struct pair total = pair_of(mem_calloc(1, 8), 8), count = pair_of(mem_calloc(1, 8), 8);
-    BOTH(cross_entropy, at(&logits), at(&each), at(&targets), N, V, gradient, at(&scalars));
+    BOTH(cross_entropy, at(&logits), at(&each), at(&targets), N, V, row, gradient, at(&scalars));
     same("losses", &each);
     if (gradient)
         same("dlogits", &logits);
@@ -443,10 +453,10 @@ static void means(void)
 
 static void classes(void)
 {
-    const int N = size_below(600), V = size_below(4);
-    scope_pair struct pair logits = pair_floats((size_t)N * V), targets = pair_tokens((size_t)N, V, true);
+    const int N = size_below(600), V = size_below(4), row = V + (int)random_below(2);
+    scope_pair struct pair logits = pair_apart(N, V, row), targets = pair_tokens((size_t)N, V, true);
     scope_pair struct pair total = pair_of(mem_calloc(1, sizeof(double)), sizeof(double));
-    BOTH(correct_sum, at(&total), at(&logits), at(&targets), N, V);
+    BOTH(correct_sum, at(&total), at(&logits), at(&targets), N, V, row);
     same_double("total", &total);
     assert_true(V > 1 || *(double *)total.sides[HOST] > 0);
 }
@@ -468,6 +478,7 @@ static void every_slot_is_filled(void **state)
         assert_int_equal(tables[i]->abi, KERNELS_ABI);
         assert_int_equal(tables[i]->size, sizeof(struct kernels));
         assert_int_equal(tables[i]->dtype, DTYPE_F32);
+        assert_int_equal(kernels_row(tables[i], 50257) * sizeof(float) % 16, 0);
     }
     assert_string_equal(tables[0]->name, "cuda-f32");
     assert_string_equal(tables[1]->name, "cuda-tf32");

@@ -85,18 +85,19 @@ static void check_layer(const struct cuda_stream_handle *handle, struct layer *l
     computing("linear N=%d C=%d OC=%d shift=%d beta=%d bias=%d", l->N, l->C, l->OC, l->shift, beta,
               with_bias);
     reference()->linear_forward(l->out, l->in, l->weight, with_bias ? l->bias : NULL, l->N, l->C, l->OC,
-                                NULL);
+                                l->OC, NULL);
     DONE(cuda_linear_forward(l->d_out, l->d_in, l->d_weight, with_bias ? l->d_bias : NULL, l->N, l->C, l->OC,
-                             handle, &failed));
+                             l->OC, handle, &failed));
     assert_close("out", l->d_out, l->out, out,
                  (l->C + 1) * U * (l->C * largest + 1) + l->C * largest * rounding, U);
-    reference()->linear_backward_input(l->din, l->dout, l->weight, l->N, l->C, l->OC, beta, NULL);
-    DONE(cuda_linear_backward_input(l->d_din, l->d_dout, l->d_weight, l->N, l->C, l->OC, beta, handle,
+    reference()->linear_backward_input(l->din, l->dout, l->weight, l->N, l->C, l->OC, l->OC, beta, NULL);
+    DONE(cuda_linear_backward_input(l->d_din, l->d_dout, l->d_weight, l->N, l->C, l->OC, l->OC, beta, handle,
                                     &failed));
     assert_close("din", l->d_din, l->din, in, (l->OC + 1) * U * (l->OC + 1) + l->OC * rounding, U);
-    reference()->linear_backward_weight(l->dweight, l->dbias, l->dout, l->in, l->N, l->C, l->OC, beta, NULL);
-    DONE(cuda_linear_backward_weight(l->d_dweight, l->d_dbias, l->d_dout, l->d_in, l->N, l->C, l->OC, beta,
-                                     handle, &failed));
+    reference()->linear_backward_weight(l->dweight, l->dbias, l->dout, l->in, l->N, l->C, l->OC, l->OC, beta,
+                                        NULL);
+    DONE(cuda_linear_backward_weight(l->d_dweight, l->d_dbias, l->d_dout, l->d_in, l->N, l->C, l->OC, l->OC,
+                                     beta, handle, &failed));
     assert_close("dweight", l->d_dweight, l->dweight, weight,
                  (l->N + 1) * U * (l->N * largest + 1) + l->N * largest * rounding, U);
     assert_close("dbias", l->d_dbias, l->dbias, (size_t)l->OC, (l->N + 1) * U * (l->N + 1), U);
@@ -113,7 +114,7 @@ static void check_activation(const struct cuda_stream_handle *handle, struct lay
     const float *bias = with_bias ? l->bias : NULL, *d_bias = with_bias ? l->d_bias : NULL;
     computing("linear and activation %d N=%d C=%d OC=%d shift=%d bias=%d keeps=%d", kind, l->N, l->C, l->OC,
               l->shift, with_bias, keeps);
-    reference()->linear_forward(pre, l->in, l->weight, bias, l->N, l->C, l->OC, NULL);
+    reference()->linear_forward(pre, l->in, l->weight, bias, l->N, l->C, l->OC, l->OC, NULL);
     reference()->activation_forward(l->out, pre, kind, (int64_t)out, NULL);
     DONE(cuda_linear_activation_forward(l->d_out, keeps ? d_pre : NULL, l->d_in, l->d_weight, d_bias, kind,
                                         l->N, l->C, l->OC, handle, &failed));
@@ -121,7 +122,7 @@ static void check_activation(const struct cuda_stream_handle *handle, struct lay
     assert_close("out", l->d_out, l->out, out, near, 4 * U);
     if (keeps)
         assert_close("pre", d_pre, pre, out, near, 4 * U);
-    reference()->linear_backward_input(l->din, l->dout, l->weight, l->N, l->C, l->OC, 0, NULL);
+    reference()->linear_backward_input(l->din, l->dout, l->weight, l->N, l->C, l->OC, l->OC, 0, NULL);
     reference()->activation_backward(l->din, before, l->din, kind, 0, (int64_t)in, NULL);
     DONE(cuda_linear_backward_activation(l->d_din, l->d_dout, l->d_weight, d_before, kind, l->N, l->C, l->OC,
                                          handle, &failed));
@@ -270,6 +271,59 @@ static void random_products_match(void **state)
     stream_close(&handle);
 }
 
+/* Rows of out and dout `row` apart, with NaN between them: it is neither read nor written. Dense rows of the
+ * same width are another product. */
+static void check_apart(const struct cuda_stream_handle *handle, int N, int C, int OC, int row)
+{
+    const size_t in_n = (size_t)N * C, out_n = (size_t)N * OC, weight_n = (size_t)OC * C;
+    const size_t apart_n = floats_apart_count(N, OC, row);
+    scope_memory float *in = floats_new(in_n, FILL_UNIT), *weight = floats_new(weight_n, FILL_UNIT);
+    scope_memory float *bias = floats_new((size_t)OC, FILL_UNIT), *dense = floats_new(out_n, FILL_UNIT);
+    scope_memory float *din = floats_new(in_n, FILL_UNIT), *dweight = floats_new(weight_n, FILL_UNIT);
+    scope_memory float *dbias = floats_new((size_t)OC, FILL_UNIT);
+    scope_memory float *dout = floats_apart(dense, N, OC, row);
+    scope_device void *d_in = device_floats(in, in_n), *d_weight = device_floats(weight, weight_n);
+    scope_device void *d_dout = device_floats(dout, apart_n), *d_din = device_floats(din, in_n);
+    scope_device void *d_dweight = device_floats(dweight, weight_n);
+    scope_device void *d_dbias = device_floats(dbias, (size_t)OC);
+    computing("linear N=%d C=%d OC=%d row=%d", N, C, OC, row);
+    reference()->linear_backward_input(din, dense, weight, N, C, OC, OC, 1, NULL);
+    DONE(cuda_linear_backward_input(d_din, d_dout, d_weight, N, C, OC, row, 1, handle, &failed));
+    assert_close("din", d_din, din, in_n, (OC + 1) * U * (OC + 1), U);
+    reference()->linear_backward_weight(dweight, dbias, dense, in, N, C, OC, OC, 1, NULL);
+    DONE(cuda_linear_backward_weight(d_dweight, d_dbias, d_dout, d_in, N, C, OC, row, 1, handle, &failed));
+    assert_close("dweight", d_dweight, dweight, weight_n, (N + 1) * U * (N + 1), U);
+    assert_close("dbias", d_dbias, dbias, (size_t)OC, (N + 1) * U * (N + 1), U);
+    for (int shift = 0; shift < 2; shift++) { /* of the bias: by the product's epilogue, and by a kernel */
+        float *d_bias = shifted(bias, (size_t)OC, shift);
+        scope_device void *d_out = device_floats(dout, apart_n);
+        reference()->linear_forward(dense, in, weight, bias, N, C, OC, OC, NULL);
+        scope_memory float *out = floats_apart(dense, N, OC, row);
+        DONE(cuda_linear_forward(d_out, d_in, d_weight, d_bias, N, C, OC, row, handle, &failed));
+        assert_close("out", d_out, out, apart_n, (C + 1) * U * (C + 1), U);
+        CUDA_OK(cudaFree(d_bias - shift));
+    }
+}
+
+static void rows_of_outputs_may_lie_apart(void **state)
+{
+    static const int shapes[][4] = {{9, 16, 13, 32}, {33, 40, 29, 30}, {64, 12, 257, 288}, {5, 7, 8, 8}};
+    struct cuda_stream_handle handle;
+    (void)state;
+    stream_open(&handle, true, false);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        check_apart(&handle, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3]);
+    const int64_t chosen = cuda_products_chosen(&handle);
+    check_apart(&handle, 9, 16, 13, 32);
+    assert_int_equal(cuda_products_chosen(&handle), chosen);
+    check_apart(&handle, 9, 16, 13, 36); /* another distance, three other products and one of no bias */
+    assert_int_equal(cuda_products_chosen(&handle), chosen + 4);
+    assert_int_equal(cuda_linear_forward(NULL, NULL, NULL, NULL, 2, 3, 4, 3, &handle, &failed), -1);
+    assert_int_equal(failed.code, MUSTER_E_INVALID);
+    assert_string_equal(failed.text, "linear_forward: rows of 4 elements are 3 apart; it must be 4 or more");
+    stream_close(&handle);
+}
+
 static void outputs_that_are_not_wanted_are_left_out(void **state)
 {
     struct cuda_stream_handle handle;
@@ -278,13 +332,14 @@ static void outputs_that_are_not_wanted_are_left_out(void **state)
     stream_open(&handle, true, false);
     layer_open(&l, 20, 12, 28, 0, FILL_UNIT);
     computing("one gradient at a time");
-    DONE(cuda_linear_backward_input(NULL, l.d_dout, l.d_weight, 20, 12, 28, 0, &handle, &failed));
-    DONE(cuda_linear_backward_weight(l.d_dweight, NULL, l.d_dout, l.d_in, 20, 12, 28, 0, &handle, &failed));
+    DONE(cuda_linear_backward_input(NULL, l.d_dout, l.d_weight, 20, 12, 28, 28, 0, &handle, &failed));
+    DONE(cuda_linear_backward_weight(l.d_dweight, NULL, l.d_dout, l.d_in, 20, 12, 28, 28, 0, &handle,
+                                     &failed));
     assert_close("dbias", l.d_dbias, l.dbias, 28, 0, 0); /* as it was */
-    reference()->linear_backward_weight(l.dweight, NULL, l.dout, l.in, 20, 12, 28, 0, NULL);
+    reference()->linear_backward_weight(l.dweight, NULL, l.dout, l.in, 20, 12, 28, 28, 0, NULL);
     assert_close("dweight", l.d_dweight, l.dweight, 28 * 12, 21 * U * 20, U);
-    DONE(cuda_linear_backward_weight(NULL, l.d_dbias, l.d_dout, l.d_in, 20, 12, 28, 1, &handle, &failed));
-    reference()->linear_backward_weight(NULL, l.dbias, l.dout, l.in, 20, 12, 28, 1, NULL);
+    DONE(cuda_linear_backward_weight(NULL, l.d_dbias, l.d_dout, l.d_in, 20, 12, 28, 28, 1, &handle, &failed));
+    reference()->linear_backward_weight(NULL, l.dbias, l.dout, l.in, 20, 12, 28, 28, 1, NULL);
     assert_close("dweight", l.d_dweight, l.dweight, 28 * 12, 21 * U * 20, U);
     assert_close("dbias", l.d_dbias, l.dbias, 28, 21 * U * 21, U);
     layer_close(&l);
@@ -309,14 +364,14 @@ static void a_bias_gradient_keeps_to_its_work_memory(void **state)
             expected[column] = (float)sum;
         }
         computing("bias gradient with work memory for %zu runs", fit);
-        DONE(cuda_bias_gradient(d_dbias, d_dout, N, OC, 1, work, bytes, stream_of_tests(), &failed));
+        DONE(cuda_bias_gradient(d_dbias, d_dout, N, OC, OC, 1, work, bytes, stream_of_tests(), &failed));
         assert_close("dbias", d_dbias, expected, OC, (N + 1) * U * (N + 1), U);
         size_t used = bytes / sizeof *dout;
         assert_close("what lies behind the work memory", (float *)work + used, dout + used, N * OC - used, 0,
                      0);
     }
     assert_int_equal(
-        cuda_bias_gradient(NULL, d_dout, N, OC, 1, d_dout, OC * sizeof(float) - 1, NULL, &failed), -1);
+        cuda_bias_gradient(NULL, d_dout, N, OC, OC, 1, d_dout, OC * sizeof(float) - 1, NULL, &failed), -1);
     assert_int_equal(failed.code, MUSTER_E_LIMIT);
 }
 
@@ -329,11 +384,11 @@ static void the_same_call_gives_the_same_bits(void **state)
     (void)state;
     stream_open(&handle, true, false);
     layer_open(&l, N, C, OC, 0, FILL_UNIT);
-    DONE(
-        cuda_linear_backward_weight(l.d_dweight, l.d_dbias, l.d_dout, l.d_in, N, C, OC, 0, &handle, &failed));
+    DONE(cuda_linear_backward_weight(l.d_dweight, l.d_dbias, l.d_dout, l.d_in, N, C, OC, OC, 0, &handle,
+                                     &failed));
     fetch(first, l.d_dbias, OC * sizeof *first);
-    DONE(
-        cuda_linear_backward_weight(l.d_dweight, l.d_dbias, l.d_dout, l.d_in, N, C, OC, 0, &handle, &failed));
+    DONE(cuda_linear_backward_weight(l.d_dweight, l.d_dbias, l.d_dout, l.d_in, N, C, OC, OC, 0, &handle,
+                                     &failed));
     fetch(second, l.d_dbias, OC * sizeof *second);
     assert_memory_equal(first, second, OC * sizeof *first);
     layer_close(&l);
@@ -360,7 +415,7 @@ static void a_shape_is_chosen_for_once(void **state)
     layer_close(&l);
     for (int OC = 25; OC < 25 + CUDA_PRODUCTS_ALGORITHMS; OC++) { /* pushes all of these out */
         layer_open(&l, 2, 3, OC, 0, FILL_UNIT);
-        DONE(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, NULL, 2, 3, OC, &handle, &failed));
+        DONE(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, NULL, 2, 3, OC, OC, &handle, &failed));
         layer_close(&l);
     }
     assert_int_equal(cuda_products_chosen(&handle), 7 + CUDA_PRODUCTS_ALGORITHMS);
@@ -386,7 +441,7 @@ static void tf32_rounds_factors_and_fp32_does_not(void **state)
     fetch(rounded, l.d_out, (size_t)N * OC * sizeof *rounded);
     stream_close(&handle);
     stream_open(&handle, true, false);
-    DONE(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, l.d_bias, N, C, OC, &handle, &failed));
+    DONE(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, l.d_bias, N, C, OC, OC, &handle, &failed));
     fetch(exact, l.d_out, (size_t)N * OC * sizeof *exact);
     for (int i = 0; i < N * OC; i++)
         largest = fmax(largest, fabs((double)exact[i] - rounded[i]));
@@ -402,11 +457,13 @@ static void a_stream_without_products_is_refused(void **state)
     (void)state;
     stream_open(&handle, false, false);
     layer_open(&l, 4, 4, 4, 0, FILL_UNIT);
-    assert_int_equal(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, NULL, 4, 4, 4, &handle, &failed), -1);
+    assert_int_equal(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, NULL, 4, 4, 4, 4, &handle, &failed),
+                     -1);
     assert_int_equal(failed.code, MUSTER_E_STATE);
     assert_string_equal(failed.text,
                         "linear_forward: this stream was not created to compute: it has no workspace");
-    assert_int_equal(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, NULL, -1, 4, 4, &handle, &failed), -1);
+    assert_int_equal(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, NULL, -1, 4, 4, 4, &handle, &failed),
+                     -1);
     assert_int_equal(failed.code, MUSTER_E_INVALID);
     layer_close(&l);
     stream_close(&handle);
@@ -431,13 +488,13 @@ static int live_once(void)
     handle.stream = stream;
     int status = cuda_products_open(&handle, false, &err);
     if (status == 0)
-        status =
-            cuda_linear_forward(part, part + ALL, part + 2 * ALL, part + 3 * ALL, N, C, OC, &handle, &err);
+        status = cuda_linear_forward(part, part + ALL, part + 2 * ALL, part + 3 * ALL, N, C, OC, OC, &handle,
+                                     &err);
     if (status == 0)
-        status = cuda_linear_backward_input(part + ALL, part, part + 2 * ALL, N, C, OC, 0, &handle, &err);
+        status = cuda_linear_backward_input(part + ALL, part, part + 2 * ALL, N, C, OC, OC, 0, &handle, &err);
     if (status == 0)
-        status = cuda_linear_backward_weight(part + 4 * ALL, part + 5 * ALL, part, part + ALL, N, C, OC, 0,
-                                             &handle, &err);
+        status = cuda_linear_backward_weight(part + 4 * ALL, part + 5 * ALL, part, part + ALL, N, C, OC, OC,
+                                             0, &handle, &err);
     if (status == 0)
         status =
             cuda_linear_activation_forward(part, part + 6 * ALL, part + ALL, part + 2 * ALL, part + 3 * ALL,
@@ -513,6 +570,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(activations_behind_products_match),
         cmocka_unit_test(an_activation_is_a_products_epilogue),
         cmocka_unit_test(random_products_match),
+        cmocka_unit_test(rows_of_outputs_may_lie_apart),
         cmocka_unit_test(outputs_that_are_not_wanted_are_left_out),
         cmocka_unit_test(a_bias_gradient_keeps_to_its_work_memory),
         cmocka_unit_test(the_same_call_gives_the_same_bits),

@@ -65,7 +65,7 @@ static void enqueue_slots(void *argument)
     k->activation_forward(memory, memory, ACTIVATION_GELU_TANH, 100, handle);
     k->attention_forward(memory, memory + 1024, memory + 2048, memory + 2064, memory + 2080, &a,
                          memory + 8192, handle);
-    k->linear_forward(memory, memory + 1024, memory + 2048, memory + 4097, 4, 8, 12, handle);
+    k->linear_forward(memory, memory + 1024, memory + 2048, memory + 4097, 4, 8, 12, 12, handle);
     k->norm_squared((double *)memory, memory + 1024, 100, 0, handle);
     k->adamw(memory, memory + 1024, memory + 2048, memory + 3072, OPTIMIZER_WHOLE(100, 0), NULL, DTYPE_F32,
              (const struct step_scalars *)(memory + 4096), handle);

@@ -14,7 +14,7 @@ struct linear {
 static double linear_loss(void *context)
 {
     struct linear *s = context;
-    table()->linear_forward(s->out, s->in, s->weight, s->bias, s->N, s->C, s->OC, NULL);
+    table()->linear_forward(s->out, s->in, s->weight, s->bias, s->N, s->C, s->OC, s->OC, NULL);
     return weighted_sum(s->out, s->r, (size_t)s->N * s->OC);
 }
 
@@ -26,15 +26,15 @@ void linear_gradient(void **state)
     scope_memory double *out = doubles_new(N * OC), *r = doubles_new(N * OC);
     scope_memory double *din = doubles_new(N * C), *dweight = doubles_new(OC * C), *dbias = doubles_new(OC);
     struct linear s = {in, weight, bias, out, r, N, C, OC};
-    table()->linear_backward_input(din, r, weight, N, C, OC, 0, NULL);
-    table()->linear_backward_weight(dweight, dbias, r, in, N, C, OC, 0, NULL);
+    table()->linear_backward_input(din, r, weight, N, C, OC, OC, 0, NULL);
+    table()->linear_backward_weight(dweight, dbias, r, in, N, C, OC, OC, 0, NULL);
     check_gradient("din", linear_loss, &s, in, din, N * C);
     check_gradient("dweight", linear_loss, &s, weight, dweight, OC * C);
     check_gradient("dbias", linear_loss, &s, bias, dbias, OC);
     scope_memory double *din_added = doubles_copy(in, N * C), *dweight_added = doubles_copy(weight, OC * C);
     scope_memory double *dbias_added = doubles_copy(bias, OC);
-    table()->linear_backward_input(din_added, r, weight, N, C, OC, 1, NULL);
-    table()->linear_backward_weight(dweight_added, dbias_added, r, in, N, C, OC, 1, NULL);
+    table()->linear_backward_input(din_added, r, weight, N, C, OC, OC, 1, NULL);
+    table()->linear_backward_weight(dweight_added, dbias_added, r, in, N, C, OC, OC, 1, NULL);
     check_added("din", din_added, din, in, N * C);
     check_added("dweight", dweight_added, dweight, weight, OC * C);
     check_added("dbias", dbias_added, dbias, bias, OC);
@@ -195,7 +195,7 @@ static double cross_entropy_loss(void *context)
     double total = 0;
     int64_t count = 0;
     memcpy(s->work, s->logits, (size_t)s->N * s->V * sizeof *s->work);
-    table()->cross_entropy(s->work, s->losses, s->targets, s->N, s->V, 0, &s->scalars, NULL);
+    table()->cross_entropy(s->work, s->losses, s->targets, s->N, s->V, s->V, 0, &s->scalars, NULL);
     table()->loss_sum(&total, &count, s->losses, s->targets, s->N, NULL);
     assert_int_equal(count, s->N - 1);
     return total * s->scalars.inverse_tokens;
@@ -209,7 +209,7 @@ void cross_entropy_gradient(void **state)
     scope_memory double *logits = doubles_new(N * V), *work = doubles_new(N * V), *losses = doubles_new(N);
     struct cross_entropy s = {logits, work, losses, targets, {.inverse_tokens = 1.0 / 3}, N, V};
     scope_memory double *dlogits = doubles_copy(logits, N * V);
-    table()->cross_entropy(dlogits, losses, targets, N, V, 1, &s.scalars, NULL);
+    table()->cross_entropy(dlogits, losses, targets, N, V, V, 1, &s.scalars, NULL);
     check_gradient("dlogits", cross_entropy_loss, &s, logits, dlogits, N * V);
 }
 

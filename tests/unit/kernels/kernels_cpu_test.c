@@ -28,19 +28,23 @@ static const int linear_shapes[][3] = {
     {7, 17, 33}, {33, 31, 64}, {65, 100, 129}, {130, 64, 65},
 };
 
-static void check_linear(const struct kernels *k, int N, int C, int OC, enum kernels_fill fill)
+/* Rows of out and dout lie OC + gap apart; the reference has them dense. */
+static void check_linear(const struct kernels *k, int N, int C, int OC, int gap, enum kernels_fill fill)
 {
+    const int row = OC + gap;
     size_t in_n = (size_t)N * C, out_n = (size_t)N * OC, weight_n = (size_t)OC * C;
     scope_memory float *in = floats_new(in_n, fill), *weight = floats_new(weight_n, FILL_UNIT);
     scope_memory float *bias = floats_new((size_t)OC, FILL_UNIT), *dout = floats_new(out_n, FILL_UNIT);
-    scope_memory float *expected = floats_new(out_n, FILL_UNIT), *got = floats_copy(expected, out_n);
+    scope_memory float *expected = floats_new(out_n, FILL_UNIT), *got = floats_apart(expected, N, OC, row);
+    scope_memory float *dout_apart = floats_apart(dout, N, OC, row);
     double in_max = floats_largest(in, in_n);
     for (int with_bias = 0; with_bias < 2; with_bias++) {
-        computing("%s linear_forward N=%d C=%d OC=%d bias=%d fill=%s", k->name, N, C, OC, with_bias,
-                  kernels_fill_name(fill));
-        reference()->linear_forward(expected, in, weight, with_bias ? bias : NULL, N, C, OC, NULL);
-        k->linear_forward(got, in, weight, with_bias ? bias : NULL, N, C, OC, NULL);
-        assert_true(floats_close("out", got, expected, out_n,
+        computing("%s linear_forward N=%d C=%d OC=%d row=%d bias=%d fill=%s", k->name, N, C, OC, row,
+                  with_bias, kernels_fill_name(fill));
+        reference()->linear_forward(expected, in, weight, with_bias ? bias : NULL, N, C, OC, OC, NULL);
+        k->linear_forward(got, in, weight, with_bias ? bias : NULL, N, C, OC, row, NULL);
+        scope_memory float *expected_apart = floats_apart(expected, N, OC, row);
+        assert_true(floats_close("out", got, expected_apart, floats_apart_count(N, OC, row),
                                  (C + 1) * U * (C * in_max + with_bias) + FLOAT_FLUSHED, U));
     }
     for (int beta = 0; beta < 2; beta++) {
@@ -49,18 +53,18 @@ static void check_linear(const struct kernels *k, int N, int C, int OC, enum ker
         scope_memory float *dweight_got = floats_copy(dweight, weight_n);
         scope_memory float *dbias = floats_new((size_t)OC, FILL_UNIT);
         scope_memory float *dbias_got = floats_copy(dbias, (size_t)OC);
-        computing("%s linear_backward N=%d C=%d OC=%d beta=%d fill=%s", k->name, N, C, OC, beta,
+        computing("%s linear_backward N=%d C=%d OC=%d row=%d beta=%d fill=%s", k->name, N, C, OC, row, beta,
                   kernels_fill_name(fill));
-        reference()->linear_backward_input(din, dout, weight, N, C, OC, beta, NULL);
-        k->linear_backward_input(din_got, dout, weight, N, C, OC, beta, NULL);
+        reference()->linear_backward_input(din, dout, weight, N, C, OC, OC, beta, NULL);
+        k->linear_backward_input(din_got, dout_apart, weight, N, C, OC, row, beta, NULL);
         assert_true(floats_close("din", din_got, din, in_n, (OC + 1) * U * (OC + beta), U));
-        reference()->linear_backward_weight(dweight, dbias, dout, in, N, C, OC, beta, NULL);
-        k->linear_backward_weight(dweight_got, dbias_got, dout, in, N, C, OC, beta, NULL);
+        reference()->linear_backward_weight(dweight, dbias, dout, in, N, C, OC, OC, beta, NULL);
+        k->linear_backward_weight(dweight_got, dbias_got, dout_apart, in, N, C, OC, row, beta, NULL);
         assert_true(floats_close("dweight", dweight_got, dweight, weight_n,
                                  (N + 1) * U * (N * in_max + beta) + FLOAT_FLUSHED, U));
         assert_true(floats_close("dbias", dbias_got, dbias, (size_t)OC, (N + 1) * U * (N + beta), U));
-        k->linear_backward_weight(dweight_got, NULL, dout, in, N, C, OC, 0, NULL);
-        k->linear_backward_input(NULL, dout, weight, N, C, OC, beta, NULL);
+        k->linear_backward_weight(dweight_got, NULL, dout_apart, in, N, C, OC, row, 0, NULL);
+        k->linear_backward_input(NULL, dout_apart, weight, N, C, OC, row, beta, NULL);
     }
 }
 
@@ -70,7 +74,9 @@ static void linear_matches(void **state)
     for (const struct kernels *const *k = kernels_variants(); *k; k++)
         for (size_t i = 0; i < sizeof linear_shapes / sizeof linear_shapes[0]; i++)
             for (enum kernels_fill fill = 0; fill < FILL_COUNT; fill++)
-                check_linear(*k, linear_shapes[i][0], linear_shapes[i][1], linear_shapes[i][2], fill);
+                for (int gap = 0; gap < 10; gap += 9)
+                    check_linear(*k, linear_shapes[i][0], linear_shapes[i][1], linear_shapes[i][2], gap,
+                                 fill);
 }
 
 static void check_embedding(const struct kernels *k, int B, int T, int C, int V, int maxT)
@@ -308,25 +314,27 @@ static void rms_norm_parts_are_optional(void **state)
 
 /* exp is off by 4 u, its argument l - max by 88 u at most (below, p is 0), the sum by the 1,024 / lanes + 2
  * additions of a lane; the loss is formed in double from that sum. */
-static void check_cross_entropy(const struct kernels *k, int N, int V, int gradient, enum kernels_fill fill)
+static void check_cross_entropy(const struct kernels *k, int N, int V, int gap, int gradient,
+                                enum kernels_fill fill)
 {
-    size_t n = (size_t)N * V;
+    const int row = V + gap;
     struct step_scalars scalars = {.inverse_tokens = 1.0 / 7};
-    scope_memory float *logits = floats_new(n, fill), *got = floats_copy(logits, n);
+    scope_memory float *logits = floats_new((size_t)N * V, fill), *got = floats_apart(logits, N, V, row);
     scope_memory float *losses = floats_new((size_t)N, FILL_UNIT),
                        *losses_got = floats_new((size_t)N, FILL_UNIT);
     scope_memory int32_t *targets = tokens_new((size_t)N, V, true);
     double relative = (88 + 4 + (V < 1024 ? V : 1024) + 8) * U;
     double total = 1.5, total_expected = 1.5;
     int64_t count = 2, count_expected = 2;
-    computing("%s cross_entropy N=%d V=%d gradient=%d fill=%s", k->name, N, V, gradient,
+    computing("%s cross_entropy N=%d V=%d row=%d gradient=%d fill=%s", k->name, N, V, row, gradient,
               kernels_fill_name(fill));
-    reference()->cross_entropy(logits, losses, targets, N, V, gradient, &scalars, NULL);
-    k->cross_entropy(got, losses_got, targets, N, V, gradient, &scalars, NULL);
+    reference()->cross_entropy(logits, losses, targets, N, V, V, gradient, &scalars, NULL);
+    k->cross_entropy(got, losses_got, targets, N, V, row, gradient, &scalars, NULL);
+    scope_memory float *expected = floats_apart(logits, N, V, row);
     assert_true(floats_close("losses", losses_got, losses, (size_t)N, relative, U));
     /* p - 1 cancels at the target: absolute. */
-    assert_true(
-        floats_close("dlogits", got, logits, n, gradient ? (relative + 2 * U) / 7 + FLOAT_FLUSHED : 0, 0));
+    assert_true(floats_close("dlogits", got, expected, floats_apart_count(N, V, row),
+                             gradient ? (relative + 2 * U) / 7 + FLOAT_FLUSHED : 0, 0));
     reference()->loss_sum(&total_expected, &count_expected, losses, targets, N, NULL);
     k->loss_sum(&total, &count, losses, targets, N, NULL);
     assert_int_equal(count, count_expected);
@@ -341,7 +349,16 @@ static void cross_entropy_matches(void **state)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
             for (enum kernels_fill fill = 0; fill < FILL_COUNT; fill++)
                 for (int gradient = 0; gradient < 2; gradient++)
-                    check_cross_entropy(*k, shapes[i][0], shapes[i][1], gradient, fill);
+                    for (int gap = 0; gap < 10; gap += 9)
+                        check_cross_entropy(*k, shapes[i][0], shapes[i][1], gap, gradient, fill);
+}
+
+/* The reference's own rows, against its dense ones: what other tables are compared with. */
+static void the_references_rows_may_lie_apart(void **state)
+{
+    (void)state;
+    check_linear(reference(), 7, 17, 33, 5, FILL_UNIT);
+    check_cross_entropy(reference(), 5, 7, 4, 1, FILL_UNIT);
 }
 
 /* Differences are formed in double by the one and in float by the other at the most: three roundings. */
@@ -395,7 +412,7 @@ static void nan_is_kept(void **state)
         assert_true(isnan(norm));
         (*k)->attention_forward(y, rstd, x, x + C, x + 2 * C, &a, work, NULL);
         assert_true(isnan(y[0]) && isnan(rstd[0]));
-        (*k)->cross_entropy(x, mean, &target, 1, V, 1, &scalars, NULL);
+        (*k)->cross_entropy(x, mean, &target, 1, V, V, 1, &scalars, NULL);
         assert_true(isnan(mean[0]) && isnan(x[0]));
     }
 }
@@ -403,11 +420,17 @@ static void nan_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_matches),        cmocka_unit_test(embedding_matches),
-        cmocka_unit_test(layernorm_matches),     cmocka_unit_test(layernorm_parts_are_optional),
-        cmocka_unit_test(rms_norm_matches),      cmocka_unit_test(rms_norm_parts_are_optional),
-        cmocka_unit_test(cross_entropy_matches), cmocka_unit_test(squared_error_matches),
-        cmocka_unit_test(nan_is_kept),           cmocka_unit_test(rows_add_matches),
+        cmocka_unit_test(linear_matches),
+        cmocka_unit_test(embedding_matches),
+        cmocka_unit_test(layernorm_matches),
+        cmocka_unit_test(layernorm_parts_are_optional),
+        cmocka_unit_test(rms_norm_matches),
+        cmocka_unit_test(rms_norm_parts_are_optional),
+        cmocka_unit_test(cross_entropy_matches),
+        cmocka_unit_test(squared_error_matches),
+        cmocka_unit_test(nan_is_kept),
+        cmocka_unit_test(rows_add_matches),
+        cmocka_unit_test(the_references_rows_may_lie_apart),
     };
     kernels_test_begin(2);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,8 +92,8 @@ static void wrong_sizes_are_refused(void **state)
     check_invalid("norm_squared: n", cuda_norm_squared(NULL, NULL, -1, 0, NULL, NULL, e), e);
     check_invalid("loss_sum: n", cuda_loss_sum(NULL, NULL, NULL, NULL, -1, NULL, e), e);
     check_invalid("squared_error: n", cuda_squared_error(NULL, NULL, NULL, NULL, -1, 0, NULL, NULL, e), e);
-    check_invalid("cross_entropy: N", cuda_cross_entropy(NULL, NULL, NULL, -1, 3, 0, NULL, NULL, e), e);
-    check_invalid("cross_entropy: V", cuda_cross_entropy(NULL, NULL, NULL, 1, -3, 0, NULL, NULL, e), e);
+    check_invalid("cross_entropy: N", cuda_cross_entropy(NULL, NULL, NULL, -1, 3, 3, 0, NULL, NULL, e), e);
+    check_invalid("cross_entropy: V", cuda_cross_entropy(NULL, NULL, NULL, 1, -3, 0, 0, NULL, NULL, e), e);
     check_invalid("embedding_forward: T", cuda_embedding_forward(NULL, NULL, NULL, NULL, 1, -1, 1, NULL, e),
                   e);
     check_invalid("rows_add: N", cuda_rows_add(NULL, 0, 1, 0, NULL, NULL, -1, 1, 1, NULL, e), e);
@@ -125,7 +125,7 @@ static void empty_is_nothing(void **state)
     assert_int_equal(cuda_cast(NULL, DTYPE_F16, NULL, DTYPE_F32, 0, NULL, &err), 0);
     assert_int_equal(
         cuda_adamw(NULL, NULL, NULL, NULL, OPTIMIZER_WHOLE(0, 0), NULL, DTYPE_F32, NULL, NULL, &err), 0);
-    assert_int_equal(cuda_cross_entropy(NULL, NULL, NULL, 0, 5, 1, NULL, NULL, &err), 0);
+    assert_int_equal(cuda_cross_entropy(NULL, NULL, NULL, 0, 5, 5, 1, NULL, NULL, &err), 0);
     assert_int_equal(cuda_squared_error(NULL, NULL, NULL, NULL, 0, 1, NULL, NULL, &err), 0);
     assert_int_equal(cuda_loss_sum(NULL, NULL, NULL, NULL, 0, NULL, &err), 0);
     assert_int_equal(cuda_embedding_forward(NULL, NULL, NULL, NULL, 0, 4, 4, NULL, &err), 0);
@@ -202,7 +202,7 @@ static void without_a_gpu_each_says_so(void **state)
         check_no_device("embedding_backward",
                         cuda_embedding_backward(NULL, p, p, p, 1, 2, 2, 2, 2, beta, NULL, e), e);
     }
-    check_no_device("cross_entropy", cuda_cross_entropy(p, p, p, 2, 2, 1, &scalars, NULL, e), e);
+    check_no_device("cross_entropy", cuda_cross_entropy(p, p, p, 2, 2, 2, 1, &scalars, NULL, e), e);
     check_no_device("squared_error", cuda_squared_error(p, p, p, p, 4, 1, &scalars, NULL, e), e);
     check_no_device("loss_sum", cuda_loss_sum(p, p, p, p, 4, NULL, e), e);
     for (enum dtype to = 0; to < DTYPE_COUNT; to++)

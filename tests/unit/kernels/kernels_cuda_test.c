@@ -161,19 +161,22 @@ static void embedding_matches(void **state)
 
 /* exp is off by 4 u, its argument l - max by 88 u at most (below, p is 0), a thread's sum by its V / 32 + 2
  * additions at most; the loss is formed in double from the threads' sums. */
-static void check_cross_entropy(int N, int V, int gradient, enum kernels_fill fill)
+static void check_cross_entropy(int N, int V, int row, int gradient, enum kernels_fill fill)
 {
-    size_t n = (size_t)N * V, rows = (size_t)N;
+    size_t n = floats_apart_count(N, V, row), rows = (size_t)N;
     struct step_scalars scalars = {.inverse_tokens = 1.0 / 7};
-    scope_memory float *logits = floats_new(n, fill), *losses = floats_new(rows, FILL_UNIT);
+    scope_memory float *dense = floats_new(rows * (size_t)V, fill), *losses = floats_new(rows, FILL_UNIT);
+    scope_memory float *logits = floats_apart(dense, N, V, row);
     scope_memory int32_t *targets = tokens_new(rows, V, true);
     scope_device void *d_logits = device_floats(logits, n), *d_losses = device_floats(losses, rows);
     scope_device void *d_targets = device_copy(targets, rows * sizeof *targets);
     scope_device void *d_scalars = device_copy(&scalars, sizeof scalars);
     double relative = (88 + 4 + V / 32 + 8) * U;
-    computing("cuda cross_entropy N=%d V=%d gradient=%d fill=%s", N, V, gradient, kernels_fill_name(fill));
-    reference()->cross_entropy(logits, losses, targets, N, V, gradient, &scalars, NULL);
-    ENQUEUED(cuda_cross_entropy(d_logits, d_losses, d_targets, N, V, gradient, d_scalars, NULL, &failed));
+    computing("cuda cross_entropy N=%d V=%d row=%d gradient=%d fill=%s", N, V, row, gradient,
+              kernels_fill_name(fill));
+    reference()->cross_entropy(logits, losses, targets, N, V, row, gradient, &scalars, NULL);
+    ENQUEUED(
+        cuda_cross_entropy(d_logits, d_losses, d_targets, N, V, row, gradient, d_scalars, NULL, &failed));
     assert_close("losses", d_losses, losses, rows, relative, U);
     /* p - 1 cancels at the target: absolute. */
     assert_close("dlogits", d_logits, logits, n, gradient ? (relative + 2 * U) / 7 + FLOAT_FLUSHED : 0, 0);
@@ -187,7 +190,10 @@ static void cross_entropy_matches(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (enum kernels_fill fill = 0; fill < FILL_COUNT; fill++)
             for (int gradient = 0; gradient < 2; gradient++)
-                check_cross_entropy(shapes[i][0], shapes[i][1], gradient, fill);
+                for (int way = 0; way < 3; way++) {
+                    const int V = shapes[i][1], rows[] = {V, V + 1, (V + 31) / 32 * 32};
+                    check_cross_entropy(shapes[i][0], V, rows[way], gradient, fill);
+                }
 }
 
 /* The difference, its square or product with the factor and the factor itself are rounded once each. */

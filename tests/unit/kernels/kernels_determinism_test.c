@@ -72,7 +72,7 @@ static void run_others(const struct kernels *k, struct run *run)
     run_llama(k, run, &scalars);
     k->embedding_backward(o + WEIGHT_GRADIENT + 2 * C, o + WEIGHT_GRADIENT + 2 * C + V * C, run->dout,
                           run->tokens, B, T, C, V, T, 0, NULL);
-    k->cross_entropy(o + LOGITS, o + LOSSES, run->tokens, N, V, 1, &scalars, NULL);
+    k->cross_entropy(o + LOGITS, o + LOSSES, run->tokens, N, V, V, 1, &scalars, NULL);
     k->norm_squared(&norm, o + GRADIENT, 2 * N * C, 0, NULL);
     memcpy(o + NORM, &norm, sizeof norm);
     k->adamw(o + OUT, o + OUT + N * C, o + OUT + 2 * N * C, run->dout, OPTIMIZER_WHOLE(N * C, 0), NULL,
@@ -118,9 +118,9 @@ static void run_grouped_attention(const struct kernels *k, struct run *run)
 static void run_linear(const struct kernels *k, struct run *run)
 {
     float *o = run->outputs;
-    k->linear_forward(o + LOGITS, run->in, run->weight, run->bias, N, C, V, NULL);
-    k->linear_backward_input(o + GRADIENT, o + LOGITS, run->weight, N, C, V, 0, NULL);
-    k->linear_backward_weight(o + WEIGHT_GRADIENT, o + OUT, o + LOGITS, run->in, N, C, V, 0, NULL);
+    k->linear_forward(o + LOGITS, run->in, run->weight, run->bias, N, C, V, V, NULL);
+    k->linear_backward_input(o + GRADIENT, o + LOGITS, run->weight, N, C, V, V, 0, NULL);
+    k->linear_backward_weight(o + WEIGHT_GRADIENT, o + OUT, o + LOGITS, run->in, N, C, V, V, 0, NULL);
 }
 
 static size_t larger(size_t a, size_t b)

@@ -271,8 +271,12 @@ static void correct_rows_are_counted(void **state)
     (void)state;
     for (const struct kernels *const *k = kernels_variants(); *k; k++) {
         double total = 10;
-        (*k)->correct_sum(&total, logits, targets, ROWS, CLASSES, NULL);
+        (*k)->correct_sum(&total, logits, targets, ROWS, CLASSES, CLASSES, NULL);
         assert_true(total == 12);
+        const float apart[2 * CLASSES + 2] = {1, 3, 2, /* between the rows */ 9, 9, 5, 5, 1};
+        total = 0;
+        (*k)->correct_sum(&total, apart, (const int32_t[]){1, 0}, 2, CLASSES, CLASSES + 2, NULL);
+        assert_true(total == 2);
     }
 }
 

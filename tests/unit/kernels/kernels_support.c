@@ -121,6 +121,23 @@ float *floats_copy(const float *from, size_t n)
     return values;
 }
 
+size_t floats_apart_count(int rows, int width, int row)
+{
+    return rows > 0 ? ((size_t)rows - 1) * (size_t)row + (size_t)width : 0;
+}
+
+float *floats_apart(const float *dense, int rows, int width, int row)
+{
+    const size_t n = floats_apart_count(rows, width, row);
+    float *values = mem_calloc(n, sizeof *values);
+    assert_non_null(values);
+    for (size_t i = 0; i < n; i++) {
+        const size_t column = i % (size_t)row;
+        values[i] = column < (size_t)width ? dense[i / (size_t)row * (size_t)width + column] : NAN;
+    }
+    return values;
+}
+
 double *doubles_of(const float *from, size_t n)
 {
     double *values = mem_calloc(n, sizeof *values);

@@ -42,6 +42,11 @@ const char *kernels_fill_name(enum kernels_fill fill);
 /* A heap block of exactly n floats, so that the address sanitizer sees one too many; freed by mem_free. */
 float *floats_new(size_t n, enum kernels_fill fill);
 float *floats_copy(const float *from, size_t n);
+/* A matrix whose rows of `width` lie `row` floats apart, with NaN between them and nothing behind the last
+ * one, in a heap block of floats_apart_count floats; freed by mem_free. floats_close finds what was written
+ * between rows, and what was read there comes out as NaN. */
+float *floats_apart(const float *dense, int rows, int width, int row);
+size_t floats_apart_count(int rows, int width, int row);
 /* The same values, to be freed by mem_free. */
 double *doubles_of(const float *from, size_t n);
 int32_t *tokens_new(size_t n, int vocabulary, bool some_ignored);

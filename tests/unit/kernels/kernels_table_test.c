@@ -27,6 +27,7 @@ static void tables_are_complete(void **state)
         assert_int_equal(tables[i]->abi, KERNELS_ABI);
         assert_int_equal(tables[i]->size, sizeof(struct kernels));
         assert_int_equal(tables[i]->dtype, i == 1 ? DTYPE_F64 : DTYPE_F32);
+        assert_int_equal(tables[i]->row_multiple, 1); /* plans of the CPU have no gaps */
         /* Everything after the head is function pointers. */
         for (size_t at = offsetof(struct kernels, linear_forward); at < sizeof(struct kernels);
              at += sizeof(void *)) {
@@ -37,6 +38,18 @@ static void tables_are_complete(void **state)
     }
     assert_string_equal(kernels_cpu(KERNELS_ISA_BASE)->name, "cpu-base");
     assert_string_equal(kernels_cpu(0)->name, "cpu-base"); /* an empty mask leaves what every machine has */
+}
+
+static void rows_lie_a_multiple_apart(void **state)
+{
+    struct kernels table = {.row_multiple = 1};
+    (void)state;
+    assert_int_equal(kernels_row(&table, 50257), 50257);
+    table.row_multiple = 32;
+    assert_int_equal(kernels_row(&table, 1), 32);
+    assert_int_equal(kernels_row(&table, 64), 64);
+    assert_int_equal(kernels_row(&table, 50257), 50272);
+    assert_int_equal(kernels_row(&table, INT32_MAX), INT32_MAX); /* the multiple is beyond an int */
 }
 
 static void dtypes_are_named(void **state)
@@ -243,10 +256,15 @@ static void threads_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_are_complete), cmocka_unit_test(dtypes_are_named),
-        cmocka_unit_test(exp_error),           cmocka_unit_test(narrow_formats),
-        cmocka_unit_test(integers_saturate),   cmocka_unit_test(casts_match),
-        cmocka_unit_test(widening_matches),    cmocka_unit_test(narrow_is_the_reference),
+        cmocka_unit_test(tables_are_complete),
+        cmocka_unit_test(rows_lie_a_multiple_apart),
+        cmocka_unit_test(dtypes_are_named),
+        cmocka_unit_test(exp_error),
+        cmocka_unit_test(narrow_formats),
+        cmocka_unit_test(integers_saturate),
+        cmocka_unit_test(casts_match),
+        cmocka_unit_test(widening_matches),
+        cmocka_unit_test(narrow_is_the_reference),
         cmocka_unit_test(threads_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

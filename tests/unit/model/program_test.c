@@ -61,7 +61,7 @@ static void linear_activation(void *out, void *pre, const void *in, const void *
     calls_as_one++;
     spoil(out, n);
     spoil(pre, n);
-    kernels_ref_f64()->linear_forward(before, in, weight, bias, N, C, OC, stream);
+    kernels_ref_f64()->linear_forward(before, in, weight, bias, N, C, OC, OC, stream);
     kernels_ref_f64()->activation_forward(out, before, kind, n, stream);
     if (pre)
         memcpy(pre, before, (size_t)n * sizeof *before);
@@ -73,7 +73,7 @@ static void linear_backward_activation(void *din, const void *dout, const void *
 {
     calls_as_one++;
     spoil(din, (int64_t)N * C);
-    kernels_ref_f64()->linear_backward_input(din, dout, weight, N, C, OC, 0, stream);
+    kernels_ref_f64()->linear_backward_input(din, dout, weight, N, C, OC, OC, 0, stream);
     kernels_ref_f64()->activation_backward(din, pre, din, kind, 0, (int64_t)N * C, stream);
 }
 
