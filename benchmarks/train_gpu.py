@@ -7,7 +7,7 @@ In every round one step of each, one after the other, on the same weights and ba
 compared. Beside the times: tokens a second, and the share of what the step's matrix products would take at the rate of large
 products (8192 x 8192 x 8192, by PyTorch) in that precision. muster computes in fp32 and, by tensor cores, in tf32; what PyTorch
 does in bf16 (autocast) is shown beside it. Needs the module (MUSTER_CUDA_MODULE, or ./dev build cuda) and NCCL's and cuBLASLt's
-libraries on the loader's path; where there is no GPU it says so and ends."""
+libraries on the loader's path; where there is no GPU it ends with a line."""
 
 import argparse
 import os

@@ -51,6 +51,7 @@ class ShardStats(ctypes.Structure):
 # name: (result, arguments); the struct muster_error at the end of those that can fail is added by `call`
 FUNCTIONS = {
     "muster_version": (c_char_p, []),
+    "muster_fit_processor": (c_char_p, []),
     "muster_world_open": (c_void_p, [c_void_p, POINTER(Error)]),
     "muster_world_close": (None, [POINTER(c_void_p)]),
     "muster_world_rank": (c_int, [c_void_p]),
@@ -117,4 +118,5 @@ _loaded = []
 def load():
     if not _loaded:
         _loaded.append(Library())
+        _loaded[0].muster_fit_processor()  # before anything computes
     return _loaded[0]

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/kernels.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
@@ -21,6 +20,7 @@
 #include "runtime/app/run.h"
 #include "runtime/formats/formats.h"
 #include "runtime/formats/stages.h"
+#include "runtime/include/muster_world.h"
 #include "runtime/world/world_environment.h"
 
 static int print_one_plan(struct run *run, const struct command *command, struct muster_error *err)
@@ -189,8 +189,8 @@ int main(int argc, char *argv[])
     struct muster_error err = {0};
     struct run run = {.world_size = 1};
     if (guard_output() < 0)
-        return EXIT_CODE_FAILURE;    /* there is nowhere to report it */
-    (void)kernels_cpu_blas_choose(); /* the numerics fingerprint tells */
+        return EXIT_CODE_FAILURE; /* there is nowhere to report it */
+    (void)muster_fit_processor(); /* the numerics fingerprint tells */
     if (argc > 1 && !strcmp(argv[1], "prepare"))
         return prepare_command(argc - 2, argv + 2);
     if (command_parse(argc, argv, &command) < 0)

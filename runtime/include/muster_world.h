@@ -15,6 +15,11 @@ extern "C" {
 
 /* "0.1.0"; static. */
 MUSTER_API const char *muster_version(void);
+/* For a program's first lines, while nothing uses OpenBLAS: that takes kernels by the processor's model, and
+ * for some models newer than itself its oldest, at a quarter of the speed. It takes those of the processor's
+ * instruction set then, unless OPENBLAS_CORETYPE is set. Returns their name, static; NULL: nothing was
+ * changed. */
+MUSTER_API const char *muster_fit_processor(void);
 
 /* The text of an error, for bindings that treat the struct as 512 bytes of memory; lives as long as err. */
 MUSTER_API const char *muster_error_text(const struct muster_error *err);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -36,6 +37,11 @@ const char *muster_error_text(const struct muster_error *err)
 const char *muster_version(void)
 {
     return MUSTER_VERSION;
+}
+
+const char *muster_fit_processor(void)
+{
+    return kernels_cpu_blas_choose();
 }
 
 static const char *from_process(void *context, const char *name)
