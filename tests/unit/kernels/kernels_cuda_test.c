@@ -160,7 +160,7 @@ static void embedding_matches(void **state)
 }
 
 /* exp is off by 4 u, its argument l - max by 88 u at most (below, p is 0), a thread's sum by its V / 32 + 2
- * additions at most; the loss is formed in double from the threads' sums. */
+ * additions and scalings at most; the loss is formed in double from the threads' sums. */
 static void check_cross_entropy(int N, int V, int row, int gradient, enum kernels_fill fill)
 {
     size_t n = floats_apart_count(N, V, row), rows = (size_t)N;
@@ -194,6 +194,64 @@ static void cross_entropy_matches(void **state)
                     const int V = shapes[i][1], rows[] = {V, V + 1, (V + 31) / 32 * 32};
                     check_cross_entropy(shapes[i][0], V, rows[way], gradient, fill);
                 }
+}
+
+/* Row by row: the first half is -infinity, so that many threads see nothing else for a while or at all; all
+ * of it is; one +infinity; one NaN; -infinity at the target. */
+static void cross_entropy_of_infinities(void **state)
+{
+    enum { N = 5, V = 2051, ROW = 2080 };
+    const struct step_scalars scalars = {.inverse_tokens = 1};
+    const int32_t targets[N] = {V - 1, 3, 8, 1000, 5};
+    scope_memory float *dense = floats_new((size_t)N * V, FILL_LARGE), *losses = floats_new(N, FILL_UNIT);
+    (void)state;
+    for (int i = 0; i < V; i++) {
+        dense[i] = i < V / 2 ? -INFINITY : dense[i];
+        dense[V + i] = -INFINITY;
+    }
+    dense[2 * V + 70] = INFINITY;
+    dense[3 * V + V - 1] = NAN;
+    dense[4 * V + 5] = -INFINITY;
+    for (int gradient = 0; gradient < 2; gradient++) {
+        const size_t n = floats_apart_count(N, V, ROW);
+        scope_memory float *logits = floats_apart(dense, N, V, ROW);
+        scope_device void *d_logits = device_floats(logits, n), *d_losses = device_floats(losses, N);
+        scope_device void *d_targets = device_copy(targets, sizeof targets);
+        scope_device void *d_scalars = device_copy(&scalars, sizeof scalars);
+        computing("cuda cross_entropy of infinities, gradient=%d", gradient);
+        reference()->cross_entropy(logits, losses, targets, N, V, ROW, gradient, &scalars, NULL);
+        assert_true(isfinite(losses[0]) && isnan(losses[1]) && isnan(losses[3]) && isinf(losses[4]));
+        ENQUEUED(
+            cuda_cross_entropy(d_logits, d_losses, d_targets, N, V, ROW, gradient, d_scalars, NULL, &failed));
+        assert_close("losses", d_losses, losses, N, 200 * U, U);
+        assert_close("dlogits", d_logits, logits, n, gradient ? 200 * U : 0, 0);
+    }
+}
+
+/* Rows that are read by 16 bytes, and the same ones element by element. */
+static void an_address_changes_no_bit_of_cross_entropy(void **state)
+{
+    enum { N = 3, V = 5003, ALIGNED = 5024 };
+    const struct step_scalars scalars = {.inverse_tokens = 0.3};
+    const int32_t targets[N] = {V - 1, 0, 77};
+    scope_memory float *dense = floats_new((size_t)N * V, FILL_UNIT), *losses = floats_new(N, FILL_UNIT);
+    scope_device void *d_targets = device_copy(targets, sizeof targets);
+    scope_device void *d_scalars = device_copy(&scalars, sizeof scalars);
+    float losses_of[2][N];
+    scope_memory float *gradients = floats_new((size_t)2 * N * V, FILL_UNIT);
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const int row = ALIGNED + i;
+        scope_memory float *logits = floats_apart(dense, N, V, row);
+        scope_device float *d_logits = device_floats(logits, floats_apart_count(N, V, row));
+        scope_device void *d_losses = device_floats(losses, N);
+        ENQUEUED(cuda_cross_entropy(d_logits, d_losses, d_targets, N, V, row, 1, d_scalars, NULL, &failed));
+        fetch(losses_of[i], d_losses, sizeof losses_of[i]);
+        for (int n = 0; n < N; n++)
+            fetch(gradients + (size_t)(i * N + n) * V, d_logits + (size_t)n * (size_t)row, V * sizeof(float));
+    }
+    assert_memory_equal(losses_of[0], losses_of[1], sizeof losses_of[0]);
+    assert_memory_equal(gradients, gradients + (size_t)N * V, (size_t)N * V * sizeof(float));
 }
 
 /* The difference, its square or product with the factor and the factor itself are rounded once each. */
@@ -391,10 +449,16 @@ int main(void)
 {
     const struct CMUnitTest casts[] = {cmocka_unit_test(casts_match)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elementwise_matches),   cmocka_unit_test(layernorm_matches),
-        cmocka_unit_test(embedding_matches),     cmocka_unit_test(cross_entropy_matches),
-        cmocka_unit_test(squared_error_matches), cmocka_unit_test(loss_sum_matches),
-        cmocka_unit_test(norm_matches),          cmocka_unit_test(clip_factor_matches),
+        cmocka_unit_test(elementwise_matches),
+        cmocka_unit_test(layernorm_matches),
+        cmocka_unit_test(embedding_matches),
+        cmocka_unit_test(cross_entropy_matches),
+        cmocka_unit_test(cross_entropy_of_infinities),
+        cmocka_unit_test(an_address_changes_no_bit_of_cross_entropy),
+        cmocka_unit_test(squared_error_matches),
+        cmocka_unit_test(loss_sum_matches),
+        cmocka_unit_test(norm_matches),
+        cmocka_unit_test(clip_factor_matches),
         cmocka_unit_test(adamw_matches),
     };
     const char *missing = gpu_missing();
