@@ -27,6 +27,8 @@ enum {
 };
 static_assert(TENSOR_THREADS / CUDA_WARP * TENSOR_WARP_ROWS == TENSOR_ROWS, "every row has its warp");
 
+#define TENSOR_LOG2E 1.44269504088896341f
+
 /* Rounded to tf32, to the nearest; ties away from 0. */
 static __device__ inline float tensor_round(float x)
 {
@@ -102,8 +104,7 @@ static __device__ void tensor_load(tensor_tile<D> &to, struct attention_rows fro
 template <int D>
 static __device__ void tensor_load_left(float left[D / TENSOR_STEP][4], struct attention_rows from, int HS)
 {
-    CUDA_UNROLL
-    for (int k = 0; k < D / TENSOR_STEP; k++)
+    CUDA_EACH (k, 0, D / TENSOR_STEP)
         for (int i = 0; i < 4; i++) {
             int row = tensor_row(i % 2 * 2), column = k * TENSOR_STEP + tensor_t() + i / 2 * 4;
             bool there = row < from.rows && column < HS;
@@ -111,21 +112,21 @@ static __device__ void tensor_load_left(float left[D / TENSOR_STEP][4], struct a
         }
 }
 
-/* sums (16,32) = left (16,D) tile (32,D)^T */
+/* sums (16,32) = left (16,D) tile (32,D)^T; inner index outermost, so that four products are under way at a
+ * time. */
 template <int D>
 static __device__ void tensor_scores(float sums[TENSOR_SUMS][4], const float left[D / TENSOR_STEP][4],
                                      const tensor_tile<D> &tile)
 {
-    CUDA_UNROLL
-    for (int n = 0; n < TENSOR_SUMS; n++) {
-        const float *row = tile[n * TENSOR_STEP + tensor_g()];
-        for (int i = 0; i < 4; i++)
+    CUDA_EACH (n, 0, TENSOR_SUMS)
+        CUDA_EACH (i, 0, 4)
             sums[n][i] = 0;
-        CUDA_UNROLL
-        for (int k = 0; k < D / TENSOR_STEP; k++)
+    CUDA_EACH (k, 0, D / TENSOR_STEP)
+        CUDA_EACH (n, 0, TENSOR_SUMS) {
+            const float *row = tile[n * TENSOR_STEP + tensor_g()];
             tensor_multiply(sums[n], left[k], row[k * TENSOR_STEP + tensor_t()],
                             row[k * TENSOR_STEP + tensor_t() + 4]);
-    }
+        }
 }
 
 /* out (16,D) += weights (16,32) tile (32,D); weights are rounded here. */
@@ -133,14 +134,12 @@ template <int D>
 static __device__ void tensor_add(float out[D / TENSOR_STEP][4], const float weights[TENSOR_SUMS][4],
                                   const tensor_tile<D> &tile)
 {
-    CUDA_UNROLL
-    for (int k = 0; k < TENSOR_SUMS; k++) {
+    CUDA_EACH (k, 0, TENSOR_SUMS) {
         const float left[4] = {tensor_round(weights[k][0]), tensor_round(weights[k][2]),
                                tensor_round(weights[k][1]), tensor_round(weights[k][3])};
         const float *row0 = tile[k * TENSOR_STEP + 2 * tensor_t()],
                     *row1 = tile[k * TENSOR_STEP + 2 * tensor_t() + 1];
-        CUDA_UNROLL
-        for (int n = 0; n < D / TENSOR_STEP; n++)
+        CUDA_EACH (n, 0, D / TENSOR_STEP)
             tensor_multiply(out[n], left, row0[n * TENSOR_STEP + tensor_g()],
                             row1[n * TENSOR_STEP + tensor_g()]);
     }
@@ -151,14 +150,12 @@ template <int D>
 static __device__ void tensor_store(float *to, int64_t stride, const float sum[D / TENSOR_STEP][4], int beta,
                                     const struct attention_call *c, const struct attention_item *item)
 {
-    CUDA_UNROLL
-    for (int i = 0; i < 4; i++) {
+    CUDA_EACH (i, 0, 4) {
         int t = item->first + tensor_row(i);
         if (t >= c->T)
             continue;
         float *row = to + ((int64_t)item->b * c->T + t) * stride + (int64_t)item->head * c->HS;
-        CUDA_UNROLL
-        for (int n = 0; n < D / TENSOR_STEP; n++) {
+        CUDA_EACH (n, 0, D / TENSOR_STEP) {
             int column = n * TENSOR_STEP + tensor_column(i);
             float value = tensor_row(i) < item->rows ? sum[n][i] : 0.0f;
             if (column < c->HS)

@@ -31,13 +31,13 @@ static __global__ void tensor_dots_kernel(float *dots, const float *dout, const 
     }
 }
 
-/* A score becomes its probability, and dp, the probability's gradient, the score's. */
-static __device__ inline void tensor_unsoftmax(float *score, float *dp, float lse, float dot, bool seen,
-                                               float scale)
+/* A score becomes its probability, and dp, the probability's gradient, the score's. scale and lse are times
+ * log2(e), base_scale is not. */
+static __device__ inline void tensor_unsoftmax(float *score, float *dp, float scale, float lse, float dot,
+                                               float base_scale)
 {
-    float p = seen ? expf(*score * scale - lse) : 0.0f;
-    *dp = seen ? p * (*dp - dot) * scale : 0.0f;
-    *score = p;
+    *score = exp2f(*score * scale - lse);
+    *dp = *score * (*dp - dot) * base_scale;
 }
 
 /* Queries from `query` on of one head into shared memory. */
@@ -54,9 +54,54 @@ static __device__ void tensor_load_queries(struct tensor_key_shared<D> *shared,
                    c->vectors);
     if (threadIdx.x < TILE) {
         bool there = query + (int)threadIdx.x < item->length;
-        shared->lse[threadIdx.x] = there ? c->lse[statistics + query + threadIdx.x] : 0.0f;
+        shared->lse[threadIdx.x] = there ? c->lse[statistics + query + threadIdx.x] * TENSOR_LOG2E : 0.0f;
         shared->D_of[threadIdx.x] = there ? dots[statistics + query + threadIdx.x] : 0.0f;
     }
+}
+
+/* Of rows that are keys and columns that are queries from `query` on. */
+static __device__ inline void tensor_key_softmax(float p[TENSOR_SUMS][4], float ds[TENSOR_SUMS][4],
+                                                 const float *lse, const float *dots, int query,
+                                                 const struct attention_call *c,
+                                                 const struct attention_item *item)
+{
+    const int last = item->first + TENSOR_ROWS; /* behind the block's */
+    const bool whole =
+        query + TILE <= item->length && last <= item->length && (!c->causal || last <= query + 1);
+    CUDA_EACH (n, 0, TENSOR_SUMS)
+        CUDA_EACH (i, 0, 4) {
+            int of = n * TENSOR_STEP + tensor_column(i);
+            tensor_unsoftmax(&p[n][i], &ds[n][i], c->scale * TENSOR_LOG2E, lse[of], dots[of], c->scale);
+        }
+    if (whole)
+        return;
+    CUDA_EACH (n, 0, TENSOR_SUMS)
+        CUDA_EACH (i, 0, 4) {
+            int of = query + n * TENSOR_STEP + tensor_column(i), at = item->first + tensor_row(i);
+            if (of >= item->length || at >= item->length || (c->causal && at > of))
+                p[n][i] = ds[n][i] = 0;
+        }
+}
+
+/* Of rows that are queries and columns that are keys from `key` on. */
+static __device__ inline void tensor_query_softmax(float p[TENSOR_SUMS][4], float ds[TENSOR_SUMS][4],
+                                                   const float lse[2], const float dots[2], int key, int keys,
+                                                   const struct attention_call *c,
+                                                   const struct attention_item *item)
+{
+    const bool whole =
+        item->rows == TENSOR_ROWS && key + TILE <= keys && (!c->causal || key + TILE <= item->first + 1);
+    CUDA_EACH (n, 0, TENSOR_SUMS)
+        CUDA_EACH (i, 0, 4)
+            tensor_unsoftmax(&p[n][i], &ds[n][i], c->scale * TENSOR_LOG2E, lse[i / 2], dots[i / 2], c->scale);
+    if (whole)
+        return;
+    CUDA_EACH (n, 0, TENSOR_SUMS)
+        CUDA_EACH (i, 0, 4) {
+            int of = key + n * TENSOR_STEP + tensor_column(i);
+            if (tensor_row(i) >= item->rows || of >= keys || (c->causal && of > item->first + tensor_row(i)))
+                p[n][i] = ds[n][i] = 0;
+        }
 }
 
 template <int D>
@@ -84,15 +129,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS)
                 __syncthreads();
                 tensor_scores<D>(p, k, shared->q);
                 tensor_scores<D>(ds, v, shared->dout);
-                CUDA_UNROLL
-                for (int n = 0; n < TENSOR_SUMS; n++)
-                    CUDA_UNROLL
-                for (int i = 0; i < 4; i++) {
-                    int of = n * TENSOR_STEP + tensor_column(i), at = item.first + tensor_row(i);
-                    bool seen =
-                        query + of < item.length && at < item.length && (!c->causal || at <= query + of);
-                    tensor_unsoftmax(&p[n][i], &ds[n][i], shared->lse[of], shared->D_of[of], seen, c->scale);
-                }
+                tensor_key_softmax(p, ds, shared->lse, shared->D_of, query, c, &item);
                 tensor_add<D>(dv_sum, p, shared->dout);
                 tensor_add<D>(dk_sum, ds, shared->q);
             }
@@ -121,7 +158,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS)
             c->HS);
         for (int row = 0; row < 2; row++) {
             bool there = tensor_row(2 * row) < item.rows;
-            lse[row] = there ? c->lse[statistics + tensor_row(2 * row)] : 0.0f;
+            lse[row] = there ? c->lse[statistics + tensor_row(2 * row)] * TENSOR_LOG2E : 0.0f;
             dot[row] = there ? dots[statistics + tensor_row(2 * row)] : 0.0f;
         }
         for (int key = 0; key < keys; key += TILE) {
@@ -133,15 +170,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS)
             __syncthreads();
             tensor_scores<D>(p, q, shared->k);
             tensor_scores<D>(ds, dout, shared->v);
-            CUDA_UNROLL
-            for (int n = 0; n < TENSOR_SUMS; n++)
-                CUDA_UNROLL
-            for (int i = 0; i < 4; i++) {
-                int of = key + n * TENSOR_STEP + tensor_column(i);
-                bool seen = tensor_row(i) < item.rows && of < keys &&
-                            (!c->causal || of <= item.first + tensor_row(i));
-                tensor_unsoftmax(&p[n][i], &ds[n][i], lse[i / 2], dot[i / 2], seen, c->scale);
-            }
+            tensor_query_softmax(p, ds, lse, dot, key, keys, c, &item);
             tensor_add<D>(sum, ds, shared->k);
         }
         tensor_store<D>(dq, c->q_row, sum, beta, c, &item);

@@ -37,34 +37,33 @@ static __device__ void tensor_add_scores(struct tensor_softmax<D> *so_far, float
                                          int key, int keys, float scale)
 {
     float largest[TENSOR_LANE_ROWS] = {-INFINITY, -INFINITY}, sum[TENSOR_LANE_ROWS] = {};
-    CUDA_UNROLL
-    for (int n = 0; n < TENSOR_SUMS; n++)
-        CUDA_UNROLL
-    for (int i = 0; i < 4; i++) {
-        int at = key + n * TENSOR_STEP + tensor_column(i);
-        bool seen = at < keys && (!c->causal || at <= item->first + tensor_row(i));
-        scores[n][i] = seen ? scores[n][i] * scale : -INFINITY;
-        largest[i / 2] = fmaxf(largest[i / 2], scores[n][i]);
-    }
-    CUDA_UNROLL
-    for (int row = 0; row < TENSOR_LANE_ROWS; row++) {
+    CUDA_EACH (n, 0, TENSOR_SUMS)
+        CUDA_EACH (i, 0, 4)
+            scores[n][i] *= scale;
+    if (key + TILE > (c->causal ? item->first + 1 : keys)) /* some row does not see some of them */
+        CUDA_EACH (n, 0, TENSOR_SUMS)
+            CUDA_EACH (i, 0, 4) {
+                int at = key + n * TENSOR_STEP + tensor_column(i);
+                if (at >= keys || (c->causal && at > item->first + tensor_row(i)))
+                    scores[n][i] = -INFINITY;
+            }
+    CUDA_EACH (n, 0, TENSOR_SUMS)
+        CUDA_EACH (i, 0, 4)
+            largest[i / 2] = fmaxf(largest[i / 2], scores[n][i]);
+    CUDA_EACH (row, 0, TENSOR_LANE_ROWS) {
         /* finite: every row sees key 0, which is in the first tile */
         largest[row] = fmaxf(so_far->maximum[row], tensor_row_max(largest[row]));
-        CUDA_UNROLL
-        for (int n = 0; n < TENSOR_SUMS; n++)
-            CUDA_UNROLL
-        for (int i = 2 * row; i < 2 * row + 2; i++) {
-            scores[n][i] = exp2f(scores[n][i] - largest[row]);
-            sum[row] += scores[n][i];
-        }
+        CUDA_EACH (n, 0, TENSOR_SUMS)
+            CUDA_EACH (i, 2 * row, 2 * row + 2) {
+                scores[n][i] = exp2f(scores[n][i] - largest[row]);
+                sum[row] += scores[n][i];
+            }
         float before = exp2f(so_far->maximum[row] - largest[row]);
         so_far->maximum[row] = largest[row];
         so_far->sum[row] = so_far->sum[row] * before + tensor_row_sum(sum[row]);
-        CUDA_UNROLL
-        for (int n = 0; n < D / TENSOR_STEP; n++)
-            CUDA_UNROLL
-        for (int i = 2 * row; i < 2 * row + 2; i++)
-            so_far->out[n][i] *= before;
+        CUDA_EACH (n, 0, D / TENSOR_STEP)
+            CUDA_EACH (i, 2 * row, 2 * row + 2)
+                so_far->out[n][i] *= before;
     }
 }
 
@@ -73,15 +72,12 @@ template <int D>
 static __device__ void tensor_finish(struct tensor_softmax<D> *result, float *out, float *lse,
                                      const struct attention_call *c, const struct attention_item *item)
 {
-    CUDA_UNROLL
-    for (int row = 0; row < TENSOR_LANE_ROWS; row++) {
+    CUDA_EACH (row, 0, TENSOR_LANE_ROWS) {
         int t = item->first + tensor_row(2 * row);
         bool there = tensor_row(2 * row) < item->rows;
-        CUDA_UNROLL
-        for (int n = 0; n < D / TENSOR_STEP; n++)
-            CUDA_UNROLL
-        for (int i = 2 * row; i < 2 * row + 2; i++)
-            result->out[n][i] /= result->sum[row];
+        CUDA_EACH (n, 0, D / TENSOR_STEP)
+            CUDA_EACH (i, 2 * row, 2 * row + 2)
+                result->out[n][i] /= result->sum[row];
         if (t < c->T && tensor_t() == 0)
             lse[((int64_t)item->b * c->heads + item->head) * c->T + t] =
                 there ? (result->maximum[row] + log2f(result->sum[row])) * 0.693147180559945309f : 0.0f;
@@ -95,7 +91,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS)
 {
     CUDA_DYNAMIC_SHARED(struct tensor_forward_shared<D>, shared);
     const struct attention_call *c = &call;
-    const float scale = c->scale * 1.44269504088896341f; /* log2(e) */
+    const float scale = c->scale * TENSOR_LOG2E;
     for (int64_t index = blockIdx.x; index < tensor_items(c, c->heads); index += gridDim.x) {
         struct attention_item item = tensor_item(c, index, c->heads, c->causal);
         int64_t at = (int64_t)item.head * c->HS, kv = (int64_t)(item.head / (c->heads / c->kv_heads)) * c->HS;

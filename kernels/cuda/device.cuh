@@ -8,11 +8,11 @@
 
 #include "kernels/cuda/geometry.h"
 
-/* Before a loop over an array that has to stay in registers. */
+/* for i from first up to end, laid out: over an array that has to stay in registers. */
 #ifndef CUDA_EMULATED
-#define CUDA_UNROLL _Pragma("unroll")
+#define CUDA_EACH(i, first, end) _Pragma("unroll") for (int i = (first); i < (end); i++)
 #else
-#define CUDA_UNROLL
+#define CUDA_EACH(i, first, end) for (int i = (first); i < (end); i++)
 #endif
 
 /* The first element of this thread and the step to its next, for grids of cuda_grid_elements. */
