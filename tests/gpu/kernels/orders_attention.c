@@ -8,7 +8,7 @@
 
 struct shape {
     struct attention a;
-    bool packed;
+    bool packed, tf32;
     int beta[3];
 };
 
@@ -40,8 +40,8 @@ static int forward_cuda(void **p, const void *argument, struct muster_error *err
 {
     const struct shape *s = argument;
     struct attention a = with_lengths(s, p[5]);
-    return cuda_attention_forward(p[0], p[1], part(p, 2, 0, s), part(p, 2, 1, s), part(p, 2, 2, s), &a, NULL,
-                                  NULL, err);
+    return (s->tf32 ? cuda_attention_forward_tf32 : cuda_attention_forward)(
+        p[0], p[1], part(p, 2, 0, s), part(p, 2, 1, s), part(p, 2, 2, s), &a, NULL, NULL, err);
 }
 static void backward_reference(void **p, const void *argument)
 {
@@ -55,9 +55,9 @@ static int backward_cuda(void **p, const void *argument, struct muster_error *er
 {
     const struct shape *s = argument;
     struct attention a = with_lengths(s, p[9]);
-    return cuda_attention_backward(part(p, 0, 0, s), part(p, 0, 1, s), part(p, 0, 2, s), p[3],
-                                   part(p, 4, 0, s), part(p, 4, 1, s), part(p, 4, 2, s), p[7], p[8], &a,
-                                   s->beta, p[10], NULL, err);
+    return (s->tf32 ? cuda_attention_backward_tf32 : cuda_attention_backward)(
+        part(p, 0, 0, s), part(p, 0, 1, s), part(p, 0, 2, s), p[3], part(p, 4, 0, s), part(p, 4, 1, s),
+        part(p, 4, 2, s), p[7], p[8], &a, s->beta, p[10], NULL, err);
 }
 
 /* Of q, k and v, or their gradients. Packed: one buffer, which ends with the last row's v. */
@@ -105,8 +105,9 @@ static void attention_of(const struct shape *s)
 {
     const struct attention *a = &s->a;
     size_t n = (size_t)a->B * a->T * a->heads * a->head_size, rows = (size_t)a->B * a->T * a->heads;
-    struct call_case f = {.what = "attention_forward", .absolute = 1e-4, .relative = 1e-4};
-    struct call_case b = {.what = "attention_backward", .absolute = 1e-3, .relative = 1e-3};
+    const double round = s->tf32 ? 20 : 1; /* 2^-11 of each factor */
+    struct call_case f = {.what = "attention_forward", .absolute = round * 1e-4, .relative = round * 1e-4};
+    struct call_case b = {.what = "attention_backward", .absolute = round * 1e-3, .relative = round * 1e-3};
     case_result(&f, n), case_result(&f, rows);
     operands(&f, s, case_in);
     lengths_into(&f, a);
@@ -140,8 +141,25 @@ static void attention_wide(void)
     attention_of(&s);
 }
 
+/* By tensor cores: both widths of a tile, one block and two, lengths, groups, rows of 16 bytes and others. */
+static void attention_tensor(void)
+{
+    for (int round = 0; round < 4; round++) {
+        struct shape s = random_shape(round);
+        s.tf32 = true;
+        s.a.B = 1 + round % 2;
+        s.a.T = round % 2 ? 70 : 37;
+        attention_of(&s);
+    }
+    struct shape wide = {.tf32 = true, .a = {.B = 1, .T = 70, .heads = 2, .kv_heads = 1, .head_size = 52}};
+    wide.a.q_row = 2 * 52;
+    wide.a.k_row = wide.a.v_row = 52;
+    attention_of(&wide);
+}
+
 void orders_attention(void (*run)(const char *name, void (*test)(void)))
 {
     run("attention", attention);
     run("attention_wide", attention_wide);
+    run("attention_tensor", attention_tensor);
 }

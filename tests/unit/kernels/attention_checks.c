@@ -217,13 +217,16 @@ void attention_check_grouped(const struct kernels *k, int random_shapes)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const int *s = shapes[i];
         struct attention a = {.B = s[0], .T = s[1], .heads = s[2], .kv_heads = s[3], .head_size = s[4]};
-        for (int layout = 0; layout < LAYOUTS; layout++)
+        const bool tf32 =
+            product_roundoff(k) > 0; /* fewer: rows are found as without, and it is slow emulated */
+        for (int layout = 0; layout < LAYOUTS; layout += tf32 ? LAYOUTS : 1)
             for (enum kernels_fill fill = 0; fill < FILL_COUNT; fill++)
                 if (fill_has_sense(k, fill) && (fill == FILL_UNIT || layout == 0)) {
                     a.causal = 1;
                     check_attention(k, a, &layouts[layout], fill, (int)random_below(8));
                 }
-        check_every_mode(k, a);
+        if (!tf32 || i % 3 == 1)
+            check_every_mode(k, a);
     }
     for (int i = 0; i < random_shapes; i++) {
         struct attention a = {.B = (int)random_below(4),
