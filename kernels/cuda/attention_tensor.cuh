@@ -9,16 +9,10 @@
  *     right (8,8)    [0] (t,g)   [1] (t+4,g)
  *     sum (16,8)     [0] (g,2t)  [1] (g,2t+1)  [2] (g+8,2t)  [3] (g+8,2t+1)
  *
- * The order of a product's inner index is free, and so is that of the sum's columns, as long as both sides
- * keep to it. So a lane gets what it needs by 16 bytes at a time, and a sum becomes a left factor without
- * leaving its lane:
- *
- *     scores (16,32) = left (16,D) tile (32,D)^T: index t of products 2v and 2v+1 is column 16v + 4t and the
- *         second next, index t+4 the one behind it
- *     out (16,D) += scores (16,32) tile (32,D): index t of product k is row 8k + 2t, index t+4 the row behind
- *         it; column g of sum 4v + j is column 32v + 4g + j
- *
- * A head has at most D columns; what is missing is 0. Sums are in a fixed order. */
+ * A sum becomes a left factor without leaving its lane: a product's inner index may be taken in any order, so
+ * columns 2t and 2t+1 of the sum serve as columns t and t+4, and the right factor's rows are taken likewise.
+ * Rows in shared memory lie 4 floats further apart than they are long: every access above is then without a
+ * bank conflict. A head has at most D columns; what is missing is 0. Sums are in a fixed order. */
 #ifndef MUSTER_KERNELS_CUDA_ATTENTION_TENSOR_CUH
 #define MUSTER_KERNELS_CUDA_ATTENTION_TENSOR_CUH
 
@@ -82,69 +76,44 @@ static __device__ inline int tensor_column(int i)
     return 2 * tensor_t() + i % 2;
 }
 
-/* 32 rows of up to D columns, rounded; within a row four columns at a time change places. */
-template <int D> using tensor_tile = float[TILE][D];
-
-/* Where columns 4*four.. of a row are. Eight neighbouring lanes read two rows (scores) or four second ones
- * (out), and thus every bank once. */
-template <int D> static __device__ inline int tensor_place(int row, int four)
-{
-    return (four ^ (row & 6) ^ (row & 1) << 2) * 4;
-}
-template <int D> static __device__ inline float4 tensor_four(const tensor_tile<D> &tile, int row, int four)
-{
-    return *(const float4 *)&tile[row][tensor_place<D>(row, four)];
-}
-
-/* Columns 4*four.. of a row of at most HS, rounded. */
-static __device__ inline float4 tensor_read(const float *row, int four, int HS, int vectors)
-{
-    const int column = four * 4;
-    float4 x = make_float4(0, 0, 0, 0);
-    if (vectors && column < HS) {
-        x = *(const float4 *)(row + column);
-    } else {
-        x.x = column < HS ? row[column] : 0.0f;
-        x.y = column + 1 < HS ? row[column + 1] : 0.0f;
-        x.z = column + 2 < HS ? row[column + 2] : 0.0f;
-        x.w = column + 3 < HS ? row[column + 3] : 0.0f;
-    }
-    return make_float4(tensor_round(x.x), tensor_round(x.y), tensor_round(x.z), tensor_round(x.w));
-}
+/* 32 rows of up to D columns, rounded. */
+template <int D> using tensor_tile = float[TILE][D + 4];
 
 /* The whole block calls; it is the caller's to wait before and after. */
 template <int D>
 static __device__ void tensor_load(tensor_tile<D> &to, struct attention_rows from, int HS, int vectors)
 {
     for (int i = (int)threadIdx.x; i < TILE * D / 4; i += TENSOR_THREADS) {
-        int row = i / (D / 4), four = i % (D / 4);
+        int row = i / (D / 4), column = i % (D / 4) * 4;
+        const float *at = from.at + row * from.stride + column;
         float4 x = make_float4(0, 0, 0, 0);
-        if (row < from.rows)
-            x = tensor_read(from.at + row * from.stride, four, HS, vectors);
-        *(float4 *)&to[row][tensor_place<D>(row, four)] = x;
+        if (row < from.rows && vectors && column < HS) {
+            x = *(const float4 *)at;
+        } else if (row < from.rows) {
+            x.x = column < HS ? at[0] : 0.0f;
+            x.y = column + 1 < HS ? at[1] : 0.0f;
+            x.z = column + 2 < HS ? at[2] : 0.0f;
+            x.w = column + 3 < HS ? at[3] : 0.0f;
+        }
+        *(float4 *)&to[row][column] =
+            make_float4(tensor_round(x.x), tensor_round(x.y), tensor_round(x.z), tensor_round(x.w));
     }
 }
 
 /* This warp's 16 of the block's rows as left factors of all D columns. */
 template <int D>
-static __device__ void tensor_load_left(float left[D / TENSOR_STEP][4], struct attention_rows from, int HS,
-                                        int vectors)
+static __device__ void tensor_load_left(float left[D / TENSOR_STEP][4], struct attention_rows from, int HS)
 {
-    CUDA_EACH (v, 0, D / TENSOR_STEP / 2)
-        CUDA_EACH (i, 0, 2) {
-            const int row = tensor_row(2 * i);
-            float4 x = make_float4(0, 0, 0, 0);
-            if (row < from.rows)
-                x = tensor_read(from.at + row * from.stride, 4 * v + tensor_t(), HS, vectors);
-            left[2 * v][i] = x.x;
-            left[2 * v][i + 2] = x.y;
-            left[2 * v + 1][i] = x.z;
-            left[2 * v + 1][i + 2] = x.w;
+    CUDA_EACH (k, 0, D / TENSOR_STEP)
+        for (int i = 0; i < 4; i++) {
+            int row = tensor_row(i % 2 * 2), column = k * TENSOR_STEP + tensor_t() + i / 2 * 4;
+            bool there = row < from.rows && column < HS;
+            left[k][i] = there ? tensor_round(from.at[row * from.stride + column]) : 0.0f;
         }
 }
 
-/* sums (16,32) = left (16,D) tile (32,D)^T; the inner index is outermost, so that four products are under way
- * at a time. */
+/* sums (16,32) = left (16,D) tile (32,D)^T; inner index outermost, so that four products are under way at a
+ * time. */
 template <int D>
 static __device__ void tensor_scores(float sums[TENSOR_SUMS][4], const float left[D / TENSOR_STEP][4],
                                      const tensor_tile<D> &tile)
@@ -152,15 +121,12 @@ static __device__ void tensor_scores(float sums[TENSOR_SUMS][4], const float lef
     CUDA_EACH (n, 0, TENSOR_SUMS)
         CUDA_EACH (i, 0, 4)
             sums[n][i] = 0;
-    CUDA_EACH (v, 0, D / TENSOR_STEP / 2) {
-        float4 x[TENSOR_SUMS];
-        CUDA_EACH (n, 0, TENSOR_SUMS)
-            x[n] = tensor_four<D>(tile, n * TENSOR_STEP + tensor_g(), 4 * v + tensor_t());
-        CUDA_EACH (n, 0, TENSOR_SUMS)
-            tensor_multiply(sums[n], left[2 * v], x[n].x, x[n].y);
-        CUDA_EACH (n, 0, TENSOR_SUMS)
-            tensor_multiply(sums[n], left[2 * v + 1], x[n].z, x[n].w);
-    }
+    CUDA_EACH (k, 0, D / TENSOR_STEP)
+        CUDA_EACH (n, 0, TENSOR_SUMS) {
+            const float *row = tile[n * TENSOR_STEP + tensor_g()];
+            tensor_multiply(sums[n], left[k], row[k * TENSOR_STEP + tensor_t()],
+                            row[k * TENSOR_STEP + tensor_t() + 4]);
+        }
 }
 
 /* out (16,D) += weights (16,32) tile (32,D); weights are rounded here. */
@@ -171,32 +137,12 @@ static __device__ void tensor_add(float out[D / TENSOR_STEP][4], const float wei
     CUDA_EACH (k, 0, TENSOR_SUMS) {
         const float left[4] = {tensor_round(weights[k][0]), tensor_round(weights[k][2]),
                                tensor_round(weights[k][1]), tensor_round(weights[k][3])};
-        const int row = k * TENSOR_STEP + 2 * tensor_t();
-        CUDA_EACH (v, 0, D / TENSOR_STEP / 4) {
-            const float4 x = tensor_four<D>(tile, row, 8 * v + tensor_g());
-            const float4 y = tensor_four<D>(tile, row + 1, 8 * v + tensor_g());
-            tensor_multiply(out[4 * v], left, x.x, y.x);
-            tensor_multiply(out[4 * v + 1], left, x.y, y.y);
-            tensor_multiply(out[4 * v + 2], left, x.z, y.z);
-            tensor_multiply(out[4 * v + 3], left, x.w, y.w);
-        }
+        const float *row0 = tile[k * TENSOR_STEP + 2 * tensor_t()],
+                    *row1 = tile[k * TENSOR_STEP + 2 * tensor_t() + 1];
+        CUDA_EACH (n, 0, D / TENSOR_STEP)
+            tensor_multiply(out[n], left, row0[n * TENSOR_STEP + tensor_g()],
+                            row1[n * TENSOR_STEP + tensor_g()]);
     }
-}
-
-/* Four columns of a row = beta * what is there + x, as far as there are columns. */
-static __device__ inline void tensor_write(float *row, int column, int HS, const float x[4], int beta)
-{
-    float *to = row + column;
-    if (column + 4 <= HS && (uintptr_t)to % sizeof(float4) == 0) {
-        float4 there = make_float4(0, 0, 0, 0);
-        if (beta)
-            there = *(const float4 *)to;
-        *(float4 *)to = make_float4(there.x + x[0], there.y + x[1], there.z + x[2], there.w + x[3]);
-        return;
-    }
-    CUDA_EACH (j, 0, 4)
-        if (column + j < HS)
-            to[j] = x[j] + (beta ? to[j] : 0.0f);
 }
 
 /* The block's rows of one head from `to` = beta * what is there + sum; rows beyond `rows` add 0. */
@@ -205,15 +151,15 @@ static __device__ void tensor_store(float *to, int64_t stride, const float sum[D
                                     const struct attention_call *c, const struct attention_item *item)
 {
     CUDA_EACH (i, 0, 4) {
-        const int t = item->first + tensor_row(i);
-        const bool there = tensor_row(i) < item->rows;
+        int t = item->first + tensor_row(i);
         if (t >= c->T)
             continue;
         float *row = to + ((int64_t)item->b * c->T + t) * stride + (int64_t)item->head * c->HS;
-        CUDA_EACH (v, 0, D / TENSOR_STEP / 4) {
-            const float x[4] = {there ? sum[4 * v][i] : 0.0f, there ? sum[4 * v + 1][i] : 0.0f,
-                                there ? sum[4 * v + 2][i] : 0.0f, there ? sum[4 * v + 3][i] : 0.0f};
-            tensor_write(row, 32 * v + 4 * tensor_column(i), c->HS, x, beta);
+        CUDA_EACH (n, 0, D / TENSOR_STEP) {
+            int column = n * TENSOR_STEP + tensor_column(i);
+            float value = tensor_row(i) < item->rows ? sum[n][i] : 0.0f;
+            if (column < c->HS)
+                row[column] = value + (beta ? row[column] : 0.0f);
         }
     }
 }

@@ -119,11 +119,9 @@ static __global__ void __launch_bounds__(TENSOR_THREADS)
         float k[D / TENSOR_STEP][4], v[D / TENSOR_STEP][4], p[TENSOR_SUMS][4], ds[TENSOR_SUMS][4];
         float dk_sum[D / TENSOR_STEP][4] = {}, dv_sum[D / TENSOR_STEP][4] = {};
         tensor_load_left<D>(
-            k, tensor_rows(c->k, c->k_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, kv), c->HS,
-            c->vectors);
+            k, tensor_rows(c->k, c->k_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, kv), c->HS);
         tensor_load_left<D>(
-            v, tensor_rows(c->v, c->v_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, kv), c->HS,
-            c->vectors);
+            v, tensor_rows(c->v, c->v_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, kv), c->HS);
         for (int head = item.head * group; head < (item.head + 1) * group; head++)
             for (int query = c->causal ? item.first : 0; query < end; query += TILE) {
                 __syncthreads();
@@ -154,11 +152,10 @@ static __global__ void __launch_bounds__(TENSOR_THREADS)
         float q[D / TENSOR_STEP][4], dout[D / TENSOR_STEP][4], p[TENSOR_SUMS][4], ds[TENSOR_SUMS][4];
         float sum[D / TENSOR_STEP][4] = {}, lse[2], dot[2];
         tensor_load_left<D>(
-            q, tensor_rows(c->q, c->q_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, at), c->HS,
-            c->vectors);
+            q, tensor_rows(c->q, c->q_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, at), c->HS);
         tensor_load_left<D>(
             dout, tensor_rows(c->dout, c->out_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, at),
-            c->HS, c->vectors);
+            c->HS);
         for (int row = 0; row < 2; row++) {
             bool there = tensor_row(2 * row) < item.rows;
             lse[row] = there ? c->lse[statistics + tensor_row(2 * row)] * TENSOR_LOG2E : 0.0f;

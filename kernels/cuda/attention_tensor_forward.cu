@@ -101,8 +101,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS)
         };
         float q[D / TENSOR_STEP][4], scores[TENSOR_SUMS][4];
         tensor_load_left<D>(
-            q, tensor_rows(c->q, c->q_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, at), c->HS,
-            c->vectors);
+            q, tensor_rows(c->q, c->q_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, at), c->HS);
         for (int key = 0; key < keys; key += TILE) {
             __syncthreads();
             tensor_load<D>(shared->k, tensor_rows(c->k, c->k_row, c->T, item.b, key, keys, TILE, kv), c->HS,
