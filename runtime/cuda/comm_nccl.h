@@ -1,4 +1,5 @@
-/* comm_nccl.h - collectives between GPUs by NCCL: the table "nccl" of comm.h. Never run on a GPU.
+/* comm_nccl.h - collectives between GPUs by NCCL: the table "nccl" of comm.h. Run on a GPU with one rank
+ * only.
  *
  * Making. Rank 0 puts a unique id into the store; every rank makes its communicator without blocking and asks
  * for its state until the deadline. A split is an ncclCommSplit, after all ranks have put color and key into
