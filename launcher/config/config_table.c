@@ -185,8 +185,9 @@ static const struct knob rows[] = {
      .max = 3600,
      .unit = "s",
      .section = world,
-     .help = "wait before the first restart, plus or minus up to a quarter at random; doubled after each "
-             "round of less than a minute, up to a minute (or to this value if it is longer)"},
+     .help =
+         "least time from a failure to the first restart, plus or minus up to a quarter at random; doubled "
+         "after each round of less than a minute, up to a minute (or to this value if it is longer)"},
     {.name = "exit-barrier-timeout",
      .env = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT",
      .type = KNOB_DOUBLE,

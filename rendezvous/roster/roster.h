@@ -151,8 +151,8 @@ struct roster_options {
                               while worlds are short-lived, up to 32 times */
     int64_t notice_ns;     /* elastic: the workers' time to save before a world with new nodes; 0: 30 s */
     int64_t restart_count; /* used by earlier servers of the job */
-    int64_t backoff_ns, backoff_cap_ns; /* wait before a restart (roster_backoff_ns); a round that lasted
-                                           longer than the cap begins a new streak */
+    int64_t backoff_ns, backoff_cap_ns; /* from a failure to the restart (roster_backoff_ns); a round that
+                                           failed later than the cap begins a new streak */
     uint64_t jitter;                    /* random */
     int64_t lost_after_ns;              /* silence after which a node is lost; 0: 2.5 s */
     int64_t stop_timeout_ns;            /* bound on STOP -> STOPPED; more than the agents' grace; 0: 60 s */
@@ -282,9 +282,9 @@ static inline bool roster_has_remote(const struct roster *roster)
 /* One line: "RUNNING round 1 restarts 1/3: 0=RUNNING 1=DONE". */
 int roster_format(const struct roster *roster, struct buffer *out);
 
-/* Before the streak-th restart in a row (from 1): base_ns, doubled with each further one, at most cap_ns,
- * and then a quarter more or less by jitter, so that jobs that failed together do not restart
- * together. Equal arguments give equal waits. base_ns 0: no wait. */
+/* From the failure to the streak-th restart in a row (from 1), if all have stopped by then: base_ns, doubled
+ * with each further one, at most cap_ns, and then a quarter more or less by jitter, so that jobs that failed
+ * together do not restart together. Equal arguments give equal waits. base_ns 0: no wait. */
 int64_t roster_backoff_ns(int64_t base_ns, int64_t cap_ns, int64_t streak, uint64_t jitter);
 
 #ifdef __cplusplus

@@ -283,7 +283,7 @@ void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member
     char who[MUSTER_ERROR_TEXT - 100];
     roster_describe_member(roster, member, who, sizeof who);
     if (unfit)
-        roster_record_lost(roster, member, NULL);
+        roster_record_lost(w, member, NULL);
     roster_vacate(roster, member, MEMBER_EMPTY);
     if (departs && roster->state != JOB_FORMING)
         depart(w, who);

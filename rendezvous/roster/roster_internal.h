@@ -96,6 +96,7 @@ struct roster {
     /* The causes of the current round. Whole records of all that a verdict names: what completes one may make
      * another the first. */
     bool failed;                                  /* there is one */
+    struct instant failed_at;                     /* failed: when the server knew of the first */
     struct roster_cause seen[ROSTER_CAUSES_KEPT]; /* the best, in order */
     struct worker_failure records[ROSTER_CAUSES_KEPT];
     int seen_count, seen_total; /* seen_total: also those without room */
@@ -156,10 +157,10 @@ static inline bool roster_is_spent(const struct roster *roster)
 }
 
 /* One more cause of the present round's end, or more of one that is known (failure->completes). */
-void roster_record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at);
+void roster_record(struct roster_work *w, const struct worker_failure *failure, int slot, struct instant at);
 /* The node held workers of the world whose fate will never be reported. why: how its agent left, if known,
  * else NULL. */
-void roster_record_lost(struct roster *roster, const struct roster_member *member, const char *why);
+void roster_record_lost(struct roster_work *w, const struct roster_member *member, const char *why);
 /* The agent in a slot died silently. Returns whether the world must stop for it. */
 bool roster_lose(struct roster_work *w, struct roster_member *member, const char *why);
 /* The world stops: for its recorded cause or, planned, because its members change. */

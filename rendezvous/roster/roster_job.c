@@ -64,8 +64,11 @@ static int take_out(struct roster *roster, int place)
     return record;
 }
 
-void roster_record(struct roster *roster, const struct worker_failure *failure, int slot, struct instant at)
+void roster_record(struct roster_work *w, const struct worker_failure *failure, int slot, struct instant at)
 {
+    struct roster *roster = w->roster;
+    if (!roster->failed)
+        roster->failed_at = w->now;
     const int group_rank = roster->members[slot].group_rank;
     struct roster_cause cause = {failure_key_of(failure, at), roster->seen_count};
     int known = find_completed(roster, failure, group_rank);
@@ -92,7 +95,7 @@ void roster_record(struct roster *roster, const struct worker_failure *failure, 
     roster->records[cause.record].group_rank = group_rank;
 }
 
-void roster_record_lost(struct roster *roster, const struct roster_member *member, const char *why)
+void roster_record_lost(struct roster_work *w, const struct roster_member *member, const char *why)
 {
     struct worker_failure failure = {
         .rank = member->rank_base,
@@ -102,7 +105,7 @@ void roster_record_lost(struct roster *roster, const struct roster_member *membe
     };
     (void)snprintf(failure.host, sizeof failure.host, "%s", member->name);
     (void)snprintf(failure.message, sizeof failure.message, "%s", why ? why : "");
-    roster_record(roster, &failure, roster_slot_of(roster, member), member->last_received);
+    roster_record(w, &failure, roster_slot_of(w->roster, member), member->last_received);
 }
 
 bool roster_lose(struct roster_work *w, struct roster_member *member, const char *why)
@@ -111,7 +114,7 @@ bool roster_lose(struct roster_work *w, struct roster_member *member, const char
     bool must_stop = roster_has_workers(member);
     /* A draining member has already announced that it leaves. */
     if (must_stop || (member->state == MEMBER_STOPPING && !member->draining))
-        roster_record_lost(roster, member, why);
+        roster_record_lost(w, member, why);
     /* An orphaned member has a new lease since it came back, and may not have received its STOP. */
     if (must_stop || member->state == MEMBER_ORPHANED ||
         (member->state == MEMBER_STOPPING && !member->was_done))
@@ -304,20 +307,23 @@ int64_t roster_backoff_ns(int64_t base_ns, int64_t cap_ns, int64_t streak, uint6
     return wait - wait / 4 + wait / 2 / STEPS * part;
 }
 
-/* How long the next world is delayed: not at all after a planned stop. */
+/* How long the next world is delayed from now: not at all after a planned stop. The workers' stop is a part
+ * of the wait. */
 static int64_t hold_back(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     assert(roster->hold_until.ns == INSTANT_NEVER.ns); /* or the last world had not formed */
     if (!roster->failed)
         return 0;
-    bool lasted = instant_diff_ns(w->now, roster->formed_at) > roster->backoff_cap_ns;
+    bool lasted = instant_diff_ns(roster->failed_at, roster->formed_at) > roster->backoff_cap_ns;
     roster->streak = lasted ? 1 : roster->streak + 1;
     int64_t wait =
         roster_backoff_ns(roster->backoff_ns, roster->backoff_cap_ns, roster->streak, roster->jitter);
-    if (wait)
-        roster->hold_until = instant_add(w->now, wait);
-    return wait;
+    struct instant until = instant_add(roster->failed_at, wait);
+    if (instant_reached(w->now, until))
+        return 0;
+    roster->hold_until = until;
+    return instant_diff_ns(until, w->now);
 }
 
 /* The next round; a planned one costs nothing. */

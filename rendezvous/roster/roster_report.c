@@ -39,7 +39,7 @@ static void collect(struct roster_work *w, const struct roster_member *member)
     if (w->roster->state == JOB_STOPPING && w->roster->planned)
         return; /* it ended after its STOP */
     int64_t age = failure->age_ns > 0 ? failure->age_ns : 0;
-    roster_record(w->roster, failure, roster_slot_of(w->roster, member), (struct instant){w->now.ns - age});
+    roster_record(w, failure, roster_slot_of(w->roster, member), (struct instant){w->now.ns - age});
 }
 
 static void on_stopped(struct roster *roster, struct roster_member *member)
@@ -57,7 +57,7 @@ static void on_stopped(struct roster *roster, struct roster_member *member)
 static void on_gives_up(struct roster_work *w, struct roster_member *member)
 {
     struct roster *roster = w->roster;
-    roster_record_lost(roster, member, NULL);
+    roster_record_lost(w, member, NULL);
     roster->dead = true;
     member->held = (struct world_id){0};
     roster_set_state(roster, member, MEMBER_STOPPED);

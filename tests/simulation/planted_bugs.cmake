@@ -45,7 +45,7 @@ place(rendezvous/roster/roster_elastic.c [=[        stop_for_leaver(w, member);
     roster_settle(w);]=]
   [=[    {
         if (PLANTED(DRAIN_COSTS))
-            roster_record_lost(roster, member, NULL);
+            roster_record_lost(w, member, NULL);
         stop_for_leaver(w, member);
     }
     roster_settle(w);]=])

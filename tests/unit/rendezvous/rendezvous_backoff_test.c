@@ -1,6 +1,4 @@
 /* roster_backoff_ns: doubling, the cap, the jitter; and a roster that waits so before its rounds. */
-#include "rendezvous/roster/roster.h"
-
 #include "proto/base/clock.h"
 #include "rendezvous/roster/roster.h"
 #include "tests/support/cmocka_all.h"
@@ -79,14 +77,20 @@ static void report(struct job *job, enum membership_report_kind kind)
                                .report = {roster_world_id(job->roster), kind, ++job->sequence, &failure}});
 }
 
-/* One round that lasts so long and fails. */
-static void fail_a_round(struct job *job, int64_t lasting_ns)
+/* One round that lasts so long and fails, and whose workers have stopped so long after that. */
+static void fail_and_stop(struct job *job, int64_t lasting_ns, int64_t stop_ns)
 {
     report(job, MEMBERSHIP_REPORT_RUNNING);
     assert_int_equal(roster_state(job->roster), JOB_RUNNING);
     job->now = instant_add(job->now, lasting_ns);
     report(job, MEMBERSHIP_REPORT_FAILED);
+    job->now = instant_add(job->now, stop_ns);
     report(job, MEMBERSHIP_REPORT_STOPPED);
+}
+
+static void fail_a_round(struct job *job, int64_t lasting_ns)
+{
+    fail_and_stop(job, lasting_ns, 0);
 }
 
 static void start_job(struct job *job, int64_t restart_count)
@@ -154,6 +158,59 @@ static void rounds_are_held_back_and_a_long_one_forgives(void **state)
     end_job(&job);
 }
 
+/* The same wait, less what the stop took of it: the next round comes as long after the failure. */
+static void the_wait_counts_from_the_failure(void **state)
+{
+    (void)state;
+    int64_t waits[2][2];
+    for (int slow = 0; slow < 2; slow++) {
+        struct job job;
+        start_job(&job, 0);
+        for (int round = 0; round < 2; round++) {
+            int64_t stop_ns = slow * 700 * NS_PER_MS;
+            fail_and_stop(&job, NS_PER_S, stop_ns);
+            waits[slow][round] = stop_ns + wait_for_world(&job);
+        }
+        end_job(&job);
+    }
+    assert_int_equal(waits[1][0], waits[0][0]);
+    assert_int_equal(waits[1][1], waits[0][1]);
+}
+
+/* A second failure during the stop begins no second wait. */
+static void the_wait_counts_from_the_first_failure(void **state)
+{
+    (void)state;
+    struct job job;
+    start_job(&job, 0);
+    report(&job, MEMBERSHIP_REPORT_RUNNING);
+    struct instant failed = job.now;
+    report(&job, MEMBERSHIP_REPORT_FAILED);
+    job.now = instant_add(job.now, 500 * NS_PER_MS);
+    report(&job, MEMBERSHIP_REPORT_FAILED);
+    report(&job, MEMBERSHIP_REPORT_STOPPED);
+    (void)wait_for_world(&job);
+    assert_in_range(instant_diff_ns(job.now, failed), 750 * NS_PER_MS, 1250 * NS_PER_MS);
+    end_job(&job);
+}
+
+/* It adds nothing to a stop that takes longer; the next ones have doubled all the same, since no round
+ * lasted. */
+static void a_long_stop_is_waited_for_alone(void **state)
+{
+    (void)state;
+    struct job job;
+    start_job(&job, 0);
+    for (int round = 0; round < 2; round++) {
+        fail_and_stop(&job, NS_PER_S, 61 * NS_PER_S);
+        assert_int_equal(roster_state(job.roster), JOB_STARTING);
+    }
+    fail_a_round(&job, NS_PER_S);
+    assert_in_range(wait_for_world(&job), 3 * NS_PER_S, 5 * NS_PER_S);
+    assert_int_equal(roster_restart_count(job.roster), 3);
+    end_job(&job);
+}
+
 static void restarts_of_a_former_life_count(void **state)
 {
     (void)state;
@@ -175,6 +232,9 @@ int main(void)
         cmocka_unit_test(jobs_do_not_come_back_at_one_moment),
         cmocka_unit_test(nothing_asked_is_nothing_waited),
         cmocka_unit_test(rounds_are_held_back_and_a_long_one_forgives),
+        cmocka_unit_test(the_wait_counts_from_the_failure),
+        cmocka_unit_test(the_wait_counts_from_the_first_failure),
+        cmocka_unit_test(a_long_stop_is_waited_for_alone),
         cmocka_unit_test(restarts_of_a_former_life_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
