@@ -155,15 +155,16 @@ class _MusterTemplate:
             self.send("ready" + "".join("\n%s\t%s" % item for item in self.left_out.items()))
         except OSError:  # the agent has gone
             os._exit(0)
+        middles = []
         while True:
+            if not self.is_requested():  # else the next one is made beside the end of the last one's parent
+                for middle in middles:
+                    os.waitpid(middle, 0)
+                middles = []
             worker, fds = self.receive()
             if worker is None:
                 os._exit(0)
-            try:
-                middle = os.fork()
-            except OSError as error:
-                self.send("failed %s cannot fork: %s" % (worker.number, error.strerror))
-                middle = None
+            middle = self.clone(self.SIGCHLD)
             if middle == 0:
                 if self.fork_worker(worker) == 0:
                     self.become(worker, fds)
@@ -171,21 +172,40 @@ class _MusterTemplate:
                 os._exit(0)  # its child becomes the agent's
             for fd in fds:
                 os.close(fd)
-            if middle is not None:
-                os.waitpid(middle, 0)
+            if middle > 0:
+                middles.append(middle)
+            else:
+                self.refuse(worker, self.ctypes.get_errno())
+
+    def is_requested(self):
+        import select
+
+        poll = select.poll()
+        poll.register(self.link, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def refuse(self, worker, number):
+        self.send("failed %s cannot fork: %s" % (worker.number, os.strerror(number)))
+
+    SIGCHLD = 17  # on both machines below
+
+    def clone(self, signal):
+        """A fork without what Python does at a fork, for a process that soon forks or executes; its end sends this signal."""
+        number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+        return self.c.syscall(*(self.ctypes.c_long(value) for value in (number, signal, 0, 0, 0, 0)))
 
     def fork_worker(self, worker):
         try:
             return os.fork()
         except OSError as error:
-            self.send("failed %s cannot fork: %s" % (worker.number, error.strerror))
+            self.refuse(worker, error.errno)
             return -1
 
     # --- in a worker ---
 
     def become(self, worker, fds):
         try:
-            self.become_child_of(worker.agent)
+            os.setsid()
             for place, fd in enumerate(fds[1:], 1):
                 os.dup2(fd, place)
             for fd in fds:
@@ -198,6 +218,7 @@ class _MusterTemplate:
                 os.environb[name] = value
             self.show(worker)
             self.forget_seeds()
+            self.become_child_of(worker.agent)  # last: the parent ends beside all that
             self.send("worker %s %d" % (worker.number, os.getpid()))
         except BaseException as error:
             try:
@@ -210,7 +231,6 @@ class _MusterTemplate:
         """Its parent has ended or is about to: the agent, which adopts orphans, is next."""
         import time
 
-        os.setsid()
         limit = time.monotonic() + 2
         while os.getppid() != agent:
             if time.monotonic() > limit:
@@ -517,7 +537,7 @@ class _MusterKept:
         os.dup2(stderr, 2)
         reaper = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        keeper = self.clone()
+        keeper = self.template.clone(0)  # no signal, so that it does not count among the reaper's children
         if keeper == 0:
             if self.fork_under_keeper(reaper):
                 signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -526,11 +546,6 @@ class _MusterKept:
             os._exit(0)
         os.dup2(reaper_end, 3)
         os.execve(program, ["muster", "warm-reaper", str(keeper)], os.environ)
-
-    def clone(self):
-        """A fork whose child's end sends no signal, so that it does not count among the reaper's children."""
-        number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
-        return self.template.c.syscall(*(self.template.ctypes.c_long(value) for value in (number, 0, 0, 0, 0, 0)))
 
     def end_with(self, parent):
         PR_SET_PDEATHSIG, SIGKILL = 1, 9
