@@ -229,7 +229,9 @@ bool checkpoints_go_on(struct checkpoints *c, bool asked, bool ends, int64_t ste
     bool late = false;
     if (!is_one(c, "checkpoint_writing"))
         return due;
-    look_at_oldest(c, false, before_print, context);
+    look_at_oldest(c, false, before_print, context); /* by what the step has summed */
+    if (due && is_one(c, "checkpoint_busy"))
+        look_at_oldest(c, false, before_print, context); /* what was done since */
     for (; due && is_one(c, ends ? "checkpoint_writing" : "checkpoint_busy"); late = true)
         look_at_oldest(c, true, before_print, context);
     if (late && !ends)

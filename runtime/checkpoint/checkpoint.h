@@ -24,6 +24,7 @@ struct checkpoint_kept {
                          at a time; another's; NULL: it takes its own */
     struct rank_file *files[SAVES_AT_ONCE];           /* that are not in use: which elements come where */
     struct checkpoint_writer *writers[SAVES_AT_ONCE]; /* that are not in use */
+    struct checkpoint_writer *begun[SAVES_AT_ONCE];   /* by checkpoint_begin, the oldest first; others' */
     char *spare_in;              /* rank 0's: DIR, where there may be a spare folder; NULL: there is none */
     struct rank_header *headers; /* rank 0's, [HEADERS_KEPT] or NULL: what it read of each rank's file */
 };
@@ -55,8 +56,9 @@ enum save_state checkpoint_state(const struct checkpoint_writer *writer);
 void checkpoint_keep(struct checkpoint_writer *writer, int64_t best);
 /* Collective, between steps, until it returns another number than 0. newer: one that was begun behind it, and
  * is looked after as well; NULL: none. 1: all ranks have written and it is committed; 0: not yet (never where
- * `wait`); -1: it was not, and what there was before is intact. Replaces a checkpoint of the same step. Of
- * errors in removing older ones nothing follows. The trainer can go on. */
+ * `wait`); -1: it was not, and what there was before is intact. What ranks have done is what the last step
+ * has summed, and where it did not, a second time after a step or with `wait`, they meet for it. Replaces a
+ * checkpoint of the same step. Of errors in removing older ones nothing follows. The trainer can go on. */
 int checkpoint_poll(struct checkpoint_writer *writer, struct checkpoint_writer *newer, bool wait,
                     struct muster_error *err);
 /* Not collective; accepts NULL. What is not committed will not be. Before the trainer is destroyed. */

@@ -42,10 +42,10 @@ enum commit_state commit_next(const struct commit_row *table, enum commit_state 
 bool commit_ended(enum commit_state state);
 
 /* While steps go on, what a rank does for a checkpoint, from the folder's making to its end. All ranks are in
- * the same state: between two steps they add up how many have ended a state's work and how many of these have
- * failed. So it is committed when every rank has written, and nothing is removed under a rank that still
- * writes.
- * symbol, whose work it is, what is done, state after success of all, state after a failure of one */
+ * the same state: in each step, or between two where one is waited for, they add up how many have ended a
+ * state's work and how many of these have failed, and go on by these sums between steps. So it is committed
+ * when every rank has written, and nothing is removed under a rank that still writes. symbol, whose work it
+ * is, what is done, state after success of all, state after a failure of one */
 #define SAVE_STATES(X)                                                                                       \
     X(SAVE_WRITE, SAVE_ALL, "every rank writes its file", SAVE_COMMIT, SAVE_UNDO)                            \
     X(SAVE_COMMIT, SAVE_LEAD, "rank 0 walks the table above, from COMMIT_WRITE on", SAVE_COPY, SAVE_FAILED)  \

@@ -291,14 +291,6 @@ static void writer_begin(struct checkpoint_writer *w, const struct checkpoint_sa
     w->stall_ns = instant_diff_ns(clock_now(NULL), w->begun);
 }
 
-struct checkpoint_writer *checkpoint_begin(const struct checkpoint_save *save)
-{
-    struct checkpoint_writer *w = take_writer(save->kept);
-    if (w)
-        writer_begin(w, save);
-    return w;
-}
-
 /* This rank's vote on the state; waits for its work a while if asked to. */
 static struct save_votes vote(struct checkpoint_writer *w, bool wait)
 {
@@ -340,6 +332,13 @@ static void take_votes(struct checkpoint_writer *w, const double *sums, bool beh
     start_work(w);
 }
 
+static void take_both(struct checkpoint_writer *w, struct checkpoint_writer *newer, const double *sums)
+{
+    take_votes(w, sums, false);
+    if (newer) /* after a failure the caller first says which one is the best now */
+        take_votes(newer, sums + SUMS, w->state != SAVE_DONE);
+}
+
 /* One sum for both. */
 static int go_on(struct checkpoint_writer *w, struct checkpoint_writer *newer, bool wait)
 {
@@ -349,10 +348,67 @@ static int go_on(struct checkpoint_writer *w, struct checkpoint_writer *newer, b
         put_votes(newer, false, sums + SUMS);
     if (trainer_reduce(w->save.trainer, sums, newer ? 2 * SUMS : SUMS, &w->err) < 0)
         return -1;
-    take_votes(w, sums, false);
-    if (newer) /* after a failure the caller first says which one is the best now */
-        take_votes(newer, sums + SUMS, w->state != SAVE_DONE);
+    take_both(w, newer, sums);
     return 0;
+}
+
+/* ---- votes that steps sum ---- */
+
+_Static_assert(SAVES_AT_ONCE *SUMS <= TRAINER_VOTES, "a step sums the votes on all that are on their way");
+
+/* In a step, by a thread of the trainer's: nothing is begun, goes on or ends meanwhile. */
+static void vote_in_step(void *context, double *votes)
+{
+    const struct checkpoint_kept *kept = context;
+    for (int i = 0; i < SAVES_AT_ONCE && kept->begun[i]; i++)
+        put_votes(kept->begun[i], false, votes + (ptrdiff_t)i * SUMS);
+}
+
+/* Sums of others than those that there are now are dropped. */
+static void set_vote(struct checkpoint_kept *kept, struct trainer *trainer)
+{
+    trainer_set_vote(trainer, kept->begun[0] ? vote_in_step : NULL, kept);
+}
+
+static void put_begun(struct checkpoint_kept *kept, struct checkpoint_writer *w)
+{
+    int i = 0;
+    while (kept->begun[i]) /* there are at most as many writers */
+        i++;
+    kept->begun[i] = w;
+    set_vote(kept, w->save.trainer);
+}
+
+static void drop_begun(struct checkpoint_kept *kept, const struct checkpoint_writer *w)
+{
+    int to = 0;
+    for (int i = 0; i < SAVES_AT_ONCE; i++)
+        if (kept->begun[i] != w)
+            kept->begun[to++] = kept->begun[i];
+    while (to < SAVES_AT_ONCE)
+        kept->begun[to++] = NULL;
+    set_vote(kept, w->save.trainer);
+}
+
+/* Whether the last step has summed votes on these. */
+static bool go_on_by_step(struct checkpoint_writer *w, struct checkpoint_writer *newer)
+{
+    double sums[TRAINER_VOTES];
+    const struct checkpoint_kept *kept = w->save.kept;
+    if (!kept || kept->begun[0] != w || kept->begun[1] != newer || !trainer_take_votes(w->save.trainer, sums))
+        return false;
+    take_both(w, newer, sums);
+    return true;
+}
+
+struct checkpoint_writer *checkpoint_begin(const struct checkpoint_save *save)
+{
+    struct checkpoint_writer *w = take_writer(save->kept);
+    if (!w)
+        return NULL;
+    writer_begin(w, save);
+    put_begun(save->kept, w);
+    return w;
 }
 
 enum save_state checkpoint_state(const struct checkpoint_writer *w)
@@ -370,7 +426,8 @@ int checkpoint_poll(struct checkpoint_writer *w, struct checkpoint_writer *newer
 {
     struct instant start = clock_now(NULL);
     int failed = 0;
-    while (!failed && !save_ended(w->state)) {
+    const bool summed = go_on_by_step(w, newer);
+    while (!failed && !save_ended(w->state) && (wait || !summed)) {
         failed = go_on(w, newer, wait);
         if (!wait)
             break;
@@ -399,6 +456,7 @@ void checkpoint_end(struct checkpoint_writer *w)
 {
     if (!w)
         return;
+    drop_begun(w->save.kept, w);
     writer_end(w);
     keep_writer(w->save.kept, w);
 }

@@ -210,14 +210,16 @@ enum plan_kind {
 };
 const char *plan_kind_name(enum plan_kind kind);
 
+enum { PLAN_VOTES = 6 };
 /* The loss over this rank's micro-batches (count: targets that count), what this rank asks for (stops), the
- * targets that count in its next step, NaN where it does not know, and rows whose class was found (correct).
+ * targets that count in its next step, NaN where it does not know, rows whose class was found (correct), and
+ * what the host reports of work beside the step (votes), which it is called for right before the sum.
  * After the step's all_reduce all but the count are those of all ranks; the count stays local. */
 struct plan_loss {
-    double total, stops, next_targets, correct;
+    double total, stops, next_targets, correct, votes[PLAN_VOTES];
     int64_t count;
 };
-/* Content of plan.staging_input before a step: of the loss total, correct and count are 0. */
+/* Content of plan.staging_input before a step: of the loss total, correct, votes and count are 0. */
 struct plan_input {
     struct step_scalars scalars;
     struct plan_loss loss;
@@ -320,6 +322,7 @@ struct schedule_op {
     int from, to;
     int64_t from_offset, to_offset, bytes;
     uint8_t beta; /* OP_NORM: 0 starts the sum; OP_CAST: 1 adds */
+    bool votes;   /* OP_COPY: of plan_loss.votes, which the host fills in first (step_guard) */
     int feedback; /* OP_ENCODE */
     /* order */
     int wait[OP_WAITS], wait_count; /* operations on other streams (op indices) that must be finished: earlier

@@ -172,6 +172,7 @@ static void dump_ops(const struct model *model, const struct plan *plan, struct 
         for (int i = 0; i < op->wait_count; i++) /* -1: of the step before */
             (void)buffer_printf(out, "%s %d%s", i ? "" : " after", op->wait[i],
                                 op->wait[i] > o ? "(-1)" : "");
+        (void)buffer_text(out, op->votes ? " votes" : "");
         (void)buffer_text(out, op->carried ? " carried" : "");
         (void)buffer_text(out, op->signal ? " signal\n" : "\n");
     }

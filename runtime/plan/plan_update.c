@@ -165,12 +165,25 @@ static void emit_result(struct plan_builder *b, int from, int64_t offset, int64_
     plan_emit(b, &op, -1);
 }
 
-_Static_assert(offsetof(struct plan_loss, stops) == offsetof(struct plan_loss, total) + sizeof(double) &&
-                   offsetof(struct plan_loss, next_targets) ==
-                       offsetof(struct plan_loss, total) + 2 * sizeof(double) &&
-                   offsetof(struct plan_loss, correct) ==
-                       offsetof(struct plan_loss, total) + 3 * sizeof(double),
-               "total, stops, next_targets and correct are summed as one");
+_Static_assert(
+    offsetof(struct plan_loss, stops) == offsetof(struct plan_loss, total) + sizeof(double) &&
+        offsetof(struct plan_loss, next_targets) == offsetof(struct plan_loss, total) + 2 * sizeof(double) &&
+        offsetof(struct plan_loss, correct) == offsetof(struct plan_loss, total) + 3 * sizeof(double) &&
+        offsetof(struct plan_loss, votes) == offsetof(struct plan_loss, total) + 4 * sizeof(double),
+    "total, stops, next_targets, correct and votes are summed as one");
+
+/* As late as they can be summed with the rest: what they tell of goes on beside the step. */
+static void emit_votes(struct plan_builder *b)
+{
+    struct schedule_op op = plan_op(OP_COPY, STREAM_COMPUTE);
+    op.from = b->plan->staging_input;
+    op.from_offset = offsetof(struct plan_input, loss) + offsetof(struct plan_loss, votes);
+    op.to = b->plan->loss;
+    op.to_offset = offsetof(struct plan_loss, votes);
+    op.bytes = sizeof(double) * PLAN_VOTES;
+    op.votes = true;
+    plan_emit(b, &op, -1);
+}
 
 void plan_emit_update(struct plan_builder *b)
 {
@@ -184,8 +197,10 @@ void plan_emit_update(struct plan_builder *b)
     order_by_reduction(b, turns);
     if (gated)
         emit_norm(b, turns);
+    if (train)
+        emit_votes(b);
     if (mesh_size(b->options->mesh) > 1) /* and what rides on it */
-        emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 4);
+        emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 4 + PLAN_VOTES);
     if (gated) {
         order_by_use(b, turns);
         emit_clip(b);

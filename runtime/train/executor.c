@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -177,6 +178,16 @@ static void run_cast(void *argument)
         k->widen(b->to, b->from, from, b->op->beta, n, b->context.stream);
     else
         k->cast(b->to, to, b->from, from, n, b->context.stream);
+}
+
+/* Right before they are copied to where the ranks sum them. */
+static void run_vote(void *argument)
+{
+    const struct op_block *b = argument;
+    const struct step_guard *guard = b->executor->parts.guard;
+    memset(b->from, 0, (size_t)b->op->bytes);
+    if (guard->vote)
+        guard->vote(guard->voter, b->from);
 }
 
 static void note_place(const struct op_block *b)
@@ -464,7 +475,8 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
             return -1;
         failed = 0;
     } else if (op->kind == OP_COPY) {
-        failed = parts->ops->copy(stream, b->to, b->from, op->bytes);
+        failed = (op->votes && parts->ops->launch(stream, run_vote, b)) ||
+                 parts->ops->copy(stream, b->to, b->from, op->bytes);
     } else if (op->kind == OP_FILL) {
         failed = parts->ops->fill(stream, b->to, 0, op->bytes);
     } else if (runs_as_graph(executor, op)) {

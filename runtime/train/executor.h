@@ -22,11 +22,15 @@ struct comm_table {
     struct comm *control;
 };
 
-/* Called on the compute stream, before the optimizer writes a group's values and moments: it may block while
- * they are still read. wait NULL: nothing is called. Set while the stream is idle. */
+/* What of the host's goes on beside steps. Called on the compute stream, each NULL where there is nothing;
+ * set while the stream is idle. wait: before the optimizer writes a group's values and moments; may block
+ * while they are still read. vote: adds to votes[PLAN_VOTES], which are 0, this rank's of the step; does not
+ * block. */
 struct step_guard {
     void (*wait)(void *context, int group);
-    void *context;
+    void *context; /* of wait */
+    void (*vote)(void *context, double *votes);
+    void *voter; /* context of vote */
 };
 
 /* Inputs of an executor; the caller owns all of them, and they outlive the executor. */

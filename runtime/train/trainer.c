@@ -341,7 +341,7 @@ static int check_values(const struct trainer *trainer, const struct trainer_step
     return 0;
 }
 
-static void read_stats(const struct trainer *trainer, const struct trainer_step_values *values,
+static void read_stats(struct trainer *trainer, const struct trainer_step_values *values,
                        struct trainer_stats *stats)
 {
     struct plan_result result;
@@ -356,6 +356,8 @@ static void read_stats(const struct trainer *trainer, const struct trainer_step_
     stats->checkpoint = result.loss.stops >= ASKS_CHECKPOINT;
     stats->stop = fmod(result.loss.stops, ASKS_CHECKPOINT) > 0;
     stats->next_targets = result.loss.next_targets;
+    memcpy(trainer->votes, result.loss.votes, sizeof trainer->votes);
+    trainer->voted = trainer->guard.vote != NULL;
 }
 
 /* What follows from a gradient that is not finite, the same on every rank. */

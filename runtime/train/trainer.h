@@ -198,6 +198,15 @@ const void *trainer_part_address(const struct trainer *trainer, const struct tra
 /* From now on wait(context, group) is called, and may block, before a step or a function of this header
  * changes values or moments of that group; NULL: no more. */
 void trainer_set_guard(struct trainer *trainer, void (*wait)(void *context, int group), void *context);
+/* From now on vote(context, votes) is called in every step, on a thread of the trainer's and as late as can
+ * be, and adds what this rank reports of work beside the step to votes[TRAINER_VOTES], which are 0: the step
+ * sums them over all ranks. It does not block. NULL: no more. Between the same two steps on every rank; sums
+ * that were not taken are dropped. */
+enum { TRAINER_VOTES = PLAN_VOTES };
+void trainer_set_vote(struct trainer *trainer, void (*vote)(void *context, double *votes), void *context);
+/* The sums of the last step, the same on every rank. false: there was none since the vote was set, or they
+ * have been taken. */
+bool trainer_take_votes(struct trainer *trainer, double votes[TRAINER_VOTES]);
 /* What a step's scalars depend on. */
 struct trainer_counts {
     int64_t steps, updates;

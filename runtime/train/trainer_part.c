@@ -54,7 +54,24 @@ const void *trainer_part_address(const struct trainer *trainer, const struct tra
 
 void trainer_set_guard(struct trainer *trainer, void (*wait)(void *context, int group), void *context)
 {
-    trainer->guard = (struct step_guard){.wait = wait, .context = context};
+    trainer->guard.wait = wait;
+    trainer->guard.context = context;
+}
+
+void trainer_set_vote(struct trainer *trainer, void (*vote)(void *context, double *votes), void *context)
+{
+    trainer->guard.vote = vote;
+    trainer->guard.voter = context;
+    trainer->voted = false;
+}
+
+bool trainer_take_votes(struct trainer *trainer, double votes[TRAINER_VOTES])
+{
+    if (!trainer->voted)
+        return false;
+    memcpy(votes, trainer->votes, sizeof trainer->votes);
+    trainer->voted = false;
+    return true;
 }
 
 void trainer_wait_for_readers(const struct trainer *trainer)

@@ -24,7 +24,9 @@ struct trainer {
     struct device_stream *streams[STREAM_COUNT];
     struct comm_table comms;
     struct executor_parts parts;
-    struct step_guard guard; /* of values and moments that are read behind steps */
+    struct step_guard guard;  /* of values and moments that are read behind steps */
+    double votes[PLAN_VOTES]; /* the last step's sums */
+    bool voted;               /* they have not been taken */
     struct executor *executor;
     uint64_t seed;
     int64_t steps;   /* of the schedule */

@@ -347,7 +347,8 @@ static int follow_sum(struct follower *f, const struct schedule_op *op)
     if (op->to == f->plan->scalars && !f->clipped)
         f->norm_sums[op->axis]++;
     else if (op->to == f->plan->loss)
-        f->loss_sums += op->axis == AXIS_WORLD && op->comm.count == 4; /* total to correct */
+        f->loss_sums += op->axis == AXIS_WORLD && f->votes == f->plan->options.train &&
+                        op->comm.count == 4 + PLAN_VOTES; /* total to votes */
     return 0;
 }
 
@@ -473,6 +474,10 @@ static int follow_copy(struct follower *f, const struct schedule_op *op)
     f->loss_begun += input && op->to == f->plan->loss &&
                      op->from_offset == (int64_t)offsetof(struct plan_input, loss) &&
                      op->bytes == (int64_t)sizeof(struct plan_loss);
+    const int64_t votes = (int64_t)offsetof(struct plan_loss, votes);
+    f->votes += input && op->votes && op->to == f->plan->loss && op->to_offset == votes &&
+                op->from_offset == (int64_t)offsetof(struct plan_input, loss) + votes &&
+                op->bytes == (int64_t)sizeof(double) * PLAN_VOTES;
     f->results += op->to >= 0 && op->to == f->plan->staging_result &&
                   op->from == (f->results ? f->plan->loss : f->plan->scalars);
     return 0;
@@ -559,6 +564,8 @@ static int check_frame(const struct follower *f)
                      f->norm_sums[AXIS_SHARD], f->norm_sums[AXIS_PIPELINE]);
     if (f->loss_sums != (mesh_size(o->mesh) > 1))
         return WRONG(f, "the loss is summed %d times", f->loss_sums);
+    if (f->votes != o->train)
+        return WRONG(f, "the host is asked for votes %d times", f->votes);
     return 0;
 }
 
@@ -613,7 +620,7 @@ static void begin_run(struct follower *f)
     for (int axis = 0; axis < AXIS_COUNT; axis++)
         f->norm_sums[axis] = 0;
     f->clipped = false;
-    f->scalars_in = f->loss_begun = f->results = f->loss_sums = 0;
+    f->scalars_in = f->loss_begun = f->results = f->loss_sums = f->votes = 0;
 }
 
 static int follow_run(struct follower *f, int end)

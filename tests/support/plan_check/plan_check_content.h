@@ -58,7 +58,7 @@ struct follower {
     bool narrow;                         /* reductions are in another dtype than gradients */
     bool sums;                           /* and replicas exchange sums of several micro-batches */
     int scalars_in, loss_begun, results; /* copies of the step's frame */
-    int norm_sums[AXIS_COUNT], loss_sums;
+    int norm_sums[AXIS_COUNT], loss_sums, votes;
     int replicas, shard_ranks;
     enum mesh_axis replica_axis;
     struct muster_error *err;

@@ -313,6 +313,70 @@ static void one_that_is_given_up_is_not_there_and_is_in_no_way(void **state)
     twice_end(&t);
 }
 
+/* Of a run in which rank 1 comes to what is between two steps when rank 0 has been there. */
+struct apart {
+    struct twice twice;
+    atomic_int been; /* rank 0, in so many steps */
+    int ended;       /* the step behind which rank 0 saw the end; 0: none yet */
+};
+
+/* false: not within a time in which ranks that meet would have given up. */
+static bool await(atomic_int *been, int step)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+    const struct instant limit = instant_add(clock_now(NULL), 30 * NS_PER_S);
+    while (atomic_load(been) < step && !instant_reached(clock_now(NULL), limit))
+        (void)nanosleep(&nap, NULL);
+    return atomic_load(been) >= step;
+}
+
+static int come_one_by_one(const struct training *run, struct trainer *trainer, int rank, int step)
+{
+    struct apart *a = run->context;
+    struct twice *t = &a->twice;
+    struct muster_error err = {0};
+    const struct checkpoint_save behind = what(trainer, rank, t->behind, step, &t->kept[rank]);
+    if (step == 1) {
+        if (checkpoint_kept_make(behind.kept, &err) < 0)
+            return -1;
+        t->writer[rank] = checkpoint_begin(&behind);
+    }
+    if (step > 1 && rank == 1 && !await(&a->been, step))
+        return -1;
+    const bool was = t->writer[rank];
+    if (step > 1 && look(t, rank, false) < 0)
+        return -1;
+    if (was && !t->writer[rank] && rank == 0)
+        a->ended = step;
+    if (rank == 0)
+        atomic_store(&a->been, step);
+    if (t->writer[rank]) { /* so that it ends within the run */
+        const struct timespec nap = {.tv_nsec = 20000000};
+        (void)nanosleep(&nap, NULL);
+    }
+    return 0;
+}
+
+/* Steps add up what each rank has done: from one's begin to its end no rank waits for another between steps.
+ */
+static void ranks_agree_by_their_steps(void **state)
+{
+    (void)state;
+    struct apart a = {.twice = twice_begin()};
+    struct training run = training_small();
+    int64_t *steps;
+    atomic_store(&nap_ns, 0);
+    run.mesh = (struct mesh){1, 1, 2};
+    run.steps = 400; /* of a ms, and slower while it is not at its end */
+    run.context = &a;
+    run.visit = come_one_by_one;
+    assert_int_equal(training_run(&run), 0);
+    assert_true(a.ended > 2); /* written, committed: each told of by a step of its own */
+    assert_int_equal(folder_list(a.twice.behind, &steps, NULL), 1);
+    mem_free(steps);
+    twice_end(&a.twice);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +386,7 @@ int main(void)
         cmocka_unit_test_setup(a_disk_with_other_sectors_is_written_too, slow),
         cmocka_unit_test_setup(a_device_with_its_own_memory_is_read_at_once, slow),
         cmocka_unit_test_setup(a_full_disk_ends_it_on_every_rank_and_training_goes_on, slow),
+        cmocka_unit_test_setup(ranks_agree_by_their_steps, slow),
         cmocka_unit_test_setup(one_that_is_given_up_is_not_there_and_is_in_no_way, slow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -203,15 +203,16 @@ static void save(struct writer *w, int64_t step, int *crash_at, int *fails_at, s
 
 /* ---- behind steps ---- */
 
-/* Turns of steps: the ranks' files become whole one after the other, votes are added up between two steps,
- * and rank 0 does one thing of the commit's table a turn. Behind one whose files are written the next one
- * begins. */
+/* Turns of steps: the ranks' files become whole one after the other, and rank 0 does one thing of the
+ * commit's table a turn. Votes are taken between two steps, as the step has added them up before some of this
+ * or, where the ranks meet, behind all of it. Behind one whose files are written the next one begins. */
 struct behind {
     const struct save_row *table;
     int64_t step;
     enum save_state state;
     enum commit_state commit;
     bool ended[RANKS], failed[RANKS];
+    struct save_votes votes; /* added up */
 };
 
 /* One rank's work of a turn. A file that is written after its folder has got its name changes nothing there.
@@ -237,15 +238,19 @@ static void lead(struct writer *w, struct behind *b, bool fails, struct walk *wa
     b->failed[0] = b->commit == COMMIT_FAILED;
 }
 
-static void vote(struct writer *w, struct behind *b, bool behind)
+static void add_votes(struct behind *b)
 {
-    struct save_votes votes = {0};
+    b->votes = (struct save_votes){0};
     for (int rank = 0; rank < RANKS; rank++)
         if (save_works(b->table, b->state, rank) && b->ended[rank]) {
-            votes.ended++;
-            votes.failed += b->failed[rank];
+            b->votes.ended++;
+            b->votes.failed += b->failed[rank];
         }
-    enum save_state next = save_next(b->table, b->state, votes, RANKS, behind);
+}
+
+static void take_votes(struct writer *w, struct behind *b, bool behind)
+{
+    enum save_state next = save_next(b->table, b->state, b->votes, RANKS, behind);
     if (next == b->state)
         return;
     if (next != SAVE_COPY)
@@ -283,17 +288,26 @@ static void begin(struct writer *w, struct flight *f, const struct save_row *tab
 /* What happens between two steps, and until the next ones. */
 static void turn(struct writer *w, struct flight *f, bool fails, struct walk *walk)
 {
+    const bool meet = walk_one_in(walk, 2);
+    const int last = walk_below(walk, RANKS + 1); /* rank whose vote is added up before its work */
     for (int i = 0; i < f->count; i++) {
         struct behind *b = &f->item[i];
-        for (int rank = 0; rank < RANKS && b->state == SAVE_WRITE; rank++)
+        for (int rank = 0; rank < RANKS && b->state == SAVE_WRITE; rank++) {
+            if (rank == last)
+                add_votes(b);
             write_some(w, b, rank, fails && rank == 1, walk);
+        }
         for (int rank = 0; rank < RANKS && b->state == SAVE_COPY; rank++)
             b->ended[rank] |= walk_one_in(walk, 3); /* a copy that fails is none: nothing hangs on it */
+        if (b->state != SAVE_WRITE || last == RANKS)
+            add_votes(b);
         if (b->state != SAVE_WRITE && b->state != SAVE_COPY)
             lead(w, b, fails, walk);
+        if (meet)
+            add_votes(b);
     }
     for (int i = 0; i < f->count; i++)
-        vote(w, &f->item[i], i > 0 && !save_ended(f->item[i - 1].state));
+        take_votes(w, &f->item[i], i > 0 && !save_ended(f->item[i - 1].state));
     if (!f->count || !save_ended(f->item[0].state))
         return;
     if (f->item[0].state == SAVE_DONE)
