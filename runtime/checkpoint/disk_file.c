@@ -48,6 +48,10 @@ static int put_all(int fd, const char *data, int64_t bytes, int64_t offset)
         ssize_t put = pwrite(fd, data + done, (size_t)(bytes - done), offset + done);
         if (put < 0 && errno != EINTR)
             return -1;
+        if (put == 0) { /* no file system says so of a file, and asking for ever helps nobody */
+            errno = EIO;
+            return -1;
+        }
         done += put > 0 ? put : 0;
     }
     return 0;
@@ -232,7 +236,11 @@ int disk_file_open(const char *path, int64_t bytes, int how)
     scope_close int fd = open(path, O_WRONLY | O_CLOEXEC | how);
     if (fd >= 0 && may_be_reused(fd, bytes))
         return take_fd(&fd);
-    if (fd >= 0 ? unlink(path) < 0 : errno != ENOENT)
+    /* One that cannot be opened, after an error of the disk for example, makes place too; EINVAL is no error
+     * of the file: it cannot be written past the page cache. */
+    if (fd < 0 && errno == EINVAL)
+        return -1;
+    if (unlink(path) < 0 && errno != ENOENT)
         return -1;
     return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | how, 0666);
 }

@@ -257,7 +257,8 @@ MUSTER_API int muster_trainer_checkpoint(struct muster_trainer *trainer, struct 
  * of another one are still being written, or two are on their way (figure "checkpoint_busy"): while the files
  * of one are made durable, those of the next one may be written. Call end after each step while one is on its
  * way (figure "checkpoint_writing"); it is about the oldest: 1: it is saved (err has a code where there is no
- * copy in training.checkpoint_local_dir); 0: not yet, or none is being written; -1: it was not saved. wait:
+ * copy in training.checkpoint_local_dir); 0: not yet, or none is being written; -1: it was not saved. Its
+ * first call behind a step goes by what the step has summed, and waits for no rank. wait:
  * not 0: it does not return before the end of that one. Closing the trainer before gives them up. */
 MUSTER_API int muster_trainer_checkpoint_begin(struct muster_trainer *trainer, struct muster_error *err);
 MUSTER_API int muster_trainer_checkpoint_end(struct muster_trainer *trainer, int32_t wait,
