@@ -1,6 +1,6 @@
 /* checkpoint_spare_test.c - I/O errors while a checkpoint is written over the files of an older one: at every
- * call that changes the disk, one after the other. It is not saved, the one before is as it was, and the next
- * one is right. */
+ * call that changes the disk, one kind of call after the other. It is not saved, the one before is as it was,
+ * and the next one is right. */
 #include "tests/support/cmocka_all.h"
 
 #include <errno.h>
@@ -25,11 +25,11 @@ enum { RANKS = 2, STEPS = 60, WARM_UP = 3, FILE_LIMIT = 64 << 20 };
 /* ---- a disk with one error ---- */
 
 static char watched[64];          /* the folder */
-static atomic_int good_left = -1; /* calls until the one that fails; -1: none does */
+static atomic_int good_left = -1; /* calls of its kind until the one that fails; -1: none does */
 static atomic_bool struck;
-static atomic_int struck_call; /* index in calls */
 
 enum call { CALL_PWRITE, CALL_WRITE, CALL_SYNC, CALL_SYNC_DATA, CALL_OPEN, CALL_COUNT };
+static atomic_int kind; /* which of them fails: how ranks' calls of different kinds mix is chance */
 
 static bool is_watched(const char *path)
 {
@@ -38,9 +38,9 @@ static bool is_watched(const char *path)
 
 static bool strikes(enum call call, const char *path)
 {
-    if (!is_watched(path) || atomic_load(&good_left) < 0 || atomic_fetch_sub(&good_left, 1) != 0)
+    if ((int)call != atomic_load(&kind) || !is_watched(path) || atomic_load(&good_left) < 0 ||
+        atomic_fetch_sub(&good_left, 1) != 0)
         return false;
-    atomic_store(&struck_call, (int)call);
     atomic_store(&struck, true);
     errno = EIO;
     return true;
@@ -103,7 +103,7 @@ struct spare {
     int64_t saved;                               /* its step */
     int good;                                    /* calls before the one that fails next */
     int struck[CALL_COUNT];                      /* errors so far, by call */
-    bool through;                                /* no call is left */
+    atomic_bool through;                         /* no call is left */
     atomic_int failed_io, failed_peer, absorbed; /* by ranks */
 };
 
@@ -149,7 +149,7 @@ static int keep_bytes(struct spare *s, int64_t step)
 
 static int say(const char *what, int64_t step)
 {
-    fprintf(stderr, "step %lld: %s (call %d)\n", (long long)step, what, atomic_load(&struck_call));
+    fprintf(stderr, "step %lld: %s (call %d)\n", (long long)step, what, atomic_load(&kind));
     return -1;
 }
 
@@ -196,7 +196,7 @@ static int fail_once(struct spare *s, struct trainer *trainer, int rank, int64_t
         atomic_store(&good_left, -1);
     const bool hit = atomic_load(&struck);
     /* a file that cannot be opened past the page cache, or for writing over it, is opened in another way */
-    const bool absorbed = hit && result >= 0 && atomic_load(&struck_call) == CALL_OPEN;
+    const bool absorbed = hit && result >= 0 && atomic_load(&kind) == CALL_OPEN;
     if ((result < 0) != (hit && !absorbed))
         return say(hit ? "it is said to be saved" : "it failed by itself", step);
     if (absorbed)
@@ -213,10 +213,14 @@ static int fail_once(struct spare *s, struct trainer *trainer, int rank, int64_t
     if (rank == 0 && absorbed && !failed && !has_bytes(s->folder, step, s->before))
         failed = say("it is not right", step);
     if (rank == 0 && hit)
-        s->struck[atomic_load(&struck_call)]++;
-    if (rank == 0)
-        s->through = !hit;
-    s->good += rank == 0;
+        s->struck[atomic_load(&kind)]++;
+    if (rank == 0) { /* the next one's; behind the last of a kind, the next kind's first */
+        s->good = hit ? s->good + 1 : 0;
+        if (!hit && atomic_load(&kind) + 1 < CALL_COUNT)
+            atomic_fetch_add(&kind, 1);
+        else if (!hit)
+            atomic_store(&s->through, true);
+    }
     return meet(trainer, failed);
 }
 
@@ -224,7 +228,7 @@ static int visit(const struct training *run, struct trainer *trainer, int rank, 
 {
     struct spare *s = run->context;
     struct muster_error err = {0};
-    if (step == 0 || s->through)
+    if (step == 0 || atomic_load(&s->through))
         return meet(trainer, 0);
     if (save(trainer, rank, step, s->alone, NULL, &err) < 0)
         return say(err.text, step);
@@ -252,7 +256,7 @@ static void an_error_at_any_call_leaves_the_one_before(void **state)
     run.context = &s;
     run.visit = visit;
     assert_int_equal(training_run(&run), 0);
-    assert_true(s.through); /* at each call there was one */
+    assert_true(atomic_load(&s.through)); /* at each call there was one */
     const int errors = s.struck[CALL_PWRITE] + s.struck[CALL_WRITE] + s.struck[CALL_SYNC] +
                        s.struck[CALL_SYNC_DATA] + s.struck[CALL_OPEN];
     assert_true(s.struck[CALL_PWRITE] >= RANKS && s.struck[CALL_SYNC_DATA] > RANKS);
