@@ -99,19 +99,12 @@ void *cuda_products_scratch(const struct cuda_stream_handle *handle, const char 
 
 /* ---- one product ---- */
 
-enum product_activation {
-    NO_ACTIVATION,
-    GELU,
-    GELU_SLOPE
-}; /* of the result: gelu of it; it times gelu' of aux */
 struct product {
     int m, n, k;      /* as cuBLASLt counts them: products_internal.h */
     int row_b, row_d; /* how far apart our rows of B and D are, elements */
     bool transposed_a, transposed_b, add;
     const void *a, *b, *bias; /* bias NULL: none */
     void *d;
-    enum product_activation activation;
-    const void *aux; /* (m,n), what gelu is made of; NULL: not kept */
 };
 
 /* What cuBLASLt may assume of the pointers. Few classes, so that a shape is not chosen for again and again:
@@ -133,32 +126,11 @@ static bool bias_by_epilogue(const struct product *p)
     return p->bias && fits_epilogue(p->bias);
 }
 
-static uint32_t epilogue_of(const struct product *p)
-{
-    const bool bias = bias_by_epilogue(p);
-    switch (p->activation) {
-    case GELU:
-        if (p->aux)
-            return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-        return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
-    case GELU_SLOPE:
-        return CUBLASLT_EPILOGUE_DGELU;
-    default:
-        return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    }
-}
-
-/* Whether cuBLASLt's epilogues have it at all: gelu in this form, rows of aux of a multiple of 8. */
-static bool activation_by_epilogue(const struct product *p, int kind)
-{
-    return kind == ACTIVATION_GELU_TANH && p->m % 8 == 0 && fits_epilogue(p->aux) && fits_epilogue(p->bias);
-}
-
-/* 1: cuBLASLt has no such product, and nothing was enqueued; only of one with an activation. */
 static int multiply(const struct product *p, const struct cuda_stream_handle *handle, const char *operation,
                     struct muster_error *err)
 {
     const float one = 1.0f, beta = p->add ? 1.0f : 0.0f;
+    const void *bias = bias_by_epilogue(p) ? p->bias : NULL;
     struct cuda_products *products = products_of(handle, operation, err);
     const struct product_shape shape = {.m = p->m,
                                         .n = p->n,
@@ -167,23 +139,18 @@ static int multiply(const struct product *p, const struct cuda_stream_handle *ha
                                         .row_d = p->row_d,
                                         .transposed_a = p->transposed_a,
                                         .transposed_b = p->transposed_b,
-                                        .epilogue = epilogue_of(p),
+                                        .epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT,
                                         .alignment = alignment_class(p)};
-    const struct product_beside beside = {bias_by_epilogue(p) ? p->bias : NULL, p->aux};
     if (!products)
         return -1;
-    const struct product_plan *plan = product_plan_of(products, &shape, &beside, operation, err);
-    if (!plan || plan->unsupported)
-        return plan ? 1 : -1;
+    const struct product_plan *plan = product_plan_of(products, &shape, bias, operation, err);
+    if (!plan)
+        return -1;
     const struct cublaslt_calls *calls = products->calls;
     const char *function = "cublasLtMatmulDescSetAttribute";
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    if (beside.bias)
-        status =
-            calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias);
-    if (beside.aux && status == CUBLAS_STATUS_SUCCESS)
-        status = calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->aux,
-                                 sizeof p->aux);
+    if (bias)
+        status = calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
     if (status == CUBLAS_STATUS_SUCCESS) {
         function = "cublasLtMatmul";
         status = calls->matmul(products->handle, plan->descriptor, &one, p->a, plan->a, p->b, plan->b, &beta,
@@ -268,27 +235,7 @@ int cuda_linear_activation_forward(void *out, void *pre, const void *in, const v
                                    int kind, int N, int C, int OC, const struct cuda_stream_handle *handle,
                                    struct muster_error *err)
 {
-    const char *operation = "linear_activation_forward";
     void *before = pre ? pre : out;
-    const struct product p = {.m = OC,
-                              .n = N,
-                              .k = C,
-                              .row_b = C,
-                              .row_d = OC,
-                              .transposed_a = true,
-                              .a = weight,
-                              .b = in,
-                              .bias = bias,
-                              .d = out,
-                              .activation = GELU,
-                              .aux = pre};
-    if (check_sizes(operation, N, C, OC, OC, err) != 0)
-        return -1;
-    if (N > 0 && C > 0 && OC > 0 && activation_by_epilogue(&p, kind)) {
-        const int status = multiply(&p, handle, operation, err);
-        if (status <= 0)
-            return status;
-    }
     return cuda_linear_forward(before, in, weight, bias, N, C, OC, OC, handle, err) ||
                    cuda_activation_forward(out, before, kind, (int64_t)N * OC, handle->stream, err)
                ? -1
@@ -299,24 +246,6 @@ int cuda_linear_backward_activation(void *din, const void *dout, const void *wei
                                     int kind, int N, int C, int OC, const struct cuda_stream_handle *handle,
                                     struct muster_error *err)
 {
-    const char *operation = "linear_backward_activation";
-    const struct product p = {.m = C,
-                              .n = N,
-                              .k = OC,
-                              .row_b = OC,
-                              .row_d = C,
-                              .a = weight,
-                              .b = dout,
-                              .d = din,
-                              .activation = GELU_SLOPE,
-                              .aux = pre};
-    if (check_sizes(operation, N, C, OC, OC, err) != 0)
-        return -1;
-    if (N > 0 && C > 0 && OC > 0 && activation_by_epilogue(&p, kind)) {
-        const int status = multiply(&p, handle, operation, err);
-        if (status <= 0)
-            return status;
-    }
     return cuda_linear_backward_input(din, dout, weight, N, C, OC, OC, 0, handle, err) ||
                    cuda_activation_backward(din, pre, din, kind, 0, (int64_t)N * C, handle->stream, err)
                ? -1

@@ -9,10 +9,13 @@
  * fp32 multiplies and adds in float. tf32 rounds both factors to 10 bits of mantissa first (tensor cores) and
  * adds in float: another table, with another name, for the numerics fingerprint (kernels_cuda.h).
  *
- * A bias is added by the product's epilogue; gelu (in the tanh form) and its slope, too, where rows are of a
- * multiple of 8 and cuBLASLt has an algorithm for it, else by a kernel behind the product. A bias's gradient
- * is summed by a kernel of ours in an order that depends on the sizes alone: cuBLASLt's epilogue for it
- * neither adds to what is there nor promises an order.
+ * A bias is added by the product's epilogue. An activation and its slope are kernels of ours behind the
+ * product. cuBLASLt has epilogues for gelu, but in fp32 and tf32 they save nothing: on an H100 they ran as a
+ * kernel of their own (epilogue::globalKernel: 2.7 ms forward and 1.3 ms backward of a GPT-2 124M's step of 8
+ * x 1024 tokens), and a step of 67.2 ms took 1.4 ms less with our kernels. They are less exact, too: gelu is
+ * off by 5.2e-6 (relatively by 1e-4 above -3), its slope by 1.6e-5. A bias's gradient is summed by a kernel
+ * of ours in an order that depends on the sizes alone: cuBLASLt's epilogue for it neither adds to what is
+ * there nor promises an order.
  */
 #ifndef MUSTER_RUNTIME_CUDA_PRODUCTS_H
 #define MUSTER_RUNTIME_CUDA_PRODUCTS_H

@@ -26,43 +26,8 @@ static void plan_free(const struct cublaslt_calls *calls, struct product_plan *p
     memset(plan, 0, sizeof *plan);
 }
 
-bool product_has_activation(const struct product_shape *shape)
-{
-    switch (shape->epilogue) {
-    case CUBLASLT_EPILOGUE_GELU:
-    case CUBLASLT_EPILOGUE_GELU_BIAS:
-    case CUBLASLT_EPILOGUE_GELU_AUX:
-    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
-    case CUBLASLT_EPILOGUE_DGELU:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* The epilogue's pointers, and how far apart the columns of aux are. */
-static int plan_beside(struct cuda_products *products, const struct product_plan *plan,
-                       const struct product_beside *beside, const char *operation, struct muster_error *err)
-{
-    const struct cublaslt_calls *calls = products->calls;
-    const int64_t leading = plan->shape.m;
-    if (beside->bias)
-        CUBLASLT_CHECK("cublasLtMatmulDescSetAttribute",
-                       calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &beside->bias,
-                                       sizeof beside->bias));
-    if (!beside->aux)
-        return 0;
-    CUBLASLT_CHECK("cublasLtMatmulDescSetAttribute",
-                   calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &beside->aux,
-                                   sizeof beside->aux));
-    CUBLASLT_CHECK(
-        "cublasLtMatmulDescSetAttribute",
-        calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &leading, sizeof leading));
-    return 0;
-}
-
-static int plan_describe(struct cuda_products *products, struct product_plan *plan,
-                         const struct product_beside *beside, const char *operation, struct muster_error *err)
+static int plan_describe(struct cuda_products *products, struct product_plan *plan, const void *bias,
+                         const char *operation, struct muster_error *err)
 {
     const struct cublaslt_calls *calls = products->calls;
     const struct product_shape *s = &plan->shape;
@@ -82,8 +47,10 @@ static int plan_describe(struct cuda_products *products, struct product_plan *pl
     CUBLASLT_CHECK(
         "cublasLtMatmulDescSetAttribute",
         calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-    if (plan_beside(products, plan, beside, operation, err))
-        return -1;
+    if (bias)
+        CUBLASLT_CHECK(
+            "cublasLtMatmulDescSetAttribute",
+            calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     CUBLASLT_CHECK(
         "cublasLtMatrixLayoutCreate",
         calls->layout_create(&plan->a, CUDA_R_32F, rows_a, s->transposed_a ? m : k, (int64_t)rows_a));
@@ -107,14 +74,9 @@ static int plan_choose(struct cuda_products *products, struct product_plan *plan
         CUBLASLT_CHECK(
             "cublasLtMatmulPreferenceSetAttribute",
             calls->preference_set(products->preference, alignments[i], &alignment, sizeof alignment));
-    cublasStatus_t status = calls->heuristic(products->handle, plan->descriptor, plan->a, plan->b, plan->d,
-                                             plan->d, products->preference, 1, &result, &got);
-    plan->unsupported =
-        product_has_activation(&plan->shape) &&
-        (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && got < 1));
-    if (plan->unsupported)
-        return 0;
-    CUBLASLT_CHECK("cublasLtMatmulAlgoGetHeuristic", status);
+    CUBLASLT_CHECK("cublasLtMatmulAlgoGetHeuristic",
+                   calls->heuristic(products->handle, plan->descriptor, plan->a, plan->b, plan->d, plan->d,
+                                    products->preference, 1, &result, &got));
     if (got < 1 || result.state != CUBLAS_STATUS_SUCCESS)
         return error_set(err, MUSTER_E_UNSUPPORTED, "%s: cuBLASLt has no algorithm for %d x %d x %d",
                          operation, plan->shape.m, plan->shape.n, plan->shape.k);
@@ -141,14 +103,13 @@ static struct product_plan *plan_place(struct cuda_products *products)
 }
 
 const struct product_plan *product_plan_of(struct cuda_products *products, const struct product_shape *shape,
-                                           const struct product_beside *beside, const char *operation,
-                                           struct muster_error *err)
+                                           const void *bias, const char *operation, struct muster_error *err)
 {
     struct product_plan made = {.shape = *shape};
     for (int i = 0; i < products->count; i++)
         if (memcmp(&products->plans[i].shape, shape, sizeof *shape) == 0)
             return &products->plans[i];
-    if (plan_describe(products, &made, beside, operation, err) != 0 ||
+    if (plan_describe(products, &made, bias, operation, err) != 0 ||
         plan_choose(products, &made, operation, err) != 0) {
         plan_free(products->calls, &made);
         return NULL;

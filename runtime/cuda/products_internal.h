@@ -15,12 +15,6 @@ struct product_shape {
     int32_t alignment;                  /* that A, B and D have, bytes: one of a few classes */
 };
 
-/* What the epilogue reads or writes beside D; NULL where it does not. */
-struct product_beside {
-    const void *bias; /* (m) */
-    const void *aux;  /* (m,n): what gelu is made of */
-};
-
 /* What is known of a shape: cuBLASLt's objects, and the algorithm. */
 struct product_plan {
     struct product_shape shape;
@@ -28,7 +22,6 @@ struct product_plan {
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace; /* bytes that the algorithm wants */
-    bool unsupported; /* cuBLASLt has no algorithm for this epilogue: nothing of the above is there */
 };
 
 struct cuda_products {
@@ -43,12 +36,10 @@ struct cuda_products {
     int64_t chosen; /* calls of the heuristic */
 };
 
-/* The plan of a shape, made by the first call with it; beside has the pointers of that call, whose alignment
- * the heuristic looks at. NULL with err. Only a plan with an activation may be unsupported. */
+/* The plan of a shape, made by the first call with it; bias (m) is that call's, for the epilogue, whose
+ * alignment the heuristic looks at; NULL: none. NULL with err. */
 const struct product_plan *product_plan_of(struct cuda_products *products, const struct product_shape *shape,
-                                           const struct product_beside *beside, const char *operation,
-                                           struct muster_error *err);
-bool product_has_activation(const struct product_shape *shape);
+                                           const void *bias, const char *operation, struct muster_error *err);
 /* Forgets all. Their errors are of objects that are of no more use. */
 void product_plans_free(struct cuda_products *products);
 

@@ -8,8 +8,6 @@
  * integers.
  *
  * FAKE_CUBLASLT_COMPUTE=fp32|tf32: a product of f32 that asks for the other compute type is refused.
- * FAKE_CUBLASLT_PLAIN=none|unsupported: the heuristic names no algorithm for an epilogue with gelu, or calls
- * it not supported.
  *
  * Every function asks fake_refuse (fake_cudart.h) first. A product runs in stream order by
  * fake_cudart_enqueue and writes over all the workspace that its algorithm asked for. */

@@ -197,15 +197,6 @@ uint32_t lt_alignment_of(const void *pointer)
     return alignment;
 }
 
-/* What the heuristic makes of gelu where it is told to have no algorithm for it. */
-static bool is_plain_only(const struct lt_product *product, cublasStatus_t *status)
-{
-    const char *plain = getenv("FAKE_CUBLASLT_PLAIN");
-    const uint32_t gelu = CUBLASLT_EPILOGUE_GELU | (CUBLASLT_EPILOGUE_DGELU & ~(uint32_t)128);
-    *status = plain && !strcmp(plain, "unsupported") ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
-    return plain && (product->descriptor.epilogue & gelu);
-}
-
 enum {
     LT_WANTED_WORKSPACE = 64 << 10
 }; /* of an algorithm, where so much is offered; each product writes it */
@@ -229,8 +220,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         LT_INVALID("%s: %d results are wanted", __func__, wanted);
     cublasStatus_t status = lt_product_of(descriptor, a, b, c, d, &product);
     if (status != CUBLAS_STATUS_SUCCESS)
-        return status;
-    if (is_plain_only(&product, &status))
         return status;
     memcpy(algorithm.alignment, p->alignment, sizeof algorithm.alignment);
     algorithm.bias_alignment = product.descriptor.bias ? lt_alignment_of(product.descriptor.bias) : 256;

