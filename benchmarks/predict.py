@@ -2,15 +2,16 @@
 
     python3 benchmarks/predict.py --build BUILD_DIR [--steps N] [--cases NAME,...] [--busy ROUNDS]
 
-Each case is predicted and then run; a step's time is that between two progress lines, the median of all but the first ones. The error is
-the predicted time over the measured one; the bar is 10%. The share of the limit is what the progress line shows: the plan's products and
-bytes at the rates that a rank measured at its start.
+Each case is predicted and then run for --steps, and for as many more as last SECONDS; a step's time is that between two progress lines, the
+median of all but the first ones. The error is the predicted time over the measured one; the bar is 10%. The share of the limit is what the
+progress line shows: the plan's products and bytes at the rates that a rank measured at its start.
 
 --busy measures something else: the same steps on all processors alone and beside a process that only counts, in turns; bar 2.5 times. That
 process takes half of a processor from them, so that of C processors C / (C - 1/2) of the time alone is the least."""
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import re
@@ -22,6 +23,7 @@ import time
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 WARM_UP, BAR, BAR_BUSY = 2, 0.10, 2.5
+SECONDS = 4  # short steps are measured in the middle of a run, too
 CORES = len(os.sched_getaffinity(0))
 DEMO = {"model.layers": 4, "model.channels": 128, "model.heads": 4, "training.sequence_length": 128, "training.micro_batch": 4,
         "training.global_batch": 8}
@@ -58,24 +60,24 @@ def arguments():
     return parser.parse_args()
 
 
-def command(options, folder, settings):
+def command(options, folder, settings, steps):
     words = [str(pathlib.Path(options.build).resolve() / "bin" / "muster-train"), str(folder / "empty.yaml")]
-    common = {"data.path": folder / "text", "training.steps": options.steps + WARM_UP, "logging.interval": 1, "logging.sample_length": 0}
+    common = {"data.path": folder / "text", "training.steps": steps + WARM_UP, "logging.interval": 1, "logging.sample_length": 0}
     for name, value in {**common, **settings}.items():
         words += ["--set", f"{name}={value}"]
     return words
 
 
 def predict(options, folder, ranks, settings):
-    words = [*command(options, folder, settings), "--plan", "--predict", "--output=json", "--world-size", str(ranks)]
+    words = [*command(options, folder, settings, options.steps), "--plan", "--predict", "--output=json", "--world-size", str(ranks)]
     run = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(run.stdout)["prediction"]
 
 
-def measure(options, folder, ranks, settings):
+def measure(options, folder, ranks, settings, steps):
     """Seconds of a step, and the last progress line's share of the limit."""
     launcher = [str(pathlib.Path(options.build).resolve() / "bin" / "muster"), "run", "--standalone", f"--nproc_per_node={ranks}"]
-    words = (launcher if ranks > 1 else []) + command(options, folder, settings)
+    words = (launcher if ranks > 1 else []) + command(options, folder, settings, steps)
     run = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ)
     times, share = [], None
     for line in run.stdout:
@@ -107,8 +109,8 @@ def busy(options, folder, wanted):
             continue
         alone, beside = [], []
         for _ in range(options.busy):
-            alone.append(measure(options, folder, ranks, settings)[0] * 1e3)
-            beside.append(beside_a_busy_process(lambda: measure(options, folder, ranks, settings)[0]) * 1e3)
+            alone.append(measure(options, folder, ranks, settings, options.steps)[0] * 1e3)
+            beside.append(beside_a_busy_process(lambda: measure(options, folder, ranks, settings, options.steps)[0]) * 1e3)
         ratio = statistics.median(beside) / statistics.median(alone)
         worst = max(worst, ratio)
         print(f"{case:30}{statistics.median(alone):8.1f} ms alone{statistics.median(beside):9.1f} ms beside a busy process: {ratio:.2f} times "
@@ -131,7 +133,8 @@ def main():
             if wanted and not any(case.startswith(word) for word in wanted):
                 continue
             predicted = predict(options, folder, ranks, settings)
-            taken, best, share = measure(options, folder, ranks, settings)
+            steps = max(options.steps, math.ceil(SECONDS / predicted["step_s"]))
+            taken, best, share = measure(options, folder, ranks, settings, steps)
             error = predicted["step_s"] / taken - 1
             worst = max(worst, abs(error))
             print(f"{case:24}{predicted['step_s'] * 1e3:9.1f} ms{taken * 1e3:9.1f} ms{best * 1e3:7.1f} ms{100 * error:+8.1f}%{share:9}%"

@@ -61,7 +61,7 @@ static int ascending(const void *left, const void *right)
 double calibrate_median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, ascending);
-    return values[(count - 1) / 2];
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
 double calibrate_seconds(void)
@@ -84,11 +84,12 @@ static int open_rank(struct calibrate_rank *rank)
     rank->found.layers = mem_calloc((size_t)o->model->layer_count, sizeof *rank->found.layers);
     if (!rank->found.layers)
         return error_set(&rank->err, MUSTER_E_NOMEM, "no memory to measure %d layers", o->model->layer_count);
-    return rank->compute && rank->side ? 0 : -1;
+    return rank->compute && rank->side ? calibrate_cold_open(rank) : -1;
 }
 
 static void close_rank(struct calibrate_rank *rank)
 {
+    calibrate_cold_close(rank);
     if (rank->compute)
         rank->ops->stream_destroy(rank->compute);
     if (rank->side)

@@ -2,9 +2,10 @@
  *
  * Ranks are threads of this process that measure at the same time, so that they share cores, caches and
  * memory as ranks of one machine do. Each kind of layer is called alone on synthetic values, in the plan's
- * shapes and on as many copies as the model has of it (as far as it matters to caches), then the optimizer,
- * norms, casts and copies on arrays of the plan's size, then collectives of two sizes. It takes about as long
- * as two or three steps, and as much memory as the largest layer needs. */
+ * shapes, then the optimizer, norms, casts and copies on arrays of the plan's size, then collectives of two
+ * sizes. Memory is of the classes that a plan has it in, and caches are as cold as in a step
+ * (calibrate_cold.c). It takes about as long as three or four steps, and as much memory as the largest layer
+ * needs and its machine's largest cache holds. */
 #ifndef MUSTER_RUNTIME_CALIBRATE_CALIBRATE_H
 #define MUSTER_RUNTIME_CALIBRATE_CALIBRATE_H
 

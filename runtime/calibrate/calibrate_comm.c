@@ -4,12 +4,13 @@
 #include "runtime/calibrate/calibrate_internal.h"
 #include "runtime/comm/comm_internal.h"
 
-enum { SMALL = 256, LARGE_MAX = 2 << 20, SMALL_RUNS = 32, LARGE_RUNS = 4 };
+enum { SMALL = 256, LARGE_MAX = 2 << 20, SMALL_RUNS = 32, LARGE_RUNS = 5 };
 
 struct meeting {
     struct calibrate_rank *rank;
     struct comm *comm;
     char *send, *recv;
+    int64_t bytes; /* of both */
 };
 
 static int issue(const struct meeting *m, const struct comm_op *op, int runs)
@@ -24,27 +25,50 @@ static int issue(const struct meeting *m, const struct comm_op *op, int runs)
                : 0;
 }
 
-/* Seconds of one operation. */
-static int measure(const struct meeting *m, const struct comm_op *op, int runs, double *seconds)
+/* Seconds of one small operation. */
+static int measure_small(const struct meeting *m, const struct comm_op *op, double *seconds)
 {
     if (calibrate_together(m->rank, issue(m, op, 1)))
         return -1;
     const double begun = calibrate_seconds();
-    const int failed = issue(m, op, runs);
-    *seconds = (calibrate_seconds() - begun) / runs;
+    const int failed = issue(m, op, SMALL_RUNS);
+    *seconds = (calibrate_seconds() - begun) / SMALL_RUNS;
     return calibrate_together(m->rank, failed);
 }
 
-static int measure_kind(const struct meeting *m, enum comm_kind kind, enum dtype dtype, int64_t large)
+static void cool(void *meeting)
+{
+    const struct meeting *m = meeting;
+    calibrate_cool(m->rank, m->bytes);
+}
+
+/* Of a large one, on memory that is as cold as in a step; the first run is not counted. */
+static int measure_large(struct meeting *m, const struct comm_op *op, double *seconds)
+{
+    double taken[LARGE_RUNS + 1];
+    for (int i = 0; i <= LARGE_RUNS; i++) {
+        if (calibrate_at_once(m->rank, cool, m))
+            return -1;
+        const double begun = calibrate_seconds();
+        const int failed = issue(m, op, 1);
+        taken[i] = calibrate_seconds() - begun;
+        if (calibrate_together(m->rank, failed))
+            return -1;
+    }
+    *seconds = calibrate_median(taken + 1, LARGE_RUNS);
+    return 0;
+}
+
+static int measure_kind(struct meeting *m, enum comm_kind kind, enum dtype dtype, int64_t large)
 {
     const int ranks = m->rank->crowd->options->ranks;
     struct comm_op op = {.kind = kind, .dtype = dtype, .reduction = REDUCE_SUM, .count = SMALL};
     double small_s, large_s;
-    if (measure(m, &op, SMALL_RUNS, &small_s))
+    if (measure_small(m, &op, &small_s))
         return -1;
     const double small_bytes = (double)comm_received_bytes(&op, ranks);
     op.count = large;
-    if (measure(m, &op, LARGE_RUNS, &large_s))
+    if (measure_large(m, &op, &large_s))
         return -1;
     const double bytes = (double)comm_received_bytes(&op, ranks) - small_bytes;
     struct plan_line *line = &m->rank->found.rates.comm[kind];
@@ -52,7 +76,7 @@ static int measure_kind(const struct meeting *m, enum comm_kind kind, enum dtype
     return 0;
 }
 
-static int measure_all(const struct meeting *m, int64_t large)
+static int measure_all(struct meeting *m, int64_t large)
 {
     const struct plan_options *o = &m->rank->crowd->options->plan->options;
     if (measure_kind(m, COMM_ALL_GATHER, o->param_dtype, large) ||
@@ -78,7 +102,7 @@ int calibrate_comm(struct calibrate_rank *rank)
         return 0;
     const int64_t large = large_part(o->plan), whole = large * o->ranks * dtype_size(rank->kernels->dtype);
     struct device_arena arena = {0};
-    struct meeting m = {.rank = rank};
+    struct meeting m = {.rank = rank, .bytes = 2 * whole};
     int failed = rank->ops->arena_create(rank->device, MEMORY_COMM, 2 * whole, &arena, &rank->err);
     m.send = arena.base;
     m.recv = failed ? NULL : m.send + whole;

@@ -25,6 +25,8 @@ struct calibrate_rank {
     struct device *device;
     struct device_stream *compute, *side; /* side: of collectives */
     const struct kernels *kernels;
+    struct device_arena cold; /* what calibrate_cool passes over; */
+    int64_t cold_bytes;       /* 0: nothing */
     struct calibration found;
     struct muster_error err;
 };
@@ -35,9 +37,16 @@ int calibrate_together(struct calibrate_rank *rank, int failed);
 int calibrate_at_once(struct calibrate_rank *rank, void (*fn)(void *), void *argument);
 /* Values between -scale and scale, the same each time. */
 void calibrate_fill(void *values, enum dtype dtype, int64_t bytes, double scale);
-/* The middle of the first count values (the lower one of two), which it sorts. */
+/* The middle of the first count values (of two their mean), which it sorts. */
 double calibrate_median(double *values, int count);
 double calibrate_seconds(void); /* of a monotonic clock */
+
+/* Memory of calibrate_cool; 0, or -1 with the rank's error. Destroying accepts what was not opened. */
+int calibrate_cold_open(struct calibrate_rank *rank);
+void calibrate_cold_close(struct calibrate_rank *rank);
+/* On the compute stream: takes out of the caches what was there, as far as a step would that holds own_bytes
+ * besides. */
+void calibrate_cool(const struct calibrate_rank *rank, int64_t own_bytes);
 
 /* Collective; each fills its part of rank->found. */
 int calibrate_layers(struct calibrate_rank *rank);

@@ -25,12 +25,13 @@ struct call {
 
 /* Of one kind on one rank. */
 struct work {
+    struct calibrate_rank *rank;
     const struct layer_desc *layer;
     const struct kind *kind;
     struct call *calls;
     int copies;
-    int64_t dout_bytes;
-    enum dtype dtype;
+    bool last;                      /* of the model */
+    int64_t dout_bytes, held_bytes; /* of one copy; of all */
     struct plan_layer_times times;
 };
 
@@ -102,8 +103,14 @@ static void *cutter_take(struct cutter *cutter, int64_t bytes)
     return bytes ? part : NULL;
 }
 
+/* As in a plan: parameters and gradients lie where other ranks may read them, all else does not. Pages differ
+ * between the two. */
+struct cutters {
+    struct cutter device, comm;
+};
+
 /* Lays one copy out; values: what is read is filled. */
-static void cut_call(const struct calibrate_rank *rank, const struct kind *kind, struct cutter *cutter,
+static void cut_call(const struct calibrate_rank *rank, const struct kind *kind, struct cutters *cutters,
                      struct call *call)
 {
     const struct model *model = rank->crowd->options->model;
@@ -112,14 +119,14 @@ static void cut_call(const struct calibrate_rank *rank, const struct kind *kind,
     for (int i = 0; i < layer->param_count; i++) {
         const struct param_desc *param = &model->params[layer->param[i]];
         const int64_t bytes = param_elements(param) * dtype_size(dtype);
-        call->weight[i] = cutter_take(cutter, bytes);
-        call->grad[i] = kind->backward && param->trainable ? cutter_take(cutter, bytes) : NULL;
-        if (cutter->base)
+        call->weight[i] = cutter_take(&cutters->comm, bytes);
+        call->grad[i] = kind->backward && param->trainable ? cutter_take(&cutters->comm, bytes) : NULL;
+        if (cutters->comm.base)
             calibrate_fill((void *)(uintptr_t)call->weight[i], dtype, bytes, 0.05);
     }
-    call->forward.saved = cutter_take(cutter, kind->sizes.saved);
-    call->forward.out = cutter_take(cutter, kind->sizes.out);
-    call->backward.dout = cutter_take(cutter, kind->sizes.out);
+    call->forward.saved = cutter_take(&cutters->device, kind->sizes.saved);
+    call->forward.out = cutter_take(&cutters->device, kind->sizes.out);
+    call->backward.dout = cutter_take(&cutters->device, kind->sizes.out);
 }
 
 static int64_t source_bytes(const struct calibrate_rank *rank, int source)
@@ -195,15 +202,19 @@ static void run_pass(const struct work *w, double *forward_s, double *backward_s
     const struct layer_ops *ops = w->layer->ops;
     for (int c = 0; c < w->copies; c++) /* a backward may have used it up */
         if (w->dout_bytes)
-            calibrate_fill((void *)(uintptr_t)w->calls[c].backward.dout, w->dtype, w->dout_bytes, 1e-3);
-    double begun = calibrate_seconds();
+            calibrate_fill((void *)(uintptr_t)w->calls[c].backward.dout, w->rank->kernels->dtype,
+                           w->dout_bytes, 1e-3);
+    calibrate_cool(w->rank, w->held_bytes);
+    const double begun = calibrate_seconds();
     for (int c = 0; c < w->copies; c++)
         ops->forward(w->layer->config, &w->calls[c].forward);
+    *forward_s = (calibrate_seconds() - begun) / w->copies;
+    if (!w->last) /* its backward comes at once */
+        calibrate_cool(w->rank, w->held_bytes);
     const double turned = calibrate_seconds();
     for (int c = w->copies - 1; w->kind->backward && c >= 0; c--)
         ops->backward(w->layer->config, &w->calls[c].backward, w->kind->backward->parts);
     *backward_s = (calibrate_seconds() - turned) / w->copies;
-    *forward_s = (turned - begun) / w->copies;
 }
 
 /* The first pass touches the memory and is not counted. */
@@ -222,35 +233,51 @@ static void run_passes(void *argument)
     w->times.backward_s = calibrate_median(backward, passes);
 }
 
+/* Memory of shared and copies times one; 0 bytes of a class need no arena. */
+static int make_arenas(struct calibrate_rank *rank, const struct cutters *one, const struct cutter *shared,
+                       int64_t copies, struct device_arena arenas[2])
+{
+    const int64_t device = shared->used + copies * one->device.used, comm = copies * one->comm.used;
+    if (device && rank->ops->arena_create(rank->device, MEMORY_DEVICE, device, &arenas[0], &rank->err))
+        return -1;
+    if (comm && rank->ops->arena_create(rank->device, MEMORY_COMM, comm, &arenas[1], &rank->err))
+        return -1;
+    return 0;
+}
+
 static int measure_kind(struct calibrate_rank *rank, const struct kind *kind, struct plan_layer_times *times)
 {
     const struct model *model = rank->crowd->options->model;
     struct call calls[COPIES_MAX] = {0};
-    struct cutter one = {0}, shared = {0};
+    struct cutters one = {0};
+    struct cutter shared = {0};
     cut_call(rank, kind, &one, calls);
     cut_shared(rank, kind, &shared, calls, 0);
-    int64_t copies = 1 + COLD_BYTES / (one.used + 1);
+    const int64_t bytes = one.device.used + one.comm.used;
+    int64_t copies = 1 + COLD_BYTES / (bytes + 1);
     copies = copies > kind->count ? kind->count : copies;
     copies = copies > COPIES_MAX ? COPIES_MAX : copies;
-    struct device_arena arena = {0};
-    const int failed = rank->ops->arena_create(rank->device, MEMORY_DEVICE, shared.used + copies * one.used,
-                                               &arena, &rank->err);
-    struct work work = {.layer = &model->layers[kind->layer],
+    struct device_arena arenas[2] = {0};
+    const int failed = make_arenas(rank, &one, &shared, copies, arenas);
+    struct work work = {.rank = rank,
+                        .layer = &model->layers[kind->layer],
                         .kind = kind,
                         .calls = calls,
                         .copies = (int)copies,
+                        .last = kind->layer == model->layer_count - 1,
                         .dout_bytes = kind->sizes.out,
-                        .dtype = rank->kernels->dtype};
-    struct cutter all = {arena.base, 0};
+                        .held_bytes = shared.used + copies * bytes};
+    struct cutters all = {{arenas[0].base, 0}, {arenas[1].base, 0}};
     for (int c = 0; !failed && c < copies; c++)
         cut_call(rank, kind, &all, &calls[c]);
     if (!failed)
-        cut_shared(rank, kind, &all, calls, (int)copies);
+        cut_shared(rank, kind, &all.device, calls, (int)copies);
     int result = calibrate_together(rank, failed);
     if (!result)
         result = calibrate_at_once(rank, run_passes, &work);
-    if (arena.base)
-        rank->ops->arena_destroy(rank->device, &arena);
+    for (int i = 0; i < 2; i++)
+        if (arenas[i].base)
+            rank->ops->arena_destroy(rank->device, &arenas[i]);
     *times = work.times;
     return result;
 }

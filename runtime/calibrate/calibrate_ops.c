@@ -9,7 +9,7 @@ enum { ELEMENTS_MIN = 1 << 14, ELEMENTS_MAX = 4 << 20, RUNS = 5, LAUNCHES = 512 
 
 struct arrays {
     struct calibrate_rank *rank;
-    char *part[4]; /* of elements each */
+    char *part[4]; /* of elements each: parameter, moments, gradient */
     struct step_scalars scalars;
     int64_t elements;
 };
@@ -17,7 +17,7 @@ struct arrays {
 static void run_norm(const struct arrays *a)
 {
     double squares;
-    a->rank->kernels->norm_squared(&squares, a->part[0], a->elements, 0, NULL);
+    a->rank->kernels->norm_squared(&squares, a->part[3], a->elements, 0, NULL);
 }
 
 static void run_step(const struct arrays *a)
@@ -75,15 +75,13 @@ static void run_widen(const struct arrays *a)
     a->rank->kernels->widen(a->part[1], a->part[2], narrow_dtype(a), 0, a->elements, NULL);
 }
 
-/* Seconds a byte; the arrays take turns, so that one is as cold as in a step. */
+/* Seconds a byte, the arrays as cold as in a step. */
 static double byte_seconds(struct arrays *a, void (*run)(const struct arrays *))
 {
     double taken[RUNS];
     run(a);
     for (int i = 0; i < RUNS; i++) {
-        char *first = a->part[0];
-        memmove(&a->part[0], &a->part[1], 3 * sizeof *a->part);
-        a->part[3] = first;
+        calibrate_cool(a->rank, 4 * a->elements * dtype_size(a->rank->kernels->dtype));
         const double begun = calibrate_seconds();
         run(a);
         taken[i] = calibrate_seconds() - begun;
@@ -143,17 +141,21 @@ int calibrate_ops(struct calibrate_rank *rank)
                                            .bias_correction2 = 0.05,
                                            .clip = 1,
                                            .step = 2};
-    struct device_arena arena = {0};
-    const int failed =
-        rank->ops->arena_create(rank->device, MEMORY_DEVICE, arrays.elements * size * 4, &arena, &rank->err);
+    const int64_t bytes = arrays.elements * size;
+    struct device_arena comm = {0}, moments = {0};
+    int failed = rank->ops->arena_create(rank->device, MEMORY_COMM, 2 * bytes, &comm, &rank->err);
+    failed = failed || rank->ops->arena_create(rank->device, MEMORY_DEVICE, 2 * bytes, &moments, &rank->err);
     for (int i = 0; !failed && i < 4; i++) {
-        arrays.part[i] = (char *)arena.base + i * arrays.elements * size;
-        calibrate_fill(arrays.part[i], rank->kernels->dtype, arrays.elements * size, 0.1);
+        const bool moment = i == 1 || i == 2;
+        arrays.part[i] = (char *)(moment ? moments : comm).base + (i > 1 ? bytes : 0);
+        calibrate_fill(arrays.part[i], rank->kernels->dtype, bytes, 0.1);
     }
     int result = calibrate_together(rank, failed);
     if (!result)
         result = calibrate_at_once(rank, run_all, &arrays);
-    if (arena.base)
-        rank->ops->arena_destroy(rank->device, &arena);
+    if (comm.base)
+        rank->ops->arena_destroy(rank->device, &comm);
+    if (moments.base)
+        rank->ops->arena_destroy(rank->device, &moments);
     return result ? result : measure_launch(rank);
 }

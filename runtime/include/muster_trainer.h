@@ -56,8 +56,9 @@ struct muster_prediction {
     double measured_s;      /* what measuring took */
 };
 /* Predicts the step of the same plan from what this machine takes for its parts: each kind of layer,
- * the optimizer, collectives, called alone on as many ranks as the machine has room for, at most world_size.
- * It takes about as long as a few steps, and as much memory as the largest layer. */
+ * the optimizer, collectives, called alone with cold caches on as many ranks as the machine has room for, at
+ * most world_size. It takes about as long as a few steps, and as much memory as the largest layer and the
+ * machine's largest cache (1 GB at most). */
 MUSTER_API int muster_plan_predict(struct muster_model *model, int32_t world_size,
                                    const char *const *settings, struct muster_prediction *prediction,
                                    struct muster_error *err);
