@@ -129,6 +129,7 @@ static void take_means(struct calibration *out, const struct calibrate_rank *ran
         for (int l = 0; l < layers; l++) {
             out->layers[l].forward_s += ranks[r].found.layers[l].forward_s * weight;
             out->layers[l].backward_s += ranks[r].found.layers[l].backward_s * weight;
+            out->layers[l].again_s += ranks[r].found.layers[l].again_s * weight;
         }
         for (int k = 0; k < OP_KIND_COUNT; k++)
             add_line(&out->rates.op[k], &rates->op[k], weight);

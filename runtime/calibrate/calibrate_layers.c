@@ -1,5 +1,6 @@
 /* calibrate_layers.c - what calls of layers take. Layers of one kind take the same time: one of each kind is
- * called, forward through all copies of its memory and backward in reverse, as a step does. */
+ * called, forward through all copies of its memory and backward in reverse, or, where a step does so,
+ * backward right behind forward. */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -7,12 +8,13 @@
 #include "runtime/calibrate/calibrate_internal.h"
 
 /* Copies of a kind's memory beyond these bytes are as cold as more of them. */
-enum { COLD_BYTES = 96 << 20, COPIES_MAX = 16, PASSES_MIN = 2, PASSES_MAX = 9 };
+enum { COLD_BYTES = 96 << 20, COPIES_MAX = 16, PASSES_MIN = 3, PASSES_MAX = 9 };
 static const double pass_seconds = 0.3; /* after these no further pass begins */
 
 struct kind {
     int layer, count; /* the first layer of the kind; how many there are */
     const struct schedule_op *forward, *backward;
+    bool again; /* its forward is computed again, right before its backward, into one memory for all */
     struct layer_sizes sizes;
 };
 
@@ -30,7 +32,6 @@ struct work {
     const struct kind *kind;
     struct call *calls;
     int copies;
-    bool last;                      /* of the model */
     int64_t dout_bytes, held_bytes; /* of one copy; of all */
     struct plan_layer_times times;
 };
@@ -44,7 +45,7 @@ static bool same_kind(const struct model *model, const struct kind *kind, const 
         kind->sizes.out != other->sizes.out || kind->sizes.saved != other->sizes.saved ||
         kind->sizes.work != other->sizes.work || kind->sizes.forward_flops != other->sizes.forward_flops)
         return false;
-    if (!kind->backward != !other->backward ||
+    if (!kind->backward != !other->backward || kind->again != other->again ||
         (kind->backward && kind->backward->parts != other->backward->parts))
         return false;
     for (int i = 0; i < a->param_count; i++) {
@@ -66,6 +67,8 @@ static struct kind describe(const struct model *model, const struct plan *plan, 
             kind.forward = op;
         if (op->kind == OP_BACKWARD && op->layer == layer && !kind.backward)
             kind.backward = op;
+        kind.again =
+            kind.again || (op->kind == OP_FORWARD && op->layer == layer && op->mode == LAYER_RECOMPUTE);
     }
     return kind;
 }
@@ -197,51 +200,72 @@ static void cut_shared(const struct calibrate_rank *rank, const struct kind *kin
 
 /* ---- measuring ---- */
 
-static void run_pass(const struct work *w, double *forward_s, double *backward_s)
+static void forward(const struct work *w, struct call *call, enum layer_mode mode, double *seconds)
 {
-    const struct layer_ops *ops = w->layer->ops;
+    const double begun = calibrate_seconds();
+    call->forward.mode = mode;
+    w->layer->ops->forward(w->layer->config, &call->forward);
+    *seconds += (calibrate_seconds() - begun) / w->copies;
+}
+
+static void backward(const struct work *w, struct call *call, double *seconds)
+{
+    const double begun = calibrate_seconds();
+    if (w->kind->backward)
+        w->layer->ops->backward(w->layer->config, &call->backward, w->kind->backward->parts);
+    *seconds += (calibrate_seconds() - begun) / w->copies;
+}
+
+static struct plan_layer_times run_pass(const struct work *w)
+{
+    struct plan_layer_times times = {0};
     for (int c = 0; c < w->copies; c++) /* a backward may have used it up */
         if (w->dout_bytes)
             calibrate_fill((void *)(uintptr_t)w->calls[c].backward.dout, w->rank->kernels->dtype,
                            w->dout_bytes, 1e-3);
     calibrate_cool(w->rank, w->held_bytes);
-    const double begun = calibrate_seconds();
     for (int c = 0; c < w->copies; c++)
-        ops->forward(w->layer->config, &w->calls[c].forward);
-    *forward_s = (calibrate_seconds() - begun) / w->copies;
-    if (!w->last) /* its backward comes at once */
+        forward(w, &w->calls[c], LAYER_TRAIN, &times.forward_s);
+    if (w->dout_bytes) /* a loss layer's backward comes at once */
         calibrate_cool(w->rank, w->held_bytes);
-    const double turned = calibrate_seconds();
-    for (int c = w->copies - 1; w->kind->backward && c >= 0; c--)
-        ops->backward(w->layer->config, &w->calls[c].backward, w->kind->backward->parts);
-    *backward_s = (calibrate_seconds() - turned) / w->copies;
+    for (int c = w->copies - 1; c >= 0; c--) {
+        if (w->kind->again)
+            forward(w, &w->calls[c], LAYER_RECOMPUTE, &times.again_s);
+        backward(w, &w->calls[c], &times.backward_s);
+    }
+    return times;
 }
 
-/* The first pass touches the memory and is not counted. */
 static void run_passes(void *argument)
 {
     struct work *w = argument;
-    double forward[PASSES_MAX], backward[PASSES_MAX];
+    double forward_s[PASSES_MAX], again_s[PASSES_MAX], backward_s[PASSES_MAX];
     int passes = 0;
-    run_pass(w, &forward[0], &backward[0]);
     const double begun = calibrate_seconds();
     while (passes < PASSES_MAX && (passes < PASSES_MIN || calibrate_seconds() - begun < pass_seconds)) {
-        run_pass(w, &forward[passes], &backward[passes]);
-        passes++;
+        const struct plan_layer_times times = run_pass(w);
+        forward_s[passes] = times.forward_s;
+        again_s[passes] = times.again_s;
+        backward_s[passes++] = times.backward_s;
     }
-    w->times.forward_s = calibrate_median(forward, passes);
-    w->times.backward_s = calibrate_median(backward, passes);
+    w->times = (struct plan_layer_times){.forward_s = calibrate_median(forward_s, passes),
+                                         .again_s = calibrate_median(again_s, passes),
+                                         .backward_s = calibrate_median(backward_s, passes)};
 }
 
-/* Memory of shared and copies times one; 0 bytes of a class need no arena. */
+/* Memory of shared and copies times one, touched; 0 bytes of a class need no arena. */
 static int make_arenas(struct calibrate_rank *rank, const struct cutters *one, const struct cutter *shared,
                        int64_t copies, struct device_arena arenas[2])
 {
-    const int64_t device = shared->used + copies * one->device.used, comm = copies * one->comm.used;
-    if (device && rank->ops->arena_create(rank->device, MEMORY_DEVICE, device, &arenas[0], &rank->err))
-        return -1;
-    if (comm && rank->ops->arena_create(rank->device, MEMORY_COMM, comm, &arenas[1], &rank->err))
-        return -1;
+    const int64_t bytes[2] = {shared->used + copies * one->device.used, copies * one->comm.used};
+    static const enum memory_class classes[2] = {MEMORY_DEVICE, MEMORY_COMM};
+    for (int i = 0; i < 2; i++) {
+        if (!bytes[i])
+            continue;
+        if (rank->ops->arena_create(rank->device, classes[i], bytes[i], &arenas[i], &rank->err))
+            return -1;
+        memset(arenas[i].base, 0, (size_t)bytes[i]);
+    }
     return 0;
 }
 
@@ -264,12 +288,13 @@ static int measure_kind(struct calibrate_rank *rank, const struct kind *kind, st
                         .kind = kind,
                         .calls = calls,
                         .copies = (int)copies,
-                        .last = kind->layer == model->layer_count - 1,
                         .dout_bytes = kind->sizes.out,
                         .held_bytes = shared.used + copies * bytes};
     struct cutters all = {{arenas[0].base, 0}, {arenas[1].base, 0}};
     for (int c = 0; !failed && c < copies; c++)
         cut_call(rank, kind, &all, &calls[c]);
+    for (int c = 1; kind->again && c < copies; c++)
+        calls[c].forward.saved = calls[0].forward.saved;
     if (!failed)
         cut_shared(rank, kind, &all.device, calls, (int)copies);
     int result = calibrate_together(rank, failed);

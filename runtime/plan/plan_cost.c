@@ -92,9 +92,12 @@ static double line_seconds(const struct plan_line *line, double bytes)
 static double layer_seconds(const struct model *model, const struct schedule_op *op,
                             const struct layer_cost *layer, const struct plan_rates *rates)
 {
-    if (rates->layers)
-        return op->kind == OP_BACKWARD ? rates->layers[op->layer].backward_s
-                                       : rates->layers[op->layer].forward_s;
+    if (rates->layers) {
+        const struct plan_layer_times *times = &rates->layers[op->layer];
+        return op->kind == OP_BACKWARD       ? times->backward_s
+               : op->mode == LAYER_RECOMPUTE ? times->again_s
+                                             : times->forward_s;
+    }
     return layer_passes(model, op) * (layer->flops / rates->flops + layer->bytes / rates->memory);
 }
 

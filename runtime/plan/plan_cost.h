@@ -11,6 +11,7 @@ struct plan_line {
 /* Seconds of the calls of a layer, of one micro-batch. */
 struct plan_layer_times {
     double forward_s, backward_s;
+    double again_s; /* of a forward in mode LAYER_RECOMPUTE, which leaves out what backward does not need */
 };
 
 /* What a rank can do. */

@@ -56,6 +56,19 @@ static void measure(const struct plan_options *options, int ranks)
     assert_int_equal(plan_predict(model, &plan, &c.rates, &slower, &err), 0);
     const double more = model->layer_count * options->micro_batches;
     assert_true(fabs(slower.step_s - cost.step_s - more) < 1e-2 * more);
+    int again = 0; /* each adds its own time, which is measured of layers with such calls alone */
+    for (int l = 0; l < model->layer_count; l++) {
+        int calls = 0;
+        for (int i = 0; i < plan.op_count; i++)
+            calls += plan.ops[i].layer == l && plan.ops[i].kind == OP_FORWARD &&
+                     plan.ops[i].mode == LAYER_RECOMPUTE;
+        assert_true((c.layers[l].again_s > 0) == (calls > 0));
+        c.layers[l].again_s += 1;
+        again += calls;
+    }
+    assert_int_equal(again, options->recompute.kind == RECOMPUTE_ALL ? 3 * options->micro_batches : 0);
+    assert_int_equal(plan_predict(model, &plan, &c.rates, &cost, &err), 0);
+    assert_true(fabs(cost.step_s - slower.step_s - again) < 1e-2 * (again + 1));
     calibration_free(&c);
     plan_free(&plan);
     model_destroy(model);
