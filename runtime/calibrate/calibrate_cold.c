@@ -1,6 +1,6 @@
 /* calibrate_cold.c - makes caches as cold as in a step. Between two calls of an operation a step passes over
- * everything else that it holds, and leaves much of it written: so does calibrate_cool before each call that
- * is timed. */
+ * everything else that it holds, some of which it reads and some of which it writes: so does calibrate_cool
+ * before each call that is timed. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,11 @@ void calibrate_cool(const struct calibrate_rank *rank, int64_t own_bytes)
 {
     const int64_t bytes =
         calibrate_pass_bytes(rank->cold_bytes, step_bytes(rank->crowd->options->plan), own_bytes);
-    const int64_t elements = bytes / dtype_size(rank->kernels->dtype);
-    if (elements > 0)
-        rank->kernels->scale(rank->cold.base, 0.5, elements, NULL);
+    const int64_t size = dtype_size(rank->kernels->dtype), half = bytes / 2 / size;
+    char *base = rank->cold.base;
+    double squares;
+    if (half < 1)
+        return;
+    rank->kernels->norm_squared(&squares, base + half * size, half, 0, NULL);
+    rank->kernels->scale(base, 0.5, half, NULL);
 }
