@@ -6,8 +6,9 @@
 In every round one step of each, one after the other, on the same weights and batches; medians over the rounds, and the losses are
 compared. Beside the times: tokens a second, and the share of what the step's matrix products would take at the rate of large
 products (8192 x 8192 x 8192, by PyTorch) in that precision. muster computes in fp32 and, by tensor cores, in tf32; what PyTorch
-does in bf16 (autocast) is shown beside it. Needs the module (MUSTER_CUDA_MODULE, or ./dev build cuda) and NCCL's and cuBLASLt's
-libraries on the loader's path; where there is no GPU it ends with a line."""
+does in bf16 (autocast) is shown beside it. Needs the module (MUSTER_CUDA_MODULE, or ./dev build cuda), cuBLASLt on the loader's path or
+in .cuda/lib (cmake/cuda_headers.sh .cuda --libraries), and for the peers an interpreter whose PyTorch has CUDA; where there is no GPU
+it ends with a line."""
 
 import argparse
 import os
@@ -15,6 +16,7 @@ import pathlib
 import re
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 
@@ -39,25 +41,44 @@ def arguments():
     return parser.parse_args()
 
 
+def environment():
+    """What `./dev build cuda` has built, and the libraries beside it, where nothing else is named."""
+    root, variables = HERE.parent, dict(os.environ)
+    variables.setdefault("MUSTER_CUDA_MODULE", str(root / "build-cuda" / "lib" / "libmuster_cuda.so"))
+    paths = [variables.get("LD_LIBRARY_PATH"), str(root / ".cuda" / "lib")]
+    variables["LD_LIBRARY_PATH"] = ":".join(path for path in paths if path)
+    return variables
+
+
+def peers_of(options):
+    """The kinds that there are; without a PyTorch with CUDA none, and a line."""
+    program = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    wanted = [name for name in options.peers.split(",") if name and name != "none"]
+    if wanted and subprocess.run([options.torch_python, "-c", program], capture_output=True).returncode != 0:
+        print(f"torch: {options.torch_python} has none with CUDA; --torch-python names another interpreter")
+        return []
+    return wanted
+
+
 def product_flops(tokens, positions):
     """Of a step, forward and backward, attention's scores and values (causal: half of them) included."""
     return 6 * tokens * MATRICES + 6 * LAYERS * tokens * positions * CHANNELS
 
 
-def measure(options, precision, folder):
-    """[(name, Server)] after all rounds; muster's two are first, where it has the precision."""
+def measure(options, peers, precision, folder):
+    """The servers after all rounds; muster's two are first, where it has the precision."""
     sequences, positions = options.shape.split("x")
     program, weights = pathlib.Path(options.build).resolve() / "benchmarks" / "train_step", folder / "weights.safetensors"
     ours = [program, "--batch", sequences, "--positions", positions, "--device", "cuda"]
-    servers = []
+    servers, variables = [], environment()
     if precision != "bf16":
         for name, graphs in ("muster", 0), ("muster, graphs", 1):
             more = ["--matmul", precision, "--graphs", graphs, "--weights", weights]
-            servers.append(Server(name, [*ours, *more], dict(os.environ)))
+            servers.append(Server(name, [*ours, *more], variables))
     elif not weights.exists():  # for the peers alone
-        maker = Server("muster", [*ours, "--weights", weights], dict(os.environ))
+        maker = Server("muster", [*ours, "--weights", weights], variables)
         maker.close()
-    for kind in (name for name in options.peers.split(",") if name and name != "none"):
+    for kind in peers:
         command = [options.torch_python, HERE / "support" / "gpt2_torch.py", weights, sequences, positions, 8, kind, "cuda", precision]
         servers.append(Server(f"torch {kind}", command, dict(os.environ)))
     for _ in range(options.rounds + 2):  # two to warm up: kernels are loaded, layers recorded, code compiled
@@ -74,14 +95,16 @@ def report(options, precision, servers):
     rates = [re.search(r"products at (\d+) TFLOP/s", server.description) for server in servers]
     rate = max((int(found[1]) for found in rates if found), default=0)
     least = 1e3 * product_flops(tokens, positions) / (rate * 1e12) if rate else float("nan")
-    print(f"{precision}: products alone would take {least:.1f} ms at {rate} TFLOP/s")
+    if rate:
+        print(f"{precision}: products alone would take {least:.1f} ms at {rate} TFLOP/s")
     for server in servers:
         times = [taken[0] for taken in server.times[2:]]
         step = statistics.median(times)
+        share = f"  products' share {least / step:4.0%}" if rate else ""
         ratio = statistics.median(taken[0] / own[0] for taken, own in zip(server.times[2:], first.times[2:]))
         print(
             f"  {server.name:16} {step:8.2f} ms ({min(times):.2f} to {max(times):.2f})  {1e3 * tokens / step:8.0f} tokens/s"
-            f"  products' share {least / step:4.0%}  / {first.name} = {ratio:.2f}; first step {server.times[0][0] / 1e3:.1f} s;"
+            f"{share}  / {first.name} = {ratio:.2f}; first step {server.times[0][0] / 1e3:.1f} s;"
             f" losses differ by {loss_difference(first, server, LOSS_BOUND[precision]):.1e}"
         )
 
@@ -91,9 +114,12 @@ def main():
     if not shutil.which("nvidia-smi"):
         sys.exit("train_gpu.py: there is no GPU here (no nvidia-smi): nothing to measure")
     print(f"GPT-2 124M, {options.shape} tokens a step, median of {options.rounds} rounds")
+    peers = peers_of(options)
     with tempfile.TemporaryDirectory() as folder:
         for precision in options.precisions.split(","):
-            servers = measure(options, precision, pathlib.Path(folder))
+            if precision == "bf16" and not peers:
+                continue  # it is the peers' alone
+            servers = measure(options, peers, precision, pathlib.Path(folder))
             for server in servers:
                 print(f"{server.name}: {server.description}")
             report(options, precision, servers)

@@ -93,7 +93,7 @@ KNOWN = {
     "muster", "muster-train", "torchrun", "muster run", "./dev", "./dev test", "./dev build", "cmake --preset release && ninja -C build",
     *(f"./dev bench {name}" for name in (
         "checkpoint", "comm", "fsdp", "launch", "logs", "precision", "recovery", "rendezvous", "store", "tcpstore", "tokenizer",
-        "torch-fsdp", "train-cpu",
+        "torch-fsdp", "train-cpu", "train-gpu",
     )),
 }  # fmt: skip
 
