@@ -4,6 +4,7 @@
  * are so formed twice, and nothing is added across blocks: the order of every sum is fixed. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_call.cuh"
+#include "kernels/cuda/attention_dots.cuh"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
@@ -16,21 +17,6 @@ struct query_shared {
     tile_slice a, b, ds;
     tile_chunk k;
 };
-
-/* A warp a row (b,t,head). */
-static __global__ void row_dots_kernel(float *D, const float *dout, const float *out, int64_t rows, int T,
-                                       int heads, int HS)
-{
-    for (int64_t row = warp_first(); row < rows; row += warp_stride()) {
-        float sum = 0;
-        for (int i = lane(); i < HS; i += CUDA_WARP)
-            sum += dout[row * HS + i] * out[row * HS + i];
-        sum = warp_sum(sum);
-        int64_t head = row % heads, t = row / heads % T, b = row / heads / T;
-        if (lane() == 0)
-            D[(b * heads + head) * T + t] = sum;
-    }
-}
 
 /* The statistics of the queries of one head of one sequence. */
 struct query_statistics {
@@ -163,14 +149,12 @@ extern "C" int cuda_attention_backward(void *dq, void *dk, void *dv, const void 
     if (attention_call_make(&call, "attention_backward", a, q, k, v, dout, err) < 0)
         return -1;
     call.lse = (const float *)lse;
-    const int64_t rows = (int64_t)a->B * a->T * a->heads;
-    struct cuda_grid dots = cuda_grid_warp_rows(rows);
     struct cuda_grid keys = cuda_grid_attention(a->B, a->kv_heads, a->T, a->head_size);
     struct cuda_grid queries = cuda_grid_attention(a->B, a->heads, a->T, a->head_size);
-    if (rows == 0)
+    if (keys.blocks == 0 || queries.blocks == 0)
         return 0;
-    CUDA_LAUNCH("attention_backward", err, row_dots_kernel, dots.blocks, dots.threads, 0, stream, D,
-                (const float *)dout, (const float *)out, rows, a->T, a->heads, a->head_size);
+    if (attention_dots(D, dout, out, a, stream, err) < 0)
+        return -1;
     CUDA_LAUNCH("attention_backward", err, key_gradient_kernel, keys.blocks, keys.threads,
                 sizeof(struct key_shared), stream, (float *)dk, (float *)dv, D, call, beta[1], beta[2]);
     CUDA_LAUNCH("attention_backward", err, query_gradient_kernel, queries.blocks, queries.threads,

@@ -195,4 +195,13 @@ static __device__ inline struct attention_rows tensor_rows(const float *base, in
     return rows;
 }
 
+/* Keys from `key` on, of `keys` that are seen, and their values; as tensor_load. */
+template <int D>
+static __device__ void tensor_load_keys(tensor_tile<D> &k, tensor_tile<D> &v, const struct attention_call *c,
+                                        int b, int key, int keys, int64_t at)
+{
+    tensor_load<D>(k, tensor_rows(c->k, c->k_row, c->T, b, key, keys, TILE, at), c->HS, c->vectors);
+    tensor_load<D>(v, tensor_rows(c->v, c->v_row, c->T, b, key, keys, TILE, at), c->HS, c->vectors);
+}
+
 #endif

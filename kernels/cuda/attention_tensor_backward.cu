@@ -2,6 +2,7 @@
  * (attention_tensor.cuh): dk and dv, a block 64 keys of one head of keys with all queries that see them; dq,
  * a block 64 queries. D, the rows of dout.out, is formed in float. */
 #include "kernels/cuda/attention_call.cuh"
+#include "kernels/cuda/attention_dots.cuh"
 #include "kernels/cuda/attention_tensor.cuh"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/launch.h"
@@ -15,21 +16,6 @@ template <int D> struct tensor_key_shared {
 template <int D> struct tensor_query_shared {
     tensor_tile<D> k, v;
 };
-
-/* A warp a row (b,t,head). */
-static __global__ void tensor_dots_kernel(float *dots, const float *dout, const float *out, int64_t rows,
-                                          int T, int heads, int HS)
-{
-    for (int64_t row = warp_first(); row < rows; row += warp_stride()) {
-        float sum = 0;
-        for (int i = lane(); i < HS; i += CUDA_WARP)
-            sum += dout[row * HS + i] * out[row * HS + i];
-        sum = warp_sum(sum);
-        int64_t head = row % heads, t = row / heads % T, b = row / heads / T;
-        if (lane() == 0)
-            dots[(b * heads + head) * T + t] = sum;
-    }
-}
 
 /* A score becomes its probability, and dp, the probability's gradient, the score's. scale and lse are times
  * log2(e), base_scale is not. */
@@ -163,10 +149,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS)
         }
         for (int key = 0; key < keys; key += TILE) {
             __syncthreads();
-            tensor_load<D>(shared->k, tensor_rows(c->k, c->k_row, c->T, item.b, key, keys, TILE, kv), c->HS,
-                           c->vectors);
-            tensor_load<D>(shared->v, tensor_rows(c->v, c->v_row, c->T, item.b, key, keys, TILE, kv), c->HS,
-                           c->vectors);
+            tensor_load_keys<D>(shared->k, shared->v, c, item.b, key, keys, kv);
             __syncthreads();
             tensor_scores<D>(p, q, shared->k);
             tensor_scores<D>(ds, dout, shared->v);
@@ -202,12 +185,10 @@ extern "C" int cuda_attention_backward_tf32(void *dq, void *dk, void *dv, const 
         return -1;
     call.lse = (const float *)lse;
     float *dots = (float *)work;
-    const int64_t rows = (int64_t)a->B * a->T * a->heads;
-    struct cuda_grid grid = cuda_grid_warp_rows(rows);
-    if (rows == 0)
+    if (cuda_grid_attention_tensor(a->B, a->heads, a->T).blocks == 0)
         return 0;
-    CUDA_LAUNCH("attention_backward", err, tensor_dots_kernel, grid.blocks, grid.threads, 0, stream, dots,
-                (const float *)dout, (const float *)out, rows, a->T, a->heads, a->head_size);
+    if (attention_dots(dots, dout, out, a, stream, err) < 0)
+        return -1;
     if (a->head_size <= 32)
         return tensor_gradients<32>((float *)dq, (float *)dk, (float *)dv, dots, &call, beta, stream, err);
     return tensor_gradients<64>((float *)dq, (float *)dk, (float *)dv, dots, &call, beta, stream, err);

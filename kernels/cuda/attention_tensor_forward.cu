@@ -104,10 +104,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS)
             q, tensor_rows(c->q, c->q_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, at), c->HS);
         for (int key = 0; key < keys; key += TILE) {
             __syncthreads();
-            tensor_load<D>(shared->k, tensor_rows(c->k, c->k_row, c->T, item.b, key, keys, TILE, kv), c->HS,
-                           c->vectors);
-            tensor_load<D>(shared->v, tensor_rows(c->v, c->v_row, c->T, item.b, key, keys, TILE, kv), c->HS,
-                           c->vectors);
+            tensor_load_keys<D>(shared->k, shared->v, c, item.b, key, keys, kv);
             __syncthreads();
             tensor_scores<D>(scores, q, shared->k);
             tensor_add_scores<D>(&so_far, scores, c, &item, key, keys, scale);

@@ -191,7 +191,13 @@ class _MusterTemplate:
 
     def clone(self, signal):
         """A fork without what Python does at a fork, for a process that soon forks or executes; its end sends this signal."""
-        number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+        number = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)
+        if number is None and signal == self.SIGCHLD:  # an ordinary fork does, too
+            try:
+                return os.fork()
+            except OSError as error:
+                self.ctypes.set_errno(error.errno)
+                return -1
         return self.c.syscall(*(self.ctypes.c_long(value) for value in (number, signal, 0, 0, 0, 0)))
 
     def fork_worker(self, worker):

@@ -2,7 +2,7 @@
 # on_a_gpu.sh [--packed FOLDER] [REPORT]: everything of the CUDA back end that a machine with a GPU can try, in one go, and a report of
 # what passed. It needs the driver, nvcc 13 and what ./dev installs, and fetches NVIDIA's libraries from pinned wheels (600 MB); or, with
 # --packed, nothing but the driver, what tests/gpu/pack.py has packed elsewhere, and an installed PyTorch of CUDA 13, whose libraries it
-# takes (MUSTER_GPU_LIBRARIES names folders of others). A step that fails does not end it; its exit status is 1 then.
+# takes (MUSTER_GPU_LIBRARIES names folders of others); it has run in this way alone. A step that fails does not end it; its exit status is 1 then.
 # MUSTER_GPU_SECONDS: after so many no further step begins (default 3600).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -473,21 +473,22 @@ static void epilogues(void **state)
         }
 }
 
+static const struct trial plain = {.m = 32,
+                                   .n = 16,
+                                   .k = 24,
+                                   .type = CUDA_R_32F,
+                                   .compute = CUBLAS_COMPUTE_32F,
+                                   .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
+                                   .tolerance = 1e-6};
+
 /* A bias where the epilogue takes none is refused, by the product and not by the heuristic; an auxiliary
  * matrix is not looked at. */
 static void what_the_epilogue_does_not_take(void **state)
 {
-    const struct trial t = {.m = 32,
-                            .n = 16,
-                            .k = 24,
-                            .type = CUDA_R_32F,
-                            .compute = CUBLAS_COMPUTE_32F,
-                            .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
-                            .tolerance = 1e-6};
     struct set s;
     (void)state;
     need_device();
-    LT_OK(set_open(&s, &t));
+    LT_OK(set_open(&s, &plain));
     LT_OK(lt->desc_set(s.descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &s.device_aux,
                        sizeof s.device_aux));
     LT_OK(set_multiply(&s, &(struct wrong){0}));
@@ -499,18 +500,11 @@ static void what_the_epilogue_does_not_take(void **state)
 
 static void beta_of_zero_reads_nothing(void **state)
 {
-    struct trial t = {.m = 32,
-                      .n = 16,
-                      .k = 24,
-                      .type = CUDA_R_32F,
-                      .compute = CUBLAS_COMPUTE_32F,
-                      .epilogue = CUBLASLT_EPILOGUE_DEFAULT,
-                      .tolerance = 1e-6};
     struct set s;
     (void)state;
     need_device();
-    LT_OK(set_open(&s, &t));
-    CUDA_OK(cudaMemsetAsync(s.device_d, 0xff, (size_t)(t.m * t.n) * sizeof(float), stream)); /* NaN */
+    LT_OK(set_open(&s, &plain));
+    CUDA_OK(cudaMemsetAsync(s.device_d, 0xff, (size_t)(plain.m * plain.n) * sizeof(float), stream)); /* NaN */
     LT_OK(set_multiply(&s, &(struct wrong){0}));
     CUDA_OK(cudaStreamSynchronize(stream));
     check_results(&s);
