@@ -1,6 +1,7 @@
 /* calibrate_layers.c - what calls of layers take. Layers of one kind take the same time: one of each kind is
  * called, forward through all copies of its memory and backward in reverse, or, where a step does so,
- * backward right behind forward. */
+ * backward right behind forward. In a step layers of one kind follow each other: what they share is still in
+ * the caches for all but the first, which is not counted here where there are several. */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -9,7 +10,14 @@
 
 /* Copies of a kind's memory beyond these bytes are as cold as more of them. */
 enum { COLD_BYTES = 96 << 20, COPIES_MAX = 16, PASSES_MIN = 3, PASSES_MAX = 9 };
-static const double pass_seconds = 0.3; /* after these no further pass begins */
+enum { SAMPLES_MAX = PASSES_MAX * COPIES_MAX };
+static const double pass_seconds = 0.6; /* after these no further pass begins */
+
+/* Seconds of the calls that count. */
+struct samples {
+    double seconds[SAMPLES_MAX];
+    int count;
+};
 
 struct kind {
     int layer, count; /* the first layer of the kind; how many there are */
@@ -200,57 +208,58 @@ static void cut_shared(const struct calibrate_rank *rank, const struct kind *kin
 
 /* ---- measuring ---- */
 
-static void forward(const struct work *w, struct call *call, enum layer_mode mode, double *seconds)
+static void forward(const struct work *w, struct call *call, enum layer_mode mode, struct samples *samples)
 {
     const double begun = calibrate_seconds();
     call->forward.mode = mode;
     w->layer->ops->forward(w->layer->config, &call->forward);
-    *seconds += (calibrate_seconds() - begun) / w->copies;
+    if (samples)
+        samples->seconds[samples->count++] = calibrate_seconds() - begun;
 }
 
-static void backward(const struct work *w, struct call *call, double *seconds)
+static void backward(const struct work *w, struct call *call, struct samples *samples)
 {
     const double begun = calibrate_seconds();
     if (w->kind->backward)
         w->layer->ops->backward(w->layer->config, &call->backward, w->kind->backward->parts);
-    *seconds += (calibrate_seconds() - begun) / w->copies;
+    if (samples)
+        samples->seconds[samples->count++] = calibrate_seconds() - begun;
 }
 
-static struct plan_layer_times run_pass(const struct work *w)
+static void run_pass(const struct work *w, struct samples *there, struct samples *again, struct samples *back)
 {
-    struct plan_layer_times times = {0};
+    const int last = w->copies - 1;
     for (int c = 0; c < w->copies; c++) /* a backward may have used it up */
         if (w->dout_bytes)
             calibrate_fill((void *)(uintptr_t)w->calls[c].backward.dout, w->rank->kernels->dtype,
                            w->dout_bytes, 1e-3);
     calibrate_cool(w->rank, w->held_bytes);
-    for (int c = 0; c < w->copies; c++)
-        forward(w, &w->calls[c], LAYER_TRAIN, &times.forward_s);
+    for (int c = 0; c <= last; c++)
+        forward(w, &w->calls[c], LAYER_TRAIN, c == 0 && last ? NULL : there);
     if (w->dout_bytes) /* a loss layer's backward comes at once */
         calibrate_cool(w->rank, w->held_bytes);
-    for (int c = w->copies - 1; c >= 0; c--) {
+    for (int c = last; c >= 0; c--) {
+        const bool counts = c < last || last == 0;
         if (w->kind->again)
-            forward(w, &w->calls[c], LAYER_RECOMPUTE, &times.again_s);
-        backward(w, &w->calls[c], &times.backward_s);
+            forward(w, &w->calls[c], LAYER_RECOMPUTE, counts ? again : NULL);
+        backward(w, &w->calls[c], counts ? back : NULL);
     }
-    return times;
 }
 
 static void run_passes(void *argument)
 {
     struct work *w = argument;
-    double forward_s[PASSES_MAX], again_s[PASSES_MAX], backward_s[PASSES_MAX];
-    int passes = 0;
+    struct samples there = {.count = 0}, again = {.count = 0}, back = {.count = 0};
     const double begun = calibrate_seconds();
-    while (passes < PASSES_MAX && (passes < PASSES_MIN || calibrate_seconds() - begun < pass_seconds)) {
-        const struct plan_layer_times times = run_pass(w);
-        forward_s[passes] = times.forward_s;
-        again_s[passes] = times.again_s;
-        backward_s[passes++] = times.backward_s;
+    for (int pass = 0; pass < PASSES_MAX; pass++) {
+        if (pass >= PASSES_MIN && calibrate_seconds() - begun >= pass_seconds)
+            break;
+        run_pass(w, &there, &again, &back);
     }
-    w->times = (struct plan_layer_times){.forward_s = calibrate_median(forward_s, passes),
-                                         .again_s = calibrate_median(again_s, passes),
-                                         .backward_s = calibrate_median(backward_s, passes)};
+    w->times = (struct plan_layer_times){.forward_s = calibrate_median(there.seconds, there.count),
+                                         .backward_s = calibrate_median(back.seconds, back.count)};
+    if (again.count)
+        w->times.again_s = calibrate_median(again.seconds, again.count);
 }
 
 /* Memory of shared and copies times one, touched; 0 bytes of a class need no arena. */
@@ -278,7 +287,7 @@ static int measure_kind(struct calibrate_rank *rank, const struct kind *kind, st
     cut_call(rank, kind, &one, calls);
     cut_shared(rank, kind, &shared, calls, 0);
     const int64_t bytes = one.device.used + one.comm.used;
-    int64_t copies = 1 + COLD_BYTES / (bytes + 1);
+    int64_t copies = 2 + COLD_BYTES / (bytes + 1); /* the one that is not counted, and more */
     copies = copies > kind->count ? kind->count : copies;
     copies = copies > COPIES_MAX ? COPIES_MAX : copies;
     struct device_arena arenas[2] = {0};

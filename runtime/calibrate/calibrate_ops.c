@@ -5,7 +5,7 @@
 #include "proto/base/error.h"
 #include "runtime/calibrate/calibrate_internal.h"
 
-enum { ELEMENTS_MIN = 1 << 14, ELEMENTS_MAX = 4 << 20, RUNS = 5, LAUNCHES = 512 };
+enum { ELEMENTS_MIN = 1 << 14, ELEMENTS_MAX = 8 << 20, RUNS = 5, LAUNCHES = 512 };
 
 struct arrays {
     struct calibrate_rank *rank;
@@ -75,13 +75,22 @@ static void run_widen(const struct arrays *a)
     a->rank->kernels->widen(a->part[1], a->part[2], narrow_dtype(a), 0, a->elements, NULL);
 }
 
-/* Seconds a byte, the arrays as cold as in a step. */
-static double byte_seconds(struct arrays *a, void (*run)(const struct arrays *))
+/* As what is behind it finds it: a norm follows the call or collective that has written its gradient. */
+static void write_gradient(const struct arrays *a)
+{
+    a->rank->kernels->scale(a->part[3], 1, a->elements, NULL);
+}
+
+/* Seconds a byte, the arrays as cold as in a step, but for what `before` writes (NULL: nothing). */
+static double byte_seconds(struct arrays *a, void (*run)(const struct arrays *),
+                           void (*before)(const struct arrays *))
 {
     double taken[RUNS];
     run(a);
     for (int i = 0; i < RUNS; i++) {
         calibrate_cool(a->rank, 4 * a->elements * dtype_size(a->rank->kernels->dtype));
+        if (before)
+            before(a);
         const double begun = calibrate_seconds();
         run(a);
         taken[i] = calibrate_seconds() - begun;
@@ -93,17 +102,17 @@ static void run_all(void *argument)
 {
     struct arrays *a = argument;
     struct plan_rates *rates = &a->rank->found.rates;
-    rates->op[OP_NORM].byte_s = byte_seconds(a, run_norm);
-    rates->op[OP_STEP].byte_s = byte_seconds(a, run_step);
-    rates->op[OP_AVERAGE].byte_s = byte_seconds(a, run_average);
+    rates->op[OP_NORM].byte_s = byte_seconds(a, run_norm, write_gradient);
+    rates->op[OP_STEP].byte_s = byte_seconds(a, run_step, NULL);
+    rates->op[OP_AVERAGE].byte_s = byte_seconds(a, run_average, NULL);
     if (a->rank->kernels->rows_add)
-        rates->op[OP_ROWS].byte_s = byte_seconds(a, run_rows);
-    rates->op[OP_COPY].byte_s = byte_seconds(a, run_copy);
-    rates->op[OP_FILL].byte_s = byte_seconds(a, run_fill);
+        rates->op[OP_ROWS].byte_s = byte_seconds(a, run_rows, NULL);
+    rates->op[OP_COPY].byte_s = byte_seconds(a, run_copy, NULL);
+    rates->op[OP_FILL].byte_s = byte_seconds(a, run_fill, NULL);
     if (narrow_dtype(a) == a->rank->kernels->dtype)
         return;
-    rates->cast_narrow.byte_s = byte_seconds(a, run_narrow);
-    rates->op[OP_CAST].byte_s = byte_seconds(a, run_widen);
+    rates->cast_narrow.byte_s = byte_seconds(a, run_narrow, NULL);
+    rates->op[OP_CAST].byte_s = byte_seconds(a, run_widen, NULL);
 }
 
 static void run_nothing(void *argument)
