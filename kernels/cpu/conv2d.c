@@ -1,5 +1,7 @@
 /* conv2d.c - convolution as matrix products: the squares under the filter become columns of a matrix
- * (im2col), a tile of output rows at a time, so that the tile is in the cache when OpenBLAS reads it.
+ * (im2col), a tile of output rows at a time, so that the tile is in the cache when OpenBLAS reads it. Between
+ * picture and tile lies a strip: the rows of the picture that a tile needs, with the zeros around them, so
+ * that every row of the matrix is a piece of one of the strip.
  *
  * Pictures are divided into parts, whose number depends on their count alone: each part is one thread's work,
  * with a tile of its own, and for the weights' gradient a sum of its own, added up in order at the end. */
@@ -12,10 +14,11 @@ enum { CONV_PARTS = 16, TILE_BYTES = 256 << 10, LINE_FLOATS = 16 };
 
 struct conv {
     const struct conv2d *c;
-    int rows, columns, depth; /* of the output; elements of a filter */
-    int tile_rows;            /* output rows of a tile */
-    int64_t in, out;          /* elements of a picture, of its output */
-    int64_t tile, weights;    /* floats of work memory for a part: a tile, a gradient */
+    int rows, columns, depth;      /* of the output; elements of a filter */
+    int tile_rows;                 /* output rows of a tile */
+    int strip_rows, strip_columns; /* of a channel, zeros included */
+    int64_t in, out;               /* elements of a picture, of its output */
+    int64_t tile, strip, weights;  /* floats of work memory for a part; weights: a gradient */
     int parts;
 };
 
@@ -24,19 +27,30 @@ static int64_t lines(int64_t floats)
     return (floats + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS;
 }
 
+/* Tiles of nearly the same height: a small one costs as many passes over the weights as a large one. */
+static int tile_rows_of(const struct conv *v)
+{
+    const int64_t row = (int64_t)v->depth * v->columns * (int64_t)sizeof(float);
+    const int most = row >= TILE_BYTES ? 1 : (int)(TILE_BYTES / row);
+    const int tiles = (v->rows + most - 1) / most;
+    return tiles > 1 ? (v->rows + tiles - 1) / tiles : v->rows;
+}
+
 static struct conv conv_of(const struct conv2d *c, int N)
 {
     struct conv v = {.c = c,
                      .rows = conv2d_size(c->height, c->kernel, c->stride, c->padding),
                      .columns = conv2d_size(c->width, c->kernel, c->stride, c->padding),
                      .depth = c->channels * c->kernel * c->kernel,
+                     .strip_columns = c->width + 2 * c->padding,
                      .parts = N < CONV_PARTS ? N : CONV_PARTS};
-    int64_t row = (int64_t)v.depth * v.columns * (int64_t)sizeof(float);
-    v.tile_rows = row >= TILE_BYTES ? 1 : (int)(TILE_BYTES / row);
-    v.tile_rows = v.tile_rows < v.rows ? v.tile_rows : v.rows;
+    v.tile_rows = tile_rows_of(&v);
+    v.strip_rows = (v.tile_rows - 1) * c->stride + c->kernel;
     v.in = (int64_t)c->channels * c->height * c->width;
     v.out = (int64_t)c->filters * v.rows * v.columns;
-    v.tile = lines((int64_t)v.depth * v.tile_rows * v.columns);
+    /* a line more of both: rows are copied in whole vectors */
+    v.tile = lines((int64_t)v.depth * v.tile_rows * v.columns) + LINE_FLOATS;
+    v.strip = lines((int64_t)c->channels * v.strip_rows * v.strip_columns) + LINE_FLOATS;
     v.weights = lines((int64_t)c->filters * v.depth) + lines(c->filters);
     return v;
 }
@@ -44,82 +58,153 @@ static struct conv conv_of(const struct conv2d *c, int N)
 size_t CPU(conv2d_work)(const struct conv2d *c, int N)
 {
     const struct conv v = conv_of(c, N);
-    return (size_t)((v.tile + v.weights) * v.parts) * sizeof(float);
+    return (size_t)((v.tile + v.strip + v.weights) * v.parts) * sizeof(float);
 }
 
-/* Output columns from..end - 1 whose element x of the filter is inside of the picture. */
-struct inside {
-    int from, end;
+/* A part's work memory. */
+struct scratch {
+    float *tile, *strip;
 };
 
-static struct inside inside_of(const struct conv *v, int x)
+static struct scratch scratch_of(const struct conv *v, void *work, int part)
 {
-    const struct conv2d *c = v->c;
-    int left = c->padding - x, right = c->width + c->padding - x;
-    struct inside s = {left <= 0 ? 0 : (left + c->stride - 1) / c->stride,
-                       right <= 0 ? 0 : (right + c->stride - 1) / c->stride};
-    s.end = s.end < v->columns ? s.end : v->columns;
-    s.from = s.from < s.end ? s.from : s.end;
+    float *tile = (float *)work + part * (v->tile + v->strip);
+    return (struct scratch){tile, tile + v->tile};
+}
+
+/* ---- between picture and strip ---- */
+
+/* Rows first..end - 1 of a strip's channel lie in the picture; row r of it is row r + offset there. */
+struct span {
+    int first, end, offset;
+};
+
+static struct span span_of(const struct conv *v, int output_row)
+{
+    const int offset = output_row * v->c->stride - v->c->padding, last = v->c->height - offset;
+    struct span s = {offset < 0 ? -offset : 0, v->strip_rows < last ? v->strip_rows : last, offset};
+    s.first = s.first < v->strip_rows ? s.first : v->strip_rows;
+    s.end = s.end > s.first ? s.end : s.first;
     return s;
 }
 
-/* One row of the output in one row of the matrix: element x of the filter over a row of the picture. */
-static void row_to_columns(const struct conv *v, float *restrict to, const float *restrict row, int x)
+static void clear_rows(const struct conv *v, float *strip, int first, int end)
 {
-    const struct inside s = inside_of(v, x);
-    const int stride = v->c->stride, at = x - v->c->padding;
-    for (int j = 0; j < s.from; j++)
-        to[j] = 0;
-    if (stride == 1)
-        memcpy(to + s.from, row + s.from + at, (size_t)(s.end - s.from) * sizeof *to);
-    else
-        for (int j = s.from; j < s.end; j++)
-            to[j] = row[j * stride + at];
-    for (int j = s.end; j < v->columns; j++)
-        to[j] = 0;
+    memset(strip + first * v->strip_columns, 0,
+           (size_t)(end - first) * (size_t)v->strip_columns * sizeof *strip);
 }
 
-static void row_from_columns(const struct conv *v, float *restrict row, const float *restrict from, int x)
-{
-    const struct inside s = inside_of(v, x);
-    const int stride = v->c->stride, at = x - v->c->padding;
-    if (stride == 1)
-        for (int j = s.from; j < s.end; j++)
-            row[j + at] += from[j];
-    else
-        for (int j = s.from; j < s.end; j++)
-            row[j * stride + at] += from[j];
-}
-
-/* The matrix (depth, rows of the tile * columns) of output rows first..first + count - 1. */
-static void to_columns(const struct conv *v, float *to, const float *picture, int first, int count)
+/* The strip of the tile that begins at an output row. Its sides are zero beforehand (clear_strip) and stay
+ * so. */
+static void take_strip(const struct conv *v, float *strip, const float *picture, int output_row)
 {
     const struct conv2d *c = v->c;
+    const struct span s = span_of(v, output_row);
+    for (int channel = 0; channel < c->channels; channel++, strip += v->strip_rows * v->strip_columns) {
+        clear_rows(v, strip, 0, s.first);
+        clear_rows(v, strip, s.end, v->strip_rows);
+        for (int row = s.first; row < s.end; row++)
+            memcpy(strip + row * v->strip_columns + c->padding,
+                   picture + ((int64_t)channel * c->height + row + s.offset) * c->width,
+                   (size_t)c->width * sizeof *strip);
+    }
+}
+
+static void clear_strip(const struct conv *v, float *strip)
+{
+    memset(strip, 0, (size_t)v->strip * sizeof *strip);
+}
+
+static void add_strip(const struct conv *v, float *picture, const float *strip, int output_row)
+{
+    const struct conv2d *c = v->c;
+    const struct span s = span_of(v, output_row);
+    for (int channel = 0; channel < c->channels; channel++, strip += v->strip_rows * v->strip_columns)
+        for (int row = s.first; row < s.end; row++) {
+            const float *restrict from = strip + row * v->strip_columns + c->padding;
+            float *restrict to = picture + ((int64_t)channel * c->height + row + s.offset) * c->width;
+            for (int x = 0; x < c->width; x++)
+                to[x] += from[x];
+        }
+}
+
+/* ---- between strip and columns ---- */
+
+#define VECTOR(floats) __attribute__((vector_size(4 * (floats)), aligned(4), may_alias))
+typedef float widest VECTOR(CPU_LANES);
+typedef float eight VECTOR(8);
+typedef float four VECTOR(4);
+
+/* Whole vectors: what is written behind the row is the next one's, or the line behind the tile. */
+static inline void copy_row(float *to, const float *from, int count)
+{
+    for (int j = 0; j < count; j += CPU_LANES)
+        *(widest *)(to + j) = *(const widest *)(from + j);
+}
+
+static inline void add_row(float *to, const float *from, int count)
+{
+    int j = 0;
+    for (; j + CPU_LANES <= count; j += CPU_LANES)
+        *(widest *)(to + j) += *(const widest *)(from + j);
+    if (CPU_LANES > 8 && j + 8 <= count) {
+        *(eight *)(to + j) += *(const eight *)(from + j);
+        j += 8;
+    }
+    if (j + 4 <= count) {
+        *(four *)(to + j) += *(const four *)(from + j);
+        j += 4;
+    }
+    for (; j < count; j++)
+        to[j] += from[j];
+}
+
+/* The place in the strip of an element of the filter under the first output. */
+static int64_t strip_place(const struct conv *v, int channel, int y, int x)
+{
+    return ((int64_t)channel * v->strip_rows + y) * v->strip_columns + x;
+}
+
+/* The matrix (depth, count * columns) of as many output rows. */
+static void to_columns(const struct conv *v, float *to, const float *strip, int count)
+{
+    const struct conv2d *c = v->c;
+    const int64_t down = (int64_t)c->stride * v->strip_columns;
+    const int columns = v->columns, stride = c->stride;
     for (int channel = 0; channel < c->channels; channel++)
         for (int y = 0; y < c->kernel; y++)
-            for (int x = 0; x < c->kernel; x++)
-                for (int i = first; i < first + count; i++, to += v->columns) {
-                    int row = i * c->stride + y - c->padding;
-                    if (row < 0 || row >= c->height)
-                        memset(to, 0, (size_t)v->columns * sizeof *to);
+            for (int x = 0; x < c->kernel; x++) {
+                const float *from = strip + strip_place(v, channel, y, x);
+                for (int i = 0; i < count; i++, from += down, to += columns) {
+                    if (stride == 1)
+                        copy_row(to, from, columns);
                     else
-                        row_to_columns(v, to, picture + ((int64_t)channel * c->height + row) * c->width, x);
+                        for (int j = 0; j < columns; j++)
+                            to[j] = from[j * stride];
                 }
+            }
 }
 
-static void add_columns(const struct conv *v, float *picture, const float *from, int first, int count)
+static void add_columns(const struct conv *v, float *strip, const float *from, int count)
 {
     const struct conv2d *c = v->c;
+    const int64_t down = (int64_t)c->stride * v->strip_columns;
+    const int columns = v->columns, stride = c->stride;
     for (int channel = 0; channel < c->channels; channel++)
         for (int y = 0; y < c->kernel; y++)
-            for (int x = 0; x < c->kernel; x++)
-                for (int i = first; i < first + count; i++, from += v->columns) {
-                    int row = i * c->stride + y - c->padding;
-                    if (row >= 0 && row < c->height)
-                        row_from_columns(v, picture + ((int64_t)channel * c->height + row) * c->width, from,
-                                         x);
+            for (int x = 0; x < c->kernel; x++) {
+                float *to = strip + strip_place(v, channel, y, x);
+                for (int i = 0; i < count; i++, to += down, from += columns) {
+                    if (stride == 1)
+                        add_row(to, from, columns);
+                    else
+                        for (int j = 0; j < columns; j++)
+                            to[j * stride] += from[j];
                 }
+            }
 }
+
+/* ---- tiles ---- */
 
 /* A filter of one element at every element: the picture is the matrix. */
 static int is_plain(const struct conv *v)
@@ -133,10 +218,20 @@ static int tile_count(const struct conv *v, int first)
     return left < v->tile_rows ? left : v->tile_rows;
 }
 
+/* The matrix of the tile that begins at an output row. */
+static const float *columns_of(const struct conv *v, const float *picture, int first, struct scratch work)
+{
+    if (is_plain(v))
+        return picture + first * v->columns;
+    take_strip(v, work.strip, picture, first);
+    to_columns(v, work.tile, work.strip, tile_count(v, first));
+    return work.tile;
+}
+
 /* ---- forward ---- */
 
 static void forward_picture(const struct conv *v, float *out, const float *in, const float *weight,
-                            const float *bias, float *tile)
+                            const float *bias, struct scratch work)
 {
     const int plane = v->rows * v->columns;
     for (int filter = 0; bias && filter < v->c->filters; filter++)
@@ -144,9 +239,7 @@ static void forward_picture(const struct conv *v, float *out, const float *in, c
             out[(int64_t)filter * plane + p] = bias[filter];
     for (int first = 0; first < v->rows; first += v->tile_rows) {
         int count = tile_count(v, first) * v->columns, at = first * v->columns;
-        const float *columns = is_plain(v) ? in + at : tile;
-        if (!is_plain(v))
-            to_columns(v, tile, in, first, tile_count(v, first));
+        const float *columns = columns_of(v, in, first, work);
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, v->c->filters, count, v->depth, 1, weight,
                     v->depth, columns, is_plain(v) ? plane : count, bias ? 1 : 0, out + at, plane);
     }
@@ -160,15 +253,18 @@ void CPU(conv2d_forward)(void *out_, const void *in_, const void *weight, const 
     const struct conv v = conv_of(c, N);
     (void)stream;
     CPU_PARALLEL_FOR(v.parts > 1)
-    for (int part = 0; part < v.parts; part++)
+    for (int part = 0; part < v.parts; part++) {
+        const struct scratch own = scratch_of(&v, work, part);
+        clear_strip(&v, own.strip);
         for (int n = part; n < N; n += v.parts)
-            forward_picture(&v, out + n * v.out, in + n * v.in, weight, bias, (float *)work + part * v.tile);
+            forward_picture(&v, out + n * v.out, in + n * v.in, weight, bias, own);
+    }
 }
 
 /* ---- backward ---- */
 
 static void backward_picture(const struct conv *v, float *din, const float *dout, const float *weight,
-                             int beta, float *tile)
+                             int beta, struct scratch work)
 {
     const int plane = v->rows * v->columns;
     if (!beta && !is_plain(v))
@@ -176,10 +272,13 @@ static void backward_picture(const struct conv *v, float *din, const float *dout
     for (int first = 0; first < v->rows; first += v->tile_rows) {
         int count = tile_count(v, first) * v->columns, at = first * v->columns;
         cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, v->depth, count, v->c->filters, 1, weight,
-                    v->depth, dout + at, plane, is_plain(v) && beta ? 1 : 0, is_plain(v) ? din + at : tile,
-                    is_plain(v) ? plane : count);
-        if (!is_plain(v))
-            add_columns(v, din, tile, first, tile_count(v, first));
+                    v->depth, dout + at, plane, is_plain(v) && beta ? 1 : 0,
+                    is_plain(v) ? din + at : work.tile, is_plain(v) ? plane : count);
+        if (is_plain(v))
+            continue;
+        clear_strip(v, work.strip);
+        add_columns(v, work.strip, work.tile, tile_count(v, first));
+        add_strip(v, din, work.strip, first);
     }
 }
 
@@ -193,13 +292,12 @@ void CPU(conv2d_backward_input)(void *din_, const void *dout_, const void *weigh
     CPU_PARALLEL_FOR(v.parts > 1)
     for (int part = 0; part < v.parts; part++)
         for (int n = part; n < N; n += v.parts)
-            backward_picture(&v, din + n * v.in, dout + n * v.out, weight, beta,
-                             (float *)work + part * v.tile);
+            backward_picture(&v, din + n * v.in, dout + n * v.out, weight, beta, scratch_of(&v, work, part));
 }
 
 /* Adds one picture to the gradients of its part. */
 static void weight_picture(const struct conv *v, float *dweight, float *dbias, const float *dout,
-                           const float *in, float *tile)
+                           const float *in, struct scratch work)
 {
     const int plane = v->rows * v->columns;
     for (int filter = 0; dbias && filter < v->c->filters; filter++) {
@@ -212,9 +310,7 @@ static void weight_picture(const struct conv *v, float *dweight, float *dbias, c
     }
     for (int first = 0; dweight && first < v->rows; first += v->tile_rows) {
         int count = tile_count(v, first) * v->columns, at = first * v->columns;
-        const float *columns = is_plain(v) ? in + at : tile;
-        if (!is_plain(v))
-            to_columns(v, tile, in, first, tile_count(v, first));
+        const float *columns = columns_of(v, in, first, work);
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, v->c->filters, v->depth, count, 1, dout + at,
                     plane, columns, is_plain(v) ? plane : count, 1, dweight, v->depth);
     }
@@ -240,15 +336,17 @@ void CPU(conv2d_backward_weight)(void *dweight, void *dbias, const void *dout_, 
     const float *dout = dout_, *in = in_;
     const struct conv v = conv_of(c, N);
     const int64_t weights = (int64_t)c->filters * v.depth;
-    float *tiles = work, *sums = tiles + v.parts * v.tile;
+    float *sums = (float *)work + v.parts * (v.tile + v.strip);
     (void)stream;
     CPU_PARALLEL_FOR(v.parts > 1)
     for (int part = 0; part < v.parts; part++) {
+        const struct scratch scratch = scratch_of(&v, work, part);
         float *own = sums + part * v.weights;
+        clear_strip(&v, scratch.strip);
         memset(own, 0, (size_t)v.weights * sizeof *own);
         for (int n = part; n < N; n += v.parts)
             weight_picture(&v, dweight ? own : NULL, dbias ? own + lines(weights) : NULL, dout + n * v.out,
-                           in + n * v.in, tiles + part * v.tile);
+                           in + n * v.in, scratch);
     }
     if (dweight)
         add_parts(dweight, sums, v.weights, v.parts, weights, beta);

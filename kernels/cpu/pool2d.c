@@ -27,10 +27,15 @@ static int is_pairs(const struct pool2d *p)
     return p->kernel == 2 && p->stride == 2 && !p->padding;
 }
 
-/* The larger, or NaN where one is; of equal ones a. */
+/* Whether it wins over what stands before it: the larger, or NaN where one is. */
+static int beats(float b, float a)
+{
+    return (b > a) | (b != b);
+}
+
 static float larger(float a, float b)
 {
-    return b > a || b != b ? b : a;
+    return beats(b, a) ? b : a;
 }
 
 static void pairs_forward(const struct pool *v, float *restrict out, const float *restrict in)
@@ -42,23 +47,26 @@ static void pairs_forward(const struct pool *v, float *restrict out, const float
     }
 }
 
-/* Each of the four gets the gradient or nothing. */
-static void pairs_backward(const struct pool *v, float *restrict din, const float *restrict in,
-                           const float *restrict dout)
+/* Each of the four gets the gradient or nothing; beta: a constant at every call. */
+static inline __attribute__((always_inline)) void pairs_backward(const struct pool *v, float *restrict din,
+                                                                 const float *restrict in,
+                                                                 const float *restrict dout, const int beta)
 {
     const int width = v->p->width;
     for (int i = 0; i < v->rows; i++, dout += v->columns) {
         const float *above = in + (int64_t)2 * i * width, *below = above + width;
         float *dabove = din + (int64_t)2 * i * width, *dbelow = dabove + width;
+#pragma omp simd
         for (int j = 0; j < v->columns; j++) {
             const float a = above[2 * j], b = above[2 * j + 1], c = below[2 * j], d = below[2 * j + 1];
             const float top = larger(a, b), three = larger(top, c);
-            const int is_d = d > three || d != d, is_c = !is_d && (c > top || c != c);
-            const int is_b = !is_d && !is_c && (b > a || b != b), is_a = !is_d && !is_c && !is_b;
-            dabove[2 * j] += is_a ? dout[j] : 0;
-            dabove[2 * j + 1] += is_b ? dout[j] : 0;
-            dbelow[2 * j] += is_c ? dout[j] : 0;
-            dbelow[2 * j + 1] += is_d ? dout[j] : 0;
+            const float to_d = beats(d, three) ? dout[j] : 0, but_d = beats(d, three) ? 0 : dout[j];
+            const float to_c = beats(c, top) ? but_d : 0, but_c = beats(c, top) ? 0 : but_d;
+            const float to_b = beats(b, a) ? but_c : 0, to_a = beats(b, a) ? 0 : but_c;
+            dabove[2 * j] = beta ? dabove[2 * j] + to_a : to_a;
+            dabove[2 * j + 1] = beta ? dabove[2 * j + 1] + to_b : to_b;
+            dbelow[2 * j] = beta ? dbelow[2 * j] + to_c : to_c;
+            dbelow[2 * j + 1] = beta ? dbelow[2 * j + 1] + to_d : to_d;
         }
     }
 }
@@ -103,10 +111,12 @@ void CPU(max_pool2d_backward)(void *din_, const void *in_, const void *dout_, co
     for (int64_t plane = 0; plane < v.planes; plane++) {
         float *din = (float *)din_ + plane * v.in;
         const float *in = (const float *)in_ + plane * v.in, *dout = (const float *)dout_ + plane * v.out;
-        if (!beta)
+        if (!beta && !(is_pairs(p) && p->height == 2 * v.rows && p->width == 2 * v.columns))
             memset(din, 0, (size_t)v.in * sizeof *din);
-        if (is_pairs(p))
-            pairs_backward(&v, din, in, dout);
+        if (is_pairs(p) && beta)
+            pairs_backward(&v, din, in, dout, 1);
+        else if (is_pairs(p))
+            pairs_backward(&v, din, in, dout, 0);
         for (int at = 0; !is_pairs(p) && at < v.out; at++)
             din[winner(p, in, at / v.columns, at % v.columns)] += dout[at];
     }
@@ -128,6 +138,14 @@ static struct span span_of(int i, int size, int windows)
 static float mean_of(const float *plane, int width, struct span rows, struct span columns)
 {
     float sum = 0;
+    if (columns.end - columns.from == width) { /* one piece */
+        const float *from = plane + (int64_t)rows.from * width;
+        const int64_t count = (int64_t)(rows.end - rows.from) * width;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < count; i++)
+            sum += from[i];
+        return sum / (float)count;
+    }
     for (int y = rows.from; y < rows.end; y++) {
         const float *row = plane + (int64_t)y * width;
         float part = 0;
