@@ -9,7 +9,6 @@ so that launchers are measured and nothing else; in the case `torch` they are sc
 root, for the namespaces."""
 
 import argparse
-import json
 import os
 import pathlib
 import re
@@ -184,7 +183,6 @@ def torchrun(job, number, nodes):
 KINDS = {
     "muster, static": muster_static,
     "muster, elastic": muster_elastic,
-    "muster, static, --restart-backoff=0": lambda job, number: muster_static(job, number, "--restart-backoff=0"),
     "torchrun": lambda job, number: torchrun(job, number, job.bench.count),
     "torchrun, elastic": lambda job, number: torchrun(job, number, f"{job.bench.count - 1}:{job.bench.count}"),
 }  # fmt: skip
@@ -193,9 +191,6 @@ KINDS = {
 KEPT = "MUSTER_TEMPLATE_KEPT"  # in the environment of a template that outlives its jobs
 TORCH_KINDS = {
     "muster --warm-keep, torch": lambda job, number: muster_static(job, number, "--warm=torch", "--warm-keep"),
-    "the same, --restart-backoff=0": lambda job, number: muster_static(
-        job, number, "--warm=torch", "--warm-keep", "--restart-backoff=0"
-    ),
     "muster --warm, torch": lambda job, number: muster_static(job, number, "--warm=torch"),
     "muster, torch": muster_static,
     "torchrun, torch": lambda job, number: [
@@ -329,13 +324,6 @@ def measure(bench, fault, plan, limit):
     return found
 
 
-def backoff(bench):
-    """The default of --restart-backoff."""
-    command = [str(bench.build / "bin" / "muster"), "env", "--output=json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return next(row["value"] for row in json.loads(done.stdout)["settings"] if row["name"] == "restart-backoff")
-
-
 def bare_start(bench):
     """Seconds that a bare loop of posix_spawn takes to start as many workers, all on this machine, and to see them end."""
     command = [
@@ -360,20 +348,13 @@ def show_killed_worker(bench, torch):
     print(f"\n{bench.count} nodes: a worker is killed -> all {bench.count * bench.options.nproc} workers run again")
     medians = {kind: print_samples(kind, samples, LIMIT) for kind, samples in found.items()}
     limit = bare_start(bench)
-    print(
-        f"  physical limit: a bare loop starts as many workers in {shown(limit)}; the restart is held back by --restart-backoff, "
-        f"{backoff(bench)} s, a quarter more or less"
-    )
+    print(f"  physical limit: a bare loop starts as many workers in {shown(limit)}")
     if medians.get("torchrun"):
         for kind in ("muster, static", "muster, elastic"):
             ratio = medians["torchrun"] / medians[kind]
             bar(f"{kind}: at least 20 times faster than torchrun; it is {ratio:.1f} times", ratio >= 20)
-        ratio = medians["torchrun"] / medians["muster, static, --restart-backoff=0"]
         quickest = min(sample["running"] for sample in found["torchrun"] if sample)
-        print(
-            f"  with the back-off counted apart: {ratio:.0f} times; torchrun's quickest against our median: "
-            f"{quickest / medians['muster, static']:.0f} times"
-        )
+        print(f"  torchrun's quickest against our median: {quickest / medians['muster, static']:.0f} times")
 
 
 def show_torch(bench, torch):
@@ -397,7 +378,7 @@ def show_torch(bench, torch):
             bar(f"at least {bars[0]} times faster than torchrun; it is {peer / warm:.1f} times", peer / warm >= bars[0])
             if bars[1]:
                 bar(f"within {shown(bars[1])}; it is {shown(warm)}", warm <= bars[1])
-    print("  physical limit: fork of an interpreter that has imported torch, 6 ms a worker; --restart-backoff")
+    print("  physical limit: fork of an interpreter that has imported torch, 6 ms a worker")
 
 
 def show_cut(bench, torch):

@@ -185,9 +185,10 @@ static const struct knob rows[] = {
      .max = 3600,
      .unit = "s",
      .section = world,
-     .help =
-         "least time from a failure to the first restart, plus or minus up to a quarter at random; doubled "
-         "after each round of less than a minute, up to a minute (or to this value if it is longer)"},
+     .help = "least time from the second failure in a row to its restart, plus or minus up to a quarter at "
+             "random; doubled with each further one, up to a minute (or to this value if it is longer); the "
+             "first failure, and that of a round of more than a minute (or of this value), is restarted at "
+             "once"},
     {.name = "exit-barrier-timeout",
      .env = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT",
      .type = KNOB_DOUBLE,

@@ -44,6 +44,19 @@
  * seen another server of the job, which leaves no member for another world unless there are more agents
  * than that.
  *
+ * A restart needs no time for the failed round to settle, so the first failure in a row is restarted at once
+ * (roster_backoff_ns) in worlds of one node and of several. The next world forms when every member has
+ * reported STOPPED, has left, or is lost: until then the round is STOPPING, however long that takes.
+ *   - Causes: an agent reports STOPPED behind all failures that it saw, on one ordered connection, and not
+ *     before its post-mortem is over. All that can be reported is in when the first cause is named.
+ *   - Processes: STOPPED is reported when every process of the node's round has ended and is reaped: the
+ * kernel has taken back its memory, on GPUs too, and its ports. What it left in /dev/shm is removed before.
+ *   - A node that dies with a worker cannot report STOPPED: the round waits for it until it is lost, and its
+ *     loss is a cause of the same failure and costs no restart of its own.
+ *   - A node that dies later, between STOPPED and the next world, or right behind that, is a failure of the
+ *     next round. No wait below lost_after_ns and the time to reconnect, 1 s, would notice it before; and
+ *     the restart behind that one, which is the second in a row, is held back.
+ *
  * The state is soft: a restarted server has none, and the agents register theirs with it. As a rule its
  * own workers were lost with it: it stops that round and forms the next one, at the cost of a restart.
  * Round and restart count go on from the largest that was reported. If the server's own part was done
@@ -151,8 +164,8 @@ struct roster_options {
                               while worlds are short-lived, up to 32 times */
     int64_t notice_ns;     /* elastic: the workers' time to save before a world with new nodes; 0: 30 s */
     int64_t restart_count; /* used by earlier servers of the job */
-    int64_t backoff_ns, backoff_cap_ns; /* from a failure to the restart (roster_backoff_ns); a round that
-                                           failed later than the cap begins a new streak */
+    int64_t backoff_ns, backoff_cap_ns; /* from a failure to the restart (roster_backoff_ns); a failure of a
+                                           round that had lasted longer than the cap is the first in a row */
     uint64_t jitter;                    /* random */
     int64_t lost_after_ns;              /* silence after which a node is lost; 0: 2.5 s */
     int64_t stop_timeout_ns;            /* bound on STOP -> STOPPED; more than the agents' grace; 0: 60 s */
@@ -282,9 +295,10 @@ static inline bool roster_has_remote(const struct roster *roster)
 /* One line: "RUNNING round 1 restarts 1/3: 0=RUNNING 1=DONE". */
 int roster_format(const struct roster *roster, struct buffer *out);
 
-/* From the failure to the streak-th restart in a row (from 1), if all have stopped by then: base_ns, doubled
- * with each further one, at most cap_ns, and then a quarter more or less by jitter, so that jobs that failed
- * together do not restart together. Equal arguments give equal waits. base_ns 0: no wait. */
+/* From the failure to the streak-th restart in a row (from 1), if all have stopped by then: the first is at
+ * once; the second waits base_ns, which doubles with each further one, at most cap_ns, and then a quarter
+ * more or less by jitter, so that jobs that failed together do not restart together. Equal arguments give
+ * equal waits. base_ns 0: no wait. */
 int64_t roster_backoff_ns(int64_t base_ns, int64_t cap_ns, int64_t streak, uint64_t jitter);
 
 #ifdef __cplusplus

@@ -298,17 +298,17 @@ int64_t roster_backoff_ns(int64_t base_ns, int64_t cap_ns, int64_t streak, uint6
 {
     enum { STEPS = 1024 };
     int64_t wait = base_ns < cap_ns ? base_ns : cap_ns;
-    if (wait <= 0 || streak < 1)
+    if (wait <= 0 || streak < 2)
         return 0;
-    for (int64_t i = 1; i < streak && wait < cap_ns; i++)
+    for (int64_t i = 2; i < streak && wait < cap_ns; i++)
         wait = wait > cap_ns / 2 ? cap_ns : wait * 2;
     int64_t part =
         (int64_t)(backoff_mix(jitter + (uint64_t)streak) % (STEPS + 1)); /* 0 to STEPS: -25 % to +25 % */
     return wait - wait / 4 + wait / 2 / STEPS * part;
 }
 
-/* How long the next world is delayed from now: not at all after a planned stop. The workers' stop is a part
- * of the wait. */
+/* How long the next world is delayed from now: not at all after a planned stop or for the first failure in a
+ * row. The workers' stop is a part of the wait. */
 static int64_t hold_back(struct roster_work *w)
 {
     struct roster *roster = w->roster;

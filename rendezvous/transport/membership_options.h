@@ -37,7 +37,7 @@ struct membership_options {
     int64_t max_restarts; /* of the whole job */
     /* read by the member that hosts the roster */
     int64_t restart_count;              /* used by earlier servers of the job */
-    int64_t backoff_ns, backoff_cap_ns; /* from a failure to the restart, doubled with each in a row */
+    int64_t backoff_ns, backoff_cap_ns; /* from the second failure in a row to its restart; doubled */
     int64_t exit_barrier_ns;            /* bound on the wait for others to leave; 0: 300 s */
     const char *host; /* numeric address of the server (server mode: to bind, client mode: to connect); NULL
                          in process */

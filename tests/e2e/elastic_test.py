@@ -304,15 +304,16 @@ class Changing(ElasticTest):
         fails = self.script("fails.sh", WORKER.replace("do sleep", "do [ -e fail ] && rm fail && exit 7; sleep"))
         os.chmod(fails, 0o755)
         nodes = [self.node(k, "2:3", "--restart-backoff=20", rest=["--", fails if k == 1 else self.worker]) for k in range(3)]
-        self.seen(0, 3)
-        (self.folder / "fail").touch()
-        wait_until(lambda: (self.status(nodes[0]) or {}).get("state") == "WAITING", "the next round is held back")
+        for round_ in range(2):
+            self.seen(round_, 3)
+            (self.folder / "fail").touch()
+        wait_until(lambda: (self.status(nodes[0]) or {}).get("state") == "WAITING", "the round after the second failure is held back")
         nodes[0].send_signal(signal.SIGTERM)
         self.finish(nodes[0], 143)
         self.waits(nodes[1], "server left; looking for it")
         nodes[0] = self.node(0, "2:3", "--restart-backoff=20")
-        rows = self.seen_since(1, 3)
-        self.assertEqual([row[4] for row in rows], ["1"] * 3)  # the failure's, and no other
+        rows = self.seen_since(2, 3)
+        self.assertEqual([row[4] for row in rows], ["2"] * 3)  # those of the failures, and no other
         self.finish_all(nodes)
 
     def test_the_server_is_asked_to_end_and_stays_away(self):

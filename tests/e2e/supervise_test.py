@@ -134,7 +134,8 @@ class Phases(SuperviseTest):
 
     def phase_back_off(self, kind):
         path = self.script(
-            "fails.sh", "echo $$ > pid.$RANK\nwhile [ $RANK = 1 ] && [ ! -s pid.0 ]; do sleep 0.01; done\n[ $RANK = 1 ] && exit 3\nsleep 1000\n"
+            "fails.sh", "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 3\n"  # which is restarted at once
+            "echo $$ > pid.$RANK\nwhile [ $RANK = 1 ] && [ ! -s pid.0 ]; do sleep 0.01; done\n[ $RANK = 1 ] && exit 3\nsleep 1000\n"
         )
         agent = self.start(
             "--standalone", "--nproc-per-node=2", "--max-restarts=2", "--restart-backoff=60", "--", "sh", path
@@ -144,7 +145,7 @@ class Phases(SuperviseTest):
         return agent, [], workers
 
     def phase_stopping_to_restart(self, kind):
-        return self.after_a_failure("--max-restarts=1", "--restart-backoff=60")
+        return self.after_a_failure("--max-restarts=1")
 
     def phase_stopping_to_end(self, kind):
         return self.after_a_failure()

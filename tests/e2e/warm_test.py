@@ -157,7 +157,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] != os.environ["E2E_LAST"]:
 
     def begin(self, *flags, last=1, count=2, **env):
         self.module("counted", COUNTED)
-        process = self.start("--standalone", f"--nproc-per-node={count}", "--max-restarts=3", "--restart-backoff=0.05", "--warm=counted", *flags,
+        process = self.start("--standalone", f"--nproc-per-node={count}", "--max-restarts=3", "--warm=counted", *flags,
                              self.script("sleep.py", self.SLEEP), env={"E2E_LAST": str(last), **env})  # fmt: skip
         return process
 

@@ -299,8 +299,11 @@ def spare_waits(job):
 
 
 def restarting(job):
-    """A worker has died, and the wait before its restart runs."""
+    """A worker has died twice in a row, and the wait before the second restart runs; the first is at once."""
     all_start(job)
+    since = time.monotonic_ns()
+    job.victim.kill_worker()
+    job.trains(job.count, since)
     job.victim.kill_worker()
     job.waits(job.members)
 
@@ -385,9 +388,9 @@ ROWS = [
     Row("TERM to the server, which stays away", terminate(server), flags=SHORT_JOIN, gone=STOPPED, again=None,
         codes={"node0": 143, "*": LOST}, says="left on SIGTERM: .* did not come back within", modes=ELASTIC, short=()),
     Row("TERM to a member while restarting", terminate(victim), begin=restarting, flags=SLOW_RESTART, back=start_agent(victim),
-        restarts=1, codes=of_agent(-1, 143), short=STATIC),
+        restarts=2, codes=of_agent(-1, 143), short=STATIC),
     Row("TERM to the server while restarting", terminate(server), begin=restarting, flags=SLOW_RESTART,
-        back=start_agent(server), restarts=1, codes=of_agent(0, 143), short=ELASTIC),
+        back=start_agent(server), restarts=2, codes=of_agent(0, 143), short=ELASTIC),
     Row("TERM to a member at the exit barrier", terminate(member), begin=at_exit_barrier, back=leaves(member), again=None,
         codes=of_agent(1, 143), least=3, short=STATIC),
     Row("TERM to the last at the exit barrier", terminate(victim), begin=at_exit_barrier, gone=STOPPED, again=None,

@@ -134,7 +134,7 @@ hidden.wait()
 """
 
     def begin_sleep(self, *flags):
-        return self.begin("--nproc-per-node=2", "--max-restarts=1", "--restart-backoff=0.05", *flags, self.script("sleep.py", self.SLEEP))
+        return self.begin("--nproc-per-node=2", "--max-restarts=1", *flags, self.script("sleep.py", self.SLEEP))
 
     def test_many_jobs_import_once(self):
         path = self.script("x.py", "import counted, os\nprint(os.environ['RANK'])\n")

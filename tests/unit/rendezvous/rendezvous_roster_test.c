@@ -40,6 +40,31 @@ static void who_stops_unasked_costs_a_restart(void **state)
     assert_int_equal(roster_restart_count(f->roster), 1);
 }
 
+/* The round waits for a node that dies with a worker until it is lost: one failure, whose restart is at once.
+ */
+static void a_node_that_dies_with_a_worker_costs_no_restart_of_its_own(void **state)
+{
+    struct fixture *f = *state;
+    const struct worker_failure killed = {.rank = 0, .pid = 10, .exit_code = -1, .signal = 9};
+    f->now.ns = 100 * NS_PER_S;
+    all_run(f);
+    assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_FAILED, &killed), 0);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(report(f, rank, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+    struct roster_event lost = {.kind = ROSTER_DISCONNECT, .session = 3, .member = 2};
+    assert_int_equal(step(f, &lost), 0);
+    assert_int_equal(roster_state(f->roster), JOB_STOPPING); /* it may come back with workers */
+    f->now = roster_deadline(f->roster);
+    assert_int_equal(step(f, &(struct roster_event){.kind = ROSTER_TICK}), 0);
+    assert_int_equal(roster_member_state(f->roster, 2), MEMBER_EMPTY);
+    assert_int_equal(roster_state(f->roster), JOB_FORMING);
+    struct roster_join next = join_of(2);
+    next.incarnation.low = 100;
+    join(f, 4, &next);
+    assert_int_equal(roster_state(f->roster), JOB_STARTING);
+    assert_int_equal(roster_restart_count(f->roster), 1);
+}
+
 static const struct membership_event *verdict_of(struct fixture *f)
 {
     static struct membership_event event;
@@ -429,6 +454,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_WORLD(a_broken_protocol_is_an_error),
         WITH_WORLD(who_stops_unasked_costs_a_restart),
+        WITH_WORLD(a_node_that_dies_with_a_worker_costs_no_restart_of_its_own),
         WITH_WORLD(what_completes_a_report_takes_its_place),
         WITH_WORLD(what_completes_an_unknown_report_is_one),
         WITH_WORLD(a_stronger_cause_restarts_all_the_same),
