@@ -24,7 +24,7 @@ enum { RANKS = 2, STEPS = 60, WARM_UP = 3, FILE_LIMIT = 64 << 20 };
 
 /* ---- a disk with one error ---- */
 
-static char watched[64];          /* the folder */
+static char watched[65];          /* the folder */
 static atomic_int good_left = -1; /* calls of its kind until the one that fails; -1: none does */
 static atomic_bool struck;
 
