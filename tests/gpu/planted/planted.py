@@ -19,6 +19,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 KEYS = ("file", "compile", "from", "to", "times", "program", "links", "arguments", "flavour", "environment", "seconds", "runs", "found by", "tier", "equivalent")
+# A copy is built once and run once: what it is built with in place of -O2 -g.
+QUICK = ["-O1", "-g0"]
 # What a flavour adds to the compiler's command; its programs are targets of their own (CMakeLists.txt), NAME_FLAVOUR.
 FLAVOURS = {
     "plain": [],
@@ -102,7 +104,7 @@ def compiled(build, entry, folder):
     words[words.index("-c") + 1] = str(folder / source)
     first = next(i for i, word in enumerate(words) if word.startswith("-I"))
     words[first:first] = [f"-I{folder}"]
-    words += FLAVOURS[entry["flavour"]]
+    words += [*QUICK, *FLAVOURS[entry["flavour"]]]
     subprocess.run(words, cwd=build.folder, check=True, capture_output=True, text=True)
     return folder / "planted.o", before
 
@@ -112,6 +114,7 @@ def linked(build, entry, folder, planted, before):
     words = build.link_command(linked_target(entry))
     at = words.index("-o")
     words[at + 1] = str(folder / "linked")
+    words.append("-Wl,--strip-debug")
     source = "/" + pathlib.PurePath(before).name
     own = [word for word in words if word == before or (entry["flavour"] != "plain" and word.endswith(source))]
     if own:  # one of the program's own files, not one of an archive

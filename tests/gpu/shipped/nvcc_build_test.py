@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The module as it is shipped, from nvcc: builds for the three architectures without a warning, asks for cudart and for no other
-library of NVIDIA's, and exports one function. MUSTER_NVCC_BUILD is the folder that it is built in; gpu_shipped_module loads it."""
+library of NVIDIA's, and exports one function. MUSTER_NVCC_BUILD is the folder that it is built in; gpu_shipped_module loads it.
+nvcc_build_test.py Everything: all that `./dev build cuda` builds, linked, and what a GPU is tried with among it."""
 import os
 import pathlib
 import re
@@ -11,6 +12,9 @@ import unittest
 SOURCE = pathlib.Path(os.environ["MUSTER_SOURCE"])
 BUILD = pathlib.Path(os.environ["MUSTER_NVCC_BUILD"])
 MODULE = BUILD / "lib" / "libmuster_cuda.so"
+# What tests/gpu/on_a_gpu.sh tries the real compiler and libraries with.
+REAL = [f"tests/{name}" for name in ("kernels_cuda_status_test", "kernels_cuda_test", "kernels_cuda_more_test", "kernels_cuda_attention_test",
+                                     "gpu_products_real", "gpu_kernels_table_real")]
 
 
 def run(*command):
@@ -18,14 +22,25 @@ def run(*command):
     return done.returncode, done.stdout + done.stderr
 
 
+def build(test, *targets):
+    BUILD.mkdir(parents=True, exist_ok=True)
+    status, output = run("cmake", "-G", "Ninja", "-S", SOURCE, "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", "-DMUSTER_CUDA=ON")
+    test.assertEqual(status, 0, output)
+    status, output = run("ninja", "-C", BUILD, *targets)
+    test.assertEqual(status, 0, output)
+    test.assertNotRegex(output, r"(?i)\bwarning\b")
+
+
+class Everything(unittest.TestCase):
+    def test_it_builds_and_links_without_warnings(self):
+        build(self)
+        for program in "bin/muster", "bin/muster-train", "lib/libmuster_cuda.so", *REAL:
+            self.assertTrue((BUILD / program).is_file(), program)
+
+
 class NvccBuild(unittest.TestCase):
     def test_1_it_builds_without_warnings(self):
-        BUILD.mkdir(parents=True, exist_ok=True)
-        status, output = run("cmake", "-G", "Ninja", "-S", SOURCE, "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", "-DMUSTER_CUDA=ON")
-        self.assertEqual(status, 0, output)
-        status, output = run("ninja", "-C", BUILD, "muster_cuda")
-        self.assertEqual(status, 0, output)
-        self.assertNotRegex(output, r"(?i)\bwarning\b")
+        build(self, "muster_cuda")
 
     def test_2_for_each_architecture(self):
         rules = (BUILD / "build.ninja").read_text()
@@ -51,4 +66,4 @@ class NvccBuild(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    sys.exit(unittest.main(verbosity=2))
+    unittest.main(verbosity=2, argv=[sys.argv[0], *(sys.argv[1:] or ["NvccBuild"])])
