@@ -73,6 +73,8 @@ struct stream_entry {
     };
 };
 
+enum { NOTHING_WANTED = -1 };
+
 struct device_stream {
     struct device *device;
     bool compute;
@@ -80,7 +82,9 @@ struct device_stream {
     pthread_t thread;
     pthread_mutex_t feed;            /* orders the threads that enqueue */
     struct futex_word queued;        /* entries ever enqueued */
-    struct futex_word finished;      /* entries ever taken off and done */
+    _Atomic(uint32_t) finished;      /* entries ever taken off and done */
+    _Atomic(int64_t) wanted;         /* the least of them that a sleeper waits for; NOTHING_WANTED */
+    struct futex_word reached;       /* changes when there are as many */
     struct futex_word started;       /* not 0 once the thread runs and start_error is written */
     struct muster_error start_error; /* code 0: it runs */
     struct futex_patience idle_patience, event_patience; /* the thread's own */

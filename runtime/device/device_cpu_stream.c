@@ -100,6 +100,49 @@ static void run_entry(struct device_stream *stream, const struct stream_entry *e
     }
 }
 
+/* ---- waiting for its entries ---- */
+
+/* Who waits for an entry is not woken for each one before it. The waiter says what it wants, and looks at
+ * what is finished; the stream's thread says what is finished, and looks at what is wanted: one of the two
+ * sees the other. */
+static void want(struct device_stream *stream, uint32_t target)
+{
+    int64_t wanted = atomic_load(&stream->wanted);
+    while ((wanted == NOTHING_WANTED || !futex_reached(target, (uint32_t)wanted)) &&
+           !atomic_compare_exchange_weak(&stream->wanted, &wanted, target))
+        ;
+}
+
+/* What is wanted later is said again by those that are woken. */
+static void finish(struct device_stream *stream, uint32_t finished)
+{
+    atomic_store(&stream->finished, finished);
+    const int64_t wanted = atomic_load(&stream->wanted);
+    if (wanted == NOTHING_WANTED || !futex_reached(finished, (uint32_t)wanted))
+        return;
+    atomic_store(&stream->wanted, NOTHING_WANTED);
+    atomic_fetch_add(&stream->reached.value, 1);
+    futex_wake(&stream->reached, FUTEX_PRIVATE);
+}
+
+/* Whether so many are finished, or were not until the deadline. */
+static bool await_finished(struct device_stream *stream, uint32_t target, struct instant deadline)
+{
+    static _Thread_local struct futex_patience patience;
+    while (!futex_reached(atomic_load(&stream->finished), target)) {
+        const uint32_t seen = atomic_load(&stream->reached.value);
+        want(stream, target);
+        if (!futex_reached(atomic_load(&stream->finished), target) &&
+            !futex_look(&stream->reached, seen, &patience) &&
+            futex_wait(&stream->reached, seen, deadline, FUTEX_PRIVATE) &&
+            !futex_reached(atomic_load(&stream->finished), target))
+            return false;
+    }
+    return true;
+}
+
+/* ---- its thread's life ---- */
+
 static void start_thread(struct device_stream *stream)
 {
     (void)pthread_setname_np(pthread_self(), stream->name); /* a name is for debuggers only */
@@ -122,8 +165,7 @@ static void *stream_main(void *argument)
         atomic_store_explicit(&stream->now, (int)entry->kind, memory_order_relaxed);
         run_entry(stream, entry);
         atomic_store_explicit(&stream->now, ENTRY_NONE, memory_order_relaxed);
-        atomic_store(&stream->finished.value, position + 1);
-        futex_wake(&stream->finished, FUTEX_PRIVATE);
+        finish(stream, position + 1);
         if (stop)
             return NULL;
     }
@@ -134,9 +176,9 @@ static void *stream_main(void *argument)
 static void push(struct device_stream *stream, const struct stream_entry *entry)
 {
     (void)pthread_mutex_lock(&stream->feed); /* cannot fail: our own, never locked twice */
-    uint32_t position = atomic_load(&stream->queued.value), finished;
-    while (position - (finished = atomic_load(&stream->finished.value)) >= DEVICE_CPU_QUEUE)
-        (void)futex_wait(&stream->finished, finished, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
+    uint32_t position = atomic_load(&stream->queued.value);
+    if (position - atomic_load(&stream->finished) >= DEVICE_CPU_QUEUE) /* then until half of it is free */
+        (void)await_finished(stream, position - DEVICE_CPU_QUEUE / 2, INSTANT_NEVER); /* never late */
     stream->entries[position % DEVICE_CPU_QUEUE] = *entry;
     atomic_store(&stream->queued.value, position + 1);
     (void)pthread_mutex_unlock(&stream->feed);
@@ -196,7 +238,7 @@ int cpu_stream_fill(struct device_stream *stream, void *to, int byte, int64_t by
 
 static int sync_late(struct device_stream *stream, uint32_t target, struct muster_error *err)
 {
-    uint32_t done = atomic_load(&stream->finished.value);
+    uint32_t done = atomic_load(&stream->finished);
     int now = atomic_load_explicit(&stream->now, memory_order_relaxed);
     const char *from = now == ENTRY_WAIT ? atomic_load(&stream->now_waiting_for) : NULL;
     return error_set(err, MUSTER_E_TIMEOUT, "stream %s has not finished in time: entry %u of %u, %s%s%s",
@@ -206,14 +248,9 @@ static int sync_late(struct device_stream *stream, uint32_t target, struct muste
 
 int cpu_stream_sync(struct device_stream *stream, struct instant deadline, struct muster_error *err)
 {
-    static _Thread_local struct futex_patience patience;
-    uint32_t target = atomic_load(&stream->queued.value), seen;
-    while (!futex_reached(seen = atomic_load(&stream->finished.value), target)) {
-        if (!futex_look(&stream->finished, seen, &patience) &&
-            futex_wait(&stream->finished, seen, deadline, FUTEX_PRIVATE) &&
-            !futex_reached(atomic_load(&stream->finished.value), target))
-            return sync_late(stream, target, err);
-    }
+    const uint32_t target = atomic_load(&stream->queued.value);
+    if (!await_finished(stream, target, deadline))
+        return sync_late(stream, target, err);
     return cpu_device_poll_error(stream->device, err);
 }
 
@@ -254,6 +291,7 @@ static struct device_stream *stream_prepare(struct device *device, const char *n
     atomic_fetch_add(&device->streams, 1);
     stream->device = device;
     stream->compute = compute;
+    atomic_init(&stream->wanted, NOTHING_WANTED);
     /* The kernel shows 15 bytes of a thread's name; a longer one is cut. */
     (void)snprintf(stream->name, sizeof stream->name, "%.15s", name);
     return stream;

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -158,6 +159,63 @@ static void full_queue_makes_the_caller_wait(void **state)
     pthread_join(thread, NULL);
     assert_int_equal(f->ops->sync(f->a, in_seconds(30), &err), 0);
     assert_int_equal(journal.length, feeder.count);
+}
+
+static void nap(void *argument)
+{
+    (void)argument;
+    (void)usleep(100);
+}
+
+/* Who waits for the last of many entries sleeps until then, and is not woken by each one. */
+static void a_wait_is_one_sleep(void **state)
+{
+    enum { ENTRIES = 200 };
+    struct fixture *f = *state;
+    struct rusage before, after;
+    for (int i = 0; i < ENTRIES; i++)
+        assert_int_equal(f->ops->launch(f->a, nap, NULL), 0);
+    assert_int_equal(getrusage(RUSAGE_THREAD, &before), 0);
+    assert_int_equal(f->ops->sync(f->a, in_seconds(60), NULL), 0);
+    assert_int_equal(getrusage(RUSAGE_THREAD, &after), 0);
+    assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 0, ENTRIES / 10);
+}
+
+struct waiter {
+    struct fixture *f;
+    int entries, failed;
+    _Atomic(int) done; /* of its entries */
+};
+static void count_done(void *argument)
+{
+    struct waiter *waiter = argument;
+    atomic_fetch_add(&waiter->done, 1);
+}
+static void *wait_again_and_again(void *argument)
+{
+    struct waiter *waiter = argument;
+    for (int turn = 1; turn <= 300; turn++) {
+        for (int i = 0; i < waiter->entries; i++)
+            waiter->failed += waiter->f->ops->launch(waiter->f->a, count_done, waiter) != 0;
+        waiter->failed += waiter->f->ops->sync(waiter->f->a, in_seconds(60), NULL) != 0 ||
+                          atomic_load(&waiter->done) != turn * waiter->entries;
+    }
+    return NULL;
+}
+
+static void many_threads_wait_for_one_stream(void **state)
+{
+    enum { THREADS = 5 };
+    struct waiter waiters[THREADS];
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        waiters[i] = (struct waiter){.f = *state, .entries = 1 + 3 * i};
+        assert_int_equal(pthread_create(&threads[i], NULL, wait_again_and_again, &waiters[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(waiters[i].failed, 0);
+    }
 }
 
 static void copies_and_fills_take_their_turn(void **state)
@@ -465,6 +523,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_DEVICE(work_runs_in_order),
         WITH_DEVICE(full_queue_makes_the_caller_wait),
+        WITH_DEVICE(a_wait_is_one_sleep),
+        WITH_DEVICE(many_threads_wait_for_one_stream),
         WITH_DEVICE(copies_and_fills_take_their_turn),
         WITH_DEVICE(events_order_streams),
         WITH_DEVICE(two_streams_take_turns_many_times),
