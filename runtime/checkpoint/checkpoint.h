@@ -27,6 +27,8 @@ struct checkpoint_kept {
     struct checkpoint_writer *begun[SAVES_AT_ONCE];   /* by checkpoint_begin, the oldest first; others' */
     char *spare_in;              /* rank 0's: DIR, where there may be a spare folder; NULL: there is none */
     struct rank_header *headers; /* rank 0's, [HEADERS_KEPT] or NULL: what it read of each rank's file */
+    manifest_texts settings; /* copies of the first one's: later ones need not give them; NULL: none yet */
+    const char *numerics;    /* likewise */
 };
 /* What checkpoint_begin takes, so that it needs no memory which a rank may have none of. */
 int checkpoint_kept_make(struct checkpoint_kept *kept, struct muster_error *err);

@@ -1,6 +1,7 @@
 /* save.c - a checkpoint is written behind steps: what each rank does in the states of commit.h's second
  * table.
  */
+#include <stddef.h>
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -18,16 +19,22 @@
  */
 #define VOTE_NS (NS_PER_S / 2)
 
-/* A state's work on this rank. */
+/* A state's work on this rank; the thread's until it has ended. */
 struct job {
-    pthread_t thread;
-    bool started;
-    struct futex_word ended; /* 0 or 1 */
-    bool failed;             /* written before `ended` */
+    bool at_once; /* it had ended before a thread had it */
+    bool failed;
     struct muster_error err;
 };
 
+/* The thread of a writer, for one job after another: to start one takes 0.2 ms between two steps. */
+struct hand {
+    pthread_t thread;
+    bool started, stops;
+    struct futex_word ordered, done; /* jobs so far; they are equal where it has none */
+};
+
 struct checkpoint_writer {
+    struct hand hand;            /* stays from one checkpoint to the next */
     struct checkpoint_save save; /* its texts are the writer's */
     struct rank_file *file;
     struct job job;
@@ -54,21 +61,43 @@ static int copy_texts(manifest_texts texts, manifest_texts *out)
 }
 
 /* The fields of the run that the trainer knows. */
-static int take_run(struct checkpoint_save *save)
+static void take_run(struct checkpoint_save *save)
 {
     struct trainer_counts counts;
-    struct fingerprint fingerprint;
-    struct buffer numerics = {0};
     const struct plan *plan = trainer_plan(save->trainer);
     trainer_get_counts(save->trainer, &counts);
     save->run.updates = counts.updates;
     save->run.scale = counts.scale;
     save->run.mesh = plan->options.mesh;
     save->run.world_size = mesh_size(plan->options.mesh);
-    trainer_fingerprint(save->trainer, &fingerprint);
-    int result = fingerprint_format(&fingerprint, &numerics);
-    save->run.numerics = numerics.data; /* the writer's, as all texts from here on */
-    return result;
+}
+
+static int format_numerics(const struct trainer *trainer, const char **out)
+{
+    struct fingerprint fingerprint;
+    struct buffer numerics = {0};
+    trainer_fingerprint(trainer, &fingerprint);
+    if (fingerprint_format(&fingerprint, &numerics) < 0) {
+        buffer_free(&numerics);
+        return -1;
+    }
+    *out = numerics.data;
+    return 0;
+}
+
+/* Settings and numerics are the same in all checkpoints of a trainer: those of the first one are kept. */
+static int take_texts(struct checkpoint_save *save, const struct manifest_run *from)
+{
+    struct checkpoint_kept *kept = save->kept;
+    manifest_texts *settings = kept ? &kept->settings : &save->run.settings;
+    const char **numerics = kept ? &kept->numerics : &save->run.numerics;
+    if ((!*settings && copy_texts(from->settings, settings) < 0) ||
+        (!*numerics && format_numerics(save->trainer, numerics) < 0) ||
+        copy_texts(from->notes, &save->run.notes) < 0)
+        return -1;
+    save->run.settings = *settings;
+    save->run.numerics = *numerics;
+    return 0;
 }
 
 /* ---- what is kept from one to the next ---- */
@@ -92,18 +121,38 @@ static void keep_file(struct checkpoint_kept *kept, struct rank_file *file)
     rank_file_destroy(file);
 }
 
+static void hand_stop(struct hand *hand)
+{
+    if (!hand->started)
+        return;
+    hand->stops = true;
+    atomic_fetch_add(&hand->ordered.value, 1);
+    futex_wake(&hand->ordered, FUTEX_PRIVATE);
+    (void)pthread_join(hand->thread, NULL); /* cannot fail: ours, joined once */
+    hand->started = false;
+}
+
+static void writer_free(struct checkpoint_writer *w)
+{
+    if (w)
+        hand_stop(&w->hand);
+    mem_free(w);
+}
+
 void checkpoint_kept_free(struct checkpoint_kept *kept)
 {
     for (int i = 0; i < SAVES_AT_ONCE; i++)
         rank_file_destroy(take_pointer(&kept->files[i]));
     for (int i = 0; i < SAVES_AT_ONCE; i++)
-        mem_free(take_pointer(&kept->writers[i]));
+        writer_free(take_pointer(&kept->writers[i]));
     if (kept->spare_in)
         folder_drop_spare(kept->spare_in);
     mem_free(take_pointer(&kept->spare_in));
     for (int i = 0; kept->headers && i < HEADERS_KEPT; i++)
         rank_header_clear(&kept->headers[i]);
     mem_free(take_pointer(&kept->headers));
+    text_list_free_items((char **)take_pointer(&kept->settings));
+    mem_free((void *)take_pointer(&kept->numerics));
 }
 
 int checkpoint_kept_make(struct checkpoint_kept *kept, struct muster_error *err)
@@ -130,7 +179,7 @@ static void keep_writer(struct checkpoint_kept *kept, struct checkpoint_writer *
     if (i < SAVES_AT_ONCE)
         kept->writers[i] = w;
     else
-        mem_free(w);
+        writer_free(w);
 }
 
 static int writer_prepare(struct checkpoint_writer *w, const struct checkpoint_save *from)
@@ -142,9 +191,8 @@ static int writer_prepare(struct checkpoint_writer *w, const struct checkpoint_s
     save->run.numerics = NULL;
     save->local = NULL;
     save->folder = mem_strdup(from->folder);
-    if (!hidden || !save->folder || take_run(save) < 0 ||
-        copy_texts(from->run.settings, &save->run.settings) < 0 ||
-        copy_texts(from->run.notes, &save->run.notes) < 0)
+    take_run(save);
+    if (!hidden || !save->folder || take_texts(save, &from->run) < 0)
         return error_set(&w->err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
     if (from->local && !(save->local = mem_strdup(from->local)))
         return error_set(&w->err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
@@ -160,9 +208,11 @@ static int writer_prepare(struct checkpoint_writer *w, const struct checkpoint_s
 static void release(struct checkpoint_writer *w)
 {
     keep_file(w->save.kept, w->file);
-    text_list_free_items((char **)w->save.run.settings);
     text_list_free_items((char **)w->save.run.notes);
-    mem_free((void *)w->save.run.numerics);
+    if (!w->save.kept) {
+        text_list_free_items((char **)w->save.run.settings);
+        mem_free((void *)w->save.run.numerics);
+    }
     mem_free((void *)w->save.folder);
     mem_free((void *)w->save.local);
 }
@@ -205,9 +255,8 @@ static int write_files(struct checkpoint_writer *w, struct muster_error *err)
     return 0;
 }
 
-static void *work(void *argument)
+static void work(struct checkpoint_writer *w)
 {
-    struct checkpoint_writer *w = argument;
     struct job *job = &w->job;
     if (w->state == SAVE_WRITE) {
         job->failed = write_files(w, &job->err) < 0;
@@ -220,9 +269,47 @@ static void *work(void *argument)
         const int64_t bytes = w->file ? rank_file_bytes(w->file) : 0;
         job->failed = commit_walk(&w->save, bytes, from, &job->err) != COMMIT_DONE;
     }
-    atomic_store(&job->ended.value, 1);
-    futex_wake(&job->ended, FUTEX_PRIVATE);
-    return NULL;
+}
+
+static void *run_hand(void *argument)
+{
+    struct checkpoint_writer *w = argument;
+    struct hand *hand = &w->hand;
+    for (uint32_t done = 0;;) {
+        while (atomic_load(&hand->ordered.value) == done)
+            (void)futex_wait(&hand->ordered, done, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
+        if (hand->stops)
+            return NULL;
+        work(w);
+        atomic_store(&hand->done.value, ++done);
+        futex_wake(&hand->done, FUTEX_PRIVATE);
+    }
+}
+
+/* 0, or the number of the system's error. */
+static int hand_order(struct checkpoint_writer *w)
+{
+    struct hand *hand = &w->hand;
+    const int failed = hand->started ? 0 : thread_start(&hand->thread, 0, run_hand, w);
+    if (failed)
+        return failed;
+    hand->started = true;
+    atomic_fetch_add(&hand->ordered.value, 1);
+    futex_wake(&hand->ordered, FUTEX_PRIVATE);
+    return 0;
+}
+
+static bool job_ended(const struct checkpoint_writer *w)
+{
+    return w->job.at_once || atomic_load(&w->hand.done.value) == atomic_load(&w->hand.ordered.value);
+}
+
+/* Until the deadline, or a little less. */
+static void await_job(struct checkpoint_writer *w, struct instant deadline)
+{
+    const uint32_t done = atomic_load(&w->hand.done.value);
+    if (!job_ended(w))
+        (void)futex_wait(&w->hand.done, done, deadline, FUTEX_PRIVATE);
 }
 
 static void wait_for_group(void *context, int group)
@@ -247,34 +334,31 @@ static void start_work(struct checkpoint_writer *w)
     if (!save_works(save_table, w->state, w->save.rank))
         return;
     if (w->state == SAVE_WRITE && w->err.code) { /* it could not be prepared: told with the votes */
-        job->failed = true;
-        atomic_store(&job->ended.value, 1);
+        job->failed = job->at_once = true;
         return;
     }
     if (!reads_behind(w)) {
-        (void)work(w); /* its result is in the job */
+        work(w);
+        job->at_once = true;
         return;
     }
     if (w->state == SAVE_WRITE)
         trainer_set_guard(w->save.trainer, wait_for_group, w);
-    int failed = thread_start(&job->thread, 0, work, w);
-    job->started = !failed;
+    const int failed = hand_order(w);
     if (failed) {
         errno = failed;
         (void)error_errno(&job->err, "cannot start the thread that writes a checkpoint"); /* and is told: */
-        job->failed = true;
+        job->failed = job->at_once = true;
         rank_file_cancel(w->file);
         trainer_set_guard(w->save.trainer, NULL, NULL);
-        atomic_store(&job->ended.value, 1);
     }
 }
 
 static void end_work(struct checkpoint_writer *w)
 {
     struct job *job = &w->job;
-    if (job->started)
-        (void)pthread_join(job->thread, NULL); /* cannot fail: ours, joined once */
-    job->started = false;
+    while (!job_ended(w))
+        await_job(w, INSTANT_NEVER);
     if (w->state == SAVE_WRITE)
         trainer_set_guard(w->save.trainer, NULL, NULL);
     if (job->failed && !w->err.code)
@@ -285,7 +369,9 @@ static void end_work(struct checkpoint_writer *w)
 
 static void writer_begin(struct checkpoint_writer *w, const struct checkpoint_save *save)
 {
-    *w = (struct checkpoint_writer){.begun = clock_now(NULL)};
+    const size_t after = offsetof(struct checkpoint_writer, save);
+    memset((char *)w + after, 0, sizeof *w - after); /* its thread has no work */
+    w->begun = clock_now(NULL);
     (void)writer_prepare(w, save); /* its error is the writer's, and a vote */
     start_work(w);
     w->stall_ns = instant_diff_ns(clock_now(NULL), w->begun);
@@ -297,9 +383,9 @@ static struct save_votes vote(struct checkpoint_writer *w, bool wait)
     struct save_votes votes = {0};
     if (!save_works(save_table, w->state, w->save.rank))
         return votes;
-    if (wait && !atomic_load(&w->job.ended.value))
-        (void)futex_wait(&w->job.ended, 0, instant_add(clock_now(NULL), VOTE_NS), FUTEX_PRIVATE);
-    if (atomic_load(&w->job.ended.value)) {
+    if (wait)
+        await_job(w, instant_add(clock_now(NULL), VOTE_NS));
+    if (job_ended(w)) {
         votes.ended = 1;
         votes.failed = w->job.failed;
     }
@@ -474,11 +560,12 @@ struct checkpoint_figures checkpoint_figures(const struct checkpoint_writer *w)
 int checkpoint_save(const struct checkpoint_save *save, struct checkpoint_figures *figures,
                     struct muster_error *err)
 {
-    struct checkpoint_writer writer; /* its own: of what is kept there may be none left */
+    struct checkpoint_writer writer = {0}; /* its own: of what is kept there may be none left */
     writer_begin(&writer, save);
     int result = checkpoint_poll(&writer, NULL, true, err);
     if (figures)
         *figures = checkpoint_figures(&writer);
     writer_end(&writer);
+    hand_stop(&writer.hand);
     return result < 0 ? -1 : 0;
 }
