@@ -172,10 +172,10 @@ int muster_trainer_checkpoint_begin(struct muster_trainer *t, struct muster_erro
                          (long long)t->saving[t->saving_count - 1].step);
     if (keep_best(t, err) < 0 || api_note_base(t, err) < 0)
         return -1;
-    char **settings = t->kept.settings ? NULL : train_resume_texts(&t->config);
-    if (!settings &&
-        !t->kept
-             .settings) /* the ranks have the same settings, but not the same memory: this one cannot go on */
+    const bool known = t->kept.settings != NULL;
+    char **settings = known ? NULL : train_resume_texts(&t->config);
+    /* The ranks have the same settings, but not the same memory: this one cannot go on. */
+    if (!known && !settings)
         return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
     take_staging(t);
     struct checkpoint_writer *writer = begin_saving(t, settings); /* there is one: api_saving_busy */
