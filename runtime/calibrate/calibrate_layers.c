@@ -1,7 +1,7 @@
 /* calibrate_layers.c - what calls of layers take. Layers of one kind take the same time: one of each kind is
  * called, forward through all copies of its memory and backward in reverse, or, where a step does so,
  * backward right behind forward. In a step layers of one kind follow each other: what they share is still in
- * the caches for all but the first, which is not counted here where there are several. */
+ * the caches for all but the first, which counts for one of them. */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -10,13 +10,12 @@
 
 /* Copies of a kind's memory beyond these bytes are as cold as more of them. */
 enum { COLD_BYTES = 96 << 20, COPIES_MAX = 16, PASSES_MIN = 3, PASSES_MAX = 9 };
-enum { SAMPLES_MAX = PASSES_MAX * COPIES_MAX };
 static const double pass_seconds = 0.6; /* after these no further pass begins */
 
-/* Seconds of the calls that count. */
+/* Seconds of calls: of the first of each pass, and of all others. */
 struct samples {
-    double seconds[SAMPLES_MAX];
-    int count;
+    double first[PASSES_MAX], other[PASSES_MAX * COPIES_MAX];
+    int firsts, others;
 };
 
 struct kind {
@@ -208,58 +207,73 @@ static void cut_shared(const struct calibrate_rank *rank, const struct kind *kin
 
 /* ---- measuring ---- */
 
-static void forward(const struct work *w, struct call *call, enum layer_mode mode, struct samples *samples)
+static void add_sample(struct samples *samples, bool first, double seconds)
 {
-    const double begun = calibrate_seconds();
-    call->forward.mode = mode;
-    w->layer->ops->forward(w->layer->config, &call->forward);
-    if (samples)
-        samples->seconds[samples->count++] = calibrate_seconds() - begun;
+    if (first)
+        samples->first[samples->firsts++] = seconds;
+    else
+        samples->other[samples->others++] = seconds;
 }
 
-static void backward(const struct work *w, struct call *call, struct samples *samples)
+/* Of one of `layers` calls that follow each other, in the mean. */
+static double mean_call(struct samples *samples, int layers)
+{
+    const double first = samples->firsts ? calibrate_median(samples->first, samples->firsts) : 0;
+    if (!samples->others)
+        return first;
+    return (first + calibrate_median(samples->other, samples->others) * (layers - 1)) / layers;
+}
+
+static void forward(const struct work *w, int copy, enum layer_mode mode, bool first, struct samples *samples)
+{
+    struct layer_context *call = &w->calls[copy].forward;
+    const double begun = calibrate_seconds();
+    call->mode = mode;
+    w->layer->ops->forward(w->layer->config, call);
+    add_sample(samples, first, calibrate_seconds() - begun);
+}
+
+static void backward(const struct work *w, int copy, bool first, struct samples *samples)
 {
     const double begun = calibrate_seconds();
     if (w->kind->backward)
-        w->layer->ops->backward(w->layer->config, &call->backward, w->kind->backward->parts);
-    if (samples)
-        samples->seconds[samples->count++] = calibrate_seconds() - begun;
+        w->layer->ops->backward(w->layer->config, &w->calls[copy].backward, w->kind->backward->parts);
+    add_sample(samples, first, calibrate_seconds() - begun);
 }
 
 static void run_pass(const struct work *w, struct samples *there, struct samples *again, struct samples *back)
 {
     const int last = w->copies - 1;
-    for (int c = 0; c < w->copies; c++) /* a backward may have used it up */
+    for (int c = 0; c <= last; c++) /* a backward may have used it up */
         if (w->dout_bytes)
             calibrate_fill((void *)(uintptr_t)w->calls[c].backward.dout, w->rank->kernels->dtype,
                            w->dout_bytes, 1e-3);
     calibrate_cool(w->rank, w->held_bytes);
     for (int c = 0; c <= last; c++)
-        forward(w, &w->calls[c], LAYER_TRAIN, c == 0 && last ? NULL : there);
+        forward(w, c, LAYER_TRAIN, c == 0, there);
     if (w->dout_bytes) /* a loss layer's backward comes at once */
         calibrate_cool(w->rank, w->held_bytes);
     for (int c = last; c >= 0; c--) {
-        const bool counts = c < last || last == 0;
         if (w->kind->again)
-            forward(w, &w->calls[c], LAYER_RECOMPUTE, counts ? again : NULL);
-        backward(w, &w->calls[c], counts ? back : NULL);
+            forward(w, c, LAYER_RECOMPUTE, c == last, again);
+        backward(w, c, c == last, back);
     }
 }
 
 static void run_passes(void *argument)
 {
     struct work *w = argument;
-    struct samples there = {.count = 0}, again = {.count = 0}, back = {.count = 0};
+    struct samples there = {.firsts = 0}, again = {.firsts = 0}, back = {.firsts = 0};
+    const int layers = w->kind->count;
     const double begun = calibrate_seconds();
     for (int pass = 0; pass < PASSES_MAX; pass++) {
         if (pass >= PASSES_MIN && calibrate_seconds() - begun >= pass_seconds)
             break;
         run_pass(w, &there, &again, &back);
     }
-    w->times = (struct plan_layer_times){.forward_s = calibrate_median(there.seconds, there.count),
-                                         .backward_s = calibrate_median(back.seconds, back.count)};
-    if (again.count)
-        w->times.again_s = calibrate_median(again.seconds, again.count);
+    w->times = (struct plan_layer_times){.forward_s = mean_call(&there, layers),
+                                         .again_s = mean_call(&again, layers),
+                                         .backward_s = mean_call(&back, layers)};
 }
 
 /* Memory of shared and copies times one, touched; 0 bytes of a class need no arena. */
@@ -287,7 +301,7 @@ static int measure_kind(struct calibrate_rank *rank, const struct kind *kind, st
     cut_call(rank, kind, &one, calls);
     cut_shared(rank, kind, &shared, calls, 0);
     const int64_t bytes = one.device.used + one.comm.used;
-    int64_t copies = 2 + COLD_BYTES / (bytes + 1); /* the one that is not counted, and more */
+    int64_t copies = 2 + COLD_BYTES / (bytes + 1); /* the first, and others */
     copies = copies > kind->count ? kind->count : copies;
     copies = copies > COPIES_MAX ? COPIES_MAX : copies;
     struct device_arena arenas[2] = {0};
