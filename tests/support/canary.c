@@ -2,8 +2,9 @@
 #include "tests/support/canary.h"
 
 /* About 0.3 ms on a processor of 2024: shorter than a scheduler's slice, so that the fastest probe of even a
- * short test on a full machine is one that nobody interrupted, and little beside the tests: with 1.6 ms canaries
- * took 49 of the 1,354 s of a processor that ./dev test had. It counts as the 1.6 ms that factors were tried with. */
+ * short test on a full machine is one that nobody interrupted, and little beside the tests: with 1.6 ms
+ * canaries took 49 of the 1,354 s of a processor that ./dev test had. It counts as the 1.6 ms that factors
+ * were tried with. */
 enum { ROUNDS = 200000, COUNTS_AS = 5 };
 
 void canary_note(struct canary *canary, int64_t late_ns, int64_t work_ns)
@@ -55,5 +56,6 @@ void canary_probe(struct canary *canary, struct instant deadline)
 {
     struct instant woken = clock_now(NULL);
     work();
-    canary_note(canary, instant_diff_ns(woken, deadline), COUNTS_AS * instant_diff_ns(clock_now(NULL), woken));
+    canary_note(canary, instant_diff_ns(woken, deadline),
+                COUNTS_AS * instant_diff_ns(clock_now(NULL), woken));
 }
