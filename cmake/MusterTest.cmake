@@ -40,10 +40,12 @@ endfunction()
 
 # muster_test(name SOURCES a.c b.c LINK lib ... [LABELS unit] [WAITS] [SECONDS n])
 # One program, one ctest entry, runnable alone. The only way to add a C test. Exit status 77 means skipped.
+# MUSTER_TEST_OPTIONS of the folder are the compiler's for its own files.
 function(muster_test name)
   cmake_parse_arguments(T "WAITS" "SECONDS" "SOURCES;LINK;LABELS;ARGS" ${ARGN})
   add_executable(${name} ${T_SOURCES})
   target_link_libraries(${name} PRIVATE muster_flags muster_test_support PkgConfig::CMOCKA ${T_LINK})
+  target_compile_options(${name} PRIVATE ${MUSTER_TEST_OPTIONS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   muster_apart(apart ${name})
   if(CMAKE_CROSSCOMPILING)
