@@ -203,7 +203,7 @@ static int load_tensors(struct source *s, void *block, struct muster_error *err)
 static int read_tensors(struct source *s, const char *folder, struct muster_error *err)
 {
     struct checkpoint_load *load = s->load;
-    scope_free void *block = mem_calloc(MANIFEST_CHUNK, 1);
+    scope_free void *block = mem_realloc(NULL, MANIFEST_CHUNK, 1); /* not zeroed: it is read into */
     scope_free char *local = load->local ? folder_step_path(load->local, load->manifest.run.step) : NULL;
     if (!block || (load->local && !local))
         return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");

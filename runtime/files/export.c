@@ -125,8 +125,8 @@ static int open_pth(struct exporting *e, struct muster_error *err)
 static int open_export(struct exporting *e, const char *path, struct muster_error *err)
 {
     e->path = export_path(path, e->what->format);
-    e->block = mem_calloc(EXPORT_BLOCK, sizeof(double));
-    e->turned = mem_calloc(EXPORT_BLOCK, sizeof(double));
+    e->block = mem_realloc(NULL, EXPORT_BLOCK, sizeof(double)); /* not zeroed */
+    e->turned = mem_realloc(NULL, EXPORT_BLOCK, sizeof(double));
     if (!e->path || !e->block || !e->turned)
         return error_set(err, MUSTER_E_NOMEM, "no memory to write %s", path);
     if (export_is_folder(e->what->format) && io_make_directories(e->path, 0777, err))

@@ -157,8 +157,8 @@ int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, v
         return trainer_break(trainer, e, "gathering for the next step");
     trainer_wait_for_readers(trainer);
     executor_forget(trainer->executor);
-    scope_free double *values = mem_calloc(FILL_CHUNK, sizeof *values); /* wide enough for any dtype */
-    scope_free uint16_t *rounded = mem_calloc(FILL_CHUNK, sizeof *rounded);
+    scope_free double *values = mem_realloc(NULL, FILL_CHUNK, sizeof *values); /* for any dtype; not zeroed */
+    scope_free uint16_t *rounded = mem_realloc(NULL, FILL_CHUNK, sizeof *rounded);
     if (!values || !rounded)
         return error_set(e, MUSTER_E_NOMEM, "no memory for parameters' values");
     for (int param = 0; param < trainer->model->param_count; param++) {
@@ -459,7 +459,7 @@ int trainer_set_param(struct trainer *trainer, int param, const void *values, st
     struct piece piece = piece_of(trainer, param, group_of(trainer, param)->resident);
     if (group_of(trainer, param)->stored != STORED_PLAIN)
         return trainer_set_stored(trainer, param, values, e);
-    scope_free uint16_t *rounded = mem_calloc(FILL_CHUNK, sizeof *rounded);
+    scope_free uint16_t *rounded = mem_realloc(NULL, FILL_CHUNK, sizeof *rounded);
     if (!rounded)
         return error_set(e, MUSTER_E_NOMEM, "no memory for a parameter's values");
     trainer_wait_for_readers(trainer);
