@@ -21,10 +21,9 @@
 #else
 #define CUDA_LAUNCH(operation, err, kernel, grid, block, shared, stream, ...)                                \
     do {                                                                                                     \
-        emu_launch(operation, #kernel, (grid), (block), (shared), (cudaStream_t)(stream),                    \
-                   [=, emu_arguments = std::make_tuple(__VA_ARGS__)] {                                       \
-                       std::apply([&](auto... argument) { kernel(argument...); }, emu_arguments);            \
-                   });                                                                                       \
+        emu_launch(                                                                                          \
+            operation, #kernel, (grid), (block), (shared), (cudaStream_t)(stream),                           \
+            [=](auto... argument) { kernel(argument...); }, __VA_ARGS__);                                    \
         CUDA_CHECK(operation, cudaGetLastError(), err);                                                      \
     } while (0)
 #endif

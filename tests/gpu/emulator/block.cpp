@@ -5,6 +5,7 @@
  * places, a mask that names a lane which has ended, a barrier that some threads never reach. */
 #include "tests/gpu/emulator/block.h"
 
+#include <array>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -31,14 +32,15 @@ struct thread {
     int value;
     unsigned barriers, meetings; /* so far: of the block, and of the whole warp */
     /* what it gets */
-    uint64_t all[WARP];
+    const uint64_t *got; /* payloads of the first lane that met */
     int sum;
 };
 
-/* One a stream's thread. */
+/* What runs kernels: they take turns (launch.cpp), and one does for all streams. */
 struct worker {
-    std::vector<struct fiber> fibers;
+    std::vector<struct fiber *> fibers; /* all of them; not for the thread sanitizer, those that are free */
     std::vector<struct thread> threads;
+    std::vector<std::array<uint64_t, WARP>> payloads; /* of a meeting, by its first lane */
     std::vector<unsigned> turns; /* the order of this round */
     struct emu_launch_call *call;
     struct thread *now;
@@ -50,14 +52,29 @@ struct worker {
 
     ~worker()
     {
-        for (struct fiber &fiber : fibers)
-            fiber_free(&fiber);
+        for (struct fiber *fiber : fibers)
+            fiber_free(fiber);
     }
 };
 
 __thread struct emu_thread *emu_now;
-static thread_local struct worker owner; /* which frees it when the stream's thread ends */
-static __thread struct worker *worker;   /* of this thread: a launch asks for it very often */
+static __thread struct worker *worker; /* of this thread: a launch asks for it very often */
+
+#ifdef EMU_TSAN
+enum { OWN_FIBERS = true }; /* to the thread sanitizer, what one fiber does is in order: no two threads share one */
+static struct worker *its_worker()
+{
+    static thread_local struct worker owner; /* which frees it when the stream's thread ends */
+    return &owner;
+}
+#else
+enum { OWN_FIBERS = false };
+static struct worker *its_worker()
+{
+    static struct worker *const owner = new struct worker; /* streams may run while the process exits */
+    return owner;
+}
+#endif
 
 __attribute__((format(printf, 1, 2), noreturn)) static void die(const char *format, ...)
 {
@@ -96,7 +113,7 @@ static void thread_main()
     struct worker *mine = worker;
     fiber_entered();
     fiber_acquire(&mine->sync_begin);
-    mine->call->body();
+    mine->call->body->run();
     fiber_release(&mine->sync_end);
     mine->now->turn = ENDED;
     fiber_leave(true);
@@ -117,8 +134,7 @@ int emu_block(int value, const char *file, int line)
     return me->sum;
 }
 
-void emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, uint64_t all[32], const char *file,
-              int line)
+const uint64_t *emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, const char *file, int line)
 {
     struct worker *mine = worker;
     struct thread *me = mine->now;
@@ -135,14 +151,14 @@ void emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, uint64_t all[
     fiber_release(order);
     fiber_leave(false);
     fiber_acquire(order);
-    memcpy(all, me->all, sizeof me->all);
+    return me->got;
 }
 
 /* ---- who may go on ---- */
 
 static bool same_place(const struct thread *a, const struct thread *b)
 {
-    return a->line == b->line && strcmp(a->file, b->file) == 0;
+    return a->line == b->line && (a->file == b->file || strcmp(a->file, b->file) == 0);
 }
 
 /* Are all lanes of the mask of `lead` in its place? */
@@ -172,14 +188,15 @@ static bool release_warps(unsigned first)
         struct thread *lead = &worker->threads[i];
         if (lead->turn != AT_WARP || !warp_is_whole(first, lead))
             continue;
-        uint64_t all[WARP];
-        for (unsigned lane = 0; lane < WARP; lane++)
-            all[lane] = lead->mask >> lane & 1 ? worker->threads[first + lane].payload : ~(uint64_t)0;
-        for (unsigned lane = 0; lane < WARP; lane++)
+        uint64_t *all = worker->payloads[i].data();
+        for (unsigned lane = 0; lane < WARP; lane++) {
+            struct thread *other = &worker->threads[first + lane];
+            all[lane] = lead->mask >> lane & 1 ? other->payload : ~(uint64_t)0;
             if (lead->mask >> lane & 1) {
-                memcpy(worker->threads[first + lane].all, all, sizeof all);
-                worker->threads[first + lane].turn = RUNS;
+                other->got = all; /* all lanes read it in the next round, before another meeting ends */
+                other->turn = RUNS;
             }
+        }
         released = true;
     }
     return released;
@@ -225,7 +242,28 @@ static void die_of_deadlock(unsigned ended)
 
 /* ---- blocks ---- */
 
-/* Threads of the next block get other fibers: to the thread sanitizer, what one fiber does is in order. */
+/* Fibers that their threads have to themselves for the block; threads of the next block get other ones. */
+static void give_fibers(uint64_t number)
+{
+    const size_t n = worker->threads.size();
+    while (worker->fibers.size() < n)
+        worker->fibers.push_back(fiber_make());
+    for (size_t i = 0; i < n; i++) {
+        worker->threads[i].fiber = worker->fibers[(i + number * 37) % n];
+        fiber_start(worker->threads[i].fiber, thread_main);
+    }
+}
+
+/* The fiber that was left last, whose stack is near at hand: threads that never wait use one alone. */
+static void take_fiber(struct thread *thread)
+{
+    if (worker->fibers.empty())
+        worker->fibers.push_back(fiber_make());
+    thread->fiber = worker->fibers.back();
+    worker->fibers.pop_back();
+    fiber_start(thread->fiber, thread_main);
+}
+
 static void block_begins(uint3 block, uint64_t number)
 {
     const struct emu_launch_call *call = worker->call;
@@ -240,9 +278,25 @@ static void block_begins(uint3 block, uint64_t number)
         thread->where.lane = (int)(i % WARP);
         thread->turn = RUNS;
         thread->barriers = thread->meetings = 0;
-        thread->fiber = &worker->fibers[(i + number * 37) % n];
-        fiber_start(thread->fiber, thread_main);
+        thread->fiber = nullptr;
     }
+    if (OWN_FIBERS)
+        give_fibers(number);
+}
+
+/* Until it waits or ends; whether it has ended. */
+static bool run_thread(struct thread *thread)
+{
+    worker->now = thread;
+    emu_now = &thread->where;
+    if (!thread->fiber)
+        take_fiber(thread);
+    fiber_resume(thread->fiber);
+    if (thread->turn != ENDED)
+        return false;
+    if (!OWN_FIBERS)
+        worker->fibers.push_back(thread->fiber);
+    return true;
 }
 
 static void run_block(uint3 block, uint64_t number)
@@ -250,25 +304,24 @@ static void run_block(uint3 block, uint64_t number)
     unsigned n = (unsigned)worker->threads.size(), ended = 0;
     block_begins(block, number);
     emu_shared_fresh(worker->call->shared);
+    order_turns(worker->turns, n, worker->call->order);
     fiber_release(&worker->sync_begin);
     while (ended < n) {
         bool moved = false;
-        order_turns(worker->turns, n, worker->call->order);
         for (unsigned turn : worker->turns) {
             struct thread *thread = &worker->threads[turn];
             if (thread->turn != RUNS)
                 continue;
-            worker->now = thread;
-            emu_now = &thread->where;
-            fiber_resume(thread->fiber);
+            ended += run_thread(thread);
             moved = true;
-            ended += thread->turn == ENDED;
         }
         for (unsigned first = 0; first < n; first += WARP)
             moved |= release_warps(first);
         moved |= release_block(ended);
         if (!moved && ended < n)
             die_of_deadlock(ended);
+        if (worker->call->order == EMU_SHUFFLED)
+            order_turns(worker->turns, n, EMU_SHUFFLED);
     }
 }
 
@@ -278,15 +331,11 @@ void emu_run(struct emu_launch_call *call)
     const unsigned n = call->block.x * call->block.y * call->block.z;
     const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
     std::vector<unsigned> order;
-    worker = &owner;
+    worker = its_worker();
     worker->call = call;
     worker->random = call->seed | 1;
-    while (worker->fibers.size() < n) {
-        struct fiber fiber;
-        fiber_make(&fiber);
-        worker->fibers.push_back(fiber);
-    }
     worker->threads.assign(n, {});
+    worker->payloads.resize(n);
     order_turns(order, (unsigned)blocks, call->order);
     for (unsigned number : order)
         run_block({number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y}, number);

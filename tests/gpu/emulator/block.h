@@ -2,6 +2,8 @@
 #ifndef MUSTER_TESTS_GPU_BLOCK_H
 #define MUSTER_TESTS_GPU_BLOCK_H
 
+#include <memory>
+
 #include "tests/gpu/emulator/cuda_emulated.h"
 
 /* In which order the threads of a block, and the blocks of a grid, get their turns. Results must not depend
@@ -14,7 +16,7 @@ struct emu_launch_call {
     size_t shared; /* bytes */
     enum emu_order order;
     uint64_t seed; /* of EMU_SHUFFLED */
-    std::function<void()> body;
+    std::unique_ptr<struct emu_body> body;
 };
 
 /* A broken rule ends the program with a line on stderr that names kernel, places and threads. */

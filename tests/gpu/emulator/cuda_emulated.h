@@ -7,11 +7,11 @@
 
 #include <cuda_runtime.h>
 
-#include <cmath>
 #include <cstdint>
+/* g++'s library: not Bessel's functions and the like, half of what <cmath> takes to read. */
+#undef _GLIBCXX_USE_STD_SPEC_FUNCS
+#include <cmath>
 #include <cstring>
-#include <functional>
-#include <tuple>
 #include <type_traits>
 
 #define CUDA_EMULATED 1
@@ -29,18 +29,40 @@ extern __thread struct emu_thread *emu_now; /* thread_local: each use would call
 
 enum emu_kind { EMU_SHUFFLE, EMU_BALLOT, EMU_SYNCWARP };
 
-/* Returns when all lanes of mask are here; all[i] is then the payload of lane i, all bits set for a lane that
- * is not in mask. */
-void emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, uint64_t all[32], const char *file,
-              int line);
+/* Returns when all lanes of mask are here: element i is then the payload of lane i, all bits set for a lane
+ * that is not in mask. Until the caller waits again. */
+const uint64_t *emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, const char *file, int line);
 /* Returns when all threads of the block are here: over how many of them value is not 0. */
 int emu_block(int value, const char *file, int line);
 /* The launch's dynamic shared memory. */
 void *emu_dynamic_shared(void);
-/* Enqueues body for each thread of the grid. A launch that CUDA would refuse is refused: as with <<<>>>, the
- * thread's last error has the reason. `operation` and `kernel` live as long as the program. */
-void emu_launch(const char *operation, const char *kernel, dim3 grid, dim3 block, size_t shared,
-                cudaStream_t stream, std::function<void()> body);
+/* What each thread of a grid runs. (Not std::function: its header took half of the time of compiling a
+ * kernel.) */
+struct emu_body {
+    virtual void run() = 0;
+    virtual ~emu_body() = default;
+};
+/* Enqueues body, which it deletes, for each thread of the grid. A launch that CUDA would refuse is refused:
+ * as with <<<>>>, the thread's last error has the reason. `operation` and `kernel` live as long as the
+ * program. */
+void emu_enqueue(const char *operation, const char *kernel, dim3 grid, dim3 block, size_t shared,
+                 cudaStream_t stream, struct emu_body *body);
+template <typename F> struct emu_body_of final : emu_body {
+    F f;
+    explicit emu_body_of(const F &from) : f(from) {}
+    void run() override
+    {
+        f();
+    }
+};
+/* f calls the kernel with the arguments, which are copied now. */
+template <typename F, typename... A>
+static void emu_launch(const char *operation, const char *kernel, dim3 grid, dim3 block, size_t shared,
+                       cudaStream_t stream, F f, A... arguments)
+{
+    auto body = [=] { f(arguments...); };
+    emu_enqueue(operation, kernel, grid, block, shared, stream, new emu_body_of<decltype(body)>(body));
+}
 /* The memory of this library's __shared__ variables, which is filled with 0xff before each block. */
 void emu_shared_register(void *start, void *stop);
 
@@ -87,20 +109,19 @@ __attribute__((constructor)) static void emu_shared_of_this_library(void)
 template <typename T> static T emu_shuffle(unsigned mask, T value, int from, const char *file, int line)
 {
     static_assert(sizeof(T) <= 8 && std::is_trivially_copyable<T>::value, "a shuffle moves at most 8 bytes");
-    uint64_t bits = 0, all[32];
+    uint64_t bits = 0;
     T result;
     memcpy(&bits, &value, sizeof value);
-    emu_warp(EMU_SHUFFLE, mask, bits, all, file, line);
-    memcpy(&result, &all[from & 31], sizeof result);
+    bits = emu_warp(EMU_SHUFFLE, mask, bits, file, line)[from & 31];
+    memcpy(&result, &bits, sizeof result);
     return result;
 }
 
 static inline unsigned emu_ballot(enum emu_kind kind, unsigned mask, int predicate, const char *file,
                                   int line)
 {
-    uint64_t all[32];
     unsigned result = 0;
-    emu_warp(kind, mask, predicate != 0, all, file, line);
+    const uint64_t *all = emu_warp(kind, mask, predicate != 0, file, line);
     for (int i = 0; i < 32; i++)
         if (mask >> i & 1)
             result |= (unsigned)all[i] << i;
@@ -126,14 +147,13 @@ static inline void emu_multiply_tf32(float sum[4], const float left[4], float ri
 {
     const float factors[6] = {left[0], left[1], left[2], left[3], right0, right1};
     float *mine = emu_now->factors[emu_now->products++ % 2];
-    uint64_t all[32];
     for (int i = 0; i < 6; i++) {
         uint32_t bits;
         memcpy(&bits, &factors[i], sizeof bits);
         bits &= ~0x1fffu;
         memcpy(&mine[i], &bits, sizeof bits);
     }
-    emu_warp(EMU_SHUFFLE, 0xffffffffu, (uint64_t)(uintptr_t)mine, all, file, line);
+    const uint64_t *all = emu_warp(EMU_SHUFFLE, 0xffffffffu, (uint64_t)(uintptr_t)mine, file, line);
     const float *lanes[32];
     memcpy(lanes, all, sizeof lanes);
     const int g = emu_now->lane / 4, t = emu_now->lane % 4;

@@ -1,6 +1,7 @@
 /* fiber.cpp - fibers. A switch saves what the calling convention has a function keep and nothing more. */
 #include "tests/gpu/emulator/fiber.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -39,6 +40,9 @@ enum { NO_ORDER = 1 };
 /* PAGE: of any machine. LAST_FRAMES: of the functions in which a fiber ended, whose zones are still marked.
  */
 enum { PAGE = 64 << 10, STACK = 128 << 10, LAST_FRAMES = 4096 };
+/* Stacks begin at different lines of a page: those of a block would use the same few lines of the processor's
+ * cache otherwise. */
+enum { PLACES = 11, PLACE = 256 };
 
 /* Saves this side in *save and continues at the other, `to`, which was saved so or made by fiber_start. */
 extern "C" void fiber_switch(void **save, void *to);
@@ -59,14 +63,14 @@ asm(".text\n"
 
 void fiber_start(struct fiber *fiber, void (*entry)())
 {
-    void **top = (void **)(fiber->stack + STACK - 64);
+    void **top = (void **)fiber->top;
     *--top = nullptr; /* where entry would return to; and it is as aligned as after a call */
     *--top = (void *)entry;
     for (int i = 0; i < SAVED_WORDS; i++)
         *--top = nullptr;
     fiber->stack_pointer = top;
     fiber->fake_stack = nullptr;
-    ASAN_UNPOISON_MEMORY_REGION(fiber->stack + STACK - LAST_FRAMES, LAST_FRAMES);
+    ASAN_UNPOISON_MEMORY_REGION((char *)fiber->top - LAST_FRAMES, LAST_FRAMES);
 }
 #elif defined __aarch64__
 enum { SAVED_WORDS = 20 }; /* x19 to x30, d8 to d15 */
@@ -91,12 +95,12 @@ asm(".text\n"
 
 void fiber_start(struct fiber *fiber, void (*entry)())
 {
-    void **top = (void **)(fiber->stack + STACK - 64) - SAVED_WORDS;
+    void **top = (void **)fiber->top - SAVED_WORDS;
     memset(top, 0, SAVED_WORDS * sizeof *top);
     top[11] = (void *)entry; /* x30: where the switch returns to */
     fiber->stack_pointer = top;
     fiber->fake_stack = nullptr;
-    ASAN_UNPOISON_MEMORY_REGION(fiber->stack + STACK - LAST_FRAMES, LAST_FRAMES);
+    ASAN_UNPOISON_MEMORY_REGION((char *)fiber->top - LAST_FRAMES, LAST_FRAMES);
 }
 #else
 #error "fiber.cpp: write fiber_switch for this processor"
@@ -110,22 +114,26 @@ static thread_local struct {
     size_t stack_bytes;
 } here;
 
-void fiber_make(struct fiber *fiber)
+struct fiber *fiber_make()
 {
+    static std::atomic<unsigned> made;
     char *map = (char *)mmap(nullptr, PAGE + STACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    *fiber = {};
+    struct fiber *fiber = new struct fiber();
     if (map == MAP_FAILED || mprotect(map + PAGE, STACK, PROT_READ | PROT_WRITE) != 0) {
         fprintf(stderr, "emulator: no memory for the stacks of a block's threads\n");
         abort();
     }
     fiber->stack = map + PAGE;
+    fiber->top = fiber->stack + STACK - 64 - made++ % PLACES * PLACE;
     fiber->tsan = TSAN_MAKE();
+    return fiber;
 }
 
 void fiber_free(struct fiber *fiber)
 {
     munmap(fiber->stack - PAGE, PAGE + STACK);
     TSAN_FREE(fiber->tsan);
+    delete fiber;
 }
 
 __attribute__((noinline)) void fiber_resume(struct fiber *fiber)

@@ -7,13 +7,13 @@
 #include <cstddef>
 
 struct fiber {
-    void *stack_pointer;
-    char *stack; /* fiber_stack_bytes of them, with a page below that faults */
+    void *stack_pointer, *top; /* now; where it starts */
+    char *stack;               /* with a page below that faults */
     void *tsan, *fake_stack;
 };
 
-/* Aborts where there is no memory. Called by the thread that will resume it. */
-void fiber_make(struct fiber *fiber);
+/* Aborts where there is no memory. With the thread sanitizer, called by the thread that will resume it. */
+struct fiber *fiber_make();
 void fiber_free(struct fiber *fiber);
 /* The next fiber_resume calls entry(), which ends with fiber_leave(true). */
 void fiber_start(struct fiber *fiber, void (*entry)());

@@ -64,9 +64,10 @@ static void dispose(void *argument)
     delete (struct emu_launch_call *)argument;
 }
 
-void emu_launch(const char *operation, const char *kernel, dim3 grid, dim3 block, size_t shared,
-                cudaStream_t stream, std::function<void()> body)
+void emu_enqueue(const char *operation, const char *kernel, dim3 grid, dim3 block, size_t shared,
+                 cudaStream_t stream, struct emu_body *body)
 {
+    std::unique_ptr<struct emu_body> owned(body);
     if (refused(grid, block, shared)) {
         (void)fake_cudart_fail(cudaErrorInvalidConfiguration);
         return;
@@ -77,7 +78,7 @@ void emu_launch(const char *operation, const char *kernel, dim3 grid, dim3 block
     call->grid = grid;
     call->block = block;
     call->shared = shared;
-    call->body = std::move(body);
+    call->body = std::move(owned);
     order_of_environment(call);
     (void)fake_cudart_enqueue(stream, operation, run, call, dispose); /* the last error has what it returns */
 }
