@@ -6,6 +6,8 @@
 #include <cstring>
 #include <map>
 #include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
 
 #include "tests/gpu/cudart/fake_internal.h"
 
@@ -13,7 +15,13 @@
 #include <sanitizer/asan_interface.h>
 #define POISON(p, n)   __asan_poison_memory_region(p, n)
 #define UNPOISON(p, n) __asan_unpoison_memory_region(p, n)
+#endif
+#if defined __SANITIZE_ADDRESS__ || defined EMU_TSAN
+enum { SETS_PAGES = false }; /* sanitizers are to see who writes */
 #else
+enum { SETS_PAGES = true };
+#endif
+#ifndef __SANITIZE_ADDRESS__
 #define POISON(p, n)   ((void)(p), (void)(n))
 #define UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
@@ -90,15 +98,61 @@ static size_t device_bytes()
     return *value ? strtoull(value, nullptr, 10) : (size_t)8 << 30;
 }
 
+/* All bits set, to be mapped as often as it is wanted: of an arena of megabytes a small test touches little, and
+ * pages that it does not touch cost nothing. Made before a program forks its ranks. -1: there is no such file. */
+static const size_t SET_BYTES = 1 << 20;
+static int set_file = -1;
+__attribute__((constructor)) static void make_set_file()
+{
+    const std::vector<char> set(SETS_PAGES ? SET_BYTES : 0, (char)0xff);
+    set_file = SETS_PAGES ? memfd_create("fake CUDA", MFD_CLOEXEC) : -1;
+    if (set_file >= 0 && pwrite(set_file, set.data(), set.size(), 0) != (ssize_t)set.size()) {
+        close(set_file);
+        set_file = -1;
+    }
+}
+
+/* [p, p + bytes) is there, all bits set. */
+static bool map_set(char *p, size_t bytes, enum fake_memory kind)
+{
+    const bool large = SETS_PAGES && bytes >= SET_BYTES;
+    const int file = large && kind == FAKE_MEMORY_DEVICE ? set_file : -1;
+    if (file < 0) {
+        if (mprotect(p, bytes, PROT_READ | PROT_WRITE) != 0)
+            return false;
+        if (large)
+            (void)madvise(p, bytes, MADV_HUGEPAGE); /* the host zeroes what is pinned, by itself */
+        memset(p, 0xff, bytes);
+        return true;
+    }
+    for (size_t at = 0; at < bytes; at += SET_BYTES) {
+        const size_t piece = bytes - at < SET_BYTES ? bytes - at : SET_BYTES;
+        if (mmap(p + at, piece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0) ==
+            MAP_FAILED)
+            return false;
+    }
+    return true;
+}
+
+/* New pages in the place of these, which are full of zeroes and cost nothing until they are touched. */
+static bool map_zeroes(char *p, size_t bytes, enum fake_memory kind)
+{
+    const int rights = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+    if (mmap(p, bytes, rights, flags, -1, 0) == MAP_FAILED)
+        return false;
+    if (kind == FAKE_MEMORY_DEVICE && key() >= 0)
+        pkey_mprotect(p, bytes, rights, key());
+    return true;
+}
+
 static char *map_block(size_t bytes, size_t mapped, enum fake_memory kind)
 {
     char *map = (char *)mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return nullptr;
     const size_t inner = mapped - 2 * PAGE;
-    if (mprotect(map + PAGE, inner, PROT_READ | PROT_WRITE) != 0)
+    if (!map_set(map + PAGE, inner, kind))
         return nullptr;
-    memset(map + PAGE, 0xff, inner);
     POISON(map + PAGE + bytes, inner - bytes);
     if (kind == FAKE_MEMORY_DEVICE && key() >= 0)
         pkey_mprotect(map + PAGE, inner, PROT_READ | PROT_WRITE, key());
@@ -163,6 +217,7 @@ struct transfer {
     const void *from;
     size_t bytes;
     int value;
+    enum fake_memory kind; /* of `to`, where it is filled */
 };
 
 static void run_copy(void *argument)
@@ -174,7 +229,15 @@ static void run_copy(void *argument)
 static void run_fill(void *argument)
 {
     const struct transfer *t = (const struct transfer *)argument;
-    memset(t->to, t->value, t->bytes);
+    char *p = (char *)t->to, *end = p + t->bytes;
+    char *pages = p + (PAGE - (uintptr_t)p % PAGE) % PAGE, *pages_end = end - (uintptr_t)end % PAGE;
+    if (SETS_PAGES && t->value == 0 && t->bytes >= SET_BYTES &&
+        map_zeroes(pages, (size_t)(pages_end - pages), t->kind)) {
+        memset(p, 0, (size_t)(pages - p));
+        memset(pages_end, 0, (size_t)(end - pages_end));
+        return;
+    }
+    memset(p, t->value, t->bytes);
 }
 
 static void dispose(void *argument)
@@ -230,7 +293,7 @@ static cudaError_t copy(const char *what, void *to, const void *from, size_t byt
     struct CUstream_st *s = fake_stream(stream);
     if (!s)
         return fake_cudart_fail(cudaErrorInvalidResourceHandle);
-    fake_push(s, {what, run_copy, dispose, new transfer{to, from, bytes, 0}, false, {}, {}, nullptr});
+    fake_push(s, {what, run_copy, dispose, new transfer{to, from, bytes, 0, FAKE_MEMORY_NONE}, false, {}, {}, nullptr});
     return cudaSuccess;
 }
 
@@ -238,7 +301,8 @@ static cudaError_t fill(const char *what, void *p, int value, size_t bytes, cuda
 {
     if (bytes == 0)
         return cudaSuccess;
-    if (fake_cudart_memory(p, bytes) == FAKE_MEMORY_NONE) {
+    const enum fake_memory kind = fake_cudart_memory(p, bytes);
+    if (kind == FAKE_MEMORY_NONE) {
         fake_complain("%s of %zu bytes at %p, which is the host's own memory or out of bounds", what, bytes,
                       p);
         return fake_cudart_fail(cudaErrorInvalidValue);
@@ -247,7 +311,7 @@ static cudaError_t fill(const char *what, void *p, int value, size_t bytes, cuda
     struct CUstream_st *s = fake_stream(stream);
     if (!s)
         return fake_cudart_fail(cudaErrorInvalidResourceHandle);
-    fake_push(s, {what, run_fill, dispose, new transfer{p, nullptr, bytes, value}, false, {}, {}, nullptr});
+    fake_push(s, {what, run_fill, dispose, new transfer{p, nullptr, bytes, value, kind}, false, {}, {}, nullptr});
     return cudaSuccess;
 }
 
