@@ -1,7 +1,7 @@
 /* apart.c - starts a test apart from those beside it: in a network of its own, where nobody takes its ports,
  * its local sockets' names or its places in queues, and with a /dev/shm of its own.
  *
- *   apart [--here] [--canary FILE] PROGRAM [ARGUMENT...]
+ *   apart [--here] [--canary FILE [--every MILLISECONDS]] PROGRAM [ARGUMENT...]
  *
  * The program finds TEST_APART=1 in its environment. It needs root: for others the program shares the machine
  * with whatever else runs there. --here: in this network all the same.
@@ -9,7 +9,8 @@
  * --canary: FILE says how the machine served a process beside the program (canary.h): a line of names and
  * values, written anew every two seconds, so that it is there for a program that was killed. The tests'
  * runner reads whether a test that failed was starved (tests/support/run_tests.py), the end-to-end tests how
- * slow the machine is (tests/e2e/harness).
+ * slow the machine is (tests/e2e/harness). --every: the time between probes where not CANARY_INTERVAL_MS, for
+ * what is over within a second.
  *
  * Ends as the program does: with its status, or by its signal. Passes on what it is sent; the program does
  * not outlive it. */
@@ -34,6 +35,7 @@
 struct watched {
     pid_t pid;
     const char *record; /* NULL: none is wanted */
+    int64_t interval_ns;
     struct instant begun;
     struct canary canary;
 };
@@ -106,7 +108,7 @@ static void write_record(const struct watched *watched)
 /* Until the program has ended; its wait status. */
 static int watch(struct watched *watched, const sigset_t *signals)
 {
-    struct instant deadline = instant_add(watched->begun, CANARY_INTERVAL_MS * NS_PER_MS);
+    struct instant deadline = instant_add(watched->begun, watched->interval_ns);
     for (;;) {
         struct instant now = clock_now(NULL);
         if (instant_reached(now, deadline)) {
@@ -114,7 +116,7 @@ static int watch(struct watched *watched, const sigset_t *signals)
             if (watched->canary.probes % CANARY_WINDOW == 0)
                 write_record(watched);
             now = clock_now(NULL);
-            deadline = instant_add(now, CANARY_INTERVAL_MS * NS_PER_MS);
+            deadline = instant_add(now, watched->interval_ns);
         }
         struct timespec left = instant_timespec((struct instant){instant_diff_ns(deadline, now)});
         siginfo_t info;
@@ -156,9 +158,9 @@ static int become(char **program, const sigset_t *mask, pid_t parent)
     return 127;
 }
 
-static int run(char **program, const char *record)
+static int run(char **program, const char *record, int interval_ms)
 {
-    struct watched watched = {.record = record};
+    struct watched watched = {.record = record, .interval_ns = interval_ms * NS_PER_MS};
     sigset_t signals, before;
     sigemptyset(&signals);
     for (const int *s = (const int[]){SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, 0}; *s;
@@ -188,12 +190,14 @@ int main(int argc, char **argv)
 {
     const char *record = NULL;
     bool here = false;
-    int at = 1;
+    int at = 1, interval_ms = CANARY_INTERVAL_MS;
     for (; at < argc && argv[at][0] == '-'; at++) {
         if (!strcmp(argv[at], "--here")) {
             here = true;
         } else if (!strcmp(argv[at], "--canary") && at + 1 < argc) {
             record = argv[++at];
+        } else if (!strcmp(argv[at], "--every") && at + 1 < argc && (interval_ms = atoi(argv[at + 1])) > 0) {
+            at++;
         } else {
             fprintf(stderr, "apart: '%s' is no option of it\n", argv[at]);
             return 2;
@@ -205,5 +209,5 @@ int main(int argc, char **argv)
     }
     if (!here && go_apart())
         return 2;
-    return run(argv + at, record);
+    return run(argv + at, record, interval_ms);
 }

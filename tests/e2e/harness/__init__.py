@@ -110,7 +110,8 @@ class Machine:
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="muster canary ")
         self.record = pathlib.Path(self.folder.name) / "record"
-        command = [str(BUILD / "tests" / "apart"), "--here", "--canary", str(self.record), "cat"]  # which ends with its input
+        command = [str(BUILD / "tests" / "apart"), "--here", "--canary", str(self.record), "--every", "10",
+                   "cat"]  # which ends with its input
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         self.begun = time.monotonic()
         return self
