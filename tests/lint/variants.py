@@ -32,7 +32,7 @@ def objects_of(build):
     for entry in json.loads((build / "compile_commands.json").read_text()):
         words = shlex.split(entry["command"]) if "command" in entry else entry["arguments"]
         path = pathlib.Path(entry["directory"]) / words[words.index("-o") + 1]
-        if not path.exists():
+        if not path.exists() or path.suffix == ".gch":  # a precompiled header has no code, and its users have its flags
             continue
         variant = next((m[1] for m in map(VARIANT.match, words) if m), None)
         yield Object(path, entry["file"], [w for w in words if INSTRUCTION_SET.match(w)], variant)
