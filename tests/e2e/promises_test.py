@@ -106,8 +106,8 @@ class Ends(PromiseTest):
 class Starts(PromiseTest):
     @unittest.skipIf(SANITIZED, "no promise is made for a program with a sanitizer")
     def test_launch_of_eight(self):
-        """A launch is a chain of short turns of many processes, and beside one busy process each may wait for a slice of the scheduler:
-        a canary, which is one process, does not see it. So the machine's factor is that of the same work without a launcher."""
+        # A launch is a chain of short turns of many processes, and beside one busy process each may wait for a slice of the scheduler: a
+        # canary, which is one process, does not see it. So the machine's factor is that of the same work without a launcher.
         launch = [MUSTER, "run", "--standalone", "--nproc-per-node=8", "--", "true"]
         loop = [BUILD / "benchmarks" / "spawn_loop", "8", "true"]
         seconds = {"launch": [], "loop": []}
