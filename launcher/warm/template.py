@@ -619,10 +619,15 @@ def _muster_load(path):
 
 
 def _muster_template():
+    import gc
+
     template = _MusterTemplate()
     template.find_as_worker()
+    thresholds, none = gc.get_threshold(), (0, 0, 0)
+    gc.set_threshold(*none)  # what is imported stays: to look for garbage meanwhile is a tenth of an import of torch
     template.import_all()
-    import gc
+    if gc.get_threshold() == none:  # no module wants others
+        gc.set_threshold(*thresholds)
     import importlib.machinery  # what workers need themselves
     import mmap
     import time

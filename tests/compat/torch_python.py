@@ -3,7 +3,9 @@
 MUSTER_TORCH_PYTHON, else .venv/bin/python in the source tree. Where torch cannot be imported the test is skipped: exit
 status 77 after one line that says why.
 """
+import atexit
 import ctypes
+import gc
 import importlib.util
 import os
 import shutil
@@ -77,8 +79,12 @@ def require(load=True):
         if importlib.util.find_spec("torch") is None:
             skip(f"{wanted} has no torch")
         return None
+    # An import leaves no garbage, but much for the collector to look at: then, and when the interpreter ends, where it takes as long again.
+    gc.set_threshold(1_000_000, 20, 20)
+    atexit.register(gc.freeze)
     try:
         import torch
     except ImportError as error:
         skip(f"{wanted} cannot import torch: {error}")
+    gc.freeze()
     return torch
