@@ -1,8 +1,10 @@
 /* io.c - see io.h. */
 #include "proto/base/io.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -101,6 +103,25 @@ int io_write_file_atomic(const char *path, const void *data, size_t length, mode
         return -1;
     }
     return sync_directory_of(path, err);
+}
+
+static bool is_unfinished(const char *name)
+{
+    const char *end = strstr(name, ".new.");
+    return end && end != name && end[5] && !end[5 + strspn(end + 5, "0123456789")];
+}
+
+int io_remove_unfinished(const char *folder, struct muster_error *err)
+{
+    DIR *open_folder = opendir(folder);
+    int result = 0;
+    if (!open_folder)
+        return error_errno(err, "cannot read %s", folder);
+    for (struct dirent *entry; !result && (entry = readdir(open_folder));)
+        if (is_unfinished(entry->d_name) && unlinkat(dirfd(open_folder), entry->d_name, 0) < 0)
+            result = error_errno(err, "cannot remove %s/%s", folder, entry->d_name);
+    (void)closedir(open_folder); /* only read */
+    return result;
 }
 
 int io_make_directories(const char *path, mode_t mode, struct muster_error *err)

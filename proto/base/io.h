@@ -19,10 +19,12 @@ int io_read_all(int fd, void *data, size_t length, const char *what, struct must
 /* The whole of a regular file or of /proc and /sys text, at most limit bytes (a larger one is
  * MUSTER_E_LIMIT). */
 int io_read_file(const char *path, size_t limit, struct buffer *out, struct muster_error *err);
-/* Writes a temporary file beside path, syncs it and renames it over path: after a crash there is the old
- * or the new one. */
+/* Writes a temporary file beside path (PATH.new.PID), syncs it and renames it over path: after a crash there
+ * is the old or the new one, and the temporary one may be left. */
 int io_write_file_atomic(const char *path, const void *data, size_t length, mode_t mode,
                          struct muster_error *err);
+/* Removes the temporary files of the former from folder: for a folder that no other process writes now. */
+int io_remove_unfinished(const char *folder, struct muster_error *err);
 /* mkdir -p. */
 int io_make_directories(const char *path, mode_t mode, struct muster_error *err);
 

@@ -143,7 +143,7 @@ static int open_work(struct prepare *p, struct muster_error *err)
     if (flock(p->lock, LOCK_EX | LOCK_NB) < 0)
         return error_set(err, MUSTER_E_BUSY, "another muster-train prepare writes to %s",
                          p->settings->output);
-    return 0;
+    return io_remove_unfinished(p->settings->output, err); /* of a run that was killed */
 }
 
 static void remove_work(const struct prepare *p)

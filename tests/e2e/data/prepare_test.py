@@ -238,6 +238,9 @@ class Prepare(unittest.TestCase):
                 except subprocess.TimeoutExpired:
                     run.send_signal(signal.SIGKILL)
                     kills += 1
+                    run.wait()
+                    (self.folder / "killed").mkdir(exist_ok=True)
+                    (self.folder / "killed" / f"report.json.new.{run.pid}").touch()  # as where it is killed before the file has its name
                     continue
             self.assertEqual(run.returncode, 0)
             break
