@@ -94,7 +94,7 @@ function(muster_script_test name)
   if(MUSTER_SANITIZE)
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "MUSTER_SANITIZED=${MUSTER_SANITIZE}")
   endif()
-  if(MUSTER_SANITIZE MATCHES address) # its dlopen looks where libasan's own path says, not a program's
+  if(MUSTER_SANITIZE MATCHES address) # libasan's dlopen looks along its own path, not along a program's
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
   endif()
   if(CMAKE_CROSSCOMPILING) # scripts start the programs as this machine's
