@@ -185,7 +185,7 @@ static int run_command(struct run *run, const struct command *command, struct mu
 
 int main(int argc, char *argv[])
 {
-    struct command command = {0};
+    GUARD(command_free) struct command command = {0};
     struct muster_error err = {0};
     struct run run = {.world_size = 1};
     if (guard_output() < 0)
@@ -201,6 +201,5 @@ int main(int argc, char *argv[])
     if (!code && run.cut_short && checkpoints_terminated())
         code = EXIT_CODE_TERMINATED;
     run_close(&run);
-    command_free(&command);
     return code;
 }

@@ -417,7 +417,8 @@ class Hostile(PageTest):
                     worst = max(worst, time.monotonic() - begun)
         self.assertLess(worst, machine.bound(1.0), str(machine))
         grown = self.rss(agent.pid) - before
-        self.assertLess(grown, 12 * 1024, f"{grown} KB more after {connections} connections")
+        if not os.environ.get("MUSTER_SANITIZED"):  # which keeps what was freed, to look for its users
+            self.assertLess(grown, 12 * 1024, f"{grown} KB more after {connections} connections")
         descriptors = len(os.listdir(f"/proc/{agent.pid}/fd"))
         self.assertLess(descriptors, 256 + 100)
         step = self.ranks(self.board(port))[0]["step"]
