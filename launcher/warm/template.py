@@ -624,7 +624,7 @@ def _muster_template():
     template = _MusterTemplate()
     template.find_as_worker()
     thresholds, none = gc.get_threshold(), (0, 0, 0)
-    gc.set_threshold(*none)  # what is imported stays: to look for garbage meanwhile is a tenth of an import of torch
+    gc.set_threshold(*none)  # what is imported stays: to look for garbage meanwhile is up to a tenth of an import
     template.import_all()
     if gc.get_threshold() == none:  # no module wants others
         gc.set_threshold(*thresholds)

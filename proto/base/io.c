@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -105,6 +104,22 @@ int io_write_file_atomic(const char *path, const void *data, size_t length, mode
     return sync_directory_of(path, err);
 }
 
+int io_remove_matching(const char *folder, bool (*matches)(const char *name), struct muster_error *err)
+{
+    DIR *open_folder = opendir(folder);
+    struct dirent *entry;
+    int result = 0;
+    if (!open_folder)
+        return error_errno(err, "cannot read %s", folder);
+    while (!result && (errno = 0, entry = readdir(open_folder)))
+        if (matches(entry->d_name) && unlinkat(dirfd(open_folder), entry->d_name, 0) < 0)
+            result = error_errno(err, "cannot remove %s/%s", folder, entry->d_name);
+    if (!result && errno)
+        result = error_errno(err, "cannot read %s", folder);
+    (void)closedir(open_folder); /* only read */
+    return result;
+}
+
 static bool is_unfinished(const char *name)
 {
     const char *end = strstr(name, ".new.");
@@ -113,15 +128,7 @@ static bool is_unfinished(const char *name)
 
 int io_remove_unfinished(const char *folder, struct muster_error *err)
 {
-    DIR *open_folder = opendir(folder);
-    int result = 0;
-    if (!open_folder)
-        return error_errno(err, "cannot read %s", folder);
-    for (struct dirent *entry; !result && (entry = readdir(open_folder));)
-        if (is_unfinished(entry->d_name) && unlinkat(dirfd(open_folder), entry->d_name, 0) < 0)
-            result = error_errno(err, "cannot remove %s/%s", folder, entry->d_name);
-    (void)closedir(open_folder); /* only read */
-    return result;
+    return io_remove_matching(folder, is_unfinished, err);
 }
 
 int io_make_directories(const char *path, mode_t mode, struct muster_error *err)

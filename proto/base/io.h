@@ -2,6 +2,7 @@
 #ifndef MUSTER_PROTO_BASE_IO_H
 #define MUSTER_PROTO_BASE_IO_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -23,7 +24,10 @@ int io_read_file(const char *path, size_t limit, struct buffer *out, struct must
  * is the old or the new one, and the temporary one may be left. */
 int io_write_file_atomic(const char *path, const void *data, size_t length, mode_t mode,
                          struct muster_error *err);
-/* Removes the temporary files of the former from folder: for a folder that no other process writes now. */
+/* Removes the files of a folder whose names match. */
+int io_remove_matching(const char *folder, bool (*matches)(const char *name), struct muster_error *err);
+/* Removes the temporary files of io_write_file_atomic from folder: for a folder that no other process writes
+ * now. */
 int io_remove_unfinished(const char *folder, struct muster_error *err);
 /* mkdir -p. */
 int io_make_directories(const char *path, mode_t mode, struct muster_error *err);

@@ -1,7 +1,6 @@
 /* shard_writer.c - see shard_writer.h. */
 #include "runtime/corpus/shard_writer.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -175,15 +174,12 @@ const struct shard *shard_writer_list(const struct shard_writer *w, uint64_t *co
     return w->list;
 }
 
+static bool is_shard(const char *name)
+{
+    return !strncmp(name, "shard-", 6);
+}
+
 int shard_writer_clear(const char *folder, struct muster_error *err)
 {
-    DIR *open_folder = opendir(folder);
-    int result = 0;
-    if (!open_folder)
-        return error_errno(err, "cannot read %s", folder);
-    for (struct dirent *entry; !result && (entry = readdir(open_folder));)
-        if (!strncmp(entry->d_name, "shard-", 6) && unlinkat(dirfd(open_folder), entry->d_name, 0) < 0)
-            result = error_errno(err, "cannot remove %s/%s", folder, entry->d_name);
-    (void)closedir(open_folder); /* only read */
-    return result;
+    return io_remove_matching(folder, is_shard, err);
 }

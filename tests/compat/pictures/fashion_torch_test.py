@@ -2,8 +2,8 @@
 PyTorch begin with the same parameters and take the same pictures in the same order. The accuracy on the 10,000 pictures of the test
 differs by at most 1%, and muster-train takes no more time of the processors, where neither spins while it waits.
 
-9,600 pictures, and the mean loss of the last 50 steps differs by at most 2%; with --full ten epochs. The pictures are Debian's dataset-fashion-mnist, or in MUSTER_FASHION_MNIST; without them the test
-is skipped."""
+9,600 pictures, and the mean loss of the last 50 steps differs by at most 2%; with --full ten epochs. The pictures are Debian's
+dataset-fashion-mnist, or in MUSTER_FASHION_MNIST; without them the test is skipped."""
 import gzip
 import os
 import pathlib
