@@ -9,7 +9,8 @@ packages=(libc6-dev libgomp1 libzmq3-dev libsodium-dev libprotobuf-c-dev libyaml
 mkdir -p "$1"
 root=$(cd "$1" && pwd)
 packages+=("${@:2}")
-[ "$(cat "$root/.packages" 2>/dev/null)" = "${packages[*]}" ] && exit 0
+there="links are relative; ${packages[*]}"
+[ "$(cat "$root/.packages" 2>/dev/null)" = "$there" ] && exit 0
 
 apt=$(mktemp -d)
 trap 'rm -rf "$apt"' EXIT
@@ -39,5 +40,7 @@ for package in "$apt"/cache/archives/*.deb; do
   dpkg-deb --fsys-tarfile "$package" | tar -x -C "$root" --no-same-owner --keep-directory-symlink --wildcards \
     --exclude='./usr/share/*' --exclude='./usr/bin/*' --exclude='./etc/*' --exclude='./var/*' --exclude='*/libicu*' --exclude='*/libopenblas*.a'
 done
+# libm.so is a link to /lib/aarch64-linux-gnu: on this machine nothing is there, and a linker would take libm.a or give up.
+find "$root" -type l -lname '/*' -exec sh -c 'for link; do ln -sfrT "$0$(readlink "$link")" "$link"; done' "$root" {} +
 mv "$apt/owners" "$root/.owners"
-echo "${packages[*]}" >"$root/.packages"
+echo "$there" >"$root/.packages"
