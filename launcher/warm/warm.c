@@ -97,6 +97,14 @@ static void keep_left_out(struct warm *warm, const char *lines)
     warm->reason[used] = '\0';
 }
 
+static const char reaper_ended[] = "the parent of its workers (muster-reaper) ended";
+
+/* With the reaper the job's template and its workers end, and any of these ends may be seen first. */
+static const char *reason_of_end(const struct warm *warm, const char *otherwise)
+{
+    return warm->is_kept && warm_reaper_has_ended(&warm->reaper) ? reaper_ended : otherwise;
+}
+
 /* The next message, if there is one. -1: the template has ended, or sent what is no answer. */
 static int receive(struct warm *warm, char text[WARM_MESSAGE_LIMIT + 1], struct warm_answer *answer)
 {
@@ -111,7 +119,8 @@ static int receive(struct warm *warm, char text[WARM_MESSAGE_LIMIT + 1], struct 
         return 0;
     }
     if (got <= 0) {
-        warm_end(warm, warm->state == WARM_IMPORTING ? "it ended before it was ready" : "it ended");
+        const bool is_ready = warm->state != WARM_IMPORTING;
+        warm_end(warm, reason_of_end(warm, is_ready ? "it ended" : "it ended before it was ready"));
         return -1;
     }
     text[got] = '\0';
@@ -229,7 +238,7 @@ static void reaper_changed(void *context)
     if (warm->reaper.gone && is_unanswered(warm))
         return; /* the kept template says why, or has ended too */
     if (warm->reaper.gone && warm->state != WARM_ENDED) {
-        warm_end(warm, "the parent of its workers (muster-reaper) ended");
+        warm_end(warm, reaper_ended);
         warm->changed(warm->context);
     } else if (warm->state == WARM_IMPORTING && begin_serving(warm)) {
         warm->changed(warm->context);
@@ -505,6 +514,8 @@ pid_t warm_collect(struct warm *warm, struct instant deadline, unsigned *number,
         return answer.pid;
     }
     if (got > 0)
-        warm_end(warm, answer.kind == WARM_FAILED ? answer.text : "its worker is not a child of the agent");
+        warm_end(warm, answer.kind == WARM_FAILED
+                           ? answer.text
+                           : reason_of_end(warm, "its worker is not a child of the agent"));
     return error_set(err, MUSTER_E_STATE, "the template made no worker: %s", warm->reason);
 }

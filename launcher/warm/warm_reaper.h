@@ -79,6 +79,8 @@ int warm_reaper_add(struct warm_reaper_link *link, pid_t worker);
 /* The next child that has ended, which is reaped; false: none. Those of a reaper that has gone were killed.
  */
 bool warm_reaper_take(struct warm_reaper_link *link, struct warm_end *end);
+/* Whether it has ended, which the loop may not have seen yet. */
+bool warm_reaper_has_ended(const struct warm_reaper_link *link);
 /* Whether no process is left with it. */
 bool warm_reaper_is_empty(const struct warm_reaper_link *link);
 

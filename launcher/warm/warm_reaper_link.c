@@ -137,6 +137,13 @@ bool warm_reaper_take(struct warm_reaper_link *link, struct warm_end *end)
     return false;
 }
 
+/* What it had sent before may not be read yet: a look, and no message is taken. */
+bool warm_reaper_has_ended(const struct warm_reaper_link *link)
+{
+    struct pollfd look = {link->source.fd, 0, 0};
+    return link->gone || (poll(&look, 1, 0) > 0 && (look.revents & POLLHUP));
+}
+
 bool warm_reaper_is_empty(const struct warm_reaper_link *link)
 {
     return !link->count && (link->gone || link->empty);

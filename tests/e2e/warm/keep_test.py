@@ -199,10 +199,13 @@ hidden.wait()
         [reaper] = {self.parent(pid) for pid in workers}
         os.kill(reaper, signal.SIGKILL)
         _, err = self.finish(process, 0)
-        self.assertIn("the template cannot be used (the parent of its workers (muster-reaper) ended): workers start their own interpreters", err)
+        # a worker writes its file before the agent has taken it up: on a slow machine the reaper ends between, and it starts cold
+        said = r"(cannot be used \(|made no worker: )the parent of its workers \(muster-reaper\) ended\)?: workers start their own interpreters"
+        self.assertRegex(err, said)
         self.assertRegex(err, r"Signal 9 \(SIGKILL\)|SIGKILL")
         self.assertFalse(any(map(alive, workers + hidden)))
-        self.assertEqual(len(self.imports()), 3)  # the template's, and those of two cold workers
+        cold = len(self.imports()) - 1  # without the template's
+        self.assertIn(cold, (2, 3, 4) if "made no worker" in err else (2,))
 
     def test_a_job_template_that_is_killed(self):
         process = self.begin_sleep()
