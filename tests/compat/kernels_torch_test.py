@@ -5,8 +5,7 @@ difference, against the expected one's): about ten times what they are off by. G
 add up over its layers, are held to 1e-5. Optimizers are held over 50 steps. The rotation is transformers' modeling_rope_utils written out, since transformers computes it in float32
 even where the model is float64.
 
-The interpreter with torch is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch the test is
-skipped (exit 77). MUSTER_BUILD names the build tree."""
+How to find torch: torch_python.py."""
 
 import math
 import os
@@ -15,19 +14,12 @@ import subprocess
 import sys
 import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
-SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE", HERE.parent.parent))
-BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", SOURCE / "build")).resolve()
-PYTHON = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
+import torch_python
 
-try:
-    import torch
-except ImportError as missing:
-    if os.environ.get("MUSTER_TORCH_TRIED") or not os.path.exists(PYTHON):
-        print(f"skipped: no torch ({missing}); set MUSTER_TORCH_PYTHON to an interpreter that has it")
-        sys.exit(77)
-    os.environ["MUSTER_TORCH_TRIED"] = "1"
-    os.execv(PYTHON, [PYTHON, __file__])
+BUILD = pathlib.Path(torch_python.build()).resolve()
+
+torch = torch_python.require()
+import without_compiler  # noqa: E402: imports torch
 
 import torch.nn.functional as functional
 
@@ -189,6 +181,7 @@ def check_case(case, table, records, bound):
 
 
 def main():
+    without_compiler.leave_out()
     torch.set_num_threads(2)
     cases = read_cases()
     expected = 3 + len(ATTENTION) + len(ROTARY) + len(ACTIVATIONS) + len(OPTIMIZERS)

@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from harness.ports import free_port  # noqa: E402, F401: for the tests
 
 SKIPPED = 77
+os.environ["TESTS_COLLECT_RARELY"] = "1"  # for scripts that are started from here; ./dev's .venv reads it
 GLOO_ABORT = "terminate called without an active exception"  # see undisturbed()
 
 

@@ -19,6 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import torch_python  # noqa: E402
 
 torch = torch_python.require()
+import without_compiler  # noqa: E402
 import numpy  # noqa: E402
 import safetensors.torch  # noqa: E402
 
@@ -92,6 +93,7 @@ def times(who, before=None):
 
 
 def main():
+    without_compiler.leave_out()
     if not any(PICTURES.glob("train-images-idx3-ubyte*")):
         torch_python.skip(f"no Fashion-MNIST in {PICTURES}: install dataset-fashion-mnist")
     torch.set_num_threads(THREADS)

@@ -6,6 +6,7 @@ wherever it hides."""
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import pathlib
@@ -22,6 +23,8 @@ BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resol
 MUSTER = str(BUILD / "bin" / "muster")
 AFTERMATH_S = 30  # what workers may still write when no agent runs any more
 LIMIT = 480 if os.environ.get("MUSTER_SANITIZED") else 240  # of any wait; a test that needs it has failed
+
+gc.set_threshold(100000, 20, 20)  # a test is short, and collections are a tenth of its time
 
 # What nohup, or a shell that starts something in its background, ignores would be ignored by agents and workers too.
 for number, action in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
