@@ -566,7 +566,7 @@ def pss():
 
 def memory():
     """Shards, slots and gradients in flight are all: measured where most of it is there."""
-    width, blocks = 512, 10
+    width, blocks = 768, 10
     with torch.device("meta"):
         model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(width, 2 * width), torch.nn.ReLU(), torch.nn.Linear(2 * width, width))
                                       for _ in range(blocks)))
