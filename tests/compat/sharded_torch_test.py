@@ -20,7 +20,7 @@ if importlib.util.find_spec("transformers") is None:
 
 
 # What ranks would import one by one.
-WARM = ",".join(("torch", "torch.distributed.fsdp", "torch.distributed.device_mesh", "torch.utils.checkpoint", "torch._dynamo", "transformers.models.gpt2.modeling_gpt2",
+WARM = ",".join(("torch", "torch.distributed.fsdp", "torch.distributed.device_mesh", "torch.utils.checkpoint", "transformers.models.gpt2.modeling_gpt2",
                  "transformers.models.llama.modeling_llama"))
 
 
