@@ -8,7 +8,6 @@ even where the model is float64.
 How to find torch: torch_python.py."""
 
 import math
-import os
 import pathlib
 import subprocess
 import sys
