@@ -54,13 +54,14 @@ class Account:
         self.lines, self.bytes, self.told_lines, self.told_bytes, self.last = 0, 0, 0, 0, collections.defaultdict(lambda: -1)
         pattern = re.compile(prefix + r"(\d\d) (\d{96})")
         for line in text.splitlines():
-            notice, match = NOTICE.match(line), pattern.fullmatch(line)
-            if notice:
+            match = pattern.fullmatch(line)
+            if not match:
+                notice = NOTICE.match(line)
+                if not notice:
+                    raise AssertionError(f"neither a line of a worker nor a notice: {line[:200]!r}")
                 self.told_lines += int(notice.group(1)) if notice.group(2) else 0
                 self.told_bytes += int(notice.group(2) or notice.group(1))
                 continue
-            if not match:
-                raise AssertionError(f"neither a line of a worker nor a notice: {line[:200]!r}")
             rank, number = int(match.group(1)), int(match.group(2))
             if number <= self.last[rank]:
                 raise AssertionError(f"line {number} of rank {rank} came after line {self.last[rank]}")
