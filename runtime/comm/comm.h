@@ -97,7 +97,9 @@ struct comm_ops {
     void (*destroy)(struct comm *comm); /* accepts NULL; its stream must be empty */
     /* Collective: ranks of one color form a new comm, ranked by key, then by old rank. */
     struct comm *(*split)(struct comm *comm, int color, int key, const char *name, struct muster_error *err);
-    /* Enqueues on the stream and returns. Errors found later go to device_ops->fail. */
+    /* Enqueues on the stream and returns. Errors found later go to device_ops->fail. The buffers are read and
+     * written on the stream's time; but a host's own memory, which the device's work cannot write, may be
+     * read before this returns. */
     int (*issue)(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
                  struct device_stream *stream, struct muster_error *err);
     /* Does op on the calling thread and returns when it is done: for a caller that would wait for it at once,

@@ -29,12 +29,13 @@ struct nccl_slot {
 };
 
 /* A copy on the stream's own time between a host's buffer and a pinned one. Once the family has failed none
- * is made: the caller's buffer may have gone. */
+ * is made: the caller's buffer may have gone. What NCCL sends in place of it is no number in any float type:
+ * the peers do not know yet, and would take what the last operation left in the block for a result. */
 struct nccl_copy {
     struct nccl_family *family;
     void *to;
-    const void *from;
-    size_t bytes; /* 0: nothing is to be done; under the family's copying */
+    const void *from; /* NULL: bytes of 0xff; under the family's copying */
+    size_t bytes;     /* 0: nothing is to be done; under the family's copying */
 };
 
 struct nccl_comm {
@@ -176,6 +177,7 @@ struct nccl_buffers {
     const void *send;
     void *recv;
     bool stage_in, stage_out; /* through the host's memory */
+    bool of_device;           /* what is sent is memory that CUDA knows: its work may write it until then */
     bool add;                 /* recv is the stage, to be added to the caller's */
 };
 int nccl_stage_prepare(struct nccl_comm *comm, const struct comm_call *call, struct nccl_buffers *buffers,

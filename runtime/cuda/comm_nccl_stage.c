@@ -65,15 +65,20 @@ static int64_t received_bytes(const struct nccl_comm *comm, const struct comm_op
     return op->kind == COMM_ALL_GATHER || op->kind == COMM_ALL_TO_ALL ? part * comm->comm.size : part;
 }
 
-/* Whether NCCL may use the buffer. */
-static int is_device_memory(const void *buffer, bool *out, struct muster_error *err)
+static int type_of(const void *buffer, enum cudaMemoryType *type, struct muster_error *err)
 {
     struct cudaPointerAttributes attributes = {.type = cudaMemoryTypeUnregistered};
     const cudaError_t status = cudaPointerGetAttributes(&attributes, buffer);
     if (status != cudaSuccess) /* memory that is not CUDA's is no error since CUDA 11 */
         return cuda_error(err, (int)status, "cudaPointerGetAttributes");
-    *out = attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+    *type = attributes.type;
     return 0;
+}
+
+/* Whether NCCL may use memory of this type. */
+static bool is_device_memory(enum cudaMemoryType type)
+{
+    return type == cudaMemoryTypeDevice || type == cudaMemoryTypeManaged;
 }
 
 static int64_t aligned(int64_t bytes)
@@ -86,14 +91,14 @@ int nccl_stage_prepare(struct nccl_comm *comm, const struct comm_call *call, str
 {
     const struct comm_op *op = &call->op;
     int64_t in = sent_bytes(comm, op), out = received_bytes(comm, op);
-    bool send_there = true, recv_there = true;
+    enum cudaMemoryType send = cudaMemoryTypeDevice, recv = cudaMemoryTypeDevice;
     *buffers = (struct nccl_buffers){.send = op->kind == COMM_BROADCAST ? call->recv : call->send,
                                      .recv = call->recv};
-    if ((in && is_device_memory(call->send, &send_there, err)) ||
-        (out && is_device_memory(call->recv, &recv_there, err)))
+    if ((in && type_of(call->send, &send, err)) || (out && type_of(call->recv, &recv, err)))
         return -1;
-    buffers->stage_in = (in && !send_there) || (op->kind == COMM_BROADCAST && out && !recv_there);
-    buffers->stage_out = out && !recv_there;
+    buffers->stage_in = !is_device_memory(op->kind == COMM_BROADCAST ? recv : send);
+    buffers->stage_out = !is_device_memory(recv);
+    buffers->of_device = (op->kind == COMM_BROADCAST ? recv : send) != cudaMemoryTypeUnregistered;
     buffers->add = op->accumulate;
     if (buffers->add && op->dtype != DTYPE_F32)
         return error_set(err, MUSTER_E_UNSUPPORTED,
@@ -123,8 +128,10 @@ static void host_copy(void *argument)
 {
     struct nccl_copy *copy = argument;
     (void)pthread_mutex_lock(&copy->family->copying);
-    if (copy->bytes)
+    if (copy->bytes && copy->from)
         memcpy(copy->to, copy->from, copy->bytes);
+    else if (copy->bytes)
+        memset(copy->to, 0xff, copy->bytes);
     copy->bytes = 0;
     (void)pthread_mutex_unlock(&copy->family->copying);
 }
@@ -140,14 +147,26 @@ static void set_copy(struct nccl_comm *comm, struct nccl_copy *copy, void *to, c
 void nccl_stage_disarm(struct nccl_comm *comm)
 {
     (void)pthread_mutex_lock(&comm->family->copying);
-    for (int slot = 0; slot < COMM_CALLS; slot++)
-        comm->copies_in[slot].bytes = comm->copies_out[slot].bytes = 0;
+    for (int slot = 0; slot < COMM_CALLS; slot++) {
+        comm->copies_in[slot].from = NULL;
+        comm->copies_out[slot].bytes = 0;
+    }
     (void)pthread_mutex_unlock(&comm->family->copying);
 }
 
 static int stage_check(cudaError_t status, const char *function, struct muster_error *err)
 {
     return status == cudaSuccess ? 0 : cuda_error(err, (int)status, function);
+}
+
+/* Whether the copy can be made now. Then the peers get what the caller gave, whatever becomes of this rank
+ * between here and the copy's turn. Not where work on the device may still write the buffer, or operations
+ * under way use the block. */
+static bool is_copied_now(const struct nccl_comm *comm, const struct nccl_buffers *buffers,
+                          cudaStream_t stream)
+{
+    const bool empty = atomic_load(&comm->comm.issued) == atomic_load(&comm->comm.finished);
+    return stream == comm->own || (empty && !buffers->of_device);
 }
 
 int nccl_stage_in(struct nccl_comm *comm, const struct comm_call *call, int slot,
@@ -160,7 +179,7 @@ int nccl_stage_in(struct nccl_comm *comm, const struct comm_call *call, int slot
     char *pinned = (char *)comm->stage.pinned->base + (root ? aligned(in) : 0);
     struct nccl_copy *copy = &comm->copies_in[slot];
     set_copy(comm, copy, pinned, root ? call->recv : call->send, bytes);
-    if (stream == comm->own) /* it is empty */
+    if (is_copied_now(comm, buffers, stream))
         host_copy(copy);
     else if (stage_check(cudaLaunchHostFunc(stream, host_copy, copy), "cudaLaunchHostFunc", err))
         return -1;

@@ -398,11 +398,18 @@ class Unkillable(AgentTest):
 
 
 class GpuErrors(AgentTest):
-    """A worker writes the driver's line into the kernel log, naming itself, and ends."""
+    """A worker writes the driver's line into the kernel log, naming itself, and ends. Not before its agent reads the log, which is some
+    milliseconds after the start, when no process has used a GPU yet."""
 
     SCRIPT = (
         "import os, sys, time\n"
+        "agent = f'/proc/{os.getppid()}/fd/'\n"
+        "def reads_the_log():\n"
+        "    return any(os.path.realpath(agent + file) == '/dev/kmsg' for file in os.listdir(agent))\n"
         "if os.environ['RANK'] == '1':\n"
+        "    while not reads_the_log():\n"
+        "        time.sleep(0.01)\n"
+        "    time.sleep(0.05)\n"
         "    log = os.open('/dev/kmsg', os.O_WRONLY)\n"
         "    os.write(log, b'NVRM: Xid (PCI:0000:3B:00): 79, pid=%d, name=test, GPU has fallen off the bus.\\n' % os.getpid())\n"
         "    print('AssertionError', file=sys.stderr)\n"

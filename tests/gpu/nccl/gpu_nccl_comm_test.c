@@ -266,6 +266,38 @@ static void queued_operations_keep_their_order(void **state)
     }
 }
 
+/* Of pinned memory, which a copy before it on the stream writes. */
+static int copy_then_add(struct nccl_rank *r, struct nccl_job *job)
+{
+    (void)job;
+    static const struct comm_op one = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 1};
+    struct muster_error err = {0};
+    struct device_arena pinned = {.fd = -1};
+    const float mine = 1;
+    if (nccl_put(r->arena.base, &mine, sizeof mine) ||
+        r->ops->arena_create(r->device, MEMORY_PINNED, 4096, &pinned, &err))
+        return nccl_complain(r, "pinned memory", err.text);
+    float *value = pinned.base;
+    *value = 0;
+    int failed = r->ops->copy(r->stream, value, r->arena.base, sizeof *value) ||
+                 nccl_do(r, r->comm, &one, value, value, &err);
+    failed = failed ? nccl_complain(r, "pinned memory", err.text)
+             : *value != (float)r->size
+                 ? nccl_complain(r, "pinned memory", "it was read before what is written there")
+                 : 0;
+    r->ops->arena_destroy(r->device, &pinned);
+    return failed;
+}
+
+static void pinned_memory_is_read_in_the_streams_order(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_SCHEDULE", "late", 1);
+    struct nccl_job job = {.body = copy_then_add};
+    assert_int_equal(nccl_job_run(&job, 2), 0);
+    unsetenv("FAKE_CUDA_SCHEDULE");
+}
+
 /* ---- parts ---- */
 
 static int sum_in(struct nccl_rank *r, struct comm *comm, int expected)
@@ -385,6 +417,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(random_operations_match_comm_shm, no_communicator_is_left),
         cmocka_unit_test_teardown(queued_operations_keep_their_order, no_communicator_is_left),
+        cmocka_unit_test_teardown(pinned_memory_is_read_in_the_streams_order, no_communicator_is_left),
         cmocka_unit_test_teardown(parts_have_their_own_ranks, no_communicator_is_left),
         cmocka_unit_test_teardown(the_schedule_is_the_order_on_the_device, no_communicator_is_left),
         cmocka_unit_test_teardown(arenas_are_registered_and_let_go, no_communicator_is_left),

@@ -2,6 +2,7 @@
  * that names operation, number and rank, and everything ends in seconds. */
 #include "tests/support/cmocka_all.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -286,6 +287,43 @@ static void a_hosts_buffer_is_left_alone_after_a_failure(void **state)
     unsetenv("FAKE_CUDA_SCHEDULE");
 }
 
+/* Of two sums of host memory the first is copied when it is issued, the second after the work of the first,
+ * for which rank 0 has to wait for the others. */
+static int disarm_one_rank(struct nccl_rank *r, struct nccl_job *job)
+{
+    const struct comm_op one = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 1};
+    struct muster_error *err = &job->errors[r->rank];
+    float sums[] = {1, 1};
+    if (r->rank && nccl_job_meet(job, RANKS))
+        return -1;
+    for (int i = 0; i < 2; i++) {
+        if (comm_nccl()->issue(r->comm, &one, &sums[i], &sums[i], r->stream, err))
+            return -1;
+    }
+    if (!r->rank) {
+        struct nccl_comm *comm = nccl_comm_of(r->comm);
+        (void)pthread_mutex_lock(&comm->family->lock);
+        nccl_stage_disarm(comm);
+        (void)pthread_mutex_unlock(&comm->family->lock);
+        if (nccl_job_meet(job, RANKS))
+            return -1;
+    }
+    if (nccl_sync(r, r->stream, err))
+        return -1;
+    if (!r->rank)
+        return sums[0] == 1 && sums[1] == 1 ? 0 : nccl_complain(r, "disarmed", "its own memory was written");
+    if (sums[0] != RANKS)
+        return nccl_complain(r, "disarmed", "what was issued before is another sum");
+    return isnan(sums[1]) ? 0 : nccl_complain(r, "disarmed", "what was not sent came as a number");
+}
+
+static void a_rank_that_fails_sends_what_it_was_given_or_no_number(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = disarm_one_rank};
+    assert_int_equal(nccl_job_run(&job, RANKS), 0);
+}
+
 static int one_split_after_another(struct nccl_rank *r, struct nccl_job *job)
 {
     struct comm *parts[NEWS_COMMS] = {NULL};
@@ -329,6 +367,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(a_split_that_ends_when_it_is_given_up_leaves_nothing,
                                   no_communicator_is_left),
         cmocka_unit_test_teardown(a_hosts_buffer_is_left_alone_after_a_failure, no_communicator_is_left),
+        cmocka_unit_test_teardown(a_rank_that_fails_sends_what_it_was_given_or_no_number,
+                                  no_communicator_is_left),
         cmocka_unit_test_teardown(more_comms_than_are_watched_are_refused, no_communicator_is_left),
     };
     setenv("FAKE_CUDA_DEVICES", "4", 0); /* one for each rank */
