@@ -65,7 +65,7 @@ static int64_t received_bytes(const struct nccl_comm *comm, const struct comm_op
     return op->kind == COMM_ALL_GATHER || op->kind == COMM_ALL_TO_ALL ? part * comm->comm.size : part;
 }
 
-static int type_of(const void *buffer, enum cudaMemoryType *type, struct muster_error *err)
+static int memory_type(const void *buffer, enum cudaMemoryType *type, struct muster_error *err)
 {
     struct cudaPointerAttributes attributes = {.type = cudaMemoryTypeUnregistered};
     const cudaError_t status = cudaPointerGetAttributes(&attributes, buffer);
@@ -94,7 +94,7 @@ int nccl_stage_prepare(struct nccl_comm *comm, const struct comm_call *call, str
     enum cudaMemoryType send = cudaMemoryTypeDevice, recv = cudaMemoryTypeDevice;
     *buffers = (struct nccl_buffers){.send = op->kind == COMM_BROADCAST ? call->recv : call->send,
                                      .recv = call->recv};
-    if ((in && type_of(call->send, &send, err)) || (out && type_of(call->recv, &recv, err)))
+    if ((in && memory_type(call->send, &send, err)) || (out && memory_type(call->recv, &recv, err)))
         return -1;
     buffers->stage_in = !is_device_memory(op->kind == COMM_BROADCAST ? recv : send);
     buffers->stage_out = !is_device_memory(recv);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "runtime/comm/comm_internal.h"
+#include "runtime/cuda/cuda_stream.h"
 #include "runtime/device/device_cpu.h"
 #include "tests/gpu/nccl/nccl_test_ranks.h"
 
@@ -279,7 +280,9 @@ static int copy_then_add(struct nccl_rank *r, struct nccl_job *job)
         return nccl_complain(r, "pinned memory", err.text);
     float *value = pinned.base;
     *value = 0;
-    int failed = r->ops->copy(r->stream, value, r->arena.base, sizeof *value) ||
+    const struct cuda_stream_handle *handle = r->ops->stream_handle(r->stream);
+    int failed = cudaMemcpyAsync(value, r->arena.base, sizeof *value, cudaMemcpyDeviceToHost,
+                                 handle->stream) != cudaSuccess ||
                  nccl_do(r, r->comm, &one, value, value, &err);
     failed = failed ? nccl_complain(r, "pinned memory", err.text)
              : *value != (float)r->size
