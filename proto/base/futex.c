@@ -102,6 +102,7 @@ bool futex_look(struct futex_word *word, uint32_t seen, struct futex_patience *p
 
 void futex_wake(struct futex_word *word, enum futex_scope scope)
 {
+    futex_store_load();
     if (atomic_load(&word->waiters))
         (void)syscall(SYS_futex, &word->value, operation(FUTEX_WAKE, scope), INT_MAX, NULL, NULL,
                       0); /* cannot fail on a mapped word */

@@ -47,6 +47,16 @@ bool futex_look(struct futex_word *word, uint32_t seen, struct futex_patience *p
 /* After the value was changed with atomic_store or atomic_fetch_add: wakes all waiters. */
 void futex_wake(struct futex_word *word, enum futex_scope scope);
 
+/* Between a store and a load of something else, both sequentially consistent, on which a wake-up depends as
+ * above. Processors keep their order. QEMU (7.2), as aarch64 on x86-64, does not: in 2,202 of 2,000,000
+ * rounds of two threads neither saw the other's store; with this, in none. */
+static inline void futex_store_load(void)
+{
+#ifdef __aarch64__
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 /* Whether a counter that may wrap has reached target. */
 static inline bool futex_reached(uint32_t value, uint32_t target)
 {

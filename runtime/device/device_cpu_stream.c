@@ -117,6 +117,7 @@ static void want(struct device_stream *stream, uint32_t target)
 static void finish(struct device_stream *stream, uint32_t finished)
 {
     atomic_store(&stream->finished, finished);
+    futex_store_load();
     const int64_t wanted = atomic_load(&stream->wanted);
     if (wanted == NOTHING_WANTED || !futex_reached(finished, (uint32_t)wanted))
         return;

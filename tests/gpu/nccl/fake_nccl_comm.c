@@ -528,9 +528,10 @@ FAKE_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 ncclResult_t fake_finish_abort(struct ncclComm *comm)
 {
     struct instant limit = instant_add(clock_now(NULL), 20 * NS_PER_S);
-    fake_cudart_release_all();
-    while (atomic_load(&comm->done) != comm->issued && !instant_reached(clock_now(NULL), limit))
+    while (atomic_load(&comm->done) != comm->issued && !instant_reached(clock_now(NULL), limit)) {
+        fake_cudart_release_all(); /* with what another thread has enqueued meanwhile */
         fake_wait_bell(comm->shared, fake_bell(comm->shared));
+    }
     if (atomic_load(&comm->done) != comm->issued)
         return fake_refuse_call(comm, ncclInternalError,
                                 "ncclCommAbort on rank %d: the device work of this communicator waits behind "
