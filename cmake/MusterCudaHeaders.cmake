@@ -1,21 +1,28 @@
 # Headers of CUDA, NCCL and cuBLASLt: the target muster_cuda_headers. The back end's plain C and the emulated module that the tests
-# load need no more than these: no nvcc, no library. From a toolkit, else from the wheels that ./dev test and ./dev build cuda put
-# into .cuda/ (cmake/cuda_headers.sh). MUSTER_CUDA_HEADERS: whether all are there; where they are not, MUSTER_CUDA_MISSING states
-# what and how to get it, and whatever needs them is not built.
-find_path(MUSTER_CUDART_INCLUDE cuda_runtime_api.h HINTS $ENV{CUDA_HOME}/include /usr/local/cuda/include
-  PATHS ${CMAKE_SOURCE_DIR}/.cuda/include NO_CMAKE_FIND_ROOT_PATH)
-find_path(MUSTER_NCCL_INCLUDE nccl.h HINTS ${CMAKE_SOURCE_DIR}/.cuda/include NO_CMAKE_FIND_ROOT_PATH)
-find_path(MUSTER_CUBLASLT_INCLUDE cublasLt.h HINTS ${CMAKE_SOURCE_DIR}/.cuda/include NO_CMAKE_FIND_ROOT_PATH)
-mark_as_advanced(MUSTER_CUDART_INCLUDE MUSTER_NCCL_INCLUDE MUSTER_CUBLASLT_INCLUDE)
+# load need no more than these: no nvcc, no library. From the wheels that ./dev test and ./dev build cuda put into .cuda/
+# (cmake/cuda_headers.sh), so that they are the same on every machine, else from a toolkit; beside nvcc from its toolkit first.
+# MUSTER_CUDA_HEADERS: whether all are there; where they are not, MUSTER_CUDA_MISSING states what and how to get it, and whatever needs
+# them is not built.
+set(wheels ${CMAKE_SOURCE_DIR}/.cuda/include)
+set(toolkit $ENV{CUDA_HOME}/include /usr/local/cuda/include)
+set(first ${wheels} ${toolkit})
+if(MUSTER_CUDA)
+  set(first ${toolkit} ${wheels})
+endif()
+find_path(MUSTER_CUDART_INCLUDE cuda_runtime_api.h HINTS ${first} NO_CMAKE_FIND_ROOT_PATH)
+find_path(MUSTER_CCCL_INCLUDE nv/target HINTS ${first} NO_CMAKE_FIND_ROOT_PATH)
+find_path(MUSTER_NCCL_INCLUDE nccl.h HINTS ${wheels} NO_CMAKE_FIND_ROOT_PATH)
+find_path(MUSTER_CUBLASLT_INCLUDE cublasLt.h HINTS ${wheels} NO_CMAKE_FIND_ROOT_PATH)
+mark_as_advanced(MUSTER_CUDART_INCLUDE MUSTER_CCCL_INCLUDE MUSTER_NCCL_INCLUDE MUSTER_CUBLASLT_INCLUDE)
 
 set(MUSTER_CUDA_MISSING "")
 set(includes "")
-foreach(row "CUDART cuda_runtime_api.h" "NCCL nccl.h" "CUBLASLT cublasLt.h")
+foreach(row "CUDART cuda_runtime_api.h" "CCCL nv/target" "NCCL nccl.h" "CUBLASLT cublasLt.h")
   separate_arguments(row)
   list(GET row 0 name)
   list(GET row 1 header)
   if(MUSTER_${name}_INCLUDE)
-    list(APPEND includes ${MUSTER_${name}_INCLUDE}) # the toolkit's first: its parts are of one version
+    list(APPEND includes ${MUSTER_${name}_INCLUDE})
   else()
     list(APPEND MUSTER_CUDA_MISSING ${header})
   endif()

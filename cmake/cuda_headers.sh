@@ -5,7 +5,7 @@
 # before: it only looks.
 set -euo pipefail
 # What the module is written against. What is loaded at run time may be another version (runtime/cuda/libraries.h).
-wheels=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cublas==13.0.2.14 nvidia-nccl-cu13==2.28.9)
+wheels=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 nvidia-cublas==13.0.2.14 nvidia-nccl-cu13==2.28.9)
 cudnn=nvidia-cudnn-cu13==9.19.0.56 # attention's; MUSTER_CUDNN=1 adds it
 [ -z "${MUSTER_CUDNN:-}" ] || wheels+=("$cudnn")
 usage() { echo "usage: cuda_headers.sh DIR [--libraries | --tests]" >&2; exit 2; }
@@ -43,7 +43,7 @@ with zipfile.ZipFile(sys.argv[3]) as wheel:
         parts = pathlib.PurePosixPath(name).parts  # nvidia/PACKAGE/include/...
         if name.endswith("/") or name.endswith(".py"):
             continue
-        if "include" in parts[:3]:
+        if "include" in parts[:3] and "cccl" not in parts:  # of CCCL what the other headers include: nv/target
             to = root / "include" / pathlib.Path(*parts[parts.index("include") + 1:])
         elif "lib" in parts[:3] and parts[-1].startswith(wanted):
             to = root / "lib" / parts[-1]
