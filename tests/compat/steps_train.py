@@ -1,7 +1,8 @@
 """A plain PyTorch DDP script that saves every few steps, goes on from there in the next world, and leaves a record of every step.
 
 usage: steps_train.py FOLDER, under a launcher. STEP_FOLDER is where each rank records what step_worker records (see there); STEP_MS is
-the least length of a step. It trains until rank 0 sees STEP_FOLDER/finish; FOLDER/result.json then tells the loss and the parameters.
+the least length of a step. It trains until rank 0 sees STEP_FOLDER/finish; FOLDER/result.json then tells the loss and the parameters. A
+rank R for which there is STEP_FOLDER/linger.R stays until that is gone.
 
 What is learned does not depend on the world: the samples of a step follow from its number, and the ranks share them out. So
 train_alone() of as many steps gives the same result, but for the rounding of sums in another order (all of it is float64)."""
@@ -125,10 +126,14 @@ def train(folder, steps_folder):
 
 
 def main():
+    steps_folder = pathlib.Path(os.environ["STEP_FOLDER"])
     dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=5))
-    train(pathlib.Path(sys.argv[1]), pathlib.Path(os.environ["STEP_FOLDER"]))
+    train(pathlib.Path(sys.argv[1]), steps_folder)
+    linger = steps_folder / f"linger.{dist.get_rank()}"
     gc.collect()  # torch 2.13 aborts now and then where a thread of gloo still runs at the interpreter's exit
     dist.destroy_process_group()
+    while linger.exists():
+        time.sleep(0.02)
 
 
 if __name__ == "__main__":
