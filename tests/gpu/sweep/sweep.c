@@ -82,6 +82,7 @@ static struct row row_of(const char *function)
 struct fault {
     char function[80];
     int call, rank;
+    int of; /* calls of this rank in the undisturbed run; 0: not known, it was asked for by name */
 };
 
 static struct {
@@ -115,7 +116,7 @@ static bool is_wanted(const char *function)
     return false;
 }
 
-static void add_fault(const char *function, int call, int rank)
+static void add_fault(const char *function, int call, int rank, int of)
 {
     struct fault *fault = &sweep.faults[sweep.count];
     if (sweep.count == FAULTS_MOST ||
@@ -124,6 +125,7 @@ static void add_fault(const char *function, int call, int rank)
     (void)snprintf(fault->function, sizeof fault->function, "%s", function);
     fault->call = call;
     fault->rank = rank;
+    fault->of = of;
     sweep.count++;
 }
 
@@ -149,9 +151,9 @@ static void add_function(const char *function, const int counts[SWEEP_RANKS])
         int rank = rank_of(function, call);
         if (counts[rank] < call)
             rank = 1 - rank;
-        add_fault(function, call, rank);
+        add_fault(function, call, rank, counts[rank]);
     }
-    add_fault(function, most, counts[1] == most);
+    add_fault(function, most, counts[1] == most, most);
 }
 
 static int count_in(const char *text, const char *function)
@@ -281,6 +283,14 @@ static int naming_of(const struct fault *fault, const struct sweep_rank *rank)
 /* Where the other rank may have done its part and have gone: the job fails all the same. */
 static const char last_part[] = ", reading all parameters: ";
 
+/* Whether the run may have made fewer of these calls than the undisturbed one: how often the ranks agree on a
+ * checkpoint that is written behind steps depends on the disk and on who gets a processor. */
+static bool may_be_missing(const struct fault *fault)
+{
+    enum { MANY = 8 };
+    return row_of(fault->function).nature == ASKS || (fault->of >= MANY && 4 * fault->call > 3 * fault->of);
+}
+
 /* What is wrong with the end of a run; NULL: nothing. */
 static const char *judge(const struct fault *fault, const struct sweep_rank ranks[SWEEP_RANKS],
                          const char *folder)
@@ -302,7 +312,9 @@ static const char *judge(const struct fault *fault, const struct sweep_rank rank
     }
     if (!reached) {
         atomic_fetch_add(&shared->not_reached, 1);
-        return !well ? "a run without a fault fails" : nature == ASKS ? NULL : "the call was not reached";
+        return !well                   ? "a run without a fault fails"
+               : may_be_missing(fault) ? NULL
+                                       : "the call was not reached";
     }
     if (well) {
         atomic_fetch_add(&shared->ended_well, 1);
@@ -445,7 +457,7 @@ static void take_words(void)
         if (first)
             sweep.count = 0;
         first = false;
-        add_fault(fault.function, fault.call, fault.rank & 1);
+        add_fault(fault.function, fault.call, fault.rank & 1, 0);
     }
 }
 
