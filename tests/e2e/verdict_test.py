@@ -246,11 +246,16 @@ class Causes(AgentTest):
             "import os, signal, sys, time\n"
             "if os.environ['RANK'] == '3':\n"
             "    print('rank 3 was here', file=sys.stderr)\n"
-            "    open('gone', 'w').close()\n"
+            "    os.symlink(f'/proc/{os.getpid()}/stat', 'gone')\n"
             "    os.kill(os.getpid(), 9)\n"
-            "while not os.path.exists('gone'):\n"
-            "    time.sleep(0.001)\n"
-            "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + GLOO + "sys.exit(1)\n",
+            "def rank_3_lives():\n"  # or has not got there yet
+            "    try:\n"
+            "        return not os.path.islink('gone') or open('gone').read().rsplit(')', 1)[1].split()[0] != 'Z'\n"
+            "    except OSError:\n"
+            "        return False\n"
+            "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            "while rank_3_lives():\n"
+            "    time.sleep(0.001)\n" + GLOO + "sys.exit(1)\n",
         )
         port = free_port()
         agents = [
