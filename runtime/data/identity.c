@@ -82,10 +82,13 @@ static bool next_line(const char **at, struct line *line)
     if (!**at)
         return false;
     const int length = (int)strcspn(*at, "\n");
-    int split = length - 1;
-    while (split > 0 && (*at)[split] != '=')
-        split--;
-    *line = (struct line){*at, *at + split + 1, split, length - split - 1};
+    int value = length;
+    while (value > 0 && (*at)[value - 1] != '=')
+        value--;
+    if (value)
+        *line = (struct line){*at, *at + value, value - 1, length - value};
+    else /* damaged */
+        *line = (struct line){*at, *at + length, length, 0};
     *at += length + ((*at)[length] == '\n');
     return true;
 }

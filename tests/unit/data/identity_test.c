@@ -33,6 +33,8 @@ static void damaged_text_is_no_crash(void **state)
     expect_difference("a", "a", "");
     expect_difference("\n\n=\n", "\n\n=\n", "");
     expect_difference("=1", "", " is gone");
+    expect_difference("\n", "b", " is gone; b is new");
+    expect_difference("a", "ab\n", "a is gone; ab is new");
 }
 
 static void files_are_known_by_size_and_ends(void **state)
