@@ -41,6 +41,7 @@ CROSS_CANNOT = {
     "launcher_guardian_test": "no fork without an exit signal: there is no guardian",
     "launcher_local_run_test": "the same",
     "launcher_local_env_test": "/proc/self/exe as the kernel sees it is the emulator",
+    "launcher_verdict_test": "no openat2",
     "launcher_spawn_test": "no memory shared with a new child: why it could not execute is lost, and its exit code 127 tells",
     "rendezvous_admission_test": "an emulated socket does not tell how much of it is unread",
     "shard_ranges_test": "what it counts as the process's memory is the emulator's",

@@ -246,9 +246,9 @@ static void random_params(struct plan_model *m, uint64_t *seed, int layer)
     for (int i = 0; i < count; i++) {
         (void)snprintf(name, sizeof name, "p%d", m->model.param_count);
         int64_t rows = 1 + (int64_t)plan_model_next(seed, 200), columns = (int64_t)plan_model_next(seed, 40);
-        plan_model_use(m, layer,
-                       plan_model_param(m, name, rows, columns, plan_model_next(seed, 4) > 0,
-                                        layer / (1 + (int)plan_model_next(seed, 3))));
+        const int unit = layer / (1 + (int)plan_model_next(seed, 3)); /* arguments have no order */
+        const bool trainable = plan_model_next(seed, 4) > 0;
+        plan_model_use(m, layer, plan_model_param(m, name, rows, columns, trainable, unit));
     }
     int shared = m->model.param_count ? (int)plan_model_next(seed, (uint64_t)m->model.param_count) : 0;
     bool again = m->model.param_count > 0 && plan_model_next(seed, 5) == 0;

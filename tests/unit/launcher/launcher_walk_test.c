@@ -373,8 +373,9 @@ static void one_record(struct walk *walk)
         log_record_time(wall, time);
         walk_saw_text(walk, time);
         assert_int_equal(log_record_agent(&style, (enum log_level)walk_below(walk, 4), wall, data, &out), 0);
-        assert_int_equal(
-            log_record_head(&style, 1 + (int)walk_below(walk, 2), 5, (int)walk_below(walk, 2), &head), 0);
+        const int local_rank = (int)walk_below(walk, 2); /* arguments have no order */
+        const int stream = 1 + (int)walk_below(walk, 2);
+        assert_int_equal(log_record_head(&style, stream, 5, local_rank, &head), 0);
         assert_int_equal(log_record_worker(&head, time, data, strlen(data), walk_one_in(walk, 3), &out), 0);
         const struct event_line line = {.state = (enum event_state)walk_below(walk, EVENT_STATE_COUNT),
                                         .of_worker = walk_one_in(walk, 2),

@@ -172,9 +172,10 @@ static void conditions_follow_each_other_as_they_did(void **state)
         struct walk walk = walk_begin(seed);
         struct conditions c = {0};
         for (int i = 0; i < STEPS; i++) {
-            walk_saw_number(&walk,
-                            conditions_set(&c, (enum condition_type)walk_below(&walk, CONDITION_TYPE_COUNT),
-                                           !walk_one_in(&walk, 3), walk_pick(&walk, reasons)));
+            const char *reason = walk_pick(&walk, reasons); /* arguments have no order */
+            const bool holds = !walk_one_in(&walk, 3);
+            const enum condition_type kind = (enum condition_type)walk_below(&walk, CONDITION_TYPE_COUNT);
+            walk_saw_number(&walk, conditions_set(&c, kind, holds, reason));
             for (int type = 0; type < CONDITION_TYPE_COUNT; type++) {
                 const struct condition *found = conditions_find(&c, (enum condition_type)type);
                 walk_saw_number(&walk, conditions_hold(&c, (enum condition_type)type));

@@ -254,8 +254,10 @@ static void make_machine(struct description *m)
     add_interfaces(m);
     add_ports(m);
     add_gpus(m);
-    for (unsigned n = draw(8); n > 0; n--)
-        add_setting(m, PICK(variables), PICK(values));
+    for (unsigned n = draw(8); n > 0; n--) {
+        const char *value = PICK(values); /* arguments have no order */
+        add_setting(m, PICK(variables), value);
+    }
 }
 
 /* --- properties --- */
@@ -361,13 +363,17 @@ static void make_policy(struct policy *policy)
     for (unsigned n = 1 + draw(4); n > 0; n--) {
         static const char *const kinds[] = {"add", "pin", "forbid"};
         const char *kind = PICK(kinds);
-        if (!strcmp(kind, "forbid"))
+        if (!strcmp(kind, "forbid")) {
             buffer_printf(&text, "  - forbid: [%s]\n", PICK(variables));
-        else
-            buffer_printf(&text, "  - %s: {%s: \"%u\"}\n", kind, PICK(variables), draw(9));
-        if (chance(30))
+        } else {
+            const unsigned value = draw(9);
+            buffer_printf(&text, "  - %s: {%s: \"%u\"}\n", kind, PICK(variables), value);
+        }
+        if (chance(30)) {
+            const unsigned nodes = 1 + draw(3);
             buffer_printf(&text, "    when: {pool: \"%s\", nodes: \">=%u\"}\n", chance(50) ? "a3-*" : "b",
-                          1 + draw(3));
+                          nodes);
+        }
     }
     if (policy_parse("policy.yaml", text.data, text.length, policy, &err) < 0)
         fail_msg("%s", err.text);

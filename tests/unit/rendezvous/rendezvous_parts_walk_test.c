@@ -135,9 +135,10 @@ static void one_log(struct walk *walk)
             now.ns += walk_one_in(walk, 30) ? 2000 * NS_PER_S : walk_below(walk, 3 * NS_PER_S);
         walk_saw_number(walk, due.ns);
         if (!walk_one_in(walk, 3)) {
-            bool logged = rejection_log_note(
-                &rejections, (enum rejection)walk_below(walk, walk_one_in(walk, 3) ? REJECTION_COUNT : 2),
-                walk_pick(walk, addresses), now, line);
+            const char *address = walk_pick(walk, addresses); /* arguments have no order */
+            const int kinds = walk_one_in(walk, 3) ? REJECTION_COUNT : 2;
+            const enum rejection rejection = (enum rejection)walk_below(walk, kinds);
+            bool logged = rejection_log_note(&rejections, rejection, address, now, line);
             walk_saw_text(walk, logged ? line : NULL);
         }
         while (walk_one_in(walk, 2) && rejection_log_next(&rejections, now, line))

@@ -232,9 +232,11 @@ static void random_call(struct walk *w, struct shard_core *core, struct seen *se
         assert_int_equal(shard_core_gather(core, g, NULL), 0);
         break;
     case 4:
-    case 5:
-        assert_int_equal(shard_core_release(core, g, &names, NULL), core->groups[g].uses ? 0 : -1);
+    case 5: {
+        const int expected = core->groups[g].uses ? 0 : -1;
+        assert_int_equal(shard_core_release(core, g, &names, NULL), expected);
         break;
+    }
     case 6:
         walk_one_in(w, 2) ? shard_core_fill(core, g) : shard_core_reduce(core, g);
         break;
