@@ -13,6 +13,9 @@ find_path(MUSTER_CUDART_INCLUDE cuda_runtime_api.h HINTS ${first} NO_CMAKE_FIND_
 find_path(MUSTER_CCCL_INCLUDE nv/target HINTS ${first} NO_CMAKE_FIND_ROOT_PATH)
 find_path(MUSTER_NCCL_INCLUDE nccl.h HINTS ${wheels} NO_CMAKE_FIND_ROOT_PATH)
 find_path(MUSTER_CUBLASLT_INCLUDE cublasLt.h HINTS ${wheels} NO_CMAKE_FIND_ROOT_PATH)
+foreach(place wheels toolkit first) # this file is included at the top
+  unset(${place})
+endforeach()
 mark_as_advanced(MUSTER_CUDART_INCLUDE MUSTER_CCCL_INCLUDE MUSTER_NCCL_INCLUDE MUSTER_CUBLASLT_INCLUDE)
 
 set(MUSTER_CUDA_MISSING "")

@@ -161,7 +161,7 @@ static int stage_check(cudaError_t status, const char *function, struct muster_e
 
 /* Whether the copy can be made now. Then the peers get what the caller gave, whatever becomes of this rank
  * between here and the copy's turn. Not where work on the device may still write the buffer, or operations
- * under way use the block. */
+ * under way use the block. The comm's own stream is empty. */
 static bool is_copied_now(const struct nccl_comm *comm, const struct nccl_buffers *buffers,
                           cudaStream_t stream)
 {
