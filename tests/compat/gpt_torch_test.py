@@ -7,7 +7,6 @@ import sys
 from model_against_torch import ADAMW, SGD_LR, Comparison, Variant, adam, batches, ours, reference, sgd, torch
 
 import torch.nn.functional as functional
-import without_compiler
 
 LAYERS, CHANNELS, HEADS, VOCAB, POSITIONS = 3, 64, 4, 160, 40
 B, T = 4, 32
@@ -82,7 +81,6 @@ def compare(comparison, variant, parameters, tokens, targets):
 
 
 def main():
-    without_compiler.leave_out()
     torch.set_num_threads(1)  # tiny products, and other tests run beside this one
     generator = torch.Generator().manual_seed(7)
     parameters = initial_parameters(generator)

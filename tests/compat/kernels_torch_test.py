@@ -18,7 +18,6 @@ import torch_python
 BUILD = pathlib.Path(torch_python.build()).resolve()
 
 torch = torch_python.require()
-import without_compiler  # noqa: E402: imports torch
 
 import torch.nn.functional as functional
 
@@ -180,7 +179,6 @@ def check_case(case, table, records, bound):
 
 
 def main():
-    without_compiler.leave_out()
     torch.set_num_threads(2)
     cases = read_cases()
     expected = 3 + len(ATTENTION) + len(ROTARY) + len(ACTIVATIONS) + len(OPTIMIZERS)

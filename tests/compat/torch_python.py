@@ -17,6 +17,9 @@ from harness.ports import free_port  # noqa: E402, F401: for the tests
 
 SKIPPED = 77
 os.environ["TESTS_COLLECT_RARELY"] = "1"  # for scripts that are started from here; ./dev's .venv reads it
+# Read when libgomp is loaded. By default a thread that waits for another one spins, and where twelve tests run on two processors the
+# other is seldom there: of the small classifier's test that was 8 of 13 s of a processor.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 GLOO_ABORT = "terminate called without an active exception"  # see undisturbed()
 
 
@@ -68,8 +71,8 @@ def bytes_of(tensor):
 
 
 def require(load=True):
-    """Returns the torch module; runs the program again under the right interpreter where this is another one. With load=False it
-    only has to be there: a program whose workers alone use it saves two seconds of a processor."""
+    """Returns the torch module, without its compiler; runs the program again under the right interpreter where this is another one.
+    With load=False it only has to be there: a program whose workers alone use it saves two seconds of a processor."""
     wanted = os.environ.get("MUSTER_TORCH_PYTHON") or os.path.join(source(), ".venv", "bin", "python")
     if not os.environ.get("MUSTER_TORCH_PYTHON_FOUND"):
         if not os.access(wanted, os.X_OK):
@@ -88,4 +91,7 @@ def require(load=True):
     except ImportError as error:
         skip(f"{wanted} cannot import torch: {error}")
     gc.freeze()
+    import without_compiler  # which imports torch: only now is it known to be there
+
+    without_compiler.leave_out()
     return torch

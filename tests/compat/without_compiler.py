@@ -1,6 +1,8 @@
-"""PyTorch without its compiler, for workers that start very often: DistributedDataParallel and the optimizers load torch._dynamo and 800
-modules with it, only to ask whether something is being compiled. That is half of a worker's processor time until its first step."""
+"""PyTorch without its compiler, for tests that compare with it (torch_python.require) and for workers that start very often:
+DistributedDataParallel, FSDP2, the optimizers and transformers load torch._dynamo and 800 modules with it, only to ask whether something
+is being compiled. That is half of a worker's processor time until its first step."""
 
+import os
 import sys
 import types
 
@@ -11,8 +13,12 @@ def leave_out():
     """Before anything asks for the compiler; what is asked of it is answered as where nothing is compiled."""
     nothing = types.SimpleNamespace(cache_clear=lambda: None)
     compiler = types.ModuleType("torch._dynamo")
-    compiler.disable = lambda function=None, recursive=True, **options: function
-    compiler.graph_break = lambda *arguments, **options: None
+    compiler.__path__ = [os.path.join(os.path.dirname(torch.__file__), "_dynamo")]  # transformers imports one small file of it by name
+    as_it_is = lambda function: function
+    compiler.disable = lambda function=None, recursive=True, **options: function or as_it_is
+    compiler.assume_constant_result = compiler.allow_in_graph = as_it_is
+    compiler.graph_break = compiler.mark_static_address = lambda *arguments, **options: None
+    compiler.eval_frame = types.SimpleNamespace(OptimizedModule=type("OptimizedModule", (), {}))
     compiler.utils = types.SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization")
     compiler.trace_rules = types.SimpleNamespace(
         clear_lru_cache=lambda: None, LEGACY_MOD_INLINELIST=set(), get_legacy_mod_inlinelist=nothing

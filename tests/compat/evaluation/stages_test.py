@@ -17,7 +17,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import torch_python  # noqa: E402
 
 torch = torch_python.require()
-import without_compiler  # noqa: E402
 import gpt_torch_test as gpt  # noqa: E402: GPT-2 written down in PyTorch
 from weights_test import read_model  # noqa: E402: of a file of ours
 
@@ -129,7 +128,6 @@ def check(what, stages, keep, ranks):
 
 
 def main():
-    without_compiler.leave_out()
     torch.set_num_threads(1)
     check("three stages, moments from zero", [SHORT, LONG, LAST], False, 2)
     check("two stages, moments kept", [{"steps": 20}, {"steps": 20, "learning_rate": 0.001}], True, 1)

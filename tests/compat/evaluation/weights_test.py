@@ -17,7 +17,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import torch_python  # noqa: E402
 
 torch = torch_python.require()
-import without_compiler  # noqa: E402
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn  # noqa: E402
 
 import gpt_torch_test as gpt  # noqa: E402: GPT-2 written down in PyTorch
@@ -129,7 +128,6 @@ def check_average():
 
 
 def main():
-    without_compiler.leave_out()
     plain = check_evaluation("")
     averaged = check_evaluation(f", ema_decay: {DECAY}, ema_evaluate: true, ema_export: true")
     assert plain != averaged

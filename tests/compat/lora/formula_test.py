@@ -11,7 +11,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import gpt_torch_test
 import llama_torch_test
 from model_against_torch import STEPS, Comparison, Variant, adam, batches, ours, reference, torch
-import without_compiler
 
 SAMPLES, T = 12, 16
 EXACT = (1e-11, 1e-9, 1e-9)
@@ -89,7 +88,6 @@ MODELS = {
 
 
 def main():
-    without_compiler.leave_out()
     torch.set_num_threads(1)  # tiny products, and other tests run beside this one
     comparison = Comparison()
     for name, (model, steps, runs) in MODELS.items():

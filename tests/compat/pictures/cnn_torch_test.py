@@ -8,7 +8,6 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from model_against_torch import SGD_LR, STEPS, Comparison, Variant, adam, ours, reference, sgd, torch  # noqa: E402
-import without_compiler  # noqa: E402
 
 from torch import nn  # noqa: E402
 
@@ -43,7 +42,6 @@ def pictures_of(generator):
 
 
 def main():
-    without_compiler.leave_out()
     generator = torch.Generator().manual_seed(7)
     torch.manual_seed(7)
     parameters = {name: value.detach() for name, value in create_model().named_parameters()}

@@ -1,6 +1,6 @@
 """The small classifier on 70,000 real pictures, Fashion-MNIST, written as CIFAR-10's binary batches of 32 x 32 x 3: muster-train and
 PyTorch begin with the same parameters and take the same pictures in the same order. The accuracy on the 10,000 pictures of the test
-differs by at most 1%, and muster-train takes no more time of the processors, where neither spins while it waits.
+differs by at most 1%, and muster-train takes no more time of the processors, where neither spins while it waits (torch_python.py).
 
 9,600 pictures, and the mean loss of the last 50 steps differs by at most 2%; with --full ten epochs. The pictures are Debian's
 dataset-fashion-mnist, or in MUSTER_FASHION_MNIST; without them the test is skipped."""
@@ -14,12 +14,10 @@ import sys
 import tempfile
 import time
 
-os.environ["OMP_WAIT_POLICY"] = "passive"  # before PyTorch is loaded; muster-train gets it too: what waits for a processor is no work
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import torch_python  # noqa: E402
 
 torch = torch_python.require()
-import without_compiler  # noqa: E402
 import numpy  # noqa: E402
 import safetensors.torch  # noqa: E402
 
@@ -93,7 +91,6 @@ def times(who, before=None):
 
 
 def main():
-    without_compiler.leave_out()
     if not any(PICTURES.glob("train-images-idx3-ubyte*")):
         torch_python.skip(f"no Fashion-MNIST in {PICTURES}: install dataset-fashion-mnist")
     torch.set_num_threads(THREADS)

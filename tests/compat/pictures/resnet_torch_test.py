@@ -12,7 +12,6 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from model_against_torch import CLIP, Comparison, Variant, adam, ours, torch  # noqa: E402
-import without_compiler  # noqa: E402
 
 from torch import nn  # noqa: E402
 
@@ -146,7 +145,6 @@ def compare(c, what, state, pictures, labels, variant, bounds=(1e-6, 1e-5, 1e-5)
 
 
 def main():
-    without_compiler.leave_out()
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(11)
     torch.manual_seed(11)

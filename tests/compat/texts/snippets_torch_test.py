@@ -25,7 +25,6 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import torch_python  # noqa: E402
 
 torch = torch_python.require()
-import without_compiler  # noqa: E402
 import safetensors.torch  # noqa: E402
 
 from data.sample_order import MASK, permute  # noqa: E402
@@ -182,7 +181,6 @@ def check_example(folder, name, tokenizer, baseline):
 
 
 def main():
-    without_compiler.leave_out()
     rows, tokenizer = snippets(), tokenizer_file()
     torch.set_num_threads(1)
     torch.manual_seed(SEED)

@@ -9,7 +9,6 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from model_against_torch import STEPS, Comparison, Variant, adam, ours, reference, torch  # noqa: E402
-import without_compiler  # noqa: E402
 
 from torch import nn  # noqa: E402
 
@@ -104,7 +103,6 @@ def check_model(c, name):
 
 
 def main():
-    without_compiler.leave_out()
     torch.set_num_threads(1)
     c = Comparison()
     for name in MODELS:
