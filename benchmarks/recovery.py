@@ -139,7 +139,7 @@ class Job:
     def close(self):
         """All of it at once: torchrun's workers outlive it."""
         for node in self.bench.nodes:
-            while pids := [pid for pid in node.pod.pids() if KEPT not in cluster.environment_of(pid)]:
+            while pids := [pid for pid in node.pids() if KEPT not in cluster.environment_of(pid)]:
                 for pid in pids:
                     try:
                         os.kill(pid, signal.SIGKILL)

@@ -49,7 +49,8 @@ CROSS_CANNOT = {
     "tcpstore_server_test": "the emulator ends with a failed assertion of its own where processes are forked beside threads",
     "api_elastic_test": "two minutes or more at its speed", "checkpoint_behind_test": "the same", "checkpoint_resume_test": "the same",
     "shard_test": "the same",
-    "train_alloc_test": "the same", "train_equal_test": "the same", "train_overlap_test": "the same",
+    "train_alloc_test": "the same", "train_edge_test": "the same", "train_equal_test": "the same", "train_overlap_test": "the same",
+    "train_precision_test": "the same", "train_rows_test": "the same", "train_strategies_test": "the same",
 }
 
 

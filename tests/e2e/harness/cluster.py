@@ -104,14 +104,6 @@ def hardware_of(address):
     return "02:42:" + ":".join(f"{int(byte):02x}" for byte in address.split("."))
 
 
-def children(pid):
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            return [int(child) for child in file.read().split()]
-    except OSError:
-        return []
-
-
 def program_of(pid):
     try:
         return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
@@ -132,7 +124,7 @@ class Process:
     """A program in a node; `pid` is its number outside."""
 
     def __init__(self, node, arguments, environment, log):
-        self.log = log
+        self.pod, self.log = node.pod, log
         with open(f"{log}.out", "w") as out, open(f"{log}.err", "w") as err:
             self.outer = subprocess.Popen(
                 node.pod.command("env", f"--chdir={node.folder}", *map(str, arguments)),
@@ -141,7 +133,7 @@ class Process:
         self.pid = wait_until(self.begun, f"{arguments[0]} runs in {node.name}")
 
     def begun(self):
-        for pid in children(self.outer.pid):
+        for pid in namespaces.children(self.outer.pid):
             if program_of(pid) not in ("", "nsenter", "env"):
                 return pid
         return -1 if self.outer.poll() is not None else None
@@ -217,7 +209,7 @@ class Node:
         """Every process in it; silently: as where the power goes, without the kernel's good-bye on its connections."""
         if silently:
             self.cut()
-        for pid in children(self.pod.holder.pid):
+        for pid in namespaces.children(self.pod.holder.pid):
             os.kill(pid, signal.SIGKILL)
         self.end()
 
@@ -242,10 +234,13 @@ class Node:
 
     # its processes
 
+    def pids(self):
+        return self.pod.pids([process.outer.pid for process in self.cluster.processes if process.pod is self.pod and process.runs()])
+
     def workers(self):
         """{local rank: pid} of the training processes in it."""
         found = {}
-        for pid in self.pod.pids():
+        for pid in self.pids():
             rank = environment_of(pid).get("LOCAL_RANK")
             if rank is not None and int(rank) not in found:
                 found[int(rank)] = pid
@@ -256,7 +251,7 @@ class Node:
 
     def freeze(self, process=None):
         """Stops everything in the pod, or one process; thaw() lets it go on."""
-        wanted = (lambda: [process.pid]) if process else self.pod.pids
+        wanted = (lambda: [process.pid]) if process else self.pids
         deadline = time.monotonic() + LIMIT
         while pids := [pid for pid in wanted() if not stands(pid)]:  # until no process is left that could start another
             for pid in pids:
@@ -341,12 +336,7 @@ class Node:
 
 def stands(pid):
     """Whether a process is stopped, or gone."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            text = file.read()
-    except OSError:
-        return True
-    return text[text.rindex(")") + 2] in "TtZX"
+    return namespaces.state_of(pid) in "TtZX"
 
 
 def end_helper(process):
@@ -426,7 +416,7 @@ class Cluster:
         """Kills what is left."""
         for node in self.nodes:
             if node.pod and node.pod.holder.poll() is None:
-                for pid in children(node.pod.holder.pid):
+                for pid in namespaces.children(node.pod.holder.pid):
                     os.kill(pid, signal.SIGKILL)
                 node.pod.close()
         for process in self.processes:

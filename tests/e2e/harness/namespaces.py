@@ -20,6 +20,28 @@ def run(*command, given=None):
     return done.stdout
 
 
+def children(pid):
+    """Of all threads of a process, as they are numbered outside."""
+    found = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+    except OSError:  # it has just ended
+        pass
+    return found
+
+
+def state_of(pid):
+    """The kernel's letter; X where there is none any more."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            text = file.read()
+    except OSError:
+        return "X"
+    return text[text.rindex(")") + 2]
+
+
 class Node:
     """Namespaces with a host name, a private /etc/hosts, /dev/shm and, where resolver is given, a name server of its own; they live as
     long as their holder, and so does every process in them."""
@@ -46,7 +68,6 @@ exec cat
         )  # fmt: skip
         if self.holder.stdout.readline() != "ready\n":
             raise OSError(self.holder.stderr.read())
-        self.processes = os.readlink(f"/proc/{self.holder.pid}/ns/pid_for_children")
 
     def command(self, *command):
         """What runs the command in this node; its process is a child of what this starts."""
@@ -57,20 +78,15 @@ exec cat
         """In its network alone: a process that is named here (netns PID) is named as outside."""
         run("nsenter", "-t", str(self.holder.pid), "--net", "ip", *arguments)
 
-    def pids(self):
-        """Those of its processes, as they are numbered outside; the holder and exited ones are not among them."""
-        found = []
-        for entry in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                if os.readlink(f"/proc/{entry}/ns/pid") != self.processes:
-                    continue
-                with open(f"/proc/{entry}/status") as file:
-                    status = dict(line.split(":\t", 1) for line in file if ":\t" in line)
-            except OSError:  # it has just ended
-                continue
-            if status["State"][0] not in "ZX" and status["NSpid"].split()[-1] != "1":
-                found.append(int(entry))
-        return sorted(found)
+    def pids(self, entered=()):
+        """Those of its processes, as they are numbered outside; the holder and exited ones are not among them. entered: what command()
+        made and still runs, whose child is in this node."""
+        first = children(self.holder.pid)  # to which the kernel gives those whose parents have ended
+        found, parents = [], [*first, *entered]
+        while parents:  # not every process of the machine, several times a second
+            parents = [pid for parent in parents for pid in children(parent)]
+            found += parents
+        return sorted(pid for pid in found if state_of(pid) not in "ZX")
 
     def close(self):
         self.holder.stdin.close()
