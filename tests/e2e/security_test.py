@@ -235,7 +235,8 @@ class TheSecret(SecurityTest):
         late = self.node(1, f"--secret-file={self.secret()}", port=listener.getsockname()[1])
         _, err = self.finish(late, 1)
         self.assertIn("this node was started with --secret-file and the server without", err)
-        self.assertIn("it has a secret, and this server was started without one", self.stop(server))
+        self.wait_said(server, "it has a secret, and this server was started without one")
+        self.stop(server)
 
     def relay_late(self, listener):
         def up(near, far):
