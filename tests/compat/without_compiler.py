@@ -2,6 +2,7 @@
 DistributedDataParallel, FSDP2, the optimizers and transformers load torch._dynamo and 800 modules with it, only to ask whether something
 is being compiled. That is half of a worker's processor time until its first step."""
 
+import importlib
 import os
 import sys
 import types
@@ -13,7 +14,7 @@ def leave_out():
     """Before anything asks for the compiler; what is asked of it is answered as where nothing is compiled."""
     nothing = types.SimpleNamespace(cache_clear=lambda: None)
     compiler = types.ModuleType("torch._dynamo")
-    compiler.__path__ = [os.path.join(os.path.dirname(torch.__file__), "_dynamo")]  # transformers imports one small file of it by name
+    compiler.__path__ = [os.path.join(os.path.dirname(torch.__file__), "_dynamo")]  # small files that are imported by name are the real ones
     as_it_is = lambda function: function
     compiler.disable = lambda function=None, recursive=True, **options: function or as_it_is
     compiler.assume_constant_result = compiler.allow_in_graph = as_it_is
@@ -24,3 +25,4 @@ def leave_out():
         clear_lru_cache=lambda: None, LEGACY_MOD_INLINELIST=set(), get_legacy_mod_inlinelist=nothing
     )
     sys.modules["torch._dynamo"] = torch._dynamo = compiler
+    importlib.import_module("torch._dynamo.config")  # the real one: settings alone
