@@ -104,6 +104,51 @@ int io_write_file_atomic(const char *path, const void *data, size_t length, mode
     return sync_directory_of(path, err);
 }
 
+/* Where the last line of a file of so many bytes begins, which is its end where that line is whole; -1 with
+ * errno. */
+static off_t last_line(int fd, off_t end)
+{
+    char block[4096];
+    for (off_t at = end; at > 0;) {
+        const size_t wanted = at < (off_t)sizeof block ? (size_t)at : sizeof block;
+        const ssize_t n = pread(fd, block, wanted, at - (off_t)wanted);
+        if (n < 0)
+            return -1;
+        const char *newline = memrchr(block, '\n', (size_t)n);
+        at -= (off_t)wanted;
+        if (newline)
+            return at + (newline - block) + 1;
+    }
+    return 0;
+}
+
+static int cut_unfinished_line(const char *path, int fd, const char *begins)
+{
+    struct stat status;
+    char found[64];
+    if (fstat(fd, &status) < 0)
+        return -1;
+    if (!S_ISREG(status.st_mode) || status.st_size == 0)
+        return 0;
+    scope_close int reader = open(path, O_RDONLY | O_CLOEXEC);
+    if (reader < 0)
+        return errno == EACCES ? 0 : -1; /* a file that may be written alone */
+    const off_t line = last_line(reader, status.st_size);
+    if (line < 0)
+        return -1;
+    const ssize_t length = pread(reader, found, strnlen(begins, sizeof found), line);
+    if (length < 0)
+        return -1;
+    /* less than `begins` where the cut lies within */
+    return length && strncmp(found, begins, (size_t)length) == 0 ? ftruncate(fd, line) : 0;
+}
+
+int io_open_lines(const char *path, const char *begins)
+{
+    scope_close int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    return fd < 0 || cut_unfinished_line(path, fd, begins) < 0 ? -1 : take_fd(&fd);
+}
+
 int io_remove_matching(const char *folder, bool (*matches)(const char *name), struct muster_error *err)
 {
     DIR *open_folder = opendir(folder);

@@ -24,6 +24,10 @@ int io_read_file(const char *path, size_t limit, struct buffer *out, struct must
  * is the old or the new one, and the temporary one may be left. */
 int io_write_file_atomic(const char *path, const void *data, size_t length, mode_t mode,
                          struct muster_error *err);
+/* Opens a file of lines to append to it, makes it where it is not there, and cuts off what a process that was
+ * killed while it wrote has left: a last line without its end, where it begins as all of them do, with
+ * `begins`. Nobody else writes to it now. -1 with errno, as open() has it. */
+int io_open_lines(const char *path, const char *begins);
 /* Removes the files of a folder whose names match. */
 int io_remove_matching(const char *folder, bool (*matches)(const char *name), struct muster_error *err);
 /* Removes the temporary files of io_write_file_atomic from folder: for a folder that no other process writes

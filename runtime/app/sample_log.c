@@ -1,7 +1,6 @@
 /* sample_log.c - see sample_log.h. */
 #include "runtime/app/sample_log.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "proto/base/clock.h"
@@ -9,6 +8,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
+
+#define LINE_BEGINS "{\"run\": "
 
 struct sample_log {
     int fd, rank, ranks;
@@ -26,7 +27,7 @@ static int open_log_file(struct sample_log *log, const char *folder, struct must
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
     if (io_make_directories(folder, 0777, err) < 0)
         return error_wrap(err, "logging.samples");
-    log->fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    log->fd = io_open_lines(log->path, LINE_BEGINS);
     return log->fd < 0 ? error_errno(err, "logging.samples: cannot write %s", log->path) : 0;
 }
 
@@ -54,7 +55,7 @@ int sample_log_step(struct sample_log *log, int64_t step, const uint64_t *ids, i
 {
     struct buffer *line = &log->line;
     buffer_clear(line);
-    (void)buffer_printf(line, "{\"run\": %lld, \"step\": %lld, \"rank\": %d, \"ranks\": %d, \"samples\": [",
+    (void)buffer_printf(line, LINE_BEGINS "%lld, \"step\": %lld, \"rank\": %d, \"ranks\": %d, \"samples\": [",
                         (long long)log->run, (long long)step, log->rank, log->ranks);
     for (int64_t i = 0; i < count; i++)
         (void)buffer_printf(line, "%s%llu", i ? ", " : "", (unsigned long long)ids[i]);

@@ -13,7 +13,7 @@
 struct sample_log;
 
 /* Collective. Opens folder/rank-R.jsonl, and makes the folder where it is not there; a file that is there is
- * continued. NULL on error. */
+ * continued, without a last line that a killed process has left unfinished. NULL on error. */
 struct sample_log *sample_log_open(const char *folder, struct muster_world *world, struct muster_error *err);
 /* Appends the line of a step, counted from 1. -1: it was not written. */
 int sample_log_step(struct sample_log *log, int64_t step, const uint64_t *ids, int64_t count,

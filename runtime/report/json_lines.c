@@ -55,7 +55,7 @@ static void put_value(struct buffer *out, const struct entry_value *value)
 
 int json_lines_add(const struct entry *entry, int64_t wall_ns, struct buffer *out)
 {
-    buffer_printf(out, "{\"schema\": %d, \"kind\": \"%s\", \"time\": %lld.%03lld, \"step\": %lld",
+    buffer_printf(out, JSON_LINES_BEGIN "%d, \"kind\": \"%s\", \"time\": %lld.%03lld, \"step\": %lld",
                   JSON_LINES_SCHEMA, entry_kind_name(entry->kind), (long long)(wall_ns / NS_PER_S),
                   (long long)(wall_ns % NS_PER_S / NS_PER_MS), (long long)entry->step);
     for (int i = 0; i < entry->count; i++)

@@ -6,6 +6,7 @@
 #include "runtime/report/entry.h"
 
 enum { JSON_LINES_SCHEMA = 1 };
+#define JSON_LINES_BEGIN "{\"schema\": " /* every line */
 
 /* Appends {"schema": 1, "kind": "step", "time": 1700000000.123, "step": 12, ...} and a newline. wall_ns:
  * since 1970. -1: no memory. */

@@ -34,11 +34,10 @@ struct report {
 };
 
 /* A disk that is full costs the log, also where the run begins again. */
-static int open_file(struct report_file *file, int flags, const struct log_sink *log,
-                     struct muster_error *err)
+static int keep_file(struct report_file *file, int fd, const struct log_sink *log, struct muster_error *err)
 {
-    file->fd = open(file->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | flags, 0666);
-    if (file->fd >= 0)
+    file->fd = fd;
+    if (fd >= 0)
         return 0;
     const bool full = errno == ENOSPC || errno == EDQUOT;
     (void)error_errno(err, "cannot write the log %s", file->path);
@@ -76,7 +75,7 @@ static int open_json(struct report *report, const struct report_options *o, stru
     return take_path(file, snprintf(file->path, sizeof file->path, "%s", o->json_path), err) < 0 ||
                    make_parent(file->path, err) < 0
                ? -1
-               : open_file(file, 0, o->log, err);
+               : keep_file(file, io_open_lines(file->path, JSON_LINES_BEGIN), o->log, err);
 }
 
 /* As TensorBoard's own writer names them: the second, the host, and what keeps two of a second apart. */
@@ -92,7 +91,8 @@ static int open_events(struct report *report, const struct report_options *o, st
                  (int)getpid(), (long long)(wall_ns % NS_PER_S));
     return take_path(file, length, err) < 0 || make_parent(file->path, err) < 0
                ? -1
-               : open_file(file, O_EXCL, o->log, err);
+               : keep_file(file, open(file->path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666),
+                           o->log, err);
 }
 
 GUARD_DEFINE(report, struct report *, report_close);

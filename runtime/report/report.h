@@ -13,7 +13,7 @@
 struct report;
 
 struct report_options {
-    const char *json_path;          /* appended to; NULL or "": none */
+    const char *json_path;          /* appended to, without an unfinished last line; NULL or "": none */
     const char *tensorboard_folder; /* gets a file of its own for every run; NULL or "": none */
     const char *host;               /* of the file's name */
     int64_t step;                   /* steps that were done before: entries of later ones are void */

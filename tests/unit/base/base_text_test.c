@@ -1,6 +1,7 @@
 /* base_text_test.c - strict numbers, nearest names, byte counts, files. */
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
 #include "tests/support/cmocka_all.h"
@@ -96,6 +97,43 @@ static void files_are_replaced_whole(void **state)
     (void)rmdir(directory);
 }
 
+/* What a file of lines that has this text holds once it was opened and a line was added. */
+static void check_lines(const char *path, const char *before, size_t length, const char *after)
+{
+    struct muster_error err = {0};
+    scope_buffer text = {0};
+    if (length)
+        assert_int_equal(io_write_file_atomic(path, before, length, 0600, &err), 0);
+    scope_close int fd = io_open_lines(path, "{\"run\": ");
+    assert_true(fd >= 0);
+    assert_int_equal(io_write_all(fd, "+\n", 2, path, &err), 0);
+    assert_int_equal(io_read_file(path, 100000, &text, &err), 0);
+    assert_string_equal(text.data, after);
+}
+
+static void an_unfinished_line_is_cut_off(void **state)
+{
+    char folder[] = "/tmp/base_text_lines.XXXXXX", path[64], longest[9000];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/lines", folder);
+    check_lines(path, "", 0, "+\n");
+    check_lines(path, "{\"run\": 1}\n", 11, "{\"run\": 1}\n+\n");
+    check_lines(path, "{\"run\": 1}\n{\"run\": 2, \"st", 25, "{\"run\": 1}\n+\n");
+    check_lines(path, "{\"run\": 1}\n{", 12, "{\"run\": 1}\n+\n"); /* within the beginning */
+    check_lines(path, "{\"run\": 1", 9, "+\n");                    /* the first line */
+    check_lines(path, "a text\nof another kind", 22, "a text\nof another kind+\n");
+    check_lines(path, "{\"rank\": 3}", 11, "{\"rank\": 3}+\n");
+    memset(longest, ' ', sizeof longest);
+    memcpy(longest, "x\n{\"run\": ", 10);
+    for (size_t block = 4096; block <= 8192; block += 4096) /* about what is read at once */
+        for (size_t length = block - 1; length <= block + 1; length++)
+            check_lines(path, longest, 2 + length, "x\n+\n");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(io_open_lines(folder, "{"), -1);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void words_for_a_shell(void **state)
 {
     (void)state;
@@ -134,6 +172,7 @@ int main(void)
         cmocka_unit_test(bytes_for_people),
         cmocka_unit_test(words_for_a_shell),
         cmocka_unit_test(files_are_replaced_whole),
+        cmocka_unit_test(an_unfinished_line_is_cut_off),
         cmocka_unit_test(time_is_a_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
