@@ -182,6 +182,15 @@ static void a_stalled_file_system_is_not_waited_for(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* As where a process was killed while it wrote. */
+static void leave_unfinished_line(const char *path)
+{
+    FILE *file = fopen(path, "ae");
+    assert_non_null(file);
+    assert_true(fputs("{\"schema\": 1, \"kind\": \"unfinished", file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
 static void lines_are_appended_and_folders_made(void **state)
 {
     (void)state;
@@ -199,6 +208,8 @@ static void lines_are_appended_and_folders_made(void **state)
         report_add(report, &entry);
         report_add_text(report, "config", "text", 0);
         report_close(report);
+        if (i == 0)
+            leave_unfinished_line(path);
     }
     report_close(NULL);
     report_add(NULL, &entry);
@@ -208,6 +219,7 @@ static void lines_are_appended_and_folders_made(void **state)
     for (const char *at = text.data; (at = strchr(at, '\n')); at++)
         lines++;
     assert_int_equal(lines, 4);
+    assert_null(strstr(text.data, "unfinished"));
     assert_null(report_open(&(struct report_options){.json_path = "/proc/none/log.jsonl"}, &err));
     assert_non_null(strstr(err.text, "/proc/none"));
     char command[256];
