@@ -55,10 +55,9 @@ class Workers(AgentTest):
         self.assertEqual((out, err), ("NCCL_IB_DISABLE=true\n", ""))
 
     def test_a_driver_that_hangs_costs_its_time_limit_and_is_named(self):
-        [library] = BUILD.rglob("fake_nvml.so")
         out, err = self.run_muster(
             "--standalone", "--nproc-per-node=2", "echo", "ran",
-            env={"MUSTER_NVML_LIBRARY": str(library), "FAKE_NVML": "hang"},
+            env={"MUSTER_NVML_LIBRARY": str(BUILD / "tests" / "fake_nvml.so"), "FAKE_NVML": "hang"},
         )  # fmt: skip
         self.assertEqual(out, "ran\nran\n")
         self.assertRegex(err, r"warning: NCCL: .*1 warning \(nvml\)")
