@@ -26,7 +26,7 @@ int io_write_file_atomic(const char *path, const void *data, size_t length, mode
                          struct muster_error *err);
 /* Opens a file of lines to append to it, makes it where it is not there, and cuts off what a process that was
  * killed while it wrote has left: a last line without its end, where it begins as all of them do, with
- * `begins`. Nobody else writes to it now. -1 with errno, as open() has it. */
+ * `begins`. No other process writes to it now. -1 with errno, as open() has it. */
 int io_open_lines(const char *path, const char *begins);
 /* Removes the files of a folder whose names match. */
 int io_remove_matching(const char *folder, bool (*matches)(const char *name), struct muster_error *err);
