@@ -118,8 +118,9 @@ const struct muster_cuda_module *device_module_load(struct muster_error *err)
     (void)pthread_mutex_lock(&one_at_a_time); /* cannot fail: our own, never locked twice */
     if (!loaded)
         loaded = load_module(err ? err : &local);
+    const struct muster_cuda_module *module = loaded; /* another thread may be about to look for it */
     (void)pthread_mutex_unlock(&one_at_a_time);
-    return loaded;
+    return module;
 }
 
 int device_choose(enum device_choice choice, struct device_chosen *chosen, struct muster_error *err)

@@ -219,10 +219,12 @@ struct plan_loss {
     double total, stops, next_targets, correct, votes[PLAN_VOTES];
     int64_t count;
 };
-/* Content of plan.staging_input before a step: of the loss total, correct, votes and count are 0. */
+/* Content of plan.staging_input before a step: of the loss total, correct, votes and count are 0. The votes
+ * that the host fills in while the step runs lie apart: the copy of the loss may still be read then. */
 struct plan_input {
     struct step_scalars scalars;
     struct plan_loss loss;
+    double votes[PLAN_VOTES];
 };
 /* Content of plan.staging_result after a step. */
 struct plan_result {
@@ -322,7 +324,7 @@ struct schedule_op {
     int from, to;
     int64_t from_offset, to_offset, bytes;
     uint8_t beta; /* OP_NORM: 0 starts the sum; OP_CAST: 1 adds */
-    bool votes;   /* OP_COPY: of plan_loss.votes, which the host fills in first (step_guard) */
+    bool votes;   /* OP_COPY: of plan_input.votes, which the host fills in first (step_guard) */
     int feedback; /* OP_ENCODE */
     /* order */
     int wait[OP_WAITS], wait_count; /* operations on other streams (op indices) that must be finished: earlier

@@ -177,7 +177,7 @@ static void emit_votes(struct plan_builder *b)
 {
     struct schedule_op op = plan_op(OP_COPY, STREAM_COMPUTE);
     op.from = b->plan->staging_input;
-    op.from_offset = offsetof(struct plan_input, loss) + offsetof(struct plan_loss, votes);
+    op.from_offset = offsetof(struct plan_input, votes);
     op.to = b->plan->loss;
     op.to_offset = offsetof(struct plan_loss, votes);
     op.bytes = sizeof(double) * PLAN_VOTES;

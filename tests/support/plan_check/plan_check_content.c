@@ -474,9 +474,9 @@ static int follow_copy(struct follower *f, const struct schedule_op *op)
     f->loss_begun += input && op->to == f->plan->loss &&
                      op->from_offset == (int64_t)offsetof(struct plan_input, loss) &&
                      op->bytes == (int64_t)sizeof(struct plan_loss);
-    const int64_t votes = (int64_t)offsetof(struct plan_loss, votes);
-    f->votes += input && op->votes && op->to == f->plan->loss && op->to_offset == votes &&
-                op->from_offset == (int64_t)offsetof(struct plan_input, loss) + votes &&
+    f->votes += input && op->votes && op->to == f->plan->loss &&
+                op->to_offset == (int64_t)offsetof(struct plan_loss, votes) &&
+                op->from_offset == (int64_t)offsetof(struct plan_input, votes) &&
                 op->bytes == (int64_t)sizeof(double) * PLAN_VOTES;
     f->results += op->to >= 0 && op->to == f->plan->staging_result &&
                   op->from == (f->results ? f->plan->loss : f->plan->scalars);
