@@ -16,7 +16,7 @@ import threading
 import time
 import unittest
 
-from harness import LIMIT, MUSTER, AgentTest, environment, free_port, wait_until
+from harness import LIMIT, MUSTER, AgentTest, environment, free_port, repeated_beside, wait_until
 
 # writes what it was given and waits for a file named finish
 WORKER = """#!/bin/sh
@@ -78,29 +78,25 @@ def frame(data):
 @contextlib.contextmanager
 def silent_crowd(count, connect):
     """So many silent connections; one that is closed is opened again at once."""
-    over, held = threading.Event(), [connect() for _ in range(count)]
+    held = [connect() for _ in range(count)]
 
     def come_again():
-        while not over.is_set():
-            for k, peer in enumerate(held):
-                try:
-                    if peer.recv(100):
-                        continue  # the server's greeting
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    pass
-                peer.close()
-                held[k] = connect()
-            time.sleep(0.01)
+        for k, peer in enumerate(held):
+            try:
+                if peer.recv(100):
+                    continue  # the server's greeting
+            except BlockingIOError:
+                continue
+            except OSError:
+                pass
+            peer.close()
+            held[k] = connect()
+        time.sleep(0.01)
 
-    thread = threading.Thread(target=come_again)
-    thread.start()
     try:
-        yield
+        with repeated_beside(come_again):
+            yield
     finally:
-        over.set()
-        thread.join()
         for peer in held:
             peer.close()
 

@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -100,6 +101,24 @@ def wait_until(condition, what, limit=LIMIT):
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {limit} s")
         time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def repeated_beside(step):
+    """Takes the step again and again in a thread, until this is left."""
+    over = threading.Event()
+
+    def repeat():
+        while not over.is_set():
+            step()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class Machine:

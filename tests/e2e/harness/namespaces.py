@@ -4,6 +4,7 @@ Standard library only. Nothing of them has a name outside: they, and every proce
 them, however it ends: the kernel kills what is left in a process namespace when its first process goes, and that one waits for
 the end of a pipe whose other end is ours. `cluster.py` puts them on one network and does harm to them."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -24,11 +25,12 @@ def children(pid):
     """Of all threads of a process, as they are numbered outside."""
     found = []
     try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children") as file:
-                found += map(int, file.read().split())
+        threads = os.listdir(f"/proc/{pid}/task")
     except OSError:  # it has just ended
-        pass
+        return found
+    for thread in threads:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:  # one may end, and the others go on
+            found += map(int, file.read().split())
     return found
 
 

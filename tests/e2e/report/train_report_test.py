@@ -3,7 +3,6 @@
 
     MUSTER_BUILD=build python3 tests/e2e/report/train_report_test.py [TestClass.test_name ...]
 """
-import contextlib
 import ctypes.util
 import json
 import os
@@ -13,13 +12,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from harness.ports import free_port  # noqa: E402
+from harness import free_port, repeated_beside  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"]).resolve()
 MUSTER, TRAIN = str(BUILD / "bin" / "muster"), str(BUILD / "bin" / "muster-train")
@@ -98,22 +96,9 @@ class Report(unittest.TestCase):
         while self.size() == size and time.monotonic() < end:
             time.sleep(0.001)
 
-    @contextlib.contextmanager
     def stopped_again_and_again(self, pid):
         """In each step, also while another program is asked how the ranks are: on a busy machine that takes more steps than it is slow for."""
-        over = threading.Event()
-
-        def stop():
-            while not over.is_set():
-                self.stop_for_a_moment(pid)
-
-        thread = threading.Thread(target=stop)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        return repeated_beside(lambda: self.stop_for_a_moment(pid))
 
     def test_a_slow_rank_is_named(self):
         self.start(3)
