@@ -1,6 +1,7 @@
 /* next_batch.c - see next_batch.h. */
 #include "runtime/app/next_batch.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -8,6 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "proto/base/thread.h"
 
 enum { BATCHES = 3, NONE = -1 };
 
@@ -95,8 +97,10 @@ struct next_batch *next_batch_create(const struct next_batch_options *options, s
                         next ? (long long)next->samples : 0);
         return NULL;
     }
-    if (pthread_create(&next->thread, NULL, make_batches, next)) {
-        (void)error_set(err, MUSTER_E_NOMEM, "cannot start a thread that makes batches");
+    const int failed = thread_start(&next->thread, 0, make_batches, next);
+    if (failed) {
+        errno = failed;
+        (void)error_errno(err, "cannot start the thread that makes batches");
         return NULL;
     }
     next->running = true;

@@ -4,11 +4,13 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/base/cgroup.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/thread.h"
 #include "rendezvous/store/kv_memory.h"
 #include "runtime/calibrate/calibrate_internal.h"
 
@@ -142,16 +144,18 @@ static void take_means(struct calibration *out, const struct calibrate_rank *ran
     out->kinds = ranks[0].found.kinds;
 }
 
-/* Starts all ranks or none: a barrier waits for their number. Returns how many threads there are. */
+/* Starts all ranks or none: a barrier waits for their number. Returns how many threads there are; *failed is
+ * why not all, as thread_start gives it. */
 static int start_ranks(struct calibrate_crowd *crowd, struct calibrate_rank *ranks, pthread_t *threads,
-                       int count)
+                       int count, int *failed)
 {
     int started = 0;
     (void)pthread_mutex_lock(&crowd->gate);
-    for (; started < count; started++) {
+    for (*failed = 0; started < count; started++) {
         ranks[started].crowd = crowd;
         ranks[started].rank = started;
-        if (pthread_create(&threads[started], NULL, rank_main, &ranks[started]))
+        *failed = thread_start(&threads[started], 0, rank_main, &ranks[started]);
+        if (*failed)
             break;
     }
     crowd->complete = started == count;
@@ -164,11 +168,13 @@ static int run_ranks(struct calibrate_crowd *crowd, struct calibrate_rank *ranks
                      struct muster_error *err)
 {
     pthread_t threads[RANKS_MAX];
-    const int started = start_ranks(crowd, ranks, threads, count);
+    int failed;
+    const int started = start_ranks(crowd, ranks, threads, count, &failed);
     for (int r = 0; r < started; r++)
         (void)pthread_join(threads[r], NULL);
     if (started < count)
-        return error_set(err, MUSTER_E_NOMEM, "cannot start %d threads", count);
+        return error_set(err, MUSTER_E_LIMIT, "cannot start thread %d of %d to measure with: %s", started + 1,
+                         count, strerror(failed));
     if (!atomic_load(&crowd->failed))
         return 0;
     for (int r = 0; r < count; r++)

@@ -23,6 +23,7 @@ BANNED = {
     r"\b(?:printf|puts|perror|putchar)\s*\(": (r"^(launcher/main\.c|runtime/app/(muster_train|checkpoints|command|prepare_command|run|run_\w+)\.c)$", "libraries never print"),
     r"\bfprintf\s*\(\s*std(?:err|out)": (r"^(launcher/main\.c|runtime/app/(muster_train|checkpoints|command|prepare_command|run|run_\w+)\.c)$", "libraries never print"),
     r"\b(?:malloc|calloc|realloc|strdup|strndup|asprintf)\s*\(": (r"^proto/base/mem\.c$", "memory comes from proto/base/mem.h"),
+    r"\bpthread_create\s*\(": (r"^proto/base/thread\.c$", "a thread of proto/base/thread.h takes no signals"),
     r"\bsystem\s*\(|\bpopen\s*\(": (None, "no shell"),
     r"\bsignal\s*\(\s*SIG": (None, "sigaction says what it does"),
     r"\bmktemp\s*\(|\btmpnam\s*\(": (None, "racy"),
