@@ -487,7 +487,7 @@ double board_goodput(const struct board *board, int64_t now)
         good += took * (double)(steps - again) / (double)steps;
     }
     const double all = (double)(now - board->started_at);
-    return any && all > 0 ? fmin(fmax(good / all, 0), 1) : NAN;
+    return any && all > 0 ? board_within(good / all, 0, 1) : NAN;
 }
 
 int64_t board_recovery_ms(const struct board_round *round)

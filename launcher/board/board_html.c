@@ -72,13 +72,13 @@ const char *board_number(char *out, size_t size, double value)
 static double place(int64_t at, int64_t from, int64_t to)
 {
     const double x = to > from ? (double)(at - from) / (double)(to - from) * WIDE : 0;
-    return fmin(fmax(x, 0), WIDE);
+    return board_within(x, 0, WIDE);
 }
 
 static void bar(struct buffer *out, const char *look, double from, double to, int y, int high)
 {
     buffer_printf(out, "<rect class=\"%s\" x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\"/>", look, from, y,
-                  fmax(to - from, 1), high);
+                  board_within(to - from, 1, WIDE), high);
 }
 
 void board_svg_timeline(struct buffer *out, const struct board *board, int64_t end)
@@ -109,7 +109,8 @@ void board_svg_timeline(struct buffer *out, const struct board *board, int64_t e
 
 void board_svg_recovery(struct buffer *out, const struct board_round *round)
 {
-    const double whole = fmax((double)board_recovery_ms(round), 1);
+    const int64_t recovery = board_recovery_ms(round);
+    const double whole = recovery > 1 ? (double)recovery : 1;
     double x = 0;
     buffer_printf(out, "<svg class=\"parts\" viewBox=\"0 0 %d 10\" preserveAspectRatio=\"none\">", WIDE);
     for (int i = 0; i < BOARD_PARTS; i++) {
@@ -145,8 +146,8 @@ void board_svg_curve(struct buffer *out, const struct board *board, const char *
             continue;
         from = count++ ? from : board->points[i].at;
         to = board->points[i].at;
-        low = fmin(low, v);
-        high = fmax(high, v);
+        low = v < low ? v : low;
+        high = v > high ? v : high;
         last = v;
     }
     if (count < 2)
