@@ -157,8 +157,7 @@ double board_goodput(const struct board *board, int64_t now);
 /* From the failure to the first step after it; -1 where a part is not known. */
 int64_t board_recovery_ms(const struct board_round *round);
 
-/* x, or the bound that it is beyond; low for NAN. Not fmin and fmax: a start of the launcher would load libm.
- */
+/* x, or the bound that it is beyond; low for NAN. fmin and fmax would have each start load libm. */
 static inline double board_within(double x, double low, double high)
 {
     return !(x > low) ? low : x > high ? high : x;

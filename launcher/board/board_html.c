@@ -60,7 +60,7 @@ const char *board_number(char *out, size_t size, double value)
         (void)snprintf(out, size, "%.2f M", value / 1e6);
     else if (a >= 1e4)
         (void)snprintf(out, size, "%.1f k", value / 1e3);
-    else if (a >= 100 || value == floor(value))
+    else if (a >= 100 || value == (int)value)
         (void)snprintf(out, size, "%.0f", value);
     else
         (void)snprintf(out, size, a >= 10 ? "%.1f" : a >= 0.01 ? "%.3f" : "%.1e", value);

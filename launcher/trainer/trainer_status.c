@@ -42,8 +42,7 @@ static void progress(const struct board *board, const struct worker_figures *fig
     }
     if (!(total >= 1) || step < 0)
         return;
-    buffer_printf(out, "\"progressPercentage\":%.0f,",
-                  board_within(floor(100 * (double)step / total), 0, 100));
+    buffer_printf(out, "\"progressPercentage\":%d,", (int)board_within(100 * (double)step / total, 0, 100));
     if (each >= 0 && !board->over)
         buffer_printf(out, "\"estimatedRemainingSeconds\":%.0f,",
                       board_within((total - (double)step) * each / 1000, 0, INT32_MAX));

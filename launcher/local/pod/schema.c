@@ -2,7 +2,6 @@
 #include "launcher/local/pod/schema.h"
 
 #include <limits.h>
-#include <math.h>
 #include <string.h>
 
 #include "launcher/local/pod/quantity.h"
@@ -59,7 +58,8 @@ static void wrong_type(const struct check *check, const struct tree_node *node, 
 static bool is_whole(const struct tree_node *node, int64_t min, int64_t max)
 {
     if (node->kind == TREE_FLOAT)
-        return node->real == floor(node->real) && node->real >= (double)min && node->real <= (double)max;
+        return node->real >= (double)min && node->real <= (double)max &&
+               (node->real >= 0x1p53 || node->real <= -0x1p53 || node->real == (double)(int64_t)node->real);
     return node->kind == TREE_INT && node->integer >= min && node->integer <= max;
 }
 
