@@ -268,12 +268,31 @@ static bool end_well(struct nccl_comm *comm, struct muster_error *err)
     return result == ncclSuccess;
 }
 
+/* Has anything failed, or is an operation stuck that this communicator's abort would wait for? */
+static bool has_failed(struct nccl_comm *comm, struct muster_error *err)
+{
+    struct nccl_family *family = comm->family;
+    if (nccl_family_check(family, err) || comm->comm.device_ops->poll_error(comm->comm.device, err))
+        return true;
+    (void)pthread_mutex_lock(&family->lock);
+    (void)nccl_advance(comm, NULL);
+    (void)pthread_mutex_unlock(&family->lock);
+    return err->code && atomic_load(&comm->comm.finished) < atomic_load(&comm->comm.issued);
+}
+
+/* After a failure this thread may be here before the one that watches. Then too all communicators are
+ * aborted in one group: one abort alone would wait, with the lock, for device work behind another
+ * communicator's. */
 static void end_communicator(struct nccl_comm *comm)
 {
     struct nccl_family *family = comm->family;
-    bool fine = !atomic_load(&family->failed) && !comm->comm.device_ops->poll_error(comm->comm.device, NULL);
-    if (comm->handle && fine && end_well(comm, NULL))
+    struct muster_error error = {0};
+    if (!has_failed(comm, &error) && end_well(comm, &error))
         return;
+    if (has_failed(comm, &error)) {
+        nccl_family_fail(family, &error);
+        nccl_family_abort_all(family);
+    }
     (void)pthread_mutex_lock(&family->lock);
     ncclComm_t handle = take_pointer(&comm->handle);
     if (handle)

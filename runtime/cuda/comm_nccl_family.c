@@ -216,3 +216,20 @@ void nccl_family_abort_rest(struct nccl_family *family)
         nccl_family_abort(family, &handle, 1);
     }
 }
+
+void nccl_family_abort_all(struct nccl_family *family)
+{
+    ncclComm_t handles[NEWS_COMMS];
+    int count = 0;
+    (void)pthread_mutex_lock(&family->lock);
+    for (struct nccl_comm *comm = family->comms; comm && !family->aborted; comm = comm->next) {
+        if (comm->handle && count < NEWS_COMMS)
+            handles[count++] = take_pointer(&comm->handle);
+    }
+    if (!family->aborted) {
+        family->aborted = true;
+        nccl_family_abort(family, handles, count);
+        nccl_family_abort_rest(family);
+    }
+    (void)pthread_mutex_unlock(&family->lock);
+}

@@ -5,12 +5,13 @@
  *  - asks NCCL for each communicator's asynchronous error;
  *  - looks which operations have begun and ended (events around each). One that has been at work for the
  * comm's time-out is reported with its number, what it is, and the ranks that have not issued it - if all
- * have, it the text states it, and the thread asks NCCL's RAS service what it knows (the report of comm.h);
+ * have, the text states that, and the thread asks NCCL's RAS service what it knows (the report of comm.h);
  *  - notices that another rank has ended, failed or left (comm_nccl_news.h), and that this rank's device has
  *    failed, which it reports to the others;
  *  - prefers what a peer reports to an NCCL error that this peer's end has caused (nccl_watch_hear);
  *  - after the first failure aborts all communicators in one group: one by one, an abort would wait for
  * device work that waits behind another communicator's. Work on the streams then ends, with nothing computed.
+ * A thread that destroys a comm of a failed family does the same where it gets there first.
  *
  * Why a thread: the one that issues may be waiting for a full stream, or for the device.
  *

@@ -147,6 +147,8 @@ void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int coun
 /* Aborts the communicators that no comm has taken: of splits that went on when this rank had given them up.
  * The communicators that were split are aborted or destroyed, so that NCCL writes no more. */
 void nccl_family_abort_rest(struct nccl_family *family);
+/* After a failure, by the thread that gets there first: aborts all communicators in one group, once. */
+void nccl_family_abort_all(struct nccl_family *family);
 
 /* ---- comm_nccl_watch.c ---- */
 

@@ -349,21 +349,6 @@ static void ask_ras(struct nccl_family *family)
     (void)pthread_mutex_unlock(&family->lock);
 }
 
-static void abort_all(struct nccl_family *family)
-{
-    ncclComm_t handles[NEWS_COMMS];
-    int count = 0;
-    (void)pthread_mutex_lock(&family->lock);
-    for (struct nccl_comm *comm = family->comms; comm; comm = comm->next) {
-        if (comm->handle && count < NEWS_COMMS)
-            handles[count++] = take_pointer(&comm->handle);
-    }
-    family->aborted = true;
-    nccl_family_abort(family, handles, count);
-    nccl_family_abort_rest(family);
-    (void)pthread_mutex_unlock(&family->lock);
-}
-
 static void look_at_all(struct nccl_family *family)
 {
     struct look looks[NEWS_COMMS];
@@ -420,8 +405,8 @@ static void *watch(void *context)
             look_at_all(family);
         }
         tell_failure(family);
-        if (atomic_load(&family->failed) && !family->aborted)
-            abort_all(family);
+        if (atomic_load(&family->failed))
+            nccl_family_abort_all(family);
     }
     return NULL;
 }

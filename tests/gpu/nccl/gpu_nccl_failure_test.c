@@ -209,6 +209,39 @@ static void communicators_are_aborted_together(void **state)
     assert_non_null(strstr(job.errors[1].text, " for rank 0"));
 }
 
+/* The device of a rank fails, and it destroys a comm whose work is behind another's while the thread that
+ * watches has not looked yet. */
+static int fails_and_destroys(struct nccl_rank *r, struct nccl_job *job)
+{
+    struct muster_error *err = &job->errors[r->rank], failure = {0};
+    float *values = r->arena.base;
+    struct comm *second = comm_nccl()->split(r->comm, 0, r->rank, "second", err);
+    if (!second || nccl_job_meet(job, RANKS))
+        return -1;
+    if (r->rank == 1) {
+        nccl_test_device_watched_late_ms = 1000; /* it looks every 100, and is in such a look then */
+        clock_sleep_until(instant_add(clock_now(NULL), 300 * NS_PER_MS));
+        (void)comm_nccl()->issue(r->comm, &add, values, values, r->stream, err);
+        (void)comm_nccl()->issue(second, &add, values + 200, values + 200, r->other, err);
+        (void)error_set(&failure, MUSTER_E_IO, "the test's device failed");
+        (r->ops->fail)(r->device, &failure); /* cmocka has a macro of that name */
+        (void)r->ops->poll_error(r->device, err);
+    } else {
+        while (!r->ops->poll_error(r->device, err))
+            clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    }
+    comm_nccl()->destroy(second);
+    return 0;
+}
+
+static void a_comm_that_is_destroyed_before_the_watch_looks(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = fails_and_destroys};
+    assert_true(run_failing(&job, "the test's device failed") < 10);
+    nccl_test_device_watched_late_ms = 0;
+}
+
 /* One rank has voted for a split and then cannot make its part: the others wait in ncclCommSplit by then. */
 static int one_cannot_split(struct nccl_rank *r, struct nccl_job *job)
 {
@@ -363,6 +396,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(an_abort_ends_all, no_communicator_is_left),
         cmocka_unit_test_teardown(leaving_early_is_reported, no_communicator_is_left),
         cmocka_unit_test_teardown(communicators_are_aborted_together, no_communicator_is_left),
+        cmocka_unit_test_teardown(a_comm_that_is_destroyed_before_the_watch_looks, no_communicator_is_left),
         cmocka_unit_test_teardown(a_split_that_is_given_up_leaves_nothing, no_communicator_is_left),
         cmocka_unit_test_teardown(a_split_that_ends_when_it_is_given_up_leaves_nothing,
                                   no_communicator_is_left),

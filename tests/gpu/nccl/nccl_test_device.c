@@ -14,9 +14,11 @@ struct device {
     pthread_mutex_t lock;
     struct muster_error error;
     int rank;
+    pthread_t opener;
 };
 
 _Atomic(int) nccl_test_device_refuses = -1;
+_Atomic(int) nccl_test_device_watched_late_ms;
 
 struct device_stream {
     struct cuda_stream_handle handle;
@@ -34,6 +36,7 @@ static struct device *test_open(int rank, int threads, struct muster_error *err)
         return NULL;
     (void)pthread_mutex_init(&device->lock, NULL);
     device->rank = rank;
+    device->opener = pthread_self();
     return device;
 }
 
@@ -88,6 +91,9 @@ static void *test_stream_handle(struct device_stream *stream)
 
 static int test_poll_error(struct device *device, struct muster_error *err)
 {
+    int late_ms = nccl_test_device_watched_late_ms;
+    if (late_ms && !pthread_equal(pthread_self(), device->opener))
+        clock_sleep_until(instant_add(clock_now(NULL), late_ms * NS_PER_MS));
     (void)pthread_mutex_lock(&device->lock);
     int failed = device->error.code != 0;
     if (failed && err)
