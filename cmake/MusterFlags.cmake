@@ -1,6 +1,7 @@
 # Asserts guard the control plane and stay on in every build type.
 set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g1") # lines for traces; variables, which preset debug has, take a fifth of the compiler's time
 set(CMAKE_C_FLAGS_RELEASE "-O2")
+set(CMAKE_C_FLAGS_MINSIZEREL "-Os")
 
 # The flags of every target, carried by one interface target.
 add_library(muster_flags INTERFACE)

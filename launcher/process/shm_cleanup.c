@@ -61,7 +61,8 @@ static void find_candidates(const struct shm_cleanup *cleanup, struct candidates
     if (!directory)
         return;
     while (found->count < FILES_LIMIT && (entry = readdir(directory))) {
-        if (strlen(entry->d_name) >= NAME_LIMIT ||
+        size_t length = strlen(entry->d_name);
+        if (length >= NAME_LIMIT ||
             fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0 ||
             !S_ISREG(status.st_mode))
             continue;
@@ -71,7 +72,7 @@ static void find_candidates(const struct shm_cleanup *cleanup, struct candidates
                                             status.st_ctim.tv_sec * NS_PER_S + status.st_ctim.tv_nsec};
         if (!shm_cleanup_is_candidate(&file, &cleanup->scope))
             continue;
-        (void)snprintf(found->files[found->count].name, NAME_LIMIT, "%s", entry->d_name);
+        memcpy(found->files[found->count].name, entry->d_name, length + 1);
         found->files[found->count].device = status.st_dev;
         found->files[found->count++].inode = status.st_ino;
     }
