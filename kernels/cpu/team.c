@@ -187,8 +187,7 @@ static struct team *create(int threads, void (*begin)(void), struct muster_error
         *helper = (struct helper){.team = team, .index = team->started + 1};
         int failed = thread_start(&helper->thread, 0, help, helper);
         if (failed) {
-            (void)error_set(err, MUSTER_E_LIMIT, "cannot start thread %d of %d for the kernels: %s",
-                            helper->index + 1, threads, strerror(failed));
+            (void)thread_error(err, failed, "thread %d of %d for the kernels", helper->index + 1, threads);
             return NULL;
         }
     }

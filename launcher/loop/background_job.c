@@ -40,8 +40,8 @@ static void *background_job_thread(void *context)
     return NULL;
 }
 
-struct background_job *background_job_start(const char *what, void (*run)(void *payload), void *payload,
-                                            void (*release)(void *payload), struct muster_error *err)
+static struct background_job *job_create(const char *what, void (*run)(void *payload), void *payload,
+                                         void (*release)(void *payload), struct muster_error *err)
 {
     struct background_job *job = mem_calloc(1, sizeof *job);
     int fd = job ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
@@ -54,14 +54,30 @@ struct background_job *background_job_start(const char *what, void (*run)(void *
     }
     *job = (struct background_job){
         .references = 2, .done_fd = fd, .run = run, .release = release, .payload = payload};
-    int failure = thread_start(NULL, 0, background_job_thread, job);
-    if (!failure)
+    return job;
+}
+
+struct background_job *background_job_start(const char *what, void (*run)(void *payload), void *payload,
+                                            void (*release)(void *payload), struct muster_error *err)
+{
+    struct background_job *job = job_create(what, run, payload, release, err);
+    const int failed = job ? thread_start(NULL, 0, background_job_thread, job) : 0;
+    if (!failed)
         return job;
-    errno = failure;
-    error_errno(err, "cannot start a thread for %s", what);
+    (void)thread_error(err, failed, "a thread for %s", what);
     job->references = 1;
     background_job_release(job);
     return NULL;
+}
+
+struct background_job *background_job_start_or_run(const char *what, void (*run)(void *payload),
+                                                   void *payload, void (*release)(void *payload),
+                                                   struct muster_error *err)
+{
+    struct background_job *job = job_create(what, run, payload, release, err);
+    if (job && thread_start(NULL, 0, background_job_thread, job))
+        (void)background_job_thread(job);
+    return job;
 }
 
 int background_job_fd(const struct background_job *job)

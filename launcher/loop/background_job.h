@@ -18,6 +18,12 @@ struct background_job;
  * of run, or at once if starting failed; NULL: nothing to free. what: for error texts. */
 struct background_job *background_job_start(const char *what, void (*run)(void *payload), void *payload,
                                             void (*release)(void *payload), struct muster_error *err);
+/* The same for a job without which the agent cannot go on, or would lose something: where no thread can be
+ * started run is called before this returns, and what it waits for holds the caller. NULL: there is no memory
+ * or descriptor. */
+struct background_job *background_job_start_or_run(const char *what, void (*run)(void *payload),
+                                                   void *payload, void (*release)(void *payload),
+                                                   struct muster_error *err);
 /* Readable, and stays so, once run has returned. Before the payload is read, background_job_is_done must
  * be true too: that orders the two threads' memory. */
 int background_job_fd(const struct background_job *job);

@@ -190,7 +190,7 @@ static struct log_files *send(struct work *w, bool complete, void (*run)(void *)
         return NULL;
     }
     files->work = w;
-    files->job = background_job_start("open the log files", run, w, work_free, err);
+    files->job = background_job_start_or_run("opening the log files", run, w, work_free, err);
     if (files->job)
         return files;
     mem_free(files);

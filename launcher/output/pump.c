@@ -14,6 +14,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "proto/base/thread.h"
 
 static const int64_t console_patience_ns = NS_PER_S, /* limit without progress, at the end */
     file_patience_ns = 5 * NS_PER_S, finish_limit_ns = 30 * NS_PER_S;
@@ -81,6 +82,20 @@ static void log_lost(struct pump *pump, struct write_queue *outlet, const char *
     pump_say(pump, LOG_LEVEL_WARNING, line);
 }
 
+static void log_no_thread(struct pump *pump, struct write_queue *outlet, const char *what)
+{
+    struct muster_error why = {0};
+    const int failed = write_queue_lost(outlet).no_thread;
+    if (pump->without_thread || !failed)
+        return;
+    pump->without_thread = true;
+    (void)thread_error(&why, failed, "the thread that writes %s", what);
+    (void)error_wrap(&why, "muster: warning");
+    char line[MUSTER_ERROR_TEXT + 64];
+    (void)snprintf(line, sizeof line, "%s: the agent writes itself, and waits where that is slow", why.text);
+    pump_say(pump, LOG_LEVEL_WARNING, line);
+}
+
 static void outlets_ready(void *context, uint32_t events)
 {
     struct pump *pump = context;
@@ -90,6 +105,9 @@ static void outlets_ready(void *context, uint32_t events)
     (void)got; /* the write queues report which one it was */
     log_lost(pump, pump->files, "a log file", &pump->file_lost);
     log_lost(pump, pump->consoles[STDOUT_FILENO], "the console", &pump->console_lost);
+    log_no_thread(pump, pump->files, "log files");
+    log_no_thread(pump, pump->consoles[STDOUT_FILENO], "standard output");
+    log_no_thread(pump, pump->consoles[STDERR_FILENO], "standard error");
     pump_tick(pump, clock_now(NULL));
 }
 

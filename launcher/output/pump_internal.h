@@ -43,9 +43,9 @@ struct pump {
     struct output_file *log;                 /* agent.log; atomic */
     struct loop_source wake, streams_source; /* a write queue has room or lost data; a stream is readable */
     bool watched, paused;
-    struct instant flush_at;      /* the earliest of the streams' */
-    bool console_lost, file_lost; /* reported already */
-    char *chunk;                  /* PUMP_READ_BYTES */
+    struct instant flush_at;                      /* the earliest of the streams' */
+    bool console_lost, file_lost, without_thread; /* reported already */
+    char *chunk;                                  /* PUMP_READ_BYTES */
     /* bytes of the current stream */
     struct buffer block, matched;
     uint32_t block_lines, matched_lines;

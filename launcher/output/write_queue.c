@@ -76,6 +76,13 @@ void write_queue_unlock_and_leave(struct write_queue *o)
         write_queue_free(o);
 }
 
+/* Who passes on may write, with the lock released: the queue is not freed meanwhile. */
+static void enter(struct write_queue *o)
+{
+    pthread_mutex_lock(&o->lock);
+    o->references++;
+}
+
 struct output_file *write_queue_target(struct write_queue *o, const struct output_file_options *options)
 {
     struct output_file *t = output_file_create(options);
@@ -92,11 +99,10 @@ void write_queue_release(struct write_queue *o, struct output_file *target)
 {
     if (!target)
         return;
-    pthread_mutex_lock(&o->lock);
+    enter(o);
     target->closed = o->release_asked = true;
-    (void)write_queue_start_writer(o); /* if it cannot be started, closing at the end does it */
-    pthread_cond_signal(&o->filled);
-    pthread_mutex_unlock(&o->lock);
+    write_queue_pass_on(o);
+    write_queue_unlock_and_leave(o);
 }
 
 /* --- room --- */
@@ -203,7 +209,7 @@ static char *reserve(struct write_queue *o, const struct write_queue_piece *piec
 static bool put_locked(struct write_queue *o, const struct write_queue_piece *piece)
 {
     struct output_file *t = piece->target;
-    if (o->closing || t->closed || !write_queue_start_writer(o))
+    if (o->closing || t->closed)
         return false;
     bool follows = t->open == piece->owner && !piece->starts;
     size_t separator = piece->owner && t->open && !follows ? 1 : 0;
@@ -230,29 +236,29 @@ static bool put_locked(struct write_queue *o, const struct write_queue_piece *pi
     t->put_lines += piece->lines;
     if (piece->owner)
         t->open = piece->ends ? NULL : piece->owner;
-    if (!piece->must || o->filling.length >= KICK_BYTES)
-        pthread_cond_signal(&o->filled);
     if (o->spool_wanted && o->filling.length >= WRITE_QUEUE_SPILL)
         pthread_cond_signal(&o->spill);
+    if (!piece->must || o->filling.length >= KICK_BYTES)
+        write_queue_pass_on(o);
     return true;
 }
 
 bool write_queue_put(struct write_queue *o, const struct write_queue_piece *piece)
 {
-    pthread_mutex_lock(&o->lock);
+    enter(o);
     bool taken = put_locked(o, piece);
     if (!taken)
         refuse_piece(o, piece);
-    pthread_mutex_unlock(&o->lock);
+    write_queue_unlock_and_leave(o);
     return taken;
 }
 
 void write_queue_kick(struct write_queue *o)
 {
-    pthread_mutex_lock(&o->lock);
+    enter(o);
     if (o->filling.length)
-        pthread_cond_signal(&o->filled);
-    pthread_mutex_unlock(&o->lock);
+        write_queue_pass_on(o);
+    write_queue_unlock_and_leave(o);
 }
 
 void write_queue_drop(struct write_queue *o, const struct write_queue_piece *piece)
@@ -276,7 +282,8 @@ static struct write_queue_lost lost_locked(const struct write_queue *o, bool all
 {
     struct write_queue_lost lost = {.bytes = o->closed_bytes,
                                     .lines = o->closed_lines,
-                                    .error = __atomic_load_n(&o->error, __ATOMIC_RELAXED)};
+                                    .error = __atomic_load_n(&o->error, __ATOMIC_RELAXED),
+                                    .no_thread = o->no_thread};
     uint64_t gap_bytes = o->closed_gap_bytes, gap_lines = o->closed_gap_lines;
     for (const struct output_file *t = o->targets; t; t = t->next) {
         uint64_t unseen = t->put_lines - __atomic_load_n(&t->seen_lines, __ATOMIC_RELAXED);
@@ -310,6 +317,8 @@ static bool writer_starves(const struct write_queue *o)
     enum { STAT_LIMIT = 4096 };
     char path[64];
     scope_buffer stat = {0};
+    if (o->writing_here)
+        return false;
     if (!o->writer_tid)
         return true;                                                                  /* it has not begun */
     (void)snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)o->writer_tid); /* fits */
@@ -324,7 +333,7 @@ static void await_end(struct write_queue *o, int64_t patience_ns, struct instant
 {
     uint64_t moved = __atomic_load_n(&o->moved, __ATOMIC_RELAXED);
     struct instant end = instant_add(clock_now(NULL), patience_ns);
-    while (o->writer_started && !o->writer_ended) {
+    while (o->writing_here || (o->writer_started && !o->writer_ended)) {
         struct instant now = clock_now(NULL);
         uint64_t later = __atomic_load_n(&o->moved, __ATOMIC_RELAXED);
         if (later != moved)
@@ -347,9 +356,12 @@ bool write_queue_finish(struct write_queue *o, int64_t patience_ns, struct insta
         return true;
     pthread_mutex_lock(&o->lock);
     o->closing = true;
-    pthread_cond_broadcast(&o->filled);
+    if (o->writer_started)
+        pthread_cond_broadcast(&o->filled);
+    else if (o->no_thread)
+        write_queue_pass_on(o); /* files that are released are closed */
     await_end(o, patience_ns, limit);
-    bool ended = !o->writer_started || o->writer_ended;
+    bool ended = !o->writing_here && (!o->writer_started || o->writer_ended);
     *lost = lost_locked(o, true);
     o->spooler_stops = true;
     pthread_cond_signal(&o->spill);

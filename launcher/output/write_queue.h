@@ -12,9 +12,9 @@
  * none, everything is refused. If the spool has no room its oldest records are replaced. Every refused,
  * dropped or unwritten byte is counted, and a notice at its position in the text gives the amount.
  *
- * The threads start with the first piece and the first spill. No descriptor is ever switched to
- * non-blocking.
- *  */
+ * The threads start with the first piece and the first spill. Where the writer cannot be started (the
+ * cgroup's pids.max is reached) who puts a piece writes it: nothing is lost, but a file that is stuck holds
+ * it. No descriptor is ever switched to non-blocking. */
 #ifndef MUSTER_LAUNCHER_OUTPUT_WRITE_QUEUE_H
 #define MUSTER_LAUNCHER_OUTPUT_WRITE_QUEUE_H
 
@@ -39,7 +39,7 @@ enum { WRITE_QUEUE_PACE = 512 * 1024 };
 
 struct write_queue_options {
     int wake_fd; /* an eventfd that becomes readable when there is room again after a shortage, and when a
-                    write failed for the first time */
+                    write, or the start of the writer, failed for the first time */
     const char *spool_folder; /* copied; NULL: no spool */
     int64_t spool_limit;      /* bytes */
 };
@@ -63,6 +63,7 @@ struct write_queue_piece {
 struct write_queue_lost {
     uint64_t lines, bytes; /* so far; without the spool's pending data */
     int error;             /* errno of the last refusal, 0 for none */
+    int no_thread;         /* with which the writer could not be started, 0 for none */
 };
 
 struct write_queue;

@@ -13,8 +13,10 @@ enum { WRITE_QUEUE_SPILL = WRITE_QUEUE_LIMIT / 2 }; /* bytes of a batch, at leas
 struct write_queue {
     pthread_mutex_t lock;
     pthread_cond_t filled, spill, drained; /* for the writer, the spooler, and the closing thread */
-    int references;                        /* the owner's and each thread's */
+    int references;                        /* the owner's, each thread's, and of each that may write here */
     bool writer_started, writer_ended, spooler_started, spooler_stops, closing;
+    bool writing_here;  /* there is no writer, and who put a piece writes */
+    int no_thread;      /* why, of the first time; 0: there never was none */
     pid_t writer_tid;   /* 0: it has not begun */
     bool release_asked; /* an output file was closed */
     int wake_fd;
@@ -43,8 +45,10 @@ struct write_queue {
     struct spool spool;                    /* last: its batches are not cleared */
 };
 
+/* What is queued gets to the writer, which is started; without one it is written here. With the lock, which
+ * the latter releases meanwhile. */
+void write_queue_pass_on(struct write_queue *o);
 /* With the lock. False: no thread. */
-bool write_queue_start_writer(struct write_queue *o);
 bool write_queue_start_spooler(struct write_queue *o);
 /* Drops one reference; the last one frees. With the lock, which it releases. */
 void write_queue_unlock_and_leave(struct write_queue *o);

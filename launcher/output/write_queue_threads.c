@@ -38,17 +38,26 @@ static void note_error(struct write_queue *o, int error)
 }
 
 /* A full disk gets space when files are removed: until then output waits in the queue and the spool. False
- * at the end of the run. */
+ * at the end of the run, and where this is not the writer: there is other work to do. */
 static bool await_space(struct write_queue *o)
 {
     struct timespec until = instant_timespec(instant_add(clock_now(NULL), space_after_ns));
     pthread_mutex_lock(&o->lock);
     int late = 0;
-    while (!o->closing && !late)
+    while (!o->closing && !o->writing_here && !late)
         late = pthread_cond_timedwait(&o->filled, &o->lock, &until);
-    bool closing = o->closing;
+    bool waited = !o->closing && !o->writing_here;
     pthread_mutex_unlock(&o->lock);
-    return !closing;
+    return waited;
+}
+
+/* Or who put a piece, and has other work to do. */
+static bool is_writer(struct write_queue *o)
+{
+    pthread_mutex_lock(&o->lock);
+    bool here = o->writing_here;
+    pthread_mutex_unlock(&o->lock);
+    return !here;
 }
 
 /* Whether a write that failed is worth another try. */
@@ -57,9 +66,9 @@ static bool may_retry(struct write_queue *o, int fd, int error)
     struct pollfd room = {.fd = fd, .events = POLLOUT};
     if (error == EINTR)
         return true;
-    if (error == EAGAIN) {        /* another process made the descriptor non-blocking */
-        (void)poll(&room, 1, -1); /* interrupted or not, the write is tried again */
-        return true;
+    if (error == EAGAIN) { /* another process made the descriptor non-blocking */
+        if (poll(&room, 1, is_writer(o) ? -1 : (int)(WRITE_QUEUE_WINDOW_NS / NS_PER_MS)) || is_writer(o))
+            return true; /* interrupted or not, the write is tried again */
     }
     note_error(o, error);
     return (error == ENOSPC || error == EDQUOT) && await_space(o);
@@ -228,11 +237,10 @@ static void close_targets(struct write_queue *o)
     }
 }
 
-static void *writer_thread(void *context)
+/* Until nothing is queued. With the lock, which it releases meanwhile. True: it was closing before the last
+ * look. */
+static bool write_all(struct write_queue *o)
 {
-    struct write_queue *o = context;
-    pthread_mutex_lock(&o->lock);
-    o->writer_tid = gettid();
     for (;;) {
         if (write_oldest(o))
             continue;
@@ -240,13 +248,19 @@ static void *writer_thread(void *context)
         bool closing = o->closing;
         settle_targets(o);
         close_targets(o);
-        if (has_work(o))
-            continue;
-        if (closing)
-            break;
+        if (!has_work(o))
+            return closing;
+    }
+}
+
+static void *writer_thread(void *context)
+{
+    struct write_queue *o = context;
+    pthread_mutex_lock(&o->lock);
+    o->writer_tid = gettid();
+    while (!write_all(o))
         if (!o->closing && !o->release_asked)
             pthread_cond_wait(&o->filled, &o->lock);
-    }
     o->writer_ended = true;
     pthread_cond_broadcast(&o->drained);
     write_queue_unlock_and_leave(o);
@@ -341,21 +355,38 @@ static void *spooler_thread(void *context)
 
 /* --- starting --- */
 
-static bool start(struct write_queue *o, bool *started, void *(*run)(void *))
+/* 0, or why there is no thread. */
+static int start(struct write_queue *o, bool *started, void *(*run)(void *))
 {
-    if (*started)
-        return true;
-    *started = thread_start(NULL, STACK_BYTES, run, o) == 0;
-    o->references += *started;
-    return *started;
+    const int failed = *started ? 0 : thread_start(NULL, STACK_BYTES, run, o);
+    if (!failed && !*started) {
+        *started = true;
+        o->references++;
+    }
+    return failed;
 }
 
-bool write_queue_start_writer(struct write_queue *o)
+/* Asked for again with each piece: threads of others may have ended meanwhile. */
+void write_queue_pass_on(struct write_queue *o)
 {
-    return start(o, &o->writer_started, writer_thread);
+    if (o->writing_here)
+        return; /* who does looks again before it ends */
+    const int failed = start(o, &o->writer_started, writer_thread);
+    if (!failed) {
+        pthread_cond_signal(&o->filled);
+        return;
+    }
+    o->writing_here = true;
+    (void)write_all(o); /* closing or not */
+    o->writing_here = false;
+    if (!o->no_thread) {
+        o->no_thread = failed;
+        wake(o);
+    }
+    pthread_cond_broadcast(&o->drained);
 }
 
 bool write_queue_start_spooler(struct write_queue *o)
 {
-    return start(o, &o->spooler_started, spooler_thread);
+    return start(o, &o->spooler_started, spooler_thread) == 0;
 }

@@ -148,7 +148,7 @@ int descendant_killer_start(struct descendant_killer *killer, const struct sweep
     if (!sweep)
         return error_set(err, MUSTER_E_NOMEM, "no memory to look for the workers' processes");
     killer->job =
-        background_job_start("looking for the workers' processes", run_sweep, sweep, free_sweep, err);
+        background_job_start_or_run("looking for the workers' processes", run_sweep, sweep, free_sweep, err);
     if (!killer->job)
         return -1;
     killer->sweep = sweep;

@@ -209,5 +209,5 @@ struct background_job *shm_cleanup_start(const struct shm_cleanup_scope *scope, 
     made->directory = name;
     made->removed.limit = 4096;
     *cleanup = made;
-    return background_job_start("cleaning up after the workers", run, made, shm_cleanup_free, err);
+    return background_job_start_or_run("cleaning up after the workers", run, made, shm_cleanup_free, err);
 }

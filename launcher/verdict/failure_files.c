@@ -134,7 +134,7 @@ int failure_files_write(const struct failure_files *files, int64_t patience_ns, 
     if (!w)
         return error_set(err, MUSTER_E_NOMEM, "no memory to write the failure files");
     struct background_job *job =
-        background_job_start("writing the failure files", write_all, w, free_writing, err);
+        background_job_start_or_run("writing the failure files", write_all, w, free_writing, err);
     if (!job)
         return -1;
     bool in_time = background_job_wait(job, patience_ns);

@@ -304,7 +304,8 @@ void postmortem_go(struct postmortem *p)
     take_evidence(p);
     struct examination *x = p->stalled ? NULL : make_examination(p);
     p->job =
-        x ? background_job_start("the post-mortem of a worker", examine, x, free_examination, NULL) : NULL;
+        x ? background_job_start_or_run("the post-mortem of a worker", examine, x, free_examination, NULL)
+          : NULL;
     p->examination = p->job ? x : NULL;
     move_list(&p->waiting, p->job ? &p->asked : &p->ready);
 }

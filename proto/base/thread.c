@@ -2,6 +2,9 @@
 #include "proto/base/thread.h"
 
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 
 int thread_start(pthread_t *thread, size_t stack_bytes, void *(*run)(void *context), void *context)
 {
@@ -25,4 +28,16 @@ int thread_start(pthread_t *thread, size_t stack_bytes, void *(*run)(void *conte
     }
     (void)pthread_attr_destroy(&attributes);
     return failure;
+}
+
+int thread_error(struct muster_error *err, int failed, const char *format, ...)
+{
+    char which[160], reason[64];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(which, sizeof which, format, args); /* a longer name is cut */
+    va_end(args);
+    return error_set(err, MUSTER_E_LIMIT,
+                     "cannot start %s: %s (ulimit -u and the cgroup's pids.max limit threads)", which,
+                     strerror_r(failed, reason, sizeof reason));
 }

@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stddef.h>
 
+#include "proto/base/error.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -12,6 +14,11 @@ extern "C" {
 /* *thread is the caller's to join; NULL: a detached thread. stack_bytes: 0 for the system's default.
  * Returns 0 or an error number, as pthread_create does. */
 int thread_start(pthread_t *thread, size_t stack_bytes, void *(*run)(void *context), void *context);
+
+/* What thread_start returned, as an error: MUSTER_E_LIMIT, "cannot start <the thread>: <why> (ulimit -u and
+ * the cgroup's pids.max limit threads)". err may be NULL. Returns -1. */
+int thread_error(struct muster_error *err, int failed, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #ifdef __cplusplus
 }

@@ -183,8 +183,7 @@ static int start_thread(struct transport *c, struct muster_error *err)
 {
     int failed = thread_start(&c->thread, 0, server_serve, c);
     if (failed)
-        return error_set(err, MUSTER_E_IO, "cannot start the rendezvous server's thread: %s",
-                         strerror(failed));
+        return thread_error(err, failed, "the rendezvous server's thread");
     c->thread_started = true;
     return 0;
 }

@@ -113,7 +113,7 @@ int tcpstore_server_serve(struct tcpstore_server *server, struct muster_error *e
 {
     int failed = server->serving ? 0 : thread_start(&server->thread, 0, serve, server);
     if (failed)
-        return error_set(err, MUSTER_E_IO, "cannot start the TCPStore's thread: %s", strerror(failed));
+        return thread_error(err, failed, "the TCPStore's thread");
     server->serving = true;
     return 0;
 }

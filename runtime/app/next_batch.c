@@ -99,8 +99,7 @@ struct next_batch *next_batch_create(const struct next_batch_options *options, s
     }
     const int failed = thread_start(&next->thread, 0, make_batches, next);
     if (failed) {
-        errno = failed;
-        (void)error_errno(err, "cannot start the thread that makes batches");
+        (void)thread_error(err, failed, "the thread that makes batches");
         return NULL;
     }
     next->running = true;

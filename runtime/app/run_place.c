@@ -97,8 +97,9 @@ int run_place_listen(struct run *run, struct muster_error *err)
     const struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART};
     if (pipe2(pipe_ends, O_CLOEXEC) < 0 || fcntl(pipe_ends[1], F_SETFL, O_NONBLOCK) < 0)
         return error_errno(err, "cannot make a pipe for SIGUSR1");
-    if (thread_start(&thread, 0, answer_signals, run))
-        return error_set(err, MUSTER_E_NOMEM, "cannot start a thread for SIGUSR1");
+    const int failed = thread_start(&thread, 0, answer_signals, run);
+    if (failed)
+        return thread_error(err, failed, "the thread that answers SIGUSR1");
     running = true;
     return sigaction(SIGUSR1, &action, NULL) < 0 ? error_errno(err, "cannot handle SIGUSR1") : 0;
 }

@@ -173,8 +173,7 @@ static int run_ranks(struct calibrate_crowd *crowd, struct calibrate_rank *ranks
     for (int r = 0; r < started; r++)
         (void)pthread_join(threads[r], NULL);
     if (started < count)
-        return error_set(err, MUSTER_E_LIMIT, "cannot start thread %d of %d to measure with: %s", started + 1,
-                         count, strerror(failed));
+        return thread_error(err, failed, "thread %d of %d to measure with", started + 1, count);
     if (!atomic_load(&crowd->failed))
         return 0;
     for (int r = 0; r < count; r++)

@@ -204,10 +204,8 @@ static int start_threads(struct chunk_reader *r, struct muster_error *err)
 {
     for (r->started = 0; r->started < READERS; r->started++) {
         int failed = thread_start(&r->threads[r->started], 0, read_chunks, r);
-        if (failed) {
-            errno = failed;
-            return error_errno(err, "cannot start a thread that reads %s", r->folder);
-        }
+        if (failed)
+            return thread_error(err, failed, "a thread that reads %s", r->folder);
     }
     return 0;
 }

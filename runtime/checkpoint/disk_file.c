@@ -306,8 +306,7 @@ struct disk_file *disk_file_create(const char *path, int64_t head, int64_t bytes
         return take_pointer(&file);
     int failed = thread_start(&file->thread, 0, write_blocks, file);
     if (failed) {
-        errno = failed;
-        (void)error_errno(err, "cannot start the thread that writes %s", path);
+        (void)thread_error(err, failed, "the thread that writes %s", path);
         return NULL;
     }
     file->started = true;

@@ -346,8 +346,8 @@ static void start_work(struct checkpoint_writer *w)
         trainer_set_guard(w->save.trainer, wait_for_group, w);
     const int failed = hand_order(w);
     if (failed) {
-        errno = failed;
-        (void)error_errno(&job->err, "cannot start the thread that writes a checkpoint"); /* and is told: */
+        (void)thread_error(&job->err, failed,
+                           "the thread that writes a checkpoint"); /* told with the votes */
         job->failed = job->at_once = true;
         rank_file_cancel(w->file);
         trainer_set_guard(w->save.trainer, NULL, NULL);

@@ -59,7 +59,7 @@ int workers_run(const struct workers_job *job, struct muster_error *err)
         const int failed = thread_start(&thread[started], 0, work, &crew);
         if (failed && !started) {
             (void)pthread_mutex_destroy(&crew.lock);
-            return error_set(err, MUSTER_E_LIMIT, "cannot start a thread: %s", strerror(failed));
+            return thread_error(err, failed, "a thread that prepares text");
         }
         if (failed)
             break; /* those that are there do the work */

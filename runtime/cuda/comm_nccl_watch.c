@@ -417,8 +417,9 @@ int nccl_watch_start(struct nccl_family *family, struct muster_error *err)
     family->polls = mem_calloc((size_t)family->size + 1, sizeof *family->polls);
     if (!family->polls)
         return error_set(err, MUSTER_E_NOMEM, "no memory to watch comm %s", family->name);
-    if (thread_start(&family->watcher, 0, watch, family))
-        return error_set(err, MUSTER_E_NOMEM, "no thread to watch comm %s", family->name);
+    const int failed = thread_start(&family->watcher, 0, watch, family);
+    if (failed)
+        return thread_error(err, failed, "the thread that watches comm %s", family->name);
     family->watching = true;
     tell(family, &hello);
     return 0;

@@ -307,8 +307,7 @@ struct device_stream *cpu_stream_create(struct device *device, const char *name,
     int failed = thread_start(&stream->thread, 0, stream_main, stream);
     if (failed) {
         release(stream);
-        errno = failed;
-        (void)error_errno(err, "cannot start the thread of stream %s", name);
+        (void)thread_error(err, failed, "the thread of stream %s", name);
         return NULL;
     }
     while (!atomic_load(&stream->started.value))

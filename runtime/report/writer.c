@@ -129,8 +129,7 @@ struct writer *writer_create(const struct writer_file *files, int count, const s
     if (!failed)
         return w;
     writer_release(w);
-    errno = failed;
-    (void)error_errno(err, "cannot start the thread that writes the run's log");
+    (void)thread_error(err, failed, "the thread that writes the run's log");
     return NULL;
 }
 

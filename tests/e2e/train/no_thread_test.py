@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""A program that is refused a thread, as in a pod whose pids.max is reached: each thread that muster or muster-train starts itself, one
+after the other, and all behind it (tests/support/no_thread.c).
+
+Either it can do without, and the result is the same to the bit; or it ends at once with an error that names the thread and the limits.
+No rank waits for one that has ended so."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = pathlib.Path(os.environ["MUSTER_BUILD"]).resolve()
+MUSTER, TRAIN, PRELOAD = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train", BUILD / "tests" / "no_thread.so"
+LIMIT = 120  # of any run, against a hang
+MOST = 40  # threads of a program: the sweep has to come to an end
+REASON = r"cannot start .*: Resource temporarily unavailable \(ulimit -u and the cgroup's pids.max limit threads\)"
+TEXT = "to be or not to be, that is the question: whether it is nobler in the mind to suffer\n" * 60
+
+
+class NoThread(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="muster no thread ")
+        self.addCleanup(scratch.cleanup)
+        self.base = pathlib.Path(scratch.name)
+        (self.base / "text").write_text(TEXT)
+
+    def config(self, folder, **training):
+        folder.mkdir()
+        (folder / "run.yaml").write_text(json.dumps({
+            "training": {"steps": 4, "global_batch": 4, "micro_batch": 2, "sequence_length": 16, "threads": 2, "checkpoint_every": 2, "checkpoint_keep": 9,
+                         "checkpoint_dir": str(folder / "ck"), "output": str(folder / "model"), "evaluate_every": 2} | training,
+            "model": {"layers": 1, "channels": 16, "heads": 2, "positions": 16},
+            "data": {"path": str(self.base / "text"), "validation_path": str(self.base / "text")},
+            "logging": {"json": str(folder / "log"), "interval": 1}}))
+
+    def run_refused(self, command, cwd, refused):
+        """Exit code, what was written, and whether a thread was refused."""
+        mark = cwd / "refused"
+        environment = os.environ | {"LD_PRELOAD": str(PRELOAD), "NO_THREAD": refused, "NO_THREAD_MARK": str(mark)}
+        try:
+            done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, errors="replace", timeout=LIMIT)
+        except subprocess.TimeoutExpired as late:
+            self.fail(f"{refused}: not over after {LIMIT} s:\n{(late.stdout or b'').decode(errors='replace')[-3000:]}")
+        return done.returncode, done.stdout, mark.exists()
+
+    def sweep(self, program, command, check):
+        """The N-th thread of program, until no run asks for so many. Returns how many ended with the error, and how many did without."""
+        ended = without = 0
+        for number in range(1, MOST):
+            folder = self.base / f"{program} {number}"
+            check.prepare(folder)
+            code, said, refused = self.run_refused(command, folder, f"{program}:{number}")
+            if not refused:
+                self.assertEqual(code, 0, said)
+                check.same(folder, said)
+                return ended, without
+            with self.subTest(thread=number):
+                self.assertGreaterEqual(code, 0, f"killed by signal {-code}:\n{said}")
+                if code == 0:
+                    without += 1
+                    check.same(folder, said)
+                else:
+                    ended += 1
+                    self.assertRegex(said, REASON)
+        self.fail(f"{program} asks for more than {MOST} threads")
+
+
+class Training:
+    """What a run of muster-train has to leave behind."""
+    wanted = None
+
+    def __init__(self, test, **training):
+        self.test, self.training = test, training
+
+    def prepare(self, folder):
+        self.test.config(folder, **self.training)
+
+    def same(self, folder, said):
+        model = (folder / "model").read_bytes()
+        self.wanted = self.wanted or model
+        self.test.assertEqual(model, self.wanted, said)
+
+
+class Words:
+    """Two workers and what they write."""
+
+    def __init__(self, test):
+        self.test = test
+
+    def prepare(self, folder):
+        folder.mkdir()
+
+    def same(self, folder, said):
+        for rank in range(2):
+            self.test.assertIn(f"rank {rank} of 2", said)
+
+
+class Trainer(NoThread):
+    def test_alone(self):
+        ended, without = self.sweep("muster-train", [TRAIN, "run.yaml"], Training(self))
+        self.assertGreater(ended, 3)
+        print(f"muster-train: {ended} threads without which it ends, {without} that it can do without", file=sys.stderr)
+
+    def test_two_ranks(self):
+        command = [MUSTER, "run", "--standalone", "--nproc_per_node=2", "--", TRAIN, "run.yaml"]
+        ended, without = self.sweep("muster-train", command, Training(self))
+        self.assertGreater(ended, 3)
+        print(f"two ranks: {ended} threads without which they end, {without} that they can do without", file=sys.stderr)
+
+    def test_one_rank_of_two(self):
+        alone = 'if [ "$RANK" = 0 ]; then unset NO_THREAD; fi; exec "$0" "$@"'
+        command = [MUSTER, "run", "--standalone", "--nproc_per_node=2", "--", "sh", "-c", alone, TRAIN, "run.yaml"]
+        ended, _ = self.sweep("muster-train", command, Training(self))
+        self.assertGreater(ended, 3)
+
+
+class Launcher(NoThread):
+    """It can do without all of its own, but for those that serve the other nodes."""
+    worker = ["--nproc_per_node=2", "--log-dir=logs", "--redirects=3", "--tee=3", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"]
+
+    def test_standalone(self):
+        ended, without = self.sweep("muster", [MUSTER, "run", "--standalone", *self.worker], Words(self))
+        self.assertEqual(ended, 0)
+        self.assertGreater(without, 0)
+
+    def test_as_a_node(self):
+        command = [MUSTER, "run", "--nnodes=1:2", "--rdzv_backend=c10d", "--rdzv_endpoint=127.0.0.1:29511", "--rdzv_id=x", "--rdzv_conf=last_call_timeout=0.1"]
+        ended, without = self.sweep("muster", [*command, *self.worker], Words(self))
+        self.assertGreater(ended, 0)
+        self.assertGreater(without, 0)
+
+    def test_what_failed_is_told(self):
+        """With no thread at all: the verdict, the record in a file, and what the workers wrote."""
+        script = "echo rank $RANK of $WORLD_SIZE; [ $RANK = 0 ] || { echo it is over >&2; exit 3; }; sleep 60"
+        code, said, refused = self.run_refused([MUSTER, "run", "--standalone", *self.worker[:-1], script], self.base, "muster:1")
+        self.assertTrue(refused)
+        self.assertEqual(code, 3)
+        self.assertRegex(said, r"verdict: rank 1 \(.*\) exited with code 3: it is over")
+        self.assertRegex(said, f"muster: warning: {REASON}: the agent writes itself, and waits where that is slow")
+        self.assertEqual([path.read_text() for path in self.base.glob("logs/*/attempt_0/1/stderr.log")], ["it is over\n"])
+        self.assertEqual([json.loads(path.read_text())["exit_code"] for path in self.base.glob("logs/*/failure.json")], [3])
+
+
+if __name__ == "__main__":
+    if os.environ.get("MUSTER_SANITIZED"):
+        print("skipped: nothing can be loaded before a sanitizer's library")
+        sys.exit(77)
+    unittest.main()
