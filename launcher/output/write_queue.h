@@ -13,8 +13,8 @@
  * dropped or unwritten byte is counted, and a notice at its position in the text gives the amount.
  *
  * The threads start with the first piece and the first spill. Where the writer cannot be started (the
- * cgroup's pids.max is reached) who puts a piece writes it: nothing is lost, but a file that is stuck holds
- * it. No descriptor is ever switched to non-blocking. */
+ * cgroup's pids.max is reached) who puts a piece writes it, and does not wait for space; a file that is stuck
+ * holds it. No descriptor is ever switched to non-blocking. */
 #ifndef MUSTER_LAUNCHER_OUTPUT_WRITE_QUEUE_H
 #define MUSTER_LAUNCHER_OUTPUT_WRITE_QUEUE_H
 

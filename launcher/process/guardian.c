@@ -167,7 +167,8 @@ int guardian_start(const struct guardian_task *task, struct guardian *guardian, 
             return guardian_unsupported(
                 err, "cannot start the guardian, so the workers of a killed agent would survive");
         errno = refused;
-        return error_errno(err, "cannot start the guardian");
+        return error_errno(err,
+                           "cannot start the guardian (ulimit -u and the cgroup's pids.max limit processes)");
     }
     *guardian = (struct guardian){.pid = pid, .fd = take_fd(&writer), .table = table};
     return 0;
