@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -15,6 +16,7 @@
 
 #include "launcher/output/write_queue.h"
 #include "proto/base/guard.h"
+#include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
 
 /* What a pipe and the two buffers hold, in lines. */
@@ -73,6 +75,117 @@ static bool put(struct bench *b, const void *owner, const char *text, bool start
                                       .ends = text[length - 1] == '\n',
                                       .keep = keep};
     return write_queue_put(b->outlet, &piece);
+}
+
+/* ---- no thread ---- */
+
+static _Atomic(bool) refuses_threads;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument)
+{
+    return refuses_threads ? EAGAIN : __real_pthread_create(thread, attributes, run, argument);
+}
+
+enum { PRODUCERS = 4, LINES_EACH = 1500 }; /* with their records less than the queue holds */
+
+struct producer {
+    struct bench *bench;
+    int number;
+    bool refused;
+};
+
+static void *produce(void *context)
+{
+    struct producer *p = context;
+    char line[32];
+    for (int i = 0; i < LINES_EACH; i++) {
+        if (!p->number && i == LINES_EACH / 2)
+            refuses_threads = false;
+        (void)snprintf(line, sizeof line, "%d %04d\n", p->number, i);
+        p->refused |= !put(p->bench, p, line, true, true);
+    }
+    return NULL;
+}
+
+static void *read_all(void *context)
+{
+    struct bench *b = context;
+    struct buffer *out = mem_calloc(1, sizeof *out);
+    if (out)
+        read_rest(b->ends[0], out);
+    return out;
+}
+
+/* Every line of each producer, in its order. */
+static void assert_whole(const char *text)
+{
+    int next[PRODUCERS] = {0}, number, line, length;
+    for (; sscanf(text, "%d %d%n", &number, &line, &length) == 2; text += length + 1) {
+        assert_in_range(number, 0, PRODUCERS - 1);
+        assert_int_equal(line, next[number]++);
+    }
+    assert_string_equal(text, "");
+    for (int i = 0; i < PRODUCERS; i++)
+        assert_int_equal(next[i], LINES_EACH);
+}
+
+/* Who puts writes, one at a time; and when threads can be started again one does. */
+static void without_a_thread_the_producers_write(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct producer producers[PRODUCERS];
+    pthread_t threads[PRODUCERS], reader;
+    void *read = NULL;
+    bench_open(&b, NULL, 0);
+    assert_int_equal(pthread_create(&reader, NULL, read_all, &b), 0);
+    refuses_threads = true;
+    for (int i = 0; i < PRODUCERS; i++) {
+        producers[i] = (struct producer){.bench = &b, .number = i};
+        assert_int_equal(__real_pthread_create(&threads[i], NULL, produce, &producers[i]), 0);
+    }
+    for (int i = 0; i < PRODUCERS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_false(producers[i].refused);
+    }
+    struct write_queue_lost lost = bench_close(&b, true);
+    assert_int_equal(lost.bytes, 0);
+    assert_int_equal(lost.no_thread, EAGAIN);
+    assert_int_equal(pthread_join(reader, &read), 0);
+    struct buffer *out = read;
+    assert_non_null(out);
+    buffer_append(out, "", 1);
+    assert_whole(out->data);
+    buffer_free(out);
+    mem_free(out);
+}
+
+/* With none until the end. */
+static void without_a_thread_everything_is_written(void **state)
+{
+    (void)state;
+    struct bench b;
+    int x;
+    uint64_t woken = 0;
+    bench_open(&b, NULL, 0);
+    refuses_threads = true;
+    assert_true(put(&b, &x, "one\n", true, true));
+    assert_true(put(&b, &x, "two\n", true, true));
+    assert_int_equal(read(b.wake, &woken, sizeof woken), sizeof woken); /* it may be told */
+    struct write_queue_lost lost = bench_close(&b, true);
+    refuses_threads = false;
+    assert_int_equal(lost.bytes, 0);
+    assert_int_equal(lost.no_thread, EAGAIN);
+    struct buffer out = {0};
+    read_rest(b.ends[0], &out);
+    assert_string_equal(out.data, "one\ntwo\n");
+    buffer_free(&out);
 }
 
 /* Another owner's line ends an open one, and what follows gets its prefix again. */
@@ -383,6 +496,8 @@ int main(void)
     sigaction(SIGPIPE, &ignore, NULL); /* as blocked in the agent */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_kept_together),
+        cmocka_unit_test(without_a_thread_the_producers_write),
+        cmocka_unit_test(without_a_thread_everything_is_written),
         cmocka_unit_test(stuck_without_a_spool),
         cmocka_unit_test(stuck_with_a_spool),
         cmocka_unit_test(what_a_file_has_is_rejected),
