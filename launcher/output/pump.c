@@ -68,28 +68,26 @@ struct pump_lost pump_lost(struct pump *pump)
     return lost;
 }
 
-static void log_lost(struct pump *pump, struct write_queue *outlet, const char *what, bool *logged)
+static void log_lost(struct pump *pump, const struct write_queue_lost *lost, const char *what, bool *logged)
 {
-    struct write_queue_lost lost = write_queue_lost(outlet);
-    if (*logged || !lost.error)
+    if (*logged || !lost->error)
         return;
     *logged = true;
     char line[200], reason[100];
     (void)snprintf(line, sizeof line, "muster: warning: %s cannot be written: %s%s", what,
-                   strerror_r(lost.error, reason, sizeof reason),
-                   lost.error == ENOSPC || lost.error == EDQUOT ? "; new output waits until there is space"
-                                                                : "");
+                   strerror_r(lost->error, reason, sizeof reason),
+                   lost->error == ENOSPC || lost->error == EDQUOT ? "; new output waits until there is space"
+                                                                  : "");
     pump_say(pump, LOG_LEVEL_WARNING, line);
 }
 
-static void log_no_thread(struct pump *pump, struct write_queue *outlet, const char *what)
+static void log_no_thread(struct pump *pump, const struct write_queue_lost *lost)
 {
     struct muster_error why = {0};
-    const int failed = write_queue_lost(outlet).no_thread;
-    if (pump->without_thread || !failed)
+    if (pump->without_thread || !lost->no_thread)
         return;
     pump->without_thread = true;
-    (void)thread_error(&why, failed, "the thread that writes %s", what);
+    (void)thread_error(&why, lost->no_thread, "a thread that writes output");
     (void)error_wrap(&why, "muster: warning");
     char line[MUSTER_ERROR_TEXT + 64];
     (void)snprintf(line, sizeof line, "%s: the agent writes itself, and waits where that is slow", why.text);
@@ -103,11 +101,14 @@ static void outlets_ready(void *context, uint32_t events)
     (void)events;
     ssize_t got = read(pump->wake.fd, &count, sizeof count);
     (void)got; /* the write queues report which one it was */
-    log_lost(pump, pump->files, "a log file", &pump->file_lost);
-    log_lost(pump, pump->consoles[STDOUT_FILENO], "the console", &pump->console_lost);
-    log_no_thread(pump, pump->files, "log files");
-    log_no_thread(pump, pump->consoles[STDOUT_FILENO], "standard output");
-    log_no_thread(pump, pump->consoles[STDERR_FILENO], "standard error");
+    const struct write_queue_lost files = write_queue_lost(pump->files),
+                                  out = write_queue_lost(pump->consoles[STDOUT_FILENO]),
+                                  error = write_queue_lost(pump->consoles[STDERR_FILENO]);
+    log_lost(pump, &files, "a log file", &pump->file_lost);
+    log_lost(pump, &out, "the console", &pump->console_lost);
+    log_no_thread(pump, &files);
+    log_no_thread(pump, &out);
+    log_no_thread(pump, &error);
     pump_tick(pump, clock_now(NULL));
 }
 

@@ -237,8 +237,8 @@ static void close_targets(struct write_queue *o)
     }
 }
 
-/* Until nothing is queued. With the lock, which it releases meanwhile. True: it was closing before the last
- * look. */
+/* Until nothing is queued or to be closed. With the lock, which it releases meanwhile. True: it was closing
+ * before the last look. */
 static bool write_all(struct write_queue *o)
 {
     for (;;) {
@@ -248,7 +248,7 @@ static bool write_all(struct write_queue *o)
         bool closing = o->closing;
         settle_targets(o);
         close_targets(o);
-        if (!has_work(o))
+        if (!has_work(o) && !o->release_asked)
             return closing;
     }
 }
@@ -259,7 +259,7 @@ static void *writer_thread(void *context)
     pthread_mutex_lock(&o->lock);
     o->writer_tid = gettid();
     while (!write_all(o))
-        if (!o->closing && !o->release_asked)
+        if (!o->closing)
             pthread_cond_wait(&o->filled, &o->lock);
     o->writer_ended = true;
     pthread_cond_broadcast(&o->drained);

@@ -19,7 +19,10 @@ enum {
      * last one's turn comes after all others': it must not be rejected only to reconnect. */
     HANDSHAKE_LIMIT_MS = 2000,
     HANDSHAKE_MS_A_NODE = 5,
-    RECONNECT_MS = 10,
+    /* libzmq counts anew after each connection that opens: where something takes connections and ends them (a
+     * sidecar before its server is there) every attempt comes so soon. With 10 it was 67 a second of each
+     * agent. */
+    RECONNECT_MS = 100,
     RECONNECT_MAX_MS = 5000, /* thousands of agents must not hammer a lost server */
     CONNECT_LIMIT_MS = 3000,
     BACKLOG = 4096,      /* all agents of a large job start in one second */

@@ -256,8 +256,11 @@ static bool end_well(struct nccl_comm *comm, struct muster_error *err)
     if (handle)
         deregister(comm);
     ncclResult_t result = handle ? calls->finalize(handle) : ncclInternalError;
+    const bool refused = result != ncclSuccess && result != ncclInProgress;
+    if (refused)
+        (void)nccl_error(calls, handle, result, "ncclCommFinalize", err);
     (void)pthread_mutex_unlock(&family->lock);
-    if ((result != ncclSuccess && result != ncclInProgress) ||
+    if (refused ||
         nccl_family_wait(family, handle, instant_add(clock_now(NULL), wait), "ending the communicator", err))
         return false;
     (void)pthread_mutex_lock(&family->lock);

@@ -12,6 +12,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from harness.ports import free_port  # noqa: E402
+
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"]).resolve()
 MUSTER, TRAIN, PRELOAD = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train", BUILD / "tests" / "no_thread.so"
 LIMIT = 120  # of any run, against a hang
@@ -27,11 +30,11 @@ class NoThread(unittest.TestCase):
         self.base = pathlib.Path(scratch.name)
         (self.base / "text").write_text(TEXT)
 
-    def config(self, folder, **training):
+    def config(self, folder):
         folder.mkdir()
         (folder / "run.yaml").write_text(json.dumps({
             "training": {"steps": 4, "global_batch": 4, "micro_batch": 2, "sequence_length": 16, "threads": 2, "checkpoint_every": 2, "checkpoint_keep": 9,
-                         "checkpoint_dir": str(folder / "ck"), "output": str(folder / "model"), "evaluate_every": 2} | training,
+                         "checkpoint_dir": str(folder / "ck"), "output": str(folder / "model"), "evaluate_every": 2},
             "model": {"layers": 1, "channels": 16, "heads": 2, "positions": 16},
             "data": {"path": str(self.base / "text"), "validation_path": str(self.base / "text")},
             "logging": {"json": str(folder / "log"), "interval": 1}}))
@@ -73,11 +76,11 @@ class Training:
     """What a run of muster-train has to leave behind."""
     wanted = None
 
-    def __init__(self, test, **training):
-        self.test, self.training = test, training
+    def __init__(self, test):
+        self.test = test
 
     def prepare(self, folder):
-        self.test.config(folder, **self.training)
+        self.test.config(folder)
 
     def same(self, folder, said):
         model = (folder / "model").read_bytes()
@@ -128,7 +131,7 @@ class Launcher(NoThread):
         self.assertGreater(without, 0)
 
     def test_as_a_node(self):
-        command = [MUSTER, "run", "--nnodes=1:2", "--rdzv_backend=c10d", "--rdzv_endpoint=127.0.0.1:29511", "--rdzv_id=x", "--rdzv_conf=last_call_timeout=0.1"]
+        command = [MUSTER, "run", "--nnodes=1:2", "--rdzv_backend=c10d", f"--rdzv_endpoint=127.0.0.1:{free_port()}", "--rdzv_id=x", "--rdzv_conf=last_call_timeout=0.1"]
         ended, without = self.sweep("muster", [*command, *self.worker], Words(self))
         self.assertGreater(ended, 0)
         self.assertGreater(without, 0)

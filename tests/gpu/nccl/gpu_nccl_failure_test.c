@@ -15,6 +15,21 @@ static const struct comm_op add = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, 
 
 static int rank_that_differs; /* of a body */
 
+/* Until another rank's failure, or its own, has reached this rank's device. */
+static void await_failure(struct nccl_rank *r, struct muster_error *err)
+{
+    while (!r->ops->poll_error(r->device, err))
+        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+}
+
+/* Work of second, on another stream, waits for work of the rank's comm, which the others may never issue. */
+static void issue_one_behind(struct nccl_rank *r, struct comm *second, struct muster_error *err)
+{
+    float *values = r->arena.base;
+    (void)comm_nccl()->issue(r->comm, &add, values, values, r->stream, err);
+    (void)comm_nccl()->issue(second, &add, values + 200, values + 200, r->other, err);
+}
+
 /* Operations until an error, which is kept. */
 static int work_until_error(struct nccl_rank *r, struct nccl_job *job, int count)
 {
@@ -131,8 +146,7 @@ static int another_tag(struct nccl_rank *r, struct nccl_job *job)
     struct muster_error *err = &job->errors[r->rank];
     op.tag = r->rank == 1 ? 7 : 8;
     if (!nccl_do(r, r->comm, &op, r->arena.base, r->arena.base, err)) {
-        while (!r->ops->poll_error(r->device, err))
-            clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+        await_failure(r, err);
     }
     return 0;
 }
@@ -183,17 +197,14 @@ static void leaving_early_is_reported(void **state)
 static int one_behind_another(struct nccl_rank *r, struct nccl_job *job)
 {
     struct muster_error *err = &job->errors[r->rank];
-    float *values = r->arena.base;
     struct comm *second = comm_nccl()->split(r->comm, 0, r->rank, "second", err);
     if (!second)
         return -1;
     if (r->rank > 0) {
-        (void)comm_nccl()->issue(r->comm, &add, values, values, r->stream, err);
-        (void)comm_nccl()->issue(second, &add, values + 200, values + 200, r->other, err);
+        issue_one_behind(r, second, err);
         (void)nccl_sync(r, r->other, err);
     } else {
-        while (!r->ops->poll_error(r->device, err))
-            clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+        await_failure(r, err);
     }
     comm_nccl()->destroy(second);
     return 0;
@@ -214,21 +225,18 @@ static void communicators_are_aborted_together(void **state)
 static int fails_and_destroys(struct nccl_rank *r, struct nccl_job *job)
 {
     struct muster_error *err = &job->errors[r->rank], failure = {0};
-    float *values = r->arena.base;
     struct comm *second = comm_nccl()->split(r->comm, 0, r->rank, "second", err);
     if (!second || nccl_job_meet(job, RANKS))
         return -1;
     if (r->rank == 1) {
         nccl_test_device_watched_late_ms = 1000; /* it looks every 100, and is in such a look then */
         clock_sleep_until(instant_add(clock_now(NULL), 300 * NS_PER_MS));
-        (void)comm_nccl()->issue(r->comm, &add, values, values, r->stream, err);
-        (void)comm_nccl()->issue(second, &add, values + 200, values + 200, r->other, err);
+        issue_one_behind(r, second, err);
         (void)error_set(&failure, MUSTER_E_IO, "the test's device failed");
         (r->ops->fail)(r->device, &failure); /* cmocka has a macro of that name */
         (void)r->ops->poll_error(r->device, err);
     } else {
-        while (!r->ops->poll_error(r->device, err))
-            clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+        await_failure(r, err);
     }
     comm_nccl()->destroy(second);
     return 0;
