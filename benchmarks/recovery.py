@@ -424,7 +424,7 @@ def show_killed_server(bench, torch):
     print(f"\n{bench.count} nodes: the agent that serves the job is killed, and another starts in its place at once -> all run again")
     for kind, samples in found.items():
         print_samples(kind, samples, bound)
-    print("  physical limit: none but the start of workers; the others try to reach the server again every 0.1 s and more")
+    print("  physical limit: none but the start of workers; the others try to reach the server again after 10 ms, then twice as long each time")
 
 
 CASES = {"worker": show_killed_worker, "torch": show_torch, "cut": show_cut, "agent": show_killed_agent, "server": show_killed_server}

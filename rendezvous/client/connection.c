@@ -7,6 +7,7 @@ static const int64_t refusal_ns = 1500 * NS_PER_MS;
 /* libzmq gives up a greeting after 2 s; a peer that closes does so sooner. */
 static const int64_t mute_ns = 1800 * NS_PER_MS;
 static const int64_t retry_ns = NS_PER_S, patience_ns = 5 * NS_PER_S;
+static const int64_t brief_ns = NS_PER_S;
 
 /* The known fault of the peer, which stays until it greets. */
 static bool is_judged(enum connection_state state)
@@ -74,6 +75,8 @@ bool connection_step(struct connection *connection, enum connection_event event,
     if (event == CONNECTION_OPENS)
         connection->opened = now;
     connection->ended = event >= CONNECTION_CONFUSES ? now : (struct instant){0};
+    if (event >= CONNECTION_CONFUSES)
+        connection->brief = connection->opened.ns && instant_diff_ns(now, connection->opened) < brief_ns;
     /* libzmq's server closes as soon as it has read a greeting that it rejects, often before its own has
      * left: we then see a connection that ends, of a peer that gave the reason before. */
     if (event >= CONNECTION_CONFUSES && event <= CONNECTION_BREAKS_OFF && is_definite(connection->state))
@@ -108,6 +111,17 @@ struct instant connection_retry(const struct connection *connection)
 void connection_retried(struct connection *connection)
 {
     connection->ended = (struct instant){0};
+}
+
+bool connection_is_slow(const struct connection *connection)
+{
+    return connection->brief;
+}
+
+/* An agreed connection keeps the pace that it began with until it ends. */
+bool connection_changes_pace(const struct connection *connection, bool slow)
+{
+    return connection->brief != slow && !connection->ended.ns && connection->state != CONNECTION_GREETED;
 }
 
 const char *connection_words(const struct connection *connection)

@@ -68,6 +68,7 @@ struct connection {
     struct instant since;       /* when the state was entered */
     struct instant mismatch_at; /* time of the peer's last sign of incompatibility */
     struct instant ended;       /* the last attempt, not followed by another so far; 0: in progress */
+    bool brief;                 /* the last connection that opened ended at once */
 };
 
 /* Whether the event, before its step, means that there is no server: an agreed connection has ended, or
@@ -88,6 +89,12 @@ bool connection_is_hopeless(const struct connection *connection);
 struct instant connection_retry(const struct connection *connection);
 /* The attempt was started. */
 void connection_retried(struct connection *connection);
+/* Whether attempts should come slowly: what is there accepts connections and ends them at once (a sidecar
+ * before its server is there). libzmq starts with its shortest interval again after each connection that
+ * opens, so with a short one such a peer would get as many connections as it can end. */
+bool connection_is_slow(const struct connection *connection);
+/* Whether the attempts that libzmq makes by itself are slow and should not be, or the reverse. */
+bool connection_changes_pace(const struct connection *connection, bool slow);
 
 #ifdef __cplusplus
 }

@@ -4,9 +4,14 @@
  * libzmq's descriptor is edge-triggered, and every call on the socket may consume the edge: the socket is
  * drained before client_next returns 0, and after anything was sent the deadline is "now" until
  * client_next was called.
+ *
+ * The events of its connection wake the agent too: what accepts connections and ends them is seen at once,
+ * and not at the next message that is due.
  *  */
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
@@ -21,6 +26,7 @@ static const int64_t shortest_patience_ns = 5 * NS_PER_S, longest_patience_ns = 
 
 struct transport {
     struct zmq_socket socket;
+    int wake; /* an epoll of the socket's descriptor and its events'; -1: none */
     struct client *client;
     struct buffer frame;         /* scratch for sending */
     struct wire_message message; /* scratch for receiving */
@@ -122,6 +128,13 @@ static int explain(const struct transport *c, struct muster_error *err)
                   : -1;
 }
 
+static int connect_again(struct transport *c, struct muster_error *err)
+{
+    c->where.slow = connection_is_slow(&c->connection);
+    c->drain = true;
+    return zmq_socket_connect_again(&c->socket, &c->where, err);
+}
+
 /* If libzmq does not retry, we do, for a while: the server may just be being replaced. After the first
  * ACCEPT its loss is detected by its silence. */
 static int retry_connection(struct transport *c, struct instant now, struct muster_error *err)
@@ -130,12 +143,14 @@ static int retry_connection(struct transport *c, struct instant now, struct must
         return error_set(err, MUSTER_E_REFUSED,
                          "the server of the job's world at %s does not admit this node: %s", c->server,
                          connection_words(&c->connection));
+    if (connection_changes_pace(&c->connection, c->where.slow))
+        return connect_again(c, err);
     if (!instant_reached(now, connection_retry(&c->connection)))
         return 0;
     connection_retried(&c->connection);
     if (connection_is_mismatch(&c->connection))
         whole_greeting_step(&c->greeting, c->where.host, c->where.port, c->where.keys != NULL);
-    return zmq_socket_connect_again(&c->socket, &c->where, err);
+    return connect_again(c, err);
 }
 
 /* A host that dies silently leaves a connection that never ends, and after a cut TCP takes as long again
@@ -155,11 +170,10 @@ static int renew_connection(struct transport *c, struct instant now, struct must
         return 0;
     c->patience_ns = c->patience_ns * 2 < longest_patience_ns ? c->patience_ns * 2 : longest_patience_ns;
     c->connection = (struct connection){0};
-    c->drain = true;
     /* The kernel of a live host accepts the new connection at once, also for a suspended process. */
     c->probing = true;
     client_broken(c->client, now);
-    return zmq_socket_connect_again(&c->socket, &c->where, err);
+    return connect_again(c, err);
 }
 
 /* Logs once that the server is lost or has left, and once that it is back. */
@@ -200,7 +214,7 @@ static int receive_all(struct transport *c, struct instant now, struct muster_er
 
 static int client_fd(const struct membership *m)
 {
-    return zmq_socket_fd(&m->transport->socket);
+    return m->transport->wake;
 }
 
 static struct instant client_due(const struct membership *m)
@@ -299,6 +313,7 @@ static int client_transport_move(struct membership *m, const char *host, struct 
     struct transport *c = m->transport;
     struct zmq_socket_options there = c->where;
     there.host = host;
+    there.slow = false;
     if (zmq_socket_move(&c->socket, &c->where, &there, err))
         return -1;
     c->where = there;
@@ -316,11 +331,25 @@ static void client_close(struct membership *m, int64_t linger_ns)
     if (c->client)
         client_finish(c->client);
     whole_greeting_close(&c->greeting);
+    if (c->wake >= 0)
+        (void)close(c->wake); /* it holds nothing that could be lost */
     zmq_socket_close(&c->socket, linger_ms < INT32_MAX ? (int)linger_ms : INT32_MAX);
     client_destroy(c->client);
     buffer_free(&c->frame);
     mem_free(c);
     m->transport = NULL;
+}
+
+static int open_wake(struct transport *c, struct muster_error *err)
+{
+    const int fds[] = {zmq_socket_fd(&c->socket), zmq_socket_event_fd(&c->socket)};
+    c->wake = epoll_create1(EPOLL_CLOEXEC);
+    if (c->wake < 0)
+        return error_errno(err, "epoll_create1");
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (epoll_ctl(c->wake, EPOLL_CTL_ADD, fds[i], &(struct epoll_event){.events = EPOLLIN}))
+            return error_errno(err, "cannot wait for the rendezvous's connection: epoll_ctl");
+    return 0;
 }
 
 static int open_parts(struct membership *m, struct muster_error *err)
@@ -343,7 +372,7 @@ static int open_parts(struct membership *m, struct muster_error *err)
                                            .keys = m->options.keys,
                                            .nodes = m->options.max_nodes,
                                            .log = c->log};
-    if (zmq_socket_connect_dealer(&c->socket, &c->where, err))
+    if (zmq_socket_connect_dealer(&c->socket, &c->where, err) || open_wake(c, err))
         return -1;
     c->client = client_create(&options, clock_now(m->options.clock), err);
     return c->client ? 0 : -1;
@@ -370,6 +399,7 @@ int transport_client_open(struct membership *m, struct muster_error *err)
     m->transport = mem_calloc(1, sizeof *m->transport);
     if (!m->transport)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a rendezvous client");
+    m->transport->wake = -1;
     if (open_parts(m, err)) {
         client_close(m, 0);
         return -1;

@@ -19,11 +19,11 @@ enum {
      * last one's turn comes after all others': it must not be rejected only to reconnect. */
     HANDSHAKE_LIMIT_MS = 2000,
     HANDSHAKE_MS_A_NODE = 5,
-    /* libzmq counts anew after each connection that opens: where something takes connections and ends them (a
-     * sidecar before its server is there) every attempt comes so soon. With 10 it was 67 a second of each
-     * agent. */
-    RECONNECT_MS = 100,
-    RECONNECT_MAX_MS = 5000, /* thousands of agents must not hammer a lost server */
+    /* Each next interval is twice as long, up to the longest: most agents of a job connect before the first
+     * listens, and thousands of them must not hammer a lost server. */
+    RECONNECT_MS = 10,
+    SLOW_RECONNECT_MS = 100,
+    RECONNECT_MAX_MS = 5000,
     CONNECT_LIMIT_MS = 3000,
     BACKLOG = 4096,      /* all agents of a large job start in one second */
     WAITING_LIMIT = 100, /* messages of one peer that are unread; it is not read from until they are */
@@ -198,6 +198,11 @@ int zmq_socket_bind_router(struct zmq_socket *s, const struct zmq_socket_options
     return failed;
 }
 
+static int reconnect_ms(const struct zmq_socket_options *options)
+{
+    return options->slow ? SLOW_RECONNECT_MS : RECONNECT_MS;
+}
+
 static int connect_dealer(struct zmq_socket *s, const struct zmq_socket_options *o, struct muster_error *err)
 {
     char where[ENDPOINT_LIMIT];
@@ -207,7 +212,7 @@ static int connect_dealer(struct zmq_socket *s, const struct zmq_socket_options 
     const struct setting settings[] = {
         {ZMQ_IMMEDIATE, 1},
         {ZMQ_HANDSHAKE_IVL, HANDSHAKE_LIMIT_MS + HANDSHAKE_MS_A_NODE * o->nodes},
-        {ZMQ_RECONNECT_IVL, RECONNECT_MS},
+        {ZMQ_RECONNECT_IVL, reconnect_ms(o)},
         {ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS},
         {ZMQ_CONNECT_TIMEOUT, CONNECT_LIMIT_MS},
         {ZMQ_IPV6, six},
@@ -230,6 +235,17 @@ int zmq_socket_connect_dealer(struct zmq_socket *s, const struct zmq_socket_opti
     return failed;
 }
 
+/* libzmq copies a socket's options when it connects. */
+static int start_again(struct zmq_socket *s, const char *where, int six, int interval_ms,
+                       struct muster_error *err)
+{
+    if (zmq_calls.setsockopt(s->socket, ZMQ_IPV6, &six, sizeof six) ||
+        zmq_calls.setsockopt(s->socket, ZMQ_RECONNECT_IVL, &interval_ms, sizeof interval_ms) ||
+        zmq_calls.connect(s->socket, where))
+        return socket_fail(err, where);
+    return 0;
+}
+
 int zmq_socket_connect_again(struct zmq_socket *s, const struct zmq_socket_options *options,
                              struct muster_error *err)
 {
@@ -239,7 +255,7 @@ int zmq_socket_connect_again(struct zmq_socket *s, const struct zmq_socket_optio
         return -1;
     (void)zmq_calls.disconnect(s->socket,
                                where); /* a connection that has ended by itself may be forgotten already */
-    return zmq_calls.connect(s->socket, where) ? socket_fail(err, where) : 0;
+    return start_again(s, where, six, reconnect_ms(options), err);
 }
 
 int zmq_socket_move(struct zmq_socket *s, const struct zmq_socket_options *from,
@@ -250,12 +266,9 @@ int zmq_socket_move(struct zmq_socket *s, const struct zmq_socket_options *from,
     if (endpoint(before, sizeof before, from->host, from->port, &six, err) ||
         endpoint(after, sizeof after, to->host, to->port, &six, err))
         return -1;
-    int value = six;
-    if (zmq_calls.setsockopt(s->socket, ZMQ_IPV6, &value, sizeof value))
-        return socket_fail(err, after);
     (void)zmq_calls.disconnect(s->socket,
                                before); /* a connection that has ended by itself may be forgotten already */
-    return zmq_calls.connect(s->socket, after) ? socket_fail(err, after) : 0;
+    return start_again(s, after, six, reconnect_ms(to), err);
 }
 
 void zmq_socket_close(struct zmq_socket *s, int linger_ms)
@@ -345,6 +358,11 @@ bool zmq_socket_readable(const struct zmq_socket *s)
 int zmq_socket_fd(const struct zmq_socket *s)
 {
     return fd_of(s->socket);
+}
+
+int zmq_socket_event_fd(const struct zmq_socket *s)
+{
+    return fd_of(s->monitor);
 }
 
 /* zmq_poll checks every socket before it sleeps and after, each time with a system call; a crowd of agents

@@ -27,6 +27,7 @@ struct zmq_socket_options {
     const struct job_keys *keys; /* NULL: no secret, and nothing is encrypted */
     int nodes; /* how many may connect at once: the time limit of a handshake allows for it */
     const struct log_sink *log;
+    bool slow;     /* a DEALER's: attempts after 100 ms and more, not after 10 (connection_is_slow) */
     void *context; /* a DEALER's: one shared by many, in which none is monitored; NULL: one of its own */
 };
 
@@ -61,6 +62,8 @@ bool zmq_socket_next_event(const struct zmq_socket *s, int *event, int *value);
  * the edge. */
 bool zmq_socket_readable(const struct zmq_socket *s);
 int zmq_socket_fd(const struct zmq_socket *s);
+/* The same for zmq_socket_next_event, which has returned false; of a monitored socket. */
+int zmq_socket_event_fd(const struct zmq_socket *s);
 /* Of a ROUTER: waits until there may be a message, an event or a ZAP request, or fd is readable; -1 with
  * errno. */
 int zmq_socket_wait(const struct zmq_socket *s, int fd, int timeout_ms);

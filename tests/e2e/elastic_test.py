@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -154,6 +155,27 @@ class Forming(ElasticTest):
                     connection.recv(5)
             _, err = self.finish(process, 138)
         self.assertIn("the peer does not speak muster's protocol: torchrun, or another program on this port", err)
+
+    def test_an_endpoint_that_ends_each_connection_is_not_hammered(self):
+        """A sidecar before its server: attempts come after 10 ms where nothing listens, and not here."""
+        seconds, times = 4, []
+        with socket.create_server(("127.0.0.1", self.port), backlog=256) as listener:
+
+            def hang_up():
+                with contextlib.suppress(OSError):
+                    while True:
+                        listener.accept()[0].close()
+                        times.append(time.monotonic())
+
+            thread = threading.Thread(target=hang_up)
+            thread.start()
+            began = time.monotonic()
+            self.finish(self.node(1, "2", f"--join-timeout={seconds}"), 138)
+            took = time.monotonic() - began
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+        self.assertGreater(len(times), 3)
+        self.assertLess(len(times), 10 * (took + 1), "connections in this time")
 
     def test_another_program_at_our_port(self):
         server = self.node(0, "2")

@@ -178,6 +178,58 @@ static void what_libzmq_gives_up_is_begun_again(void **state)
     assert_int_equal(connection_retry(&connection).ns, INT64_MAX);
 }
 
+static bool is_slow_after(int lasted_ms, bool greeted, enum connection_event end)
+{
+    struct connection connection = {0};
+    struct instant now = {NS_PER_S};
+    (void)connection_step(&connection, CONNECTION_BEGINS, now);
+    (void)connection_step(&connection, CONNECTION_OPENS, now);
+    if (greeted)
+        (void)connection_step(&connection, CONNECTION_GREETS, now);
+    (void)connection_step(&connection, end, instant_add(now, lasted_ms * NS_PER_MS));
+    return connection_is_slow(&connection);
+}
+
+static void what_ends_connections_at_once_is_tried_slowly(void **state)
+{
+    (void)state;
+    for (int end = CONNECTION_CONFUSES; end < CONNECTION_EVENT_COUNT; end++)
+        for (int greeted = 0; greeted < 2; greeted++) {
+            assert_true(is_slow_after(0, greeted, (enum connection_event)end));
+            assert_true(is_slow_after(999, greeted, (enum connection_event)end));
+            assert_false(is_slow_after(1000, greeted, (enum connection_event)end));
+        }
+    struct connection connection = {0};
+    struct instant now = {NS_PER_S};
+    (void)connection_step(&connection, CONNECTION_BEGINS, now);
+    (void)connection_step(&connection, CONNECTION_FAILS, now); /* nothing listens, which ends nothing */
+    assert_false(connection_is_slow(&connection));
+    (void)connection_step(&connection, CONNECTION_CONFUSES, now); /* without one that opened */
+    assert_false(connection_is_slow(&connection));
+}
+
+static void the_pace_changes_between_connections(void **state)
+{
+    (void)state;
+    struct connection connection = {0};
+    struct instant now = {NS_PER_S};
+    assert_false(connection_changes_pace(&connection, false));
+    (void)connection_step(&connection, CONNECTION_OPENS, now);
+    (void)connection_step(&connection, CONNECTION_CLOSES, now);
+    assert_false(connection_changes_pace(&connection, false)); /* libzmq may have given up: our own attempt */
+    (void)connection_step(&connection, CONNECTION_FAILS, now); /* libzmq: I try again */
+    assert_true(connection_changes_pace(&connection, false));
+    assert_false(connection_changes_pace(&connection, true));
+    (void)connection_step(&connection, CONNECTION_OPENS, now);
+    (void)connection_step(&connection, CONNECTION_GREETS, now);
+    assert_false(connection_changes_pace(&connection, false)); /* it is not ended for its pace */
+    now = instant_add(now, NS_PER_S);
+    (void)connection_step(&connection, CONNECTION_CLOSES, now);
+    (void)connection_step(&connection, CONNECTION_FAILS, now);
+    assert_true(connection_changes_pace(&connection, true)); /* it lasted: quickly again */
+    assert_false(connection_changes_pace(&connection, false));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +239,8 @@ int main(void)
         cmocka_unit_test(a_mismatch_is_of_secrets_alone),
         cmocka_unit_test(hope_ends_when_the_same_is_said_for_long),
         cmocka_unit_test(what_libzmq_gives_up_is_begun_again),
+        cmocka_unit_test(what_ends_connections_at_once_is_tried_slowly),
+        cmocka_unit_test(the_pace_changes_between_connections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
