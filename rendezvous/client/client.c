@@ -193,6 +193,12 @@ void client_broken(struct client *client, struct instant now)
     client->send_at = instant_min(client->send_at, instant_add(now, reconnect_ns / 4));
 }
 
+void client_connected(struct client *client, struct instant now)
+{
+    if (client->joined)
+        client->send_at = instant_min(client->send_at, now);
+}
+
 void client_reached(struct client *client)
 {
     client->gone_at = INSTANT_NEVER;

@@ -57,6 +57,9 @@ int client_turn(struct client *client, struct instant now, struct muster_error *
 /* The connection has ended, or cannot be established: the server's process is lost, unless a message
  * arrives within a second, and the workers of group rank 0 with it, unless they are known to be done. */
 void client_broken(struct client *client, struct instant now);
+/* There is a connection again: a server that was restarted learns of this member with the next turn, and not
+ * with its next heartbeat. */
+void client_connected(struct client *client, struct instant now);
 /* That was wrong, and there is a connection again. */
 void client_reached(struct client *client);
 /* Before the messages of one turn are received: after a freeze of this process the silence is our own, and

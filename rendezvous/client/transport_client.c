@@ -34,6 +34,7 @@ struct transport {
     struct whole_greeting greeting;
     struct zmq_socket_options where;
     bool drain;          /* the descriptor may be silent although there is something */
+    bool lost;           /* there was a connection, and is none yet again */
     bool missed;         /* the server is lost, and that was logged */
     bool probing;        /* a new connection was started because nothing arrived on the last one */
     int64_t patience_ns; /* with a connection on which nothing arrives */
@@ -92,6 +93,12 @@ static enum connection_event meaning(int event, int value, bool keys)
     return CONNECTION_EVENT_COUNT;
 }
 
+static void lose_connection(struct transport *c, struct instant now)
+{
+    c->lost = true;
+    client_broken(c->client, now);
+}
+
 static void note_connection(struct transport *c, int event, int value, struct instant now)
 {
     enum connection_event known = meaning(event, value, c->where.keys != NULL);
@@ -99,8 +106,12 @@ static void note_connection(struct transport *c, int event, int value, struct in
         c->probing = false;
         client_reached(c->client);
     }
+    if (known == CONNECTION_GREETS && c->lost) {
+        c->lost = false;
+        client_connected(c->client, now);
+    }
     if (connection_is_lost_by(&c->connection, known))
-        client_broken(c->client, now);
+        lose_connection(c, now);
     if (known != CONNECTION_EVENT_COUNT && connection_step(&c->connection, known, now) &&
         connection_is_judged(&c->connection))
         log_warning(c->log, "%s: %s", c->server, connection_words(&c->connection));
@@ -172,7 +183,7 @@ static int renew_connection(struct transport *c, struct instant now, struct must
     c->connection = (struct connection){0};
     /* The kernel of a live host accepts the new connection at once, also for a suspended process. */
     c->probing = true;
-    client_broken(c->client, now);
+    lose_connection(c, now);
     return connect_again(c, err);
 }
 

@@ -212,7 +212,9 @@ static void turn(struct member *s)
         break;
     case 8:
         s->connected = !s->connected;
-        if (!s->connected)
+        if (s->connected)
+            client_connected(s->client, s->now);
+        else
             client_broken(s->client, s->now);
         break;
     case 9:

@@ -149,6 +149,31 @@ static void a_beat_follows_a_broken_connection(void **state)
     client_destroy(member.client);
 }
 
+/* A server that was restarted answers it with AGAIN, and the job goes on. */
+static void a_beat_is_sent_where_there_is_a_connection_again(void **state)
+{
+    (void)state;
+    struct member member;
+    open_member(&member, false);
+    pass(&member, 10 * NS_PER_MS);
+    client_connected(member.client, member.now);
+    pass(&member, 10 * NS_PER_MS);
+    assert_int_equal(member.sent[WIRE_BEAT], 0);
+    assert_int_equal(member.sent[WIRE_JOIN], 1); /* not twice */
+    answer(&member, WIRE_ACCEPT, 0);
+    pass(&member, 100 * NS_PER_MS);
+    client_broken(member.client, member.now);
+    pass(&member, 50 * NS_PER_MS);
+    assert_int_equal(member.sent[WIRE_BEAT], 0);
+    client_connected(member.client, member.now);
+    pass(&member, 10 * NS_PER_MS);
+    assert_int_equal(member.sent[WIRE_BEAT], 1);
+    answer(&member, WIRE_AGAIN, 0);
+    pass(&member, 10 * NS_PER_MS);
+    assert_int_equal(member.sent[WIRE_JOIN], 2);
+    client_destroy(member.client);
+}
+
 static void a_world_is_given_out_at_once(void **state)
 {
     (void)state;
@@ -213,6 +238,7 @@ int main(void)
         cmocka_unit_test(beats_are_slower_before_the_first_world),
         cmocka_unit_test(a_late_second_accept_does_not_put_the_beat_off),
         cmocka_unit_test(a_beat_follows_a_broken_connection),
+        cmocka_unit_test(a_beat_is_sent_where_there_is_a_connection_again),
         cmocka_unit_test(a_world_is_given_out_at_once),
         cmocka_unit_test(a_world_after_a_silence_waits_for_an_answer),
         cmocka_unit_test(a_world_under_a_lease_half_over_waits_for_an_answer),

@@ -602,7 +602,9 @@ static void one_turn(struct session *s)
         report(s);
     else if (what == 15) {
         s->connected = !s->connected;
-        if (s->connected)
+        if (s->connected && walk_one_in(walk, 2))
+            client_connected(s->client, s->now);
+        else if (s->connected)
             client_reached(s->client);
         else
             client_broken(s->client, s->now);
