@@ -20,6 +20,7 @@
 #include "launcher/process/descendants.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/thread.h"
 
 /* Shared by the agent and its guardian: the agent writes, the guardian reads once, when the agent is gone.
  * A slot holds a whole session in one word, so that an agent killed while it writes leaves no torn value. */
@@ -166,9 +167,7 @@ int guardian_start(const struct guardian_task *task, struct guardian *guardian, 
         if (refused == EINVAL)
             return guardian_unsupported(
                 err, "cannot start the guardian, so the workers of a killed agent would survive");
-        errno = refused;
-        return error_errno(err,
-                           "cannot start the guardian (ulimit -u and the cgroup's pids.max limit processes)");
+        return thread_error(err, refused, "the guardian");
     }
     *guardian = (struct guardian){.pid = pid, .fd = take_fd(&writer), .table = table};
     return 0;

@@ -23,6 +23,7 @@
 #include "launcher/process/spawn_child.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/thread.h"
 #include "proto/exit_code.h"
 
 #ifndef CLOSE_RANGE_CLOEXEC
@@ -229,8 +230,7 @@ pid_t spawn_worker(const struct spawn_options *options, int *exit_code, struct m
     place_given(&start, options);
     pid_t pid = clone_child(&start);
     if (pid < 0)
-        error_errno(err, "cannot make a process for %s (ulimit -u and the cgroup's pids.max limit them)",
-                    options->path);
+        thread_error(err, errno, "a process for %s", options->path);
     else if (child_failed(&start)) {
         explain(options, &start.child.obstacle, exit_code, err);
         spawn_reap(&pid);

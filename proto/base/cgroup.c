@@ -259,6 +259,26 @@ void cgroup_memory(const char *root, struct cgroup_memory *out)
     walk(root, "memory", visit_memory, out);
 }
 
+/* --- processes --- */
+
+static bool visit_pids(const char *group, bool second, void *context)
+{
+    struct cgroup_pids *out = context;
+    int64_t used = read_value(group, "pids.current", NULL), limit = read_value(group, "pids.max", NULL);
+    (void)second; /* both versions have the same files */
+    if (used >= 0 && limit >= 0 && (out->limit < 0 || limit - used < out->limit - out->used))
+        *out = (struct cgroup_pids){.limit = limit, .used = used};
+    return used >= 0;
+}
+
+void cgroup_pids(const char *root, struct cgroup_pids *out)
+{
+    *out = (struct cgroup_pids){.limit = -1};
+    walk(root, "pids", visit_pids, out);
+}
+
+/* --- memory that ran out --- */
+
 struct oom_walk {
     struct cgroup_oom *out;
     bool counted;

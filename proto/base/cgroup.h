@@ -1,5 +1,5 @@
-/* cgroup.h - what this process's control group (version 1 or 2) leaves it of CPU time and memory, and what
- * the kernel counted there.
+/* cgroup.h - what this process's control group (version 1 or 2) leaves it of CPU time, memory and processes,
+ * and what the kernel counted there.
  *
  * The group is that of /proc/self/cgroup, and the limits of all groups above it hold too. Inside a container
  * the path there is often the host's, and the container's own group is what is mounted: where the path is
@@ -46,6 +46,13 @@ struct cgroup_memory {
         left; /* what the limits leave, cache that is given back under pressure being free; -1: no limit */
 };
 void cgroup_memory(const char *root, struct cgroup_memory *out);
+
+struct cgroup_pids {
+    int64_t
+        limit; /* pids.max, processes and threads together, of the group that leaves the fewest; -1: none */
+    int64_t used; /* of that group */
+};
+void cgroup_pids(const char *root, struct cgroup_pids *out);
 
 /* The counters are the group's, so a rise means one of its processes. In version 2 those of groups below are
  * in them.

@@ -5,6 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+
+#include "proto/base/cgroup.h"
 
 int thread_start(pthread_t *thread, size_t stack_bytes, void *(*run)(void *context), void *context)
 {
@@ -30,14 +33,29 @@ int thread_start(pthread_t *thread, size_t stack_bytes, void *(*run)(void *conte
     return failure;
 }
 
+/* "the cgroup's pids.max is 512, and 512 are in use; ulimit -u is 1024" */
+static void limits_text(char *out, size_t size)
+{
+    struct cgroup_pids pids;
+    struct rlimit user;
+    char group[96] = "the cgroup sets no pids.max", most[24] = "unlimited";
+    cgroup_pids("", &pids);
+    if (pids.limit >= 0)
+        (void)snprintf(group, sizeof group, "the cgroup's pids.max is %lld, and %lld are in use",
+                       (long long)pids.limit, (long long)pids.used);
+    if (getrlimit(RLIMIT_NPROC, &user) == 0 && user.rlim_cur != RLIM_INFINITY)
+        (void)snprintf(most, sizeof most, "%llu", (unsigned long long)user.rlim_cur);
+    (void)snprintf(out, size, "%s; ulimit -u is %s", group, most);
+}
+
 int thread_error(struct muster_error *err, int failed, const char *format, ...)
 {
-    char which[160], reason[64];
+    char which[160], reason[64], limits[160];
     va_list args;
     va_start(args, format);
     (void)vsnprintf(which, sizeof which, format, args); /* a longer name is cut */
     va_end(args);
-    return error_set(err, MUSTER_E_LIMIT,
-                     "cannot start %s: %s (ulimit -u and the cgroup's pids.max limit threads)", which,
-                     strerror_r(failed, reason, sizeof reason));
+    limits_text(limits, sizeof limits);
+    return error_set(err, MUSTER_E_LIMIT, "cannot start %s: %s (%s)", which,
+                     strerror_r(failed, reason, sizeof reason), limits);
 }

@@ -144,6 +144,32 @@ static void without_a_list_of_groups_the_mounts_count(void **state)
     assert_int_equal(memory.left, -1);
 }
 
+/* --- processes --- */
+
+static void the_group_that_leaves_the_fewest_processes(void **state)
+{
+    struct cgroup_pids pids;
+    (void)state;
+    cgroup_pids(root, &pids);
+    assert_int_equal(pids.limit, -1);
+    join("5:pids:/pod/box\n0::/pod\n");
+    put(GROUP("pids/pod/box/pids.max"), "max\n");
+    put(GROUP("pids/pod/box/pids.current"), "7\n");
+    cgroup_pids(root, &pids);
+    assert_int_equal(pids.limit, -1);
+    put(GROUP("pids/pod/pids.max"), "100\n");
+    put(GROUP("pids/pod/pids.current"), "90\n");
+    put(GROUP("pids/pids.max"), "95\n"); /* it has no count, as a version 2 root has none */
+    cgroup_pids(root, &pids);
+    assert_true(pids.limit == 100 && pids.used == 90);
+    put(GROUP("pids/pod/box/pids.max"), "8\n");
+    cgroup_pids(root, &pids);
+    assert_true(pids.limit == 8 && pids.used == 7);
+    put(GROUP("pids/pod/box/pids.max"), "0\n"); /* none may be started, although some are there */
+    cgroup_pids(root, &pids);
+    assert_true(pids.limit == 0 && pids.used == 7);
+}
+
 /* --- memory --- */
 
 static void what_limits_leave(void **state)
@@ -260,6 +286,7 @@ int main(void)
         TEST(the_smallest_quota_of_the_branch_counts),
         TEST(version_one_has_a_mount_for_each_controller),
         TEST(without_a_list_of_groups_the_mounts_count),
+        TEST(the_group_that_leaves_the_fewest_processes),
         TEST(what_limits_leave),
         TEST(what_limits_leave_in_version_one),
         TEST(counters_of_the_own_group),
