@@ -283,6 +283,8 @@ static void prepare(struct play *play, const struct crowd *crowd)
         zmq_ctx_set(play->context, ZMQ_MAX_SOCKETS, crowd->agents + 64) || !play->agents || !play->due)
         crowd_die("cannot prepare");
     play->where = (struct zmq_socket_options){.host = "127.0.0.1",
+                                              .first_interval_ms = 100,
+                                              .longest_interval_ms = 5000,
                                               .port = crowd->port,
                                               .keys = crowd->keyed ? &crowd->keys : NULL,
                                               .nodes = crowd->agents,

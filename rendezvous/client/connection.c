@@ -113,15 +113,23 @@ void connection_retried(struct connection *connection)
     connection->ended = (struct instant){0};
 }
 
-bool connection_is_slow(const struct connection *connection)
+int connection_longest_interval_ms(int nodes)
 {
-    return connection->brief;
+    enum { SHORTEST = 250, LONGEST = 5000, A_NODE = 4 };
+    return nodes >= LONGEST / A_NODE ? LONGEST : nodes > SHORTEST / A_NODE ? nodes * A_NODE : SHORTEST;
+}
+
+int connection_first_interval_ms(const struct connection *connection)
+{
+    enum { QUICK = 10, SLOW = 100 }; /* most agents of a job connect a moment before the first listens */
+    return connection->brief ? SLOW : QUICK;
 }
 
 /* An agreed connection keeps the pace that it began with until it ends. */
-bool connection_changes_pace(const struct connection *connection, bool slow)
+bool connection_changes_pace(const struct connection *connection, int first_interval_ms)
 {
-    return connection->brief != slow && !connection->ended.ns && connection->state != CONNECTION_GREETED;
+    return connection_first_interval_ms(connection) != first_interval_ms && !connection->ended.ns &&
+           connection->state != CONNECTION_GREETED;
 }
 
 const char *connection_words(const struct connection *connection)

@@ -141,7 +141,7 @@ static int explain(const struct transport *c, struct muster_error *err)
 
 static int connect_again(struct transport *c, struct muster_error *err)
 {
-    c->where.slow = connection_is_slow(&c->connection);
+    c->where.first_interval_ms = connection_first_interval_ms(&c->connection);
     c->drain = true;
     return zmq_socket_connect_again(&c->socket, &c->where, err);
 }
@@ -154,7 +154,7 @@ static int retry_connection(struct transport *c, struct instant now, struct must
         return error_set(err, MUSTER_E_REFUSED,
                          "the server of the job's world at %s does not admit this node: %s", c->server,
                          connection_words(&c->connection));
-    if (connection_changes_pace(&c->connection, c->where.slow))
+    if (connection_changes_pace(&c->connection, c->where.first_interval_ms))
         return connect_again(c, err);
     if (!instant_reached(now, connection_retry(&c->connection)))
         return 0;
@@ -324,7 +324,7 @@ static int client_transport_move(struct membership *m, const char *host, struct 
     struct transport *c = m->transport;
     struct zmq_socket_options there = c->where;
     there.host = host;
-    there.slow = false;
+    there.first_interval_ms = connection_first_interval_ms(&(struct connection){0});
     if (zmq_socket_move(&c->socket, &c->where, &there, err))
         return -1;
     c->where = there;
@@ -382,6 +382,9 @@ static int open_parts(struct membership *m, struct muster_error *err)
                                            .port = m->options.port,
                                            .keys = m->options.keys,
                                            .nodes = m->options.max_nodes,
+                                           .first_interval_ms = connection_first_interval_ms(&c->connection),
+                                           .longest_interval_ms =
+                                               connection_longest_interval_ms(m->options.max_nodes),
                                            .log = c->log};
     if (zmq_socket_connect_dealer(&c->socket, &c->where, err) || open_wake(c, err))
         return -1;

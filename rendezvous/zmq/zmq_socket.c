@@ -19,11 +19,6 @@ enum {
      * last one's turn comes after all others': it must not be rejected only to reconnect. */
     HANDSHAKE_LIMIT_MS = 2000,
     HANDSHAKE_MS_A_NODE = 5,
-    /* Each next interval is twice as long, up to the longest: most agents of a job connect before the first
-     * listens, and thousands of them must not hammer a lost server. */
-    RECONNECT_MS = 10,
-    SLOW_RECONNECT_MS = 100,
-    RECONNECT_MAX_MS = 5000,
     CONNECT_LIMIT_MS = 3000,
     BACKLOG = 4096,      /* all agents of a large job start in one second */
     WAITING_LIMIT = 100, /* messages of one peer that are unread; it is not read from until they are */
@@ -198,11 +193,6 @@ int zmq_socket_bind_router(struct zmq_socket *s, const struct zmq_socket_options
     return failed;
 }
 
-static int reconnect_ms(const struct zmq_socket_options *options)
-{
-    return options->slow ? SLOW_RECONNECT_MS : RECONNECT_MS;
-}
-
 static int connect_dealer(struct zmq_socket *s, const struct zmq_socket_options *o, struct muster_error *err)
 {
     char where[ENDPOINT_LIMIT];
@@ -212,8 +202,8 @@ static int connect_dealer(struct zmq_socket *s, const struct zmq_socket_options 
     const struct setting settings[] = {
         {ZMQ_IMMEDIATE, 1},
         {ZMQ_HANDSHAKE_IVL, HANDSHAKE_LIMIT_MS + HANDSHAKE_MS_A_NODE * o->nodes},
-        {ZMQ_RECONNECT_IVL, reconnect_ms(o)},
-        {ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS},
+        {ZMQ_RECONNECT_IVL, o->first_interval_ms},
+        {ZMQ_RECONNECT_IVL_MAX, o->longest_interval_ms},
         {ZMQ_CONNECT_TIMEOUT, CONNECT_LIMIT_MS},
         {ZMQ_IPV6, six},
         {ZMQ_LINGER, 0},
@@ -255,7 +245,7 @@ int zmq_socket_connect_again(struct zmq_socket *s, const struct zmq_socket_optio
         return -1;
     (void)zmq_calls.disconnect(s->socket,
                                where); /* a connection that has ended by itself may be forgotten already */
-    return start_again(s, where, six, reconnect_ms(options), err);
+    return start_again(s, where, six, options->first_interval_ms, err);
 }
 
 int zmq_socket_move(struct zmq_socket *s, const struct zmq_socket_options *from,
@@ -268,7 +258,7 @@ int zmq_socket_move(struct zmq_socket *s, const struct zmq_socket_options *from,
         return -1;
     (void)zmq_calls.disconnect(s->socket,
                                before); /* a connection that has ended by itself may be forgotten already */
-    return start_again(s, after, six, reconnect_ms(to), err);
+    return start_again(s, after, six, to->first_interval_ms, err);
 }
 
 void zmq_socket_close(struct zmq_socket *s, int linger_ms)

@@ -27,7 +27,8 @@ struct zmq_socket_options {
     const struct job_keys *keys; /* NULL: no secret, and nothing is encrypted */
     int nodes; /* how many may connect at once: the time limit of a handshake allows for it */
     const struct log_sink *log;
-    bool slow;     /* a DEALER's: attempts after 100 ms and more, not after 10 (connection_is_slow) */
+    /* A DEALER's, between two attempts to connect, each twice as long as the one before; above 0 */
+    int first_interval_ms, longest_interval_ms;
     void *context; /* a DEALER's: one shared by many, in which none is monitored; NULL: one of its own */
 };
 

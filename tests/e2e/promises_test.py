@@ -22,6 +22,7 @@ LOST_TOLD = 2.5  # the survivors' workers are sent SIGTERM so long after a node 
 SURVIVORS_RUN = 4.0  # and new ones run
 FORMING_ENDS = 1.0  # an agent that waits for its world ends on SIGTERM
 ORPHANS_GONE = 1.0  # after their agent was killed
+SERVER_FOUND = 1.0  # by nodes that have waited for it; a job of up to 62 asks each 0.25 s
 LAUNCH_OF_8 = 0.050  # 8 workers that end at once, from the command to its end
 BARE_LOOP_OF_8 = 0.005  # what a loop of posix_spawn takes for the same where the machine keeps LAUNCH_OF_8
 
@@ -101,6 +102,26 @@ class Ends(PromiseTest):
             wait_until(lambda: not any(map(alive, family)), "the orphans are gone")
             took = time.monotonic() - begin
         self.holds(machine, took, ORPHANS_GONE, "workers and their descendants whose agent was killed are gone")
+
+
+class Found(PromiseTest):
+    def test_a_server_that_comes_late(self):
+        """As a pod that is scheduled after the others, or restarted after a while."""
+        late, port = 6, free_port()
+
+        def node(rank):
+            return self.start("--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}", "true")
+
+        waiting = node(1)
+        self.waits(waiting, "nothing listens there")
+        time.sleep(late)
+        with Machine() as machine:
+            begin = time.monotonic()
+            serving = node(0)
+            self.finish(waiting, 0)
+            took = time.monotonic() - begin
+        self.finish(serving, 0)
+        self.holds(machine, took, SERVER_FOUND, f"a server that comes {late} s late is found, and a job that does nothing is over")
 
 
 class Starts(PromiseTest):

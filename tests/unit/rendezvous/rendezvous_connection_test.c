@@ -187,7 +187,7 @@ static bool is_slow_after(int lasted_ms, bool greeted, enum connection_event end
     if (greeted)
         (void)connection_step(&connection, CONNECTION_GREETS, now);
     (void)connection_step(&connection, end, instant_add(now, lasted_ms * NS_PER_MS));
-    return connection_is_slow(&connection);
+    return connection_first_interval_ms(&connection) == 100;
 }
 
 static void what_ends_connections_at_once_is_tried_slowly(void **state)
@@ -203,9 +203,20 @@ static void what_ends_connections_at_once_is_tried_slowly(void **state)
     struct instant now = {NS_PER_S};
     (void)connection_step(&connection, CONNECTION_BEGINS, now);
     (void)connection_step(&connection, CONNECTION_FAILS, now); /* nothing listens, which ends nothing */
-    assert_false(connection_is_slow(&connection));
+    assert_int_equal(connection_first_interval_ms(&connection), 10);
     (void)connection_step(&connection, CONNECTION_CONFUSES, now); /* without one that opened */
-    assert_false(connection_is_slow(&connection));
+    assert_int_equal(connection_first_interval_ms(&connection), 10);
+}
+
+static void attempts_of_a_whole_job_are_limited(void **state)
+{
+    (void)state;
+    assert_int_equal(connection_longest_interval_ms(1), 250);
+    assert_int_equal(connection_longest_interval_ms(62), 250);
+    assert_int_equal(connection_longest_interval_ms(63), 252);
+    assert_int_equal(connection_longest_interval_ms(500), 2000);
+    assert_int_equal(connection_longest_interval_ms(1250), 5000);
+    assert_int_equal(connection_longest_interval_ms(1 << 30), 5000);
 }
 
 static void the_pace_changes_between_connections(void **state)
@@ -213,21 +224,21 @@ static void the_pace_changes_between_connections(void **state)
     (void)state;
     struct connection connection = {0};
     struct instant now = {NS_PER_S};
-    assert_false(connection_changes_pace(&connection, false));
+    assert_false(connection_changes_pace(&connection, 10));
     (void)connection_step(&connection, CONNECTION_OPENS, now);
     (void)connection_step(&connection, CONNECTION_CLOSES, now);
-    assert_false(connection_changes_pace(&connection, false)); /* libzmq may have given up: our own attempt */
+    assert_false(connection_changes_pace(&connection, 10));    /* libzmq may have given up: our own attempt */
     (void)connection_step(&connection, CONNECTION_FAILS, now); /* libzmq: I try again */
-    assert_true(connection_changes_pace(&connection, false));
-    assert_false(connection_changes_pace(&connection, true));
+    assert_true(connection_changes_pace(&connection, 10));
+    assert_false(connection_changes_pace(&connection, 100));
     (void)connection_step(&connection, CONNECTION_OPENS, now);
     (void)connection_step(&connection, CONNECTION_GREETS, now);
-    assert_false(connection_changes_pace(&connection, false)); /* it is not ended for its pace */
+    assert_false(connection_changes_pace(&connection, 10)); /* it is not ended for its pace */
     now = instant_add(now, NS_PER_S);
     (void)connection_step(&connection, CONNECTION_CLOSES, now);
     (void)connection_step(&connection, CONNECTION_FAILS, now);
-    assert_true(connection_changes_pace(&connection, true)); /* it lasted: quickly again */
-    assert_false(connection_changes_pace(&connection, false));
+    assert_true(connection_changes_pace(&connection, 100)); /* it lasted: quickly again */
+    assert_false(connection_changes_pace(&connection, 10));
 }
 
 int main(void)
@@ -240,6 +251,7 @@ int main(void)
         cmocka_unit_test(hope_ends_when_the_same_is_said_for_long),
         cmocka_unit_test(what_libzmq_gives_up_is_begun_again),
         cmocka_unit_test(what_ends_connections_at_once_is_tried_slowly),
+        cmocka_unit_test(attempts_of_a_whole_job_are_limited),
         cmocka_unit_test(the_pace_changes_between_connections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
