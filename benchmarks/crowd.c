@@ -23,6 +23,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
 #include "rendezvous/client/client.h"
+#include "rendezvous/client/connection.h"
 #include "rendezvous/zmq/zmq_calls.h"
 #include "rendezvous/zmq/zmq_socket.h"
 
@@ -282,13 +283,14 @@ static void prepare(struct play *play, const struct crowd *crowd)
     if (play->epoll < 0 || !play->context ||
         zmq_ctx_set(play->context, ZMQ_MAX_SOCKETS, crowd->agents + 64) || !play->agents || !play->due)
         crowd_die("cannot prepare");
-    play->where = (struct zmq_socket_options){.host = "127.0.0.1",
-                                              .first_interval_ms = 100,
-                                              .longest_interval_ms = 5000,
-                                              .port = crowd->port,
-                                              .keys = crowd->keyed ? &crowd->keys : NULL,
-                                              .nodes = crowd->agents,
-                                              .context = play->context};
+    play->where = (struct zmq_socket_options){
+        .host = "127.0.0.1",
+        .first_interval_ms = connection_first_interval_ms(&(struct connection){0}),
+        .longest_interval_ms = connection_longest_interval_ms(crowd->agents),
+        .port = crowd->port,
+        .keys = crowd->keyed ? &crowd->keys : NULL,
+        .nodes = crowd->agents,
+        .context = play->context};
     for (int i = 0; crowd->kind == CROWD_OURS && i < play->agent_count; i++)
         make_member(play, i);
 }

@@ -38,7 +38,7 @@ static void limits_text(char *out, size_t size)
 {
     struct cgroup_pids pids;
     struct rlimit user;
-    char group[96] = "the cgroup sets no pids.max", most[24] = "unlimited";
+    char group[96] = "no readable cgroup sets pids.max", most[24] = "unlimited";
     cgroup_pids("", &pids);
     if (pids.limit >= 0)
         (void)snprintf(group, sizeof group, "the cgroup's pids.max is %lld, and %lld are in use",

@@ -19,7 +19,7 @@ BUILD = pathlib.Path(os.environ["MUSTER_BUILD"]).resolve()
 MUSTER, TRAIN, PRELOAD = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train", BUILD / "tests" / "no_thread.so"
 LIMIT = 120  # of any run, against a hang
 MOST = 40  # threads of a program: the sweep has to come to an end
-REASON = r"cannot start .*: Resource temporarily unavailable \(the cgroup( sets no pids\.max|'s pids\.max is \d+, and \d+ are in use); ulimit -u is (\d+|unlimited)\)"
+REASON = r"cannot start .*: Resource temporarily unavailable \((no readable cgroup sets pids\.max|the cgroup's pids\.max is \d+, and \d+ are in use); ulimit -u is (\d+|unlimited)\)"
 TEXT = "to be or not to be, that is the question: whether it is nobler in the mind to suffer\n" * 60
 
 

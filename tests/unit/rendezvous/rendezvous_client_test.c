@@ -65,6 +65,14 @@ static void answer(struct member *member, enum wire_kind kind, int64_t lease_ns)
     receive(member, &message);
 }
 
+/* A member that the server has accepted. */
+static void open_accepted(struct member *member, bool elastic)
+{
+    open_member(member, elastic);
+    pass(member, 10 * NS_PER_MS);
+    answer(member, WIRE_ACCEPT, elastic ? LEASE_NS : 0);
+}
+
 static void hear_world(struct member *member, uint32_t round)
 {
     static struct wire_message message;
@@ -109,9 +117,7 @@ static void beats_are_slower_before_the_first_world(void **state)
 {
     (void)state;
     struct member member;
-    open_member(&member, false);
-    pass(&member, 10 * NS_PER_MS);
-    answer(&member, WIRE_ACCEPT, 0);
+    open_accepted(&member, false);
     assert_int_equal(beats_within(&member, 10 * NS_PER_S), 10);
     hear_world(&member, 1);
     assert_true(has_world(&member));
@@ -124,9 +130,7 @@ static void a_late_second_accept_does_not_put_the_beat_off(void **state)
 {
     (void)state;
     struct member member;
-    open_member(&member, false);
-    pass(&member, 10 * NS_PER_MS);
-    answer(&member, WIRE_ACCEPT, 0);
+    open_accepted(&member, false);
     pass(&member, 900 * NS_PER_MS);
     answer(&member, WIRE_ACCEPT, 0);
     pass(&member, 200 * NS_PER_MS);
@@ -139,9 +143,7 @@ static void a_beat_follows_a_broken_connection(void **state)
 {
     (void)state;
     struct member member;
-    open_member(&member, false);
-    pass(&member, 10 * NS_PER_MS);
-    answer(&member, WIRE_ACCEPT, 0);
+    open_accepted(&member, false);
     pass(&member, 100 * NS_PER_MS);
     client_broken(member.client, member.now);
     pass(&member, 300 * NS_PER_MS);
@@ -179,9 +181,7 @@ static void a_world_is_given_out_at_once(void **state)
     (void)state;
     for (int elastic = 0; elastic < 2; elastic++) {
         struct member member;
-        open_member(&member, elastic);
-        pass(&member, 10 * NS_PER_MS);
-        answer(&member, WIRE_ACCEPT, elastic ? LEASE_NS : 0);
+        open_accepted(&member, elastic);
         pass(&member, 900 * NS_PER_MS);
         hear_world(&member, 1);
         assert_true(has_world(&member));
@@ -194,9 +194,7 @@ static void a_world_after_a_silence_waits_for_an_answer(void **state)
 {
     (void)state;
     struct member member;
-    open_member(&member, false);
-    pass(&member, 10 * NS_PER_MS);
-    answer(&member, WIRE_ACCEPT, 0);
+    open_accepted(&member, false);
     pass(&member, 1300 * NS_PER_MS);
     hear_world(&member, 1);
     assert_false(has_world(&member));
