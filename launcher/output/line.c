@@ -10,9 +10,69 @@ void line_flush(struct line_splitter *s, const struct line_sink *sink)
     buffer_clear(&s->partial);
 }
 
+/* The latest state of a progress line that has any text; "" if none has. */
+static const char *latest_state(const char *data, size_t length, size_t *state)
+{
+    while (length && (data[length - 1] == '\r' || data[length - 1] == '\n'))
+        length--;
+    const char *before = length ? memrchr(data, '\r', length) : NULL;
+    size_t start = before ? (size_t)(before + 1 - data) : 0;
+    *state = length - start;
+    return data + start;
+}
+
+bool line_has_state(const struct line_splitter *s)
+{
+    return s->partial.length && memchr(s->partial.data, '\r', s->partial.length);
+}
+
+bool line_state(struct line_splitter *s, const struct line_sink *sink)
+{
+    size_t state = 0;
+    if (line_has_state(s) && buffer_append(&s->partial, "\r", 1) == 0) {
+        const char *text = latest_state(s->partial.data, s->partial.length, &state);
+        if (state) /* the byte after it is a '\r' */
+            sink->piece(sink->context, text, state + 1, false);
+        buffer_clear(&s->partial);
+    }
+    s->shown |= state > 0;
+    return state > 0;
+}
+
+/* Drops the states before the latest one. */
+static void drop_states(struct line_splitter *s)
+{
+    size_t state;
+    const char *text = latest_state(s->partial.data, s->partial.length, &state);
+    memmove(s->partial.data + 1, text, state);
+    s->partial.data[0] = '\r'; /* line_has_state */
+    s->partial.length = state + 1;
+}
+
+/* The end of a line of which a state was passed on. */
+static void finish_states(struct line_splitter *s, const char *data, size_t length,
+                          const struct line_sink *sink)
+{
+    size_t state;
+    const char *text = data;
+    if (buffer_append(&s->partial, data, length) == 0) {
+        text = s->partial.data;
+        length = s->partial.length;
+    }
+    const char *latest = latest_state(text, length, &state);
+    if (state)
+        sink->piece(sink->context, latest, (size_t)(text + length - latest), true);
+    buffer_clear(&s->partial);
+    s->shown = false;
+}
+
 /* The last part of a line, newline included. */
 static void finish(struct line_splitter *s, const char *data, size_t length, const struct line_sink *sink)
 {
+    if (s->shown) {
+        finish_states(s, data, length, sink);
+        return;
+    }
     bool joined = s->partial.length && s->partial.length + length <= LINE_PIECE_LIMIT &&
                   buffer_append(&s->partial, data, length) == 0;
     if (joined) {
@@ -27,6 +87,8 @@ static void finish(struct line_splitter *s, const char *data, size_t length, con
 /* A part without newline. */
 static void keep(struct line_splitter *s, const char *data, size_t length, const struct line_sink *sink)
 {
+    if (s->partial.length + length > LINE_PIECE_LIMIT && s->states && line_has_state(s))
+        drop_states(s);
     if (s->partial.length + length > LINE_PIECE_LIMIT)
         line_flush(s, sink);
     if (length > LINE_PIECE_LIMIT || buffer_append(&s->partial, data, length) < 0) {
@@ -47,7 +109,7 @@ void line_feed(struct line_splitter *s, const char *data, size_t length, const s
         data += part;
         length -= part;
     }
-    if (s->partial.length && s->partial.data[s->partial.length - 1] == '\r')
+    if (!s->states && s->partial.length && s->partial.data[s->partial.length - 1] == '\r')
         line_flush(s, sink);
 }
 

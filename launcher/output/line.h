@@ -18,13 +18,25 @@ struct line_sink {
     void *context;
 };
 
+/* A zeroed struct is ready. */
 struct line_splitter {
-    struct buffer partial; /* the part read of a line that has not ended; a zeroed struct is ready */
+    struct buffer partial; /* the part read of a line that has not ended */
+    bool states;           /* set by the caller: progress lines wait for line_state */
+    bool shown;            /* line_state passed on a state of the line that has not ended */
 };
 
-/* Passes every line that ends in data to the sink and keeps the rest. The rest is passed on at once if it
- * ends in '\r' (a progress line), is longer than the limit, or there is no memory to keep it. */
+/* Passes every line that ends in data to the sink and keeps the rest. The rest is passed on at once if it is
+ * longer than the limit, or there is no memory to keep it; without states also if it ends in '\r'.
+ *
+ * A progress line rewrites itself with '\r': "\r10%\r20%\n" has two states. With states the rest waits for
+ * line_state, and a line of which a state was passed on ends with its latest state alone. Earlier states are
+ * left out, as on a terminal. A line that ends before is passed on whole. */
 void line_feed(struct line_splitter *s, const char *data, size_t length, const struct line_sink *sink);
+/* Whether the kept part is a progress line. */
+bool line_has_state(const struct line_splitter *s);
+/* Passes on the latest state of a progress line, ended by one '\r', and forgets the kept part. Returns
+ * whether there was one. */
+bool line_state(struct line_splitter *s, const struct line_sink *sink);
 /* Passes on the kept part, as an unfinished piece. */
 void line_flush(struct line_splitter *s, const struct line_sink *sink);
 bool line_pending(const struct line_splitter *s);

@@ -20,6 +20,7 @@ int pump_format_prepare(struct pump_stream *s, bool json)
 {
     s->names.time = default_time;
     if (json) {
+        s->lines.states = true;
         s->read_bytes = PUMP_READ_BYTES / 4; /* empty lines become a hundred bytes each */
         return log_record_head(&s->pump->style, s->stream, s->names.rank, s->names.local_rank, &s->head);
     }
@@ -180,12 +181,20 @@ void pump_format_flush(struct pump_stream *s)
 {
     struct line_sink sink;
     begin(s, &sink);
-    line_flush(&s->lines, &sink);
+    if (!s->lines.states)
+        line_flush(&s->lines, &sink);
+    else if (line_state(&s->lines, &sink))
+        s->state_at = clock_now(NULL);
     put_blocks(s);
 }
 
 void pump_format_end(struct pump_stream *s)
 {
+    struct line_sink sink;
     s->last = true;
-    pump_format_flush(s);
+    begin(s, &sink);
+    if (s->lines.shown)
+        (void)line_state(&s->lines, &sink);
+    line_flush(&s->lines, &sink);
+    put_blocks(s);
 }

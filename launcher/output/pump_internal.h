@@ -27,6 +27,7 @@ struct pump_stream {
     struct buffer prefix, head;
     struct line_splitter lines;
     struct instant flush_at; /* an unfinished line is passed on */
+    struct instant state_at; /* JSON: a state of a progress line was passed on last */
     bool last;               /* the next bytes are the last of the stream */
     bool middle;             /* of a line: the next piece continues it */
     bool matching;           /* the line matched a filter */
@@ -68,7 +69,7 @@ void pump_flush_streams(struct pump *pump, struct instant now);
 int pump_format_prepare(struct pump_stream *s, bool json);
 /* Formats the next bytes of a stream as lines for the console and for the matches. */
 void pump_format(struct pump_stream *s, const char *data, size_t length);
-/* Passes on the current part of a line that has not ended. */
+/* Passes on the current part of a line that has not ended; in JSON the latest state of a progress line. */
 void pump_format_flush(struct pump_stream *s);
 /* The same, and there is no more input. */
 void pump_format_end(struct pump_stream *s);

@@ -15,6 +15,7 @@ enum { DRAIN_READS = 5, TURN_EVENTS = 64 };
 
 static const int64_t flush_after_ns =
     50 * NS_PER_MS; /* unnoticeable to a person, long enough for a writer to finish */
+static const int64_t state_every_ns = NS_PER_S; /* a progress bar writes up to hundreds of states a second */
 
 /* --- reading --- */
 
@@ -46,8 +47,15 @@ static void pass_on(struct pump_stream *s, const char *data, size_t length)
     if (!s->console && !s->matches)
         return;
     pump_format(s, data, length);
-    bool waits = line_pending(&s->lines) && pump->style.format != LOG_FORMAT_JSON;
-    s->flush_at = waits ? instant_add(clock_now(NULL), flush_after_ns) : INSTANT_NEVER;
+    struct instant flush_at = instant_add(clock_now(NULL), flush_after_ns);
+    if (!s->lines.states)
+        s->flush_at = line_pending(&s->lines) ? flush_at : INSTANT_NEVER;
+    else if (!line_has_state(&s->lines))
+        s->flush_at = INSTANT_NEVER;
+    else if (s->flush_at.ns == INSTANT_NEVER.ns) { /* later states do not put it off */
+        struct instant next = instant_add(s->state_at, state_every_ns);
+        s->flush_at = instant_reached(flush_at, next) ? flush_at : next;
+    }
     pump->flush_at = instant_min(pump->flush_at, s->flush_at);
 }
 
@@ -239,7 +247,7 @@ static void flush_waiting(struct pump_stream *s, struct instant now)
     s->flush_at = INSTANT_NEVER;
     if (!has_room(s, now))
         s->flush_at = instant_add(now, flush_after_ns);
-    else if (!read_once(s))
+    else if (!read_once(s) || s->lines.states) /* a progress bar always has more */
         pump_format_flush(s);
 }
 

@@ -269,6 +269,19 @@ class Formats(AgentTest):
         (log,) = (self.folder / "logs").glob("*/agent.log")
         self.assertTrue(any("Root Cause" in json.loads(line)["message"] for line in log.read_text().splitlines()))
 
+    def test_json_progress(self):
+        """A progress bar: its latest state at most once a second, the last one at its newline."""
+        script = ("import sys, time\nfor i in range(0, 101, 4):\n    sys.stderr.write(f'\\r{i}%'); sys.stderr.flush(); time.sleep(0.1)\n"
+                  "sys.stderr.write('\\n')")
+        _, err = self.run_muster("--standalone", "--log-format=json", "--tee=3", "--log-dir=logs", "--", "python3", "-c", script)
+        records = [json.loads(line) for line in err.splitlines() if '"rank"' in line]
+        shown = [record["message"] for record in records]
+        for message in shown:
+            self.assertRegex(message, r"^\d+%$")
+        self.assertTrue(3 <= len(shown) <= 5, shown)  # 2.6 s
+        self.assertEqual(shown[-1], "100%")
+        self.assertEqual([record for record in records if "partial" in record], [])
+
     def test_timed(self):
         _, err = self.run_muster("--standalone", "--log-format=timed", "--log-dir=logs", "--", "sh", "-c", "exit 3", code=3)
         self.assertRegex(err, r"(?m)^\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z muster: log directory: ")

@@ -52,6 +52,59 @@ static void lines_and_rests(void **state)
     line_free(&s);
 }
 
+/* A progress line: its states wait for line_state, which passes on the latest one. */
+static void states_of_a_line(void **state)
+{
+    (void)state;
+    struct seen seen = {0};
+    struct line_splitter s = {.states = true};
+    struct line_sink sink = {note, &seen};
+    line_feed(&s, "plain", 5, &sink);
+    assert_false(line_has_state(&s) || line_state(&s, &sink));
+    line_feed(&s, "\r\none\rline\n", 11, &sink); /* whole: nothing is left out */
+    line_feed(&s, "\r 10%\r 20%", 10, &sink);
+    assert_true(line_has_state(&s));
+    assert_true(line_state(&s, &sink));
+    assert_false(line_has_state(&s) || line_state(&s, &sink));
+    line_feed(&s, "\r 30%\r 40%\r\r", 12, &sink);
+    assert_true(line_state(&s, &sink));
+    line_feed(&s, "\r", 1, &sink);
+    assert_false(line_state(&s, &sink)); /* without text */
+    line_feed(&s, "\r 90%\r100%", 10, &sink);
+    line_feed(&s, "\r\nnext\r\n\r5%", 11, &sink);
+    assert_true(line_state(&s, &sink));
+    line_feed(&s, "\n1\r2\n", 5, &sink); /* the state was passed on: its newline is no record */
+    assert_string_equal(seen.marks.data,
+                        "plain\r\n|one\rline\n| 20%\r+ 40%\r+100%\r\n|next\r\n|5%\r+1\r2\n|");
+    seen_free(&seen);
+    line_free(&s);
+}
+
+/* Of a progress bar of many states the latest is kept, in bounded memory. A state beyond the limit is passed
+ * on in pieces. */
+static void many_states(void **state)
+{
+    (void)state;
+    struct seen seen = {0};
+    struct line_splitter s = {.states = true};
+    struct line_sink sink = {note, &seen};
+    char text[32];
+    for (int i = 0; i < 100000; i++)
+        line_feed(&s, text, (size_t)snprintf(text, sizeof text, "\r%d of 100000", i), &sink);
+    assert_int_equal(seen.bytes.length, 0);
+    assert_true(s.partial.length <= LINE_PIECE_LIMIT);
+    assert_true(line_state(&s, &sink));
+    assert_string_equal(seen.marks.data, "99999 of 100000\r+");
+    static char long_text[3 * LINE_PIECE_LIMIT / 2];
+    memset(long_text, 'x', sizeof long_text);
+    line_feed(&s, "\r", 1, &sink);
+    line_feed(&s, long_text, sizeof long_text, &sink);
+    line_feed(&s, "\n", 1, &sink);
+    assert_true(seen.bytes.length >= sizeof long_text);
+    seen_free(&seen);
+    line_free(&s);
+}
+
 /* A small generator, so that a failure can be repeated from its seed. */
 static unsigned next(unsigned *seed)
 {
@@ -233,6 +286,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_and_rests),
+        cmocka_unit_test(states_of_a_line),
+        cmocka_unit_test(many_states),
         cmocka_unit_test(random_chunks),
         cmocka_unit_test(long_line_in_bounded_memory),
         cmocka_unit_test(no_byte_is_lost_without_memory),
