@@ -21,6 +21,7 @@
 #include "runtime/formats/formats.h"
 #include "runtime/formats/stages.h"
 #include "runtime/include/muster_world.h"
+#include "runtime/world/world_alone.h"
 #include "runtime/world/world_environment.h"
 
 static int print_one_plan(struct run *run, const struct command *command, struct muster_error *err)
@@ -120,9 +121,19 @@ static int print_settings(const struct formats_settings *settings, bool json, st
 static int read_settings(struct run *run, const struct command *command, struct formats_settings *settings,
                          struct muster_error *err)
 {
-    struct world_place place;
-    if (world_place_read(from_environment, NULL, &place, err) < 0)
-        return -1;
+    struct world_place place = {.size = 1, .local_size = 1};
+    char note[WORLD_ALONE_NOTE] = "";
+    const bool opens_no_world = command->plan || command->print_config;
+    if (world_place_read(from_environment, NULL, &place, err) < 0) {
+        if (!opens_no_world)
+            return -1;
+        fprintf(stderr, "muster-train: %s; what follows is for %d ranks\n", err->text,
+                command->world_size ? (int)command->world_size : 1);
+        error_clear(err);
+    } else if (!opens_no_world && place.size == 1) {
+        world_alone_note(from_environment, NULL, note);
+        print_notes(note);
+    }
     run->rank = place.rank;
     const struct formats_request request = {
         .paths = command->paths,
@@ -165,7 +176,7 @@ static int run_verb(struct run *run, const struct command *command, struct muste
 
 static int run_command(struct run *run, const struct command *command, struct muster_error *err)
 {
-    struct formats_settings settings;
+    struct formats_settings settings = {0}; /* freed on every path, also where nothing was read */
     int result = read_settings(run, command, &settings, err);
     run->refused = result < 0 && !command->plan && !command->print_config;
     if (!result && command->print_config) {

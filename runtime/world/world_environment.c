@@ -8,6 +8,7 @@
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "proto/env_names.h"
+#include "runtime/world/world_alone.h"
 #include "runtime/world/world_launchers.h"
 #include "runtime/world/world_variables.h"
 
@@ -91,6 +92,8 @@ int world_place_read(const char *(*get)(void *context, const char *name), void *
         int other = world_launcher_read(v, &found);
         if (other < 0 || (other && read_attempt(v, &found)))
             return -1;
+        if (!other && world_alone_refuse(v, false))
+            return -1;
         if (other || !count) {
             *place = found;
             return 0;
@@ -101,7 +104,8 @@ int world_place_read(const char *(*get)(void *context, const char *name), void *
                          "%s is set, but %s is not: a launcher such as `muster run` sets RANK, WORLD_SIZE, "
                          "MASTER_ADDR and MASTER_PORT together; unset all four to run alone",
                          set, missing);
-    if (read_numbers(v, &found) || world_place_host(&found, world_text(v, ENV_MASTER_ADDR), err))
+    if (world_alone_refuse(v, true) || read_numbers(v, &found) ||
+        world_place_host(&found, world_text(v, ENV_MASTER_ADDR), err))
         return -1;
     const char *agent = world_text(v, ENV_USE_AGENT_STORE);
     found.agent_store = agent && !strcmp(agent, "True"); /* torch accepts exactly this spelling */

@@ -21,7 +21,9 @@ struct world_place {
 /* All of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; else, with neither RANK nor WORLD_SIZE, the variables of
  * mpirun, mpiexec or srun (world_launchers.h); else none of the four: a world of one. LOCAL_WORLD_SIZE is
  * WORLD_SIZE and LOCAL_RANK is RANK modulo LOCAL_WORLD_SIZE where they are not set. An empty variable counts
- * as not set. Errors are MUSTER_E_INVALID and name the variable and its value. */
+ * as not set. Errors are MUSTER_E_INVALID and name the variable and its value: also where a launcher's
+ * variables are there in part, and where torchrun's ask for several processes that nothing has started
+ * (world_alone.h). */
 int world_place_read(const char *(*get)(void *context, const char *name), void *context,
                      struct world_place *place, struct muster_error *err);
 

@@ -62,6 +62,24 @@ static const struct launcher *find_launcher(const struct world_variables *v)
     return NULL;
 }
 
+/* Whether a launcher has given a rank without a size, or the other way round, so that its ranks would each be
+ * a world of one. SLURM_PROCID alone is a batch script's. */
+static int refuse_part(const struct world_variables *v)
+{
+    for (int i = 0; i < LAUNCHERS; i++) {
+        const struct launcher *l = &launchers[i];
+        const char *rank = world_text(v, l->rank), *size = world_text(v, l->size);
+        if (!rank == !size || (rank && !strcmp(l->rank, "SLURM_PROCID")))
+            continue;
+        return error_set(v->err, MUSTER_E_INVALID,
+                         "%s is set, but %s is not (%s sets both): start the program by its launcher or by "
+                         "`muster run`, or unset %s to run alone",
+                         rank ? l->rank : l->size, rank ? l->size : l->rank, l->name,
+                         rank ? l->rank : l->size);
+    }
+    return 0;
+}
+
 /* ---- the ranks of this node ---- */
 
 static int slurm_local_size(const struct world_variables *v, int64_t size, int64_t *local_size)
@@ -161,7 +179,7 @@ int world_launcher_read(const struct world_variables *v, struct world_place *pla
     struct world_place found = *place;
     const struct launcher *l = find_launcher(v);
     if (!l)
-        return 0;
+        return refuse_part(v);
     if (read_ranks(v, l, &found, &known))
         return -1;
     if (found.size > 1 &&

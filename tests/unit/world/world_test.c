@@ -11,6 +11,7 @@
 #include "rendezvous/tcpstore/tcpstore_server.h"
 #include "runtime/world/fatal.h"
 #include "runtime/world/world.h"
+#include "runtime/world/world_alone.h"
 #include "runtime/world/world_environment.h"
 #include "tests/support/faults.h"
 #include "tests/support/rank_threads.h"
@@ -94,6 +95,64 @@ static void what_is_wrong_is_named(void **state)
         assert_non_null(strstr(err.text, wrong[i].says));
     }
     assert_int_equal(p.rank, 77); /* nothing was written */
+}
+
+/* Every incomplete set of a launcher's variables: a world of one, or an error that names one of them; never a
+ * place that is half filled. */
+static void every_part_of_a_launchers_variables(void **state)
+{
+    (void)state;
+    static const char *const families[][6] = {
+        {"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=7", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1"},
+        {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1",
+         "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_NAMESPACE=x"},
+        {"MV2_COMM_WORLD_RANK=1", "MV2_COMM_WORLD_SIZE=2", "MV2_COMM_WORLD_LOCAL_RANK=1",
+         "MV2_COMM_WORLD_LOCAL_SIZE=2", "MASTER_PORT=7"},
+        {"PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "MASTER_PORT=7"},
+        {"PMI_RANK=1", "PMI_SIZE=2", "PMI_LOCAL_RANK=1", "PMI_LOCAL_SIZE=2", "MASTER_PORT=7"},
+        {"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=1", "SLURM_JOB_ID=7", "SLURM_STEP_ID=0",
+         "SLURM_NODEID=0"},
+    };
+    for (size_t family = 0; family < sizeof families / sizeof *families; family++) {
+        for (unsigned set = 0; set < 64; set++) {
+            const char *variables[7] = {NULL}; /* the last one ends the list */
+            size_t count = 0;
+            for (unsigned i = 0; i < 6; i++)
+                if (set >> i & 1 && families[family][i])
+                    variables[count++] = families[family][i];
+            struct world_place p = {.rank = 77};
+            struct muster_error err = {0};
+            const int result = world_place_read(from_list, variables, &p, &err);
+            const bool both = (set & 3) == 3;
+            if (result ? p.rank != 77 || err.code != MUSTER_E_INVALID || !err.text[0]
+                       : p.rank >= p.size || p.local_rank >= p.local_size || (p.size > 1) != both)
+                fail_msg("family %zu, set %u: %d, rank %d of %d, '%s'", family, set, result, p.rank, p.size,
+                         err.text);
+        }
+    }
+}
+
+static void doubts_of_a_world_of_one(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *variables[4], *says;
+    } rows[] = {
+        {{"HOME=/"}, ""},
+        {{"SLURM_NTASKS=1", "SLURM_PROCID=0"}, ""},
+        {{"SLURM_NTASKS=4", "SLURM_PROCID=0"}, "SLURM_NTASKS is 4, but srun has not started"},
+        {{"SLURM_NTASKS=4", "SLURM_STEP_NUM_TASKS=1"}, ""},
+        {{"JOB_COMPLETION_INDEX=1"}, "JOB_COMPLETION_INDEX is 1, but no launcher"},
+        {{"PET_NPROC_PER_NODE=auto"}, "PET_NPROC_PER_NODE is 'auto', but no launcher"},
+        {{"PET_NPROC_PER_NODE=1"}, ""},
+        {{"PET_NPROC_PER_NODE=gpu", "LOCAL_RANK=0"}, ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char note[WORLD_ALONE_NOTE];
+        world_alone_note(from_list, (void *)rows[i].variables, note);
+        if (*rows[i].says ? strncmp(note, rows[i].says, strlen(rows[i].says)) != 0 : note[0])
+            fail_msg("row %zu: '%s'", i, note);
+    }
 }
 
 /* Each row: variables; then what is found or what the error names. */
@@ -202,6 +261,40 @@ static const struct {
      5,
      0,
      5,
+     -1,
+     "127.0.0.1",
+     NULL},
+    /* A launcher's variables in part. */
+    {{"OMPI_COMM_WORLD_SIZE=2"}, .error = "OMPI_COMM_WORLD_SIZE is set, but OMPI_COMM_WORLD_RANK is not"},
+    {{"OMPI_COMM_WORLD_RANK=1"}, .error = "OMPI_COMM_WORLD_RANK is set, but OMPI_COMM_WORLD_SIZE is not"},
+    {{"PMI_RANK=1", "MPI_LOCALRANKID=1"}, .error = "PMI_RANK is set, but PMI_SIZE is not"},
+    {{"PMI_SIZE=2"}, .error = "PMI_SIZE is set, but PMI_RANK is not"},
+    {{"MV2_COMM_WORLD_SIZE=2"}, .error = "MV2_COMM_WORLD_RANK is not"},
+    {{"SLURM_STEP_NUM_TASKS=2"}, .error = "SLURM_STEP_NUM_TASKS is set, but SLURM_PROCID is not"},
+    /* A pod's own command, where torchrun's variables are for the launcher that is not there. */
+    {{"PET_NNODES=2"}, .error = "PET_NNODES is '2', but no launcher has started this process"},
+    {{"PET_NNODES=2", "PET_NODE_RANK=1", "MASTER_ADDR=h"}, .error = "`muster run muster-train CONFIG`"},
+    {{"PET_NNODES=1:4"}, .error = "PET_NNODES is '1:4'"},
+    {{"PET_NNODES=two"}, .error = "PET_NNODES is 'two'"},
+    {{"PET_NPROC_PER_NODE=8"}, .error = "PET_NPROC_PER_NODE is '8'"},
+    {{"PET_NNODES=2", "PET_NPROC_PER_NODE=4", FOUR}, .error = "one of several processes of this node"},
+    {{"PET_NNODES=1", "PET_NPROC_PER_NODE=1"}, 0, 1, 0, 1, 0, "", NULL},
+    {{"PET_NNODES=1:1", "PET_NPROC_PER_NODE=auto"}, 0, 1, 0, 1, 0, "", NULL},
+    {{"PET_NNODES=4", "PET_NPROC_PER_NODE=1", FOUR}, 1, 4, 1, 4, 29500, "host", NULL}, /* a PyTorchJob's pod
+                                                                                        */
+    {{"PET_NNODES=2", "PET_NPROC_PER_NODE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", FOUR},
+     1,
+     4,
+     1,
+     2,
+     29500,
+     "host",
+     NULL}, /* a worker of `muster run` */
+    {{OMPI("3"), "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_NAMESPACE=x", "PET_NNODES=2"},
+     3,
+     4,
+     1,
+     4,
      -1,
      "127.0.0.1",
      NULL},
@@ -550,6 +643,8 @@ int main(void)
         cmocka_unit_test(launchers_are_understood),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(other_launchers_are_understood),
+        cmocka_unit_test(every_part_of_a_launchers_variables),
+        cmocka_unit_test(doubts_of_a_world_of_one),
         cmocka_unit_test(a_world_of_one),
         cmocka_unit_test(rank_zero_serves),
         cmocka_unit_test(an_agent_serves),
