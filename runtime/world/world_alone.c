@@ -36,7 +36,7 @@ int world_alone_refuse(const struct world_variables *v, bool ranked)
                      "start the program by `muster run`, which reads PET_*, such as `muster run muster-train "
                      "CONFIG`; unset %s to run alone",
                      name, many ? procs : nodes,
-                     ranked ? "it would be one of several processes of this node that nobody starts"
+                     ranked ? "it would be one of several processes of this node that no launcher starts"
                             : "each pod or node would train alone",
                      name);
 }
