@@ -38,12 +38,6 @@ struct agent_output {
 
 /* --- the pump --- */
 
-static const char *spool_folder(void)
-{
-    const char *folder = getenv("TMPDIR");
-    return folder && *folder ? folder : "/tmp";
-}
-
 /* Whether workers may have the agent's own standard output: a terminal, so that colours and progress
  * bars work, or /dev/null. Not a pipe or a file: lines of several workers would mix. */
 static bool may_inherit(const struct agent *agent)
@@ -69,7 +63,7 @@ static int output_create(struct agent *agent, struct muster_error *err)
                                               : LINE_PREFIX_MANY_NODES;
     struct pump_options options = {.loop = &agent->loop,
                                    .style = {(enum log_format)config->log_format, agent->host},
-                                   .spool_folder = spool_folder(),
+                                   .spool_folder = "",
                                    .spool_limit = config->log_spool_size};
     agent->pump = pump_create(&options, err);
     if (!agent->pump)
@@ -108,14 +102,19 @@ static int await_directory(struct agent *agent, const struct log_files *files, s
 
 /* Created and removed by threads if TMPDIR may be on a network file system. */
 struct folder {
-    char *parent; /* of one to create; "": the default */
-    char *path;   /* of the one created, or to remove */
+    char *path; /* of the one created, or to remove */
+    struct temporary_folder temporary;
 };
+
+static void warn_of_folder(struct agent *agent, const char *warning)
+{
+    if (*warning)
+        log_warning(&agent->log, "%s", warning);
+}
 
 static void free_folder(void *payload)
 {
     struct folder *folder = payload;
-    mem_free(folder->parent);
     mem_free(folder->path);
     mem_free(folder);
 }
@@ -123,7 +122,7 @@ static void free_folder(void *payload)
 static void make_folder(void *payload)
 {
     struct folder *folder = payload;
-    folder->path = error_directory_make(folder->parent);
+    folder->path = error_directory_make(&folder->temporary);
 }
 
 static void discard_folder(void *payload)
@@ -134,26 +133,28 @@ static void discard_folder(void *payload)
 
 static int make_error_directory(struct agent *agent, struct muster_error *err)
 {
-    const char *log_dir = agent->config->log_dir, *temporary = getenv("TMPDIR");
+    const char *log_dir = agent->config->log_dir;
     if (log_dir && !strcmp(log_dir, "/dev/null"))
         return 0;
-    agent->output->prompt_errors = error_directory_is_prompt(temporary);
+    agent->output->prompt_errors = error_directory_is_prompt();
     if (agent->output->prompt_errors) { /* a thread costs more than the folder */
-        agent->output->error_directory = error_directory_make(temporary);
+        struct temporary_folder temporary;
+        agent->output->error_directory = error_directory_make(&temporary);
+        warn_of_folder(agent, temporary.warning);
         return 0;
     }
     struct folder *folder = mem_calloc(1, sizeof *folder);
-    if (!folder || !(folder->parent = mem_strdup(temporary ? temporary : ""))) {
-        mem_free(folder);
+    if (!folder)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the folder of error files");
-    }
     struct background_job *job =
         background_job_start("making the folder of error files", make_folder, folder, free_folder, err);
     if (!job)
         return -1;
     int result = agent_signals_await_job(agent, job, making_patience_ns, "the folder of error files", err);
-    if (result == 0)
+    if (result == 0) {
         agent->output->error_directory = take_pointer(&folder->path);
+        warn_of_folder(agent, folder->temporary.warning);
+    }
     background_job_release(job);
     if (result < 0 && err->code == MUSTER_E_TIMEOUT) { /* workers run without, as on a read-only root */
         log_warning(&agent->log, "no error files of the workers: %s (TMPDIR)", err->text);
@@ -198,6 +199,7 @@ static int create_folders(struct agent *agent, struct muster_error *err)
         return -1;
     }
     agent->output->run_directory = log_files_take_run(files);
+    warn_of_folder(agent, log_files_warning(files));
     struct log_file log = log_files_take_log(files);
     log_files_release(files);
     struct output_file *file = log.fd >= 0 ? take_file(agent, log, err) : NULL;

@@ -32,16 +32,17 @@ static char *run_name(const char *run_id, const char *tag)
     return name;
 }
 
-char *log_directory_make(const char *log_dir, const char *run_id, uint64_t random, struct muster_error *err)
+char *log_directory_make(const char *log_dir, const char *run_id, uint64_t random,
+                         struct temporary_folder *temporary, struct muster_error *err)
 {
     char tag[TAG_LENGTH + 1], base_tag[TAG_LENGTH + 1];
     make_tag(random, tag);
     make_tag(random >> 24, base_tag);
-    const char *temporary = getenv("TMPDIR");
     bool given = log_dir && *log_dir;
+    if (!given)
+        temporary_folder_find(temporary);
     scope_free char *base =
-        given ? mem_strdup(log_dir)
-              : mem_printf("%s/muster_%s", temporary && *temporary ? temporary : "/tmp", base_tag);
+        given ? mem_strdup(log_dir) : mem_printf("%s/muster_%s", temporary->path, base_tag);
     scope_free char *name = run_name(run_id, tag);
     scope_free char *run = base && name ? mem_printf("%s/%s", base, name) : NULL;
     if (!run) {
@@ -49,7 +50,7 @@ char *log_directory_make(const char *log_dir, const char *run_id, uint64_t rando
         return NULL;
     }
     if (io_make_directories(base, given ? 0777 : 0700, err) < 0 || io_make_directories(run, 0700, err) < 0) {
-        error_wrap(err, "--log-dir");
+        error_wrap(err, given ? "--log-dir" : "no folder for the workers' log files (--log-dir=DIR sets it)");
         return NULL;
     }
     char whole[PATH_MAX]; /* workers may write elsewhere and derive their error file's name from it */

@@ -8,11 +8,14 @@
 
 #include <stdint.h>
 
+#include "proto/base/temporary.h"
 #include "proto/include/muster_error.h"
 
 /* Makes the run directory and returns its path (mem_free). log_dir: --log-dir; NULL or "": it is under a
- * fresh muster_<8 characters> in TMPDIR or /tmp. random chooses the characters. */
-char *log_directory_make(const char *log_dir, const char *run_id, uint64_t random, struct muster_error *err);
+ * fresh muster_<8 characters> in the folder for temporary files, which is found then. random chooses the
+ * characters. */
+char *log_directory_make(const char *log_dir, const char *run_id, uint64_t random,
+                         struct temporary_folder *temporary, struct muster_error *err);
 
 /* Removes the directories created by log_directory_make if they are empty: the run directory and a base of
  * its own choice. For a run that ends before its first worker. */

@@ -21,6 +21,7 @@ struct work {
     char *log_dir, *run_id;
     uint64_t random;
     bool logs;
+    struct temporary_folder temporary; /* for the run directory without --log-dir */
     /* of a round */
     char *run;
     int64_t attempt;
@@ -156,7 +157,7 @@ static void prepare_run(void *payload)
     w->failed = announce(w, mem_strdup(given && *given ? given : "the log directory"));
     if (w->failed)
         return;
-    w->run = log_directory_make(w->log_dir, w->run_id, w->random, &w->err);
+    w->run = log_directory_make(w->log_dir, w->run_id, w->random, &w->temporary, &w->err);
     w->failed = w->run ? 0 : -1;
     if (w->run && w->logs)
         w->failed = open_into(w, log_slot(w), w->run, "agent.log");
@@ -252,6 +253,11 @@ int log_files_result(const struct log_files *files, struct muster_error *err)
 char *log_files_take_run(struct log_files *files)
 {
     return take_pointer(&files->work->run);
+}
+
+const char *log_files_warning(const struct log_files *files)
+{
+    return files->work->temporary.warning;
 }
 
 static struct log_file take(struct log_file *from)

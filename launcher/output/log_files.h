@@ -46,6 +46,8 @@ int log_files_result(const struct log_files *files, struct muster_error *err);
 /* When done without an error: the run directory; the agent's log; a file of a worker; a shared file. The
  * caller owns what it takes: fd to close, path to free. */
 char *log_files_take_run(struct log_files *files);
+/* A warning about TMPDIR, "" without; valid until log_files_release. */
+const char *log_files_warning(const struct log_files *files);
 struct log_file log_files_take_log(struct log_files *files);
 struct log_file log_files_take(struct log_files *files, int local_rank, int stream);
 struct log_file log_files_take_filtered(struct log_files *files, int stream);

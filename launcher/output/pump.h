@@ -31,7 +31,7 @@ struct pump_stream;
 struct pump_options {
     struct loop *loop;
     struct log_style style;   /* of the console; host must outlive the pump */
-    const char *spool_folder; /* NULL: no spool */
+    const char *spool_folder; /* "": the folder for temporary files, found at the first use; NULL: no spool */
     int64_t spool_limit;      /* bytes, each for the log files and for the console */
 };
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "proto/base/temporary.h"
+
 void spool_init(struct spool *s, int64_t limit)
 {
     s->limit = s->capacity = limit;
@@ -104,6 +106,11 @@ void spool_reset(struct spool *s)
 
 int spool_open(const char *folder)
 {
+    struct temporary_folder temporary;
+    if (!*folder) {
+        temporary_folder_find(&temporary);
+        folder = temporary.path;
+    }
     int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd >= 0)
         return fd;

@@ -40,7 +40,7 @@ enum { WRITE_QUEUE_PACE = 512 * 1024 };
 struct write_queue_options {
     int wake_fd; /* an eventfd that becomes readable when there is room again after a shortage, and when a
                     write, or the start of the writer, failed for the first time */
-    const char *spool_folder; /* copied; NULL: no spool */
+    const char *spool_folder; /* copied; as in pump.h */
     int64_t spool_limit;      /* bytes */
 };
 

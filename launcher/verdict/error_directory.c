@@ -17,7 +17,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-static const char prefix[] = "error_", in_memory[] = "/dev/shm", usual[] = "/tmp";
+static const char prefix[] = "error_", in_memory[] = "/dev/shm";
 
 /* Whether what is made there stays in memory: a folder on a disk costs two journal entries and, where the
  * disk is told of freed blocks, a wait for it. */
@@ -27,18 +27,20 @@ static bool is_memory(const char *folder)
     return statfs(folder, &status) == 0 && status.f_type == TMPFS_MAGIC && access(folder, W_OK | X_OK) == 0;
 }
 
-static const char *parent_or_usual(const char *parent)
+/* TMPDIR, or the usual folder; NULL: one has to be looked for. */
+static const char *wanted_folder(void)
 {
-    return parent && *parent ? parent : is_memory(in_memory) ? in_memory : usual;
+    const char *given = getenv("TMPDIR");
+    return given && *given ? given : is_memory(in_memory) ? in_memory : NULL;
 }
 
 /* By what the kernel has in its caches: a look-up that must ask a server is refused, and so is the question
  * for attributes. */
-bool error_directory_is_prompt(const char *parent)
+bool error_directory_is_prompt(void)
 {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_CACHED};
     struct statx folder, root;
-    const char *path = parent_or_usual(parent);
+    const char *wanted = wanted_folder(), *path = wanted ? wanted : "/tmp";
     if (path == in_memory)
         return true;
     scope_close int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how); /* Linux 5.12 */
@@ -49,9 +51,15 @@ bool error_directory_is_prompt(const char *parent)
     return on_root || folder.stx_dev_major != 0; /* 0: no device, as of NFS, FUSE and also of tmpfs */
 }
 
-char *error_directory_make(const char *parent)
+char *error_directory_make(struct temporary_folder *temporary)
 {
-    scope_free char *path = mem_printf("%s/muster_errors_XXXXXX", parent_or_usual(parent));
+    const char *parent = wanted_folder();
+    temporary->warning[0] = '\0';
+    if (parent != in_memory) {
+        temporary_folder_find(temporary);
+        parent = temporary->path;
+    }
+    scope_free char *path = mem_printf("%s/muster_errors_XXXXXX", parent);
     return path && mkdtemp(path) ? take_pointer(&path) : NULL;
 }
 

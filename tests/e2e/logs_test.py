@@ -7,7 +7,9 @@ What happens where the places that it goes to are slow, full or stuck is in logs
 import datetime
 import json
 import os
+import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -54,6 +56,17 @@ class Logs(AgentTest):
     def test_no_folder_without_being_asked(self):
         self.run_muster("--standalone", "--", "true", env={"TMPDIR": str(self.folder)})
         self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_folder_that_this_machine_lacks(self):
+        """TMPDIR of a login node: neither an error nor a folder that is made."""
+        lacking = self.folder / "scratch" / "job"
+        out, err = self.run_muster("--standalone", "--tee=3", "--", "echo", "here", env={"TMPDIR": str(lacking)})
+        self.assertIn("here", out)
+        self.assertEqual(err.count(f"TMPDIR={lacking} cannot be used"), 1, err)
+        (run,) = re.findall(r"log directory: (\S+)", err)
+        self.assertFalse(run.startswith(str(self.folder)), run)
+        self.assertFalse(lacking.parent.exists())
+        shutil.rmtree(pathlib.Path(run).parent)
 
     def test_lines_are_whole(self):
         path = self.script(

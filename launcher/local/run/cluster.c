@@ -35,15 +35,15 @@ static char *join(const char *folder, const char *name, struct muster_error *err
 
 static int make_folder(struct cluster *cluster, struct muster_error *err)
 {
-    const char *given = getenv("TMPDIR"), *where = given && *given ? given : "/tmp";
     char base[PATH_MAX]; /* pods may run anywhere */
-    if (!realpath(where, base))
-        return error_errno(err, "cannot use the folder %s (set by TMPDIR)", where);
+    temporary_folder_find(&cluster->temporary);
+    if (!realpath(cluster->temporary.path, base))
+        return error_errno(err, "cannot use the folder %s (TMPDIR sets it)", cluster->temporary.path);
     scope_free char *path = join(base, "muster_local_XXXXXX", err);
     if (!path)
         return -1;
     if (!mkdtemp(path))
-        return error_errno(err, "cannot make a folder like %s (set by TMPDIR)", path);
+        return error_errno(err, "cannot make a folder like %s (TMPDIR sets where)", path);
     cluster->folder = take_pointer(&path);
     cluster->commands = join(cluster->folder, commands_name, err);
     cluster->hosts = join(cluster->folder, hosts_name, err);

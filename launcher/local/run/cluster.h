@@ -7,14 +7,16 @@
 #include "launcher/local/run/runner.h"
 #include "launcher/local/run/volume_folders.h"
 #include "launcher/process/descendants.h"
+#include "proto/base/temporary.h"
 #include "proto/base/text_list.h"
 #include "proto/include/muster_error.h"
 
 struct cluster {
     const struct local_job *job;
     char id[DESCENDANTS_ID_LENGTH +
-            1];     /* of this run: all of its processes carry it, or the mark of its family */
-    char *folder;   /* of our own, in TMPDIR or /tmp */
+            1]; /* of this run: all of its processes carry it, or the mark of its family */
+    struct temporary_folder temporary;
+    char *folder;   /* of our own, in the folder for temporary files */
     char *commands; /* in it: links torchrun, python, python3 to this program */
     char *hosts;    /* in it: the pods' /etc/hosts; a Job's pods have one each */
     char *stage;    /* in it: an empty folder, which a pod's mounts cover (mount_plan.h) */

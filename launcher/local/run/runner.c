@@ -308,8 +308,10 @@ static int set_up(struct runner *r, struct muster_error *err)
     return start_guardian(r, err);
 }
 
-static void announce_volumes(const struct runner *r)
+static void announce_folders(const struct runner *r)
 {
+    if (*r->cluster.temporary.warning)
+        log_warning(&r->log, "%s", r->cluster.temporary.warning);
     const struct local_volumes *volumes = &r->job->volumes;
     if (volumes->count && !r->cluster.mounts)
         log_warning(&r->log, "volumes are not mounted (%s): the pods' paths are this machine's",
@@ -328,7 +330,7 @@ static void announce(const struct runner *r)
         log_info(&r->log, "namespaces are not permitted here: the pods' host names do not resolve, so "
                           "MASTER_ADDR, PET_MASTER_ADDR and PET_RDZV_ENDPOINT are addresses, and gethostname "
                           "returns this machine's name");
-    announce_volumes(r);
+    announce_folders(r);
     if (r->job->elastic && r->job->max_replicas > r->job->min_replicas)
         log_info(&r->log, "job %s has %d to %d workers: kill -RTMIN+1 %d adds one, RTMIN+2 removes one",
                  r->job->name, r->job->min_replicas, r->job->max_replicas, (int)getpid());

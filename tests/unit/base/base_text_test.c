@@ -3,12 +3,15 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/base/temporary.h"
 #include "proto/base/text.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/fake_clock.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static void numbers_are_strict(void **state)
@@ -33,6 +36,53 @@ static void numbers_are_strict(void **state)
     assert_true(text_bytes("3GiB", &i) && i == INT64_C(3) << 30);
     assert_false(text_bytes("9000000T", &i));
     assert_false(text_bytes("-1", &i));
+}
+
+/* Folders of a machine that has no /tmp or nothing writable, by their names. */
+static int usable_but_scratch(const char *path)
+{
+    return !strncmp(path, "/scratch", 8) ? ENOENT : 0;
+}
+
+static int usable_cwd_alone(const char *path)
+{
+    return !strcmp(path, "/home/u") ? 0 : !strcmp(path, "/tmp") ? EROFS : EACCES;
+}
+
+static int usable_never(const char *path)
+{
+    (void)path;
+    return EROFS;
+}
+
+static void folders_for_temporary_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tmpdir;
+        int (*usable)(const char *path);
+        const char *path, *warning;
+    } rows[] = {
+        {NULL, usable_but_scratch, "/tmp", ""},
+        {"", usable_but_scratch, "/tmp", ""},
+        {"/big", usable_but_scratch, "/big", ""},
+        {"sub", usable_but_scratch, "/home/u/sub", ""},
+        {"/scratch/u1", usable_but_scratch, "/tmp",
+         "TMPDIR=/scratch/u1 cannot be used on this machine (No such file or directory): temporary files go "
+         "to "
+         "/tmp"},
+        {NULL, usable_cwd_alone, "/home/u", ""},
+        {"/x", usable_cwd_alone, "/home/u",
+         "TMPDIR=/x cannot be used on this machine (Permission denied): temporary files go to /home/u"},
+        {"/x", usable_never, "/x", ""}, /* the kernel's reason follows where it is used */
+        {NULL, usable_never, "/tmp", ""},
+    };
+    struct temporary_folder folder;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        temporary_folder_choose(rows[i].tmpdir, "/home/u", rows[i].usable, &folder);
+        assert_string_equal(folder.path, rows[i].path);
+        assert_string_equal(folder.warning, rows[i].warning);
+    }
 }
 
 static void rows_of_the_kernels_texts(void **state)
@@ -167,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_strict),
+        cmocka_unit_test(folders_for_temporary_files),
         cmocka_unit_test(rows_of_the_kernels_texts),
         cmocka_unit_test(nearest_helps_and_does_not_guess),
         cmocka_unit_test(bytes_for_people),

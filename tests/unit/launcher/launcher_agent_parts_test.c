@@ -99,8 +99,9 @@ static void log_directories(void **state)
     assert_false(config_wants_log_directory(&config));
     config.log_dir = base;
     assert_true(config_wants_log_directory(&config));
-    char *run = log_directory_make(config.log_dir, config.rdzv_id, 0, &err),
-         *again = log_directory_make(config.log_dir, config.rdzv_id, 1, &err);
+    struct temporary_folder temporary;
+    char *run = log_directory_make(config.log_dir, config.rdzv_id, 0, &temporary, &err),
+         *again = log_directory_make(config.log_dir, config.rdzv_id, 1, &temporary, &err);
     assert_non_null(run);
     assert_non_null(again);
     assert_string_not_equal(run, again);
@@ -127,7 +128,7 @@ static void log_directories(void **state)
     (void)snprintf(file, sizeof file, "%s/file", base);
     assert_int_equal(io_write_file_atomic(file, "", 0, 0600, NULL), 0);
     config.log_dir = file;
-    assert_null(log_directory_make(config.log_dir, config.rdzv_id, 0, &err));
+    assert_null(log_directory_make(config.log_dir, config.rdzv_id, 0, &temporary, &err));
     assert_non_null(strstr(err.text, "--log-dir"));
     mem_free(run);
     mem_free(again);
@@ -196,13 +197,14 @@ static void empty_log_directories_are_taken_back(void **state)
     assert_non_null(mkdtemp(base));
     assert_int_equal(setenv("TMPDIR", base, 1), 0);
     struct run_config config = {.nproc_per_node = 1, .rdzv_id = "job", .redirects = "3", .tee = "0"};
-    scope_free char *chosen = log_directory_make(config.log_dir, config.rdzv_id, 0, NULL);
+    struct temporary_folder temporary;
+    scope_free char *chosen = log_directory_make(config.log_dir, config.rdzv_id, 0, &temporary, NULL);
     assert_non_null(chosen);
     log_directory_discard(config.log_dir, chosen);
     assert_int_equal(rmdir(base), 0);
     config.log_dir = base;
-    scope_free char *empty = log_directory_make(config.log_dir, config.rdzv_id, 0, NULL),
-                    *used = log_directory_make(config.log_dir, config.rdzv_id, 1, NULL);
+    scope_free char *empty = log_directory_make(config.log_dir, config.rdzv_id, 0, &temporary, NULL),
+                    *used = log_directory_make(config.log_dir, config.rdzv_id, 1, &temporary, NULL);
     scope_free char *worker = log_directory_worker(used, 0, 0, NULL);
     assert_non_null(worker);
     log_directory_discard(config.log_dir, empty);

@@ -484,7 +484,8 @@ static void a_folder_for_error_files(void **state)
 {
     (void)state;
     struct stat status;
-    char *directory = error_directory_make(NULL);
+    struct temporary_folder temporary;
+    char *directory = error_directory_make(&temporary);
     assert_non_null(directory);
     assert_int_equal(stat(directory, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0700);
@@ -496,19 +497,31 @@ static void a_folder_for_error_files(void **state)
     error_directory_discard(directory);
     mem_free(file);
     mem_free(directory);
-    assert_null(error_directory_make("/no/such/folder"));
+    assert_int_equal(setenv("TMPDIR", "/no/such/folder", 1), 0);
+    scope_free char *elsewhere = error_directory_make(&temporary);
+    assert_non_null(elsewhere);
+    assert_non_null(strstr(temporary.warning, "TMPDIR=/no/such/folder cannot be used"));
+    error_directory_discard(elsewhere);
+    assert_int_equal(unsetenv("TMPDIR"), 0);
 }
 
 /* A network file system is not to be had here; /proc stands for all that are on no disk. */
 static void what_may_hang_is_left_to_a_thread(void **state)
 {
     (void)state;
-    assert_true(error_directory_is_prompt("/"));
-    assert_false(error_directory_is_prompt("/proc"));
-    assert_false(error_directory_is_prompt("/no/such/folder"));
-    char *directory = error_directory_make("");
+    static const struct {
+        const char *folder;
+        bool prompt;
+    } rows[] = {{"/", true}, {"/proc", false}, {"/no/such/folder", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(setenv("TMPDIR", rows[i].folder, 1), 0);
+        assert_int_equal(error_directory_is_prompt(), rows[i].prompt);
+    }
+    assert_int_equal(unsetenv("TMPDIR"), 0);
+    struct temporary_folder temporary;
+    char *directory = error_directory_make(&temporary);
     if (!strncmp(directory, "/dev/shm/", 9))
-        assert_true(error_directory_is_prompt(""));
+        assert_true(error_directory_is_prompt());
     error_directory_discard(directory);
     mem_free(directory);
 }
