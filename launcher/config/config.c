@@ -87,8 +87,12 @@ int config_parse(int argc, char *const argv[], const char *(*get)(void *context,
     if (line.at >= argc || !*argv[line.at])
         return error_set(err, MUSTER_E_INVALID,
                          "no program was given; put the script, module or executable after the flags");
-    config->program = argv[line.at];
-    config->arguments = argv + line.at + 1;
+    bool ended = line.at > 0 && !strcmp(argv[line.at - 1], "--");
+    config->program = argv[line.at++];
+    /* as Python's argparse: "--" ends the flags once, before the program or directly after it */
+    if (!ended && line.at < argc && !strcmp(argv[line.at], "--"))
+        line.at++;
+    config->arguments = argv + line.at;
     return 0;
 }
 

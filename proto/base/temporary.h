@@ -14,7 +14,7 @@ struct temporary_folder {
  * folder is never created. May block where TMPDIR is on a network file system. */
 void temporary_folder_find(struct temporary_folder *folder);
 
-/* The same decision (pure): usable returns 0, or the errno that says why a folder cannot be used. tmpdir and
+/* The same decision (pure): usable returns 0, or an errno. tmpdir and
  * cwd may be NULL. */
 void temporary_folder_choose(const char *tmpdir, const char *cwd, int (*usable)(const char *path),
                              struct temporary_folder *folder);

@@ -33,6 +33,38 @@ static void defaults_are_torchruns(void **state)
     config_free(&p->config);
 }
 
+/* torchrun on Python 3.10 to 3.13 (argparse.REMAINDER) splits the lines in the same way. */
+static void double_dashes(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"p.py -- --lr 1", "--lr 1"},
+        {"p.py -- -- --lr 1", "-- --lr 1"},
+        {"p.py --", ""},
+        {"-- p.py -- --lr 1", "-- --lr 1"},
+        {"-- p.py", ""},
+        {"p.py a -- b", "a -- b"},
+        {"p.py --lr -- b", "--lr -- b"},
+        {"--nproc-per-node=1 p.py -- --lr 1", "--lr 1"},
+        {"--nproc-per-node 1 -- p.py -- -x", "-- -x"},
+        {"-m p.py -- --lr 1", "--lr 1"},
+        {"-m -- p.py -- --lr", "-- --lr"},
+        {"--no-python p.py -- x", "x"},
+        {"p.py -x -- -- b", "-x -- -- b"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct parsed *p = parse(rows[i][0], "");
+        assert_parsed(p);
+        assert_string_equal(p->config.program, "p.py");
+        scope_buffer rest = {0};
+        for (char *const *argument = p->config.arguments; *argument; argument++)
+            buffer_printf(&rest, "%s%s", rest.length ? " " : "", *argument);
+        buffer_append(&rest, "", 1);
+        assert_string_equal(rest.data, rows[i][1]);
+        config_free(&p->config);
+    }
+}
+
 /* line, variables, what is expected of one text or number */
 static void spellings_and_sources(void **state)
 {
@@ -663,6 +695,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_torchruns),
+        cmocka_unit_test(double_dashes),
         cmocka_unit_test(spellings_and_sources),
         cmocka_unit_test(gpus_count_where_there_are_some),
         cmocka_unit_test(a_pytorchjob_needs_no_flags),
