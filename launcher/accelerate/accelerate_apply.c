@@ -127,6 +127,9 @@ int accelerate_apply(struct run_config *config, const struct accelerate_config *
     if (apply_settings(config, file, err) < 0 || apply_endpoint(config, file, err) < 0 ||
         apply_processes(config, file, err) < 0 || apply_variables(config, &source, err) < 0)
         return -1;
+    for (const char *line = file->warnings.data; line && *line; line = strchr(line, '\n') + 1)
+        if (config_warn(config, err, "%.*s", (int)strcspn(line, "\n"), line) < 0)
+            return -1;
     if (file->aside.length &&
         config_note(config, err, "%s: no effect here: %s", config->accelerate_config, file->aside.data) < 0)
         return -1;

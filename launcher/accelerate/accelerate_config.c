@@ -80,11 +80,14 @@ static int read_processes(struct accelerate_reader *r)
     if (count == 0 || count < -1 || count > INT32_MAX)
         return error_set(r->err, MUSTER_E_INVALID, "%s:%d: num_processes: '%lld' is outside 1 to %d", r->file,
                          line, (long long)count, INT32_MAX);
-    if (alone && count > 1)
-        return error_set(r->err, MUSTER_E_INVALID,
-                         "%s:%d: num_processes is %lld, but distributed_type NO starts one process; write "
-                         "MULTI_CPU or MULTI_GPU, or num_processes: 1",
-                         r->file, line, (long long)count);
+    if (alone && count > 1) {
+        buffer_printf(
+            &r->out->warnings,
+            "%s:%d: num_processes %lld has no effect: distributed_type NO starts one process; write "
+            "MULTI_CPU or MULTI_GPU, or give --nproc-per-node\n",
+            r->file, line, (long long)count);
+        count = 1;
+    }
     r->out->processes = count > 0 ? count : alone ? 1 : 0;
     r->out->processes_line = line;
     return 0;
@@ -237,8 +240,10 @@ int accelerate_read(const char *name, const char *text, size_t length, const cha
 {
     struct tree tree;
     *out = (struct accelerate_config){0};
-    if (tree_parse(name, text, length, &tree, err) < 0)
+    if (tree_parse_last(name, text, length, &tree, &out->warnings, err) < 0) {
+        accelerate_free(out);
         return -1;
+    }
     struct accelerate_reader reader = {.file = name, .directory = directory, .out = out, .err = err};
     int result;
     if (tree.document_count != 1) {
@@ -271,5 +276,6 @@ void accelerate_free(struct accelerate_config *config)
     for (int i = 0; i < config->variable_count; i++)
         mem_free(config->variables[i].value);
     buffer_free(&config->aside);
+    buffer_free(&config->warnings);
     *config = (struct accelerate_config){0};
 }

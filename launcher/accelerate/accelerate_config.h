@@ -2,8 +2,9 @@
  * `accelerate config` writes it, or the same in JSON), as settings of muster run and as the variables that
  * `accelerate launch` gives its workers (pure).
  *
- * Every key of the file is one of four: a setting, variables, without effect here (listed in `aside`), or an
- * error that names the file, the line and the alternative. */
+ * Every key of the file is one of five: a setting, variables, without effect here (listed in `aside`),
+ * without effect in accelerate as well (a line of `warnings`: an unknown key of a section, the first of a key
+ * given twice), or an error that names the file, the line and the alternative. */
 #ifndef MUSTER_LAUNCHER_ACCELERATE_ACCELERATE_CONFIG_H
 #define MUSTER_LAUNCHER_ACCELERATE_ACCELERATE_CONFIG_H
 
@@ -35,7 +36,8 @@ struct accelerate_config {
     int variable_count;
     int64_t processes; /* of all machines together; 0: the file does not give a number */
     int processes_line;
-    struct buffer aside; /* "tpu_name (TPUs only), ..." */
+    struct buffer aside;    /* "tpu_name (TPUs only), ..." */
+    struct buffer warnings; /* lines */
 };
 
 /* name is the file's in errors. directory: the working directory, which DeepSpeed's workers get in

@@ -17,11 +17,11 @@ static int check_section(const struct accelerate_reader *r, const struct acceler
         const struct tree_entry *entry = &map->entries[i];
         const char *hint = accelerate_nearest_key(section, entry->key);
         if (!accelerate_key(section, entry->key))
-            return error_set(r->err, MUSTER_E_INVALID, "%s:%d: '%s' is not a key of %s; %s%s%s", r->file,
-                             entry->line, ACCELERATE_SHOWN(entry->key), section->name,
-                             hint ? "did you mean " : "remove it", hint ? hint : "", hint ? "?" : "");
+            buffer_printf(&r->out->warnings, "%s:%d: '%s' is not a key of %s and has no effect; %s%s%s\n",
+                          r->file, entry->line, ACCELERATE_SHOWN(entry->key), section->name,
+                          hint ? "did you mean " : "remove it", hint ? hint : "", hint ? "?" : "");
     }
-    return 0;
+    return r->out->warnings.failed ? accelerate_no_memory(r) : 0;
 }
 
 /* The value of a key of a section, with its prefix or without; NULL where it is missing or null. */

@@ -90,7 +90,7 @@ static int by_key_and_place(const void *a, const void *b)
 }
 
 int tree_settle_entries(const char *name, struct tree_entry *entries, size_t *count, size_t merged,
-                        struct muster_error *err)
+                        struct buffer *twice, struct muster_error *err)
 {
     scope_free struct ranked *ranked = mem_calloc(*count + 1, sizeof *ranked);
     if (!ranked)
@@ -102,6 +102,12 @@ int tree_settle_entries(const char *name, struct tree_entry *entries, size_t *co
         struct tree_entry *entry = &entries[ranked[i].at];
         if (strcmp(ranked[i].key, ranked[i - 1].key))
             continue;
+        if (ranked[i].at < merged && twice) {
+            buffer_printf(twice, "%s:%d: key '%.100s' appears twice; the last value counts\n", name,
+                          entry->line, entry->key);
+            entries[ranked[i - 1].at].value = NULL;
+            continue;
+        }
         if (ranked[i].at < merged)
             return error_set(err, MUSTER_E_INVALID, "%s:%d:%d: key '%.100s' appears twice", name, entry->line,
                              entry->column, entry->key);
@@ -153,11 +159,12 @@ static bool looks_like_json(const char *text, size_t length)
     return at < length && (text[at] == '{' || text[at] == '[');
 }
 
-int tree_parse(const char *name, const char *text, size_t length, struct tree *out, struct muster_error *err)
+int tree_parse_last(const char *name, const char *text, size_t length, struct tree *out, struct buffer *twice,
+                    struct muster_error *err)
 {
     struct tree_stop yaml = {0}, json = {0};
     struct muster_error json_err = {0};
-    *out = (struct tree){0};
+    *out = (struct tree){.twice = twice};
     if (length > TREE_BYTES_LIMIT)
         return error_set(err, MUSTER_E_LIMIT, "%s is larger than %d bytes", name, TREE_BYTES_LIMIT);
     int result = tree_parse_yaml(name, text, length, out, &yaml, err);
@@ -171,7 +178,15 @@ int tree_parse(const char *name, const char *text, size_t length, struct tree *o
         if (err && (result == 0 || !json.line || further))
             *err = json_err;
     }
+    out->twice = NULL;
+    if (result == 0 && twice && twice->failed)
+        result = error_set(err, MUSTER_E_NOMEM, "%s: no memory", name);
     if (result < 0)
         tree_free(out);
     return result;
+}
+
+int tree_parse(const char *name, const char *text, size_t length, struct tree *out, struct muster_error *err)
+{
+    return tree_parse_last(name, text, length, out, NULL, err);
 }

@@ -3,7 +3,7 @@
  * Scalars are read as Kubernetes reads them (YAML 1.1 as its tools have it: yes, no, on and off are
  * booleans, 010 is 8, a date is text). Anchors, aliases and merge keys work. The cost of a hostile or
  * broken file is bounded in advance: bytes, depth, and the number of nodes with every alias counted in
- * full. A duplicate key is an error. */
+ * full. A duplicate key is an error, but for tree_parse_last. */
 #ifndef MUSTER_PROTO_TREE_TREE_H
 #define MUSTER_PROTO_TREE_TREE_H
 
@@ -54,11 +54,16 @@ struct tree {
     const struct tree_node **documents; /* empty documents are left out */
     size_t document_count;
     void *arena;
+    struct buffer *twice; /* of tree_parse_last, while it reads */
 };
 
 /* Reads all documents. name is the file's in errors ("job.yaml:3:7: ..."). Errors are MUSTER_E_INVALID,
  * MUSTER_E_LIMIT or MUSTER_E_NOMEM. out needs no initialisation and is zeroed on failure. */
 int tree_parse(const char *name, const char *text, size_t length, struct tree *out, struct muster_error *err);
+/* The same for files whose own programs keep the last value of a duplicate key, as PyYAML does. Each such key
+ * is a line in *twice: "job.yaml:3: key 'x' appears twice; the last value counts\n". */
+int tree_parse_last(const char *name, const char *text, size_t length, struct tree *out, struct buffer *twice,
+                    struct muster_error *err);
 void tree_free(struct tree *tree);
 
 /* The value of a key of a map; NULL where it is absent or null, or node is NULL or no map. */

@@ -14,10 +14,11 @@ void tree_arena_free(struct tree_arena *arena);
 /* Adds a document; empty ones (null) are left out. */
 int tree_add_document(struct tree *tree, const struct tree_node *root, struct muster_error *err);
 
-/* Sorts out a map's entries, *count of them: a duplicate key is an error at its second place; entries from
- * `merged` on come from merge keys and yield to earlier ones of the same key. Order is kept. */
+/* Sorts out a map's entries, *count of them: a duplicate key is an error at its second place, or with twice a
+ * line there, and the last one stays; entries from `merged` on come from merge keys and yield to earlier ones
+ * of the same key. Order is kept. */
 int tree_settle_entries(const char *name, struct tree_entry *entries, size_t *count, size_t merged,
-                        struct muster_error *err);
+                        struct buffer *twice, struct muster_error *err);
 
 /* The meaning of a YAML scalar: sets kind and value of node, text stays. tag is NULL for none. false if
  * the tag does not fit the text. */

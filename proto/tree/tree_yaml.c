@@ -269,7 +269,7 @@ static int close_map(struct reader *r, struct frame *frame, const yaml_event_t *
             if (put_entry(r, frame, frame->merges[i]->entries[n]) < 0)
                 return -1;
     }
-    if (tree_settle_entries(r->name, frame->entries, &frame->count, own, r->err) < 0)
+    if (tree_settle_entries(r->name, frame->entries, &frame->count, own, r->tree->twice, r->err) < 0)
         return -1;
     struct tree_entry *entries = tree_allocate(arena_of(r), frame->count, sizeof *entries);
     if (!entries)

@@ -270,8 +270,9 @@ class Launch(unittest.TestCase):
         lines += [f"{key}: null" for key in keys if key not in nested and key != "num_processes"]
         for section, names in nested.items():
             lines += [f"{section}:", *(f"  {name}: null" for name in names)]
-        self.env("\n".join(lines) + "\n")
-        self.assertIn("did you mean fsdp_version?", self.env("distributed_type: FSDP\nfsdp_config: {fsdp_versoin: 2}\n", 2))
+        self.assertNotIn("is not a key of", str(self.env("\n".join(lines) + "\n")["warnings"]))
+        wrong = self.env("distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_versoin: 2}\n")
+        self.assertIn("'fsdp_versoin' is not a key of fsdp_config and has no effect; did you mean fsdp_version?", wrong["warnings"][0])
 
 
 if __name__ == "__main__":

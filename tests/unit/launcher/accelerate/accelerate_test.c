@@ -266,8 +266,6 @@ static void errors_name_the_line_and_the_way_out(void **state)
         {"distributed_type: NO\nmain_training_functoin: a\n",
          "a.yaml:2: 'main_training_functoin' is not a key of accelerate's configuration; did you mean "
          "main_training_function?"},
-        {"distributed_type: NO\nfsdp_config:\n  fsdp_min_num_params: 1\n  fsdp_versoin: 2\n",
-         "a.yaml:4: 'fsdp_versoin' is not a key of fsdp_config; did you mean fsdp_version?"},
         {"distributed_type: FSDP\nnum_processes: 3000000000\n",
          "a.yaml:2: num_processes: '3000000000' is outside 1 to 2147483647"},
         {"distributed_type: NO\nxyzzy: 1\n",
@@ -284,9 +282,6 @@ static void errors_name_the_line_and_the_way_out(void **state)
          "use accelerate launch for it"},
         {"compute_environment: MARS\n",
          "a.yaml:1: compute_environment: 'MARS' is not LOCAL_MACHINE or AMAZON_SAGEMAKER"},
-        {"distributed_type: NO\nnum_processes: 2\n",
-         "a.yaml:2: num_processes is 2, but distributed_type NO starts one process; write MULTI_CPU or "
-         "MULTI_GPU, or num_processes: 1"},
         {"distributed_type: FSDP\nnum_processes: 0\n",
          "a.yaml:2: num_processes: '0' is outside 1 to 2147483647"},
         {"distributed_type: FSDP\nnum_processes: two\n",
@@ -299,10 +294,6 @@ static void errors_name_the_line_and_the_way_out(void **state)
          "a.yaml:2: main_process_ip: the text has a control character"},
         {"distributed_type: FSDP\nfsdp_config: FULL\n",
          "a.yaml:2: fsdp_config: text where keys are expected"},
-        {"distributed_type: FSDP\nfsdp_config:\n  fsdp_offload_parms: true\n",
-         "a.yaml:3: 'fsdp_offload_parms' is not a key of fsdp_config; did you mean fsdp_offload_params?"},
-        {"distributed_type: NO\nfsdp_config:\n  offload_param: true\n", /* also where it has no effect */
-         "a.yaml:3: 'offload_param' is not a key of fsdp_config; did you mean offload_params?"},
         {"distributed_type: FSDP\nfsdp_config:\n  fsdp_sync_module_states: false\n",
          "a.yaml:3: fsdp_sync_module_states is false, but fsdp_cpu_ram_efficient_loading needs it; set one "
          "of "
@@ -323,6 +314,45 @@ static void errors_name_the_line_and_the_way_out(void **state)
             fail_msg("'%s' is accepted", rows[i].text);
         assert_string_equal(err.text, rows[i].expected);
         assert_int_equal(config.variable_count, 0);
+    }
+}
+
+/* Lines that accelerate passes over in silence. */
+static void oddities_are_warnings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *expected;
+        int64_t processes;
+    } rows[] = {
+        {"distributed_type: NO\nfsdp_config:\n  fsdp_min_num_params: 1\n  fsdp_versoin: 2\n",
+         "a.yaml:4: 'fsdp_versoin' is not a key of fsdp_config and has no effect; did you mean "
+         "fsdp_version?\n",
+         1},
+        {"distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_offload_parms: true\n  zzz: 1\n",
+         "a.yaml:4: 'fsdp_offload_parms' is not a key of fsdp_config and has no effect; did you mean "
+         "fsdp_offload_params?\n"
+         "a.yaml:5: 'zzz' is not a key of fsdp_config and has no effect; remove it\n",
+         2},
+        {"distributed_type: \"NO\"\nnum_machines: 1\nnum_processes: 8\n",
+         "a.yaml:3: num_processes 8 has no effect: distributed_type NO starts one process; write MULTI_CPU "
+         "or "
+         "MULTI_GPU, or give --nproc-per-node\n",
+         1},
+        {"num_processes: 4\ndistributed_type: MULTI_GPU\nnum_processes: 2\nnum_processes: 3\n",
+         "a.yaml:3: key 'num_processes' appears twice; the last value counts\n"
+         "a.yaml:4: key 'num_processes' appears twice; the last value counts\n",
+         3},
+        {"{\"distributed_type\": \"NO\", \"debug\": true, \"debug\": false}",
+         "a.yaml:1: key 'debug' appears twice; the last value counts\n", 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct accelerate_config config;
+        read_good(rows[i].text, &config);
+        buffer_append(&config.warnings, "", 1);
+        assert_string_equal(config.warnings.data, rows[i].expected);
+        assert_int_equal(config.processes, rows[i].processes);
+        accelerate_free(&config);
     }
 }
 
@@ -539,6 +569,16 @@ static void a_typed_number_of_workers_is_no_mistake(void **state)
     config_free(&p->config);
 }
 
+static void one_process_of_a_file_yields_to_the_flag(void **state)
+{
+    (void)state;
+    struct parsed *p = apply("--nproc-per-node=2 train.py", "", "distributed_type: NO\nnum_processes: 8\n");
+    assert_parsed(p);
+    assert_int_equal(p->config.nproc_per_node, 2);
+    assert_non_null(strstr(p->config.warnings, "num_processes 8 has no effect"));
+    config_free(&p->config);
+}
+
 static void hosts_of_a_flag_are_stronger(void **state)
 {
     (void)state;
@@ -621,6 +661,7 @@ int main(void)
         cmocka_unit_test(variables),
         cmocka_unit_test(what_is_not_set),
         cmocka_unit_test(keys_without_effect_are_named),
+        cmocka_unit_test(oddities_are_warnings),
         cmocka_unit_test(a_host_file_starts_the_agents),
         cmocka_unit_test(errors_name_the_line_and_the_way_out),
         cmocka_unit_test(the_file_alone),
@@ -630,6 +671,7 @@ int main(void)
         cmocka_unit_test(nodes_that_meet_without_ranks),
         cmocka_unit_test(the_batch_system_is_stronger),
         cmocka_unit_test(a_typed_number_of_workers_is_no_mistake),
+        cmocka_unit_test(one_process_of_a_file_yields_to_the_flag),
         cmocka_unit_test(hosts_of_a_flag_are_stronger),
         cmocka_unit_test(folders_of_python_are_added_once),
         cmocka_unit_test(without_memory_it_fails_and_leaks_nothing),
