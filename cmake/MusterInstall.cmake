@@ -3,6 +3,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/muster)
 
+muster_same_rpath(muster muster-train libmuster)
 install(TARGETS muster muster-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS libmuster EXPORT muster-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # muster.h finds muster_error.h below itself, as in the tree

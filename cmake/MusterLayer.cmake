@@ -29,11 +29,17 @@ function(muster_layer)
   set_property(GLOBAL APPEND PROPERTY MUSTER_LAYER_TARGETS ${name})
 endfunction()
 
+# An installed program or library has the same search path in the build folder: where CMake writes another one at
+# installation it fills the first with colons, and between two colons the loader reads the working directory.
+function(muster_same_rpath)
+  set_target_properties(${ARGN} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
+endfunction()
+
 # The program finds modules (libmuster_*.so) by dlopen: in lib/ of the build folder, or beside its installed folder.
 function(muster_finds_modules target)
   include(GNUInstallDirs)
   set_property(TARGET ${target} APPEND PROPERTY BUILD_RPATH ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
-  set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR} $ORIGIN/../${CMAKE_INSTALL_LIBDIR}/muster)
+  set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH $ORIGIN/../lib $ORIGIN/../${CMAKE_INSTALL_LIBDIR} $ORIGIN/../${CMAKE_INSTALL_LIBDIR}/muster)
 endfunction()
 
 # Writes the table of layers, and has the build fail on a call or an include against it (where there is a Python; ./dev test

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,15 +84,49 @@ static int sync_directory_of(const char *path, struct muster_error *err)
     return 0;
 }
 
+int io_create_new(const char *path, int access, mode_t mode)
+{
+    enum { TRIES = 16 }; /* another user may plant it again and again */
+    for (int i = 0; i < TRIES; i++) {
+        const int fd = open(path, access | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+        if (unlink(path) < 0 && errno != ENOENT)
+            return -1;
+    }
+    errno = EEXIST;
+    return -1;
+}
+
+int io_create_beside(const char *path, mode_t mode, char **name, struct muster_error *err)
+{
+    enum { TRIES = 16 };
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t number = 0;
+        *name = NULL;
+        if (getrandom(&number, sizeof number, 0) != sizeof number)
+            return error_errno(err, "cannot get a random number for a file next to %s", path);
+        scope_free char *beside = mem_printf("%s.new.%llu", path, (unsigned long long)number);
+        if (!beside)
+            return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+        const int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+        if (fd < 0 && errno == EEXIST)
+            continue;
+        if (fd < 0)
+            return error_errno(err, "cannot create %s", beside);
+        *name = take_pointer(&beside);
+        return fd;
+    }
+    return error_set(err, MUSTER_E_IO, "cannot create a file next to %s: its names are taken", path);
+}
+
 int io_write_file_atomic(const char *path, const void *data, size_t length, mode_t mode,
                          struct muster_error *err)
 {
-    scope_free char *beside = mem_printf("%s.new.%d", path, (int)getpid());
-    if (!beside)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    scope_close int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+    scope_free char *beside = NULL;
+    scope_close int fd = io_create_beside(path, mode, &beside, err);
     if (fd < 0)
-        return error_errno(err, "cannot create %s", beside);
+        return -1;
     if (io_write_all(fd, data, length, beside, err) < 0) {
         (void)unlink(beside);
         return -1;

@@ -20,8 +20,15 @@ int io_read_all(int fd, void *data, size_t length, const char *what, struct must
 /* The whole of a regular file or of /proc and /sys text, at most limit bytes (a larger one is
  * MUSTER_E_LIMIT). */
 int io_read_file(const char *path, size_t limit, struct buffer *out, struct muster_error *err);
-/* Writes a temporary file beside path (PATH.new.PID), syncs it and renames it over path: after a crash there
- * is the old or the new one, and the temporary one may be left. */
+/* Makes a file that is new: whatever has the name, the rest of a killed process or a link that another user
+ * has planted, is removed and never opened or followed. access: O_WRONLY or O_RDWR, and further flags. For
+ * names that no other process uses now. -1 with errno. */
+int io_create_new(const char *path, int access, mode_t mode);
+/* Makes a new file next to path under a name that is not known before, PATH.new.NUMBER; *name (mem_free)
+ * gets it. */
+int io_create_beside(const char *path, mode_t mode, char **name, struct muster_error *err);
+/* Writes a temporary file (io_create_beside), syncs it and renames it over path: after a crash there is the
+ * old or the new one, and the temporary one may be left. */
 int io_write_file_atomic(const char *path, const void *data, size_t length, mode_t mode,
                          struct muster_error *err);
 /* Opens a file of lines to append to it, makes it where it is not there, and cuts off what a process that was

@@ -233,7 +233,7 @@ static bool may_be_reused(int fd, int64_t bytes)
 
 int disk_file_open(const char *path, int64_t bytes, int how)
 {
-    scope_close int fd = open(path, O_WRONLY | O_CLOEXEC | how);
+    scope_close int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | how);
     if (fd >= 0 && may_be_reused(fd, bytes))
         return take_fd(&fd);
     /* One that cannot be opened, after an error of the disk for example, makes place too; EINVAL is no error
@@ -242,7 +242,7 @@ int disk_file_open(const char *path, int64_t bytes, int how)
         return -1;
     if (unlink(path) < 0 && errno != ENOENT)
         return -1;
-    return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | how, 0666);
+    return open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | how, 0666);
 }
 
 static int open_files(struct disk_file *file, struct muster_error *err)
@@ -253,7 +253,7 @@ static int open_files(struct disk_file *file, struct muster_error *err)
     file->cached = disk_file_open(file->path, file->bytes, 0);
     if (file->cached < 0)
         return error_errno(err, "cannot create %s", file->path);
-    file->direct = open(file->path, O_WRONLY | O_DIRECT | O_CLOEXEC);
+    file->direct = open(file->path, O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC);
     return 0;
 }
 

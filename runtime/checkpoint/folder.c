@@ -263,10 +263,10 @@ static int try_file(const char *folder, struct muster_error *err)
         return no_path(err);
     if (io_make_directories(folder, 0777, err) < 0)
         return -1;
-    scope_close int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    scope_close int fd = io_create_new(path, O_WRONLY, 0666);
     if (fd < 0)
         return error_errno(err, "cannot write checkpoints in folder %s", folder);
-    return unlink(path) < 0 ? error_errno(err, "cannot remove %s", path) : 0;
+    return unlink(path) < 0 && errno != ENOENT ? error_errno(err, "cannot remove %s", path) : 0;
 }
 
 int folder_probe(const char *folder, struct muster_error *err)

@@ -267,6 +267,13 @@ static int look_up(struct opening *o, int rank, struct address *address, struct 
     return 0;
 }
 
+static bool is_our_user(int socket)
+{
+    struct ucred who = {0};
+    socklen_t length = sizeof who;
+    return !getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) && who.uid == geteuid();
+}
+
 static int call(struct opening *o, int rank, struct muster_error *err)
 {
     char what[64];
@@ -285,6 +292,9 @@ static int call(struct opening *o, int rank, struct muster_error *err)
         if (errno != EINTR)
             return error_errno(err, "%s", what);
     }
+    if (!is_our_user(fd)) /* any user can take an abstract name that is free */
+        return error_set(err, MUSTER_E_PEER, "%s: another user listens at its address; the rank has ended",
+                         what);
     if (send_hello(o, fd, theirs.token, what, err))
         return -1;
     o->link->peers[rank].socket = take_fd(&fd);
@@ -314,11 +324,7 @@ static int hear(struct opening *o, int rank, struct muster_error *err)
 /* Whether a caller is one of our ranks: same user, right token, a rank that has not connected yet. */
 static bool call_is_ours(const struct opening *o, int socket, const struct hello *hello)
 {
-    struct ucred who = {0};
-    socklen_t length = sizeof who;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) || who.uid != geteuid())
-        return false;
-    return !memcmp(hello->magic, hello_magic, sizeof hello->magic) &&
+    return is_our_user(socket) && !memcmp(hello->magic, hello_magic, sizeof hello->magic) &&
            !memcmp(hello->token, o->address.token, sizeof hello->token) && hello->size == o->options->size &&
            hello->rank > o->options->rank && hello->rank < o->options->size &&
            o->link->peers[hello->rank].socket < 0;

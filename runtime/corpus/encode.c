@@ -155,7 +155,7 @@ static int encode_part(void *context, void *room, int part, struct muster_error 
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
     if (is_encoded(path, prepare_tokens_key(p, part)))
         return 0; /* by an earlier run */
-    scope_close int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    scope_close int fd = io_create_new(beside, O_WRONLY, 0644);
     if (fd < 0)
         return error_errno(err, "cannot write %s", beside);
     if (write_tokens(p, room, part, beside, fd, err) < 0)

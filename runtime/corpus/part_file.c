@@ -42,7 +42,7 @@ static int half_open(struct half_file *file, const char *folder, uint64_t key, c
     file->beside = mem_printf("%s/%016llx.%s.new", folder, (unsigned long long)key, ending);
     if (!file->path || !file->beside)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    file->fd = open(file->beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    file->fd = io_create_new(file->beside, O_WRONLY, 0644);
     return file->fd < 0 ? error_errno(err, "cannot write %s", file->beside) : 0;
 }
 

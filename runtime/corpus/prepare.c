@@ -137,7 +137,7 @@ static int open_work(struct prepare *p, struct muster_error *err)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
     if (io_make_directories(p->work, 0755, err) < 0 || check_folders(p, err) < 0)
         return -1;
-    p->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    p->lock = open(lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (p->lock < 0)
         return error_errno(err, "cannot write %s", lock);
     if (flock(p->lock, LOCK_EX | LOCK_NB) < 0)

@@ -81,7 +81,7 @@ static int open_shard_file(struct shard_file *file, const struct shard_writer *w
     file->beside = file->path ? mem_printf("%s.new", file->path) : NULL;
     if (!file->beside || buffer_append(&file->held, zeros, header) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a token shard");
-    file->fd = open(file->beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    file->fd = io_create_new(file->beside, O_WRONLY, 0644);
     return file->fd < 0 ? error_errno(err, "cannot write %s", file->beside) : 0;
 }
 

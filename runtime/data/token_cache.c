@@ -79,7 +79,7 @@ static int lock_cache(struct token_cache *cache, struct muster_error *err)
     scope_free char *path = mem_printf("%s.lock", cache->path);
     if (!path)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    cache->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    cache->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (cache->lock < 0)
         return error_errno(err, "cannot write in data.cache_dir: %s", path);
     while (flock(cache->lock, LOCK_EX) < 0 && errno == EINTR)

@@ -35,7 +35,7 @@ static int create_file(char **path, int *fd, const char *beside, const char *end
     *path = mem_printf("%s.%ld%s", beside, (long)getpid(), ending);
     if (!*path)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    *fd = open(*path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    *fd = io_create_new(*path, O_RDWR, 0644);
     return *fd < 0 ? error_errno(err, "cannot write token cache %s", *path) : 0;
 }
 

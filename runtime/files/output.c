@@ -8,6 +8,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
 
 /* The disk begins to write so many bytes while the next ones are formed: the sync at the end finds little
  * left. */
@@ -15,16 +16,12 @@ enum { FLUSH_BYTES = 8 << 20 };
 
 int output_open(struct output *output, const char *path, struct muster_error *err)
 {
-    *output = (struct output){
-        .path = mem_strdup(path), .beside = mem_printf("%s.new.%d", path, (int)getpid()), .fd = -1};
-    if (!output->path || !output->beside) {
-        output_close(output);
+    *output = (struct output){.path = mem_strdup(path), .fd = -1};
+    if (!output->path)
         return error_set(err, MUSTER_E_NOMEM, "no memory to write %s", path);
-    }
-    output->fd = open(output->beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    output->fd = io_create_beside(path, 0666, &output->beside, err);
     if (output->fd >= 0)
         return 0;
-    (void)error_errno(err, "cannot create %s", output->beside);
     output_close(output);
     return -1;
 }

@@ -6,6 +6,7 @@ Each check prints what it looked at and exits 1 with one line per breach.
 """
 import argparse
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -31,6 +32,7 @@ BANNED = {
     r"\bcblas_\w+\s*\(|\bopenblas_\w+\s*\(": (r"^kernels/cpu/", "only kernels call BLAS, and only the compute thread calls kernels"),
     r"#\s*pragma\s+omp|\bomp_\w+\s*\(": (r"^kernels/cpu/", "only the compute-stream thread may enter OpenMP"),
     r"\bzmq_\w+\s*\(": (r"^rendezvous/", "only rendezvous speaks ZeroMQ"),
+    r"\bO_TRUNC\b": (None, "follows a link that another user planted: io_create_new or io_create_beside of proto/base/io.h"),
     r"\b(?:TODO|FIXME|XXX)\b": (None, "finish it or file it"),
 }
 # what a program of ours must not be linked with
@@ -151,6 +153,21 @@ def check_symbols(root, build):
     return breaches
 
 
+def search_paths(build):
+    """[(file, its RPATH or RUNPATH)] of every program and library that was built."""
+    files = [path for path in sorted(build.rglob("*")) if "CMakeFiles" not in path.parts and path.is_file() and not path.is_symlink()
+             and (".so" in path.name or os.access(path, os.X_OK)) and path.open("rb").read(4) == b"\x7fELF"]
+    found, name = [], ""
+    for start in range(0, len(files), 100):
+        text = subprocess.run(["readelf", "-dW", *map(str, files[start:start + 100])], capture_output=True, text=True, check=False).stdout
+        for line in text.splitlines():
+            if line.startswith("File: "):
+                name = line[len("File: "):]
+            elif match := re.search(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", line):
+                found.append((pathlib.Path(name).relative_to(build).as_posix(), match[1]))
+    return found
+
+
 def check_linking(root, build):
     breaches, looked = [], 0
     for program, forbidden in LINKING.items():
@@ -165,6 +182,10 @@ def check_linking(root, build):
                 if word in line.split("=>")[0]:
                     breaches.append(f"{program} is linked with {line.split()[0]}")
     print(f"{looked} programs looked at with ldd")
+    paths = search_paths(build)
+    breaches += [f"{name} searches libraries in {part!r} ({path}): an absolute folder or one that begins with $ORIGIN"
+                 for name, path in paths for part in path.split(":") if not part.startswith(("/", "$ORIGIN/"))]
+    print(f"{len(paths)} search paths of programs and libraries looked at")
     return breaches
 
 

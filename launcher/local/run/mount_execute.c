@@ -33,7 +33,7 @@ static int make_directory(const char *path)
 
 static int make_file(const char *path)
 {
-    scope_close int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    scope_close int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     return fd < 0 ? -1 : 0;
 }
 

@@ -9,9 +9,11 @@
 #include "tests/support/fake_clock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void numbers_are_strict(void **state)
@@ -147,6 +149,46 @@ static void files_are_replaced_whole(void **state)
     (void)rmdir(directory);
 }
 
+/* Another user knows our pid, and may write to the folder. */
+static void a_planted_link_is_not_followed(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/muster_base_XXXXXX", path[64], planted[96], victim[64], found[64];
+    struct muster_error err = {0};
+    scope_buffer text = {0};
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/file", folder);
+    (void)snprintf(planted, sizeof planted, "%s.new.%d", path, (int)getpid());
+    (void)snprintf(victim, sizeof victim, "%s/victim", folder);
+    assert_int_equal(io_write_file_atomic(victim, "precious", 8, 0600, &err), 0);
+    assert_int_equal(symlink(victim, planted), 0);
+    assert_int_equal(io_write_file_atomic(path, "new", 3, 0600, &err), 0);
+    assert_int_equal(readlink(path, found, sizeof found), -1); /* the file itself, not the link */
+    int fd = io_create_new(planted, O_WRONLY, 0600);           /* the name is needed as it is */
+    assert_true(fd >= 0);
+    assert_int_equal(io_write_all(fd, "more", 4, planted, &err), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(io_read_file(planted, 100, &text, &err), 0);
+    assert_string_equal(text.data, "more");
+    buffer_clear(&text);
+    assert_int_equal(io_read_file(victim, 100, &text, &err), 0);
+    assert_string_equal(text.data, "precious");
+    char *beside = NULL;
+    fd = io_create_beside(path, 0600, &beside, &err);
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(access(beside, F_OK), 0);
+    assert_int_equal(io_remove_unfinished(folder, &err), 0); /* it knows those names */
+    assert_int_equal(access(beside, F_OK), -1);
+    mem_free(beside);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(victim), 0);
+    assert_int_equal(mkdir(planted, 0700), 0); /* what cannot be removed is an error, and stays */
+    assert_int_equal(io_create_new(planted, O_WRONLY, 0600), -1);
+    assert_int_equal(rmdir(planted), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* What a file of lines that has this text holds once it was opened and a line was added. */
 static void check_lines(const char *path, const char *before, size_t length, const char *after)
 {
@@ -223,6 +265,7 @@ int main(void)
         cmocka_unit_test(bytes_for_people),
         cmocka_unit_test(words_for_a_shell),
         cmocka_unit_test(files_are_replaced_whole),
+        cmocka_unit_test(a_planted_link_is_not_followed),
         cmocka_unit_test(an_unfinished_line_is_cut_off),
         cmocka_unit_test(time_is_a_type),
     };
