@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "launcher/loop/background_job.h"
+#include "launcher/policy/activity.h"
 #include "launcher/policy/hang.h"
+#include "launcher/process/activity_probe.h"
 #include "launcher/process/hang_dump.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -30,6 +32,13 @@ struct agent_heartbeats {
     int slowest;                    /* local rank of the worker that is reported as hung */
     struct background_watch asking; /* while the kernel's view of it is read */
     struct hang_dump *dump;         /* of asking */
+
+    bool unarmed_noted;          /* that no worker sends heartbeats */
+    struct activity *activities; /* of this round's workers, as seen from outside */
+    struct instant probe_at;     /* the next look */
+    struct background_watch probing;
+    struct activity_probe *probe; /* of probing */
+    bool outside;                 /* the hang was seen from outside */
 };
 
 static struct heartbeat *beat_of(const struct agent *agent, int local_rank)
@@ -150,9 +159,14 @@ static void ask_kernel(struct agent *agent)
     for (int i = 0; sessions && i < count; i++)
         if (agent->round.beats[i].stalled)
             sessions[found++] = agent->round.workers[i].pid;
-    (void)heartbeats_format(agent->round.beats, count, agent->round.world.rank_base, &steps);
-    log_error(&agent->log, "rank %d (pid %d) is hung: no heartbeat for %.4g s; last steps here: %s",
-              slowest->rank, (int)slowest->pid, agent->config->hang_timeout_s,
+    const int base = agent->round.world.rank_base;
+    (void)(agent->heartbeats->outside ? activities_format(agent->heartbeats->activities, count,
+                                                          agent->heartbeats->slowest, base, &steps)
+                                      : heartbeats_format(agent->round.beats, count, base, &steps));
+    log_error(&agent->log, "rank %d (pid %d) is hung: %s for %.4g s; %s%s", slowest->rank, (int)slowest->pid,
+              agent->heartbeats->outside ? "no worker here used 1% of a processor or wrote output"
+                                         : "no heartbeat",
+              agent->config->hang_timeout_s, agent->heartbeats->outside ? "" : "last steps here: ",
               steps.data && !steps.failed ? steps.data : "none reported");
     struct background_job *job =
         sessions ? hang_dump_start(sessions, found, &agent->heartbeats->dump, &err) : NULL;
@@ -173,10 +187,12 @@ static void abort_stalled(struct agent *agent)
 static void tell_hang(struct agent *agent)
 {
     const int slowest = agent->heartbeats->slowest;
-    agent_emit(agent, &(struct agent_event){
-                          .kind = AGENT_HUNG,
-                          .worker = &agent->round.workers[slowest],
-                          .duration_ns = instant_diff_ns(clock_now(NULL), beat_of(agent, slowest)->last)});
+    const struct instant since = agent->heartbeats->outside
+                                     ? agent->heartbeats->activities[slowest].quiet_since
+                                     : beat_of(agent, slowest)->last;
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_HUNG,
+                                            .worker = &agent->round.workers[slowest],
+                                            .duration_ns = instant_diff_ns(clock_now(NULL), since)});
 }
 
 static void take_hang_step(struct agent *agent, enum hang_event event)
@@ -199,6 +215,11 @@ static void reset_hang(struct agent *agent)
 {
     take_hang_step(agent, HANG_RESET);
     background_watch_end(&agent->heartbeats->asking);
+    background_watch_end(&agent->heartbeats->probing);
+    agent->heartbeats->outside = false;
+    memset(agent->heartbeats->activities, 0,
+           (size_t)agent->round.worker_count * sizeof *agent->heartbeats->activities);
+    agent->heartbeats->probe_at = (struct instant){0};
 }
 
 bool agent_heartbeats_hold_ends(struct agent *agent)
@@ -223,6 +244,100 @@ static void look_for_silence(struct agent *agent, struct instant now)
         heartbeats_stalled(agent->round.beats, agent->round.worker_count, timeout_ns(agent), now);
     if (agent->heartbeats->slowest >= 0)
         take_hang_step(agent, HANG_STALLED);
+}
+
+/* --- workers without heartbeats --- */
+
+/* Whether any worker of this round has sent one: then heartbeats decide, also while they are disarmed. */
+static bool any_heartbeat(const struct agent *agent)
+{
+    for (int i = 0; i < agent->round.worker_count; i++)
+        if (agent->round.beats[i].last.ns)
+            return true;
+    return false;
+}
+
+/* When it is said that nothing is watched, or the next look from outside. */
+static struct instant unarmed_deadline(const struct agent *agent)
+{
+    const struct agent_heartbeats *heartbeats = agent->heartbeats;
+    const bool outside = agent->config->hang_watch == HANG_WATCH_OUTSIDE;
+    const struct worker *first = &agent->round.workers[0];
+    if (agent->config->hang_timeout_s <= 0 || !first->pid || heartbeats->probing.job ||
+        (!outside && heartbeats->unarmed_noted) || any_heartbeat(agent))
+        return INSTANT_NEVER;
+    return outside ? heartbeats->probe_at : instant_add(first->begun, timeout_ns(agent));
+}
+
+/* A worker that has ended is no longer waited for. */
+static void take_probe(struct agent *agent, struct instant now)
+{
+    struct agent_heartbeats *heartbeats = agent->heartbeats;
+    const struct activity_probe *probe = heartbeats->probe;
+    for (size_t i = 0; i < probe->count; i++) {
+        struct worker *worker = &agent->round.workers[i];
+        struct activity_sample sample = probe->workers[i].sample;
+        for (int fd = 1; fd <= 2; fd++)
+            sample.output += pump_bytes(worker->streams[fd]);
+        heartbeats->activities[i].over = !worker->alive;
+        activity_take(&heartbeats->activities[i], &sample, now);
+    }
+}
+
+static void probed(void *context)
+{
+    struct agent *agent = context;
+    struct agent_heartbeats *heartbeats = agent->heartbeats;
+    const struct instant now = clock_now(NULL);
+    take_probe(agent, now);
+    background_watch_end(&heartbeats->probing);
+    heartbeats->probe_at = instant_add(now, activity_period_ns(timeout_ns(agent)));
+    const int suspect =
+        agent->group.state == GROUP_RUNNING && !any_heartbeat(agent)
+            ? activities_hung(heartbeats->activities, agent->round.worker_count, timeout_ns(agent))
+            : -1;
+    if (suspect < 0 || heartbeats->hang.state != HANG_WATCHING)
+        return;
+    heartbeats->outside = true;
+    heartbeats->slowest = suspect;
+    for (int i = 0; i < agent->round.worker_count; i++)
+        agent->round.beats[i].stalled = agent->round.workers[i].alive;
+    take_hang_step(agent, HANG_STALLED);
+}
+
+static void look_from_outside(struct agent *agent, struct instant now)
+{
+    struct agent_heartbeats *heartbeats = agent->heartbeats;
+    struct muster_error err = {0};
+    const size_t count = (size_t)agent->round.worker_count;
+    scope_free pid_t *sessions = mem_calloc(count, sizeof *sessions);
+    for (size_t i = 0; sessions && i < count; i++)
+        sessions[i] = agent->round.workers[i].pid;
+    heartbeats->probe_at = instant_add(now, activity_period_ns(timeout_ns(agent)));
+    struct background_job *job =
+        sessions ? activity_probe_start(sessions, count, &heartbeats->probe, &err) : NULL;
+    if (background_watch_begin(&heartbeats->probing, &agent->loop, job, probed, agent, &err) < 0)
+        log_warning(&agent->log, "%s", err.text); /* the next look may succeed */
+}
+
+static void watch_unarmed(struct agent *agent, struct instant now)
+{
+    if (!instant_reached(now, unarmed_deadline(agent)))
+        return;
+    for (int i = 0; i < agent->round.worker_count; i++)
+        drain_pipe(&agent->heartbeats->pipes[i]);
+    if (any_heartbeat(agent))
+        return;
+    if (agent->config->hang_watch == HANG_WATCH_OUTSIDE) {
+        look_from_outside(agent, now);
+        return;
+    }
+    agent->heartbeats->unarmed_noted = true;
+    log_warning(
+        &agent->log,
+        "--hang-timeout=%.4g detects no hang: no worker of this node has sent a heartbeat so far; call "
+        "muster.log(step=...) in the script, or give --hang-watch=outside",
+        agent->config->hang_timeout_s);
 }
 
 /* --- workers that exited early --- */
@@ -260,7 +375,9 @@ static int beats_create(struct agent *agent, struct muster_error *err)
     struct agent_heartbeats *heartbeats = agent->heartbeats = mem_calloc(1, sizeof *heartbeats);
     if (heartbeats)
         heartbeats->pipes = mem_calloc((size_t)count, sizeof *heartbeats->pipes);
-    if (!heartbeats || !heartbeats->pipes)
+    if (heartbeats)
+        heartbeats->activities = mem_calloc((size_t)count, sizeof *heartbeats->activities);
+    if (!heartbeats || !heartbeats->pipes || !heartbeats->activities)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the heartbeats of %d workers", count);
     heartbeats->hang.deadline = INSTANT_NEVER;
     for (int i = 0; i < count; i++)
@@ -274,7 +391,7 @@ static struct instant beats_deadline(const struct agent *agent)
         return INSTANT_NEVER;
     if (agent->heartbeats->hang.state != HANG_WATCHING)
         return agent->heartbeats->hang.deadline;
-    return instant_min(early_exit_deadline(agent),
+    return instant_min(instant_min(early_exit_deadline(agent), unarmed_deadline(agent)),
                        heartbeats_deadline(agent->round.beats, agent->round.worker_count, timeout_ns(agent)));
 }
 
@@ -288,6 +405,7 @@ static void beats_tick(struct agent *agent, struct instant now)
     }
     name_early_exits(agent, now);
     look_for_silence(agent, now);
+    watch_unarmed(agent, now);
 }
 
 static void close_pipes(struct agent *agent)
@@ -312,9 +430,11 @@ static void beats_destroy(struct agent *agent)
     if (!heartbeats)
         return;
     background_watch_end(&heartbeats->asking);
+    background_watch_end(&heartbeats->probing);
     if (heartbeats->pipes)
         close_pipes(agent);
     mem_free(heartbeats->pipes);
+    mem_free(heartbeats->activities);
     mem_free(heartbeats);
     agent->heartbeats = NULL;
 }

@@ -65,6 +65,9 @@ struct config_variable {
     bool kept;         /* the environment's own value is another, and stays */
 };
 
+/* In the order of --hang-watch's words. */
+enum hang_watch { HANG_WATCH_HEARTBEATS, HANG_WATCH_OUTSIDE };
+
 struct run_config {
     /* world */
     bool standalone;
@@ -119,6 +122,7 @@ struct run_config {
     char *warm;             /* modules of the template, separated by commas; NULL or "": workers start cold */
     double warm_keep_s;     /* 0: the template ends with the job */
     double hang_timeout_s;  /* 0: off */
+    int hang_watch;         /* enum hang_watch */
     double restart_grace_s; /* the same before a restart */
     int cores; /* available to the workers: affinity and cgroup quota, >= 1 after config_resolve */
     enum program_kind kind; /* after find_program_check (launcher/process/find_program.h) */

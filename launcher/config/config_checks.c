@@ -126,6 +126,9 @@ int config_resolve_supervision(struct run_config *config, struct muster_error *e
         return error_set(err, MUSTER_E_INVALID,
                          "%s: '%.100s' is not null, console or the path of a file, which has a slash",
                          CONFIG_SETTING(config, "event-log-handler"), handler);
+    if (config->hang_watch == HANG_WATCH_OUTSIDE && config->hang_timeout_s <= 0)
+        return error_set(err, MUSTER_E_INVALID, "%s=outside needs a time limit: give --hang-timeout=SECONDS",
+                         CONFIG_SETTING(config, "hang-watch"));
     if (config->state_dir && config_source(config, "rdzv-id") == KNOB_FROM_DEFAULT)
         return error_set(err, MUSTER_E_INVALID,
                          "%s needs an explicit job id to find the job's state again: give --rdzv-id",

@@ -24,6 +24,9 @@ static const char *const exit_modes[] = {
 /* in the order of enum log_format */
 static const char *const log_formats[] = {"text", "timed", "json", NULL};
 
+static const char *const hang_watches[] = {
+    [HANG_WATCH_HEARTBEATS] = "heartbeats", [HANG_WATCH_OUTSIDE] = "outside", NULL};
+
 static const char *const signal_scopes[] = {
     [SIGNAL_SCOPE_WORKER] = "worker", [SIGNAL_SCOPE_GROUP] = "group", NULL};
 static const char *const worker_stores[] = {
@@ -358,6 +361,16 @@ static const struct knob rows[] = {
      .section = workers,
      .help = "a worker that has sent heartbeats (MUSTER_HEARTBEAT_FD) and none for this time is hung: its "
              "stacks are printed, it is killed and counts as failed; 0 is never"},
+    {.name = "hang-watch",
+     .env = "MUSTER_HANG_WATCH",
+     .type = KNOB_CHOICE,
+     .offset = AT(hang_watch),
+     .initial = "heartbeats",
+     .choices = hang_watches,
+     .section = workers,
+     .help =
+         "what --hang-timeout watches: heartbeats alone; or outside, for workers without heartbeats: a node "
+         "hangs if none of its workers has used 1% of a processor or written output for this time"},
     {.name = "signals-to-handle",
      .env = "PET_SIGNALS_TO_HANDLE",
      .type = KNOB_TEXT,

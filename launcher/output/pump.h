@@ -62,6 +62,8 @@ struct pump_stream *pump_add(struct pump *pump, const struct pump_stream_options
 /* Reads the pipe's current content, at most several times a pipe's usual capacity if other processes keep
  * writing: after a worker's end this is all its output. Accepts NULL. */
 void pump_drain(struct pump_stream *stream);
+/* Bytes read so far; 0 for NULL. */
+uint64_t pump_bytes(const struct pump_stream *stream);
 /* The last lines of a stream with tail; "" for NULL. */
 void pump_tail(const struct pump_stream *stream, char *out, size_t size);
 /* The next line of a stream with tail in which NCCL warns, of at least NOTABLE_TEXT bytes (notable.h); false:

@@ -16,6 +16,7 @@ struct pump_stream {
     struct output_file *file, *matches, *shown; /* shown: the console */
     struct write_queue *outlet;                 /* of the console */
     const struct log_filter *filter;
+    uint64_t bytes;          /* read so far */
     size_t read_bytes;       /* fewer if prefixes make short lines long */
     bool has_tail;           /* its last lines are kept, */
     struct tail *tail;       /* from its first bytes on */

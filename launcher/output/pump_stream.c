@@ -76,6 +76,7 @@ static int read_once(struct pump_stream *s)
         got = read(s->fd, s->pump->chunk, s->read_bytes);
     while (got < 0 && errno == EINTR);
     if (got > 0) {
+        s->bytes += (uint64_t)got;
         pass_on(s, s->pump->chunk, (size_t)got);
         return 1;
     }
@@ -196,6 +197,11 @@ struct pump_stream *pump_add(struct pump *pump, const struct pump_stream_options
         s->next->link = &s->next;
     pump->streams = s;
     return s;
+}
+
+uint64_t pump_bytes(const struct pump_stream *s)
+{
+    return s ? s->bytes : 0;
 }
 
 bool pump_notable(struct pump_stream *s, char *out)

@@ -449,7 +449,29 @@ class Hangs(SuperviseTest):
         self.assertNotIn("Root Cause", err)
 
     def test_who_never_beats_is_not_suspected(self):
-        self.run_muster("--standalone", "--hang-timeout=0.1", "--", "sleep", "0.7")
+        _, err = self.run_muster("--standalone", "--hang-timeout=0.1", "--max-restarts=1", "--", "sleep", "0.7")
+        self.assertEqual(err.count("--hang-timeout=0.1 detects no hang: no worker of this node has sent a heartbeat"), 1, err)
+        _, err = self.run_muster("--standalone", "--hang-timeout=2", "--", "sh", "-c", "echo 1 >&$MUSTER_HEARTBEAT_FD; sleep 0.1")
+        self.assertNotIn("detects no hang", err)
+        _, err = self.run_muster("--standalone", "--hang-watch=outside", "--", "true", code=2)
+        self.assertIn("--hang-watch=outside needs a time limit: give --hang-timeout=SECONDS", err)
+
+    def test_workers_without_heartbeats_are_watched_from_outside(self):
+        """Three ranks wait for ever: two in a read, one elsewhere. A rank that computes or writes clears the node."""
+        waits = ("import faulthandler, os, sys, time\n"
+                 "def alive():\n    end = time.monotonic() + 3\n"
+                 "    while time.monotonic() < end:\n        how = sys.argv[1]\n"
+                 "        sum(range(100000)) if how == 'computes' else print('.', flush=True)\n"
+                 "        time.sleep(0 if how == 'computes' else 0.2)\n"
+                 "def stuck():\n    time.sleep(600) if os.environ['RANK'] == '1' else os.read(os.pipe()[0], 1)\n"
+                 "stuck() if sys.argv[1] == 'stuck' else alive() if os.environ['RANK'] == '1' else time.sleep(3)\n")  # fmt: skip
+        path, flags = self.script("waits.py", waits), ("--standalone", "--nproc-per-node=3", "--hang-timeout=2", "--hang-watch=outside")
+        _, err = self.run_muster(*flags, path, "stuck", code=134)
+        self.assertRegex(err, r"rank 1 \(pid \d+\) is hung: no worker here used 1% of a processor or wrote output for 2 s; rank 1 waits in ")
+        self.assertIn("in stuck", err)
+        self.assertIn("rank      : 1", err[err.index("Root Cause") :])
+        for how in ("computes", "writes"):
+            self.run_muster(*flags, path, how)
 
     def test_two_nodes_agree(self):
         port = free_port()

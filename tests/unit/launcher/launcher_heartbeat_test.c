@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launcher/policy/activity.h"
 #include "launcher/policy/hang.h"
+#include "launcher/process/activity_probe.h"
 #include "launcher/process/hang_dump.h"
 #include "tests/support/cmocka_all.h"
 
@@ -305,10 +307,88 @@ static void a_stack_becomes_one_line(void **state)
     assert_int_equal(out.length, 0);
 }
 
+/* --- from outside --- */
+
+static void look(struct activity *activity, int64_t cpu_ms, uint64_t output, const char *wait,
+                 int64_t seconds)
+{
+    struct activity_sample sample = {.there = true, .cpu_ns = cpu_ms * NS_PER_MS, .output = output};
+    (void)snprintf(sample.wait, sizeof sample.wait, "%s", wait);
+    activity_take(activity, &sample, at(seconds));
+}
+
+static void quiet_workers_hang_together(void **state)
+{
+    (void)state;
+    const int64_t limit = 30 * NS_PER_S;
+    struct activity workers[3] = {0};
+    assert_int_equal(activities_hung(workers, 3, limit), -1);
+    for (int i = 0; i < 3; i++)
+        look(&workers[i], 1000, 5, "S futex", 100);
+    for (int64_t now = 110; now <= 130; now += 10) { /* watchdog threads: 0.5% */
+        assert_int_equal(activities_hung(workers, 3, limit), -1);
+        look(&workers[0], 1000 + (now - 100) * 5, 5, "S futex", now);
+        look(&workers[1], 1000, 5, "D folio", now);
+        look(&workers[2], 1000, 5, "S futex", now);
+    }
+    assert_int_equal(activities_hung(workers, 3, limit), 1);
+    scope_buffer text = {0};
+    assert_int_equal(activities_format(workers, 3, 1, 4, &text), 0);
+    buffer_append(&text, "", 1);
+    assert_string_equal(text.data, "rank 5 waits in D folio, 2 of 2 others in S futex");
+    workers[1].over = true;
+    assert_int_equal(activities_hung(workers, 3, limit), 0);
+    buffer_clear(&text);
+    assert_int_equal(activities_format(workers, 3, 0, 4, &text), 0);
+    buffer_append(&text, "", 1);
+    assert_string_equal(text.data, "all wait in S futex");
+}
+
+/* Each row is a sign of life of the second of two workers 10 s before the limit. */
+static void a_sign_of_life_clears_the_node(void **state)
+{
+    (void)state;
+    const int64_t limit = 30 * NS_PER_S;
+    static const struct {
+        int64_t cpu_ms;
+        uint64_t output;
+        bool gone;
+    } rows[] = {
+        {1101, 5, false} /* more than 1% of 10 s */, {900, 5, false}, {1000, 6, false}, {1000, 5, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct activity workers[2] = {0};
+        for (int64_t now = 100; now <= 110; now += 10)
+            for (int k = 0; k < 2; k++)
+                look(&workers[k], 1000, 5, "S futex", now);
+        look(&workers[0], 1000, 5, "S futex", 120);
+        look(&workers[1], rows[i].cpu_ms, rows[i].output, "S futex", 120);
+        if (rows[i].gone)
+            activity_take(&workers[1], &(struct activity_sample){0}, at(120));
+        look(&workers[0], 1000, 5, "S futex", 130);
+        look(&workers[1], rows[i].cpu_ms, rows[i].output, "S futex", 130);
+        assert_int_equal(activities_hung(workers, 2, limit), -1);
+    }
+}
+
+static void looks_and_their_times(void **state)
+{
+    (void)state;
+    assert_int_equal(activity_period_ns(NS_PER_S), NS_PER_S / 4);
+    assert_int_equal(activity_period_ns(16 * NS_PER_S), 2 * NS_PER_S);
+    assert_int_equal(activity_period_ns(3600 * NS_PER_S), 10 * NS_PER_S);
+    assert_int_equal(activity_probe_ticks("7 (a) b) S 1 7 7 0 -1 4194560 9 8 7 6 100 20 3 4 20 0 1 0 5 6"),
+                     127);
+    assert_int_equal(activity_probe_ticks("7 (a) S 1 7 7"), -1);
+    assert_int_equal(activity_probe_ticks(""), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_beat_may_come_in_pieces),
+        cmocka_unit_test(quiet_workers_hang_together),
+        cmocka_unit_test(a_sign_of_life_clears_the_node),
+        cmocka_unit_test(looks_and_their_times),
         cmocka_unit_test(a_line_that_is_no_number_beats_without_a_step),
         cmocka_unit_test(figures_are_no_heartbeat),
         cmocka_unit_test(ends_of_checkpoints_are_no_heartbeat),
