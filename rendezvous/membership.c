@@ -59,7 +59,8 @@ static int check_options(const struct membership_options *options, struct muster
     if (options->mode == MEMBERSHIP_IN_PROCESS && options->max_nodes != 1)
         return error_set(err, MUSTER_E_INVALID, "a world in process has one node, not %d",
                          options->max_nodes);
-    if (options->mode != MEMBERSHIP_IN_PROCESS && (!options->host || !options->port))
+    if ((options->mode == MEMBERSHIP_CLIENT && !options->host) ||
+        (options->mode != MEMBERSHIP_IN_PROCESS && !options->port))
         return error_set(err, MUSTER_E_INVALID,
                          "a world of %d nodes needs the address and port of the node that serves it: give "
                          "--master-addr and --master-port, or --rdzv-endpoint",

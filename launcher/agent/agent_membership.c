@@ -9,6 +9,7 @@
 #include "launcher/agent/agent_job_state.h"
 #include "launcher/agent/agent_server.h"
 #include "launcher/loop/resolver.h"
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
@@ -207,10 +208,10 @@ static int join_in_mode(struct agent *agent, enum membership_mode mode, const ch
 
 /* --- serving --- */
 
-/* The master's address if no other agent of this machine has to be reached. */
+/* Where another agent of this machine is reached. */
 static const char *own_address(const char *bound)
 {
-    return !strcmp(bound, "0.0.0.0") ? "127.0.0.1" : bound;
+    return bound && !address_is_any(bound) ? bound : bound && address_is_six(bound) ? "::1" : "127.0.0.1";
 }
 
 /* Several agents of one machine may have one endpoint: the first one serves, the others join it. The
@@ -244,7 +245,7 @@ static void start_own_look_up(struct agent *agent)
     const struct run_config *config = agent->config;
     struct agent_membership *membership = agent->membership;
     if (config->max_nodes > 1 && agent->tune->looked && !membership->resolver &&
-        !resolver_is_numeric(config->master_addr))
+        !address_is_numeric(config->master_addr))
         membership->resolver = resolver_start(config->master_addr, membership->join_deadline, NULL);
 }
 
@@ -258,7 +259,7 @@ static int serve_job(struct agent *agent, struct muster_error *err)
     start_own_look_up(agent);
     if (agent->config->max_nodes == 1)
         return join_in_mode(agent, MEMBERSHIP_IN_PROCESS, NULL, err);
-    if (!strcmp(address, "0.0.0.0"))
+    if (!address)
         log_info(&agent->log, "serving the job on every address of this machine, port %u",
                  (unsigned)agent_master_port(agent));
     if (join_in_mode(agent, MEMBERSHIP_SERVER, address, err) == 0) {
@@ -273,11 +274,11 @@ const char *agent_membership_server_address(struct agent *agent)
     const struct run_config *config = agent->config;
     struct agent_membership *membership = agent->membership;
     const char *const candidates[] = {config->local_addr, config->master_addr};
-    char first[RESOLVER_ADDRESS_LIMIT], *out = membership->server_address;
+    char first[ADDRESS_TEXT], *out = membership->server_address;
     if (!membership->serves_here || config->max_nodes == 1)
         return out;
     for (size_t i = 0; i < sizeof candidates / sizeof *candidates && !*out; i++)
-        if (candidates[i] && resolver_is_numeric(candidates[i]) && resolver_is_local(candidates[i]))
+        if (candidates[i] && address_is_numeric(candidates[i]) && resolver_is_local(candidates[i]))
             (void)snprintf(out, sizeof membership->server_address, "%s", candidates[i]);
     if (!*out && !strcmp(config->master_addr, "localhost"))
         (void)snprintf(out, sizeof membership->server_address, "127.0.0.1");
@@ -304,7 +305,7 @@ static void name_ready(void *context, uint32_t events)
 {
     struct agent *agent = context;
     struct muster_error err = {0};
-    char address[RESOLVER_ADDRESS_LIMIT];
+    char address[ADDRESS_TEXT];
     (void)events;
     loop_remove(&agent->loop, &agent->membership->name);
     if (resolver_result(agent->membership->resolver, address, sizeof address, &err) < 0) {
@@ -344,7 +345,7 @@ static int join_job(struct agent *agent, struct muster_error *err)
         choice = agent_server_choose(agent);
     else if (config->max_nodes == 1 || config->node_rank == 0)
         choice = SERVER_CHOICE_SERVE;
-    else if (!resolver_is_numeric(config->master_addr))
+    else if (!address_is_numeric(config->master_addr))
         choice = SERVER_CHOICE_RESOLVE;
     if (choice == SERVER_CHOICE_SERVE)
         return serve_job(agent, err);
@@ -381,7 +382,7 @@ static void server_found(void *context, uint32_t events)
 {
     struct agent *agent = context;
     struct muster_error err = {0};
-    char address[RESOLVER_ADDRESS_LIMIT];
+    char address[ADDRESS_TEXT];
     (void)events;
     loop_remove(&agent->loop, &agent->membership->name);
     if (resolver_result(agent->membership->resolver, address, sizeof address, &err) < 0)
@@ -416,7 +417,7 @@ static void look_server_up(struct agent *agent)
 static void follow_server(struct agent *agent, struct instant now)
 {
     if (!agent->membership->handle || !membership_silence_ns(agent->membership->handle) ||
-        resolver_is_numeric(agent->config->master_addr) ||
+        address_is_numeric(agent->config->master_addr) ||
         !instant_reached(now, agent->membership->look_up_at))
         return;
     agent->membership->look_up_at = instant_add(now, look_up_every_ns);

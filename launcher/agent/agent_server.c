@@ -3,10 +3,12 @@
 #include "launcher/agent/agent_server.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "launcher/loop/background_job.h"
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -17,6 +19,7 @@
 struct agent_server {
     struct job_keys keys; /* of the job's secret */
     bool has_keys;
+    char localhost[ADDRESS_TEXT];   /* "": not asked for yet */
     struct rlimit core_dumps;       /* what this process inherited */
     struct background_watch asking; /* while the holder of the port is searched */
     struct port_question *question; /* of asking */
@@ -71,7 +74,7 @@ const struct rlimit *agent_server_core_dumps(const struct agent *agent)
 
 void agent_server_warn_of_unauthenticated(const struct agent *agent, const char *address)
 {
-    if (agent->server->has_keys || !strncmp(address, "127.", 4) || !strcmp(address, "::1"))
+    if (agent->server->has_keys || (address && address_is_loopback(address)))
         return;
     log_warning(&agent->log,
                 "this job has no secret: ANY PEER THAT REACHES PORT %u OF THIS MACHINE CAN JOIN THE JOB OR "
@@ -119,17 +122,28 @@ int agent_server_find_holder(struct agent *agent,
 
 /* --- who serves --- */
 
-/* The address that this node binds: the master's if it is one of this machine, else --bind-addr, else
- * every address, since the own name is often mapped to a loopback address that no other node reaches. */
+/* The loopback address that "localhost" is on this machine: IPv4 where it is both. No other machine is asked.
+ */
+static const char *localhost(struct agent_server *server)
+{
+    char found[RESOLVER_ADDRESSES_KEPT][ADDRESS_TEXT];
+    if (!*server->localhost) {
+        bool known = resolver_ask("localhost", found) > 0 && address_is_loopback(found[0]);
+        (void)snprintf(server->localhost, sizeof server->localhost, "%s", known ? found[0] : "127.0.0.1");
+    }
+    return server->localhost;
+}
+
+/* The master's address if it is one of this machine, else --bind-addr, else every one, since the own name is
+ * often mapped to a loopback address that no other node reaches. */
 const char *agent_server_address(const struct agent *agent)
 {
     const char *given = agent->config->master_addr;
     if (!strcmp(given, "localhost")) /* no other machine can mean us by it */
-        return "127.0.0.1";
-    if (resolver_is_numeric(given) && resolver_is_local(given))
+        return localhost(agent->server);
+    if (!address_is_any(given) && resolver_is_local(given))
         return given;
-    const char *bound = agent_bind_address(agent);
-    return bound ? bound : "0.0.0.0";
+    return agent_bind_address(agent);
 }
 
 static struct server_question question_of(const struct agent *agent)
@@ -140,7 +154,6 @@ static struct server_question question_of(const struct agent *agent)
                                     .local_addr = config->local_addr,
                                     .host_name = agent->host,
                                     .full_name = config->full_name,
-                                    .is_numeric = resolver_is_numeric,
                                     .is_local = resolver_is_local};
 }
 
@@ -238,8 +251,8 @@ static const char *store_binds(const struct agent *agent)
 {
     const char *address = agent_server_store_address(agent);
     if (!strcmp(address, "localhost"))
-        return "127.0.0.1";
-    return !strncmp(address, "127.", 4) && resolver_is_numeric(address) ? address : agent_bind_address(agent);
+        return localhost(agent->server);
+    return address_is_loopback(address) ? address : agent_bind_address(agent);
 }
 
 static int take_first_port(struct agent *agent, struct job_store *store, struct muster_error *err)

@@ -29,12 +29,12 @@ const struct job_keys *agent_server_keys(const struct agent *agent);
 /* The workers' limit, if ours is another one; else NULL. */
 const struct rlimit *agent_server_core_dumps(const struct agent *agent);
 
-/* The address that this node binds. */
+/* The numeric address that this node binds; NULL: every one. */
 const char *agent_server_address(const struct agent *agent);
 /* Of an elastic job: whether this node serves it (server_choice.h); the second once the resolver is done. */
 enum server_choice agent_server_choose(const struct agent *agent);
 bool agent_server_choose_resolved(const struct agent *agent, const struct resolver *resolver);
-/* Warns if the job is unauthenticated on a non-loopback address. */
+/* Warns if the job is unauthenticated on an address (NULL: every one) that is not a loopback one. */
 void agent_server_warn_of_unauthenticated(const struct agent *agent, const char *address);
 /* The port to serve on is in use: known is called, in the loop, when its holder is found. */
 int agent_server_find_holder(struct agent *agent,

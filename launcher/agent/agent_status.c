@@ -18,6 +18,7 @@
 #include "launcher/process/process_signals.h"
 #include "launcher/status/status_http.h"
 #include "launcher/status/status_socket.h"
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -194,9 +195,9 @@ static int read_token(const struct run_config *config, struct page_keys *keys, s
 static void tell_page(const struct agent *agent, uint16_t port)
 {
     const char *address = agent->config->metrics_addr;
-    if (!address || !strcmp(address, "0.0.0.0") || !strcmp(address, "::"))
+    if (!address || address_is_any(address))
         address = "127.0.0.1";
-    const bool six = strchr(address, ':') != NULL;
+    const bool six = address_is_six(address);
     log_info(&agent->log, "the job's page: http://%s%s%s:%u/", six ? "[" : "", address, six ? "]" : "",
              (unsigned)port);
 }

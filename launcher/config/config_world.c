@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "launcher/config/node_identity.h"
-#include "launcher/loop/resolver.h"
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
@@ -205,7 +205,7 @@ static int apply_rdzv_conf(struct run_config *config, struct muster_error *err)
 static int check_bind_addr(struct run_config *config, struct muster_error *err)
 {
     const char *text = config->bind_addr;
-    return !text || !*text || resolver_is_numeric(text)
+    return !text || !*text || address_is_numeric(text)
                ? 0
                : error_set(err, MUSTER_E_INVALID,
                            "%s: '%.100s' is not a numeric address, like 10.0.0.1 or ::1",
@@ -392,8 +392,7 @@ static int warn_of_slurm_tasks(struct run_config *config, const struct config_en
 /* Addresses that can only mean this machine. A name that resolves to it cannot be recognised here. */
 static bool is_loopback(const char *host)
 {
-    return !strcmp(host, "localhost") || !strcmp(host, "::1") ||
-           (!strncmp(host, "127.", 4) && strspn(host, "0123456789.") == strlen(host));
+    return !strcmp(host, "localhost") || address_is_loopback(host);
 }
 
 static int check_secret(struct run_config *config, struct muster_error *err)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "proto/env_names.h"
@@ -89,7 +90,7 @@ static bool names_first(const struct replica *replica, const char *host, const c
 
 static bool is_loopback_name(const char *host)
 {
-    return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) || !strcmp(host, "::1");
+    return !strcmp(host, "localhost") || address_is_loopback(host);
 }
 
 /* --- the rules: 1 matched, 0 not, -1 it matches but cannot be followed --- */

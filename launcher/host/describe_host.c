@@ -4,7 +4,7 @@
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
+#include <string.h>
 #include <time.h>
 
 #include "launcher/host/isolated_call.h"
@@ -22,28 +22,24 @@ static const int64_t name_patience_ns = 300 * NS_PER_MS, disk_patience_ns = 600 
 
 static int ask_name(void *context, void *result, struct muster_error *err)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    int code = getaddrinfo(context, NULL, &hints, &found);
-    const struct addrinfo *chosen = found; /* IPv4 where there is a choice, as the agents choose */
-    while (code == 0 && chosen->ai_family != AF_INET && chosen->ai_next)
-        chosen = chosen->ai_next;
-    if (code == 0)
-        code = getnameinfo(chosen->ai_addr, chosen->ai_addrlen, result, RESOLVER_ADDRESS_LIMIT, NULL, 0,
-                           NI_NUMERICHOST);
-    freeaddrinfo(found);
-    return code == 0 ? 0 : error_set(err, MUSTER_E_NOT_FOUND, "%s", gai_strerror(code));
+    char addresses[RESOLVER_ADDRESSES_KEPT][ADDRESS_TEXT];
+    int count = resolver_ask(context, addresses); /* as the agents do */
+    if (count < 0)
+        return error_set(err, MUSTER_E_NOT_FOUND, "%s", gai_strerror(count));
+    memcpy(result, addresses[0], ADDRESS_TEXT);
+    return 0;
 }
 
 /* "" where the name has no address, or not in time. Not by a thread (resolver.h): isolated_call later
  * needs a program with a single thread. */
-static void find_address(const char *master, char address[RESOLVER_ADDRESS_LIMIT])
+static void find_address(const char *master, char address[ADDRESS_TEXT])
 {
     scope_free char *name = master && *master ? mem_strdup(master) : NULL;
     *address = 0;
-    if (name && resolver_is_numeric(name))
-        (void)snprintf(address, RESOLVER_ADDRESS_LIMIT, "%s", name);
-    else if (name && isolated_call(ask_name, name, address, RESOLVER_ADDRESS_LIMIT, name_patience_ns,
-                                   "its name", NULL) < 0)
+    if (name && address_is_numeric(name))
+        (void)snprintf(address, ADDRESS_TEXT, "%s", name);
+    else if (name &&
+             isolated_call(ask_name, name, address, ADDRESS_TEXT, name_patience_ns, "its name", NULL) < 0)
         *address = 0;
 }
 
@@ -96,7 +92,7 @@ static int describe_gpus(const struct describe_request *request, struct descript
 int describe_host(const struct describe_request *request, struct description *description,
                   struct muster_error *err)
 {
-    char host[MACHINE_NAME_SIZE], address[RESOLVER_ADDRESS_LIMIT];
+    char host[MACHINE_NAME_SIZE], address[ADDRESS_TEXT];
     machine_host_name(host);
     find_address(request->master, address);
     struct reader_options options = {

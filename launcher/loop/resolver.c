@@ -1,8 +1,8 @@
 /* resolver.c - see resolver.h: a background job, and what calls it off. */
 #include "launcher/loop/resolver.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
@@ -12,18 +12,19 @@
 #include <unistd.h>
 
 #include "launcher/loop/background_job.h"
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-enum { FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 4000 };
+enum { FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 4000, PLACES = 4 /* of place_of */ };
 
 /* The job's payload. */
 struct look_up {
     int cancel_fd; /* the caller has released the job */
     struct instant deadline;
     char *host;
-    char addresses[RESOLVER_ADDRESSES_KEPT][RESOLVER_ADDRESS_LIMIT];
+    char addresses[RESOLVER_ADDRESSES_KEPT][ADDRESS_TEXT];
     int count;
     int failure;  /* of getaddrinfo; 0: there is an address */
     int troubled; /* atomic: failure of the last attempt that is over; 0: there is none yet */
@@ -43,33 +44,46 @@ static void look_up_free(void *payload)
     mem_free(l);
 }
 
-static int look_up_keep(struct look_up *l, const struct addrinfo *list, bool four)
+/* Whether this machine has a route to it; nothing is sent. */
+static bool has_route(const struct addrinfo *to)
 {
-    for (const struct addrinfo *at = list; at; at = at->ai_next) {
-        if ((at->ai_family == AF_INET) != four || l->count == RESOLVER_ADDRESSES_KEPT)
-            continue;
-        int failure = getnameinfo(at->ai_addr, at->ai_addrlen, l->addresses[l->count], RESOLVER_ADDRESS_LIMIT,
-                                  NULL, 0, NI_NUMERICHOST);
-        if (failure)
-            return failure;
-        l->count++;
-    }
-    return 0;
+    scope_close int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_storage there;
+    if (fd < 0 || to->ai_addrlen > sizeof there)
+        return false;
+    memcpy(&there, to->ai_addr, to->ai_addrlen);
+    in_port_t *port = to->ai_family == AF_INET6 ? &((struct sockaddr_in6 *)&there)->sin6_port
+                                                : &((struct sockaddr_in *)&there)->sin_port;
+    *port = htons(9); /* discard: some kernels refuse port 0 */
+    return connect(fd, (struct sockaddr *)&there, to->ai_addrlen) == 0;
 }
 
-/* IPv4 first if there is a choice: clusters route it. */
-static int look_up_once(struct look_up *l)
+/* The place of an address in the order in which they are tried: IPv4 first if there is a choice, since
+ * clusters route it; but first of all what this machine has a route to. */
+static int place_of(const struct addrinfo *address)
+{
+    return 2 * !has_route(address) + (address->ai_family != AF_INET);
+}
+
+int resolver_ask(const char *host, char addresses[RESOLVER_ADDRESSES_KEPT][ADDRESS_TEXT])
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-    int failure = getaddrinfo(l->host, NULL, &hints, &list);
+    int failure = getaddrinfo(host, NULL, &hints, &list), count = 0;
     if (failure)
         return failure;
-    l->count = 0;
-    failure = look_up_keep(l, list, true);
-    if (!failure)
-        failure = look_up_keep(l, list, false);
+    for (int place = 0; place < PLACES; place++)
+        for (const struct addrinfo *at = list; at && count < RESOLVER_ADDRESSES_KEPT; at = at->ai_next)
+            if (place_of(at) == place && *address_text(at->ai_addr, addresses[count]))
+                count++;
     freeaddrinfo(list);
-    return failure;
+    return count ? count : EAI_NONAME;
+}
+
+static int look_up_once(struct look_up *l)
+{
+    int count = resolver_ask(l->host, l->addresses);
+    l->count = count > 0 ? count : 0;
+    return count > 0 ? 0 : count;
 }
 
 /* Whether another attempt is due: waits for the pause, the deadline or the release. */
@@ -136,7 +150,7 @@ int resolver_result(struct resolver *r, char *address, size_t size, struct muste
     if (l->failure)
         return error_set(err, MUSTER_E_TIMEOUT, "the host name %s could not be resolved: %s", l->host,
                          gai_strerror(l->failure));
-    (void)snprintf(address, size, "%s", l->addresses[0]); /* RESOLVER_ADDRESS_LIMIT holds every address */
+    (void)snprintf(address, size, "%s", l->addresses[0]); /* ADDRESS_TEXT holds every address */
     return 0;
 }
 
@@ -154,39 +168,31 @@ void resolver_destroy(struct resolver *r)
     mem_free(r);
 }
 
-/* --- numeric addresses --- */
+/* --- addresses of this machine --- */
 
-static socklen_t parse(const char *text, struct sockaddr_storage *out)
+/* Of an interface. The kernel lists an address before it may be used: IPv6 looks for its double first, which
+ * takes a second in a new pod. */
+static bool is_listed(const char *text)
 {
-    struct sockaddr_in *four = (struct sockaddr_in *)out;
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)out;
-    memset(out, 0, sizeof *out);
-    if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
-        four->sin_family = AF_INET;
-        return sizeof *four;
-    }
-    if (inet_pton(AF_INET6, text, &six->sin6_addr) == 1) {
-        six->sin6_family = AF_INET6;
-        return sizeof *six;
-    }
-    return 0;
-}
-
-bool resolver_is_numeric(const char *text)
-{
-    struct sockaddr_storage address;
-    return parse(text, &address) > 0;
+    struct ifaddrs *list = NULL;
+    char listed[ADDRESS_TEXT];
+    bool found = false;
+    if (getifaddrs(&list)) /* a sandbox may forbid it */
+        return false;
+    for (const struct ifaddrs *at = list; at && !found; at = at->ifa_next)
+        found = at->ifa_addr && *address_text(at->ifa_addr, listed) && address_same(listed, text);
+    freeifaddrs(list);
+    return found;
 }
 
 /* Only an address of this machine can be bound; no port is taken, since none is requested by number. */
 bool resolver_is_local(const char *text)
 {
-    struct sockaddr_storage address;
-    socklen_t length = parse(text, &address);
-    if (!length)
+    struct address address;
+    if (!address_parse(text, 0, &address))
         return false;
-    if (address.ss_family == AF_INET && !strncmp(text, "127.", 4))
+    if (address_is_loopback(text))
         return true;
-    scope_close int fd = socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    return fd >= 0 && bind(fd, (struct sockaddr *)&address, length) == 0;
+    scope_close int fd = socket(address.of.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return (fd >= 0 && bind(fd, &address.of.any, address.length) == 0) || is_listed(text);
 }

@@ -7,15 +7,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "proto/base/address.h"
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 
-enum { RESOLVER_ADDRESS_LIMIT = 64, RESOLVER_ADDRESSES_KEPT = 16 };
+enum { RESOLVER_ADDRESSES_KEPT = 16 };
 
-/* Whether text is an IPv4 or IPv6 address already. */
-bool resolver_is_numeric(const char *text);
 /* Whether the numeric address belongs to an interface of this machine (or is a loopback one). */
 bool resolver_is_local(const char *address);
+
+/* Every address of a name, at most RESOLVER_ADDRESSES_KEPT, in the order in which they are to be tried. May
+ * block for minutes. Returns their number, or an EAI_ number, which is below 0. */
+int resolver_ask(const char *host, char addresses[RESOLVER_ADDRESSES_KEPT][ADDRESS_TEXT]);
 
 struct resolver;
 

@@ -9,6 +9,7 @@
 #include "launcher/host/machine.h"
 #include "launcher/host/nvml_probe.h"
 #include "launcher/loop/resolver.h"
+#include "proto/base/address.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -164,7 +165,7 @@ void nccl_env_free(struct nccl_env *tune)
 struct nccl_env_place nccl_env_place_before(const struct run_config *config)
 {
     const char *address =
-        config->max_nodes > 1 && resolver_is_numeric(config->master_addr) ? config->master_addr : NULL;
+        config->max_nodes > 1 && address_is_numeric(config->master_addr) ? config->master_addr : NULL;
     return (struct nccl_env_place){config->max_nodes, address, address && resolver_is_local(address), NULL};
 }
 

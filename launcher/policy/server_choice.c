@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "proto/base/address.h"
+
 static bool is_given(const char *text)
 {
     return text && *text;
@@ -18,19 +20,22 @@ static bool same_name(const char *a, const char *b)
     return a_length && a_length == b_length && !strncasecmp(a, b, a_length);
 }
 
-/* Whether the address is this node's. If it was given one, only that counts: several nodes of one machine
- * have all its addresses. */
+/* Whether the address is this node's: this machine has it, whatever the node's own address for the others is.
+ * Loopback addresses alone are every node's of a machine (pods of muster local): there the node's own counts
+ * if it is a loopback address, too. Where several nodes of a machine have the address, the first that binds
+ * its port serves. */
 static bool is_ours(const struct server_question *question, const char *address)
 {
-    if (is_given(question->local_addr))
-        return !strcmp(address, question->local_addr);
-    return question->is_local(address);
+    const char *own = question->local_addr;
+    if (is_given(own) && address_is_loopback(own) && address_is_loopback(address))
+        return address_same(address, own);
+    return question->is_local(address) || (is_given(own) && address_same(address, own));
 }
 
 enum server_choice server_choose(const struct server_question *question)
 {
     const char *endpoint = question->endpoint;
-    bool numeric = question->is_numeric(endpoint);
+    bool numeric = address_is_numeric(endpoint);
     if (question->is_host > 0)
         return SERVER_CHOICE_SERVE;
     if (question->is_host == 0)

@@ -18,7 +18,6 @@ struct server_question {
     int is_host;                           /* 1, 0, or below 0: not given */
     const char *local_addr;                /* this node's configured address; NULL: none */
     const char *host_name, *full_name;     /* this machine's; "" if unknown */
-    bool (*is_numeric)(const char *text);  /* whether it is an address */
     bool (*is_local)(const char *address); /* whether this machine has it */
 };
 

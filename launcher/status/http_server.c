@@ -2,7 +2,6 @@
  * is one source of the loop; when it wants to be called without one being ready is a timer. */
 #include "launcher/status/http_server.h"
 
-#include <arpa/inet.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "launcher/status/microhttpd.h"
+#include "proto/base/address.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -145,16 +145,10 @@ static const char *value_of(struct MHD_Connection *connection, enum MHD_ValueKin
 
 static bool is_local(struct MHD_Connection *connection)
 {
-    static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     const union MHD_ConnectionInfo *info =
         http_calls.get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const struct sockaddr *address = info ? info->client_addr : NULL;
-    if (address && address->sa_family == AF_INET)
-        return ((const unsigned char *)&((const struct sockaddr_in *)address)->sin_addr)[0] == 127;
-    if (!address || address->sa_family != AF_INET6)
-        return false;
-    const struct in6_addr *six = &((const struct sockaddr_in6 *)address)->sin6_addr;
-    return IN6_IS_ADDR_LOOPBACK(six) || (!memcmp(six, mapped, sizeof mapped) && six->s6_addr[12] == 127);
+    char text[ADDRESS_TEXT];
+    return info && info->client_addr && address_is_loopback(address_text(info->client_addr, text));
 }
 
 static struct http_request read_request(struct MHD_Connection *connection, const char *path)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 
 const char *page_access_words(enum page_access access)
@@ -33,13 +34,20 @@ static size_t host_length(const char *host)
     return close ? (size_t)(close + 1 - host) : strcspn(host, ":");
 }
 
-/* "127." and nothing but digits and points: a name may begin like that, too. */
+/* A name may begin like an address, too. */
 static bool is_loopback_name(const char *host)
 {
-    const size_t length = host_length(host);
-    if ((length == 9 && !strncasecmp(host, "localhost", 9)) || (length == 5 && !strncmp(host, "[::1]", 5)))
+    char text[ADDRESS_TEXT];
+    size_t length = host_length(host);
+    const bool brackets = *host == '[';
+    if (length == 9 && !strncasecmp(host, "localhost", 9))
         return true;
-    return length > 4 && !strncmp(host, "127.", 4) && strspn(host, "0123456789.") == length;
+    length -= brackets ? 2 : 0;
+    if (length >= sizeof text)
+        return false;
+    memcpy(text, host + brackets, length);
+    text[length] = 0;
+    return address_is_loopback(text) && brackets == (strchr(text, ':') != NULL);
 }
 
 /* Whether the browser says that the request is another site's. */

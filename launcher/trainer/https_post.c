@@ -1,7 +1,6 @@
 /* https_post.c - see https_post.h. */
 #include "launcher/trainer/https_post.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "launcher/trainer/gnutls_calls.h"
+#include "proto/base/address.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -113,12 +113,6 @@ static int tls_failed(const struct connection *c, int code, struct muster_error 
     return error_set(err, MUSTER_E_IO, "TLS with %s: %s", c->address->host, c->tls.strerror(code));
 }
 
-static bool is_numeric(const char *host)
-{
-    struct in6_addr address;
-    return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
-}
-
 static bool goes_on(int code)
 {
     return code == TLS_E_AGAIN || code == TLS_E_INTERRUPTED;
@@ -155,7 +149,7 @@ static int begin_tls(struct connection *c, const char *ca_file, struct muster_er
         code = c->tls.set_default_priority(c->session);
     if (code >= 0)
         code = c->tls.credentials_set(c->session, TLS_CRD_CERTIFICATE, c->credentials);
-    if (code >= 0 && !is_numeric(host)) /* which name is asked for; an address is none */
+    if (code >= 0 && !address_is_numeric(host)) /* which name is asked for; an address is none */
         code = c->tls.server_name_set(c->session, TLS_NAME_DNS, host, strlen(host));
     if (code < 0)
         return tls_failed(c, code, err);

@@ -1,32 +1,23 @@
 /* whole_greeting.c - see whole_greeting.h. */
 #include "rendezvous/client/whole_greeting.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "proto/base/address.h"
 
 enum { GREETING_SIZE = 64, MECHANISM_AT = 12 };
 
 /* -1 if there is no socket, or the address cannot be reached from here. */
 static int connect_to(const char *host, uint16_t port)
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in four;
-        struct sockaddr_in6 six;
-    } to = {.four = {.sin_family = AF_INET, .sin_port = htons(port)}};
-    socklen_t size = sizeof to.four;
-    if (inet_pton(AF_INET, host, &to.four.sin_addr) != 1) {
-        to.six = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(port)};
-        size = sizeof to.six;
-        if (inet_pton(AF_INET6, host, &to.six.sin6_addr) != 1)
-            return -1;
-    }
-    int fd = socket(to.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && connect(fd, &to.any, size) && errno != EINPROGRESS) {
+    struct address to;
+    if (!address_parse(host, port, &to))
+        return -1;
+    int fd = socket(to.of.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && connect(fd, &to.of.any, to.length) && errno != EINPROGRESS) {
         (void)close(fd); /* nothing was written */
         fd = -1;
     }

@@ -1,32 +1,19 @@
 /* tcp_listen.c - see tcp_listen.h. */
 #include "rendezvous/net/tcp_listen.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
+#include <stdbool.h>
 
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "rendezvous/net/port_holder.h"
-
-static void guard_addrinfo(struct addrinfo **list)
-{
-    if (*list)
-        freeaddrinfo(*list);
-}
 
 static uint16_t socket_port(int fd)
 {
     struct sockaddr_storage name;
     socklen_t length = sizeof name;
-    if (getsockname(fd, (struct sockaddr *)&name, &length))
-        return 0;
-    return ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&name)->sin6_port
-                                            : ((struct sockaddr_in *)&name)->sin_port);
+    return getsockname(fd, (struct sockaddr *)&name, &length) ? 0 : address_port((struct sockaddr *)&name);
 }
 
 /* Returns a bound socket, listening or not, or -1 with errno. */
@@ -56,52 +43,48 @@ static int listen_failed(const char *where, uint16_t port, struct muster_error *
     return error_errno(err, "cannot listen on %s port %u", where, port);
 }
 
-static int listen_numeric(const char *address, uint16_t port, struct muster_error *err)
-{
-    char service[8];
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
-    GUARD(guard_addrinfo) struct addrinfo *found = NULL;
-    (void)snprintf(service, sizeof service, "%u", port);
-    int failed = getaddrinfo(address, service, &hints, &found);
-    if (failed)
-        return error_set(err, MUSTER_E_INVALID, "cannot listen on \"%s\": not a numeric address (%s)",
-                         address, gai_strerror(failed));
-    int fd = bind_at(found->ai_addr, found->ai_addrlen, true);
-    return fd >= 0 ? fd : listen_failed(address, port, err);
-}
-
-static int bind_everywhere(uint16_t port, bool listens, struct muster_error *err)
+/* On [::] for both families; where the kernel has no IPv6 or refuses it, on 0.0.0.0. An occupied port must
+ * not become "only IPv4 is ours": clients would reach both servers by turns. */
+static int bind_everywhere(uint16_t port, bool listens)
 {
     struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = in6addr_any};
     struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons(port)};
     int fd = bind_at((struct sockaddr *)&any6, sizeof any6, listens);
-    if (fd >= 0)
-        return fd;
-    /* An occupied port must not become "only IPv4 is ours": clients would reach both servers by turns. */
-    if (errno == EADDRINUSE || errno == EACCES)
-        return listen_failed("[::]", port, err);
-    fd = bind_at((struct sockaddr *)&any4, sizeof any4, listens);
-    return fd >= 0 ? fd : listen_failed("0.0.0.0", port, err);
+    return fd >= 0 || errno == EADDRINUSE ? fd : bind_at((struct sockaddr *)&any4, sizeof any4, listens);
 }
 
-/* Whether fd is valid, and its port. */
+int tcp_listen_quietly(const char *address, uint16_t wanted)
+{
+    struct address parsed;
+    if (!address)
+        return bind_everywhere(wanted, true);
+    if (address_parse(address, wanted, &parsed))
+        return bind_at(&parsed.of.any, parsed.length, true);
+    errno = EINVAL;
+    return -1;
+}
+
 static int report_port(int fd, uint16_t *bound, struct muster_error *err)
 {
-    if (fd < 0)
-        return -1;
     *bound = socket_port(fd);
     return *bound ? 0 : error_errno(err, "cannot read the port of a socket");
 }
 
 int tcp_listen(const char *address, uint16_t wanted, uint16_t *bound, struct muster_error *err)
 {
-    scope_close int fd = address ? listen_numeric(address, wanted, err) : bind_everywhere(wanted, true, err);
+    if (address && !address_is_numeric(address))
+        return error_set(err, MUSTER_E_INVALID, "cannot listen on \"%s\": it is not a numeric address",
+                         address);
+    scope_close int fd = tcp_listen_quietly(address, wanted);
+    if (fd < 0)
+        return listen_failed(address ? address : "every address", wanted, err);
     return report_port(fd, bound, err) ? -1 : take_fd(&fd);
 }
 
 int tcp_hold_port(uint16_t wanted, uint16_t *bound, struct muster_error *err)
 {
-    scope_close int fd = bind_everywhere(wanted, false, err);
+    scope_close int fd = bind_everywhere(wanted, false);
+    if (fd < 0)
+        return listen_failed("every address", wanted, err);
     return report_port(fd, bound, err) ? -1 : take_fd(&fd);
 }

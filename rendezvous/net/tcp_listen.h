@@ -6,6 +6,8 @@
 
 #include "proto/include/muster_error.h"
 
+/* As tcp_listen, with the longest backlog; -1 with errno, EINVAL where address is none. */
+int tcp_listen_quietly(const char *address, uint16_t wanted);
 /* A non-blocking, close-on-exec listener with the longest backlog. address: numeric, or NULL for [::] with
  * both families, else 0.0.0.0. *bound gets the port (wanted 0: any). Returns the descriptor or -1. */
 int tcp_listen(const char *address, uint16_t wanted, uint16_t *bound, struct muster_error *err);

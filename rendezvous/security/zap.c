@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "proto/base/address.h"
+
 /* the order of a request's frames */
 enum { AT_VERSION, AT_ID, AT_DOMAIN, AT_ADDRESS, AT_ROUTING_ID, AT_MECHANISM, AT_KEY };
 
@@ -22,6 +24,9 @@ static void take_address(const struct zap_frame *frame, struct zap_answer *out)
             return;
     if (frame->size)
         memcpy(out->address, bytes, frame->size);
+    struct address address; /* a peer of IPv4 at a socket for both families is written as one of IPv4 */
+    if (address_parse(out->address, 0, &address))
+        (void)address_text(&address.of.any, out->address);
 }
 
 static void zap_reject(struct zap_answer *out, const char *code, enum rejection rejection)

@@ -1,7 +1,6 @@
 /* admission.c - see admission.h. */
 #include "rendezvous/server/admission.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <inttypes.h>
 #include <linux/tcp.h>
@@ -10,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "proto/base/address.h"
 #include "proto/base/mem.h"
 #include "rendezvous/security/zap.h"
 #include "rendezvous/zmq/handshake.h"
@@ -27,6 +27,7 @@ enum {
     SLOTS_LIMIT = 65536, /* events of connections with higher descriptors are not logged */
     FIRST_SLOTS = 64,
 };
+_Static_assert((int)REJECTION_ADDRESS_SIZE == (int)ADDRESS_TEXT, "every address fits");
 
 /* An idle unauthenticated connection costs some 30 KB until its time is up: twice the admitted ones is
  * enough. Descriptors of connections are missing to the agent, which has workers to start. */
@@ -93,20 +94,12 @@ static struct admission_slot *slot_of(struct admission *admission, int fd)
 /* The peer's port; 0 if unknown. */
 static uint16_t read_address(int fd, char out[REJECTION_ADDRESS_SIZE])
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in four;
-        struct sockaddr_in6 six;
-    } peer = {0};
+    struct sockaddr_storage peer = {0};
     socklen_t size = sizeof peer;
     out[0] = '\0';
-    if (getpeername(fd, &peer.any, &size) < 0)
+    if (getpeername(fd, (struct sockaddr *)&peer, &size) < 0 || !*address_text((struct sockaddr *)&peer, out))
         return 0;
-    const void *bytes = peer.any.sa_family == AF_INET6 ? (const void *)&peer.six.sin6_addr
-                                                       : (const void *)&peer.four.sin_addr;
-    if (!inet_ntop(peer.any.sa_family, bytes, out, REJECTION_ADDRESS_SIZE))
-        out[0] = '\0';
-    return ntohs(peer.any.sa_family == AF_INET6 ? peer.six.sin6_port : peer.four.sin_port);
+    return address_port((struct sockaddr *)&peer);
 }
 
 /* The idle ones are a chain through their slots. */

@@ -96,7 +96,10 @@ static void server_progress(const struct membership *m, char *out, size_t size)
     pthread_mutex_lock(&c->lock);
     if (c->progress[0])
         (void)snprintf(out, size, "%s; server %s (this node, port %u)", c->progress,
-                       m->options.host_name ? m->options.host_name : m->options.host, m->options.port);
+                       m->options.host_name ? m->options.host_name
+                       : m->options.host    ? m->options.host
+                                            : "every address",
+                       m->options.port);
     else
         out[0] = '\0';
     pthread_mutex_unlock(&c->lock);

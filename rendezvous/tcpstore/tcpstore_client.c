@@ -6,9 +6,9 @@
 #include "rendezvous/tcpstore/tcpstore_client.h"
 
 #include <inttypes.h>
-#include <netdb.h>
 #include <sys/socket.h>
 
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "rendezvous/tcpstore/tcpstore_call.h"
@@ -242,14 +242,11 @@ int tcpstore_client_address(const struct tcpstore_client *c, char *out, size_t s
 {
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
+    char text[ADDRESS_TEXT];
     if (c->fd < 0)
         return error_set(err, MUSTER_E_STATE, "an earlier failure has closed this connection");
     if (getsockname(c->fd, (struct sockaddr *)&address, &length))
         return error_errno(err, "cannot read the local address of the connection to the store");
-    int failed =
-        getnameinfo((struct sockaddr *)&address, length, out, (socklen_t)size, NULL, 0, NI_NUMERICHOST);
-    return failed ? error_set(err, MUSTER_E_IO,
-                              "cannot format the local address of the connection to the store: %s",
-                              gai_strerror(failed))
-                  : 0;
+    (void)snprintf(out, size, "%s", address_text((struct sockaddr *)&address, text));
+    return 0;
 }

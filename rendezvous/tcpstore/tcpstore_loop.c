@@ -7,7 +7,6 @@
 #include "rendezvous/tcpstore/tcpstore_loop.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "rendezvous/net/nap.h"
@@ -92,12 +92,11 @@ static const char *peer_name(const struct peer *p, char *text, size_t size)
 {
     struct sockaddr_storage name;
     socklen_t length = sizeof name;
-    char host[64], service[8];
+    char host[ADDRESS_TEXT];
     if (getpeername(p->fd, (struct sockaddr *)&name, &length) ||
-        getnameinfo((struct sockaddr *)&name, length, host, sizeof host, service, sizeof service,
-                    NI_NUMERICHOST | NI_NUMERICSERV))
+        !*address_text((struct sockaddr *)&name, host))
         return "a disconnected peer";
-    (void)snprintf(text, size, "%s port %s", host, service);
+    (void)snprintf(text, size, "%s port %u", host, (unsigned)address_port((struct sockaddr *)&name));
     return text;
 }
 

@@ -39,8 +39,8 @@ struct membership_options {
     int64_t restart_count;              /* used by earlier servers of the job */
     int64_t backoff_ns, backoff_cap_ns; /* from the second failure in a row to its restart; doubled */
     int64_t exit_barrier_ns;            /* bound on the wait for others to leave; 0: 300 s */
-    const char *host; /* numeric address of the server (server mode: to bind, client mode: to connect); NULL
-                         in process */
+    const char *host; /* numeric address of the server: to connect to in client mode; to bind in server mode,
+                         where NULL is every address; NULL in process */
     const char *host_name; /* the server's host as it was given, for messages; NULL: none */
     uint16_t port;
     const struct job_keys *keys; /* of the job's secret: required to join or serve; NULL: no authentication.

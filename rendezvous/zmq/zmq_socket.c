@@ -1,14 +1,16 @@
 /* zmq_socket.c - see zmq_socket.h. */
 #include "rendezvous/zmq/zmq_socket.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/address.h"
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "rendezvous/net/tcp_listen.h"
 #include "rendezvous/security/zap.h"
 #include "rendezvous/wire/wire.h"
 #include "rendezvous/zmq/zmq_calls.h"
@@ -20,7 +22,6 @@ enum {
     HANDSHAKE_LIMIT_MS = 2000,
     HANDSHAKE_MS_A_NODE = 5,
     CONNECT_LIMIT_MS = 3000,
-    BACKLOG = 4096,      /* all agents of a large job start in one second */
     WAITING_LIMIT = 100, /* messages of one peer that are unread; it is not read from until they are */
     /* Only for peers that died silently: the protocol's own heartbeats detect them sooner. Later than the
      * limit of a handshake, since libzmq searches for a timer that it ends from the earliest on: with
@@ -28,7 +29,7 @@ enum {
     PING_MS = 60000,
     PONG_LIMIT_MS = 30000,
     ZAP_ENFORCE_DOMAIN = 93, /* in libzmq since 4.3.0; zmq.h names it only with ZMQ_BUILD_DRAFT_API */
-    ENDPOINT_LIMIT = 64 + INET6_ADDRSTRLEN,
+    ENDPOINT_LIMIT = 32 + ADDRESS_TEXT,
 };
 
 /* The events for admission.h and connection.h: each is a message of three frames. */
@@ -63,11 +64,13 @@ static int apply(void *socket, const struct setting *settings, size_t count, str
 static int endpoint(char *out, size_t size, const char *host, uint16_t port, bool *six,
                     struct muster_error *err)
 {
-    unsigned char scratch[sizeof(struct in6_addr)];
-    *six = inet_pton(AF_INET6, host, scratch) == 1;
-    if (!*six && inet_pton(AF_INET, host, scratch) != 1)
+    struct address address;
+    char text[ADDRESS_TEXT];
+    if (!address_parse(host, port, &address))
         return error_set(err, MUSTER_E_INVALID, "\"%s\" is not a numeric address", host);
-    (void)snprintf(out, size, *six ? "tcp://[%s]:%u" : "tcp://%s:%u", host, port);
+    *six = address.of.any.sa_family == AF_INET6;
+    (void)snprintf(out, size, *six ? "tcp://[%s]:%u" : "tcp://%s:%u", address_text(&address.of.any, text),
+                   port);
     return 0;
 }
 
@@ -87,14 +90,6 @@ static int open_socket(struct zmq_socket *s, int type, void *shared, struct must
     if (failed)
         zmq_socket_close(s, 0);
     return failed;
-}
-
-static int bind_error(const char *where, uint16_t port, struct muster_error *err)
-{
-    if (errno != EADDRINUSE)
-        return socket_fail(err, where);
-    return error_set(err, MUSTER_E_BUSY, "port %u is in use, and this node must serve the job's world on it",
-                     port);
 }
 
 /* libzmq copies the keys, and keeps them until the socket is closed. */
@@ -151,35 +146,55 @@ static int watch(struct zmq_socket *s, int events, struct muster_error *err)
     return 0;
 }
 
+/* Listens at o->host, or everywhere if that is no address of this machine. libzmq's own bind knows no socket
+ * for both families where the kernel refuses one of them. */
+static int listen_for(const struct zmq_socket_options *o, struct muster_error *err)
+{
+    const char *where = o->host ? o->host : "every address";
+    int fd = tcp_listen_quietly(o->host, o->port);
+    if (fd < 0 && o->host && (errno == EADDRNOTAVAIL || errno == ENODEV)) {
+        log_warning(o->log,
+                    "%s is not an address of this machine: serving the job's world on all addresses, port %u",
+                    o->host, o->port);
+        where = "every address";
+        fd = tcp_listen_quietly(NULL, o->port);
+    }
+    if (fd >= 0)
+        return fd;
+    return errno == EADDRINUSE
+               ? error_set(err, MUSTER_E_BUSY,
+                           "port %u is in use, and this node must serve the job's world on it", o->port)
+               : error_errno(err, "cannot serve the job's world on %s, port %u", where, o->port);
+}
+
+/* Hands the listening socket over; the address is libzmq's only for its events. */
+static int bind_to(struct zmq_socket *s, int fd, struct muster_error *err)
+{
+    if (zmq_calls.setsockopt(s->socket, ZMQ_USE_FD, &fd, sizeof fd) ||
+        zmq_calls.bind(s->socket, "tcp://127.0.0.1:*"))
+        return socket_fail(err, "cannot hand a listening socket to ZeroMQ");
+    return 0;
+}
+
 static int bind_router(struct zmq_socket *s, const struct zmq_socket_options *o, struct muster_error *err)
 {
-    char where[ENDPOINT_LIMIT];
-    bool six;
-    if (endpoint(where, sizeof where, o->host, o->port, &six, err))
-        return -1;
     const struct setting settings[] = {
         {ZMQ_ROUTER_MANDATORY, 1},
         {ZMQ_HANDSHAKE_IVL, HANDSHAKE_LIMIT_MS + HANDSHAKE_MS_A_NODE * o->nodes},
-        {ZMQ_BACKLOG, BACKLOG},
         {ZMQ_RCVHWM, WAITING_LIMIT},
         {ZMQ_HEARTBEAT_IVL, PING_MS},
         {ZMQ_HEARTBEAT_TIMEOUT, PONG_LIMIT_MS},
-        {ZMQ_IPV6, six},
         {ZMQ_LINGER, 0},
     };
     if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) ||
         watch(s, SERVER_EVENTS, err) || ask_about_peers(s, err) ||
         (o->keys && set_keys(s->socket, true, o->keys, err)))
         return -1;
-    if (zmq_calls.bind(s->socket, where) == 0)
-        return 0;
-    if (errno != EADDRNOTAVAIL && errno != ENODEV)
-        return bind_error(where, o->port, err);
-    log_warning(o->log,
-                "%s is not an address of this machine: serving the job's world on all addresses, port %u",
-                o->host, o->port);
-    (void)snprintf(where, sizeof where, six ? "tcp://[::]:%u" : "tcp://0.0.0.0:%u", o->port);
-    return zmq_calls.bind(s->socket, where) ? bind_error(where, o->port, err) : 0;
+    scope_close int fd = listen_for(o, err);
+    if (fd < 0 || bind_to(s, fd, err))
+        return -1;
+    (void)take_fd(&fd); /* libzmq closes it */
+    return 0;
 }
 
 int zmq_socket_bind_router(struct zmq_socket *s, const struct zmq_socket_options *options,

@@ -22,7 +22,9 @@ struct zmq_socket {
 };
 
 struct zmq_socket_options {
-    const char *host; /* numeric: libzmq resolves names with a call that may block for minutes */
+    /* Numeric: libzmq resolves names with a call that may block for minutes. NULL, of a ROUTER: every address
+     * of this machine, of both families */
+    const char *host;
     uint16_t port;
     const struct job_keys *keys; /* NULL: no secret, and nothing is encrypted */
     int nodes; /* how many may connect at once: the time limit of a handshake allows for it */

@@ -1,7 +1,6 @@
 /* comm_tcp_link.c - how the ranks of a TCP comm find and authenticate each other: see comm_tcp.h.
  *
  * Connections wait in the backlog, so no order of start-up can block the others. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -67,60 +67,26 @@ static int expected(const struct tcp_comm *tcp)
 
 /* ---- addresses ---- */
 
-union address {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-};
-
-static int parse(const char *text, uint16_t port, union address *out, socklen_t *length,
-                 struct muster_error *err)
+static int parse(const char *text, uint16_t port, struct address *out, struct muster_error *err)
 {
-    struct addrinfo *found = NULL;
-    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
-    int failed = getaddrinfo(text, NULL, &hints, &found); /* numeric: no name resolution */
-    if (failed || found->ai_addrlen > sizeof *out) {
-        if (!failed)
-            freeaddrinfo(found);
-        return error_set(err, MUSTER_E_INVALID, "'%.60s' is not a numeric address of a rank", text);
-    }
-    *length = found->ai_addrlen;
-    memcpy(out, found->ai_addr, found->ai_addrlen);
-    freeaddrinfo(found);
-    if (out->any.sa_family == AF_INET6)
-        out->v6.sin6_port = htons(port);
-    else
-        out->v4.sin_port = htons(port);
-    return 0;
-}
-
-static bool is_loopback(const char *text)
-{
-    union address address;
-    socklen_t length;
-    if (parse(text, 0, &address, &length, NULL))
-        return false;
-    if (address.any.sa_family == AF_INET)
-        return ntohl(address.v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-    const struct in6_addr *v6 = &address.v6.sin6_addr;
-    return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET);
+    return address_parse(text, port, out)
+               ? 0
+               : error_set(err, MUSTER_E_INVALID, "'%.60s' is not a numeric address of a rank", text);
 }
 
 /* Our local address on the route to another address. Sends nothing. */
 static int address_towards(const char *other, char out[TCP_ADDRESS], struct muster_error *err)
 {
-    union address address;
-    socklen_t length;
-    if (parse(other, 9, &address, &length, err)) /* any port */
+    struct address address;
+    if (parse(other, 9, &address, err)) /* any port */
         return -1;
-    scope_close int fd = socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, &address.any, length))
+    scope_close int fd = socket(address.of.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, &address.of.any, address.length))
         return error_errno(err, "finding a route to %s", other);
-    length = sizeof address;
-    if (getsockname(fd, &address.any, &length))
+    socklen_t length = sizeof address.of;
+    if (getsockname(fd, &address.of.any, &length))
         return error_errno(err, "finding our address towards %s", other);
-    if (getnameinfo(&address.any, length, out, TCP_ADDRESS, NULL, 0, NI_NUMERICHOST))
-        return error_set(err, MUSTER_E_IO, "our address towards %s has no numeric form", other);
+    (void)address_text(&address.of.any, out);
     return 0;
 }
 
@@ -156,13 +122,13 @@ static int settle_address(struct opening *o, struct muster_error *err)
     (void)snprintf(o->mine.address, sizeof o->mine.address, "%s", tcp->address); /* fits */
     if (publish(o, "seen", err))
         return -1;
-    for (int rank = 0; is_loopback(tcp->address) && rank < tcp->comm.size; rank++) {
+    for (int rank = 0; address_is_loopback(tcp->address) && rank < tcp->comm.size; rank++) {
         struct listing other;
         if (rank == tcp->comm.rank)
             continue;
         if (look_up(o, "seen", rank, &other, err))
             return -1;
-        if (!is_loopback(other.address) && address_towards(other.address, tcp->address, err))
+        if (!address_is_loopback(other.address) && address_towards(other.address, tcp->address, err))
             return error_wrap(err, "rank %d runs on host %.63s", rank, other.host);
     }
     return 0;
@@ -220,15 +186,14 @@ static int dial(struct opening *o, int rank, const struct listing *theirs, enum 
                 struct muster_error *err)
 {
     char what[160];
-    union address address;
-    socklen_t length;
+    struct address address;
     describe_address(what, rank, theirs);
-    if (parse(theirs->address, theirs->port, &address, &length, err))
+    if (parse(theirs->address, theirs->port, &address, err))
         return error_wrap(err, "rank %d", rank);
-    scope_close int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    scope_close int fd = socket(address.of.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return error_errno(err, "a TCP socket");
-    if (connect(fd, &address.any, length) && errno != EINPROGRESS && errno != EINTR)
+    if (connect(fd, &address.of.any, address.length) && errno != EINPROGRESS && errno != EINTR)
         return error_errno(err, "%s", what);
     o->tcp->peers[rank].fds[role] = take_fd(&fd);
     return 0;
@@ -335,21 +300,20 @@ static int hear(struct opening *o, int rank, enum tcp_role role, struct muster_e
 
 static int listen_here(struct opening *o, struct muster_error *err)
 {
-    union address address;
-    socklen_t length;
+    struct address address;
     struct tcp_comm *tcp = o->tcp;
-    if (parse(tcp->address, 0, &address, &length, err))
+    if (parse(tcp->address, 0, &address, err))
         return -1;
-    scope_close int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    scope_close int fd = socket(address.of.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return error_errno(err, "a TCP socket");
     /* Unknown peers must not fill the backlog either. */
-    if (bind(fd, &address.any, length) || listen(fd, SOMAXCONN))
+    if (bind(fd, &address.of.any, address.length) || listen(fd, SOMAXCONN))
         return error_errno(err, "listening at %s", tcp->address);
-    length = sizeof address;
-    if (getsockname(fd, &address.any, &length))
+    socklen_t length = sizeof address.of;
+    if (getsockname(fd, &address.of.any, &length))
         return error_errno(err, "the port of a listening socket");
-    o->mine.port = ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
+    o->mine.port = address_port(&address.of.any);
     (void)snprintf(o->mine.address, sizeof o->mine.address, "%s", tcp->address); /* fits */
     return take_fd(&fd);
 }

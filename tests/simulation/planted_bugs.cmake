@@ -146,16 +146,16 @@ place(rendezvous/roster/roster_elastic.c [=[if (nodes && roster->members[chosen[
   [=[if (nodes && !PLANTED(NOT_RANK_ZERO) && roster->members[chosen[0]].local &&]=])
 
 bug(ALL_SERVE "every node takes the endpoint's address for its own (#73380)")
-place(launcher/policy/server_choice.c [=[if (is_given(question->local_addr))]=]
+place(launcher/policy/server_choice.c [=[const char *own = question->local_addr;]=]
   [=[if (PLANTED(ALL_SERVE))
         return true;
-    if (is_given(question->local_addr))]=])
+    const char *own = question->local_addr;]=])
 
 bug(NONE_SERVES "no node knows the endpoint's address for its own (#73380)")
-place(launcher/policy/server_choice.c [=[if (is_given(question->local_addr))]=]
+place(launcher/policy/server_choice.c [=[const char *own = question->local_addr;]=]
   [=[if (PLANTED(NONE_SERVES))
         return false;
-    if (is_given(question->local_addr))]=])
+    const char *own = question->local_addr;]=])
 
 bug(CLOCKS "a time of one host is compared with another's clock")
 place(rendezvous/client/client_lease.c [=[{

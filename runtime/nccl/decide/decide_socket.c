@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/address.h"
 #include "proto/base/text.h"
 #include "runtime/nccl/decide/decide_internal.h"
 
@@ -84,7 +85,7 @@ static void gloo_interface(struct decider *d)
 static void socket_family(struct decider *d)
 {
     const struct description_interface *route = decide_route(d);
-    bool four = false, six = false, to_six = strchr(d->machine->master_address, ':') != NULL;
+    bool four = false, six = false, to_six = address_is_six(d->machine->master_address);
     if (!decide_has_gpus(d) || !decide_many_nodes(d) || !route || !*d->machine->master_address)
         return;
     for (int i = 0; i < route->address_count; i++) {

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "proto/base/address.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "runtime/nccl/describe/description_internal.h"
@@ -238,33 +239,30 @@ static void read_default_route_6(struct reader *r)
 }
 
 /* The source address of a packet to `to`; "" if there is no route. */
-static void source_towards(const char *to, char *out, size_t size)
+static void source_towards(const char *to, char out[ADDRESS_TEXT])
 {
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_DGRAM}, *found = NULL;
+    struct address there;
+    *out = 0;
+    if (!address_parse(to, 9, &there)) /* port 9 is discard; nothing is sent */
+        return;
+    scope_close int fd = socket(there.of.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct sockaddr_storage own;
     socklen_t length = sizeof own;
-    *out = 0;
-    if (getaddrinfo(to, "9", &hints, &found) != 0) /* port 9 is discard; nothing is sent */
-        return;
-    scope_close int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+    if (fd >= 0 && connect(fd, &there.of.any, there.length) == 0 &&
         getsockname(fd, (struct sockaddr *)&own, &length) == 0)
-        (void)numeric((struct sockaddr *)&own, out, size);
-    freeaddrinfo(found);
+        (void)address_text((struct sockaddr *)&own, out);
 }
 
 /* Loopback addresses are a whole network, of which the interface holds one. */
-static bool is_loopback(const char *address)
-{
-    return !strncmp(address, "127.", 4) || !strcmp(address, "::1");
-}
-
 static bool holds(const struct description_interface *interface, const char *address)
 {
+    const char *zone = strchr(address, '%');
+    if (zone && strcmp(zone + 1, interface->name) != 0)
+        return false; /* a link-local address may be that of several */
     for (int i = 0; i < interface->address_count; i++)
-        if (!strcmp(interface->addresses[i].text, address))
+        if (address_same(interface->addresses[i].text, address))
             return true;
-    return is_loopback(address) && interface->loopback;
+    return address_is_loopback(address) && interface->loopback;
 }
 
 /* On the master itself the kernel's route to it is the loopback: there the address that the others connect
@@ -275,7 +273,7 @@ void reader_route(struct description *description, const char *master_address, b
     if (here)
         (void)snprintf(own, sizeof own, "%s", master_address);
     else if (*master_address)
-        source_towards(master_address, own, sizeof own);
+        source_towards(master_address, own);
     const struct description_interface *found = NULL;
     for (int i = 0; i < description->interface_count && *own && !found; i++)
         if (holds(&description->interfaces[i], own))

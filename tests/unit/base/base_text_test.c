@@ -1,4 +1,5 @@
-/* base_text_test.c - strict numbers, nearest names, byte counts, files. */
+/* base_text_test.c - strict numbers, nearest names, byte counts, addresses, files. */
+#include "proto/base/address.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -255,6 +256,80 @@ static void time_is_a_type(void **state)
     assert_true(instant_diff_ns(second, first) >= 0);
 }
 
+static void addresses_have_several_spellings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *b;
+        bool same;
+    } rows[] = {
+        {"10.0.0.1", "10.0.0.1", true},
+        {"10.0.0.1", "10.0.0.10", false},
+        {"10.0.0.1", "::ffff:10.0.0.1", true},
+        {"::ffff:a00:1", "10.0.0.1", true},
+        {"::1", "0:0:0:0:0:0:0:1", true},
+        {"FD00::A", "fd00:0::000a", true},
+        {"fd00::a", "fd00::b", false},
+        {"::1", "127.0.0.1", false},
+        {"fe80::1%lo", "fe80::1", true}, /* a zone counts where both have one */
+        {"fe80::1%lo", "fe80::1%1", true},
+        {"fe80::1%lo", "fe80::1%77", false},
+        {"localhost", "localhost", false}, /* no address */
+        {"", "", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (address_same(rows[i].a, rows[i].b) != rows[i].same)
+            fail_msg("%s and %s", rows[i].a, rows[i].b);
+}
+
+static void what_is_an_address(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *shortest; /* NULL: none */
+        bool six, loopback, any;
+    } rows[] = {
+        {"10.1.2.3", "10.1.2.3", false, false, false},
+        {"127.9.8.7", "127.9.8.7", false, true, false},
+        {"0.0.0.0", "0.0.0.0", false, false, true},
+        {"::", "::", true, false, true},
+        {"0::1", "::1", true, true, false},
+        {"::ffff:127.0.0.1", "127.0.0.1", false, true, false},
+        {"::ffff:0.0.0.0", "0.0.0.0", false, false, true},
+        {"FD00:0::2", "fd00::2", true, false, false},
+        {"fe80::1%lo", "fe80::1%lo", true, false, false},
+        {"fe80::1%1", "fe80::1%lo", true, false, false}, /* interface 1 is the loopback everywhere */
+        {"10.1.2", NULL, false, false, false},
+        {"010.1.2.3", NULL, false, false, false},
+        {"10.1.2.3%lo", NULL, false, false, false},
+        {"[::1]", NULL, false, false, false},
+        {"::1%", NULL, false, false, false},
+        {"fe80::1%an-interface-with-a-long-name", NULL, false, false, false},
+        {"127.example.com", NULL, false, false, false},
+        {"1:2:3:4:5:6:7:8:9:1:2:3:4:5:6:7:8:9:1:2:3:4:5:6:7:8:9", NULL, false, false, false},
+        {"", NULL, false, false, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *text = rows[i].text;
+        struct address address;
+        char out[ADDRESS_TEXT];
+        if (address_is_numeric(text) != (rows[i].shortest != NULL) || address_is_six(text) != rows[i].six ||
+            address_is_loopback(text) != rows[i].loopback || address_is_any(text) != rows[i].any)
+            fail_msg("%s", text);
+        if (!rows[i].shortest)
+            continue;
+        assert_true(address_parse(text, 29500, &address));
+        assert_string_equal(address_text(&address.of.any, out), rows[i].shortest);
+        assert_int_equal(address_port(&address.of.any), 29500);
+    }
+    assert_true(address_zone_is_known("fe80::1%lo") && address_zone_is_known("fe80::1"));
+    assert_false(address_zone_is_known("fe80::1%no-such0"));
+    assert_true(address_is_numeric("fe80::1%no-such0"));
+    const struct sockaddr local = {.sa_family = AF_UNIX};
+    char none[ADDRESS_TEXT];
+    assert_string_equal(address_text(&local, none), "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +338,8 @@ int main(void)
         cmocka_unit_test(rows_of_the_kernels_texts),
         cmocka_unit_test(nearest_helps_and_does_not_guess),
         cmocka_unit_test(bytes_for_people),
+        cmocka_unit_test(addresses_have_several_spellings),
+        cmocka_unit_test(what_is_an_address),
         cmocka_unit_test(words_for_a_shell),
         cmocka_unit_test(files_are_replaced_whole),
         cmocka_unit_test(a_planted_link_is_not_followed),

@@ -231,19 +231,19 @@ static int resolve(const char *host, int64_t limit_ns, char *address, size_t siz
 static void names(void **state)
 {
     (void)state;
-    char address[RESOLVER_ADDRESS_LIMIT];
+    char address[ADDRESS_TEXT];
     struct muster_error err = {0};
-    assert_true(resolver_is_numeric("10.1.2.3"));
-    assert_true(resolver_is_numeric("::1"));
-    assert_false(resolver_is_numeric("localhost"));
-    assert_false(resolver_is_numeric("10.1.2"));
+    assert_true(address_is_numeric("10.1.2.3"));
+    assert_true(address_is_numeric("::1"));
+    assert_false(address_is_numeric("localhost"));
+    assert_false(address_is_numeric("10.1.2"));
     assert_true(resolver_is_local("127.0.0.1"));
     assert_false(resolver_is_local("192.0.2.1")); /* reserved for documentation */
     assert_false(resolver_is_local("localhost"));
     assert_int_equal(resolve("127.0.0.1", NS_PER_S, address, sizeof address, &err), 0);
     assert_string_equal(address, "127.0.0.1");
     assert_int_equal(resolve("localhost", 120 * NS_PER_S, address, sizeof address, &err), 0);
-    assert_true(resolver_is_numeric(address));
+    assert_true(address_is_numeric(address));
     assert_int_equal(resolve("no-such-host.invalid", 0, address, sizeof address, &err), -1);
     assert_int_equal(err.code, MUSTER_E_TIMEOUT);
     assert_non_null(strstr(err.text, "no-such-host.invalid"));

@@ -1,7 +1,6 @@
 /* launcher_server_choice_test.c - which node serves an elastic job. */
 #include <string.h>
 
-#include "launcher/loop/resolver.h"
 #include "launcher/policy/server_choice.h"
 #include "tests/support/cmocka_all.h"
 
@@ -35,6 +34,23 @@ static void every_rule(void **state)
         {"127.0.0.2", -1, "127.0.0.2", SERVER_CHOICE_SERVE, {NULL}, false},
         {"svc", -1, "127.0.0.3", SERVER_CHOICE_RESOLVE, {"127.0.0.2"}, false},
         {"svc", -1, "127.0.0.3", SERVER_CHOICE_RESOLVE, {"127.0.0.2", "127.0.0.3"}, true},
+        {"127.0.0.2", -1, "10.0.0.9", SERVER_CHOICE_SERVE, {NULL}, false},
+        /* the node whose address it is serves, whatever its own address for the others is */
+        {"10.0.0.7", -1, "web-0", SERVER_CHOICE_SERVE, {NULL}, false},
+        {"10.0.0.7", -1, "localhost", SERVER_CHOICE_SERVE, {NULL}, false},
+        {"10.0.0.7", -1, "10.0.0.71", SERVER_CHOICE_SERVE, {NULL}, false},
+        {"10.0.0.7", -1, "127.0.0.1", SERVER_CHOICE_SERVE, {NULL}, false},
+        {"127.0.0.1", -1, "localhost", SERVER_CHOICE_SERVE, {NULL}, false},
+        {"10.0.0.8", -1, "10.0.0.7", SERVER_CHOICE_JOIN, {NULL}, false},
+        {"10.0.0.8", -1, "10.0.0.8", SERVER_CHOICE_SERVE, {NULL}, false}, /* its address outside of this pod
+                                                                           */
+        {"svc", -1, "10.9.9.9", SERVER_CHOICE_RESOLVE, {"10.0.0.8", "10.0.0.7"}, true},
+        {"svc", -1, "other", SERVER_CHOICE_RESOLVE, {"10.0.0.8"}, false},
+        /* however it is spelt */
+        {"::ffff:10.0.0.9", -1, "10.0.0.9", SERVER_CHOICE_SERVE, {NULL}, false},
+        {"fd00::a", -1, "FD00:0:0::A", SERVER_CHOICE_SERVE, {NULL}, false},
+        {"fd00::a", -1, "fd00::b", SERVER_CHOICE_JOIN, {NULL}, false},
+        {"fe80::1%lo", -1, "fe80::1", SERVER_CHOICE_SERVE, {NULL}, false},
         /* names */
         {"web-0", -1, NULL, SERVER_CHOICE_SERVE, {NULL}, false},
         {"WEB-0.", -1, NULL, SERVER_CHOICE_SERVE, {NULL}, false},
@@ -53,7 +69,6 @@ static void every_rule(void **state)
                                            .local_addr = rows[i].local_addr,
                                            .host_name = "web-0",
                                            .full_name = "web-0.ns.svc",
-                                           .is_numeric = resolver_is_numeric,
                                            .is_local = local_10};
         if (server_choose(&question) != rows[i].first)
             fail_msg("row %zu (%s)", i, rows[i].endpoint);
@@ -68,12 +83,8 @@ static void every_rule(void **state)
 static void an_unknown_host_name_is_nobodys(void **state)
 {
     (void)state;
-    struct server_question question = {.endpoint = "svc",
-                                       .is_host = -1,
-                                       .host_name = "",
-                                       .full_name = "",
-                                       .is_numeric = resolver_is_numeric,
-                                       .is_local = local_10};
+    struct server_question question = {
+        .endpoint = "svc", .is_host = -1, .host_name = "", .full_name = "", .is_local = local_10};
     assert_int_equal(server_choose(&question), SERVER_CHOICE_RESOLVE);
 }
 
