@@ -392,7 +392,8 @@ static int warn_of_slurm_tasks(struct run_config *config, const struct config_en
 /* Addresses that can only mean this machine. A name that resolves to it cannot be recognised here. */
 static bool is_loopback(const char *host)
 {
-    return !strcmp(host, "localhost") || address_is_loopback(host);
+    return !strcmp(host, "localhost") || address_is_loopback(host) ||
+           (!strncmp(host, "127.", 4) && strspn(host, "0123456789.") == strlen(host)); /* 127.9 */
 }
 
 static int check_secret(struct run_config *config, struct muster_error *err)

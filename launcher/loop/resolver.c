@@ -17,7 +17,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-enum { FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 4000, PLACES = 4 /* of place_of */ };
+enum { FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 4000, PLACES = 4 /* of resolver_place */ };
 
 /* The job's payload. */
 struct look_up {
@@ -60,7 +60,7 @@ static bool has_route(const struct addrinfo *to)
 
 /* The place of an address in the order in which they are tried: IPv4 first if there is a choice, since
  * clusters route it; but first of all what this machine has a route to. */
-static int place_of(const struct addrinfo *address)
+static int resolver_place(const struct addrinfo *address)
 {
     return 2 * !has_route(address) + (address->ai_family != AF_INET);
 }
@@ -73,7 +73,7 @@ int resolver_ask(const char *host, char addresses[RESOLVER_ADDRESSES_KEPT][ADDRE
         return failure;
     for (int place = 0; place < PLACES; place++)
         for (const struct addrinfo *at = list; at && count < RESOLVER_ADDRESSES_KEPT; at = at->ai_next)
-            if (place_of(at) == place && *address_text(at->ai_addr, addresses[count]))
+            if (resolver_place(at) == place && *address_text(at->ai_addr, addresses[count]))
                 count++;
     freeaddrinfo(list);
     return count ? count : EAI_NONAME;

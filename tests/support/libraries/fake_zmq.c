@@ -26,6 +26,7 @@ struct frame {
 struct fake_socket {
     struct frame *first, **last;
     int ready_fd;
+    int listener; /* that was handed over; 0: none */
 };
 
 static struct {
@@ -81,6 +82,7 @@ static void *fake_socket(void *context, int type)
     struct fake_socket *socket = type == ZMQ_ROUTER || type == ZMQ_DEALER ? &fake.main : &fake.silent;
     socket = type == ZMQ_PAIR ? &fake.monitor : socket;
     socket->last = &socket->first;
+    socket->listener = 0;
     socket->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
     return socket->ready_fd < 0 ? NULL : socket;
 }
@@ -92,12 +94,15 @@ static int fake_close(void *s)
     while ((frame = take(socket)))
         free(frame);
     (void)close(socket->ready_fd);
+    if (socket->listener)
+        (void)close(socket->listener);
     return 0;
 }
 
 static int fake_setsockopt(void *s, int option, const void *value, size_t size)
 {
-    (void)s, (void)option, (void)value, (void)size;
+    if (option == ZMQ_USE_FD && size == sizeof(int))
+        memcpy(&((struct fake_socket *)s)->listener, value, size);
     return 0;
 }
 
