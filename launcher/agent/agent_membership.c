@@ -269,28 +269,34 @@ static int serve_job(struct agent *agent, struct muster_error *err)
     return err->code == MUSTER_E_BUSY ? agent_server_find_holder(agent, holder_known, err) : -1;
 }
 
+/* The address by which the others reach this node. First of all that of the endpoint, as they have it: the
+ * node's own address for the workers may be on another network. */
 const char *agent_membership_server_address(struct agent *agent)
 {
     const struct run_config *config = agent->config;
     struct agent_membership *membership = agent->membership;
-    const char *const candidates[] = {config->local_addr, config->master_addr};
+    const char *master = config->master_addr, *own = config->local_addr, *address, *found = NULL;
     char first[ADDRESS_TEXT], *out = membership->server_address;
-    if (!membership->serves_here || config->max_nodes == 1)
+    if (!membership->serves_here || config->max_nodes == 1 || *out)
         return out;
-    for (size_t i = 0; i < sizeof candidates / sizeof *candidates && !*out; i++)
-        if (candidates[i] && address_is_numeric(candidates[i]) && resolver_is_local(candidates[i]))
-            (void)snprintf(out, sizeof membership->server_address, "%s", candidates[i]);
-    if (!*out && !strcmp(config->master_addr, "localhost"))
-        (void)snprintf(out, sizeof membership->server_address, "127.0.0.1");
     /* whether the master's name has its addresses by now */
     struct pollfd answer = {membership->resolver ? resolver_fd(membership->resolver) : -1, POLLIN, 0};
-    if (!*out && !membership->resolved && poll(&answer, 1, 0) == 1)
+    if (!membership->resolved && poll(&answer, 1, 0) == 1)
         membership->resolved = resolver_result(membership->resolver, first, sizeof first, NULL) == 0;
-    const char *address;
-    for (int i = 0; !*out && membership->resolved && (address = resolver_address(membership->resolver, i));
+    if (!strcmp(master, "localhost"))
+        found = agent_server_address(agent);
+    else if (resolver_is_local(master))
+        found = master;
+    else if (agent_bind_address(agent) && !address_is_any(agent_bind_address(agent)))
+        found = agent_bind_address(agent);
+    for (int i = 0; !found && membership->resolved && (address = resolver_address(membership->resolver, i));
          i++)
-        if (resolver_is_local(address) && strncmp(address, "127.", 4) && strcmp(address, "::1"))
-            (void)snprintf(out, sizeof membership->server_address, "%s", address);
+        if (resolver_is_local(address) && !address_is_loopback(address))
+            found = address;
+    if (!found && own && resolver_is_local(own))
+        found = own;
+    if (found)
+        (void)snprintf(out, sizeof membership->server_address, "%s", found);
     return out;
 }
 

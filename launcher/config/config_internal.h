@@ -55,6 +55,14 @@ int config_refuse_environment(const struct config_environment *environment, stru
  * node_identity.h. */
 int config_resolve_world(struct run_config *config, const struct config_environment *environment,
                          const struct machine *machine, struct muster_error *err);
+/* The reason of a rule that follows from a row: its variable, or its flag. */
+const char *config_said_by(const struct run_config *config, const char *name, const char *flag);
+/* Whether host can only mean this machine. A name that resolves to it cannot be recognised here. */
+bool config_is_loopback(const char *host);
+/* --rdzv-endpoint host:port as master_addr and master_port. port: the default; NULL: a port must be given. */
+int config_take_endpoint(struct run_config *config, const char *port, struct muster_error *err);
+/* master_addr, local_addr, bind_addr and metrics_addr, without brackets. */
+int config_resolve_addresses(struct run_config *config, struct muster_error *err);
 /* The streams of --redirects and --tee, and the filters. */
 int config_check_logs(struct run_config *config, struct muster_error *err);
 /* --nproc-per-node: a number (out is it), a word that config_resolve_workers resolves (out is 0) or an error.

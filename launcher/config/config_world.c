@@ -6,14 +6,12 @@
 #include <string.h>
 
 #include "launcher/config/node_identity.h"
-#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "proto/env_names.h"
 #include "rendezvous/roster/roster.h"
 
-enum { DEFAULT_PORT = 29500, HOST_LIMIT = 253 };
 static const char default_endpoint_port[] = "29400"; /* torchrun's, of c10d */
 
 _Static_assert((int)CONFIG_NODES_LIMIT == (int)ROSTER_MEMBER_LIMIT, "this address can be served");
@@ -43,12 +41,6 @@ static int apply_standalone(struct run_config *config, struct muster_error *err)
         config_set(config, "rdzv-backend", "c10d", "--standalone", err) < 0)
         return -1;
     return leave_aside(config, "--standalone", err);
-}
-
-/* The reason of a rule that follows from a row: its variable, or its flag. */
-static const char *said_by(const struct run_config *config, const char *name, const char *flag)
-{
-    return config_source(config, name) == KNOB_FROM_ENVIRONMENT ? config_row(name)->env : flag;
 }
 
 /* A number of nodes. */
@@ -85,28 +77,6 @@ static int resolve_nodes(struct run_config *config, struct muster_error *err)
     return 0;
 }
 
-/* --rdzv-endpoint host:port as master_addr and master_port. port: the default; NULL: a port must be given. */
-static int take_endpoint(struct run_config *config, const char *port, struct muster_error *err)
-{
-    const char *where = CONFIG_SETTING(config, "rdzv-endpoint"), *text = config->rdzv_endpoint;
-    const char *colon = strrchr(text, ':'), *bracket = strrchr(text, ']');
-    int64_t number;
-    if (colon && bracket > colon) /* "[::1]" */
-        colon = NULL;
-    const char *given = colon ? colon + 1 : port;
-    if (!given || colon == text || !text_int64(given, &number) || number < 1 || number > 65535)
-        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not host:port with a port of 1 to 65535", where,
-                         text);
-    scope_free char *host = mem_strndup(text, colon ? (size_t)(colon - text) : strlen(text));
-    if (!host)
-        return error_set(err, MUSTER_E_NOMEM, "no memory");
-    const char *reason = said_by(config, "rdzv-endpoint", "--rdzv-endpoint");
-    return config_set(config, "master-addr", host, reason, err) < 0 ||
-                   config_set(config, "master-port", given, reason, err) < 0
-               ? -1
-               : 0;
-}
-
 /* The rendezvous of the nodes: torchrun's localhost if not given. */
 static int take_meeting_point(struct run_config *config, bool endpoint, const struct machine *machine,
                               struct muster_error *err)
@@ -118,7 +88,7 @@ static int take_meeting_point(struct run_config *config, bool endpoint, const st
     config->wanted_rank =
         config_source(config, "node-rank") != KNOB_FROM_DEFAULT ? (int)config->node_rank : -1;
     if (endpoint)
-        return take_endpoint(config, default_endpoint_port, err);
+        return config_take_endpoint(config, default_endpoint_port, err);
     return config_set(config, "master-addr", "localhost", "--rdzv-backend=c10d", err) < 0 ||
                    config_set(config, "master-port", default_endpoint_port, "--rdzv-backend=c10d", err) < 0
                ? -1
@@ -157,23 +127,7 @@ static int resolve_backend(struct run_config *config, const struct machine *mach
         return config->max_nodes > 1 ? take_meeting_point(config, endpoint, machine, err) : 0;
     if (fix_nodes(config, err) < 0)
         return -1;
-    return endpoint ? take_endpoint(config, NULL, err) : 0;
-}
-
-static int resolve_master(struct run_config *config, struct muster_error *err)
-{
-    char *host = config->master_addr;
-    const char *where = CONFIG_SETTING(config, "master-addr");
-    size_t length = strlen(host);
-    if (length > 1 && host[0] == '[' && host[length - 1] == ']') { /* an IPv6 address as in URLs */
-        memmove(host, host + 1, length - 2);
-        host[length - 2] = 0;
-    }
-    if (!*host || strlen(host) > HOST_LIMIT || strcspn(host, " \t\r\n/") != strlen(host))
-        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not a host name or an address", where, host);
-    if (config->max_nodes > 1 && config->master_port == 0)
-        config->master_port = DEFAULT_PORT;
-    return 0;
+    return endpoint ? config_take_endpoint(config, NULL, err) : 0;
 }
 
 /* --rdzv-conf: its values apply unless a flag or variable of their own is set. */
@@ -181,7 +135,7 @@ static int apply_rdzv_conf(struct run_config *config, struct muster_error *err)
 {
     struct rdzv_conf *conf = &config->rdzv_conf;
     const char *where = CONFIG_SETTING(config, "rdzv-conf");
-    const char *reason = said_by(config, "rdzv-conf", "--rdzv-conf");
+    const char *reason = config_said_by(config, "rdzv-conf", "--rdzv-conf");
     char number[32];
     scope_buffer aside = {0};
     if (rdzv_conf_parse(config->rdzv_conf_text, where, conf, &aside, err) < 0)
@@ -200,16 +154,6 @@ static int apply_rdzv_conf(struct run_config *config, struct muster_error *err)
         config_set(config, "node-rank", number, reason, err) < 0)
         return -1;
     return aside.length ? config_note(config, err, "%s: no effect here: %s", where, aside.data) : 0;
-}
-
-static int check_bind_addr(struct run_config *config, struct muster_error *err)
-{
-    const char *text = config->bind_addr;
-    return !text || !*text || address_is_numeric(text)
-               ? 0
-               : error_set(err, MUSTER_E_INVALID,
-                           "%s: '%.100s' is not a numeric address, like 10.0.0.1 or ::1",
-                           CONFIG_SETTING(config, "bind-addr"), text);
 }
 
 /* --port-range first-last */
@@ -389,13 +333,6 @@ static int warn_of_slurm_tasks(struct run_config *config, const struct config_en
                        (long long)(tasks / nodes));
 }
 
-/* Addresses that can only mean this machine. A name that resolves to it cannot be recognised here. */
-static bool is_loopback(const char *host)
-{
-    return !strcmp(host, "localhost") || address_is_loopback(host) ||
-           (!strncmp(host, "127.", 4) && strspn(host, "0123456789.") == strlen(host)); /* 127.9 */
-}
-
 static int check_secret(struct run_config *config, struct muster_error *err)
 {
     if (config->secret_file && !*config->secret_file) { /* as PET_*: empty is not given */
@@ -403,7 +340,7 @@ static int check_secret(struct run_config *config, struct muster_error *err)
         config->secret_file = NULL;
     }
     if (!config->require_auth || config->secret_file || config->max_nodes == 1 ||
-        is_loopback(config->master_addr))
+        config_is_loopback(config->master_addr))
         return 0;
     return error_set(err, MUSTER_E_INVALID,
                      "%s: %d nodes with a rendezvous at '%s' need the job's secret: give all of them "
@@ -426,8 +363,8 @@ int config_resolve_world(struct run_config *config, const struct config_environm
         return error_set(err, MUSTER_E_INVALID, "%s: '%lld' is not below the number of nodes, %d (%s)",
                          CONFIG_SETTING(config, "node-rank"), (long long)config->node_rank, config->max_nodes,
                          CONFIG_SETTING(config, "nnodes"));
-    if (resolve_master(config, err) < 0 || check_bind_addr(config, err) < 0 ||
-        resolve_ports(config, err) < 0 || check_secret(config, err) < 0)
+    if (config_resolve_addresses(config, err) < 0 || resolve_ports(config, err) < 0 ||
+        check_secret(config, err) < 0)
         return -1;
     return warn_of_slurm_tasks(config, environment, err) < 0 ? -1
                                                              : warn_of_the_master(config, environment, err);

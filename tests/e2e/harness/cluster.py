@@ -11,7 +11,8 @@
         agents[0].wait(60), agents[0].said()       # exit code, what it wrote to stderr
 
 Each node is a set of namespaces (namespaces.py) named node0, node1, ... with the address 10.66.0.(k+1) on eth0; a hub, in
-namespaces of its own, holds the bridge between them and a name server. All clusters of a machine have the same addresses and
+namespaces of its own, holds the bridge between them and a name server. Cluster(3, folder, family="6") has IPv6 alone (fd66::(k+1)),
+family="both" both; a node's addresses are in node.addresses, the first one is node.address. All clusters of a machine have the same addresses and
 never meet. Nothing is done to the machine's own network, and all of it ends with this process, however that ends. Logs are in
 folder: NAME.agent.N.out and .err, N counting the programs of that name that were started in the node.
 
@@ -20,6 +21,7 @@ in the hub, so the node does not see it; unplug() takes its link down instead. S
 build's delay_line; needs root."""
 
 import concurrent.futures
+import ipaddress
 import json
 import os
 import pathlib
@@ -35,6 +37,7 @@ from harness import namespaces
 
 NETWORK = "10.66.0.0/16"
 HUB = "10.66.255.254"
+HUB_6 = "fd66::ffff:ffff"
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", HERE.parents[2] / "build")).resolve()
 LIMIT = 240  # seconds, of anything that this module waits for by itself
@@ -101,6 +104,8 @@ def ruleset(harm):
 
 def hardware_of(address):
     """A link address for an IP address, always the same, so that no neighbour table is ever wrong."""
+    if ":" in address:
+        return "02:66:" + ":".join(f"{byte:02x}" for byte in ipaddress.ip_address(address).packed[-4:])
     return "02:42:" + ":".join(f"{int(byte):02x}" for byte in address.split("."))
 
 
@@ -172,12 +177,17 @@ class Node:
         self.cluster, self.number, self.name = cluster, number, f"node{number}"
         self.folder = cluster.folder / self.name  # where its programs run
         self.folder.mkdir()
-        self.address = f"10.66.{number // 250}.{number % 250 + 1}"
+        four, six = f"10.66.{number // 250}.{number % 250 + 1}", f"fd66::{number + 1:x}"
+        self.addresses = {"4": [four], "6": [six], "both": [four, six]}[cluster.family]
         self.harm = {}  # for ruleset(): cut and lost
         self.cut_ways, self.lost = set(), 0
         self.pods, self.started, self.frozen = 0, {}, []
         self.pod = self.wire = None
         self.begin()
+
+    @property
+    def address(self):
+        return self.addresses[0]
 
     # its life
 
@@ -186,14 +196,16 @@ class Node:
         self.pods += 1
         self.port = f"n{self.number}.{self.pods}"
         self.pod = namespaces.Node(self.number, self.cluster.folder, self.name, self.cluster.resolver)
-        self.pod.hosts.write_text(f"127.0.0.1 localhost\n{self.address} {self.name}\n")
+        self.pod.hosts.write_text("".join(f"{address} {self.name}\n" for address in self.addresses))
+        with open(self.pod.hosts, "a") as hosts:
+            hosts.write("127.0.0.1 localhost\n" if self.cluster.family == "4" else "127.0.0.1 localhost\n::1 localhost\n")
         hub, pod = self.cluster.hub, self.pod
         there = ["peer", "name", self.port, "netns", str(hub.holder.pid)]
         pod.ip("link", "add", "eth0", "address", hardware_of(self.address), "type", "veth", *there)
-        pod.ip("addr", "add", f"{self.address}/16", "brd", "+", "dev", "eth0")
+        add_addresses(pod, "eth0", self.addresses)
         hub.ip("link", "set", self.port, "master", "br0", "up")
         pod.ip("link", "set", "eth0", "up")
-        self.cluster.publish(self.name, self.address)
+        self.cluster.publish(self.name, *self.addresses)
 
     def start(self, *arguments, log="agent", **environment):
         """A program in the node, as a Process; its environment is this process's with what is given here (None: without)."""
@@ -227,7 +239,7 @@ class Node:
         """The pod is killed, if it has not been, and begun again: same name, nothing runs; harm of its link is gone."""
         if self.pod.holder.poll() is None:
             self.kill_pod()
-        self.address = address or self.address
+        self.addresses = [address] if address else self.addresses
         self.cut_ways, self.lost = set(), 0
         self.begin()
         self.cluster.apply_harm()
@@ -334,6 +346,15 @@ class Node:
         self.delay(0)
 
 
+def add_addresses(node, device, addresses):
+    """The kernel does not look for their doubles first: they may be used at once."""
+    if any(":" in address for address in addresses):
+        namespaces.run(*node.command("sh", "-c", "for f in all default; do echo 0 > /proc/sys/net/ipv6/conf/$f/accept_dad; done"))
+    for address in addresses:
+        more = ["/64", "nodad"] if ":" in address else ["/16", "brd", "+"]
+        node.ip("addr", "add", address + more[0], *more[1:], "dev", device)
+
+
 def stands(pid):
     """Whether a process is stopped, or gone."""
     return namespaces.state_of(pid) in "TtZX"
@@ -350,19 +371,20 @@ def end_helper(process):
 
 
 class Cluster:
-    def __init__(self, count, folder):
-        self.folder = pathlib.Path(folder)
+    def __init__(self, count, folder, family="4"):
+        self.folder, self.family = pathlib.Path(folder), family
+        hub = HUB_6 if family == "6" else HUB
         self.processes, self.helpers, self.nodes, self.names = [], [], [], {}
         self.resolver = self.folder / "resolv.conf"
-        self.resolver.write_text(f"nameserver {HUB}\n")
+        self.resolver.write_text(f"nameserver {hub}\n")
         self.table = self.folder / "names.json"
         self.table.write_text("{}")
         self.hub = namespaces.Node(10000, self.folder, name="hub")
         try:
             self.hub.ip("link", "add", "br0", "address", hardware_of(HUB), "type", "bridge", "mcast_snooping", "0")
-            self.hub.ip("addr", "add", f"{HUB}/16", "dev", "br0")
+            add_addresses(self.hub, "br0", {"4": [HUB], "6": [HUB_6], "both": [HUB, HUB_6]}[family])
             self.hub.ip("link", "set", "br0", "up")
-            self.helper(sys.executable, HERE / "name_server.py", self.table, HUB)
+            self.helper(sys.executable, HERE / "name_server.py", self.table, hub)
             for number in range(count):
                 self.nodes.append(Node(self, number))
         except BaseException:
@@ -398,9 +420,9 @@ class Cluster:
     def apply_harm(self):
         namespaces.run(*self.hub.command("nft", "-f", "-"), given=ruleset({node.port: node.dropped() for node in self.nodes}))
 
-    def publish(self, name, address, delay=0):
+    def publish(self, name, *addresses, delay=0):
         """From now on the name server answers so, after delay seconds; the nodes' programs see it when they next ask."""
-        self.names[name] = {"address": address, "delay": delay}
+        self.names[name] = {"addresses": addresses, "delay": delay}
         self.write_names()
 
     def unpublish(self, name):

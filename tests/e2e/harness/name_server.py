@@ -2,8 +2,9 @@
 
     python3 name_server.py TABLE ADDRESS
 
-TABLE is a JSON file, read again for each question: {"node0": {"address": "10.66.0.1", "delay": 1.5}}; a name that is not in it
-does not exist. Answers questions for A records at ADDRESS:53 and prints "ready" when it can; ends with its stdin."""
+TABLE is a JSON file, read again for each question: {"node0": {"addresses": ["10.66.0.1", "fd66::1"], "delay": 1.5}}; a name that
+is not in it does not exist. Answers questions for A and AAAA records at ADDRESS:53 and prints "ready" when it can; ends with its
+stdin."""
 
 import heapq
 import json
@@ -15,7 +16,8 @@ import sys
 import time
 
 HEADER = 12
-ADDRESS_RECORD, NO_SUCH_NAME = 1, 3
+FAMILIES = {1: socket.AF_INET, 28: socket.AF_INET6}  # by the kind of their records, A and AAAA
+NO_SUCH_NAME = 3
 
 
 def question(query):
@@ -31,16 +33,19 @@ def answer(query, table):
     """(seconds to wait, answer) to a query."""
     name, kind, asked = question(query)
     entry = table.get(name)
-    records = b""
-    if entry and kind == ADDRESS_RECORD:
-        records = struct.pack("!HHHIH", 0xC00C, ADDRESS_RECORD, 1, 0, 4) + socket.inet_aton(entry["address"])
+    records = []
+    for address in entry["addresses"] if entry else []:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        if FAMILIES.get(kind) == family:
+            data = socket.inet_pton(family, address)
+            records.append(struct.pack("!HHHIH", 0xC00C, kind, 1, 0, len(data)) + data)
     flags = 0x8580 | (0 if entry else NO_SUCH_NAME)  # an answer with authority; recursion as was asked
-    head = query[:2] + struct.pack("!HHHHH", flags, 1, 1 if records else 0, 0, 0)
-    return (entry or {}).get("delay", 0), head + asked + records
+    head = query[:2] + struct.pack("!HHHHH", flags, 1, len(records), 0, 0)
+    return (entry or {}).get("delay", 0), head + asked + b"".join(records)
 
 
 def serve(table, address):
-    ask = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    ask = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
     ask.bind((address, 53))
     waiting = selectors.DefaultSelector()
     waiting.register(ask, selectors.EVENT_READ)

@@ -1,0 +1,115 @@
+/* config_endpoint.c - checks of the settings that are addresses (pure): the endpoint, the address of node 0,
+ * this node's own, and those that are listened on; see config_internal.h. */
+#include "launcher/config/config_internal.h"
+
+#include <string.h>
+
+#include "proto/base/address.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/text.h"
+
+enum { DEFAULT_PORT = 29500, HOST_LIMIT = 253 };
+
+const char *config_said_by(const struct run_config *config, const char *name, const char *flag)
+{
+    return config_source(config, name) == KNOB_FROM_ENVIRONMENT ? config_row(name)->env : flag;
+}
+
+bool config_is_loopback(const char *host)
+{
+    return !strcmp(host, "localhost") || address_is_loopback(host) ||
+           (!strncmp(host, "127.", 4) && strspn(host, "0123456789.") == strlen(host)); /* 127.9 */
+}
+
+/* An IPv6 address may be written as in URLs. */
+static void strip_brackets(char *text)
+{
+    size_t length = text ? strlen(text) : 0;
+    if (length < 2 || text[0] != '[' || text[length - 1] != ']')
+        return;
+    memmove(text, text + 1, length - 2);
+    text[length - 2] = 0;
+}
+
+/* An IPv4 address may be written in IPv6: not every program of the workers reads that. The row's text has
+ * room. */
+static void fold_address(char *text)
+{
+    struct address address;
+    char shorter[ADDRESS_TEXT];
+    if (strchr(text, ':') && address_parse(text, 0, &address) && address.of.any.sa_family == AF_INET)
+        memcpy(text, address_text(&address.of.any, shorter), strlen(shorter) + 1);
+}
+
+int config_take_endpoint(struct run_config *config, const char *port, struct muster_error *err)
+{
+    const char *where = CONFIG_SETTING(config, "rdzv-endpoint"), *text = config->rdzv_endpoint;
+    const char *colon = strrchr(text, ':'), *bracket = strrchr(text, ']');
+    const int64_t least = config->max_nodes > 1; /* a single node may take any port */
+    int64_t number;
+    if (colon && bracket > colon) /* "[::1]" */
+        colon = NULL;
+    const char *given = colon ? colon + 1 : port;
+    if (*text != '[' && colon && strchr(text, ':') != colon)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%s: '%s' has several colons: an IPv6 address is written in brackets, as in [fd00::2]:29400",
+            where, text);
+    if (!given || colon == text || !text_int64(given, &number) || number < least || number > 65535)
+        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not host:port with a port of %lld to 65535",
+                         where, text, (long long)least);
+    scope_free char *host = mem_strndup(text, colon ? (size_t)(colon - text) : strlen(text));
+    if (!host)
+        return error_set(err, MUSTER_E_NOMEM, "no memory");
+    const char *reason = config_said_by(config, "rdzv-endpoint", "--rdzv-endpoint");
+    return config_set(config, "master-addr", host, reason, err) < 0 ||
+                   config_set(config, "master-port", given, reason, err) < 0
+               ? -1
+               : 0;
+}
+
+static int check_zone(const struct run_config *config, const char *name, const char *text,
+                      struct muster_error *err)
+{
+    return address_zone_is_known(text)
+               ? 0
+               : error_set(err, MUSTER_E_INVALID, "%s: '%.100s': this machine has no interface '%s'",
+                           CONFIG_SETTING(config, name), text, strchr(text, '%') + 1);
+}
+
+static int resolve_master(struct run_config *config, struct muster_error *err)
+{
+    char *host = config->master_addr;
+    const char *where = CONFIG_SETTING(config, "master-addr");
+    strip_brackets(host);
+    fold_address(host);
+    if (!*host || strlen(host) > HOST_LIMIT || strcspn(host, " \t\r\n/") != strlen(host))
+        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not a host name or an address", where, host);
+    if (config->max_nodes > 1 && config->master_port == 0)
+        config->master_port = DEFAULT_PORT;
+    return check_zone(config, "master-addr", host, err);
+}
+
+/* An address to listen on: only a number says which, before any name is known. */
+static int resolve_numeric(struct run_config *config, const char *name, char *text, struct muster_error *err)
+{
+    if (!text || !*text)
+        return 0;
+    strip_brackets(text);
+    if (!address_is_numeric(text))
+        return error_set(err, MUSTER_E_INVALID, "%s: '%.100s' is not a numeric address, like 10.0.0.1 or ::1",
+                         CONFIG_SETTING(config, name), text);
+    return check_zone(config, name, text, err);
+}
+
+int config_resolve_addresses(struct run_config *config, struct muster_error *err)
+{
+    strip_brackets(config->local_addr);
+    return resolve_master(config, err) < 0 ||
+                   (config->local_addr && check_zone(config, "local-addr", config->local_addr, err) < 0) ||
+                   resolve_numeric(config, "bind-addr", config->bind_addr, err) < 0 ||
+                   resolve_numeric(config, "metrics-addr", config->metrics_addr, err) < 0
+               ? -1
+               : 0;
+}
