@@ -2,8 +2,10 @@
 #include "launcher/hosts/host_list.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -53,26 +55,64 @@ static int read_slots(const char *text, size_t length, int64_t *slots, struct mu
                      (int)(length < 40 ? length : 40), text, HOST_SLOTS_LIMIT);
 }
 
-/* "host" or "host:8". */
-static int read_host(const char *text, size_t length, size_t *name, int64_t *slots, struct muster_error *err)
+/* A host as it was written: "node1", "user@node1:8", "[fd00::1]", "user@[fd00::1]:8". */
+struct written_host {
+    size_t user; /* bytes of "user@" */
+    const char *name;
+    size_t length;
+    const char *rest; /* ":8", or the end */
+};
+
+static bool split_host(const char *text, const char *end, struct written_host *out)
 {
-    const char *colon = memchr(text, ':', length);
-    *name = colon ? (size_t)(colon - text) : length;
-    *slots = 0;
-    if (!is_host(text, *name))
-        return error_set(
-            err, MUSTER_E_INVALID,
-            "'%.*s' is not a host: a name or an IPv4 address, with user@ in front of it if needed",
-            (int)(length < 60 ? length : 60), text);
-    return colon ? read_slots(colon + 1, length - *name - 1, slots, err) : 0;
+    const char *at = memchr(text, '@', (size_t)(end - text));
+    out->user = at ? (size_t)(at + 1 - text) : 0;
+    out->name = text + out->user;
+    bool brackets = out->name < end && *out->name == '[';
+    const char *close = brackets ? memchr(out->name, ']', (size_t)(end - out->name)) : NULL;
+    if (brackets && !close)
+        return false;
+    out->name += brackets;
+    out->rest = close ? close + 1 : memchr(out->name, ':', (size_t)(end - out->name));
+    if (!out->rest)
+        out->rest = end;
+    out->length = (size_t)((close ? close : out->rest) - out->name);
+    char address[ADDRESS_TEXT];
+    if (!brackets) /* two colons are no slots */
+        return is_host(text, out->user + out->length) &&
+               (out->rest == end || !memchr(out->rest + 1, ':', (size_t)(end - out->rest - 1)));
+    (void)snprintf(address, sizeof address, "%.*s", (int)(out->length < sizeof address ? out->length : 0),
+                   out->name);
+    return (!out->user || (out->user > 1 && is_host(text, out->user - 1))) && address_is_six(address) &&
+           (out->rest == end || *out->rest == ':');
+}
+
+/* Adds "host" or "host:8". given: slots that were written apart, 0: none. */
+static int take_host(struct host_list *list, const char *text, size_t length, int64_t given,
+                     struct muster_error *err)
+{
+    struct written_host host;
+    int64_t slots = 0;
+    if (!split_host(text, text + length, &host))
+        return error_set(err, MUSTER_E_INVALID,
+                         "'%.*s' is not a host: a name, an IPv4 address or an IPv6 address in brackets, with "
+                         "user@ in front of it if needed",
+                         (int)(length < 60 ? length : 60), text);
+    const char *end = text + length;
+    if (host.rest < end && read_slots(host.rest + 1, (size_t)(end - host.rest - 1), &slots, err) < 0)
+        return -1;
+    scope_free char *name =
+        mem_printf("%.*s%.*s", (int)host.user, text, (int)host.length, host.name); /* ssh wants no brackets */
+    if (!name)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the hosts");
+    return host_list_append(list, name, strlen(name), given ? given : slots, err);
 }
 
 int host_list_parse(const char *text, struct host_list *list, struct muster_error *err)
 {
     for (const char *at = text;; at++) {
-        size_t length = strcspn(at, ","), name;
-        int64_t slots;
-        if (read_host(at, length, &name, &slots, err) < 0 || host_list_append(list, at, name, slots, err) < 0)
+        size_t length = strcspn(at, ",");
+        if (take_host(list, at, length, 0, err) < 0)
             return -1;
         at += length;
         if (!*at)
@@ -99,19 +139,17 @@ static int read_property(const char *word, size_t length, int64_t *slots, struct
 static int read_line(const char *line, struct host_list *list, struct muster_error *err)
 {
     const char *host = line + strspn(line, blanks);
-    size_t length = strcspn(host, blanks), name;
-    int64_t slots, given = 0;
+    size_t length = strcspn(host, blanks);
+    int64_t given = 0;
     if (!length)
         return 0;
-    if (read_host(host, length, &name, &slots, err) < 0)
-        return -1;
     for (const char *word = host + length; *(word += strspn(word, blanks));) {
         size_t end = strcspn(word, blanks);
         if (read_property(word, end, &given, err) < 0)
             return -1;
         word += end;
     }
-    return host_list_append(list, host, name, given ? given : slots, err);
+    return take_host(list, host, length, given, err);
 }
 
 int host_list_parse_file(const char *file, const char *text, size_t length, struct host_list *list,
@@ -132,6 +170,13 @@ int host_list_parse_file(const char *file, const char *text, size_t length, stru
         at += bytes + 1;
     }
     return list->count ? 0 : error_set(err, MUSTER_E_INVALID, "%s names no host", file);
+}
+
+char *host_entry_write(const struct host_entry *entry)
+{
+    const char *host = host_entry_address(entry);
+    int user = (int)(host - entry->name);
+    return strchr(host, ':') ? mem_printf("%.*s[%s]", user, entry->name, host) : mem_strdup(entry->name);
 }
 
 const char *host_entry_address(const struct host_entry *entry)

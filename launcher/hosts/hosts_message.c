@@ -32,8 +32,9 @@ int hosts_message_write(const struct hosts_message *m, struct buffer *out)
     field(&body, 'C', m->subcommand);
     field(&body, 'P', m->ssh);
     for (int i = 0; i < m->hosts.count; i++) {
+        scope_free char *name = host_entry_write(&m->hosts.entries[i]);
         scope_free char *host =
-            mem_printf("%lld %s", (long long)m->hosts.entries[i].slots, m->hosts.entries[i].name);
+            name ? mem_printf("%lld %s", (long long)m->hosts.entries[i].slots, name) : NULL;
         body.failed |= !host;
         field(&body, 'H', host);
     }
@@ -75,7 +76,8 @@ static int take_host(struct hosts_message *m, const char *text, struct muster_er
         return error_set(err, MUSTER_E_NOMEM, "no memory");
     int before = m->hosts.count;
     if (!text_int64(slots, &number) || number < 0 || number > HOST_SLOTS_LIMIT ||
-        host_list_parse(blank + 1, &m->hosts, err) < 0 || m->hosts.count != before + 1 || strchr(blank, ':'))
+        host_list_parse(blank + 1, &m->hosts, err) < 0 || m->hosts.count != before + 1 ||
+        m->hosts.entries[before].slots)
         return malformed(err);
     m->hosts.entries[before].slots = number;
     return 0;

@@ -6,7 +6,6 @@ the test of each, here or elsewhere.
 import contextlib
 import os
 import pathlib
-import re
 import signal
 import socket
 import subprocess
@@ -181,14 +180,10 @@ class Names(Complaint):
         self.finish(first, 0)
 
     def test_addresses_are_never_looked_up_in_reverse(self):
-        calls = 0
         for path in [*SOURCE.glob("launcher/**/*.c"), *SOURCE.glob("rendezvous/**/*.c")]:
             text = path.read_text()
-            self.assertNotIn("gethostbyaddr", text, path)
-            for call in re.findall(r"getnameinfo\(.*?;", text, re.DOTALL):
-                calls += 1
-                self.assertIn("NI_NUMERICHOST", call, path)
-        self.assertGreater(calls, 0)
+            for call in ("gethostbyaddr(", "getnameinfo("):  # numbers are written by proto/base/address.h, which asks nobody
+                self.assertNotIn(call, text, path)
 
 
 class Ranks(Complaint):

@@ -17,10 +17,13 @@ static void assert_hosts(const struct host_list *list, const char *expected)
 static void flags(void **state)
 {
     (void)state;
-    static const char *const good[][2] = {{"a", "a*0"},
-                                          {"a:8,b:8", "a*8 b*8"},
-                                          {"a,b:2,a:3", "a*4 b*2"},
-                                          {"me@10.0.0.1:4096", "me@10.0.0.1*4096"}};
+    static const char *const good[][2] = {
+        {"a", "a*0"},
+        {"a:8,b:8", "a*8 b*8"},
+        {"a,b:2,a:3", "a*4 b*2"},
+        {"me@10.0.0.1:4096", "me@10.0.0.1*4096"},
+        {"[fd00::1]", "fd00::1*0"},
+        {"[fd00::1]:8,me@[fe80::2%lo]:4,[fd00::1]", "fd00::1*9 me@fe80::2%lo*4"}};
     struct muster_error err = {0};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         struct host_list list = {0};
@@ -28,8 +31,11 @@ static void flags(void **state)
         assert_hosts(&list, good[i][1]);
         host_list_free(&list);
     }
-    static const char *const bad[] = {"",    "a,",  "a:",    "a:0",   "a:4097", "-oProxyCommand=x", "a b",
-                                      "a;b", "a:x", "a:8:8", "@host", "user@",  "a:4000,a:4000"};
+    static const char *const bad[] = {
+        "",           "a,",         "a:",         "a:0",      "a:4097",     "-oProxyCommand=x", "a b",
+        "a;b",        "a:x",        "a:8:8",      "@host",    "user@",      "a:4000,a:4000",    "fd00::1",
+        "[fd00::1",   "[fd00::1]8", "[fd00::1]:", "[a]",      "[10.0.0.1]", "@[::1]",           "-o[::1]",
+        "me@[::1];x", "[]",         "::1",        "fd00::1:8"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct host_list list = {0};
         if (host_list_parse(bad[i], &list, &err) == 0)
@@ -58,9 +64,13 @@ static void files(void **state)
     assert_hosts(&list, "aa*2 bb*3 cc*0 root@cc*0");
     assert_string_equal(host_entry_address(&list.entries[3]), "cc");
     host_list_free(&list);
+    assert_int_equal(parse_file("[fd00::1] slots=2\n[fd00::2]:3\nroot@[fd00::3]", &list, &err), 0);
+    assert_hosts(&list, "fd00::1*2 fd00::2*3 root@fd00::3*0");
+    host_list_free(&list);
     static const char *const bad[][2] = {{"", "hosts names no host"},
                                          {"a slots=1\nb slot=2\n", "hosts:2: 'slot=2' is unknown"},
                                          {"a\nb slots=none\n", "hosts:2: 'none' is not a number of slots"},
+                                         {"fd00::1 slots=2\n", "or an IPv6 address in brackets"},
                                          {"-x\n", "hosts:1: '-x' is not a host"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(parse_file(bad[i][0], &list, &err), -1);
@@ -77,13 +87,13 @@ static int round_trip(void *context)
                                  .subcommand = (char *)"run",
                                  .ssh = (char *)"ssh -p 1"},
                          got = {0};
-    struct host_entry hosts[] = {{(char *)"a", 8}, {(char *)"u@b", 0}};
+    struct host_entry hosts[] = {{(char *)"a", 8}, {(char *)"u@b", 0}, {(char *)"u@fd00::1", 3}};
     char *env[] = {(char *)"A=1\n2", NULL}, *argv[] = {(char *)"", (char *)"--x", NULL};
     struct buffer out = {0};
     struct muster_error err = {0};
     size_t used = 0;
     (void)context;
-    sent.hosts = (struct host_list){hosts, 2};
+    sent.hosts = (struct host_list){hosts, 3};
     sent.env = (struct text_list){env, 1, 1};
     sent.argv = (struct text_list){argv, 2, 2};
     int result = hosts_message_write(&sent, &out);
@@ -103,7 +113,9 @@ static int round_trip(void *context)
         assert_string_equal(got.env.items[0], "A=1\n2");
         assert_true(got.argv.count == 2 && !*got.argv.items[0]);
         assert_string_equal(got.hosts.entries[1].name, "u@b");
-        assert_true(got.hosts.count == 2 && got.hosts.entries[0].slots == 8 &&
+        assert_string_equal(got.hosts.entries[2].name, "u@fd00::1");
+        assert_string_equal(host_entry_address(&got.hosts.entries[2]), "fd00::1");
+        assert_true(got.hosts.count == 3 && got.hosts.entries[0].slots == 8 &&
                     got.hosts.entries[1].slots == 0);
     }
     hosts_message_free(&got);
