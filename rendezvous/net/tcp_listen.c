@@ -73,8 +73,7 @@ static int report_port(int fd, uint16_t *bound, struct muster_error *err)
 int tcp_listen(const char *address, uint16_t wanted, uint16_t *bound, struct muster_error *err)
 {
     if (address && !address_is_numeric(address))
-        return error_set(err, MUSTER_E_INVALID, "cannot listen on \"%s\": not a numeric address",
-                         address);
+        return error_set(err, MUSTER_E_INVALID, "cannot listen on \"%s\": not a numeric address", address);
     scope_close int fd = tcp_listen_quietly(address, wanted);
     if (fd < 0)
         return listen_failed(address ? address : "every address", wanted, err);
