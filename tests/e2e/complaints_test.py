@@ -182,7 +182,7 @@ class Names(Complaint):
     def test_addresses_are_never_looked_up_in_reverse(self):
         for path in [*SOURCE.glob("launcher/**/*.c"), *SOURCE.glob("rendezvous/**/*.c")]:
             text = path.read_text()
-            for call in ("gethostbyaddr(", "getnameinfo("):  # numbers are written by proto/base/address.h, which asks nobody
+            for call in ("gethostbyaddr(", "getnameinfo("):  # numbers are written by proto/base/address.h, which asks no server
                 self.assertNotIn(call, text, path)
 
 
