@@ -38,6 +38,9 @@ muster_pkg(CMOCKA cmocka libcmocka-dev)
 muster_pkg(ZLIB zlib zlib1g-dev)
 muster_pkg(ZSTD libzstd libzstd-dev)
 muster_pkg(XXHASH libxxhash libxxhash-dev)
+find_library(ZLIB_ARCHIVE libz.a HINTS ${ZLIB_LIBRARY_DIRS} ${ZLIB_LIBDIR} REQUIRED)
+find_library(ZSTD_ARCHIVE libzstd.a HINTS ${ZSTD_LIBRARY_DIRS} ${ZSTD_LIBDIR} REQUIRED)
+find_library(XXHASH_ARCHIVE libxxhash.a HINTS ${XXHASH_LIBRARY_DIRS} ${XXHASH_LIBDIR} REQUIRED)
 
 # OpenBLAS's OpenMP build by explicit path: /etc/alternatives may point libopenblas at the pthread build, whose threads
 # fight with ours.

@@ -1,25 +1,37 @@
 #!/usr/bin/env python3
-"""deb_depends.py BUILD MACHINE SYSROOT: the packages that the programs of a cross build link, with the least versions: the ones that
-they were linked with (SYSROOT/.owners, by cmake/aarch64_sysroot.sh), and of glibc the newest that any of them asks for."""
+"""deb_depends.py BUILD MACHINE SYSROOT (of another machine): what the Debian package depends on, and on a second line what it recommends. One table for
+every machine: Debian 12's tools would name Debian 12's versions, and the programs run with those of Debian 11 and Ubuntu 20.04."""
 
 import pathlib
-import re
 import sys
 
+from glibc import LIMITS
 from shipped import GLIBC, Machine, own_files
+
+PACKAGES = {"libc.so.6": "libc6 (>= {}.{})".format(*LIMITS["GLIBC"]), "libgcc_s.so.1": "libgcc-s1 | libgcc1", "libgomp.so.1": "libgomp1 (>= 8)",
+            "libjansson.so.4": "libjansson4 (>= 2.11)", "libopenblas.so.0": "libopenblas0-openmp",  # the build that has no threads of its own
+            "libstdc++.so.6": "libstdc++6 (>= 8)", "libsentencepiece.so.0": "libsentencepiece0", "libsentencepiece_train.so.0": "libsentencepiece0"}
+OPENED = ["libzmq5", "libsodium23"]  # by name, where they are needed
+OPENED_BY_FEW = ["libmicrohttpd12", "libgnutls30", "libncursesw6", "libunistring2"]
+
+
+def packages_of(machine, paths):
+    names = {name for path in paths for name in machine.needed(path.resolve())[0]} - (GLIBC - {"libc.so.6"})
+    unknown = sorted(names - set(PACKAGES))
+    if unknown:
+        sys.exit(f"packages: {', '.join(unknown)} is linked, and packages/deb_depends.py names no package for it")
+    return {PACKAGES[name] for name in names}
 
 
 def main():
-    build, machine = pathlib.Path(sys.argv[1]), Machine(sys.argv[2], sys.argv[3])
-    owners = dict(line.split(" ", 1) for line in (machine.sysroot / ".owners").read_text().splitlines())
-    files = [build / "bin/muster", *own_files(build).values()]
-    wanted = {"libc6": ".".join(map(str, max(map(machine.glibc_of, files))))}
-    for name in {name for path in files for name in machine.needed(path.resolve())[0]} - GLIBC:
-        if name not in owners:
-            sys.exit(f"{name} is in no package of {machine.sysroot}")
-        package, version = owners[name].split()
-        wanted[package] = re.sub(r"^\d+:|-[^-]*$", "", version)
-    print(", ".join(f"{package} (>= {version})" for package, version in sorted(wanted.items()) if package != "libopenblas0-openmp"))
+    build, machine = pathlib.Path(sys.argv[1]), Machine(*sys.argv[2:])
+    own = own_files(build)
+    module = own.pop("libmuster_sentencepiece.so", None)  # a tokenizer's library, which Ubuntu 20.04 lacks
+    own.pop("libmuster_glibc.so")  # goes with libraries that are the system's here
+    depends = packages_of(machine, [build / "bin/muster", *own.values()]) | set(OPENED)
+    recommends = (packages_of(machine, [module]) if module else set()) | set(OPENED_BY_FEW)
+    print(", ".join(sorted(depends)))
+    print(", ".join(sorted(recommends - depends)))
 
 
 main()

@@ -52,6 +52,7 @@ cat >"$stage/share/lintian/overrides/muster" <<END
 muster: embedded-library libyaml [usr/bin/muster]
 muster: embedded-library libyaml [usr/bin/muster-train]
 muster: embedded-library libpng [usr/bin/muster-train]
+muster: embedded-library zlib [usr/bin/muster-train]
 # One package for programs, library and headers: it is installed into images, not built upon by a distribution.
 muster: package-name-doesnt-match-sonames libmuster0
 muster: link-to-shared-library-in-wrong-package usr/lib/libmuster.so.$version [usr/lib/libmuster.so]

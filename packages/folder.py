@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lays out a folder that needs nothing but glibc 2.35 and libstdc++: what the image with the trainer has in /opt/muster.
+"""Lays out a folder that needs nothing but glibc 2.28 and libstdc++: what the image with the trainer has in /opt/muster.
 
     packages/folder.py --build build --bundle build-bundle --output DIR [--machine aarch64 --sysroot DIR]
 
@@ -28,16 +28,15 @@ def main():
     for folder in "bin", "lib/muster", "share/doc", "share/configs":
         (root / folder).mkdir(parents=True)
     own = own_files(arguments.build)
-    linked = linked_files(machine, own)
-    machine.copy(arguments.bundle / "bin" / "muster", root / "bin/muster")
+    linked, system = linked_files(machine, own), machine.system(own)
+    machine.copy(arguments.bundle / "bin" / "muster", root / "bin/muster", system)
     (root / "bin/torchrun").symlink_to("muster")
-    machine.copy(own.pop("muster-train"), root / "bin/muster-train", "$ORIGIN/../lib")
+    machine.copy(own.pop("muster-train"), root / "bin/muster-train", system, "$ORIGIN/../lib")
     for name, path in {**own, **linked}.items():
-        machine.copy(path.resolve(), root / "lib" / name, "$ORIGIN")
+        machine.copy(path.resolve(), root / "lib" / name, system, "$ORIGIN")
     shutil.copytree(SOURCE / "python" / "muster", root / "lib/muster/python/muster", ignore=shutil.ignore_patterns("__pycache__", "*.md"))
     shutil.copyfile(SOURCE / "k8s/configs/gpt-demo.yaml", root / "share/configs/gpt-demo.yaml")
     licences(linked, root / "share/doc/muster")
-    machine.check_glibc([root / "bin/muster", root / "bin/muster-train", *(root / "lib" / name for name in {**own, **linked})])
 
 
 main()

@@ -8,10 +8,11 @@ import shutil
 import subprocess
 import sys
 
+from glibc import System, exports, make_old
+
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 OF_THE_SYSTEM = GLIBC | {"libstdc++.so.6", "libgcc_s.so.1", "linux-vdso.so.1"}  # what every wheel of this kind may ask for
-GLIBC_LIMIT = (2, 35)  # Ubuntu 22.04
 OPENED_BY_NAME = ("libunistring.so.2",)  # where a model asks for it: a tokenizer.json that normalizes
 
 
@@ -63,30 +64,26 @@ class Machine:
                 open_files.append(places[0].resolve())
         return found
 
-    def glibc_of(self, path):
-        versions = re.findall(r"GLIBC_([0-9.]+)", output(self.tool("objdump"), "-T", path))
-        return max((tuple(map(int, v.split("."))) for v in versions), default=(2, 17))
+    def system(self, own):
+        """What the packed files find where they are installed: the system's libraries, and what ours define for Debian's."""
+        exported = dict.fromkeys(exports(own["libmuster_sentencepiece.so"]) if "libmuster_sentencepiece.so" in own else ())
+        exported |= dict.fromkeys(exports(own["libmuster_glibc.so"]), "libmuster_glibc.so")
+        return System(self.folders(), exported)
 
-    def copy(self, source, target, search=None):
-        """Without debug information; search: where its libraries are, for whatever it loads too (an RPATH, not a RUNPATH)."""
+    def copy(self, source, target, system, search=None):
+        """Without debug information, for an old glibc; search: where its libraries are, for whatever it loads too (an RPATH, not a RUNPATH)."""
         shutil.copyfile(source, target)
         target.chmod(0o755)
         subprocess.run([self.tool("strip"), "--strip-unneeded", str(target)], check=True)
         if search:
             subprocess.run(["patchelf", "--force-rpath", "--set-rpath", search, str(target)], check=True)
-
-    def check_glibc(self, paths):
-        """The newest glibc that any of them asks for."""
-        newest = max(map(self.glibc_of, paths))
-        if newest > GLIBC_LIMIT:
-            sys.exit(f"packages: this machine's libraries ask for glibc {newest}, and what is shipped must run with {GLIBC_LIMIT}: "
-                     "build it on Debian 12")
-        return newest
+        make_old(target, system)
 
 
 def own_files(build):
     """{name: file} of ours, as the build made them."""
-    own = {"muster-train": build / "bin" / "muster-train", "libmuster.so": (build / "lib" / "libmuster.so").resolve()}
+    own = {"muster-train": build / "bin" / "muster-train", "libmuster.so": (build / "lib" / "libmuster.so").resolve(),
+           "libmuster_glibc.so": build / "lib" / "libmuster_glibc.so"}
     if (build / "lib" / "libmuster_sentencepiece.so").exists():
         own["libmuster_sentencepiece.so"] = build / "lib" / "libmuster_sentencepiece.so"
     return own

@@ -4,8 +4,8 @@
     packages/wheel.py --build build --bundle build-bundle --output build/packages [--machine aarch64 --sysroot DIR]
 
 The launcher is the bundle's, which needs glibc alone and starts without Python; muster-train, libmuster and their libraries
-(OpenBLAS, OpenMP, Fortran's) lie inside of the package and find each other there. The file's tag names the newest glibc that
-any of them asks for. No `torchrun` is in it: `muster link-torchrun` makes that link."""
+(OpenBLAS, OpenMP, Fortran's) lie inside of the package and find each other there. The file's tag is the platform's that all of them run
+on (glibc.py). No `torchrun` is in it: `muster link-torchrun` makes that link."""
 
 import argparse
 import base64
@@ -17,24 +17,23 @@ import stat
 import tempfile
 import zipfile
 
+from glibc import PLATFORM
 from shipped import SOURCE, Machine, licences, linked_files, own_files, version
 
 
 def fill(root, machine, build, bundle):
-    """Returns the newest glibc that anything in it asks for."""
     package, libs = root / "muster", root / "muster" / "libs"
     shutil.copytree(SOURCE / "python" / "muster", package, ignore=shutil.ignore_patterns("__pycache__", "*.md"))
     libs.mkdir()
     (libs / "README").write_text("Programs and libraries of the package muster; licences: the package's .dist-info.\n")
     own = own_files(build)
-    linked = linked_files(machine, own)
+    linked, system = linked_files(machine, own), machine.system(own)
     for name, path in {**own, **linked}.items():
-        machine.copy(path.resolve(), libs / name, "$ORIGIN")
+        machine.copy(path.resolve(), libs / name, system, "$ORIGIN")
     scripts = root / f"muster-{version()}.data" / "scripts"
     scripts.mkdir(parents=True)
-    machine.copy(bundle / "bin" / "muster", scripts / "muster")
+    machine.copy(bundle / "bin" / "muster", scripts / "muster", system)
     licences(linked, root / f"muster-{version()}.dist-info" / "licenses")
-    return machine.check_glibc([scripts / "muster", *(libs / name for name in {**own, **linked})])
 
 
 def describe(root, tag):
@@ -78,8 +77,8 @@ def main():
     machine = Machine(arguments.machine, arguments.sysroot)
     with tempfile.TemporaryDirectory(prefix="muster wheel ") as folder:
         root = pathlib.Path(folder)
-        newest = fill(root, machine, arguments.build, arguments.bundle)
-        tag = f"manylinux_{newest[0]}_{newest[1]}_{machine.name}"
+        fill(root, machine, arguments.build, arguments.bundle)
+        tag = f"{PLATFORM}_{machine.name}"
         describe(root, tag)
         arguments.output.mkdir(parents=True, exist_ok=True)
         target = arguments.output / f"muster-{version()}-py3-none-{tag}.whl"

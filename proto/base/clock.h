@@ -3,7 +3,7 @@
  *
  * Pure code takes `struct instant now` as an argument. Shells read it from a `struct clock`, which tests
  * replace by a fake. Durations are int64_t with the unit in the name (_ns). clock_gettime is called in
- * clock.c and nowhere else. */
+ * clock.c and nowhere else but in substitutes for libc (proto/glibc). */
 #ifndef MUSTER_PROTO_BASE_CLOCK_H
 #define MUSTER_PROTO_BASE_CLOCK_H
 

@@ -88,7 +88,7 @@ def _candidates():
     here = pathlib.Path(__file__).resolve()
     if "MUSTER_LIBRARY" in os.environ:
         yield os.environ["MUSTER_LIBRARY"]
-    for folder in here.parents[:5]:  # PREFIX/lib/muster/python/muster/library.py; the wheel's muster/library.py; SOURCE/python/muster/library.py
+    for folder in list(here.parents)[:5]:  # PREFIX/lib/muster/python/muster/library.py; the wheel's muster/library.py; SOURCE/python/muster/library.py
         for name in ("libmuster.so", "libs/libmuster.so", "build/lib/libmuster.so"):
             if (folder / name).is_file():
                 yield str(folder / name)

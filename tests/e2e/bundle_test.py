@@ -5,6 +5,7 @@
 Makes its own in <build>/bundle. Root, or the right to make namespaces, is needed for the roots that it runs in:
   FewFiles    a folder with libc, a shell and nothing else
   CleanDebian a minimal Debian by debootstrap (needs Debian's package server; slow)
+  OldDebian   the same of Debian 11, whose glibc is 2.31
 """
 
 import ctypes.util
@@ -22,9 +23,9 @@ from harness import BUILD, LIMIT, environment, free_port
 from packages.objects import same_objects
 
 SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE", pathlib.Path(__file__).resolve().parents[2])).resolve()
-GLIBC_LIMIT = (2, 35)  # Ubuntu 22.04
+GLIBC_LIMIT = (2, 28)  # manylinux_2_28: RHEL 8, Debian 10
 SIZE_LIMIT = 15 << 20
-OF_GLIBC = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+OF_GLIBC = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 
 
 def skip(why):
@@ -55,9 +56,34 @@ def make_bundle():
     return archive
 
 
+def run_out(*command):
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout
+
+
 def symbol_versions(program, library="GLIBC"):
-    text = subprocess.run(["objdump", "-T", str(program)], capture_output=True, text=True, check=True).stdout
+    text = run_out("objdump", "-T", program)
     return {tuple(map(int, version.split("."))) for version in re.findall(rf"\b{library}_([0-9.]+)", text)}
+
+
+def without_version(program):
+    """The symbols that a program asks its libraries for by name alone, and needs."""
+    rows = [line.split("*UND*") for line in run_out("objdump", "-T", program).splitlines() if "*UND*" in line]
+    return {columns.split()[-1] for flags, columns in rows if " w " not in flags and (len(columns.split()) == 2 or columns.split()[1] == "Base")}
+
+
+def versions_of_symbols():
+    """symbol -> the versions of it in this machine's glibc."""
+    found = {}
+    for library in "libc.so.6", "libm.so.6":
+        path = run_out("gcc", f"-print-file-name={library}").strip()
+        for version, name in re.findall(r"GLIBC_([0-9.]+)\)? +(\w+)$", run_out("objdump", "-T", path), re.M):
+            found.setdefault(name, set()).add(tuple(map(int, version.split("."))))
+    return found
+
+
+def newer_than_the_limit(program, known):
+    """Symbols without a version of which this machine's glibc has newer versions alone."""
+    return sorted(name for name in without_version(program) if name in known and min(known[name]) > GLIBC_LIMIT)
 
 
 def needed(program):
@@ -84,6 +110,11 @@ class Archive(unittest.TestCase):
         print(f"highest glibc symbol: {max(versions)}")
         self.assertLessEqual(max(versions), GLIBC_LIMIT)
         self.assertGreaterEqual(max(versions), (2, 17))  # something was read
+        known = versions_of_symbols()
+        self.assertLessEqual({"dlopen", "pthread_create"}, without_version(UNPACKED / "bin" / "muster"))
+        self.assertIn((2, 34), known["dlopen"])  # that is read too
+        self.assertEqual(newer_than_the_limit(UNPACKED / "bin" / "muster", known), [])
+        self.assertLessEqual({"libpthread.so.0", "libdl.so.2"}, needed(UNPACKED / "bin" / "muster"))  # where these were
 
     def test_it_needs_glibc_and_nothing_else(self):
         self.assertLessEqual(needed(UNPACKED / "bin" / "muster"), OF_GLIBC)
@@ -174,6 +205,8 @@ class FewFiles(Root):
 
 
 class CleanDebian(Root):
+    suite = "bookworm"
+
     def fill(self):
         if os.geteuid() != 0 or not shutil.which("debootstrap"):
             self.skipTest("debootstrap needs root and the package debootstrap")
@@ -182,7 +215,7 @@ class CleanDebian(Root):
             shutil.copytree(kept, self.root, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns("dev", "proc"))
             return
         # it mounts /proc in the root: in mounts of its own, so that nothing stays mounted if this test is killed
-        command = ["unshare", *NAMESPACES, "debootstrap", "--variant=minbase", "bookworm", str(self.root)]
+        command = ["unshare", *NAMESPACES, "debootstrap", "--variant=minbase", self.suite, str(self.root)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             self.skipTest("debootstrap failed: " + (done.stdout + done.stderr)[-300:])
@@ -191,6 +224,10 @@ class CleanDebian(Root):
         for library in ("zmq", "sodium", "protobuf-c", "microhttpd", "yaml", "jansson"):
             self.assertEqual(list(self.root.glob(f"usr/lib/*/lib{library}.so*")), [], "not a clean root")
         self.run_inside()
+
+
+class OldDebian(CleanDebian):
+    suite = "bullseye"
 
 
 def namespaces():

@@ -5,6 +5,7 @@
   Wheel        a virtual environment without any other package
   DebianFiles  what is in the package, and lintian where it is installed
   CleanDebian  (--full) Debian 12 by debootstrap: apt installs the package; pip the wheel, in a bare Python
+  OldDebian    (--full) the same in Debian 11: glibc 2.31, GCC 10's libstdc++, Python 3.9
 """
 
 import os
@@ -17,7 +18,7 @@ import unittest
 import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from bundle_test import GLIBC_LIMIT, make_bundle, symbol_versions
+from bundle_test import GLIBC_LIMIT, make_bundle, needed, newer_than_the_limit, symbol_versions, versions_of_symbols
 from harness import BUILD
 
 SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE", pathlib.Path(__file__).resolve().parents[3])).resolve()
@@ -63,7 +64,7 @@ class Wheel(unittest.TestCase):
         return run(*command, cwd=self.root, env=self.environment, **options)
 
     def test_what_is_in_it(self):
-        self.assertRegex(self.wheel.name, r"^muster-[0-9.]+-py3-none-manylinux_2_(2[0-9]|3[0-5])_(x86_64|aarch64)\.whl$")
+        self.assertRegex(self.wheel.name, r"^muster-[0-9.]+-py3-none-manylinux_2_28_(x86_64|aarch64)\.whl$")
         self.assertLess(self.wheel.stat().st_size, WHEEL_LIMIT)
         names = zipfile.ZipFile(self.wheel).namelist()
         self.assertFalse([name for name in names if "torchrun" in name])
@@ -71,14 +72,20 @@ class Wheel(unittest.TestCase):
         self.assertEqual(zipfile.ZipFile(self.wheel).testzip(), None)
 
     def test_nothing_in_it_asks_for_a_newer_glibc(self):
-        """Ubuntu 22.04's, whatever the name of the file promises."""
+        """Nor libstdc++: what the name of the file promises."""
         with tempfile.TemporaryDirectory() as folder:
             zipfile.ZipFile(self.wheel).extractall(folder)
             programs = [path for path in pathlib.Path(folder).rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
             newest = {path.name: max(symbol_versions(path), default=(0,)) for path in programs}
-            for name, path in (("GLIBCXX", (3, 4, 30)), ("CXXABI", (1, 3, 13))):  # of its libstdc++
-                for program in programs:
-                    self.assertLessEqual(max(symbol_versions(program, name), default=(0,)), path, program)
+            known = versions_of_symbols()
+            for program in programs:
+                for name, limit in (("GLIBCXX", (3, 4, 24)), ("CXXABI", (1, 3, 11)), ("GCC", (7, 0, 0))):
+                    self.assertLessEqual(max(symbol_versions(program, name), default=(0,)), limit, program)
+                lacking = set(newer_than_the_limit(program, known))
+                self.assertLessEqual(lacking, {"stat", "lstat", "fstat", "__libc_single_threaded"}, program)  # of libmuster_glibc.so
+                self.assertEqual("libmuster_glibc.so" in needed(program), bool(lacking), program)
+                if program.parent.name == "libs":
+                    self.assertEqual(run("patchelf", "--print-rpath", program), "$ORIGIN\n", program)
         self.assertGreater(len(newest), 4, newest)
         self.assertLessEqual(max(newest.values()), GLIBC_LIMIT, newest)
         self.assertGreaterEqual(newest["muster"], (2, 17))
@@ -132,8 +139,9 @@ class DebianFiles(unittest.TestCase):
                      "usr/share/zsh/vendor-completions/_muster", "usr/share/doc/muster/copyright"):
             self.assertIn(f"./{name}\n", files)
         control = run("dpkg-deb", "-f", self.deb, "Depends")
-        for package in "libzmq5", "libsodium23", "libopenblas0", "libc6":
+        for package in "libzmq5", "libsodium23", "libopenblas0-openmp", "libc6 (>= 2.28)":
             self.assertIn(package, control)
+        self.assertIn("libsentencepiece0", run("dpkg-deb", "-f", self.deb, "Recommends"))
 
     def test_its_programs_run_where_they_are_unpacked(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -144,6 +152,11 @@ class DebianFiles(unittest.TestCase):
             out = run("muster", "run", "--standalone", "--nproc_per_node=2", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE", env=environment)
             self.assertEqual(sorted(re.findall("rank . of .", out)), ["rank 0 of 2", "rank 1 of 2"])
             self.assertRegex(run("muster-train", "--version", env=environment), r"muster-train [0-9.]+")
+            known = versions_of_symbols()
+            for program in (*usr.glob("bin/*"), *usr.glob("lib/*.so.0"), *usr.glob("lib/muster/*.so")):
+                self.assertLessEqual(max(symbol_versions(program)), GLIBC_LIMIT, program)
+                self.assertEqual(newer_than_the_limit(program, known), [], program)
+                self.assertNotIn("libjansson.so.4)", run("objdump", "-T", program))  # a version that jansson 2.13 lacks
             for page in (usr / "share/man/man1").glob("*.gz"):
                 self.assertEqual(run("sh", "-c", f"zcat {page} | groff -man -Tutf8 -ww >/dev/null"), "", page)
             for name in "muster", "muster-train":
@@ -158,16 +171,18 @@ class DebianFiles(unittest.TestCase):
 
 
 class CleanDebian(unittest.TestCase):
-    """Roots that hold Debian 12's minimum, and nothing else."""
+    """Roots that hold a Debian's minimum, and nothing else."""
+
+    suite = "bookworm"
 
     @classmethod
     def setUpClass(cls):
         cls.scratch = tempfile.TemporaryDirectory(prefix="muster-debian-")
         cls.addClassCleanup(cls.scratch.cleanup)
         cls.base = pathlib.Path(cls.scratch.name) / "base"
-        run("debootstrap", "--variant=minbase", "bookworm", cls.base)
+        run("debootstrap", "--variant=minbase", cls.suite, cls.base)
         for name in pathlib.Path("/etc/apt").rglob("*"):  # this machine's way to the packages
-            if name.is_file():
+            if name.is_file() and (cls.suite == "bookworm" or "sources" not in str(name)):
                 target = cls.base / name.relative_to("/")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(name.read_bytes())
@@ -202,10 +217,19 @@ class CleanDebian(unittest.TestCase):
         out = self.inside(wheel, "apt-get -qq install -y --no-install-recommends python3-venv >/dev/null; python3 -m venv env; . env/bin/activate; "
                                  f"pip --quiet install --no-index ./{wheel.name}; {self.WORK}; test ! -e env/bin/torchrun; muster link-torchrun; "
                                  "torchrun --standalone --no-python sh -c 'echo torchrun $RANK'; "
+                                 "python -c 'from muster import library; print(\"library\", library.load().muster_version().decode())'; "
+                                 "mkdir raw; for name in Artistic GPL-2 GPL-3 LGPL-2.1; do cp /usr/share/common-licenses/$name raw/$name.txt; done; "
+                                 "muster-train prepare --input_dir raw --output_dir shards --vocab_size 500; "
                                  "echo others: $(find / -xdev -name 'lib*' | grep -E 'lib(zmq|openblas|sodium|yaml|jansson|gomp)' | grep -v ^/root/env/)")
         self.check(out)
+        self.assertIn("tokenizer: sentencepiece, 500 tokens", out)
+        self.assertRegex(out, r"library [0-9.]+\n")
         self.assertIn("torchrun 0\n", out)
         self.assertIn("others:\n", out)  # of the libraries that it brings this root has none
+
+
+class OldDebian(CleanDebian):
+    suite = "bullseye"
 
 
 if __name__ == "__main__":
