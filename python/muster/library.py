@@ -66,6 +66,8 @@ FUNCTIONS = {
     "muster_shard_parameter": (c_int, [c_void_p, c_char_p, c_int64, c_int, POINTER(Error)]),
     "muster_shard_ready": (c_int, [c_void_p, POINTER(Error)]),
     "muster_shard_address": (c_void_p, [c_void_p, c_int]),
+    "muster_shard_guard": (c_int, [c_void_p, c_void_p, c_int, POINTER(Error)]),
+    "muster_shard_touched": (c_int, [c_void_p]),
     "muster_shard_begin": (c_int, [c_void_p, c_int, POINTER(Error)]),
     "muster_shard_gather": (c_int, [c_void_p, c_int, POINTER(Error)]),
     "muster_shard_release": (c_int, [c_void_p, c_int, POINTER(Error)]),

@@ -11,9 +11,9 @@ before its forward and its backward, release it after them, and average its grad
 parameter's full tensor has one address for life, with memory behind it only while its unit is gathered: autograd keeps tensors of it
 from forward to backward, and the next gather fills them again.
 
-Every rank runs the same modules in the same order. Parameters between passes have their shape but no values (reading gives NaN,
-writing fails): `sharded.state_dict()`, `sharded.load_state_dict()` and `sharded.gathered()` are for that; `sharded.save_state()` and
-`load_state()` let a later run go on. Under `muster run`,
+Every rank runs the same modules in the same order. Parameters between passes have their shape but no values, and reading or writing
+them is an error that names the parameter (torch_guard.py): `sharded.state_dict()`, `sharded.load_state_dict()` and
+`sharded.gathered()` are for that; `sharded.save_state()` and `load_state()` let a later run go on. Under `muster run`,
 torchrun, mpirun or srun ranks find each other by the launcher's variables; without any there is one rank.
 """
 
@@ -24,28 +24,31 @@ import weakref
 import torch
 
 from muster.library import MusterError, ShardOptions, ShardResult, ShardStats, ShardStep, load
-from muster.torch_files import SafetensorsReader, SafetensorsWriter
+from muster.torch_guard import MEMBERS, Hook, SavedTensors, refuse_optimizers, touched, watch
+from muster.torch_states import MASTER, MOMENTS, READ, WRITE, States
 from muster.torch_units import Group, Unit, assign, nesting, units_of
 
 OPTIMIZERS = {None: 0, "sgd": 1, "adam": 2, "adamw": 3}
 DTYPES = {torch.float32: 0, torch.float64: 1}
 NARROW = {torch.bfloat16: 2, torch.float16: 3}
-MASTER, MOMENTS = 0, (2, 3)  # enum muster_shard_local
-TRAIN, EVALUATE, READ, WRITE = range(4)  # kinds of passes, each with its recorded order
+TRAIN, EVALUATE = range(2)  # kinds of passes, as READ and WRITE, each with its recorded order
 
 
-class Sharded:
+class Sharded(States):
     """A module that is sharded: made by `shard`."""
 
     def __init__(self, module, units=None, *, optimizer="adamw", momentum=False, parameter_class=None, reshard_after_forward=True,
                  hold_gradients=False, prefetch=1, threads=0, timeout=None, world=None, init=None, param_dtype=None,
                  reduce_dtype=None, cast_inputs=True, replicas=1):
         self.module, self.reshard_after_forward, self.synchronizes = module, reshard_after_forward, True
-        self.hold_gradients, self.in_backward, self.clip_norm, self.reading = hold_gradients, False, 0.0, False
+        self.hold_gradients, self.in_backward, self.clip_norm = hold_gradients, False, 0.0
+        self.saved, self.forwards, self.keeps_graph = SavedTensors(), 0, False
         self.library = load()
         modules = units_of(module, units)
         plan = assign(module, modules)
         parameters = [p for _, _, owned in plan for p in owned]
+        _check_first(module, parameters)
+        self.units = []
         self.dtype = _common_dtype(parameters)
         self.param_dtype, self.moments = param_dtype or self.dtype, {"adam": 2, "adamw": 2, "sgd": int(momentum)}.get(optimizer, 0)
         self.reduce_dtype = reduce_dtype or self.param_dtype
@@ -65,9 +68,12 @@ class Sharded:
             self.close()
             raise
         for unit in self.units:
-            unit.module.register_forward_pre_hook(unit.before_forward, prepend=True, with_kwargs=True)
-            unit.module.register_forward_hook(unit.after_forward, always_call=True)
-        module.register_state_dict_pre_hook(self._refuse_state_dict)
+            unit.module.register_forward_pre_hook(Hook(unit.before_forward), prepend=True, with_kwargs=True)
+            unit.module.register_forward_hook(Hook(unit.after_forward), always_call=True)
+        module.register_state_dict_pre_hook(Hook(self._refuse_state_dict))
+        module.register_load_state_dict_pre_hook(Hook(self._refuse_load))
+        watch(self)
+        refuse_optimizers()
 
     # ---- creation ----
 
@@ -89,6 +95,12 @@ class Sharded:
         self._handles, self._finalizer = handles, weakref.finalize(self, _close, self.library, handles)
         handles["shard"] = self.library.call("muster_shard_create", self.world, ctypes.byref(options))
         self.rank, self.size = self.library.muster_world_rank(self.world), self.library.muster_world_size(self.world)
+
+    def closed(self):
+        return self._handles["shard"] is None
+
+    def parameters(self):
+        return [p for unit in self.units for p in unit.parameters()]
 
     def call(self, name, *arguments):
         if self._handles["shard"] is None:
@@ -146,14 +158,13 @@ class Sharded:
             for group in unit.groups:
                 self.call("muster_shard_store", group.index, 0)
                 for p in group.parameters:
-                    p.parameter.data = p.blank
+                    p.hide()
                 self.call("muster_shard_release", group.index)
         for unit in self.units:
             for group in unit.groups:
                 for i, p in enumerate(group.parameters if not group.frozen else ()):
                     p.parameter.register_post_accumulate_grad_hook(
-                        lambda parameter, unit=unit, group=group, i=i: unit.gradient_arrived(group, i, parameter)
-                    )
+                        Hook(lambda parameter, unit=unit, group=group, i=i: unit.gradient_arrived(group, i, parameter)))
 
     def _write_initial(self, unit, init):
         """The masters become rank 0's parameters, in full precision."""
@@ -166,7 +177,7 @@ class Sharded:
             _materialize(self.module, kept, init)
         for p in parameters:
             self._write(p, MASTER, p.parameter.data.contiguous() if self.rank == 0 else torch.empty(p.shape, dtype=p.dtype))
-            p.parameter.data = p.blank
+            p.hide()
 
     # ---- passes ----
 
@@ -186,16 +197,34 @@ class Sharded:
                         raise RuntimeError(f"{p.names[0]} was frozen when the module was sharded and requires a gradient now")
         self.call("muster_shard_begin", TRAIN if torch.is_grad_enabled() else EVALUATE)
 
-    def begin_backward(self):
+    def enter(self):
+        """A forward of a unit begins. What autograd keeps is seen from the outermost one on."""
+        if self.forwards == 0 and torch.is_grad_enabled() and not self.in_graph():
+            self.saved.push()
+        self.forwards += 1
+
+    def leave(self):
+        self.forwards -= 1
+        if self.forwards == 0:
+            self.saved.pop()
+
+    def begin_backward(self, creates_graph=False):
+        """creates_graph: of this backward; a backward through it needs the parameters too, so they stay until that is done."""
         if not self.in_backward:
             self.in_backward = True
             torch.autograd.Variable._execution_engine.queue_callback(self._backward_done)
+        self.keeps_graph = self.keeps_graph or creates_graph
 
     def _backward_done(self):
         """What had no input that needs a gradient, and gradients that came late."""
-        self.in_backward = False
+        touched(self)
         for unit in reversed(self.units):
             unit.after_backward()
+        self.in_backward = self.keeps_graph = False
+
+    def touched(self):
+        """The parameter whose memory was accessed while it was released, or -1."""
+        return -1 if self.closed() else self.library.muster_shard_touched(self._handles["shard"])
 
     @contextlib.contextmanager
     def no_sync(self):
@@ -216,6 +245,8 @@ class Sharded:
         Returns (norm of the gradients or 0.0, whether the step was skipped because that norm was not finite)."""
         for unit in self.units:
             unit.let_go()  # of a forward without backward
+        self.check_module()
+        touched(self)
         step, result = ShardStep(), ShardResult(size=ctypes.sizeof(ShardResult))
         self.library.muster_shard_step_defaults(ctypes.byref(step))
         for i in range(8):
@@ -227,6 +258,7 @@ class Sharded:
         step.clip_norm, step.norm = self.clip_norm if clip_norm is None else clip_norm, int(norm)
         self.clip_norm = 0.0
         self.call("muster_shard_step", ctypes.byref(step), ctypes.byref(result))
+        self._forget_reduced()
         return result.grad_norm, bool(result.skipped)
 
     def clip_grad_norm_(self, max_norm):
@@ -248,6 +280,12 @@ class Sharded:
                 for p in group.parameters:
                     p.parameter.grad = None
         self.call("muster_shard_discard")
+        self._forget_reduced()
+
+    def _forget_reduced(self):
+        for unit in self.units:
+            for group in unit.groups:
+                group.reduced = False
 
     def statistics(self):
         stats = ShardStats(size=ctypes.sizeof(ShardStats))
@@ -257,7 +295,9 @@ class Sharded:
     def local(self, parameter, what=0):
         """This rank's elements of a parameter (0), its reduced gradient (1) or its optimizer state (2, 3): a flat tensor over
         libmuster's memory and the index of its first element, or (None, 0)."""
-        p = next(p for unit in self.units for group in unit.groups for p in group.parameters if p.parameter is parameter)
+        p = next((p for p in self.parameters() if p.parameter is parameter), None)
+        if p is None:
+            raise ValueError("local() takes a parameter of the sharded module")
         first, count = ctypes.c_int64(), ctypes.c_int64()
         at = self.library.muster_shard_part(self._handles["shard"], p.index, what, ctypes.byref(first), ctypes.byref(count))
         if not at:
@@ -265,169 +305,13 @@ class Sharded:
         buffer = (ctypes.c_char * (count.value * p.dtype.itemsize)).from_address(at)
         return torch.frombuffer(buffer, dtype=p.dtype, count=count.value), first.value
 
-    def _read(self, p, kind):
-        """Collective: all of a parameter's master or moment."""
-        values = torch.empty(p.shape, dtype=p.dtype)
-        self.call("muster_shard_read", p.index, kind, values.data_ptr())
-        return values
-
-    def _write(self, p, kind, values):
-        self.call("muster_shard_write", p.index, kind, values.data_ptr(), 0)
-
-    # ---- full parameters ----
-
-    def stream(self):
-        """Collective: (names, full tensor) of each parameter, one unit in memory at a time; a tensor is valid until the next one is
-        asked for. Beside 16-bit parameters it is the master."""
-        if self.has_masters:
-            for p in self._parameters():
-                yield p.names, self._read(p, MASTER)
-            return
-        self.call("muster_shard_begin", READ)
-        for unit in self.units:
-            unit.gather()
-            try:
-                for group in unit.groups:
-                    for p in group.parameters:
-                        yield p.names, p.full
-            finally:
-                unit.release()
-
-    @contextlib.contextmanager
-    def gathered(self, write=False):
-        """Collective: all parameters have their values inside. write: rank 0's become everybody's at the end, masters as they were
-        rounded."""
-        self.call("muster_shard_begin", WRITE)
-        for unit in self.units:
-            unit.gather()
-        try:
-            yield self.module
-        finally:
-            for unit in self.units:
-                for group in unit.groups if write else ():
-                    self.call("muster_shard_store", group.index, 0)
-                unit.release()
-
-    def state_dict(self):
-        """Collective: on rank 0 the module's state_dict with full parameters, elsewhere an empty one."""
-        full = {}
-        for names, tensor in self.stream():
-            if self.rank == 0:
-                copy = tensor.clone()
-                full.update((name, copy) for name in names)
-        self.reading = True
-        try:
-            return {k: full.get(k, v) for k, v in self.module.state_dict().items()} if self.rank == 0 else {}
-        finally:
-            self.reading = False
-
-    def load_state_dict(self, state, strict=True):
-        """Collective: parameters and buffers from rank 0's state; other ranks' argument is not read. Buffers are loaded where
-        they are given, on every rank that has them."""
-        known = {name for unit in self.units for group in unit.groups for p in group.parameters for name in p.names}
-        buffers = dict(self.module.named_buffers())
-        wrong = []
-        if self.rank == 0 and strict:
-            wrong = [f"missing {name}" for name in sorted(known - set(state))]
-            wrong += [f"unexpected {name}" for name in sorted(set(state) - known - set(buffers))]
-        if self._anywhere(bool(wrong)):
-            raise RuntimeError("; ".join(wrong) or "rank 0's state does not fit the module")
-        self.call("muster_shard_begin", WRITE)
-        for p in self._parameters() if self.has_masters else ():
-            values, name = self._read(p, MASTER), next((n for n in p.names if state and n in state), None)
-            if name and self.rank == 0:
-                values.copy_(state[name])
-            self._write(p, MASTER, values)
-        for unit in self.units if not self.has_masters else ():
-            unit.gather()
-            for group in unit.groups:
-                for p in group.parameters:
-                    name = next((n for n in p.names if state and n in state), None) if self.rank == 0 else None
-                    if name:
-                        p.full.copy_(state[name])
-                self.call("muster_shard_store", group.index, 0)
-            unit.release()
-        for name, buffer in buffers.items():
-            if state and name in state:
-                buffer.copy_(state[name])
-
-    def _parameters(self):
-        return [p for unit in self.units for group in unit.groups for p in group.parameters]
-
-    def save(self, path):
-        """Collective: rank 0 writes all parameters as one safetensors file, one unit in memory at a time."""
-        tensors = [(p.names[0], p.dtype, p.shape) for p in self._parameters()]
-        self._on_rank_0(lambda: SafetensorsWriter(path, tensors), (tensor for _, tensor in self.stream()))
-
-    def save_state(self, path):
-        """Collective: rank 0 writes what a later run needs to go on: parameters (beside 16 bits their masters), moments, and how often
-        each parameter was updated. Between steps; one parameter in memory at a time. Buffers, random generators and the position
-        in the data are the program's."""
-        counts = {p.names[0]: str(self.library.muster_shard_updates(self._handles["shard"], p.index, -1)) for p in self._parameters()}
-        tensors = [(name, p.dtype, p.shape) for name, p, _ in self._state()]
-        values = (self._read(p, kind) for _, p, kind in self._state())
-        self._on_rank_0(lambda: SafetensorsWriter(path, tensors, counts), values)
-
-    def load_state(self, path):
-        """Collective: goes on where save_state was; rank 0 reads. The world may have another size."""
-        file, problem = None, None
-        if self.rank == 0:
-            try:
-                file = SafetensorsReader(path)
-                file.check({name: (p.dtype, p.shape) for name, p, _ in self._state()}, [p.names[0] for p in self._parameters()])
-            except (OSError, ValueError) as error:
-                problem = error
-        if self._anywhere(problem is not None):
-            raise problem or RuntimeError(f"rank 0 cannot load {path}")
-        counts = torch.zeros(len(self._parameters()), dtype=torch.int64)
-        for i, p in enumerate(self._parameters()):
-            counts[i] = int(file.metadata[p.names[0]]) if file else 0
-        self.library.call("muster_world_broadcast", self.world, counts.data_ptr(), counts.numel() * 8, 0)
-        for p, count in zip(self._parameters(), counts.tolist()):
-            self.library.muster_shard_updates(self._handles["shard"], p.index, count)
-        for name, p, kind in self._state():
-            self._write(p, kind, file.read(name) if file else torch.empty(p.shape, dtype=p.dtype))
-
-    def _state(self):
-        """(name in a file, parameter, kind) of all that training changes."""
-        for unit in self.units:
-            for group in unit.groups:
-                for p in group.parameters:
-                    for kind in (MASTER, *(MOMENTS[: self.moments] if not group.frozen else ())):
-                        yield f"{('parameter', None, 'moment1', 'moment2')[kind]}/{p.names[0]}", p, kind
-
-    def _on_rank_0(self, make, values):
-        """Rank 0 writes the values that all ranks produce together; its failure is one of all ranks."""
-        writer, problem = None, None
-        try:
-            writer = make() if self.rank == 0 else None
-        except OSError as error:
-            problem = error
-        for value in values:
-            try:
-                if writer and not problem:
-                    writer.write(value)
-            except OSError as error:
-                problem = error
-        try:
-            if writer:
-                writer.close(problem is None)
-        except OSError as error:
-            problem = error
-        if self._anywhere(problem is not None):
-            raise problem or RuntimeError("rank 0 could not write")
-
-    def _refuse_state_dict(self, *unused):
-        if not self.reading:
-            raise RuntimeError("the module is sharded: sharded.state_dict() has its full parameters (on every rank, together)")
-
-    def _anywhere(self, value):
-        flag = (ctypes.c_double * 1)(float(value))
-        self.library.call("muster_world_reduce", self.world, flag, 1, 1)
-        return flag[0] > 0
+    # ---- the end ----
 
     def close(self):
         """The parameters have no values any more. Also done when the object is collected."""
+        self.saved.pop()
+        for p in self.parameters():
+            p.forget()
         self._finalizer()
 
 
@@ -461,6 +345,14 @@ def _common_dtype(parameters):
         if p.shape.numel() == 0:
             raise ValueError(f"{p.names[0]} has no elements")
     return parameters[0].dtype
+
+
+def _check_first(module, parameters):
+    for p in parameters:
+        member = MEMBERS.get(id(p.parameter))
+        if member is not None:
+            state = "was sharded, and its sharded module was closed" if member.unit.closed() else "is sharded already"
+            raise RuntimeError(f"{p.names[0]} {state}: a module is sharded once")
 
 
 def _check_meta(module):

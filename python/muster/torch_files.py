@@ -6,7 +6,8 @@ import struct
 
 import torch
 
-KINDS = {torch.float32: "F32", torch.float64: "F64"}
+KINDS = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64", torch.int32: "I32",
+         torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
 
 
 class SafetensorsWriter:
@@ -15,6 +16,8 @@ class SafetensorsWriter:
     def __init__(self, path, tensors, metadata=None):
         header, at = {"__metadata__": metadata} if metadata else {}, 0
         for name, dtype, shape in tensors:
+            if dtype not in KINDS:
+                raise ValueError(f"{name} is {dtype}, which safetensors files do not have")
             size = shape.numel() * dtype.itemsize
             header[name] = {"dtype": KINDS[dtype], "shape": list(shape), "data_offsets": [at, at + size]}
             at += size
@@ -25,7 +28,7 @@ class SafetensorsWriter:
         self.file.write(struct.pack("<Q", len(text)) + text)
 
     def write(self, tensor):
-        self.file.write(memoryview(tensor.detach().contiguous().reshape(-1).numpy()).cast("B"))
+        self.file.write(memoryview(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()))
 
     def close(self, complete):
         with self.file:
@@ -76,4 +79,4 @@ class SafetensorsReader:
         begin, end = entry["data_offsets"]
         self.file.seek(self.first + begin)
         dtype = next(dtype for dtype, kind in KINDS.items() if kind == entry["dtype"])
-        return torch.frombuffer(bytearray(self.file.read(end - begin)), dtype=dtype).view(entry["shape"])
+        return torch.frombuffer(bytearray(self.file.read(end - begin)), dtype=dtype).view(entry["shape"]) if end > begin else torch.empty(entry["shape"], dtype=dtype)

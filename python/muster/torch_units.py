@@ -1,10 +1,14 @@
 """The units of a sharded module: what belongs to which, and the hooks that gather, release and reduce them (`muster.torch`)."""
 
+import collections.abc
 import ctypes
+import dataclasses
 import weakref
 
 import torch
 from torch.utils import _pytree as pytree
+
+from muster.torch_guard import MEMBERS, PLACES, Released
 
 
 class Parameter:
@@ -12,14 +16,42 @@ class Parameter:
 
     def __init__(self, parameter, names):
         self.parameter, self.names = parameter, names
-        self.index = self.address = self.full = self.blank = None
+        self.index = self.address = self.full = self.unit = self.kind = None
         self.shape, self.dtype = parameter.shape, parameter.dtype
+        self.version = 0  # of the parameter when it was shown
 
     def place(self, address, dtype):
         """Where the full tensor will be, and its dtype."""
         self.address, self.full = address, self.tensor_at(address, dtype)
-        # the right shape without memory: NaN where it is read, an error where it is written in place
-        self.blank = torch.full((), float("nan"), dtype=dtype).expand(self.shape)
+        PLACES[address] = self
+
+    def forget(self):
+        """The memory goes: what reads past Released gets NaN."""
+        if PLACES.get(self.address) is self:
+            del PLACES[self.address]
+            with torch._C.DisableTorchFunctionSubclass():
+                self.parameter.data = torch.full((), float("nan"), dtype=self.full.dtype).expand(self.shape)
+
+    def show(self):
+        """The parameter has its values."""
+        if type(self.parameter) is Released:
+            self.parameter.__class__ = self.kind
+        self.version = self.parameter._version
+
+    def hide(self):
+        """It has none, and says so. Its data stays at the address without memory."""
+        if self.parameter.data_ptr() != self.address:
+            self.parameter.data = self.full
+        if self.kind is None:
+            self.kind = type(self.parameter)
+            MEMBERS[id(self.parameter)] = self
+        self.parameter.__class__ = Released
+
+    def written(self):
+        """What was done to the parameter, not to libmuster's memory of it, since it was shown."""
+        if self.parameter.data_ptr() != self.address:
+            return "has another tensor as its data now"
+        return "was written in place" if self.parameter._version != self.version else None
 
     def tensor_at(self, address, dtype):
         count = self.shape.numel()
@@ -41,6 +73,32 @@ class AfterBackward(torch.autograd.Function):
         return (None, *gradients)
 
 
+def tensors_of(value, seen=None):
+    """Every tensor in a module's output: containers that torch knows, mappings, sequences, sets, dataclasses, objects of any class."""
+    if torch.is_tensor(value):
+        yield value
+        return
+    if value is None or isinstance(value, (str, bytes, bytearray, int, float, complex, torch.nn.Module, type, torch.dtype, torch.device)) or callable(value):
+        return
+    seen = {} if seen is None else seen
+    if id(value) in seen:
+        return
+    seen[id(value)] = value
+    inner = []
+    if isinstance(value, collections.abc.Mapping):
+        inner += value.values()
+    elif isinstance(value, (collections.abc.Sequence, collections.abc.Set)):
+        inner += value
+    elif not dataclasses.is_dataclass(value):
+        inner += [leaf for leaf in pytree.tree_leaves(value) if leaf is not value]
+    inner += getattr(value, "__dict__", {}).values()
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        inner += [getattr(value, name, None) for name in ((slots,) if isinstance(slots, str) else slots) if name not in ("__dict__", "__weakref__")]
+    for item in inner:
+        yield from tensors_of(item, seen)
+
+
 class Group:
     """Parameters that libmuster gathers as one: those of a unit that are trained, or those that are not."""
 
@@ -48,6 +106,7 @@ class Group:
         self.name, self.parameters, self.frozen, self.index = name, parameters, frozen, None
         self.offsets = self.views = self.base = self.dtype = None  # of gradients; base: where they are now
         self.arrived = set()  # gradients of this pass, by position
+        self.reduced = False  # since the last step
 
     def gradient(self, position, base):
         """The tensor of a gradient in the gradient memory at base; there are few such places."""
@@ -62,6 +121,24 @@ class Unit:
         self.uses = 0  # gathers without release
         self.forwards = 0  # of them by forwards that run
         self.held = False  # one of them for backward
+        self.writable = False  # in gathered(write=True)
+        for p in self.parameters():
+            p.unit = self
+
+    def parameters(self):
+        return [p for group in self.groups for p in group.parameters]
+
+    def title(self):
+        return f"unit {self.name}" if self.name else "the root unit"
+
+    def has_reduced(self):
+        return any(group.reduced for group in self.groups)
+
+    def closed(self):
+        try:
+            return self.owner.closed()
+        except ReferenceError:
+            return True
 
     # ---- memory ----
 
@@ -70,18 +147,20 @@ class Unit:
             self.owner.call("muster_shard_gather", group.index)
         self.uses += 1
         if self.uses == 1:
-            for group in self.groups:
-                for p in group.parameters:
-                    p.parameter.data = p.full
+            for p in self.parameters():
+                p.show()
 
     def release(self):
         self.uses -= 1
+        lost = None
         if self.uses == 0:
-            for group in self.groups:
-                for p in group.parameters:
-                    p.parameter.data = p.blank
+            for p in self.parameters():
+                if not self.writable and p.written():
+                    lost = f"{p.names[0]} {p.written()}: sharded parameters keep what is written in `with sharded.gathered(write=True):` alone"
+                p.hide()
         for group in self.groups:
             self.owner.call("muster_shard_release", group.index)
+        return lost
 
     def hold(self):
         if not self.held:
@@ -91,7 +170,12 @@ class Unit:
     def let_go(self):
         if self.held:
             self.held = False
-            self.release()
+            self._complain(self.release())
+
+    @staticmethod
+    def _complain(lost):
+        if lost:
+            raise RuntimeError(lost)
 
     # ---- forward ----
 
@@ -100,6 +184,7 @@ class Unit:
             self.owner.begin_pass()
         self.gather()
         self.forwards += 1
+        self.owner.enter()
         cast = self.owner.input_dtype
         hooked = torch.is_grad_enabled() and not (self.held and self.owner.in_graph())
         if not hooked and cast is None:
@@ -120,37 +205,52 @@ class Unit:
         if not self.forwards:
             return  # the gather has failed
         self.forwards -= 1
+        self.owner.leave()
         if torch.is_grad_enabled() and not (self.held and self.owner.in_graph()):
-            outputs = [x for x in pytree.tree_leaves(output) if torch.is_tensor(x) and x.requires_grad]
+            # a leaf is no result of this forward: a hook of it would stay
+            outputs = [x for x in tensors_of(output) if x.requires_grad and x.grad_fn is not None]
             for tensor in outputs:
                 tensor.register_hook(self.before_backward)
-            if outputs and (self is self.owner.root or not self.owner.reshard_after_forward):
+            if self.owner.in_graph():
+                self.needed()  # repeated by a checkpoint: backward goes on with what it has kept, by whatever way
+            elif outputs and (self is self.owner.root or not self.owner.reshard_after_forward):
                 self.hold()
-        self.release()
+        self._complain(self.release())
 
     # ---- backward ----
 
+    def needed(self, creates_graph=False):
+        """Backward is about to use parameters."""
+        if self.owner.in_graph():
+            self.owner.begin_backward(creates_graph)
+            self.hold()
+
     def before_backward(self, gradient):
-        self.owner.begin_backward()
-        self.hold()
+        self.needed(torch.is_grad_enabled())
 
     def after_backward(self):
         self.reduce()
-        self.let_go()
+        if not self.owner.keeps_graph:
+            self.let_go()
 
+    @torch.no_grad()
     def gradient_arrived(self, group, position, parameter):
+        self.owner.begin_backward()
         base = group.base
         if base is None:
             base = group.base = self.owner.call("muster_shard_gradient", group.parameters[0].index)
-        view, gradient = group.gradient(position, base), parameter.grad
-        if gradient.data_ptr() != view.data_ptr():  # else autograd has added to it in place
-            if position in group.arrived:
-                view.add_(gradient)
-            else:
-                view.copy_(gradient)
-        group.arrived.add(position)
-        # held gradients stay where they are, and later passes add to them; others are reduced at once
-        parameter.grad = None if self.owner.synchronizes or view.dtype != parameter.dtype else view
+        with torch._C.DisableTorchFunctionSubclass():
+            view, gradient = group.gradient(position, base), parameter.grad
+            if gradient.layout != torch.strided:
+                gradient = gradient.to_dense()
+            if gradient.data_ptr() != view.data_ptr():  # else autograd has added to it in place
+                if position in group.arrived:
+                    view.add_(gradient)
+                else:
+                    view.copy_(gradient)
+            group.arrived.add(position)
+            # held gradients stay where they are, and later passes add to them; others are reduced at once
+            parameter.grad = None if self.owner.synchronizes or view.dtype != parameter.dtype else view
 
     def reduce(self):
         if not self.owner.synchronizes:
@@ -164,6 +264,7 @@ class Unit:
                 group.parameters[i].parameter.grad = None
             group.arrived.clear()
             group.base = None
+            group.reduced = True
             self.owner.call("muster_shard_reduce", group.index, addresses)
 
 
@@ -192,6 +293,8 @@ def assign(module, units):
     for child, name in names.items():
         for key, parameter in child._parameters.items():
             if parameter is not None:
+                if torch.nn.parameter.is_lazy(parameter):
+                    raise ValueError(f"{name}.{key} has no shape yet: run the module once before it is sharded".lstrip("."))
                 owners.setdefault(parameter, []).append((name, f"{name}.{key}" if name else key))
     everywhere = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):

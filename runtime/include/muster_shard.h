@@ -95,6 +95,15 @@ MUSTER_API int muster_shard_ready(struct muster_shard *shard, struct muster_erro
  * one it is the parameter itself and always there). NULL before muster_shard_ready or for a wrong index. */
 MUSTER_API void *muster_shard_address(const struct muster_shard *shard, int parameter);
 
+/* What an access to a released parameter does from now on: its elements are NaN, what is written is lost, and
+ * notify(argument) is called, inside of the signal handler (may be NULL). Installs a handler of SIGSEGV for
+ * the process; faults elsewhere go to the one that was there. Nothing to do in a world of one. */
+MUSTER_API int muster_shard_guard(struct muster_shard *shard, int (*notify)(int argument), int argument,
+                                  struct muster_error *err);
+/* With a guard: the parameter of the first such access since the last call, or -1. What was computed since
+ * then may be wrong. */
+MUSTER_API int muster_shard_touched(struct muster_shard *shard);
+
 /* Begins a pass: a run through the groups with an order of its own, such as forward and backward, or an
  * evaluation. pass: 0 to 3, one number for each kind of pass; its order is recorded the first time and again
  * when it has changed. Without this call `step` separates passes. */

@@ -7,6 +7,7 @@
 #include "proto/processor/processor.h"
 #include "runtime/comm/comm_text.h"
 #include "runtime/device/host_threads.h"
+#include "runtime/shard/shard_fault.h"
 #include "runtime/shard/shard_internal.h"
 #include "runtime/world/agree.h"
 #include "runtime/world/world.h"
@@ -360,6 +361,7 @@ void muster_shard_destroy(struct muster_shard *shard)
         shard_disconnect(shard);
         close_device(shard);
     }
+    shard_fault_forget(&shard->ranges);
     shard_ranges_destroy(&shard->ranges);
     shard_core_free(&shard->core);
     shard_layout_free(&shard->layout);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "runtime/shard/shard_fault.h"
 #include "runtime/shard/shard_internal.h"
 
 void *muster_shard_address(const struct muster_shard *shard, int parameter)
@@ -89,6 +90,35 @@ void *muster_shard_part(struct muster_shard *shard, int parameter, int local, in
     char *base = local == MUSTER_LOCAL_PARAMETERS ? shard_master(shard, param->group)
                                                   : shard_state(shard, local - 1, param->group);
     return base + param->part_offset * dtype_size(shard->dtype);
+}
+
+int muster_shard_guard(struct muster_shard *shard, int (*notify)(int argument), int argument,
+                       struct muster_error *err)
+{
+    if (shard_check_ready(shard, err))
+        return -1;
+    return shard->layout.size > 1 ? shard_fault_watch(&shard->ranges, notify, argument, err) : 0;
+}
+
+/* Padding belongs to the parameter before it. */
+static int param_at(const struct muster_shard *shard, const char *at)
+{
+    const struct shard_layout *layout = &shard->layout;
+    int found = -1;
+    for (int i = 0; i < layout->param_count; i++) {
+        const struct shard_param *p = &layout->params[i];
+        const char *first = shard->ranges.ranges[p->group],
+                   *end = first + shard->ranges.range_bytes[p->group];
+        if (at >= first + p->offset * layout->element_bytes && at < end)
+            found = i;
+    }
+    return found;
+}
+
+int muster_shard_touched(struct muster_shard *shard)
+{
+    const char *at = shard->ready && shard->layout.size > 1 ? shard_fault_take(&shard->ranges) : NULL;
+    return at ? param_at(shard, at) : -1;
 }
 
 int muster_shard_statistics(const struct muster_shard *shard, struct muster_shard_stats *stats,

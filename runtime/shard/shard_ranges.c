@@ -165,3 +165,14 @@ int shard_ranges_unmap(struct shard_ranges *ranges, int group, struct muster_err
     }
     return error_set(err, MUSTER_E_STATE, "group %d has no memory to give up", group);
 }
+
+void shard_ranges_protect(struct shard_ranges *ranges)
+{
+    for (int group = 0; group < ranges->group_count; group++) {
+        bool mapped = false;
+        for (int i = 0; i < ranges->slot_count; i++)
+            mapped |= ranges->slots[i].group == group;
+        if (!mapped) /* where it fails the NaNs stay until the next gather */
+            (void)replace(ranges->ranges[group], ranges->range_bytes[group], false, NULL);
+    }
+}

@@ -8,6 +8,7 @@
 #ifndef MUSTER_RUNTIME_SHARD_SHARD_RANGES_H
 #define MUSTER_RUNTIME_SHARD_SHARD_RANGES_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -32,6 +33,11 @@ struct shard_ranges {
     int spare;          /* free slots of a class that keep their pages */
     bool fresh;         /* pages cannot be moved */
     int64_t slot_bytes; /* of all slots */
+
+    /* of shard_fault.h */
+    _Atomic(char *) touched; /* the first access to a released range */
+    int (*notify)(int argument);
+    int notify_argument;
 };
 
 /* Reserves a range for each group; memory is still none. spare: see above. */
@@ -43,5 +49,7 @@ int shard_ranges_map(struct shard_ranges *ranges, const struct shard_layout *lay
                      struct muster_error *err);
 /* Takes it away again. */
 int shard_ranges_unmap(struct shard_ranges *ranges, int group, struct muster_error *err);
+/* What a fault handler has put behind released ranges goes. */
+void shard_ranges_protect(struct shard_ranges *ranges);
 
 #endif

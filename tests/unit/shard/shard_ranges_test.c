@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/shard/shard_fault.h"
 #include "runtime/shard/shard_ranges.h"
 
 enum { GROUPS = 4, ELEMENTS = 3 << 20 }; /* 12 MB */
@@ -114,11 +115,54 @@ static void spare_slots_give_their_pages_back(void **state)
     shard_layout_free(&layout);
 }
 
+static atomic_int notices;
+
+static int notice(int argument)
+{
+    return atomic_fetch_add(&notices, argument);
+}
+
+/* A released parameter reads as NaN, is named once, and faults again afterwards; other faults end the
+ * process. */
+static void accesses_to_released_ranges_are_noticed(void **state)
+{
+    (void)state;
+    struct shard_layout layout = layout_of(GROUPS);
+    struct shard_ranges ranges;
+    assert_int_equal(shard_ranges_create(&ranges, &layout, 2, NULL), 0);
+    assert_int_equal(shard_fault_watch(&ranges, notice, 5, NULL), 0);
+    assert_null(shard_fault_take(&ranges));
+    for (int round = 0; round < 2; round++) {
+        volatile float *at = (volatile float *)(void *)ranges.ranges[1] + 12345;
+        volatile double *last = (volatile double *)(void *)(ranges.ranges[2] + ranges.range_bytes[2]) - 1;
+        assert_true(*at != *at);
+        assert_true(*last != *last);
+        *at = 1;
+        assert_int_equal(atomic_load(&notices), 5 * (round + 1)); /* the first one */
+        assert_ptr_equal(shard_fault_take(&ranges), at);
+        assert_null(shard_fault_take(&ranges));
+    }
+    assert_int_equal(shard_ranges_map(&ranges, &layout, 1, NULL), 0);
+    memset(ranges.ranges[1], 1, (size_t)layout.groups[1].elements * 4);
+    assert_null(shard_fault_take(&ranges));
+    assert_int_equal(ranges.ranges[1][0], 1);
+    assert_int_equal(shard_ranges_unmap(&ranges, 1, NULL), 0);
+    char *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(faults(nowhere));
+    char *gone = ranges.ranges[3];
+    shard_fault_forget(&ranges);
+    assert_true(faults(gone));
+    assert_int_equal(munmap(nowhere, 4096), 0);
+    shard_ranges_destroy(&ranges);
+    shard_layout_free(&layout);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_moves_between_addresses),
         cmocka_unit_test(spare_slots_give_their_pages_back),
+        cmocka_unit_test(accesses_to_released_ranges_are_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-"""PyTorch modules sharded by libmuster (python/muster/torch.py) in worlds of 1, 2 and 4 ranks: sharded_cases.py is one rank.
+"""PyTorch modules sharded by libmuster (python/muster/torch.py) in worlds of 1, 2 and 4 ranks: cases.py is one rank.
 With --full runs beside other implementations are longer, and 4 ranks and 1 train all policies of 16 bits, not one.
 
 The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch or transformers the test is skipped
@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 
-import torch_python
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import torch_python  # noqa: E402
 
 torch_python.require(load=False)
 if importlib.util.find_spec("transformers") is None:
@@ -38,7 +39,7 @@ def main():
             folder = os.path.join(shared, f"{ranks}-ranks")
             os.mkdir(folder)
             command = [muster, "run", "--standalone", f"--nproc-per-node={ranks}", f"--warm={WARM}", "--warm-keep=600",
-                       str(here / "sharded_cases.py"), folder, *(["--full"] if full else [])]
+                       str(here / "cases.py"), folder, *(["--full"] if full else [])]
             done = torch_python.run(command, env=environment)
             print(done.stdout[-3000:], flush=True)
             if done.returncode:
