@@ -121,6 +121,11 @@ static size_t distance(const char *a, const char *b)
     return row[n % 3][m];
 }
 
+size_t text_byte_order_mark(const char *text, size_t length)
+{
+    return length >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0;
+}
+
 const char *text_nearest(const char *text, const char *const *names, size_t count)
 {
     const char *best = NULL;

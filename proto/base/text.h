@@ -21,6 +21,9 @@ bool text_bool(const char *text, bool *out);
  */
 bool text_bytes(const char *text, int64_t *out);
 
+/* Bytes of the UTF-8 byte order mark (U+FEFF) that a text begins with: 3, or 0. */
+size_t text_byte_order_mark(const char *text, size_t length);
+
 /* Among count names the one nearest to text by edit distance (transposition counts one), dash and
  * underscore being equal; NULL if none is nearer than half the length of text. */
 const char *text_nearest(const char *text, const char *const *names, size_t count);

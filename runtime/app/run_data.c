@@ -14,30 +14,13 @@
 #include "runtime/data/corpus.h"
 #include "runtime/data/prepared.h"
 
-/* model.path's folder has a tokenizer, or the text is read as bytes. */
-static struct tokenizer *open_auto(const char *model_path, struct muster_error *err)
-{
-    struct stat status;
-    struct muster_error reason = {0};
-    if (!model_path || !*model_path || stat(model_path, &status) < 0 || !S_ISDIR(status.st_mode))
-        return tokenizer_open("bytes", err);
-    struct tokenizer *found = tokenizer_open(model_path, &reason);
-    if (found)
-        return found;
-    if (reason.code == MUSTER_E_NOT_FOUND)
-        return tokenizer_open("bytes", err);
-    (void)error_set(err, (enum muster_error_code)reason.code,
-                    "%s; data.tokenizer names another one, or bytes", reason.text);
-    return NULL;
-}
-
 struct tokenizer *run_tokenizer_open(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
     struct run_tokenizer *about = &run->tokenizer;
     GUARD(guard_tokenizer)
-    struct tokenizer *tokenizer =
-        !strcmp(c->tokenizer, "auto") ? open_auto(c->model_path, err) : tokenizer_open(c->tokenizer, err);
+    struct tokenizer *tokenizer = !strcmp(c->tokenizer, "auto") ? tokenizer_open_of_model(c->model_path, err)
+                                                                : tokenizer_open(c->tokenizer, err);
     if (!tokenizer)
         return NULL;
     const char *path = tokenizer_path(tokenizer);

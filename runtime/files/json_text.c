@@ -3,16 +3,16 @@
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
+#include "proto/base/text.h"
 
-json_t *json_text_parse(const char *name, const char *text, size_t length, struct muster_error *err)
+json_t *json_text_object(const char *name, const char *text, size_t length, size_t flags,
+                         struct muster_error *err)
 {
     json_error_t problem;
-    if (length > JSON_TEXT_LIMIT) {
-        (void)error_set(err, MUSTER_E_LIMIT, "%s: %zu bytes of JSON; at most %d are read", name, length,
-                        JSON_TEXT_LIMIT);
-        return NULL;
-    }
-    json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
+    const size_t mark = text_byte_order_mark(text, length);
+    text += mark;
+    length -= mark;
+    json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES | flags, &problem);
     if (value && json_is_object(value))
         return value;
     if (value)
@@ -22,6 +22,16 @@ json_t *json_text_parse(const char *name, const char *text, size_t length, struc
                         problem.column, problem.text);
     json_decref(value);
     return NULL;
+}
+
+json_t *json_text_parse(const char *name, const char *text, size_t length, struct muster_error *err)
+{
+    if (length > JSON_TEXT_LIMIT) {
+        (void)error_set(err, MUSTER_E_LIMIT, "%s: %zu bytes of JSON; at most %d are read", name, length,
+                        JSON_TEXT_LIMIT);
+        return NULL;
+    }
+    return json_text_object(name, text, length, 0, err);
 }
 
 json_t *json_text_read(const char *path, struct muster_error *err)

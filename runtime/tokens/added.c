@@ -24,6 +24,14 @@ int added_add(struct added_tokens *added, const char *text, size_t length, const
     return 0;
 }
 
+bool added_has(const struct added_tokens *added, int32_t id)
+{
+    for (size_t i = 0; i < added->count; i++)
+        if (added->item[i].id == id)
+            return true;
+    return false;
+}
+
 /* By first byte, then the longest first. */
 static int compare_added(const void *left, const void *right)
 {

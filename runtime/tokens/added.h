@@ -25,7 +25,9 @@ struct added_tokens {
 
 int added_add(struct added_tokens *added, const char *text, size_t length, const struct added_token *like,
               struct muster_error *err);
-/* After the last one; before the first added_find. */
+/* Whether one of them has the id. */
+bool added_has(const struct added_tokens *added, int32_t id);
+/* After the last one; before the first added_find. It may be called again. */
 void added_finish(struct added_tokens *added);
 void added_free(struct added_tokens *added);
 

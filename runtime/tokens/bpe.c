@@ -107,19 +107,59 @@ static void find_bytes(struct bpe *bpe)
     }
 }
 
+static int bpe_no_memory(size_t length, struct muster_error *err)
+{
+    return error_set(err, MUSTER_E_NOMEM, "no memory for a text of %zu bytes", length);
+}
+
+/* The normalizer's work on a piece. */
+static int normalize_piece(const struct bpe *bpe, const char *text, size_t length, struct buffer *out,
+                           struct muster_error *err)
+{
+    scope_buffer composed = {0};
+    if (bpe->nfc && normalize_nfc(text, length, &composed, err) < 0)
+        return -1;
+    if (bpe->nfc) {
+        text = composed.data;
+        length = composed.length;
+    }
+    if (bpe->marks_early)
+        normalize_blanks(bpe->early_prefix, true, text, length, out);
+    else
+        (void)buffer_append(out, text, length); /* looked at below */
+    return out->failed ? bpe_no_memory(length, err) : 0;
+}
+
+int bpe_add_added(struct bpe *bpe, const struct added_token *token, int pass, struct muster_error *err)
+{
+    scope_buffer normal = {0};
+    if (vocabulary_add(&bpe->all, token->text, token->length, token->id, err) < 0 ||
+        (pass && normalize_piece(bpe, token->text, token->length, &normal, err) < 0))
+        return -1;
+    return added_add(&bpe->added[pass], pass ? normal.data : token->text,
+                     pass ? normal.length : token->length, token, err);
+}
+
+/* After the last added token. */
+static void finish_added(void *self)
+{
+    struct bpe *bpe = self;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < bpe->added[pass].count; i++)
+            bpe->line_in_added = bpe->line_in_added ||
+                                 memchr(bpe->added[pass].item[i].text, '\n', bpe->added[pass].item[i].length);
+    added_finish(&bpe->added[0]);
+    added_finish(&bpe->added[1]);
+}
+
 int bpe_finish(struct bpe *bpe, struct muster_error *err)
 {
     find_bytes(bpe);
     if (bpe->by_chars)
         find_glue(bpe);
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < bpe->added[pass].count; i++)
-            bpe->line_in_added = bpe->line_in_added ||
-                                 memchr(bpe->added[pass].item[i].text, '\n', bpe->added[pass].item[i].length);
     if (bpe->all.count == 0)
         return error_set(err, MUSTER_E_INVALID, "the vocabulary is empty");
-    added_finish(&bpe->added[0]);
-    added_finish(&bpe->added[1]);
+    finish_added(bpe);
     return 0;
 }
 
@@ -229,11 +269,6 @@ static int encode_split(struct bpe *bpe, int at, const char *text, size_t length
     return 0;
 }
 
-static int bpe_no_memory(size_t length, struct muster_error *err)
-{
-    return error_set(err, MUSTER_E_NOMEM, "no memory for a text of %zu bytes", length);
-}
-
 /* The end of the word that begins at `from`: before a mark that no token has behind such a byte. */
 static size_t find_mark(const struct bpe *bpe, const char *text, size_t from, size_t length)
 {
@@ -277,24 +312,6 @@ static int encode_piece(struct bpe *bpe, bool first, const char *text, size_t le
     }
     return (bpe->by_chars ? encode_chars(bpe, text, length, out, err)
                           : encode_split(bpe, 0, text, length, out, err));
-}
-
-/* The normalizer's work on a piece. */
-static int normalize_piece(const struct bpe *bpe, const char *text, size_t length, struct buffer *out,
-                           struct muster_error *err)
-{
-    scope_buffer composed = {0};
-    if (bpe->nfc && normalize_nfc(text, length, &composed, err) < 0)
-        return -1;
-    if (bpe->nfc) {
-        text = composed.data;
-        length = composed.length;
-    }
-    if (bpe->marks_early)
-        normalize_blanks(bpe->early_prefix, true, text, length, out);
-    else
-        (void)buffer_append(out, text, length); /* looked at below */
-    return out->failed ? bpe_no_memory(length, err) : 0;
 }
 
 /* What NFC changes has a byte that is not ASCII. */
@@ -432,10 +449,35 @@ static struct tokenizer_special bpe_special(const void *self)
     return ((const struct bpe *)self)->special;
 }
 
+static int bpe_add_beside(void *self, const struct added_token *token, bool normalized,
+                          struct muster_error *err)
+{
+    struct bpe *bpe = self;
+    const int32_t id = vocabulary_find(&bpe->all, token->text, token->length);
+    struct added_token numbered = *token;
+    if (id >= 0 && token->id >= 0 && id != token->id)
+        return error_set(err, MUSTER_E_INVALID,
+                         "the token '%.64s' has the id %d there, and %d in the vocabulary", token->text,
+                         (int)token->id, (int)id);
+    if (id >= 0 && (added_has(&bpe->added[0], id) || added_has(&bpe->added[1], id)))
+        return 0;
+    if (token->id < 0)
+        numbered.id = id >= 0 ? id : (int32_t)bpe->all.size;
+    return bpe_add_added(bpe, &numbered, normalized, err) < 0 ? -1 : 1;
+}
+
 static int32_t bpe_find(const void *self, const char *text)
 {
     return vocabulary_find(&((const struct bpe *)self)->all, text, strlen(text));
 }
 
-const struct tokenizer_ops bpe_ops = {"byte-level BPE", bpe_destroy_self, bpe_vocabulary, bpe_special,
-                                      bpe_find,         bpe_cut,          bpe_encode,     bpe_decode};
+const struct tokenizer_ops bpe_ops = {.kind = "byte-level BPE",
+                                      .destroy = bpe_destroy_self,
+                                      .vocabulary = bpe_vocabulary,
+                                      .special = bpe_special,
+                                      .find = bpe_find,
+                                      .cut = bpe_cut,
+                                      .encode = bpe_encode,
+                                      .add = bpe_add_beside,
+                                      .finish_added = finish_added,
+                                      .decode = bpe_decode};

@@ -10,7 +10,10 @@
 #include "runtime/tokens/split.h"
 #include "runtime/tokens/vocabulary.h"
 
-enum { BPE_SPLITTERS = 8 };
+enum {
+    BPE_SPLITTERS = 8,
+    BPE_JSON_LIMIT = 128 << 20 /* bytes of a tokenizer.json: those of 262,144 tokens have 33 million */
+};
 
 struct bpe_word;
 
@@ -50,14 +53,16 @@ int bpe_add_token(struct bpe *bpe, const char *text, size_t length, int64_t id, 
  * tokens. */
 int bpe_add_merge(struct bpe *bpe, const char *left, size_t left_length, const char *right,
                   size_t right_length, uint32_t rank, struct muster_error *err);
+/* An added token; pass 1: its text is looked for as the normalizer leaves it. */
+int bpe_add_added(struct bpe *bpe, const struct added_token *token, int pass, struct muster_error *err);
 /* After the last addition. */
 int bpe_finish(struct bpe *bpe, struct muster_error *err);
 
 /* bpe_json.c: the text of a tokenizer.json; name is for errors. NULL on error. */
 struct bpe *bpe_parse_json(const char *name, const char *text, size_t length, struct muster_error *err);
-/* bpe_pair.c: GPT-2's pair: a JSON object of ids, and lines of merges. */
+/* bpe_pair.c: GPT-2's pair: a JSON object of ids, and lines of merges. by_class: see kinds.h. */
 struct bpe *bpe_parse_pair(const char *name, const char *words, size_t words_length, const char *merges,
-                           size_t merges_length, struct muster_error *err);
+                           size_t merges_length, const char *by_class, struct muster_error *err);
 
 /* The functions of a tokenizer whose self is a struct bpe. */
 extern const struct tokenizer_ops bpe_ops;

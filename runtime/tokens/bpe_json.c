@@ -248,21 +248,18 @@ static int read_added(const struct reader *r, const json_t *row)
         return malformed(r, "a row of added_tokens has no content or no id");
     if (json_is_true(json_object_get(row, "single_word")))
         return refuse(r, "single_word of an added token:", row);
-    const struct added_token like = {.id = (int32_t)json_integer_value(id),
-                                     .takes_before = json_is_true(json_object_get(row, "lstrip")),
-                                     .takes_behind = json_is_true(json_object_get(row, "rstrip"))};
-    const int pass = json_is_true(json_object_get(row, "normalized"));
-    const char *content = json_string_value(text);
-    scope_buffer normal = {0};
-    if (pass && r->bpe->marks_early)
-        return refuse(r, "normalized, with marks for blanks, of an added token:", row);
-    if (pass && r->bpe->nfc && normalize_nfc(content, json_string_length(text), &normal, r->err) < 0)
-        return -1;
-    if (vocabulary_add(&r->bpe->all, json_string_value(text), json_string_length(text),
-                       json_integer_value(id), r->err) < 0)
-        return error_wrap(r->err, "%s: added_tokens", r->path);
-    return added_add(&r->bpe->added[pass], normal.length ? normal.data : content,
-                     normal.length ? normal.length : json_string_length(text), &like, r->err);
+    if (json_integer_value(id) < 0 || json_integer_value(id) >= VOCABULARY_LIMIT)
+        return error_set(r->err, MUSTER_E_INVALID,
+                         "%s: the id %lld of the added token '%.64s' is not from 0 to %d", r->path,
+                         (long long)json_integer_value(id), json_string_value(text), VOCABULARY_LIMIT - 1);
+    const struct added_token token = {.text = (char *)json_string_value(text),
+                                      .length = json_string_length(text),
+                                      .id = (int32_t)json_integer_value(id),
+                                      .takes_before = json_is_true(json_object_get(row, "lstrip")),
+                                      .takes_behind = json_is_true(json_object_get(row, "rstrip"))};
+    return bpe_add_added(r->bpe, &token, json_is_true(json_object_get(row, "normalized")), r->err) < 0
+               ? error_wrap(r->err, "%s: added_tokens", r->path)
+               : 0;
 }
 
 static int read_all_added(const struct reader *r, const json_t *rows)
@@ -286,14 +283,19 @@ static int read_words(const struct reader *r, const json_t *pre)
         bpe->by_chars = true;
         return read_metaspace(r, pre);
     }
-    if (is_nothing(pre) && bpe->marks_early) {
+    /* Gemma's Split at blanks finds none: the normalizer has made marks of them. */
+    const bool split_at_blanks = !strcmp(type_of(pre), "Split") &&
+                                 is_text(json_object_get(json_object_get(pre, "pattern"), "String"), " ");
+    if ((is_nothing(pre) || split_at_blanks) && bpe->marks_early) {
         bpe->by_chars = true;
         return 0;
     }
     if (is_nothing(pre))
-        return malformed(
-            r, "it has neither a pre_tokenizer nor a normalizer that marks blanks; byte-level BPE and BPE "
-               "with Metaspace are supported, and sentencepiece by its .model file");
+        return error_set(
+            r->err, MUSTER_E_UNSUPPORTED,
+            "%s: it has neither a pre_tokenizer nor a normalizer that marks blanks; byte-level BPE "
+            "and BPE with Metaspace are supported, and sentencepiece by its .model file",
+            r->path);
     if (bpe->marks_early || bpe->early_prefix != NORMALIZE_NONE)
         return refuse(r, "behind a normalizer that marks blanks, a pre_tokenizer", pre);
     if (read_pre_tokenizer(r, pre, &byte_level, 0) < 0)
@@ -320,7 +322,7 @@ static int read_root(const struct reader *r, const json_t *root)
 
 struct bpe *bpe_parse_json(const char *name, const char *text, size_t length, struct muster_error *err)
 {
-    GUARD(guard_json) json_t *root = json_text_parse(name, text, length, err);
+    GUARD(guard_json) json_t *root = json_text_object(name, text, length, 0, err);
     GUARD(guard_bpe) struct bpe *bpe = root ? bpe_create(err) : NULL;
     const struct reader r = {name, bpe, err};
     return bpe && !read_root(&r, root) ? take_pointer(&bpe) : NULL;
@@ -329,7 +331,7 @@ struct bpe *bpe_parse_json(const char *name, const char *text, size_t length, st
 int bpe_tokenizer_open_json(const char *path, struct tokenizer_opened *out, struct muster_error *err)
 {
     scope_buffer text = {0};
-    if (io_read_file(path, JSON_TEXT_LIMIT, &text, err) < 0)
+    if (io_read_file(path, BPE_JSON_LIMIT, &text, err) < 0)
         return -1;
     struct bpe *bpe = bpe_parse_json(path, text.data ? text.data : "", text.length, err);
     if (!bpe)

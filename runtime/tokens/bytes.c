@@ -62,8 +62,14 @@ static int bytes_decode(void *self, const int32_t *tokens, size_t count, struct 
     return 0;
 }
 
-static const struct tokenizer_ops ops = {"bytes",    bytes_destroy, bytes_vocabulary, bytes_special,
-                                         bytes_find, bytes_cut,     bytes_encode,     bytes_decode};
+static const struct tokenizer_ops ops = {.kind = "bytes",
+                                         .destroy = bytes_destroy,
+                                         .vocabulary = bytes_vocabulary,
+                                         .special = bytes_special,
+                                         .find = bytes_find,
+                                         .cut = bytes_cut,
+                                         .encode = bytes_encode,
+                                         .decode = bytes_decode};
 
 int bytes_tokenizer_open(struct tokenizer_opened *out)
 {

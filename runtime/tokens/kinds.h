@@ -2,6 +2,7 @@
 #ifndef MUSTER_RUNTIME_TOKENS_KINDS_H
 #define MUSTER_RUNTIME_TOKENS_KINDS_H
 
+#include "runtime/tokens/added.h"
 #include "runtime/tokens/tokenizer.h"
 
 struct tokenizer_ops {
@@ -15,6 +16,11 @@ struct tokenizer_ops {
     /* text is not empty */
     int (*encode)(void *self, const char *text, size_t length, struct token_list *out,
                   struct muster_error *err);
+    /* Adds a token that is found in a text as it stands (added.h); an id of TOKEN_NONE: the one that its text
+     * has, or the next one. 1: added, 0: it was one before, -1: MUSTER_E_INVALID, its text has another id or
+     * its id another text. finish_added comes behind the last. NULL: of a kind that no file comes with. */
+    int (*add)(void *self, const struct added_token *token, bool normalized, struct muster_error *err);
+    void (*finish_added)(void *self);
     /* ids are inside of the vocabulary */
     int (*decode)(void *self, const int32_t *tokens, size_t count, struct buffer *out,
                   struct muster_error *err);
@@ -30,9 +36,12 @@ struct tokenizer_opened {
 int bytes_tokenizer_open(struct tokenizer_opened *out);
 /* tokenizer.json at path. */
 int bpe_tokenizer_open_json(const char *path, struct tokenizer_opened *out, struct muster_error *err);
-/* GPT-2's pair: a JSON object of ids, and lines of merges. */
-int bpe_tokenizer_open_pair(const char *vocabulary, const char *merges, struct tokenizer_opened *out,
-                            struct muster_error *err);
-int sentencepiece_tokenizer_open(const char *path, struct tokenizer_opened *out, struct muster_error *err);
+/* GPT-2's pair: a JSON object of ids, and lines of merges. by_class: the class of `transformers` whose rules
+ * cut words, NULL: GPT-2's; prefix_blank: a blank goes in front of a text. */
+int bpe_tokenizer_open_pair(const char *vocabulary, const char *merges, const char *by_class,
+                            bool prefix_blank, struct tokenizer_opened *out, struct muster_error *err);
+/* every_piece: what stands between added tokens gets the model's blank in front, as the text's begin does. */
+int sentencepiece_tokenizer_open(const char *path, bool every_piece, struct tokenizer_opened *out,
+                                 struct muster_error *err);
 
 #endif

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "proto/base/error.h"
-#include "runtime/tokens/kinds.h"
-#include "runtime/tokens/special.h"
+#include "runtime/files/json_text.h"
+#include "runtime/tokens/beside.h"
 
 struct tokenizer {
     struct tokenizer_opened opened;
@@ -40,26 +40,28 @@ static char *beside(const char *path, const char *name)
 }
 
 /* vocab.bpe goes with encoder.json, merges.txt with vocab.json. */
-static int open_pair(const char *merges, struct tokenizer_opened *out, struct muster_error *err)
+static int open_pair(const char *merges, const struct beside *files, struct tokenizer_opened *out,
+                     struct muster_error *err)
 {
     scope_free char *words = beside(merges, ends_with(merges, "vocab.bpe") ? "encoder.json" : "vocab.json");
+    scope_buffer class = {0};
     if (!words)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    return bpe_tokenizer_open_pair(words, merges, out, err);
+    return beside_class(files, &class, err) < 0
+               ? -1
+               : bpe_tokenizer_open_pair(words, merges, class.data,
+                                         beside_flag(files, "add_prefix_space", false), out, err);
 }
 
-static int open_named_file(struct tokenizer *tokenizer, const char *path, struct muster_error *err)
+static int open_by_name(const char *path, const struct beside *files, struct tokenizer_opened *out,
+                        struct muster_error *err)
 {
-    struct tokenizer_opened *out = &tokenizer->opened;
-    tokenizer->path = mem_strdup(path);
-    if (!tokenizer->path)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
     if (ends_with(path, "vocab.bpe") || ends_with(path, "merges.txt"))
-        return open_pair(path, out, err);
+        return open_pair(path, files, out, err);
     if (ends_with(path, ".json"))
         return bpe_tokenizer_open_json(path, out, err);
     if (strstr(path, ".model")) /* tokenizer.model, tokenizer.model.v1 */
-        return sentencepiece_tokenizer_open(path, out, err);
+        return sentencepiece_tokenizer_open(path, beside_flag(files, "legacy", false), out, err);
     return error_set(
         err, MUSTER_E_UNSUPPORTED,
         "%s is no tokenizer that is known by its name: tokenizer.json, a .model of sentencepiece, "
@@ -67,32 +69,62 @@ static int open_named_file(struct tokenizer *tokenizer, const char *path, struct
         path);
 }
 
-/* The first of a model's files that is supported; the error is that of the first that is there. */
+/* The file, with what those next to it add. */
+static int open_named_file(struct tokenizer *tokenizer, const char *path, struct muster_error *err)
+{
+    struct tokenizer_opened *out = &tokenizer->opened;
+    GUARD(beside_free) struct beside files = {0};
+    tokenizer->path = mem_strdup(path);
+    if (!tokenizer->path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    if (beside_read(&files, path, err) < 0 || open_by_name(path, &files, out, err) < 0)
+        return -1;
+    tokenizer->special = out->ops->special(out->self);
+    if (beside_add_tokens(&files, path, out, &out->fingerprint, err) < 0)
+        return -1;
+    beside_special(&files, out, &tokenizer->special);
+    return 0;
+}
+
+static const char *const folder_names[] = {"tokenizer.json", "tokenizer.model", "merges.txt", "vocab.bpe"};
+enum { FOLDER_NAMES = sizeof folder_names / sizeof *folder_names };
+
+/* A file that is refused is not passed over for another one, whose ids may be others: the error names the
+ * one that could be read, and the choice is the user's. */
+static void advise_other(const char *folder, int refused, struct muster_error *err)
+{
+    for (int i = refused + 1; i < FOLDER_NAMES; i++) {
+        GUARD(guard_tokenizer) struct tokenizer *other = mem_calloc(1, sizeof *other);
+        scope_free char *path = mem_printf("%s/%s", folder, folder_names[i]);
+        if (!other || !path || access(path, F_OK) != 0 || open_named_file(other, path, NULL) < 0)
+            continue;
+        const struct muster_error why = *err;
+        (void)error_set(err, (enum muster_error_code)why.code,
+                        "%.*s; %s can be read and named in its place, but its ids may be others",
+                        (int)(sizeof why.text * 3 / 4), why.text, path);
+        return;
+    }
+}
+
+/* The first of a model's files that is there. */
 static int open_folder(struct tokenizer *tokenizer, const char *folder, struct muster_error *err)
 {
-    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "merges.txt", "vocab.bpe"};
-    struct muster_error first = {0};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct muster_error here = {0};
-        scope_free char *path = mem_printf("%s/%s", folder, names[i]);
+    for (int i = 0; i < FOLDER_NAMES; i++) {
+        struct muster_error why = {0};
+        scope_free char *path = mem_printf("%s/%s", folder, folder_names[i]);
         if (!path)
             return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
         if (access(path, F_OK) != 0)
             continue;
-        if (!open_named_file(tokenizer, path, &here))
+        if (!open_named_file(tokenizer, path, &why))
             return 0;
-        mem_free(take_pointer(&tokenizer->path));
-        if (!first.code)
-            first = here;
-        if (here.code != MUSTER_E_UNSUPPORTED)
-            break;
+        if (why.code == MUSTER_E_UNSUPPORTED)
+            advise_other(folder, i, &why);
+        return error_set(err, (enum muster_error_code)why.code, "%s", why.text);
     }
-    if (!first.code)
-        return error_set(err, MUSTER_E_NOT_FOUND,
-                         "folder %s has no tokenizer: no tokenizer.json, tokenizer.model, merges.txt or "
-                         "vocab.bpe",
-                         folder);
-    return error_set(err, (enum muster_error_code)first.code, "%s", first.text);
+    return error_set(
+        err, MUSTER_E_NOT_FOUND,
+        "folder %s has no tokenizer: no tokenizer.json, tokenizer.model, merges.txt or vocab.bpe", folder);
 }
 
 static int open_named(struct tokenizer *tokenizer, const char *name, struct muster_error *err)
@@ -102,10 +134,7 @@ static int open_named(struct tokenizer *tokenizer, const char *name, struct must
         return bytes_tokenizer_open(&tokenizer->opened);
     if (stat(name, &status) < 0)
         return error_errno(err, "cannot read the tokenizer %s", name);
-    if ((S_ISDIR(status.st_mode) ? open_folder : open_named_file)(tokenizer, name, err) < 0)
-        return -1;
-    tokenizer->special = tokenizer->opened.ops->special(tokenizer->opened.self);
-    return special_read_beside(tokenizer, &tokenizer->special, err);
+    return (S_ISDIR(status.st_mode) ? open_folder : open_named_file)(tokenizer, name, err);
 }
 
 struct tokenizer *tokenizer_open(const char *name, struct muster_error *err)
@@ -117,6 +146,39 @@ struct tokenizer *tokenizer_open(const char *name, struct muster_error *err)
     }
     tokenizer->special = (struct tokenizer_special){TOKEN_NONE, TOKEN_NONE, TOKEN_NONE};
     return open_named(tokenizer, name, err) < 0 ? NULL : take_pointer(&tokenizer);
+}
+
+/* Texts would become bytes, which mean nothing to a model that was trained on other tokens. */
+static struct tokenizer *open_bytes_for(const char *model_path, struct muster_error *err)
+{
+    enum { VOCABULARY_OF_BYTES = 1024 }; /* 256, with room to spare */
+    scope_free char *path = mem_printf("%s/config.json", model_path);
+    GUARD(guard_json) json_t *config = path ? json_text_read(path, NULL) : NULL;
+    const json_int_t vocabulary = json_integer_value(json_object_get(config, "vocab_size"));
+    if (vocabulary <= VOCABULARY_OF_BYTES)
+        return tokenizer_open("bytes", err);
+    (void)error_set(
+        err, MUSTER_E_INVALID,
+        "model.path %s has no tokenizer, and a vocabulary of %lld tokens: set data.tokenizer to the "
+        "tokenizer that it was trained with, or to bytes",
+        model_path, (long long)vocabulary);
+    return NULL;
+}
+
+struct tokenizer *tokenizer_open_of_model(const char *model_path, struct muster_error *err)
+{
+    struct stat status;
+    struct muster_error reason = {0};
+    if (!model_path || !*model_path || stat(model_path, &status) < 0 || !S_ISDIR(status.st_mode))
+        return tokenizer_open("bytes", err);
+    struct tokenizer *found = tokenizer_open(model_path, &reason);
+    if (found)
+        return found;
+    if (reason.code == MUSTER_E_NOT_FOUND)
+        return open_bytes_for(model_path, err);
+    (void)error_set(err, (enum muster_error_code)reason.code,
+                    "%s; data.tokenizer names another one, or bytes", reason.text);
+    return NULL;
 }
 
 const char *tokenizer_kind(const struct tokenizer *tokenizer)

@@ -30,6 +30,10 @@ struct tokenizer;
  * MUSTER_E_NOT_FOUND, MUSTER_E_INVALID with the place, MUSTER_E_UNSUPPORTED with the part of the file that is
  * not supported. */
 struct tokenizer *tokenizer_open(const char *name, struct muster_error *err);
+/* That of a model's folder; bytes where model_path is NULL, "" or a file. A folder without a tokenizer:
+ * bytes, unless its config.json has a larger vocabulary than a model of bytes has, which is MUSTER_E_INVALID.
+ */
+struct tokenizer *tokenizer_open_of_model(const char *model_path, struct muster_error *err);
 void tokenizer_destroy(struct tokenizer *tokenizer); /* accepts NULL */
 GUARD_DEFINE(tokenizer, struct tokenizer *, tokenizer_destroy);
 

@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *text = (const char *)data, *cut = size ? memchr(data, 0xFF, size) : NULL;
     const size_t words = cut ? (size_t)(cut - text) : size;
     struct muster_error err = {0};
-    struct bpe *bpe = cut ? bpe_parse_pair("fuzz", text, words, cut + 1, size - words - 1, &err)
+    struct bpe *bpe = cut ? bpe_parse_pair("fuzz", text, words, cut + 1, size - words - 1, NULL, &err)
                           : bpe_parse_json("fuzz", text, size, &err);
     if (bpe)
         use(bpe, text, size);

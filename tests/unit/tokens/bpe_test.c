@@ -171,6 +171,33 @@ static void words_of_characters(void **state)
     ASSERT_IDS(bpe, "a<unk>a", 4, 0, 4);
     ASSERT_IDS(bpe, "xyz", 3, 0, 0, 0);
     bpe_destroy(bpe);
+    /* Gemma's Split at blanks finds none behind the normalizer */
+    bpe = parse_chars("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":"
+                      "\"MergedWithPrevious\",\"invert\":false},\"normalizer\":{\"type\":\"Replace\","
+                      "\"pattern\":{\"String\":\" \"},\"content\":\"\\u2581\"}",
+                      "");
+    ASSERT_IDS(bpe, "a a", 1, 4);
+    bpe_destroy(bpe);
+}
+
+/* As in Llama's files of 2023: the mark that Prepend puts in front is part of what is looked for. */
+static void added_tokens_are_normalized(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    struct bpe *bpe = parse(
+        "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":"
+        "\"\\u2581\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\\u2581\"}]},"
+        "\"pre_tokenizer\":null,\"added_tokens\":[{\"id\":5,\"content\":\"<s>\",\"normalized\":true}],"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\\u2581\":1,\"<\":2,\"s\":3,\">\":4,\"<s>\":5},"
+        "\"merges\":[]}}",
+        &err);
+    if (!bpe)
+        fail_msg("%s", err.text);
+    ASSERT_IDS(bpe, "<s>a", 5, 0);
+    ASSERT_IDS(bpe, "a <s>", 1, 0, 5);
+    ASSERT_IDS(bpe, "a<s>", 1, 0, 2, 3, 4); /* no mark before it */
+    bpe_destroy(bpe);
 }
 
 static void what_is_not_built_is_refused_by_name(void **state)
@@ -229,13 +256,31 @@ static void the_pair_of_files(void **state)
     struct muster_error err = {0};
     const char words[] = "{\"a\":0,\"b\":1,\"ab\":2,\"<|endoftext|>\":3}",
                good[] = "#version: 0.2\na b\r\n\n", wrong[] = "a b\nab";
-    struct bpe *bpe = bpe_parse_pair("w.json", words, strlen(words), good, strlen(good), &err);
+    struct bpe *bpe = bpe_parse_pair("w.json", words, strlen(words), good, strlen(good), NULL, &err);
     assert_non_null(bpe);
     ASSERT_IDS(bpe, "ab<|endoftext|>a", 2, 3, 0);
     assert_int_equal(bpe_ops.special(bpe).eos, 3);
     bpe_destroy(bpe);
-    assert_null(bpe_parse_pair("w.json", words, strlen(words), wrong, strlen(wrong), &err));
+    assert_null(bpe_parse_pair("w.json", words, strlen(words), wrong, strlen(wrong), NULL, &err));
     assert_non_null(strstr(err.text, "line 2 is no pair of tokens"));
+    /* a byte order mark; classes with words of their own; one whose words are not known */
+    const char marked[] = "\xEF\xBB\xBF#version: 0.2\na b\n", digits[] = "{\"1\":0,\"2\":1,\"12\":2}";
+    bpe = bpe_parse_pair("w.json", words, strlen(words), marked, strlen(marked), "GPT2Tokenizer", &err);
+    assert_non_null(bpe);
+    ASSERT_IDS(bpe, "ab", 2);
+    bpe_destroy(bpe);
+    bpe = bpe_parse_pair("w.json", digits, strlen(digits), "1 2", 3, NULL, &err);
+    ASSERT_IDS(bpe, "12", 2);
+    bpe_destroy(bpe);
+    bpe = bpe_parse_pair("w.json", digits, strlen(digits), "1 2", 3, "Qwen2Tokenizer", &err);
+    if (bpe || !strstr(err.text, "libunistring2")) { /* it composes characters */
+        assert_non_null(bpe);
+        ASSERT_IDS(bpe, "12", 0, 1); /* a digit is a word */
+        bpe_destroy(bpe);
+    }
+    assert_null(bpe_parse_pair("w.json", digits, strlen(digits), "1 2", 3, "CLIPTokenizer", &err));
+    assert_int_equal(err.code, MUSTER_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "tokenizer_class CLIPTokenizer"));
 }
 
 /* Each byte has a letter of its own, and back. */
@@ -279,13 +324,10 @@ static void survives_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_become_tokens),
-        cmocka_unit_test(settings_count),
-        cmocka_unit_test(a_cut_changes_no_id),
-        cmocka_unit_test(words_of_characters),
-        cmocka_unit_test(what_is_not_built_is_refused_by_name),
-        cmocka_unit_test(the_pair_of_files),
-        cmocka_unit_test(the_alphabet_has_all_bytes),
+        cmocka_unit_test(words_become_tokens),         cmocka_unit_test(settings_count),
+        cmocka_unit_test(a_cut_changes_no_id),         cmocka_unit_test(words_of_characters),
+        cmocka_unit_test(added_tokens_are_normalized), cmocka_unit_test(what_is_not_built_is_refused_by_name),
+        cmocka_unit_test(the_pair_of_files),           cmocka_unit_test(the_alphabet_has_all_bytes),
         cmocka_unit_test(survives_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,8 @@
 #define JSON                                                                                                 \
     "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"vocab\":{\"a\":0,\"</s>\":1,\"<x>\":2},"       \
     "\"merges\":[]}}"
+#define ADDED     "added_tokens.json"
+#define MAP       "special_tokens_map.json"
 #define NOT_BUILT "{\"normalizer\":{\"type\":\"NFKC\"}}"
 
 static char folder[] = "/tmp/muster_tokenizer_XXXXXX";
@@ -38,8 +40,14 @@ static int make_folder(void **state)
 static int remove_folder(void **state)
 {
     (void)state;
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "merges.txt",
-                                        "vocab.json",     "tokenizer.model",       "words.txt"};
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "merges.txt",
+                                        "vocab.json",
+                                        "tokenizer.model",
+                                        "words.txt",
+                                        ADDED,
+                                        MAP};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         (void)unlink(path_of(names[i]));
     return rmdir(folder);
@@ -94,16 +102,22 @@ static void a_folder_has_its_tokenizer(void **state)
     assert_non_null(t);
     assert_int_equal(tokenizer_special(t).eos, 2);
     assert_int_equal(tokenizer_special(t).bos, 0);
-    assert_int_equal(tokenizer_fingerprint(t), fingerprint);
+    assert_int_not_equal(tokenizer_fingerprint(t), fingerprint); /* <x> in a text is a token now */
     tokenizer_destroy(t);
+    assert_int_equal(unlink(path_of("tokenizer_config.json")), 0);
 
-    /* a file that is not supported: the next one; the error is that of the first */
+    /* a file that is not supported is not passed over: the one that could be read is named */
     put("tokenizer.json", NOT_BUILT);
     assert_null(tokenizer_open(folder, &err));
+    assert_int_equal(err.code, MUSTER_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "normalizer {\"type\":\"NFKC\"} is not supported"));
+    assert_null(strstr(err.text, "in its place"));
     put("merges.txt", "#version: 0.2\na b\n");
     put("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}");
-    t = tokenizer_open(folder, &err);
+    assert_null(tokenizer_open(folder, &err));
+    assert_non_null(strstr(err.text, "normalizer {\"type\":\"NFKC\"} is not supported"));
+    assert_non_null(strstr(err.text, "merges.txt can be read and named in its place"));
+    t = tokenizer_open(path_of("merges.txt"), &err);
     assert_non_null(t);
     assert_int_equal(tokenizer_vocabulary(t), 3);
     assert_non_null(strstr(tokenizer_path(t), "merges.txt"));
@@ -113,6 +127,102 @@ static void a_folder_has_its_tokenizer(void **state)
     put("tokenizer.json", "{");
     assert_null(tokenizer_open(folder, &err));
     assert_non_null(strstr(err.text, "not valid JSON"));
+}
+
+static void assert_encoded(const char *name, const char *text, const int32_t *ids, size_t count)
+{
+    struct muster_error err = {0};
+    scope_token_list found = {0};
+    struct tokenizer *t = tokenizer_open(name, &err);
+    if (!t)
+        fail_msg("%s", err.text);
+    assert_int_equal(tokenizer_encode(t, text, strlen(text), &found, &err), 0);
+    assert_int_equal(found.count, count);
+    assert_memory_equal(found.tokens, ids, count * sizeof *ids);
+    tokenizer_destroy(t);
+}
+#define ENCODED(name, text, ...)                                                                             \
+    assert_encoded(name, text, (const int32_t[]){__VA_ARGS__},                                               \
+                   sizeof(const int32_t[]){__VA_ARGS__} / sizeof(int32_t))
+
+/* Next to a pair, next to a tokenizer.json: no added token is lost. */
+static void files_beside_add_tokens(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"added_tokens\":[{\"id\":3,"
+                               "\"content\":\"<e>\"}],\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},"
+                               "\"merges\":[\"a b\"]}}";
+    static const char pair[] = "\xEF\xBB\xBF{\"a\":0,\"b\":1,\"ab\":2,\"<e>\":3}";
+    struct muster_error err = {0};
+    put("merges.txt", "\xEF\xBB\xBF#version: 0.2\na b\n");
+    put("vocab.json", pair);
+    put("tokenizer.json", json);
+    const char *both[] = {strdup(path_of("merges.txt")), strdup(path_of("tokenizer.json"))};
+    for (int i = 0; i < 2; i++) {
+        put(ADDED, "\xEF\xBB\xBF{\"<u>\": 5, \"<s>\": 4}");
+        ENCODED(both[i], "ab<u>a<s>", 2, 5, 0, 4);
+        put(MAP, "{\"eos_token\": \"<e>\", \"pad_token\": {\"content\": \"<pad>\"}, "
+                 "\"additional_special_tokens\": [\"<s>\", \"<more>\"]}");
+        ENCODED(both[i], "<pad><e>a<s><more>", 6, 3, 0, 4, 7); /* what has no id gets the next one */
+        struct tokenizer *t = tokenizer_open(both[i], &err);
+        assert_non_null(t);
+        assert_int_equal(tokenizer_special(t).eos, 3);
+        assert_int_equal(tokenizer_vocabulary(t), 8);
+        tokenizer_destroy(t);
+        put("tokenizer_config.json", "{\"added_tokens_decoder\": {\"4\": {\"content\": \"<v>\", \"lstrip\": "
+                                     "true, \"normalized\": false}}}");
+        assert_int_equal(unlink(path_of(MAP)), 0);
+        ENCODED(both[i], "a  <v>a", 0, 4, 0); /* instead of added_tokens.json */
+        put("tokenizer_config.json", "{\"added_tokens_decoder\": {\"4\": {\"content\": \"ab\"}}}");
+        assert_null(tokenizer_open(both[i], &err));
+        assert_non_null(strstr(err.text, "tokenizer_config.json next to"));
+        assert_non_null(strstr(err.text, "'ab' has the id 4 there, and 2 in the vocabulary"));
+        put("tokenizer_config.json", "{\"added_tokens_decoder\": {\"2\": {\"content\": \"new\"}}}");
+        assert_null(tokenizer_open(both[i], &err));
+        assert_non_null(strstr(err.text, "two tokens have the id 2"));
+        put("tokenizer_config.json", "{\"added_tokens_decoder\": {\"4\": {\"content\": \"x\", "
+                                     "\"single_word\": true}}}");
+        assert_null(tokenizer_open(both[i], &err));
+        assert_int_equal(err.code, MUSTER_E_UNSUPPORTED);
+        assert_int_equal(unlink(path_of("tokenizer_config.json")), 0);
+    }
+    put(ADDED, "[]");
+    assert_null(tokenizer_open(both[0], &err));
+    assert_non_null(strstr(err.text, "added_tokens.json: the JSON is no object"));
+    put(ADDED, "{\"x\": \"4\"}");
+    assert_null(tokenizer_open(both[0], &err));
+    assert_non_null(strstr(err.text, "'x' is no token with an id"));
+    assert_int_equal(unlink(path_of(ADDED)), 0);
+    free((char *)both[0]);
+    free((char *)both[1]);
+}
+
+/* A model of many tokens is not trained on bytes for want of a tokenizer. */
+static void the_tokenizer_of_a_model(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    static const char *const left[] = {"tokenizer.json", "merges.txt", "vocab.json", "tokenizer.model"};
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++)
+        (void)unlink(path_of(left[i]));
+    const char *const bytes[] = {NULL, "", path_of("words.txt")};
+    for (size_t i = 0; i < 3; i++) {
+        struct tokenizer *t = tokenizer_open_of_model(bytes[i], &err);
+        assert_string_equal(tokenizer_kind(t), "bytes");
+        tokenizer_destroy(t);
+    }
+    put("config.json", "{\"vocab_size\": 300}");
+    struct tokenizer *t = tokenizer_open_of_model(folder, &err);
+    assert_string_equal(tokenizer_kind(t), "bytes");
+    tokenizer_destroy(t);
+    put("config.json", "{\"vocab_size\": 50257}");
+    assert_null(tokenizer_open_of_model(folder, &err));
+    assert_non_null(
+        strstr(err.text, "has no tokenizer, and a vocabulary of 50257 tokens: set data.tokenizer"));
+    put("tokenizer.json", NOT_BUILT);
+    assert_null(tokenizer_open_of_model(folder, &err));
+    assert_non_null(strstr(err.text, "data.tokenizer names another one, or bytes"));
+    assert_int_equal(unlink(path_of("config.json")), 0);
 }
 
 static void a_broken_model_of_sentencepiece(void **state)
@@ -127,8 +237,8 @@ static void a_broken_model_of_sentencepiece(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_their_own_tokens),
-        cmocka_unit_test(a_folder_has_its_tokenizer),
+        cmocka_unit_test(bytes_are_their_own_tokens),      cmocka_unit_test(a_folder_has_its_tokenizer),
+        cmocka_unit_test(files_beside_add_tokens),         cmocka_unit_test(the_tokenizer_of_a_model),
         cmocka_unit_test(a_broken_model_of_sentencepiece),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
