@@ -2,7 +2,8 @@
  * documentation.
  *
  * A failing worker's own code is passed through, and 128+n stands for signal n, so other codes are those
- * of the first cause. 138 is above 127 so that a PyTorchJob with restartPolicy ExitCode retries it.
+ * of the first cause. 138 is above 127 so that a PyTorchJob with restartPolicy ExitCode retries it. Codes up
+ * to 127 say that every other start would end the same way: wrong input, or a failure of the program itself.
  *  */
 #ifndef MUSTER_PROTO_EXIT_CODE_H
 #define MUSTER_PROTO_EXIT_CODE_H
@@ -20,14 +21,21 @@
     X(EXIT_CODE_INTERRUPT, 130, "stopped by SIGINT (Ctrl-C)")                                                \
     X(EXIT_CODE_QUIT, 131, "stopped by SIGQUIT")                                                             \
     X(EXIT_CODE_NODE, 138,                                                                                   \
-      "a lost node, a rendezvous time-out, an unfit node or an unkillable worker; retryable")                \
+      "a lost node, a rendezvous time-out, an unfit node or an unkillable worker; or a disk, a network, "    \
+      "memory or a permission failed muster-train, or its last checkpoint is not saved; retryable")          \
     X(EXIT_CODE_TERMINATED, 143, "stopped by SIGTERM")
 
 enum exit_code {
 #define MUSTER_EXIT_ENUM(symbol, value, meaning) symbol = value,
     MUSTER_EXIT_CODES(MUSTER_EXIT_ENUM)
 #undef MUSTER_EXIT_ENUM
-        EXIT_CODE_SIGNAL_BASE = 128 /* + the signal's number */
+        EXIT_CODE_ENVIRONMENT = EXIT_CODE_NODE, /* of a worker: the same advice to whoever starts it again */
+    EXIT_CODE_SIGNAL_BASE = 128                 /* + the signal's number */
 };
+
+/* Of a program that ends with this error (enum muster_error_code). EXIT_CODE_USAGE: wrong input, which every
+ * start would meet again; EXIT_CODE_ENVIRONMENT: disk, network, memory, permission or another process, which
+ * may do better the next time; EXIT_CODE_FAILURE: the rest. */
+int exit_code_of_error(int code);
 
 #endif

@@ -31,12 +31,33 @@ int error_set(struct muster_error *err, enum muster_error_code code, const char 
     return -1;
 }
 
+/* What was looked for is not there, the path itself is wrong, or the system could not do it now. */
+static enum muster_error_code code_of_errno(int number)
+{
+    switch (number) {
+    case ENOMEM:
+        return MUSTER_E_NOMEM;
+    case ENOENT:
+    case ENOTDIR:
+        return MUSTER_E_NOT_FOUND;
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+        return MUSTER_E_INVALID;
+    case ENOSPC:
+    case EDQUOT:
+        return MUSTER_E_FULL;
+    default:
+        return MUSTER_E_IO;
+    }
+}
+
 int error_errno(struct muster_error *err, const char *format, ...)
 {
     if (!err)
         return -1;
     int kept = errno;
-    int code = kept == ENOMEM ? MUSTER_E_NOMEM : kept == ENOENT ? MUSTER_E_NOT_FOUND : MUSTER_E_IO;
+    int code = code_of_errno(kept);
     va_list args;
     va_start(args, format);
     fill(err, code, format, args);

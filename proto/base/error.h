@@ -13,8 +13,9 @@ extern "C" {
 int error_set(struct muster_error *err, enum muster_error_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* As error_set with code MUSTER_E_IO (MUSTER_E_NOMEM for ENOMEM, MUSTER_E_NOT_FOUND for ENOENT) and
- * ": <strerror(errno)>" appended. */
+/* As error_set with ": <strerror(errno)>" appended, and code MUSTER_E_NOMEM for ENOMEM, MUSTER_E_NOT_FOUND
+ * for ENOENT and ENOTDIR, MUSTER_E_INVALID for a path that no file can have (EISDIR, ELOOP, ENAMETOOLONG),
+ * MUSTER_E_FULL for ENOSPC and EDQUOT, else MUSTER_E_IO: the system could not do it now. */
 int error_errno(struct muster_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts "<prefix>: " before the text; the code stays. Returns -1. */

@@ -71,6 +71,22 @@ int io_read_file(const char *path, size_t limit, struct buffer *out, struct must
     }
 }
 
+int io_exists(const char *path, struct muster_error *err)
+{
+    struct stat status;
+    if (!stat(path, &status))
+        return 1;
+    return errno == ENOENT || errno == ENOTDIR ? 0 : error_errno(err, "cannot read %s", path);
+}
+
+int io_is_folder(const char *path, struct muster_error *err)
+{
+    struct stat status;
+    if (!stat(path, &status))
+        return S_ISDIR(status.st_mode);
+    return errno == ENOENT || errno == ENOTDIR ? 0 : error_errno(err, "cannot read %s", path);
+}
+
 static int sync_directory_of(const char *path, struct muster_error *err)
 {
     const char *slash = strrchr(path, '/');
@@ -224,8 +240,9 @@ int io_make_directories(const char *path, mode_t mode, struct muster_error *err)
         struct stat status;
         if (mkdir(copy, mode) < 0 && errno != EEXIST)
             return error_errno(err, "cannot create directory %s", copy);
-        if (stat(copy, &status) < 0 || !S_ISDIR(status.st_mode)) {
-            errno = ENOTDIR;
+        const bool there = !stat(copy, &status);
+        if (!there || !S_ISDIR(status.st_mode)) {
+            errno = there ? ENOTDIR : errno;
             return error_errno(err, "cannot create directory %s", copy);
         }
         if (!kept)

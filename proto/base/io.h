@@ -27,6 +27,11 @@ int io_create_new(const char *path, int access, mode_t mode);
 /* Makes a new file next to path under a name that is not known before, PATH.new.NUMBER; *name (mem_free)
  * gets it. */
 int io_create_beside(const char *path, mode_t mode, char **name, struct muster_error *err);
+/* 1: there is a file or folder of this path; 0: there is none; -1: that cannot be found out, for example
+ * because a folder above it cannot be entered. */
+int io_exists(const char *path, struct muster_error *err);
+/* Likewise, whether it is a folder. */
+int io_is_folder(const char *path, struct muster_error *err);
 /* Writes a temporary file (io_create_beside), syncs it and renames it over path: after a crash there is the
  * old or the new one, and the temporary one may be left. */
 int io_write_file_atomic(const char *path, const void *data, size_t length, mode_t mode,

@@ -34,7 +34,8 @@ struct muster_error {
     X(MUSTER_E_CANCELLED, "cancelled", "stopped by request")                                                 \
     X(MUSTER_E_REFUSED, "refused", "refused by the other side, with its reason")                             \
     X(MUSTER_E_STATE, "state", "called in a state that does not allow it")                                   \
-    X(MUSTER_E_BUSY, "busy", "already in use: a port, a file, a device")
+    X(MUSTER_E_BUSY, "busy", "already in use: a port, a file, a device")                                     \
+    X(MUSTER_E_FULL, "full", "no room is left on a disk, or in a quota")
 
 enum muster_error_code {
 #define MUSTER_ERROR_ENUM(code, name, meaning) code,

@@ -1,9 +1,9 @@
 /* api_checkpoint.c - muster_trainer.h: going on from checkpoints, and the notes that they keep. */
 #include <string.h>
-#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "proto/base/mem.h"
 #include "runtime/api/api_adapters.h"
 #include "runtime/api/api_saving.h"
@@ -11,6 +11,7 @@
 #include "runtime/api/api_trainer.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/folder.h"
+#include "runtime/checkpoint/refusal.h"
 #include "runtime/config/train_resume.h"
 #include "runtime/config/train_settings.h"
 
@@ -239,6 +240,17 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, bool 
     return result;
 }
 
+/* Collective: an error of one rank (own; code 0: none) is that of all. */
+static int all_can(const struct muster_trainer *t, struct muster_error *own, struct muster_error *err)
+{
+    enum refusal worst;
+    if (refusal_share(t->trainer, t->rank, t->world_size, own, &worst, err) < 0)
+        return -1;
+    if (worst && err)
+        *err = *own;
+    return worst ? -1 : 0;
+}
+
 /* How many checkpoints there are, on every rank what rank 0 sees. */
 static int count_checkpoints(const struct muster_trainer *t, const char *folder, int64_t *newest,
                              struct muster_error *err)
@@ -247,14 +259,28 @@ static int count_checkpoints(const struct muster_trainer *t, const char *folder,
     struct muster_error own = {0};
     int count = t->rank ? 0 : folder_list(folder, &steps, &own);
     double values[2] = {count > 0 ? (double)steps[0] : 0, count};
-    if (trainer_reduce(t->trainer, values, 2, err) < 0)
+    if (all_can(t, &own, err) < 0 || trainer_reduce(t->trainer, values, 2, err) < 0)
         return -1;
-    if (own.code && err)
-        *err = own;
-    if (values[1] < 0)
-        return own.code ? -1 : error_set(err, MUSTER_E_PEER, "rank 0 cannot read %s", folder);
     *newest = (int64_t)values[0];
     return (int)values[1];
+}
+
+/* All of them are: whether the run begins at step 0, which replaces them one after the other. */
+static int begin_anew(const struct muster_trainer *t, int count, struct buffer *report,
+                      struct muster_error *err)
+{
+    const char *folder = t->config.checkpoint_dir;
+    if (t->config.resume_damaged == TRAIN_DAMAGED_REFUSE)
+        return error_set(
+            err, MUSTER_E_REFUSED,
+            "all %d checkpoints in %s are damaged (see the warnings before): restore one, name "
+            "another folder, or set training.resume_damaged: anew to begin at step 0 and replace them",
+            count, folder);
+    (void)buffer_printf(report,
+                        "all %d checkpoints in %s are damaged: the run begins at step 0 and replaces them "
+                        "(training.resume_damaged: anew)\n",
+                        count, folder);
+    return 0;
 }
 
 static int resume(struct muster_trainer *t, struct buffer *report, struct muster_error *err)
@@ -277,7 +303,8 @@ static int resume(struct muster_trainer *t, struct buffer *report, struct muster
     if (!automatic)
         (void)buffer_printf(report, "training.resume %s is not used: %s has checkpoints up to step %lld\n",
                             how, folder, (long long)newest);
-    return load_path(t, folder, false, true, report, err);
+    const int result = load_path(t, folder, false, true, report, err);
+    return result ? result : begin_anew(t, count, report, err);
 }
 
 static void put_report(const struct buffer *report, char *text, int64_t size)
@@ -318,14 +345,10 @@ int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, st
         return -1;
     api_saving_settle(t); /* it is loaded from, or was not saved */
     struct muster_error own = {0};
-    int failed = t->rank ? 0 : folder_probe(t->config.checkpoint_dir, &own);
-    double sum = failed != 0;
-    if (trainer_reduce(t->trainer, &sum, 1, err) < 0)
+    if (!t->rank)
+        (void)folder_probe(t->config.checkpoint_dir, &own); /* own tells */
+    if (all_can(t, &own, err) < 0)
         return -1;
-    if (failed && err)
-        *err = own;
-    if (sum > 0)
-        return failed ? -1 : error_set(err, MUSTER_E_INVALID, "rank 0 cannot write training.checkpoint_dir");
     api_stage_look(t);
     int result = resume(t, &report, err);
     put_report(&report, text, size);
@@ -338,10 +361,11 @@ int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, st
 static int is_checkpoint(const struct muster_trainer *t, const char *path, struct muster_error *err)
 {
     scope_free char *manifest = mem_printf("%s/" MANIFEST_NAME, path);
-    double there = !t->rank && manifest && access(manifest, R_OK) == 0;
-    if (trainer_reduce(t->trainer, &there, 1, err) < 0)
-        return -1;
-    return there > 0;
+    struct muster_error own = {0};
+    if (!manifest)
+        (void)error_set(&own, MUSTER_E_NOMEM, "no memory for the path of a checkpoint"); /* own tells */
+    double there = !t->rank && manifest ? io_exists(manifest, &own) : 0;
+    return all_can(t, &own, err) < 0 || trainer_reduce(t->trainer, &there, 1, err) < 0 ? -1 : there > 0;
 }
 
 int muster_trainer_restore(struct muster_trainer *t, const char *path, char *text, int64_t size,
@@ -351,6 +375,8 @@ int muster_trainer_restore(struct muster_trainer *t, const char *path, char *tex
     int64_t newest;
     api_saving_settle(t);
     const int one = is_checkpoint(t, path, err);
+    if (one < 0)
+        return -1;
     const int count = one ? one : count_checkpoints(t, path, &newest, err);
     if (count <= 0)
         return count;

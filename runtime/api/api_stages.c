@@ -16,6 +16,7 @@
 #include "runtime/api/api_saving.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/folder.h"
+#include "runtime/checkpoint/refusal.h"
 #include "runtime/files/json_text.h"
 
 static const char stage_key[] = "stage";
@@ -143,39 +144,47 @@ void api_stage_refused(struct muster_trainer *t)
 
 /* ---- notes on the disk ---- */
 
-/* Of a manifest: 0, or -1 where it cannot be read or has no such note. */
-static int read_note(const char *folder, const char *key, struct buffer *out)
+/* Of a manifest: 1: it has the note; 0: it has not, or is damaged; -1: it cannot be read. */
+static int read_note(const char *folder, const char *key, struct buffer *out, struct muster_error *err)
 {
     scope_free char *path = mem_printf("%s/" MANIFEST_NAME, folder);
     scope_buffer text = {0};
-    if (!path || io_read_file(path, JSON_TEXT_LIMIT, &text, NULL) < 0 || !text.data)
+    struct muster_error why = {0};
+    if (!path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the path of a checkpoint");
+    if (io_read_file(path, JSON_TEXT_LIMIT, &text, &why) < 0 && refusal_of(why.code) == REFUSAL_UNREADABLE) {
+        if (err)
+            *err = why;
         return -1;
-    json_t *root = json_loadb(text.data, text.length, 0, NULL);
+    }
+    json_t *root = why.code || !text.data ? NULL : json_loadb(text.data, text.length, 0, NULL);
     const json_t *notes = json_object_get(root, "notes");
     const size_t length = strlen(key);
-    int result = -1;
-    for (size_t i = 0; result < 0 && i < json_array_size(notes); i++) {
+    int result = 0;
+    for (size_t i = 0; !result && i < json_array_size(notes); i++) {
         const char *note = json_string_value(json_array_get(notes, i));
         if (note && !strncmp(note, key, length) && note[length] == '=')
-            result = buffer_text(out, note + length + 1);
+            result = buffer_text(out, note + length + 1) < 0 ? -1 : 1; /* out keeps its failure */
     }
     json_decref(root);
     return result;
 }
 
-/* The newest one that has it: one that cannot be read is refused when it is loaded. */
+/* The newest one that has it: one that is damaged is refused when it is loaded. */
 static int find_note(const char *folder, const char *key, struct buffer *out, struct muster_error *err)
 {
     scope_free int64_t *steps = NULL;
-    if (!read_note(folder, key, out))
-        return 0;
+    int found = read_note(folder, key, out, err);
+    if (found)
+        return found < 0 && !out->failed ? -1 : 0;
     const int count = folder_list(folder, &steps, err);
     for (int i = 0; i < count; i++) {
         scope_free char *path = folder_step_path(folder, steps[i]);
         if (!path)
             return error_set(err, MUSTER_E_NOMEM, "no memory for the path of a checkpoint");
-        if (!read_note(path, key, out))
-            return 0;
+        found = read_note(path, key, out, err);
+        if (found)
+            return found < 0 && !out->failed ? -1 : 0;
     }
     return count < 0 ? -1 : 0;
 }

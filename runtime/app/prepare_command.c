@@ -35,16 +35,10 @@ static void print_line(void *context, enum log_level level, const char *line)
     (void)fflush(stdout);
 }
 
-static bool is_usage(int code)
-{
-    return code == MUSTER_E_INVALID || code == MUSTER_E_NOT_FOUND || code == MUSTER_E_UNSUPPORTED ||
-           code == MUSTER_E_LIMIT;
-}
-
 static int fail(const struct muster_error *err)
 {
     fprintf(stderr, "muster-train prepare: error: %s\n", err->text);
-    return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
+    return exit_code_of_error(err->code);
 }
 
 /* Tables of some 30 MB come and go. Left to itself the allocator takes the first one that is freed as a sign

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "proto/base/text.h"
 #include "runtime/app/run.h"
 #include "runtime/config/train_config_check.h"
@@ -80,8 +80,6 @@ static int open_sources(struct run *run, struct data_options *options, struct mu
         options->source_count = count;
     }
     run->data = data_open(options, err);
-    if (!run->data && err->code == MUSTER_E_IO)
-        err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */
     return run->data ? 0 : -1;
 }
 
@@ -205,9 +203,9 @@ int run_data_copy(const struct run *run, const char *folder, struct muster_error
 
 int run_data_export(const struct run *run, struct muster_error *err)
 {
-    struct stat status;
-    if (stat(run->config.output, &status) < 0 || !S_ISDIR(status.st_mode))
-        return 0; /* one file, of another format */
+    const int folder = io_is_folder(run->config.output, err);
+    if (folder <= 0)
+        return folder; /* one file, of another format */
     return run_data_copy(run, run->config.output, err);
 }
 

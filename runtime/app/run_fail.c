@@ -12,24 +12,17 @@
 #define MEETING_NS      (5 * NS_PER_S)
 #define PEER_MEETING_NS (NS_PER_S)
 
-/* Whether the user can fix it: invalid input, or a plan that does not fit into memory. */
-static bool is_usage(int code)
-{
-    return code == MUSTER_E_INVALID || code == MUSTER_E_NOT_FOUND || code == MUSTER_E_UNSUPPORTED ||
-           code == MUSTER_E_LIMIT || code == MUSTER_E_NOMEM || code == MUSTER_E_REFUSED;
-}
-
 static bool has_no_step(const struct run *run)
 {
     return run->progress.done == run->progress.begun;
 }
 
-/* Whether the next round would meet it again. Memory that is not there before the first step will not be
- * there then either: the settings ask for too much. Later something else has taken it, and may be gone by
- * then. */
-static bool run_is_fatal(const struct run *run, int code)
+/* The table's, but a file that was there for the first step, and is not any more, was right: its disk or
+ * mount has gone. */
+static int code_of(const struct run *run, int error)
 {
-    return is_usage(code) && (code != MUSTER_E_NOMEM || has_no_step(run));
+    return error == MUSTER_E_NOT_FOUND && !has_no_step(run) ? EXIT_CODE_ENVIRONMENT
+                                                            : exit_code_of_error(error);
 }
 
 /* The launcher stops all ranks as soon as one has ended: before the first step one whose peer cannot go on
@@ -59,7 +52,8 @@ int run_fail(struct run *run, const struct muster_error *err)
     bool prints = true;
     if (run->refused)
         run_refuse(run, err);
-    const bool fatal = run_is_fatal(run, err->code);
+    const int exit_code = code_of(run, err->code);
+    const bool fatal = exit_code == EXIT_CODE_USAGE; /* the next round would meet it again */
     if (fatal)
         prints = muster_fatal(run->world, err);
     if (prints)
@@ -71,7 +65,7 @@ int run_fail(struct run *run, const struct muster_error *err)
         fprintf(stderr, "muster-train: error: %s\n", err->text);
     run_place_linger(run, err);
     run_meet(run, err->code, fatal);
-    return is_usage(err->code) ? EXIT_CODE_USAGE : EXIT_CODE_FAILURE;
+    return exit_code;
 }
 
 int run_fail_usage(void)

@@ -52,11 +52,8 @@ int run_labelled_open(struct run *run, struct muster_error *err)
                                              .length_buckets = c->length_buckets,
                                              .step = c->global_batch};
     run->labelled = labelled_open(&options, err);
-    if (!run->labelled) {
-        if (err->code == MUSTER_E_IO)
-            err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */
+    if (!run->labelled)
         return -1;
-    }
     tokenizer_destroy(take_pointer(&tokenizer));
     (void)malloc_trim(0); /* its files were read through many small blocks */
     return write_info(run, err) < 0 ? -1 : run_count_steps(run, labelled_samples(run->labelled), err);

@@ -80,11 +80,8 @@ int run_pictures_open(struct run *run, struct muster_error *err)
         read_numbers("data.std", c->deviation, true, o.augment.shape.channels, o.augment.deviation, err) < 0)
         return -1;
     run->pictures = pictures_open(&o, err);
-    if (!run->pictures) {
-        if (err->code == MUSTER_E_IO)
-            err->code = MUSTER_E_INVALID; /* unreadable data is bad input, like missing data */
+    if (!run->pictures)
         return -1;
-    }
     return write_info(run, err) < 0 ? -1 : run_count_steps(run, pictures_samples(run->pictures), err);
 }
 

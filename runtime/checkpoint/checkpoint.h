@@ -103,16 +103,18 @@ struct checkpoint_load {
     /* What of it is loaded, the same on every rank; NULL: CHECKPOINT_ALL. */
     unsigned (*parts)(void *context, const struct manifest_run *run);
     void *context;
-    struct buffer *report;    /* lines: which checkpoints were refused, and why */
+    struct buffer *report;    /* lines: on rank 0 which checkpoints were refused, and why */
     int files, local_files;   /* filled: that this rank has read of; of them those of which there is a copy */
     bool local_manifest;      /* filled: it was read on the node too */
     unsigned taken;           /* filled: the parts of the one that was tried last */
     struct manifest manifest; /* filled: of what was loaded, to be freed in any case */
 };
 
-/* Collective. Loads the newest checkpoint that is whole and accepted. 1: loaded; 0: there is none, or, with
- * their lines in the report, all there are are damaged: the trainer is as after trainer_create then. -1: one
- * that is whole was refused and none was loaded, or a rank cannot read. */
+/* Collective. Loads the newest checkpoint that is whole and accepted; the same result on every rank. 1:
+ * loaded; 0: there is none, or, with their lines in the report, all there are are damaged: the trainer is as
+ * after trainer_create then, and the caller decides whether the run may begin anew beside them. -1: one that
+ * is whole was refused and none was loaded; or one cannot be read (refusal.h), which may be whole, and no
+ * older one was tried: MUSTER_E_IO or another code that a restart may mend. */
 int checkpoint_load(struct checkpoint_load *load, struct muster_error *err);
 
 #endif

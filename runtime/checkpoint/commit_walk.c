@@ -52,6 +52,7 @@ static int remove_one(const struct checkpoint_save *save, int64_t bytes, int64_t
 static int prune(const struct checkpoint_save *save, int64_t bytes)
 {
     scope_free int64_t *steps = NULL;
+    (void)folder_drop_retired(save->folder, save->run.step, NULL); /* folder_clean tries it again */
     int count = folder_list(save->folder, &steps, NULL), failed = count < 0;
     scope_free bool *remove = mem_calloc((size_t)(count > 0 ? count : 1), sizeof *remove);
     if (failed || !remove)

@@ -248,6 +248,12 @@ int folder_retire(const char *folder, int64_t step, struct muster_error *err)
     return hidden ? hide(folder, step, hidden, err) : no_path(err);
 }
 
+int folder_drop_retired(const char *folder, int64_t step, struct muster_error *err)
+{
+    scope_free char *hidden = old_path(folder, step);
+    return hidden ? remove_tree(hidden, err) : no_path(err);
+}
+
 int folder_place(const char *folder, int64_t step, struct muster_error *err)
 {
     scope_free char *from = folder_new_path(folder, step), *to = folder_step_path(folder, step);
@@ -256,7 +262,7 @@ int folder_place(const char *folder, int64_t step, struct muster_error *err)
     return rename(from, to) < 0 ? error_errno(err, "cannot rename %s to %s", from, to) : 0;
 }
 
-static int try_file(const char *folder, struct muster_error *err)
+int folder_probe(const char *folder, struct muster_error *err)
 {
     scope_free char *path = mem_printf("%s/.step-0.%d.new", folder, (int)getpid());
     if (!path)
@@ -264,18 +270,9 @@ static int try_file(const char *folder, struct muster_error *err)
     if (io_make_directories(folder, 0777, err) < 0)
         return -1;
     scope_close int fd = io_create_new(path, O_WRONLY, 0666);
+    if (fd < 0 && (errno == ENOSPC || errno == EDQUOT)) /* the first one makes room (save.c) */
+        return 0;
     if (fd < 0)
         return error_errno(err, "cannot write checkpoints in folder %s", folder);
     return unlink(path) < 0 && errno != ENOENT ? error_errno(err, "cannot remove %s", path) : 0;
-}
-
-int folder_probe(const char *folder, struct muster_error *err)
-{
-    struct muster_error own = {0};
-    int result = try_file(folder, &own);
-    if (own.code == MUSTER_E_IO)
-        own.code = MUSTER_E_INVALID; /* it is the setting that is wrong */
-    if (result < 0 && err)
-        *err = own;
-    return result;
 }

@@ -42,6 +42,8 @@ int folder_drop_new(const char *folder, int64_t step, struct muster_error *err);
 int folder_write(const char *path, const void *data, size_t length, struct muster_error *err);
 int folder_sync(const char *path, struct muster_error *err);
 int folder_retire(const char *folder, int64_t step, struct muster_error *err);
+/* Removes what was hidden so, when the one in its place is durable. */
+int folder_drop_retired(const char *folder, int64_t step, struct muster_error *err);
 int folder_place(const char *folder, int64_t step, struct muster_error *err);
 /* Removes a checkpoint: it loses its name first, so that it is there as a whole or not at all. */
 int folder_remove(const char *folder, int64_t step, struct muster_error *err);

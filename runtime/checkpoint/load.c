@@ -10,6 +10,7 @@
 #include "runtime/checkpoint/folder.h"
 #include "runtime/checkpoint/local_copy.h"
 #include "runtime/checkpoint/rank_file.h"
+#include "runtime/checkpoint/refusal.h"
 #include "runtime/files/json_text.h"
 
 /* ---- bytes of slices ---- */
@@ -329,21 +330,20 @@ static int read_checkpoint(struct checkpoint_load *load, const char *folder, str
     return result;
 }
 
-/* Collective. 1: loaded; 0: refused on some rank; -1: the ranks cannot go on together. refused: this rank's
- * error, code 0 if it has none. */
+/* Collective. 1: loaded; 0: refused, with its reason on every rank; -1: the ranks cannot go on together. */
 static int try_checkpoint(struct checkpoint_load *load, const char *folder, struct manifest_stamp stamp,
-                          struct muster_error *refused, struct muster_error *err)
+                          enum refusal *kind, struct muster_error *refused, struct muster_error *err)
 {
     scope_buffer notes = {0};
-    double sum;
     error_clear(refused);
     for (int part = 0; part < 2; part++) {
-        int failed = part == 0 ? open_checkpoint(load, folder, stamp, &notes, refused)
-                               : read_checkpoint(load, folder, refused);
-        sum = failed != 0;
-        if (trainer_reduce(load->trainer, &sum, 1, err) < 0)
+        const int failed = part == 0 ? open_checkpoint(load, folder, stamp, &notes, refused)
+                                     : read_checkpoint(load, folder, refused);
+        if (!failed)
+            error_clear(refused);
+        if (refusal_share(load->trainer, load->rank, load->world_size, refused, kind, err) < 0)
             return -1;
-        if (sum > 0)
+        if (*kind)
             return 0;
     }
     if (notes.length)
@@ -373,71 +373,77 @@ static int broadcast(const struct checkpoint_load *load, int64_t *step, struct m
     return 0;
 }
 
-/* Whether bytes are damaged: what is whole and refused has been chosen wrongly by the user. */
-static bool is_damage(const struct muster_error *refused)
-{
-    return !refused->code || refused->code == MUSTER_E_INVALID || refused->code == MUSTER_E_NOT_FOUND ||
-           refused->code == MUSTER_E_IO;
-}
-
 static int load_one(struct checkpoint_load *load, struct muster_error *err)
 {
     struct muster_error refused;
-    int result = try_checkpoint(load, load->folder, (struct manifest_stamp){0}, &refused, err);
-    if (result)
-        return result;
-    if (refused.code && err)
+    enum refusal kind;
+    const int result = try_checkpoint(load, load->folder, (struct manifest_stamp){0}, &kind, &refused, err);
+    if (!result && err)
         *err = refused;
-    return refused.code ? -1
-                        : error_set(err, MUSTER_E_REFUSED, "%s was refused on another rank, see its error",
-                                    load->folder);
+    return result > 0 ? 1 : -1;
 }
 
-/* After all were refused: whether the run begins anew. */
-static int end_without(struct checkpoint_load *load, const struct muster_error *chosen, int tried,
-                       struct muster_error *err)
+/* What was refused so far, the same on every rank. */
+struct refused {
+    int count;
+    struct muster_error unfit; /* the newest that is whole and not of this run; code 0: none */
+};
+
+/* After all were refused: those that are damaged are gone, and the run may begin anew. */
+static int end_without(struct checkpoint_load *load, const struct refused *all, struct muster_error *err)
 {
-    double wrong = chosen->code != 0;
-    if (!tried)
-        return 0;
-    if (trainer_reduce(load->trainer, &wrong, 1, err) < 0)
+    if (all->unfit.code && err)
+        *err = all->unfit;
+    if (all->unfit.code)
         return -1;
-    if (chosen->code && err)
-        *err = *chosen;
-    if (chosen->code)
-        return -1;
-    if (wrong > 0)
-        return error_set(err, MUSTER_E_REFUSED,
-                         "the checkpoints were refused on another rank, see its error");
-    return trainer_restart(load->trainer, err) < 0 ? -1 : 0;
+    return all->count ? trainer_restart(load->trainer, err) : 0;
+}
+
+/* 0: the one before may be tried. What cannot be read ends it: an older one would take its place. */
+static int take_refusal(struct checkpoint_load *load, const char *folder, enum refusal kind,
+                        const struct muster_error *why, struct refused *all, struct muster_error *err)
+{
+    if (kind == REFUSAL_UNREADABLE)
+        return error_set(
+            err, (enum muster_error_code)why->code,
+            "checkpoint %s cannot be read, and no older one takes its place (that would lose the "
+            "steps since; move it away if that is wanted): %s",
+            folder, why->text);
+    if (!load->rank)
+        (void)buffer_printf(load->report, "refused %s: %s\n", folder, why->text);
+    if (kind == REFUSAL_UNFIT && !all->unfit.code)
+        all->unfit = *why;
+    all->count++;
+    return 0;
 }
 
 static int load_newest(struct checkpoint_load *load, struct muster_error *err)
 {
     scope_free int64_t *steps = NULL;
-    struct muster_error refused, chosen = {0}, listing = {0};
-    int count = load->rank ? 0 : folder_list(load->folder, &steps, &listing);
-    for (int i = 0;; i++) {
-        int64_t step = i < count ? steps[i] : count < 0 ? -2 : -1; /* of rank 0 */
+    struct muster_error why = {0};
+    struct refused all = {0};
+    enum refusal kind;
+    const int count = load->rank ? 0 : folder_list(load->folder, &steps, &why);
+    if (refusal_share(load->trainer, load->rank, load->world_size, &why, &kind, err) < 0)
+        return -1;
+    if (kind && err)
+        *err = why;
+    for (int i = 0; !kind; i++) {
+        int64_t step = i < count ? steps[i] : -1; /* of rank 0 */
         struct manifest_stamp stamp;
         if (broadcast(load, &step, &stamp, err) < 0)
             return -1;
-        if (step == -2)
-            return error_set(err, listing.code ? (enum muster_error_code)listing.code : MUSTER_E_PEER, "%s",
-                             listing.code ? listing.text : "rank 0 cannot read training.checkpoint_dir");
         if (step < 0)
-            return end_without(load, &chosen, i, err);
+            return end_without(load, &all, err);
         scope_free char *folder = folder_step_path(load->folder, step);
         if (!folder)
             return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
-        int result = try_checkpoint(load, folder, stamp, &refused, err);
-        if (result)
-            return result;
-        if (refused.code)
-            (void)buffer_printf(load->report, "refused %s: %s\n", folder, refused.text);
-        if (!is_damage(&refused) && !chosen.code)
-            chosen = refused;
+        const int result = try_checkpoint(load, folder, stamp, &kind, &why, err);
+        if (result || take_refusal(load, folder, kind, &why, &all, err) < 0)
+            return result > 0 ? 1 : -1;
+        kind = REFUSAL_NONE;
     }
+    return -1;
 }
 
 int checkpoint_load(struct checkpoint_load *load, struct muster_error *err)

@@ -1,6 +1,7 @@
 /* rank_file_read.c - rank_file.h: headers of files that were written. */
 #include "runtime/checkpoint/rank_file.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -27,8 +28,14 @@ static int read_up_to(int fd, const char *path, size_t bytes, struct buffer *out
     char *to = buffer_reserve(out, more);
     if (!to)
         return rank_file_no_memory(err);
-    if (pread(fd, to, more, (off_t)out->length) != (ssize_t)more)
-        return error_set(err, MUSTER_E_INVALID, "%s is damaged: it is cut off", path);
+    for (size_t done = 0; done < more;) {
+        const ssize_t got = pread(fd, to + done, more - done, (off_t)(out->length + done));
+        if (got < 0 && errno != EINTR)
+            return error_errno(err, "cannot read %s", path);
+        if (!got)
+            return error_set(err, MUSTER_E_INVALID, "%s is damaged: it is cut off", path);
+        done += got > 0 ? (size_t)got : 0;
+    }
     out->length += more;
     return 0;
 }
@@ -211,7 +218,8 @@ int rank_file_check(const char *folder, const struct manifest_file *file, bool h
     if (!path)
         return rank_file_no_memory(err);
     if (stat(path, &status) < 0)
-        return error_errno(err, "%s is missing", path);
+        return errno == ENOENT ? error_set(err, MUSTER_E_NOT_FOUND, "%s is missing", path)
+                               : error_errno(err, "cannot read %s", path);
     if (status.st_size != file->bytes)
         return error_set(err, MUSTER_E_INVALID, "%s is damaged: it has %lld bytes, and was written with %lld",
                          path, (long long)status.st_size, (long long)file->bytes);

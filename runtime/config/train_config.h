@@ -35,6 +35,7 @@ enum { TRAIN_COMM_AUTO, TRAIN_COMM_HOST, TRAIN_COMM_NCCL };
 enum { TRAIN_MATMUL_FP32, TRAIN_MATMUL_TF32 };
 enum { TRAIN_NUMERICS_WARN, TRAIN_NUMERICS_REFUSE };
 enum { TRAIN_DATA_REFUSE, TRAIN_DATA_WARN };
+enum { TRAIN_DAMAGED_REFUSE, TRAIN_DAMAGED_ANEW };
 enum { TRAIN_MOMENTS_RESET, TRAIN_MOMENTS_KEEP };
 enum { TRAIN_NONFINITE_SKIP, TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_ROLL_BACK };
 
@@ -111,6 +112,7 @@ struct train_config {
     char *resume;                                                     /* "auto", "none" or a path */
     int resume_numerics;                                              /* TRAIN_NUMERICS_... */
     int resume_data;                                                  /* TRAIN_DATA_... */
+    int resume_damaged;                                               /* TRAIN_DAMAGED_... */
     /* model */
     char *model_path; /* files of parameters; "": values are drawn */
     int architecture;

@@ -73,6 +73,7 @@ static const struct effect {
     {"training.resume", "training.checkpoint_dir", NOT_EMPTY},
     {"training.resume_numerics", "training.checkpoint_dir", NOT_EMPTY},
     {"training.resume_data", "training.checkpoint_dir", NOT_EMPTY},
+    {"training.resume_damaged", "training.checkpoint_dir", NOT_EMPTY},
     {"data.validation_split", "data.validation_share", 0},
     {"training.ema_evaluate", "training.ema_decay", 0},
     {"training.ema_export", "training.ema_decay", 0},

@@ -50,6 +50,7 @@ static const char *const replica_policies[] = {"stop", "warn", NULL};      /* TR
 static const char *const numerics_policies[] = {"warn", "refuse", NULL};   /* TRAIN_NUMERICS_... */
 static const char *const validation_splits[] = {"end", "documents", NULL}; /* DATA_SPLIT_... */
 static const char *const data_policies[] = {"refuse", "warn", NULL};       /* TRAIN_DATA_... */
+static const char *const damaged_policies[] = {"refuse", "anew", NULL};    /* TRAIN_DAMAGED_... */
 static const char *const stage_moments[] = {"reset", "keep", NULL};        /* TRAIN_MOMENTS_... */
 static const char *const output_dtypes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const embedding_gradients[] = {

@@ -22,6 +22,7 @@ static const char *const elsewhere[] = {
     "training.resume",
     "training.resume_numerics",
     "training.resume_data",
+    "training.resume_damaged",
     "training.threads",
     "training.device",
     "training.comm",

@@ -84,13 +84,13 @@ int prepared_open(struct prepared *p, const char *path, struct muster_error *err
     struct muster_error reason = {0};
     json_error_t problem;
     scope_buffer text = {0};
-    struct stat status;
     *p = (struct prepared){0};
     scope_free char *name = mem_printf("%s/" PREPARED_INDEX, path);
     if (!name)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    if (stat(name, &status) < 0) /* one that is there and unreadable is met below */
-        return 1;
+    const int there = io_exists(name, err);
+    if (there <= 0)
+        return there < 0 ? -1 : 1;
     if (io_read_file(name, INDEX_LIMIT, &text, &reason) < 0) {
         if (err)
             *err = reason;

@@ -6,16 +6,29 @@
 #include "proto/base/io.h"
 #include "proto/base/text.h"
 
-int64_t host_memory_available(void)
+/* A row of the machine's, cut by the group's figure (-1: it has none). */
+static int64_t host_memory_least(const char *row, int64_t group)
 {
     enum { MEMINFO_LIMIT = 65536 };
     scope_buffer meminfo = {0};
-    struct cgroup_memory group;
     int64_t least = -1;
     if (io_read_file("/proc/meminfo", MEMINFO_LIMIT, &meminfo, NULL) == 0 && meminfo.data)
-        least = text_row(meminfo.data, "MemAvailable");
-    cgroup_memory("", &group);
-    if (group.left >= 0 && (least < 0 || group.left < least))
-        least = group.left;
+        least = text_row(meminfo.data, row);
+    if (group >= 0 && (least < 0 || group < least))
+        least = group;
     return least > 0 ? least : 0;
+}
+
+int64_t host_memory_available(void)
+{
+    struct cgroup_memory group;
+    cgroup_memory("", &group);
+    return host_memory_least("MemAvailable", group.left);
+}
+
+int64_t host_memory_total(void)
+{
+    struct cgroup_memory group;
+    cgroup_memory("", &group);
+    return host_memory_least("MemTotal", group.limit > 0 ? group.limit : -1);
 }

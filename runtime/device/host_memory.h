@@ -6,5 +6,7 @@
 
 /* Bytes; 0 if nothing could be read. */
 int64_t host_memory_available(void);
+/* The same if no other process used any. */
+int64_t host_memory_total(void);
 
 #endif

@@ -186,16 +186,23 @@ static int read_folder(struct files *files, struct muster_error *err)
     scope_free char *config = mem_printf("%s/config.json", files->path);
     if (!single || !index || !quantized || !adapters || !config)
         return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", files->path);
-    if (!access(adapters, F_OK) && access(config, F_OK))
+    /* one that cannot be looked at is not absent: another one would take its place */
+    const char *const looked_for[] = {adapters, config, single, index, quantized};
+    enum { ADAPTERS, CONFIG, SINGLE, INDEX, QUANTIZED, LOOKED_FOR };
+    int there[LOOKED_FOR];
+    for (int i = 0; i < LOOKED_FOR; i++)
+        if ((there[i] = io_exists(looked_for[i], err)) < 0)
+            return -1;
+    if (there[ADAPTERS] && !there[CONFIG])
         return read_adapters(files, adapters, err);
     files->folder = true;
     if (read_config(files, err))
         return -1;
-    if (!access(single, F_OK))
+    if (there[SINGLE])
         return read_one(files, take_pointer(&single), err);
-    if (!access(index, F_OK))
+    if (there[INDEX])
         return read_index(files, index, err);
-    if (!access(quantized, F_OK))
+    if (there[QUANTIZED])
         return read_one(files, take_pointer(&quantized), err);
     return error_set(err, MUSTER_E_NOT_FOUND,
                      "%s has neither model.safetensors nor model.safetensors.index.json (a pytorch_model.bin "

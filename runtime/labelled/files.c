@@ -4,10 +4,10 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "proto/base/mem.h"
 #include "runtime/labelled/read.h"
 
@@ -18,12 +18,6 @@ void labelled_files_free(struct labelled_files *files)
     mem_free(files->path);
     walk_free(&files->walk);
     *files = (struct labelled_files){0};
-}
-
-static bool is_folder(const char *path)
-{
-    struct stat status;
-    return !stat(path, &status) && S_ISDIR(status.st_mode);
 }
 
 /* "unsup" holds texts without a label (aclImdb). */
@@ -59,7 +53,8 @@ static int add_labels(struct labelled_files *files, struct dirent **entries, int
         scope_free char *inside = mem_printf("%s/%s", files->path, entries[i]->d_name);
         if (!inside)
             return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-        if (is_folder(inside) && walk_path(&files->walk, inside, err) < 0)
+        const int is = io_is_folder(inside, err);
+        if (is < 0 || (is && walk_path(&files->walk, inside, err) < 0))
             return -1;
     }
     keep_texts(&files->walk, is_text_file);
@@ -86,8 +81,11 @@ static int choose_part(struct labelled_files *files, const char *path, enum labe
     scope_free char *train = mem_printf("%s/train", path), *test = mem_printf("%s/test", path);
     if (!train || !test)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    files->has_test = is_folder(test);
-    const bool inside = part == LABELLED_TRAIN ? is_folder(train) : files->has_test;
+    const int has_train = io_is_folder(train, err), has_test = has_train < 0 ? -1 : io_is_folder(test, err);
+    if (has_test < 0)
+        return -1;
+    files->has_test = has_test;
+    const bool inside = part == LABELLED_TRAIN ? has_train : has_test;
     files->path = inside ? take_pointer(part == LABELLED_TRAIN ? &train : &test) : mem_strdup(path);
     return files->path ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for a path");
 }
@@ -110,8 +108,8 @@ int labelled_find(struct labelled_files *files, const char *path, enum labelled_
     *files = (struct labelled_files){.walk.name = setting};
     if (choose_part(files, path, part, err) < 0)
         return -1;
-    const bool folder = is_folder(files->path);
-    if ((folder ? add_inside(files, err) : walk_path(&files->walk, files->path, err)) < 0)
+    const int folder = io_is_folder(files->path, err);
+    if (folder < 0 || (folder ? add_inside(files, err) : walk_path(&files->walk, files->path, err)) < 0)
         return -1;
     if (!folder)
         keep_texts(&files->walk, labelled_is_table);

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "runtime/pictures/png_file.h"
 
 enum { DEPTH_LIMIT = 16 /* folders in folders: deeper is a loop or a mistake */ };
@@ -66,21 +66,15 @@ static void free_entries(struct entries *entries)
     free(entries->entry);
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat status;
-    return !stat(path, &status) && S_ISDIR(status.st_mode);
-}
-
-bool class_folders_there(const char *root)
+int class_folders_there(const char *root, struct muster_error *err)
 {
     struct entries entries;
-    bool found = false;
-    if (read_folder(root, &entries, NULL) < 0)
-        return false;
+    int found = 0;
+    if (read_folder(root, &entries, err) < 0)
+        return -1;
     for (int i = 0; i < entries.count && !found; i++) {
         scope_free char *path = mem_printf("%s/%s", root, entries.entry[i]->d_name);
-        found = path && is_folder(path);
+        found = path ? io_is_folder(path, err) : error_set(err, MUSTER_E_NOMEM, "no memory for a path");
     }
     free_entries(&entries);
     return found;
@@ -136,9 +130,11 @@ static int list_folder(struct listing *l, const char *folder, int depth, struct 
     for (int below = 0; below < 2 && !result; below++)
         for (int i = 0; i < entries.count && !result; i++) {
             scope_free char *path = mem_printf("%s/%s", folder, entries.entry[i]->d_name);
-            if (!path)
-                result = error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-            else if (is_folder(path) == below)
+            const int is =
+                path ? io_is_folder(path, err) : error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+            if (is < 0)
+                result = -1;
+            else if (is == below)
                 result = below ? list_folder(l, path, depth + 1, err) : add_picture(l, path, err);
         }
     free_entries(&entries);
@@ -175,9 +171,11 @@ static int list_classes(struct listing *l, struct class_names *names, const char
     for (int i = 0; i < entries.count && !result; i++) {
         const char *name = entries.entry[i]->d_name;
         scope_free char *path = mem_printf("%s/%s", root, name);
-        if (!path)
-            result = error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-        else if (is_folder(path))
+        const int is =
+            path ? io_is_folder(path, err) : error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+        if (is < 0)
+            result = -1; /* without it the classes behind it would have other numbers */
+        else if (is)
             result = add_class(l, names, root, path, name, err);
     }
     free_entries(&entries);

@@ -15,8 +15,8 @@ struct class_names {
 };
 void class_names_free(struct class_names *names); /* accepts a zeroed one */
 
-/* Whether a folder has folders that are not hidden. */
-bool class_folders_there(const char *root);
+/* Whether a folder has folders that are not hidden; -1: that cannot be found out. */
+int class_folders_there(const char *root, struct muster_error *err);
 
 /* All pictures, decoded, in planes of `shape`; names gets the classes. Errors name the folder or file: none
  * or too many classes, a class without pictures, a picture of another format, a file that cannot be read. The

@@ -7,6 +7,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "runtime/data/identity.h"
 #include "runtime/data/order.h"
 #include "runtime/pictures/cifar.h"
@@ -53,12 +54,10 @@ GUARD_DEFINE(pictures, struct pictures *, pictures_destroy);
 
 /* ---- files ---- */
 
-static bool is_there(const char *folder, const char *name, char path[PATH_SIZE])
+/* 1 or 0; -1: it cannot be found out. */
+static int is_there(const char *folder, const char *name, char path[PATH_SIZE], struct muster_error *err)
 {
-    struct stat status;
-    if (snprintf(path, PATH_SIZE, "%s/%s", folder, name) >= PATH_SIZE)
-        return false;
-    return !stat(path, &status);
+    return snprintf(path, PATH_SIZE, "%s/%s", folder, name) < PATH_SIZE ? io_exists(path, err) : 0;
 }
 
 static int add_cifar(struct pictures *p, const char *path, struct muster_error *err)
@@ -77,9 +76,10 @@ static int add_cifar_folder(struct pictures *p, const char *folder, struct muste
         for (int batch = 1; batch <= 5; batch++) {
             char path[PATH_SIZE], name[32];
             (void)snprintf(name, sizeof name, kind ? names[1] : names[0], batch); /* fits */
-            if (!is_there(folder, name, path))
+            const int there = is_there(folder, name, path, err);
+            if (!there)
                 continue;
-            if (add_cifar(p, path, err) < 0)
+            if (there < 0 || add_cifar(p, path, err) < 0)
                 return -1;
             found++;
         }
@@ -99,11 +99,13 @@ static int add_idx_folder(struct pictures *p, const char *folder, const char *pa
     for (int zipped = 0; zipped < 2; zipped++) {
         char names[2][64], path[2][PATH_SIZE];
         static const char *const kinds[] = {"images-idx3", "labels-idx1"};
-        bool there = true;
-        for (int i = 0; i < 2; i++) {
+        int there = 1;
+        for (int i = 0; i < 2 && there > 0; i++) {
             (void)snprintf(names[i], sizeof names[i], "%s-%s-ubyte%s", part, kinds[i], zipped ? ".gz" : "");
-            there = there && is_there(folder, names[i], path[i]);
+            there = is_there(folder, names[i], path[i], err);
         }
+        if (there < 0)
+            return -1;
         if (there)
             return idx_open(&p->block[p->blocks++], path[0], path[1], err) < 0 ? -1 : 1;
     }
@@ -149,7 +151,12 @@ static int add_folder(struct pictures *p, const char *folder, const char *part, 
                   {"", PICTURES_MNIST}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         char path[PATH_SIZE];
-        if ((kind != PICTURES_AUTO && kind != places[i].kind) || !is_there(folder, places[i].folder, path))
+        const int there = kind == PICTURES_AUTO || kind == places[i].kind
+                              ? is_there(folder, places[i].folder, path, err)
+                              : 0;
+        if (there < 0)
+            return -1;
+        if (!there)
             continue;
         const int found = places[i].kind == PICTURES_CIFAR10 ? add_cifar_folder(p, path, err)
                                                              : add_idx_folder(p, path, part, err);
@@ -160,7 +167,10 @@ static int add_folder(struct pictures *p, const char *folder, const char *part, 
         if (found)
             return found;
     }
-    if (kind == PICTURES_FOLDERS || (kind == PICTURES_AUTO && class_folders_there(folder)))
+    const int classes = kind == PICTURES_AUTO ? class_folders_there(folder, err) : kind == PICTURES_FOLDERS;
+    if (classes < 0)
+        return -1;
+    if (classes)
         return add_class_folders(p, folder, err);
     return error_set(
         err, MUSTER_E_INVALID,

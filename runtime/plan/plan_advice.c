@@ -256,7 +256,7 @@ int plan_fits(const struct model *model, const struct plan *plan, int64_t limit,
         const int count = list_changes(model, plan, changes);
         write_advice(model, plan, found, find_advice(model, plan, limit, changes, count, found), &text);
     }
-    return error_set(err, MUSTER_E_NOMEM,
+    return error_set(err, MUSTER_E_LIMIT,
                      "the plan needs %s (%lld bytes) on rank %d, but %s (%lld bytes) %s; %s",
                      text_format_bytes(need, sizeof need, wanted), (long long)wanted, plan->options.rank,
                      text_format_bytes(have, sizeof have, limit), (long long)limit, limit_is,

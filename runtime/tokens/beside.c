@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
@@ -29,8 +28,9 @@ static int read_beside(const char *path, const char *name, json_t **out, struct 
     scope_buffer text = {0};
     if (!file)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    if (access(file, F_OK) != 0)
-        return 0;
+    const int there = io_exists(file, err);
+    if (there <= 0)
+        return there;
     if (io_read_file(file, JSON_TEXT_LIMIT, &text, err) < 0)
         return -1;
     *out = json_text_object(file, text.data ? text.data : "", text.length, JSON_DECODE_INT_AS_REAL, err);

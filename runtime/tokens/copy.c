@@ -1,6 +1,5 @@
 /* copy.c - a tokenizer's files beside an exported model, under the names that Hugging Face's folders have. */
 #include <string.h>
-#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
@@ -50,7 +49,8 @@ int tokenizer_copy(const struct tokenizer *tokenizer, const char *folder, struct
             mem_printf("%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, companions[i].end);
         if (!beside)
             return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-        if (access(beside, F_OK) == 0 && copy_one(beside, folder, companions[i].to, err) < 0)
+        const int there = io_exists(beside, err);
+        if (there < 0 || (there && copy_one(beside, folder, companions[i].to, err) < 0))
             return -1;
     }
     return copy_one(path, folder, copy_name(path), err);

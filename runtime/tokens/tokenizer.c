@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "proto/base/error.h"
+#include "proto/base/io.h"
 #include "runtime/files/json_text.h"
 #include "runtime/tokens/beside.h"
 
@@ -114,7 +115,10 @@ static int open_folder(struct tokenizer *tokenizer, const char *folder, struct m
         scope_free char *path = mem_printf("%s/%s", folder, folder_names[i]);
         if (!path)
             return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-        if (access(path, F_OK) != 0)
+        const int there = io_exists(path, err);
+        if (there < 0)
+            return -1;
+        if (!there)
             continue;
         if (!open_named_file(tokenizer, path, &why))
             return 0;

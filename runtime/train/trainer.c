@@ -10,6 +10,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
 #include "runtime/comm/comm_staged.h"
+#include "runtime/device/host_memory.h"
 #include "runtime/model/program.h"
 #include "runtime/plan/plan_advice.h"
 #include "runtime/train/comm_table.h"
@@ -54,13 +55,15 @@ static int check_memory(const struct trainer *trainer, const struct trainer_opti
             limit = options->memory_limit;
     bool by_user = limit > 0 && (machine <= 0 || limit <= machine);
     int64_t available = by_user ? limit : machine;
-    if (available <= 0)
+    if (available <= 0 || !plan_fits(trainer->model, &trainer->plan, available,
+                                     by_user ? "is the memory limit"
+                                     : host  ? "is what this machine has for it"
+                                             : "is what the device has free",
+                                     err))
         return 0;
-    return plan_fits(trainer->model, &trainer->plan, available,
-                     by_user ? "is the memory limit"
-                     : host  ? "is what this machine has for it"
-                             : "is what the device has free",
-                     err);
+    if (err && !by_user && (!host || plan_bytes(&trainer->plan) <= host_memory_total() / sharing))
+        err->code = MUSTER_E_NOMEM; /* others have it now, and may give it back */
+    return -1;
 }
 
 static int make_arenas(struct trainer *trainer, struct muster_error *err)

@@ -2,6 +2,7 @@
 """Checkpoints of muster-train from end to end: killed at random and restarted, stopped and started again with other numbers of ranks,
 on disks that are full or read-only; what goes on is what an undisturbed run would have been."""
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import unittest
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
 LIMIT = 300  # of any run, against a hang
+SANITIZED = os.environ.get("MUSTER_SANITIZED")
 KILLS = 100 if "--full" in sys.argv else 6
 
 CONFIG = """\
@@ -50,8 +52,8 @@ class Checkpoints(unittest.TestCase):
             command = [MUSTER, "run", "--standalone", f"--nproc_per_node={ranks}", "--termination-log=", *flags, *command]
         return [str(word) for word in command]
 
-    def start(self, *words, **options):
-        environment = {k: v for k, v in os.environ.items() if not foreign(k)} | {"OMP_NUM_THREADS": "1"}
+    def start(self, *words, environment={}, **options):
+        environment = {k: v for k, v in os.environ.items() if not foreign(k)} | {"OMP_NUM_THREADS": "1"} | environment
         out, err = open(self.folder / "out", "w+"), open(self.folder / "err", "w+")
         self.addCleanup(out.close)
         self.addCleanup(err.close)
@@ -437,12 +439,56 @@ class Checkpoints(unittest.TestCase):
         try:
             subprocess.run(["mount", "-o", "remount,ro,bind", str(self.checkpoints)], check=True)
             for ranks in (0, 2):
-                self.run_whole(ranks=ranks, steps=30, code=2)  # before the first step, not at the first checkpoint
+                self.run_whole(ranks=ranks, steps=30, code=138)  # before the first step, not at the first checkpoint
                 self.assertIn("Read-only file system", self.said())
                 self.assertNotIn("\nstep ", self.printed())
             self.assertEqual(self.steps(), [10, 20])
         finally:
             subprocess.run(["umount", str(self.checkpoints)], check=True)
+
+    def bytes_of_all(self):
+        return {path: path.read_bytes() for path in self.checkpoints.rglob("*") if path.is_file()}
+
+    @unittest.skipIf(SANITIZED, "its runtime has to be loaded first")
+    def test_one_that_cannot_be_read_is_no_damage(self):
+        self.run_whole(ranks=2, steps=20)
+        kept = self.bytes_of_all()
+
+        def refused(rule, says, ranks=0, flags=(), **more):
+            failing = {"LD_PRELOAD": str(BUILD / "tests" / "failing_files.so"), "FAILING_FILES": rule}
+            out = self.run_whole(ranks=ranks, steps=30, code=138, flags=flags, environment=failing, **more)
+            self.assertRegex(self.said(), says)
+            self.assertNotIn("\nstep ", out)
+            self.assertNotIn("damaged", self.said())
+            self.assertEqual(self.bytes_of_all(), kept)
+
+        newest = r"error: (rank \d cannot go on: |rank \d: )?checkpoint \S.*/step-20 cannot be read, and no older one takes its place .*: "
+        refused(f"open:step-20/manifest.json:{errno.EACCES}", newest + r".*manifest.json: Permission denied")
+        refused(f"read:step-20/manifest.json:{errno.EIO}", newest + r".*manifest.json: Input/output error")
+        refused(f"stat:step-20/rank-1.safetensors:{errno.ESTALE}", newest + r".*rank-1.safetensors: Stale file handle")
+        refused(f"read:step-20/rank-0.safetensors:{errno.EIO}", newest + r".*rank-0.safetensors: Input/output error")
+        refused(f"open:step-20/rank-1.safetensors:{errno.EMFILE}", newest + r".*Too many open files")
+        # on one rank of two: all end, after a restart that tried again
+        refused(f"read:step-20/rank-1.safetensors:{errno.EIO}:1", newest + r".*Input/output error", ranks=2, flags=("--max-restarts=1", "--restart-backoff=0"))
+        self.assertIn("restart 1 of 1", self.said())
+        self.assertNotIn("a restart does not mend", self.said())
+        self.assertIn("resumed from step 20", self.run_whole(ranks=2, steps=30))
+
+    def test_all_are_damaged(self):
+        self.run_whole(steps=20)
+        for path in self.checkpoints.rglob("rank-0.safetensors"):
+            os.truncate(path, path.stat().st_size - 1)
+        kept = self.bytes_of_all()
+        for ranks in (0, 2):
+            out = self.run_whole(ranks=ranks, steps=20, code=2, flags=("--max-restarts=2",))
+            self.assertIn("all 2 checkpoints in ", self.said())
+            self.assertIn("training.resume_damaged: anew", self.said())
+            self.assertNotIn("\nstep ", out)
+            self.assertEqual(self.bytes_of_all(), kept)
+        self.run_whole("training.resume_damaged=anew", ranks=2, steps=20)
+        self.assertIn("are damaged: the run begins at step 0 and replaces them", self.said())
+        self.assertEqual(self.steps(), [10, 20])
+        self.assertIn("all 20 steps", self.run_whole(ranks=2, steps=20))
 
     def test_a_damaged_one_is_named_and_the_one_before_is_used(self):
         expected = self.undisturbed(ranks=2, steps=40)

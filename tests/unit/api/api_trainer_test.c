@@ -371,7 +371,7 @@ static void plans_are_texts(void **state)
     assert_int_equal(muster_plan_fits(mine.m, 64, texts, &err), 0);
     const char *const tight[] = {texts[0], texts[1], texts[2], "training.memory_limit=1K", NULL};
     assert_int_equal(muster_plan_fits(mine.m, 64, tight, &err), -1);
-    assert_int_equal(err.code, MUSTER_E_NOMEM);
+    assert_int_equal(err.code, MUSTER_E_LIMIT);
     assert_non_null(strstr(err.text, "training.memory_limit"));
     assert_true(muster_plan_text(mine.m, 63, texts, MUSTER_PLAN_SUMMARY, NULL, 0, &err) > 0);
     assert_int_equal(muster_plan_text(mine.m, 0, texts, MUSTER_PLAN_SUMMARY, NULL, 0, &err), -1);

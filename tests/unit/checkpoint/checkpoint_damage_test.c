@@ -2,6 +2,7 @@
  * the one before is loaded; failures to write leave what there was. */
 #include "tests/support/cmocka_all.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +13,10 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/exit_code.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/folder.h"
+#include "runtime/checkpoint/refusal.h"
 #include "tests/support/faults.h"
 #include "tests/unit/train/train_harness.h"
 
@@ -192,7 +195,7 @@ static void one_under_another_name_is_refused(void **state)
     assert_non_null(strstr(report, "is of step 20"));
 }
 
-static void if_all_are_damaged_the_run_begins_anew(void **state)
+static void if_all_are_damaged_none_is_loaded(void **state)
 {
     (void)state;
     char report[4096];
@@ -215,6 +218,57 @@ static void if_all_are_damaged_the_run_begins_anew(void **state)
     /* The damaged one is replaced when its step comes again. */
     take_steps(1);
     assert_int_equal(save_at(10, &err), 0);
+    assert_int_equal(load_newest(report, sizeof report, &err), 10);
+}
+
+/* ---- what cannot be read ---- */
+
+static void only_what_was_read_is_damaged(void **state)
+{
+    (void)state;
+    static const struct {
+        int number;
+        enum refusal kind;
+    } rows[] = {
+        {ENOENT, REFUSAL_DAMAGED},      {ENOTDIR, REFUSAL_DAMAGED},      {EISDIR, REFUSAL_DAMAGED},
+        {ELOOP, REFUSAL_DAMAGED},       {EACCES, REFUSAL_UNREADABLE},    {EPERM, REFUSAL_UNREADABLE},
+        {EIO, REFUSAL_UNREADABLE},      {EROFS, REFUSAL_UNREADABLE},     {ESTALE, REFUSAL_UNREADABLE},
+        {EMFILE, REFUSAL_UNREADABLE},   {ENFILE, REFUSAL_UNREADABLE},    {ENOMEM, REFUSAL_UNREADABLE},
+        {ENOTCONN, REFUSAL_UNREADABLE}, {ETIMEDOUT, REFUSAL_UNREADABLE}, {EREMOTEIO, REFUSAL_UNREADABLE},
+        {ENOSPC, REFUSAL_UNREADABLE},   {EUCLEAN, REFUSAL_UNREADABLE}};
+    struct muster_error err = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        errno = rows[i].number;
+        (void)error_errno(&err, "cannot read x"); /* -1 by its nature */
+        if (refusal_of(err.code) != rows[i].kind)
+            fail_msg("%s is refusal %d", strerror(rows[i].number), (int)refusal_of(err.code));
+        if (rows[i].kind == REFUSAL_UNREADABLE)
+            assert_int_equal(exit_code_of_error(err.code), EXIT_CODE_ENVIRONMENT);
+    }
+    assert_int_equal(refusal_of(MUSTER_OK), REFUSAL_NONE);
+    assert_int_equal(refusal_of(MUSTER_E_REFUSED), REFUSAL_UNFIT);
+    assert_int_equal(exit_code_of_error(MUSTER_E_REFUSED), EXIT_CODE_USAGE);
+    assert_int_equal(exit_code_of_error(MUSTER_E_STATE), EXIT_CODE_FAILURE);
+    assert_int_equal(exit_code_of_error(MUSTER_OK), EXIT_CODE_OK);
+    assert_true(EXIT_CODE_ENVIRONMENT >= EXIT_CODE_SIGNAL_BASE);
+}
+
+/* The kernel gives EIO for the first bytes of a process's memory. */
+static void one_that_cannot_be_read_is_an_error_and_no_older_one_is_loaded(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    char report[4096];
+    two_checkpoints();
+    take_away("manifest.json");
+    scope_free char *path = mem_printf("%s/step-20/manifest.json", folder);
+    assert_int_equal(symlink("/proc/self/mem", path), 0);
+    assert_int_equal(load_newest(report, sizeof report, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_IO);
+    assert_non_null(strstr(err.text, "/step-20 cannot be read"));
+    assert_non_null(strstr(err.text, "Input/output error"));
+    assert_string_equal(report, "");
+    take_away("manifest.json"); /* a file that is missing is damage */
     assert_int_equal(load_newest(report, sizeof report, &err), 10);
 }
 
@@ -293,7 +347,7 @@ static void a_folder_that_cannot_be_written_harms_nothing(void **state)
     memcpy(kept, folder, sizeof kept);
     (void)snprintf(folder, sizeof folder, "/proc/version/checkpoints");
     assert_int_equal(save_at(30, &err), -1);
-    assert_int_equal(err.code, MUSTER_E_IO);
+    assert_int_equal(err.code, MUSTER_E_NOT_FOUND);
     memcpy(folder, kept, sizeof kept);
     take_steps(1); /* the trainer goes on */
     assert_int_equal(save_at(30, &err), 0);
@@ -323,7 +377,9 @@ int main(void)
         cmocka_unit_test(a_flipped_bit_anywhere_is_found),
         cmocka_unit_test(what_is_cut_off_or_missing_is_found),
         cmocka_unit_test(one_under_another_name_is_refused),
-        cmocka_unit_test(if_all_are_damaged_the_run_begins_anew),
+        cmocka_unit_test(if_all_are_damaged_none_is_loaded),
+        cmocka_unit_test(only_what_was_read_is_damaged),
+        cmocka_unit_test(one_that_cannot_be_read_is_an_error_and_no_older_one_is_loaded),
         cmocka_unit_test(anothers_model_is_refused),
         cmocka_unit_test(another_optimizer_is_refused),
         cmocka_unit_test(what_an_ended_writer_left_is_removed),

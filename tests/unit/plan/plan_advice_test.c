@@ -87,7 +87,7 @@ static int check_advice(const struct plan_model *m, const struct plan_options *o
     double before = 0;
     assert_int_equal(plan_fits(&m->model, &plan, plan_bytes(&plan), "is all", &err), 0);
     assert_int_equal(plan_fits(&m->model, &plan, limit, "is too little", &err), -1);
-    assert_int_equal(err.code, MUSTER_E_NOMEM);
+    assert_int_equal(err.code, MUSTER_E_LIMIT);
     print_message("%lld%%: %s\n", (long long)percent, err.text);
     const int count = cut_advice(err.text, advice);
     for (int i = 0; i < count; i++) {

@@ -183,12 +183,12 @@ static void bad_options_are_rejected(void **state)
     struct training run = training_small();
     struct trainer_options good = training_options(&run, 0), bad = good;
     bad.memory_limit = 4096;
-    check_rejected(bad, MUSTER_E_NOMEM, "4096 bytes) is the memory limit; use more ranks");
+    check_rejected(bad, MUSTER_E_LIMIT, "4096 bytes) is the memory limit; use more ranks");
     bad = good;
     bad.plan.shape.B = 1 << 14; /* activations of tens of gigabytes, and of more than any machine has by T */
     bad.plan.shape.T = 20;
     bad.memory_limit = INT64_C(1) << 30;
-    check_rejected(bad, MUSTER_E_NOMEM, "training.micro_batch: ");
+    check_rejected(bad, MUSTER_E_LIMIT, "training.micro_batch: ");
     bad = good;
     bad.plan.shape.T = 21;
     check_rejected(bad, MUSTER_E_INVALID, "sequence length 21 is above the 20 positions");
@@ -488,7 +488,7 @@ static void all_ranks_learn_a_rejection(void **state)
     struct pair pair = {.leaves_after = {-1, -1}, .memory_limit = {0, 1000}};
     run_pair(&pair, run);
     for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(pair.err[rank].code, MUSTER_E_NOMEM);
+        assert_int_equal(pair.err[rank].code, MUSTER_E_LIMIT);
         assert_non_null(strstr(pair.err[rank].text, "on rank 1, but"));
     }
     assert_ptr_equal(strstr(pair.err[0].text, "rank 1 cannot go on: "), pair.err[0].text);
