@@ -29,7 +29,7 @@ enum exit_code {
 #define MUSTER_EXIT_ENUM(symbol, value, meaning) symbol = value,
     MUSTER_EXIT_CODES(MUSTER_EXIT_ENUM)
 #undef MUSTER_EXIT_ENUM
-        EXIT_CODE_ENVIRONMENT = EXIT_CODE_NODE, /* of a worker: the same advice to whoever starts it again */
+        EXIT_CODE_ENVIRONMENT = EXIT_CODE_NODE, /* of a worker: it may be started again */
     EXIT_CODE_SIGNAL_BASE = 128                 /* + the signal's number */
 };
 

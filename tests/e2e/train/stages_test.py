@@ -258,7 +258,7 @@ class Stages(unittest.TestCase):
         folder = self.config("full", FIRST, SECOND, checkpoint_every=0)
         (folder / "ck").mkdir()
         (folder / "ck" / ".step-10.new").write_text("in the way")
-        printed = self.train(folder, code=1, ranks=2)
+        printed = self.train(folder, code=138, ranks=2)
         self.assertIn("stage 1 has ended after step 10, and there is no checkpoint of it in", printed)
         self.assertNotIn("step 11/", printed)
         (folder / "ck" / ".step-10.new").unlink()
