@@ -38,6 +38,7 @@ struct local_pod {
                           NULL if unknown (dry run) */
     char *working_dir; /* NULL: the caller's */
     int gpus;          /* limits of a resource whose name is an NVIDIA GPU's; 0 for none */
+    bool claims;       /* it has devices by resource claims, whose number is unknown */
     double grace_s;    /* terminationGracePeriodSeconds, 30 where not given */
     struct local_mount *mounts;
     int mount_count;

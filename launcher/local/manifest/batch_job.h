@@ -27,7 +27,8 @@ extern const char batch_job_index[]; /* that value */
 int batch_job_add(struct building *b, const struct batch_job *job);
 
 /* The schemas of the kinds, and of what they hold. */
-extern const struct schema batch_job_schema, jobset_schema, trainjob_schema, training_runtime_schema;
+extern const struct schema batch_job_schema, jobset_schema, jobset_spec_schema, trainjob_schema,
+    training_runtime_schema;
 
 /* Name, namespace, suspend, deadline and time to live of b->job, from the object and its spec. */
 int batch_fill_job(struct building *b, const struct tree_node *spec, const char *name);

@@ -28,8 +28,40 @@ int building_reserve(struct building *b, int64_t more)
     return 0;
 }
 
+/* Containers before the main one; those with restartPolicy Always go on beside it. */
+static void note_init_containers(const struct building *b, const struct pod_source *source)
+{
+    const struct tree_node *list = tree_get(pod_source_spec(source), "initContainers");
+    for (size_t i = 0; list && list->kind == TREE_LIST && i < list->count; i++) {
+        const char *name = tree_text(tree_get(list->items[i], "name")),
+                   *policy = tree_text(tree_get(list->items[i], "restartPolicy"));
+        bool sidecar = policy && !strcmp(policy, "Always");
+        problems_add(b->problems, PROBLEM_NOTE, source->file, NULL, NULL,
+                     "initContainers: the %s %.63s is not run%s", sidecar ? "sidecar" : "container",
+                     name ? name : "without a name", sidecar ? "" : "; what it prepares must be here");
+    }
+}
+
+/* Devices by resource claims: how many a claim stands for is known to the cluster's driver alone. */
+static void note_claims(const struct building *b, const struct pod_source *source)
+{
+    const struct tree_node *claims = tree_get(pod_source_spec(source), "resourceClaims");
+    for (size_t i = 0; claims && claims->kind == TREE_LIST && i < claims->count; i++) {
+        const char *name = tree_text(tree_get(claims->items[i], "name")),
+                   *of = tree_text(tree_get(claims->items[i], "resourceClaimTemplateName"));
+        if (!of)
+            of = tree_text(tree_get(claims->items[i], "resourceClaimName"));
+        problems_add(b->problems, PROBLEM_NOTE, source->file, NULL, NULL,
+                     "resourceClaims: the devices of %.63s (%.63s) are not counted; --gpus=LIST shares its "
+                     "GPUs among the pods that have claims",
+                     name ? name : "a claim", of ? of : "no claim is named");
+    }
+}
+
 void building_note_containers(const struct building *b, const struct pod_source *source)
 {
+    note_init_containers(b, source);
+    note_claims(b, source);
     const struct tree_node *list = tree_get(pod_source_spec(source), "containers");
     const char *own = tree_text(tree_get(pod_source_container(source), "name"));
     for (size_t i = 0; list && list->kind == TREE_LIST && i < list->count; i++) {
@@ -91,6 +123,8 @@ static int fill_pod(struct building *b, const struct pod_source *source, struct 
     const struct tree_node *spec = pod_source_spec(source);
     const char *directory = tree_text(tree_get(pod_source_container(source), "workingDir"));
     pod->gpus = pod_source_gpus(source);
+    pod->claims = tree_get(spec, "resourceClaims") &&
+                  tree_get(tree_get(pod_source_container(source), "resources"), "claims");
     pod->grace_s = (double)schema_integer(spec, "terminationGracePeriodSeconds", GRACE_S);
     pod->name = mem_strdup(source->name);
     pod->hostname = mem_strdup(source->hostname);

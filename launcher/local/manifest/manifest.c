@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "launcher/local/manifest/apart.h"
+#include "launcher/local/manifest/api.h"
 #include "launcher/local/manifest/building.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -14,10 +15,13 @@ static const struct kind {
     const char *name, *api_version;
     int (*build)(struct building *);
 } kinds[] = {
-    [LOCAL_PYTORCHJOB] = {"PyTorchJob", "kubeflow.org/v1", pytorchjob_build},
-    [LOCAL_JOB] = {"Job", "batch/v1", indexed_job_build},
-    [LOCAL_JOBSET] = {"JobSet", "jobset.x-k8s.io/v1alpha2", jobset_build},
-    [LOCAL_TRAINJOB] = {"TrainJob", "trainer.kubeflow.org/v1alpha1", trainjob_build},
+#define KIND(symbol, name, version, ...) [symbol] = {name, version, build_##symbol},
+#define build_LOCAL_PYTORCHJOB           pytorchjob_build
+#define build_LOCAL_JOB                  indexed_job_build
+#define build_LOCAL_JOBSET               jobset_build
+#define build_LOCAL_TRAINJOB             trainjob_build
+    APIS(KIND)
+#undef KIND
 };
 
 static const struct kind *kind_of(const struct document_object *object)
@@ -38,14 +42,17 @@ static void list_objects(const struct documents *documents, struct buffer *out)
 
 static int no_job(const struct documents *documents, const char *wanted, struct muster_error *err)
 {
-    scope_buffer list = {0};
+    scope_buffer list = {0}, known = {0};
     list_objects(documents, &list);
-    return error_set(
-        err, MUSTER_E_NOT_FOUND,
-        "there is no PyTorchJob (kubeflow.org/v1), TrainJob (trainer.kubeflow.org/v1alpha1), JobSet "
-        "(jobset.x-k8s.io/v1alpha2) or Job (batch/v1)%s%.63s in these files; %s%s",
-        wanted ? " with the name " : "", wanted ? wanted : "",
-        list.data ? "they hold " : "they hold no objects at all", list.data ? list.data : "");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        buffer_printf(&known, "%s%s (%s)",
+                      !i                                     ? ""
+                      : i + 1 < sizeof kinds / sizeof *kinds ? ", "
+                                                             : " or ",
+                      kinds[i].name, kinds[i].api_version);
+    return error_set(err, MUSTER_E_NOT_FOUND, "there is no %s%s%.63s in these files; %s%s",
+                     known.data ? known.data : "job", wanted ? " with the name " : "", wanted ? wanted : "",
+                     list.data ? "they hold " : "they hold no objects at all", list.data ? list.data : "");
 }
 
 static int choose(const struct documents *documents, const char *wanted, const struct document_object **out,
@@ -81,7 +88,11 @@ static void note_others(const struct building *b)
         known |= b->job->groups && !strcmp(object->kind, "Service");
         for (size_t k = 0; k < sizeof used / sizeof *used; k++)
             known |= !strcmp(object->kind, used[k]);
-        if (!known)
+        if (!strcmp(object->kind, "Kustomization") || !strcmp(object->kind, "Component"))
+            problems_add(b->problems, PROBLEM_WARNING, object->file, object->node, NULL,
+                         "a kustomization is not applied here; kustomize build FOLDER | muster local -f - "
+                         "does that first");
+        else if (!known)
             problems_add(b->problems, PROBLEM_NOTE, object->file, NULL, NULL, "%.63s %.63s is left aside",
                          object->kind, object->name);
     }

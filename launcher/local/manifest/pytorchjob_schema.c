@@ -1,5 +1,6 @@
-/* pytorchjob_schema.c - the fields of a PyTorchJob of kubeflow.org/v1 as in its CRD (training operator
- * v1.9.4). Fields that muster local reads are complete; of the rest only the names are known. */
+/* pytorchjob_schema.c - the fields of a PyTorchJob of kubeflow.org/v1 as in the CRD of the release in api.h.
+ * Fields that muster local reads are complete; of the rest only the names are known. */
+#include "launcher/local/manifest/api.h"
 #include "launcher/local/manifest/pytorchjob.h"
 #include "launcher/local/pod/schema.h"
 
@@ -26,6 +27,6 @@ static const struct schema_field job_fields[] = {
     SCHEMA_NEEDED("kind", TEXT, NULL),
     SCHEMA_OF("metadata", OBJECT, &object_metadata_schema),
     SCHEMA_NEEDED("spec", OBJECT, &spec),
-    SCHEMA_ROW("status", ANY),
+    SCHEMA_IDLE("status", ANY),
 };
-const struct schema pytorchjob_schema = {job_fields, sizeof job_fields / sizeof *job_fields};
+const struct schema pytorchjob_schema = {job_fields, sizeof job_fields / sizeof *job_fields, API_PYTORCHJOB};

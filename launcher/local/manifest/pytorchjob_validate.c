@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include "launcher/local/manifest/pytorchjob.h"
+#include "launcher/local/pod/placeholder.h"
 
 enum { LABEL_LIMIT = 63, PODS_LIMIT = 1000 };
 
@@ -39,7 +40,7 @@ static void check_name(const struct validation *v)
     const struct path *path = PATH_FIELD(PATH_FIELD(NULL, "metadata"), "name");
     if (!*v->job->name)
         FATAL(v, REQUIRED, metadata, path, "the job needs a name");
-    else if (!is_label(v->job->name))
+    else if (!is_label(v->job->name) && placeholder_in_text(v->job->name).kind == PLACEHOLDER_NONE)
         ERROR(v, INVALID, at, path,
               "'%.100s' is not a label: at most 63 lower-case letters, digits and dashes, a letter first and "
               "no dash last",

@@ -15,6 +15,16 @@ struct filling {
     struct muster_error *err;
 };
 
+/* Whether the caller's --env gives the variable: the manifest's value is then not even looked up. */
+static bool is_overridden(const struct filling *f, const char *name)
+{
+    size_t length = strlen(name);
+    for (char *const *entry = f->place->extra; entry && *entry; entry++)
+        if (!strncmp(*entry, name, length) && (*entry)[length] == '=')
+            return true;
+    return false;
+}
+
 /* A limit or no memory: the first is the manifest's fault and reported there. */
 static int set(const struct filling *f, const struct tree_node *at, const struct path *path, const char *name,
                const char *value)
@@ -59,7 +69,8 @@ static int add_from(const struct filling *f, const struct tree_node *from, const
             scope_free char *name = mem_printf("%s%s", prefix ? prefix : "", key ? key : "");
             if (got < 0 || !name)
                 return error_set(f->err, MUSTER_E_NOMEM, "no memory");
-            if (got && *name && !strchr(name, '=') && set(f, from, at, name, value) < 0)
+            if (got && *name && !strchr(name, '=') && !is_overridden(f, name) &&
+                set(f, from, at, name, value) < 0)
                 return -1;
         }
     }
@@ -78,6 +89,8 @@ static int add_entry(const struct filling *f, const struct tree_node *entry, con
         problems_fatal(f->problems);
         return 0;
     }
+    if (is_overridden(f, name))
+        return 0;
     if (value && *value && from) {
         problems_add(f->problems, PROBLEM_INVALID, f->place->file, entry, PATH_FIELD(path, "valueFrom"),
                      "%.100s has both value and valueFrom", name);
@@ -101,7 +114,8 @@ static int add_controllers(const struct filling *f)
     return 0;
 }
 
-/* The caller's --env: literal, like a value on a command line. */
+/* The caller's --env: literal, like a value on a command line. First, so that $(NAME) in others is this
+ * value. */
 static int add_extra(const struct filling *f)
 {
     for (char *const *entry = f->place->extra; entry && *entry; entry++) {
@@ -139,10 +153,11 @@ int container_env(const struct container_place *place, struct env_map *env, stru
 {
     const struct filling f = {place, env, problems, err};
     const struct tree_node *from = tree_get(place->container, "envFrom");
+    if (add_extra(&f) < 0)
+        return -1;
     for (size_t i = 0; from && from->kind == TREE_LIST && i < from->count; i++)
         if (add_from(&f, from->items[i], PATH_INDEX(PATH_FIELD(place->path, "envFrom"), i)) < 0)
             return -1;
-    return add_list(&f, tree_get(place->container, "env")) < 0 || add_overlay(&f) < 0 || add_extra(&f) < 0
-               ? -1
-               : add_controllers(&f);
+    return add_list(&f, tree_get(place->container, "env")) < 0 || add_overlay(&f) < 0 ? -1
+                                                                                      : add_controllers(&f);
 }

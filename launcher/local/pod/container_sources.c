@@ -62,6 +62,20 @@ bool container_base64(const char *text, bool zeros, struct buffer *out)
     return count < 6 && text[strspn(text, "=\r\n \t")] == 0;
 }
 
+/* A cluster would not start the container. Values that --env gives are enough for a whole object, whose keys
+ * are not known here; --validate=warn runs without the variable. */
+static void report_absent(const struct container_place *place, const char *kind, const char *name,
+                          const struct tree_node *ref, const struct path *path, struct problems *problems)
+{
+    bool given = !tree_get(ref, "key") && place->extra && *place->extra;
+    problems_add(problems, given ? PROBLEM_WARNING : PROBLEM_INVALID, place->file, ref, path,
+                 "no %s %.100s of the namespace %.100s was given; %s", kind, name ? name : "(without a name)",
+                 place->source->namespace_,
+                 given ? "of its variables the pods have those that --env sets"
+                       : "put it into the same file, name its file by another -f, or give the value by "
+                         "--env NAME=value");
+}
+
 void container_values_find(const struct container_place *place, const char *kind, const struct tree_node *ref,
                            const struct path *path, struct container_values *values,
                            struct problems *problems)
@@ -70,11 +84,7 @@ void container_values_find(const struct container_place *place, const char *kind
     *values = (struct container_values){
         .object = documents_find(place->documents, kind, namespace_, name ? name : "")};
     if (!values->object && !is_optional(ref))
-        (void)MISSING(
-            place, problems, ref, path,
-            "no %s %.100s of the namespace %.100s was given; put it into the same file or name its file by "
-            "another -f",
-            kind, name ? name : "(without a name)", namespace_);
+        report_absent(place, kind, name, ref, path, problems);
     if (!values->object)
         return;
     values->data = tree_get(values->object->node, "data");
@@ -136,9 +146,11 @@ static int from_key(const struct container_place *place, const char *kind, const
         if (!strcmp(map->entries[at].key, key))
             return container_values_at(&values, i - 1, &found, value, problems, err);
     }
-    return is_optional(ref) ? 0
-                            : MISSING(place, problems, ref, path, "%s %.100s has no key %.100s", kind,
-                                      values.object->name, key ? key : "");
+    if (!is_optional(ref))
+        problems_add(problems, PROBLEM_INVALID, place->file, ref, path,
+                     "%s %.100s has no key %.100s; add it, or give the value by --env NAME=value", kind,
+                     values.object->name, key ? key : "");
+    return 0;
 }
 
 /* --- the pod's own fields --- */

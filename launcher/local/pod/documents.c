@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/local/pod/placeholder.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -21,11 +22,17 @@ static const char *or_else(const char *text, const char *otherwise)
     return text && *text ? text : otherwise;
 }
 
+/* The kind of a list's items; kind NULL: they name their own. */
+struct list_kind {
+    const char *kind, *version;
+};
+
 static int add_object(struct documents *documents, const char *file, const struct tree_node *node,
-                      struct muster_error *err)
+                      const struct list_kind *of, struct muster_error *err)
 {
     const struct tree_node *metadata = tree_get(node, "metadata");
-    const char *kind = tree_text(tree_get(node, "kind")), *version = tree_text(tree_get(node, "apiVersion"));
+    const char *kind = of ? of->kind : tree_text(tree_get(node, "kind")),
+               *version = of ? of->version : tree_text(tree_get(node, "apiVersion"));
     if (node->kind != TREE_MAP)
         return error_set(err, MUSTER_E_INVALID, "%s:%d:%d: %s is not a Kubernetes object", file, node->line,
                          node->column, tree_kind_name(node->kind));
@@ -47,19 +54,80 @@ static int add_object(struct documents *documents, const char *file, const struc
     return 0;
 }
 
-/* A document, or the items of one whose kind is List. */
+/* An item of a list of one kind, as the API server writes it, has neither kind nor apiVersion. */
+static int add_item(struct documents *documents, const char *file, const struct tree_node *node,
+                    const struct list_kind *of, struct muster_error *err)
+{
+    bool typed = tree_get(node, "kind") && tree_get(node, "apiVersion");
+    if (typed || !of->kind)
+        return add_object(documents, file, node, NULL, err);
+    return add_object(documents, file, node, of, err);
+}
+
+/* A document, or the items of one whose kind is List, PyTorchJobList, ... */
 static int add_document(struct documents *documents, const char *file, const struct tree_node *node,
                         struct muster_error *err)
 {
     const char *kind = tree_text(tree_get(node, "kind")), *version = tree_text(tree_get(node, "apiVersion"));
     const struct tree_node *items = tree_get(node, "items");
-    if (!kind || !version || strcmp(kind, "List") || strcmp(version, "v1") || !items ||
-        items->kind != TREE_LIST)
-        return add_object(documents, file, node, err);
+    size_t length = kind ? strlen(kind) : 0;
+    bool list =
+        version && length >= 4 && !strcmp(kind + length - 4, "List") && items && items->kind == TREE_LIST;
+    struct list_kind of = {NULL, version};
+    if (!list)
+        return add_object(documents, file, node, NULL, err);
+    if (length > 4) {
+        void *longer = mem_realloc(documents->kinds, documents->kind_count + 1, sizeof *documents->kinds);
+        char *single = mem_strndup(kind, length - 4);
+        if (longer)
+            documents->kinds = longer;
+        if (!longer || !single) {
+            mem_free(single);
+            return no_memory(err);
+        }
+        of.kind = documents->kinds[documents->kind_count++] = single;
+    }
     for (size_t i = 0; i < items->count; i++)
-        if (add_object(documents, file, items->items[i], err) < 0)
+        if (add_item(documents, file, items->items[i], &of, err) < 0)
             return -1;
     return 0;
+}
+
+/* What stands in the line that err names ("FILE:LINE:COLUMN: why"), in fresh memory; NULL: it names none. */
+static char *failed_line(const char *name, const char *text, const struct muster_error *err, int *line)
+{
+    size_t length = strlen(name);
+    bool placed = !strncmp(err->text, name, length) && err->text[length] == ':';
+    *line = placed ? atoi(err->text + length + 1) : 0;
+    for (int i = 1; i < *line && text; i++) {
+        text = strchr(text, '\n');
+        text += text != NULL;
+    }
+    return *line > 0 && text ? mem_strndup(text, strcspn(text, "\n")) : NULL;
+}
+
+/* A template that was not rendered is the usual reason why a file is no YAML. */
+static int explain_template(const char *name, const char *text, size_t length, struct muster_error *err)
+{
+    int line, first;
+    scope_free char *copy = mem_strndup(text, length);
+    scope_free char *there = copy ? failed_line(name, copy, err, &line) : NULL;
+    struct placeholder found = placeholder_in_text(there);
+    if (!copy)
+        return -1;
+    if (found.kind == PLACEHOLDER_SHELL || found.kind == PLACEHOLDER_PARENS) { /* a shell's own, perhaps */
+        const struct muster_error why = *err;
+        return error_set(err, MUSTER_E_INVALID, "%.300s; was %s to be substituted? %s", why.text, found.text,
+                         placeholder_advice(found.kind));
+    }
+    if (found.kind == PLACEHOLDER_NONE || found.kind == PLACEHOLDER_MARK) {
+        found = placeholder_in_file(copy, strlen(copy), &first);
+        line = first;
+    }
+    if (found.kind == PLACEHOLDER_NONE)
+        return -1;
+    return error_set(err, MUSTER_E_INVALID, "%s:%d: %s was not substituted: %s", name, line, found.text,
+                     placeholder_advice(found.kind));
 }
 
 int documents_add_text(struct documents *documents, const char *name, const char *text, size_t length,
@@ -73,7 +141,7 @@ int documents_add_text(struct documents *documents, const char *name, const char
         return no_memory(err);
     documents->files = longer;
     if (tree_parse(name, text, length, &file.tree, err) < 0)
-        return -1;
+        return err->code == MUSTER_E_INVALID ? explain_template(name, text, length, err) : -1;
     file.name = mem_strdup(name);
     if (!file.name) {
         tree_free(&file.tree);
@@ -123,9 +191,18 @@ static int is_manifest(const struct dirent *entry)
     return 0;
 }
 
+static bool has_file(const char *folder, const char *name)
+{
+    scope_free char *path = mem_printf("%s/%s", folder, name);
+    return path && access(path, F_OK) == 0;
+}
+
 static int add_folder(struct documents *documents, const char *path, struct muster_error *err)
 {
     struct dirent **entries;
+    if (has_file(path, "Chart.yaml"))
+        return error_set(err, MUSTER_E_INVALID, "%s is a Helm chart: %s", path,
+                         placeholder_advice(PLACEHOLDER_HELM));
     int count = scandir(path, &entries, is_manifest, alphasort), result = 0;
     if (count < 0)
         return error_errno(err, "cannot read the folder %s", path);
@@ -174,6 +251,9 @@ void documents_free(struct documents *documents)
         mem_free(documents->files[i].name);
         tree_free(&documents->files[i].tree);
     }
+    for (size_t i = 0; i < documents->kind_count; i++)
+        mem_free(documents->kinds[i]);
+    mem_free(documents->kinds);
     mem_free(documents->files);
     mem_free(documents->objects);
     *documents = (struct documents){0};

@@ -27,6 +27,8 @@ struct documents {
     size_t file_count;
     struct document_object *objects;
     size_t object_count;
+    char **kinds; /* of items that do not name their own */
+    size_t kind_count;
 };
 
 /* Adds the objects of one text; every document must be an object with a kind. */

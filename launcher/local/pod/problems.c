@@ -16,17 +16,17 @@ const char *problem_type_name(enum problem_type type)
     return (unsigned)type < sizeof names / sizeof *names ? names[type] : "unknown";
 }
 
-static void show_path(const struct path *path, struct buffer *out)
+void problems_path(const struct path *path, struct buffer *out)
 {
     if (!path)
         return;
-    show_path(path->up, out);
+    problems_path(path->up, out);
     if (!path->name)
         buffer_printf(out, "[%zu]", path->index);
     else if (path->key)
         buffer_printf(out, "[%.100s]", path->name);
     else
-        buffer_printf(out, "%s%.100s", out->length ? "." : "", path->name);
+        buffer_printf(out, "%s%.400s", out->length ? "." : "", path->name);
 }
 
 static bool said_before(const struct problems *problems, const char *text)
@@ -72,7 +72,7 @@ void problems_add(struct problems *problems, enum problem_type type, const char 
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     problems->errors += type < PROBLEM_WARNING;
-    show_path(path, &field);
+    problems_path(path, &field);
     show_line(type, file, at, field.data ? field.data : "", text, &line);
     if (!line.failed && said_before(problems, line.data))
         return;

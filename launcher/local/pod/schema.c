@@ -4,14 +4,24 @@
 #include <limits.h>
 #include <string.h>
 
+#include "launcher/local/pod/placeholder.h"
 #include "launcher/local/pod/quantity.h"
+#include "launcher/local/pod/schema_search.h"
+#include "proto/base/buffer.h"
+#include "proto/base/guard.h"
 #include "proto/base/text.h"
 
 enum { NAMES_LIMIT = 64 };
 
 struct check {
-    const char *file;
+    const char *file, *release;
     struct problems *problems;
+    const struct schema_frame *frame; /* of the object that is being checked */
+    /* values that a template engine left behind: one line for the whole object */
+    struct placeholder first;
+    const struct tree_node *first_node;
+    struct buffer first_field, others;
+    bool in_typed, in_name; /* one of them stands where no text may, in a name */
 };
 
 /* An API server rejects a wrong shape before any validation. */
@@ -19,10 +29,17 @@ struct check {
     (problems_add((check)->problems, PROBLEM_##type, (check)->file, node, path, __VA_ARGS__),                \
      problems_fatal((check)->problems))
 
+static bool is_text(enum schema_type type)
+{
+    return type == SCHEMA_TEXT || type == SCHEMA_NAME || type == SCHEMA_IMAGE;
+}
+
 static const char *expected(enum schema_type type)
 {
     switch (type) {
     case SCHEMA_TEXT:
+    case SCHEMA_NAME:
+    case SCHEMA_IMAGE:
         return "text";
     case SCHEMA_BOOL:
         return "true or false";
@@ -39,11 +56,55 @@ static const char *expected(enum schema_type type)
     }
 }
 
-static void wrong_type(const struct check *check, const struct tree_node *node, const struct path *path,
+/* Whether the text is the expected value but for its quotes. */
+static bool is_plain(const char *text, enum schema_type type)
+{
+    int64_t number;
+    bool on;
+    return type == SCHEMA_BOOL ? text_bool(text, &on) : text_int64(text, &number);
+}
+
+/* A value that a template engine should have replaced. False: there is none in it. */
+static bool take_placeholder(struct check *check, const struct tree_node *node, const struct path *path,
+                             enum schema_type type)
+{
+    struct placeholder found = placeholder_in_node(node);
+    if (found.kind == PLACEHOLDER_NONE)
+        return false;
+    check->in_typed |= !is_text(type);
+    check->in_name |= type == SCHEMA_NAME;
+    if (check->first.kind == PLACEHOLDER_NONE) {
+        check->first = found;
+        check->first_node = node;
+        problems_path(path, &check->first_field);
+    } else if (check->others.length < 200 && strcmp(found.text, check->first.text) != 0 &&
+               !(check->others.data && strstr(check->others.data, found.text))) {
+        buffer_printf(&check->others, "%s%.60s", check->others.length ? ", " : "", found.text);
+    }
+    return true;
+}
+
+static void report_placeholders(struct check *check)
+{
+    const bool more = check->others.length > 0;
+    if (check->first.kind == PLACEHOLDER_NONE)
+        return;
+    problems_add(check->problems, check->in_typed || check->in_name ? PROBLEM_INVALID : PROBLEM_WARNING,
+                 check->file, check->first_node,
+                 PATH_FIELD(NULL, check->first_field.data ? check->first_field.data : ""),
+                 "%s was not substituted%s%s%s: %s", check->first.text, more ? " (nor " : "",
+                 more ? check->others.data : "", more ? ")" : "", placeholder_advice(check->first.kind));
+    if (check->in_typed)
+        problems_fatal(check->problems);
+}
+
+static void wrong_type(struct check *check, const struct tree_node *node, const struct path *path,
                        enum schema_type type)
 {
-    bool quote = type == SCHEMA_TEXT && node->kind < TREE_TEXT && node->kind != TREE_NULL;
-    bool unquote = node->kind == TREE_TEXT && type < SCHEMA_QUANTITY;
+    if (take_placeholder(check, node, path, type))
+        return;
+    bool quote = is_text(type) && node->kind < TREE_TEXT && node->kind != TREE_NULL;
+    bool unquote = node->kind == TREE_TEXT && type < SCHEMA_QUANTITY && is_plain(node->text, type);
     if (quote)
         ERROR(check, INVALID, node, path, "%.100s is %s where text is expected; quote it: \"%.100s\"",
               node->text, tree_kind_name(node->kind), node->text);
@@ -74,6 +135,8 @@ static bool scalar_fits(const struct tree_node *node, enum schema_type type)
 {
     switch (type) {
     case SCHEMA_TEXT:
+    case SCHEMA_NAME:
+    case SCHEMA_IMAGE:
         return node->kind == TREE_TEXT;
     case SCHEMA_BOOL:
         return node->kind == TREE_BOOL;
@@ -88,7 +151,7 @@ static bool scalar_fits(const struct tree_node *node, enum schema_type type)
     }
 }
 
-static void check_scalar(const struct check *check, const struct tree_node *node, const struct path *path,
+static void check_scalar(struct check *check, const struct tree_node *node, const struct path *path,
                          enum schema_type type)
 {
     if (node->kind == TREE_INT && (type == SCHEMA_INT32 || type == SCHEMA_INT64) && !scalar_fits(node, type))
@@ -96,13 +159,15 @@ static void check_scalar(const struct check *check, const struct tree_node *node
               type == SCHEMA_INT32 ? 32 : 64);
     else if (!scalar_fits(node, type))
         wrong_type(check, node, path, type);
+    else if (is_text(type) && type != SCHEMA_TEXT)
+        (void)take_placeholder(check, node, path, type);
 }
 
-static void check_object(const struct check *check, const struct schema *schema, const struct tree_node *node,
+static void check_object(struct check *check, const struct schema *schema, const struct tree_node *node,
                          const struct path *path);
 
 /* Lists and maps of one kind of value. */
-static void check_values(const struct check *check, const struct tree_node *node, const struct path *path,
+static void check_values(struct check *check, const struct tree_node *node, const struct path *path,
                          enum schema_type type, const struct schema *of)
 {
     bool list = node->kind == TREE_LIST;
@@ -118,8 +183,8 @@ static void check_values(const struct check *check, const struct tree_node *node
     }
 }
 
-static void check_value(const struct check *check, const struct schema_field *field,
-                        const struct tree_node *node, const struct path *path)
+static void check_value(struct check *check, const struct schema_field *field, const struct tree_node *node,
+                        const struct path *path)
 {
     static const struct {
         enum tree_kind kind;
@@ -139,29 +204,44 @@ static void check_value(const struct check *check, const struct schema_field *fi
         check_values(check, node, path, collections[field->type].element, field->of);
 }
 
-static const struct schema_field *find(const struct schema *schema, const char *name)
-{
-    for (size_t i = 0; i < schema->count; i++)
-        if (!strcmp(schema->fields[i].name, name))
-            return &schema->fields[i];
-    return NULL;
-}
-
+/* An unknown field: one of another place, a near spelling, or of a newer release. */
 static void unknown(const struct check *check, const struct schema *schema, const struct tree_entry *entry,
                     const struct path *path)
 {
     const char *names[NAMES_LIMIT];
     size_t count = 0;
+    const struct tree_node at = {.line = entry->line, .column = entry->column};
+    scope_buffer place = {0};
+    /* what is counted only is not searched for: a hostile file has many */
+    if (check->problems->count < PROBLEMS_LIMIT && schema_search(check->frame, entry->key, &place) &&
+        !place.failed) {
+        problems_add(check->problems, PROBLEM_WARNING, check->file, &at, path,
+                     "unknown field here, which a cluster drops silently; its place is %.300s", place.data);
+        return;
+    }
     for (; count < schema->count && count < NAMES_LIMIT; count++)
         names[count] = schema->fields[count].name;
     const char *nearest = text_nearest(entry->key, names, count);
-    const struct tree_node place = {.line = entry->line, .column = entry->column};
-    problems_add(check->problems, PROBLEM_WARNING, check->file, &place, path,
-                 "unknown field, which a cluster drops silently%s%s%s", nearest ? "; did you mean " : "",
+    problems_add(check->problems, PROBLEM_WARNING, check->file, &at, path,
+                 "unknown field%s%s, which a cluster drops silently%s%s%s", nearest ? "" : " of ",
+                 nearest ? "" : check->release, nearest ? "; did you mean " : " unless its release is newer",
                  nearest ? nearest : "", nearest ? "?" : "");
 }
 
-static void check_object(const struct check *check, const struct schema *schema, const struct tree_node *node,
+/* A field whose feature is not emulated. */
+static void report_effect(const struct check *check, const struct schema_field *field,
+                          const struct tree_entry *entry, const struct path *path)
+{
+    const struct tree_node at = {.line = entry->line, .column = entry->column};
+    if (field->effect == SCHEMA_SAID)
+        problems_add(check->problems, PROBLEM_NOTE, check->file, NULL, path, "%s: %s", field->name,
+                     field->why);
+    else if (field->effect == SCHEMA_REFUSED)
+        problems_add(check->problems, PROBLEM_NOT_SUPPORTED, check->file, &at, path,
+                     "muster local does not emulate it: %s", field->why);
+}
+
+static void check_object(struct check *check, const struct schema *schema, const struct tree_node *node,
                          const struct path *path)
 {
     if (node->kind == TREE_NULL)
@@ -170,9 +250,11 @@ static void check_object(const struct check *check, const struct schema *schema,
         wrong_type(check, node, path, SCHEMA_OBJECT);
         return;
     }
+    const struct schema_frame frame = {check->frame, schema, path};
+    check->frame = &frame;
     for (size_t i = 0; i < node->count; i++) {
         const struct tree_entry *entry = &node->entries[i];
-        const struct schema_field *field = find(schema, entry->key);
+        const struct schema_field *field = schema_field_find(schema, entry->key);
         const struct path *at = PATH_FIELD(path, entry->key);
         if (!field) {
             unknown(check, schema, entry, at);
@@ -180,14 +262,13 @@ static void check_object(const struct check *check, const struct schema *schema,
         }
         if (entry->value->kind == TREE_NULL)
             continue; /* as if it were absent */
-        if (field->note)
-            problems_add(check->problems, PROBLEM_NOTE, check->file, NULL, at, "%s: %s", field->name,
-                         field->note);
+        report_effect(check, field, entry, at);
         check_value(check, field, entry->value, at);
     }
     for (size_t i = 0; i < schema->count; i++)
         if (schema->fields[i].required && !tree_get(node, schema->fields[i].name))
             ERROR(check, REQUIRED, node, PATH_FIELD(path, schema->fields[i].name), "must be given");
+    check->frame = frame.up;
 }
 
 int64_t schema_integer(const struct tree_node *map, const char *field, int64_t otherwise)
@@ -202,6 +283,11 @@ int64_t schema_integer(const struct tree_node *map, const char *field, int64_t o
 void schema_check(const struct schema *schema, const char *file, const struct tree_node *node,
                   const struct path *path, struct problems *problems)
 {
-    const struct check check = {file, problems};
+    struct check check = {
+        .file = file, .release = schema->release ? schema->release : "this API", .problems = problems};
     check_object(&check, schema, node, path);
+    report_placeholders(&check);
+    problems->failed |= check.first_field.failed || check.others.failed;
+    buffer_free(&check.first_field);
+    buffer_free(&check.others);
 }

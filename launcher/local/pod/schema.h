@@ -1,7 +1,8 @@
-/* schema.h - the shape of a Kubernetes object: its fields and their types.
+/* schema.h - the shape of a Kubernetes object: its fields, their types and their effect here.
  *
  * An API server refuses a field of the wrong type and silently drops an unknown one; here a wrong type is
- * a fatal error and an unknown field a warning that names the nearest known one. */
+ * a fatal error and an unknown field a warning. The advice follows the value and the name: a value that a
+ * template engine left behind, a field whose place is elsewhere, a near spelling, a newer release. */
 #ifndef MUSTER_LAUNCHER_LOCAL_POD_SCHEMA_H
 #define MUSTER_LAUNCHER_LOCAL_POD_SCHEMA_H
 
@@ -10,6 +11,8 @@
 enum schema_type {
     SCHEMA_ANY, /* not looked into */
     SCHEMA_TEXT,
+    SCHEMA_NAME,  /* text in which no variable is ever expanded: the name of an object, a path */
+    SCHEMA_IMAGE, /* the same of an image, which is not used here */
     SCHEMA_BOOL,
     SCHEMA_INT32,
     SCHEMA_INT64,
@@ -22,17 +25,27 @@ enum schema_type {
     SCHEMA_OBJECT_MAP, /* any key, each value of */
 };
 
+/* The effect of a field on the pods here. A field that changes a pod's result is applied or refused. */
+enum schema_effect {
+    SCHEMA_APPLIED,
+    SCHEMA_HARMLESS, /* it concerns a cluster alone: scheduling, pulling of images, accounts */
+    SCHEMA_SAID,     /* not emulated, and noted once if it is given: why */
+    SCHEMA_REFUSED,  /* not emulated, and an error: the pods would end otherwise than in a cluster */
+};
+
 struct schema;
 struct schema_field {
     const char *name;
     enum schema_type type;
     const struct schema *of;
     bool required;
-    const char *note; /* not NULL: a feature not emulated, reported once if the field is given */
+    enum schema_effect effect;
+    const char *why; /* of SAID and REFUSED */
 };
 struct schema {
     const struct schema_field *fields;
     size_t count;
+    const char *release; /* of an object: "JobSet 0.12", the newest whose fields are known; NULL: a part */
 };
 
 /* Checks a mapping against a schema, everything below it included. */
@@ -48,22 +61,30 @@ extern const struct schema pod_template_schema, object_metadata_schema;
 /* Rows of a table of fields. */
 #define SCHEMA_ROW(name, type)                                                                               \
     {                                                                                                        \
-        name, SCHEMA_##type, NULL, false, NULL                                                               \
+        name, SCHEMA_##type, NULL, false, SCHEMA_APPLIED, NULL                                               \
     }
 #define SCHEMA_OF(name, type, of)                                                                            \
     {                                                                                                        \
-        name, SCHEMA_##type, of, false, NULL                                                                 \
+        name, SCHEMA_##type, of, false, SCHEMA_APPLIED, NULL                                                 \
     }
 #define SCHEMA_NEEDED(name, type, of)                                                                        \
     {                                                                                                        \
-        name, SCHEMA_##type, of, true, NULL                                                                  \
+        name, SCHEMA_##type, of, true, SCHEMA_APPLIED, NULL                                                  \
     }
-#define SCHEMA_NOTED(name, type, of, note)                                                                   \
+#define SCHEMA_IDLE(name, type)                                                                              \
     {                                                                                                        \
-        name, SCHEMA_##type, of, false, note                                                                 \
+        name, SCHEMA_##type, NULL, false, SCHEMA_HARMLESS, NULL                                              \
+    }
+#define SCHEMA_NOTED(name, type, of, why)                                                                    \
+    {                                                                                                        \
+        name, SCHEMA_##type, of, false, SCHEMA_SAID, why                                                     \
+    }
+#define SCHEMA_REFUSE(name, type, of, why)                                                                   \
+    {                                                                                                        \
+        name, SCHEMA_##type, of, false, SCHEMA_REFUSED, why                                                  \
     }
 #define SCHEMA_FIELDS(table, ...)                                                                            \
     static const struct schema_field table##_fields[] = {__VA_ARGS__};                                       \
-    static const struct schema table = {table##_fields, sizeof table##_fields / sizeof *table##_fields}
+    static const struct schema table = {table##_fields, sizeof table##_fields / sizeof *table##_fields, NULL}
 
 #endif

@@ -181,8 +181,8 @@ static int divide_gpus(struct cluster *cluster, const struct local_options *opti
 {
     const char *visible = options->gpus ? options->gpus : getenv("CUDA_VISIBLE_DEVICES");
     struct machine machine = {0};
-    if (gpu_wanted(cluster->job)) /* querying the driver takes its time */
-        machine_read(visible, &machine);
+    if (gpu_wanted(cluster->job) || (options->gpus && gpu_claimed(cluster->job)))
+        machine_read(visible, &machine); /* querying the driver takes its time */
     return gpu_divide(cluster->job, visible, machine.gpus, options->gpu_shortage_allowed, &cluster->gpus,
                       err);
 }

@@ -26,10 +26,27 @@ int gpu_wanted(const struct local_job *job)
     return wanted;
 }
 
+bool gpu_claimed(const struct local_job *job)
+{
+    for (int i = 0; i < job->pod_count; i++)
+        if (job->pods[i].claims)
+            return true;
+    return false;
+}
+
+/* GPUs of a pod with resource claims and no limits: an even share of what the others leave. */
+static int share_of_claims(const struct local_job *job, int available)
+{
+    int pods = 0, left = available - gpu_wanted(job);
+    for (int i = 0; i < job->pod_count; i++)
+        pods += job->pods[i].claims && !job->pods[i].gpus;
+    return pods && left > 0 ? left / pods : 0;
+}
+
 int gpu_divide(const struct local_job *job, const char *visible, int available, bool shortage_allowed,
                struct text_list *out, struct muster_error *err)
 {
-    int wanted = gpu_wanted(job), taken = 0;
+    int wanted = gpu_wanted(job), share = visible ? share_of_claims(job, available) : 0, taken = 0;
     if (wanted > available && !shortage_allowed)
         return error_set(err, MUSTER_E_LIMIT,
                          "the pods of %s request %d GPUs and this machine has %d (%s); lower "
@@ -38,7 +55,8 @@ int gpu_divide(const struct local_job *job, const char *visible, int available, 
                          visible ? "as limited by CUDA_VISIBLE_DEVICES or --gpus" : "all of them");
     for (int i = 0; i < job->pod_count + job->spare_count; i++) {
         scope_buffer list = {0};
-        for (int k = 0; k < job->pods[i].gpus && taken < available; k++) {
+        int own = job->pods[i].claims && !job->pods[i].gpus ? share : job->pods[i].gpus;
+        for (int k = 0; k < own && taken < available; k++) {
             if (k)
                 buffer_text(&list, ",");
             take_device(visible, taken++, &list);
