@@ -30,6 +30,13 @@ const struct local_mount *local_mount_of(const struct local_mount *mounts, int c
     return found;
 }
 
+const char *local_host_type_name(enum local_host_type type)
+{
+    static const char *const names[LOCAL_HOST_TYPES] = {
+        "", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"};
+    return names[type];
+}
+
 void local_volumes_free(struct local_volumes *volumes)
 {
     for (int i = 0; i < volumes->count; i++) {

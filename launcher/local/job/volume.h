@@ -15,6 +15,19 @@ enum local_volume_type {
     LOCAL_VOLUME_HOST,   /* a path of this machine */
 };
 
+/* hostPath.type: what has to be at the path; *_OR_CREATE is made where nothing is. */
+enum local_host_type {
+    LOCAL_HOST_ANY, /* not checked by a cluster */
+    LOCAL_HOST_DIRECTORY_OR_CREATE,
+    LOCAL_HOST_DIRECTORY,
+    LOCAL_HOST_FILE_OR_CREATE,
+    LOCAL_HOST_FILE,
+    LOCAL_HOST_SOCKET,
+    LOCAL_HOST_CHAR_DEVICE,
+    LOCAL_HOST_BLOCK_DEVICE,
+    LOCAL_HOST_TYPES
+};
+
 struct local_file {
     char *path; /* relative, without .. */
     char *data;
@@ -28,8 +41,9 @@ struct local_volume {
     enum local_volume_type type;
     struct local_file *files;
     size_t file_count;
-    int64_t size_limit; /* MEMORY: bytes, 0 for none */
-    char *source;       /* CLAIM: its name; HOST: the path */
+    int64_t size_limit;             /* MEMORY: bytes, 0 for none */
+    char *source;                   /* CLAIM: its name; HOST: the path */
+    enum local_host_type host_type; /* HOST */
 };
 
 struct local_volumes {
@@ -50,6 +64,8 @@ const struct local_file *local_volume_file(const struct local_volume *volume, co
  * a slash at its front. */
 const struct local_mount *local_mount_of(const struct local_mount *mounts, int count, const char *path,
                                          const char **rest);
+/* "DirectoryOrCreate"; "" for LOCAL_HOST_ANY. */
+const char *local_host_type_name(enum local_host_type type);
 void local_volumes_free(struct local_volumes *volumes);
 void local_mounts_free(struct local_mount *mounts, int count);
 

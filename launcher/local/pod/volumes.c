@@ -43,8 +43,26 @@ static int64_t bytes_of(const struct tree_node *node)
                                                                                    : 0;
 }
 
+static void read_host_type(const struct volumes_place *place, const struct tree_node *host,
+                           const struct path *path, struct local_volume *volume)
+{
+    const char *text = tree_text(tree_get(host, "type"));
+    for (int type = 0; text && type < LOCAL_HOST_TYPES; type++)
+        if (!strcmp(text, local_host_type_name((enum local_host_type)type))) {
+            volume->host_type = (enum local_host_type)type;
+            return;
+        }
+    if (text)
+        problems_add(
+            place->problems, PROBLEM_NOT_SUPPORTED, place->container->file, tree_get(host, "type"),
+            PATH_FIELD(PATH_FIELD(path, "hostPath"), "type"),
+            "'%.60s' is none of DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice, "
+            "BlockDevice",
+            text);
+}
+
 /* What a volume is besides files. 1, or 0 where it is not emulated. */
-static int read_kind(const struct volumes_place *place, const struct tree_node *node,
+static int read_kind(const struct volumes_place *place, const struct tree_node *node, const struct path *path,
                      struct local_volume *volume, const char **source)
 {
     const struct tree_node *empty = tree_get(node, "emptyDir"), *claim, *host;
@@ -67,6 +85,7 @@ static int read_kind(const struct volumes_place *place, const struct tree_node *
     } else if ((host = tree_get(node, "hostPath"))) {
         volume->type = LOCAL_VOLUME_HOST;
         *source = tree_text(tree_get(host, "path"));
+        read_host_type(place, host, path, volume);
     }
     bool usable =
         *source && (volume->type == LOCAL_VOLUME_HOST ? **source == '/'
@@ -87,7 +106,7 @@ static int make_volume(const struct volumes_place *place, const struct tree_node
     if (!volume->name)
         return volumes_no_memory(err);
     int made = volume_has_files(node) ? volume_files(place, node, path, volume, &own, err)
-                                      : read_kind(place, node, volume, &source);
+                                      : read_kind(place, node, path, volume, &source);
     if (own)
         volume->key = NULL;
     if (made > 0 && source && !(volume->source = mem_strdup(source)))

@@ -108,73 +108,6 @@ char *cluster_hosts(const struct cluster *cluster, int pod, struct muster_error 
     return take_pointer(&path);
 }
 
-/* --- mounts --- */
-
-enum { OWN_MOUNTS = 2 };
-
-static bool hides(const struct local_mount *mounts, int count, const char *path)
-{
-    const char *rest;
-    return local_mount_of(mounts, count, path, &rest) != NULL;
-}
-
-/* The pod's own, then what it needs of ours where one of those hides it. */
-static int fill_requests(const struct cluster *cluster, int pod, struct mount_request *requests, int *count,
-                         struct text_list *sources, struct muster_error *err)
-{
-    const struct local_pod *spec = &cluster->job->pods[pod];
-    const char *const own[OWN_MOUNTS] = {cluster->folder, cluster->program};
-    for (int i = 0; i < spec->mount_count; i++) {
-        const struct local_mount *mount = &spec->mounts[i];
-        const struct local_volume *volume = &cluster->job->volumes.list[mount->volume];
-        requests[i] = (struct mount_request){
-            .to = mount->path, .read_only = mount->read_only, .bytes = volume->size_limit};
-        if (volume->type == LOCAL_VOLUME_MEMORY)
-            continue;
-        char *source = volume_folders_source(&cluster->volumes, pod, mount, err);
-        if (!source || text_list_take(sources, source) < 0)
-            return source ? error_set(err, MUSTER_E_NOMEM, "no memory for a pod's mounts") : -1;
-        requests[i].from = source;
-    }
-    *count = spec->mount_count;
-    for (int i = 0; i < OWN_MOUNTS; i++)
-        if (hides(spec->mounts, spec->mount_count, own[i]))
-            requests[(*count)++] = (struct mount_request){.from = own[i], .to = own[i]};
-    return 0;
-}
-
-int cluster_plan_mounts(const struct cluster *cluster, int pod, struct mount_plan *plan,
-                        struct muster_error *err)
-{
-    int count = 0;
-    scope_text_list sources = {0};
-    scope_free struct mount_request *requests =
-        mem_calloc((size_t)cluster->job->pods[pod].mount_count + OWN_MOUNTS, sizeof *requests);
-    *plan = (struct mount_plan){0};
-    if (!requests)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a pod's mounts");
-    if (fill_requests(cluster, pod, requests, &count, &sources, err) < 0)
-        return -1;
-    return mount_plan_make(requests, count, cluster->stage, plan, err);
-}
-
-/* A child tries the first pod's mounts: some machines permit names and no mounts. */
-static int try_mounts(struct cluster *cluster, struct muster_error *err)
-{
-    struct mount_plan plan;
-    if (!cluster->job->volumes.count || cluster->isolation.kind == POD_ISOLATION_NONE)
-        return 0;
-    if (volume_folders_make(&cluster->volumes, err) < 0 ||
-        volume_folders_renew(&cluster->volumes, 0, err) < 0 ||
-        cluster_plan_mounts(cluster, 0, &plan, err) < 0)
-        return -1;
-    cluster->mounts = pod_isolation_permits(&cluster->isolation, &plan);
-    if (!cluster->mounts)
-        (void)error_errno(&cluster->why_not, "mount");
-    mount_plan_free(&plan);
-    return 0;
-}
-
 /* --- GPUs --- */
 
 static int divide_gpus(struct cluster *cluster, const struct local_options *options, struct muster_error *err)
@@ -202,7 +135,7 @@ int cluster_set_up(struct cluster *cluster, const struct local_job *job, const s
     }
     cluster->isolation = pod_isolation_probe(cluster->hosts);
     cluster->volumes = (struct volume_folders){job, cluster->folder, options->volumes};
-    if (try_mounts(cluster, err) < 0) {
+    if (cluster_examine_volumes(cluster, err) < 0) {
         cluster_tear_down(cluster);
         return -1;
     }
@@ -229,5 +162,8 @@ void cluster_tear_down(struct cluster *cluster)
     mem_free(cluster->program);
     mem_free(cluster->machine_hosts);
     text_list_free(&cluster->gpus);
+    for (int i = 0; cluster->states && i < cluster->job->volumes.count; i++)
+        mem_free(cluster->states[i].why);
+    mem_free(cluster->states);
     *cluster = (struct cluster){0};
 }

@@ -11,6 +11,17 @@
 #include "proto/base/text_list.h"
 #include "proto/include/muster_error.h"
 
+/* What becomes of a volume on this machine. */
+enum volume_verdict {
+    VOLUME_USED,
+    VOLUME_LEFT_OUT, /* its path stays this machine's; the others are mounted */
+    VOLUME_REFUSED,  /* pods that mount it fail, as a cluster would not start them */
+};
+struct volume_state {
+    enum volume_verdict verdict;
+    char *why; /* NULL: USED */
+};
+
 struct cluster {
     const struct local_job *job;
     char id[DESCENDANTS_ID_LENGTH +
@@ -22,7 +33,8 @@ struct cluster {
     char *stage;    /* in it: an empty folder, which a pod's mounts cover (mount_plan.h) */
     char *program;  /* of our own: pods run it */
     struct volume_folders volumes;
-    bool mounts; /* volumes are mounted */
+    struct volume_state *states; /* of each volume of the job; NULL: it has none */
+    bool mounts;                 /* volumes are mounted */
     struct muster_error why_not;
     char *machine_hosts;
     struct pod_isolation isolation;
@@ -32,7 +44,11 @@ struct cluster {
 /* Makes the folder and reads the machine. On failure (MUSTER_E_LIMIT: too few GPUs) nothing is left. */
 int cluster_set_up(struct cluster *cluster, const struct local_job *job, const struct local_options *options,
                    struct muster_error *err);
-/* The mounts of a pod. */
+/* Finds out whether volumes can be mounted at all, and which cannot (cluster_volumes.c). */
+int cluster_examine_volumes(struct cluster *cluster, struct muster_error *err);
+/* -1, MUSTER_E_INVALID with the reason, if the pod mounts a volume that is refused. */
+int cluster_check_volumes(const struct cluster *cluster, int pod, struct muster_error *err);
+/* The mounts of a pod; MUSTER_E_INVALID where one of them cannot be made. */
 int cluster_plan_mounts(const struct cluster *cluster, int pod, struct mount_plan *plan,
                         struct muster_error *err);
 /* The /etc/hosts of a pod, the caller's. NULL on failure. */

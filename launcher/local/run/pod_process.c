@@ -124,7 +124,7 @@ static int prepare_mounts(const struct pod_process *pod, const struct cluster *c
                           struct mount_plan *mounts, char **hosts, struct muster_error *err)
 {
     *hosts = cluster_hosts(cluster, pod->index, err);
-    if (!*hosts)
+    if (!*hosts || cluster_check_volumes(cluster, pod->index, err) < 0)
         return -1;
     if (!cluster->mounts)
         return 0;
@@ -143,8 +143,11 @@ static pid_t spawn(struct pod_process *pod, const struct pod_place *place, int *
     scope_free char *hosts = NULL;
     struct pod_isolation isolation = place->cluster->isolation;
     isolation.hostname = pod->spec->hostname;
-    if (prepare_mounts(pod, place->cluster, &mounts, &hosts, err) < 0)
+    if (prepare_mounts(pod, place->cluster, &mounts, &hosts, err) < 0) {
+        if (err->code == MUSTER_E_INVALID) /* the manifest's, which starting the pod anew does not mend */
+            *exit_code = EXIT_CODE_CANNOT_EXECUTE;
         return -1;
+    }
     isolation.mounts = &mounts;
     isolation.hosts = hosts;
     if (pod_prepare(pod, place, &envp, &argv, &program, exit_code, err) < 0 ||

@@ -317,6 +317,10 @@ static void announce_folders(const struct runner *r)
         log_warning(&r->log, "volumes are not mounted (%s): the pods' paths are this machine's",
                     *r->cluster.why_not.text ? r->cluster.why_not.text : "namespaces are not permitted here");
     for (int i = 0; r->cluster.mounts && i < volumes->count; i++)
+        if (r->cluster.states[i].verdict == VOLUME_LEFT_OUT)
+            log_warning(&r->log, "the volume %s is left out: %s; its path in the pods stays this machine's",
+                        volumes->list[i].name, r->cluster.states[i].why);
+    for (int i = 0; r->cluster.mounts && i < volumes->count; i++)
         if (volumes->list[i].type == LOCAL_VOLUME_CLAIM && !r->options->volumes) {
             log_info(&r->log, "PersistentVolumeClaims are empty folders that are deleted at the end; "
                               "--volumes=DIR keeps them as DIR/<claim>");
