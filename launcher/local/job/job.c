@@ -1,6 +1,10 @@
 /* job.c - see job.h. */
 #include "launcher/local/job/job.h"
 
+#include <string.h>
+
+#include "proto/base/buffer.h"
+#include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text_list.h"
 
@@ -28,6 +32,47 @@ const char *local_policy_name(enum local_restart_policy policy)
     return names[policy];
 }
 
+const char *local_restart_action_name(enum local_restart_action action)
+{
+#define RESTART_NAME(symbol, name, meaning) [symbol] = (name),
+    static const char *const names[] = {LOCAL_RESTARTS(RESTART_NAME)};
+    return names[action];
+}
+
+const char *local_failure_name(enum local_failure failure)
+{
+#define FAILURE_NAME(symbol, name) [symbol] = (name),
+    static const char *const names[] = {LOCAL_FAILURES(FAILURE_NAME)};
+    return names[failure];
+}
+
+/* --- attempts --- */
+
+static const char set_mark[] = LOCAL_ATTEMPT_SET, job_mark[] = LOCAL_ATTEMPT_JOB;
+
+bool local_has_attempt(const char *text)
+{
+    return strstr(text, set_mark) || strstr(text, job_mark);
+}
+
+char *local_attempt_text(const char *text, int set_attempt, int job_attempt)
+{
+    scope_buffer out = {0};
+    buffer_text(&out, "");
+    while (*text) {
+        bool set = !strncmp(text, set_mark, sizeof set_mark - 1);
+        if (set || !strncmp(text, job_mark, sizeof job_mark - 1)) {
+            buffer_printf(&out, "%d", set ? set_attempt : job_attempt);
+            text += set ? sizeof set_mark - 1 : sizeof job_mark - 1;
+        } else {
+            buffer_append(&out, text++, 1);
+        }
+    }
+    return buffer_take(&out);
+}
+
+/* --- memory --- */
+
 static void free_groups(struct local_job *job)
 {
     for (int i = 0; i < job->group_count; i++) {
@@ -35,10 +80,19 @@ static void free_groups(struct local_job *job)
         for (int k = 0; k < group->rule_count; k++)
             mem_free(group->rules[k].codes);
         mem_free(group->rules);
+        for (int k = 0; k < group->success_count; k++)
+            mem_free(group->success[k].indexes);
+        mem_free(group->success);
         mem_free(group->name);
         mem_free(group->replicated);
     }
     mem_free(job->groups);
+    for (int i = 0; i < job->restart_rule_count; i++) {
+        mem_free(job->restart_rules[i].name);
+        mem_free(job->restart_rules[i].targets);
+        text_list_free_items(job->restart_rules[i].patterns);
+    }
+    mem_free(job->restart_rules);
 }
 
 void local_job_free(struct local_job *job)
@@ -55,6 +109,8 @@ void local_job_free(struct local_job *job)
         mem_free(pod->working_dir);
         text_list_free_items(pod->env);
         text_list_free_items(pod->command);
+        text_list_free_items(pod->env_of_attempt);
+        text_list_free_items(pod->command_of_attempt);
     }
     mem_free(job->pods);
     mem_free(job->name);

@@ -30,16 +30,18 @@ struct local_pod {
     char *address; /* loopback address of the name, also the pod's status.podIP: 127.77.0.1 for the first pod,
                       127.77.0.2 for the second (network.h) */
     enum local_replica_type type;
-    int group;         /* of a Job: index into groups */
-    int index;         /* within its replica type or group */
-    char **env;        /* NULL-terminated NAME=value: the effective map of the container named pytorch, user's
-                          entries first, then the operator's, the last of a name wins, $(VAR) expanded */
-    char **command;    /* NULL-terminated: command and args, $(VAR) expanded, torchrun replaced by muster run;
-                          NULL if unknown (dry run) */
-    char *working_dir; /* NULL: the caller's */
-    int gpus;          /* limits of a resource whose name is an NVIDIA GPU's; 0 for none */
-    bool claims;       /* it has devices by resource claims, whose number is unknown */
-    double grace_s;    /* terminationGracePeriodSeconds, 30 where not given */
+    int group;      /* of a Job: index into groups */
+    int index;      /* within its replica type or group */
+    char **env;     /* NULL-terminated NAME=value: the effective map of the container named pytorch, user's
+                       entries first, then the operator's, the last of a name wins, $(VAR) expanded */
+    char **command; /* NULL-terminated: command and args, $(VAR) expanded, torchrun replaced by muster run;
+                       NULL if unknown (dry run) */
+    char **env_of_attempt, **command_of_attempt; /* the same with marks of attempts (local_attempt_text);
+                                                    NULL: they are the same at each attempt */
+    char *working_dir;                           /* NULL: the caller's */
+    int gpus;       /* limits of a resource whose name is an NVIDIA GPU's; 0 for none */
+    bool claims;    /* it has devices by resource claims, whose number is unknown */
+    double grace_s; /* terminationGracePeriodSeconds, 30 where not given */
     struct local_mount *mounts;
     int mount_count;
 };
@@ -51,12 +53,29 @@ struct local_replica {
 
 /* podFailurePolicy: what a Job's controller does about a pod with one of these exit codes, or (others) with
  * none of them. */
-enum local_failure_action { LOCAL_FAILURE_COUNT, LOCAL_FAILURE_IGNORE, LOCAL_FAILURE_FAIL_JOB };
+enum local_failure_action {
+    LOCAL_FAILURE_COUNT,
+    LOCAL_FAILURE_IGNORE,
+    LOCAL_FAILURE_FAIL_JOB,
+    LOCAL_FAILURE_FAIL_INDEX
+};
 struct local_failure_rule {
     enum local_failure_action action;
     bool others;
     int *codes;
     int code_count;
+};
+
+/* successPolicy of a Job: these pods (NULL: any), so many of them. */
+struct local_success_rule {
+    bool *indexes; /* as the group's pods */
+    int count;     /* 0: all of indexes */
+};
+
+enum { LOCAL_DEPENDENCIES_LIMIT = 10 };
+struct local_dependency {
+    int number; /* of the replicated job */
+    bool ready; /* once its pods run, rather than once they are complete */
 };
 
 /* One Job of batch/v1: alone, or one of a JobSet's. Its pods follow each other, by index. */
@@ -68,11 +87,53 @@ struct local_group {
     int parallelism;                          /* at most so many at once */
     enum local_restart_policy restart_policy; /* OnFailure or Never */
     int64_t backoff_limit;
+    bool per_index;            /* failures count for each index, not for the whole Job: */
+    int64_t index_limit;       /* backoffLimitPerIndex */
+    int64_t failed_indexes;    /* maxFailedIndexes; -1: any number */
+    int64_t active_deadline_s; /* of one Job of a JobSet; 0: none */
     struct local_failure_rule *rules;
     int rule_count;
-    int after;        /* starts after all groups of this number (dependsOn); -1: at once */
-    bool after_ready; /* once they run, rather than once they are complete */
-    bool decides;     /* counts for the JobSet's success */
+    struct local_success_rule *success; /* one that holds is enough; none: all pods */
+    int success_count;
+    struct local_dependency after[LOCAL_DEPENDENCIES_LIMIT]; /* starts after all of these; none: at once */
+    int after_count;
+    bool decides; /* counts for the JobSet's success */
+};
+
+/* Why a Job failed, as its controller calls it. symbol, reason */
+#define LOCAL_FAILURES(X)                                                                                    \
+    X(LOCAL_FAILED_BACKOFF, "BackoffLimitExceeded")                                                          \
+    X(LOCAL_FAILED_DEADLINE, "DeadlineExceeded")                                                             \
+    X(LOCAL_FAILED_INDEXES, "FailedIndexes")                                                                 \
+    X(LOCAL_FAILED_MAX_INDEXES, "MaxFailedIndexesExceeded")                                                  \
+    X(LOCAL_FAILED_POLICY, "PodFailurePolicy")
+enum local_failure {
+#define LOCAL_FAILURE_ENUM(symbol, reason) symbol,
+    LOCAL_FAILURES(LOCAL_FAILURE_ENUM)
+#undef LOCAL_FAILURE_ENUM
+        LOCAL_FAILURE_TYPES
+};
+
+/* failurePolicy.rules of a JobSet. The first that fits a failed Job decides; without one all Jobs are made
+ * anew, up to max_restarts. symbol, name, meaning */
+#define LOCAL_RESTARTS(X)                                                                                    \
+    X(LOCAL_RESTART_SET, "RestartJobSet", "all Jobs, up to maxRestarts")                                     \
+    X(LOCAL_RESTART_SET_FREELY, "RestartJobSetAndIgnoreMaxRestarts", "all Jobs, as often as it takes")       \
+    X(LOCAL_RESTART_JOB, "RestartJob", "the failed Job, up to maxRestarts")                                  \
+    X(LOCAL_RESTART_JOB_FREELY, "RestartJobAndIgnoreMaxRestarts", "the failed Job, as often as it takes")    \
+    X(LOCAL_FAIL_SET, "FailJobSet", "none, the JobSet fails at once")
+enum local_restart_action {
+#define LOCAL_RESTART_ENUM(symbol, name, meaning) symbol,
+    LOCAL_RESTARTS(LOCAL_RESTART_ENUM)
+#undef LOCAL_RESTART_ENUM
+        LOCAL_RESTART_ACTIONS
+};
+struct local_restart_rule {
+    enum local_restart_action action;
+    char *name;
+    bool *targets;    /* by number of the replicated job; NULL: any */
+    unsigned reasons; /* bit 1 << enum local_failure; 0: any */
+    char **patterns;  /* extended regular expressions, one of which the message matches; NULL: any */
 };
 
 struct local_job {
@@ -91,7 +152,9 @@ struct local_job {
     int spare_count;            /* elastic: workers behind these, up to max_replicas, for scaling up */
     struct local_group *groups; /* of all kinds but PyTorchJob */
     int group_count;
-    int max_restarts; /* of a JobSet: how often all Jobs are made anew after one failed */
+    int max_restarts; /* of a JobSet: how often Jobs are made anew after one failed */
+    struct local_restart_rule *restart_rules;
+    int restart_rule_count;
     bool success_any; /* of a JobSet: one Job is enough */
     struct local_volumes volumes;
     char *apart;    /* why the pods form a world each instead of one; NULL: they do not */
@@ -107,6 +170,18 @@ const char *local_kind_success(enum local_kind kind);
 /* restartPolicy of a pod. */
 enum local_restart_policy local_job_policy(const struct local_job *job, int pod);
 const char *local_policy_name(enum local_restart_policy policy);
+
+/* "RestartJobSet", "BackoffLimitExceeded" */
+const char *local_restart_action_name(enum local_restart_action action);
+const char *local_failure_name(enum local_failure failure);
+
+/* Marks in texts of a pod, for its labels restart-attempt and job-restart-attempt, whose values only the
+ * runner knows. */
+#define LOCAL_ATTEMPT_SET "\002set\003"
+#define LOCAL_ATTEMPT_JOB "\002job\003"
+bool local_has_attempt(const char *text);
+/* The text with numbers in place of the marks, in fresh memory. */
+char *local_attempt_text(const char *text, int set_attempt, int job_attempt);
 
 /* Frees the job's memory and zeroes it. */
 void local_job_free(struct local_job *job);

@@ -33,6 +33,7 @@ struct local_file {
     char *data;
     size_t length;
     unsigned mode;
+    bool varies; /* data has marks of attempts (job.h) */
 };
 
 struct local_volume {

@@ -1,8 +1,10 @@
 /* batch_job.c - see batch_job.h; and the kind Job by itself. */
 #include "launcher/local/manifest/batch_job.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "launcher/local/manifest/api.h"
 #include "launcher/local/pod/schema.h"
 #include "proto/base/guard.h"
 
@@ -47,12 +49,17 @@ static int read_rule(struct building *b, const struct batch_job *job, const stru
         return 0;
     struct local_failure_rule *rule = &group->rules[group->rule_count++];
     rule->others = op && !strcmp(op, "NotIn");
-    if (!strcmp(action, "FailJob"))
-        rule->action = LOCAL_FAILURE_FAIL_JOB;
-    else if (!strcmp(action, "Ignore"))
-        rule->action = LOCAL_FAILURE_IGNORE;
-    else if (strcmp(action, "Count"))
-        ERROR(b, NOTE, job, NULL, path, "podFailurePolicy: %.30s is taken as Count", action);
+    static const char *const actions[] = {"Count", "Ignore", "FailJob", "FailIndex"};
+    size_t known = 0;
+    while (known < sizeof actions / sizeof *actions && strcmp(action, actions[known]) != 0)
+        known++;
+    if (known == sizeof actions / sizeof *actions)
+        ERROR(b, NOT_SUPPORTED, job, tree_get(node, "action"), PATH_FIELD(path, "action"),
+              "'%.30s' is none of FailJob, FailIndex, Ignore, Count (" API_JOB " and before)", action);
+    else
+        rule->action = (enum local_failure_action)known;
+    if (rule->action == LOCAL_FAILURE_FAIL_INDEX && !group->per_index)
+        ERROR(b, INVALID, job, node, PATH_FIELD(path, "action"), "FailIndex needs backoffLimitPerIndex");
     return read_codes(b, tree_get(codes, "values"), rule);
 }
 
@@ -70,6 +77,78 @@ static int read_rules(struct building *b, const struct batch_job *job, struct lo
         return building_no_memory(b);
     for (size_t i = 0; i < rules->count && i < RULES_LIMIT; i++)
         if (read_rule(b, job, rules->items[i], PATH_INDEX(PATH_FIELD(path, "rules"), i), group) < 0)
+            return -1;
+    return 0;
+}
+
+/* "1,3-5": as marks of a group's pods. False: it is no such list. */
+static bool read_indexes(const char *text, bool *marks, int count)
+{
+    while (*text) {
+        char *end;
+        long first = strtol(text, &end, 10), last = first;
+        if (end == text || first < 0)
+            return false;
+        text = end;
+        if (*text == '-') {
+            last = strtol(text + 1, &end, 10);
+            if (end == text + 1 || last < first)
+                return false;
+            text = end;
+        }
+        if (*text && *text != ',')
+            return false;
+        text += *text == ',';
+        for (long i = first; i <= last && i < count; i++)
+            marks[i] = true;
+    }
+    return true;
+}
+
+static int read_success_rule(struct building *b, const struct batch_job *job, const struct tree_node *node,
+                             const struct path *path, struct local_group *group)
+{
+    const char *text = tree_text(tree_get(node, "succeededIndexes"));
+    int64_t count = schema_integer(node, "succeededCount", 0);
+    struct local_success_rule *rule = &group->success[group->success_count];
+    if (!text && count < 1) {
+        ERROR(b, REQUIRED, job, node, path, "needs succeededIndexes or succeededCount");
+        return 0;
+    }
+    rule->count = count > INT32_MAX ? INT32_MAX : (int)count;
+    group->success_count++;
+    if (!text)
+        return 0;
+    rule->indexes = mem_calloc((size_t)group->count + 1, sizeof *rule->indexes);
+    if (!rule->indexes)
+        return building_no_memory(b);
+    if (!read_indexes(text, rule->indexes, group->count))
+        ERROR(b, INVALID, job, tree_get(node, "succeededIndexes"), PATH_FIELD(path, "succeededIndexes"),
+              "'%.60s' is not a list of indexes such as 0,2-4", text);
+    return 0;
+}
+
+/* successPolicy, backoffLimitPerIndex and maxFailedIndexes, which only Indexed Jobs have. */
+static int read_indexed(struct building *b, const struct batch_job *job, struct local_group *group)
+{
+    const struct tree_node *rules = tree_get(tree_get(job->spec, "successPolicy"), "rules");
+    const struct path *path = PATH_FIELD(PATH_FIELD(job->path, "successPolicy"), "rules");
+    const struct tree_node *limit = tree_get(job->spec, "backoffLimitPerIndex");
+    group->per_index = limit != NULL;
+    group->index_limit = schema_integer(job->spec, "backoffLimitPerIndex", 0);
+    group->failed_indexes = schema_integer(job->spec, "maxFailedIndexes", -1);
+    if (limit && (!is_indexed(job) || group->restart_policy != LOCAL_RESTART_NEVER))
+        ERROR(b, INVALID, job, limit, PATH_FIELD(job->path, "backoffLimitPerIndex"),
+              "needs completionMode Indexed, and restartPolicy Never in the template");
+    if (!rules || rules->kind != TREE_LIST || !rules->count)
+        return 0;
+    if (!is_indexed(job))
+        ERROR(b, INVALID, job, rules, path, "needs completionMode Indexed");
+    group->success = mem_calloc(rules->count, sizeof *group->success);
+    if (!group->success)
+        return building_no_memory(b);
+    for (size_t i = 0; i < rules->count; i++)
+        if (read_success_rule(b, job, rules->items[i], PATH_INDEX(path, i), group) < 0)
             return -1;
     return 0;
 }
@@ -123,7 +202,6 @@ static struct local_group *add_group(struct building *b, const struct batch_job 
                                   .replicated = mem_strdup(job->replicated ? job->replicated : ""),
                                   .number = job->number,
                                   .first = b->job->pod_count,
-                                  .after = -1,
                                   .decides = true};
     return group->name && group->replicated ? group : NULL;
 }
@@ -186,7 +264,9 @@ static int add_pod(struct building *b, const struct batch_job *job, int index, s
                              .path = PATH_FIELD(job->path, "template"),
                              .container = container,
                              .over = job->over,
-                             .more = job->more};
+                             .more = job->more,
+                             .claims = job->claims,
+                             .claims_of = job->claims_of};
     int result = fill_source(job, index, &pod) < 0 ? building_no_memory(b) : 0;
     if (!result && index == 0)
         building_note_containers(b, &pod);
@@ -222,9 +302,11 @@ int batch_job_add(struct building *b, const struct batch_job *job)
         return building_no_memory(b);
     group->restart_policy = read_policy(b, job);
     group->backoff_limit = schema_integer(job->spec, "backoffLimit", BACKOFF_LIMIT);
+    if (job->replicated)
+        group->active_deadline_s = schema_integer(job->spec, "activeDeadlineSeconds", 0);
     read_counts(b, job, group);
     int container = find_container(b, job);
-    if (read_rules(b, job, group) < 0)
+    if (read_indexed(b, job, group) < 0 || read_rules(b, job, group) < 0)
         return -1;
     if (b->job->pod_count + group->count > BUILDING_PODS_LIMIT)
         FATAL(b, INVALID, job, job->spec, job->path, "more than the %d pods that one machine supports",
@@ -266,6 +348,16 @@ int batch_fill_job(struct building *b, const struct tree_node *spec, const char 
     return 0;
 }
 
+void batch_check_manager(const struct building *b, const struct tree_node *spec, const char *own)
+{
+    const struct tree_node *node = tree_get(spec, "managedBy");
+    const char *text = tree_text(node);
+    if (text && *text && strcmp(text, own) != 0)
+        problems_add(b->problems, PROBLEM_WARNING, b->object->file, node,
+                     PATH_FIELD(PATH_FIELD(NULL, "spec"), "managedBy"),
+                     "its controller leaves such an object to %.100s; it runs here all the same", text);
+}
+
 /* A pod's name resolves for others only by a headless Service that its subdomain names. */
 static void check_names(const struct building *b, const struct batch_job *job)
 {
@@ -297,6 +389,7 @@ int indexed_job_build(struct building *b)
                                   .name = name,
                                   .spec = spec,
                                   .path = PATH_FIELD(NULL, "spec")};
+    batch_check_manager(b, spec, "kubernetes.io/job-controller");
     if (batch_job_add(b, &job) < 0)
         return -1;
     if (!b->problems->fatal)

@@ -13,6 +13,8 @@ struct batch_job {
     int number;             /* of the replicated job */
     const char *subdomain;  /* of all pods, unless the template names one; NULL: none */
     const struct facts *labels;
+    const struct tree_node *claims; /* volumeClaimPolicies; NULL: none */
+    const char *claims_of;          /* the JobSet's name */
     /* of a TrainJob: */
     int64_t nodes;         /* parallelism and completions; 0: the spec's */
     const char *container; /* the one that is run; NULL: the first */
@@ -30,6 +32,8 @@ int batch_job_add(struct building *b, const struct batch_job *job);
 extern const struct schema batch_job_schema, jobset_schema, jobset_spec_schema, trainjob_schema,
     training_runtime_schema;
 
+/* A warning where another controller than its own is to run the object. */
+void batch_check_manager(const struct building *b, const struct tree_node *spec, const char *own);
 /* Name, namespace, suspend, deadline and time to live of b->job, from the object and its spec. */
 int batch_fill_job(struct building *b, const struct tree_node *spec, const char *name);
 

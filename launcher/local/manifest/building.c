@@ -90,6 +90,30 @@ static char *copy(const char *text)
     return text && *text ? mem_strdup(text) : NULL;
 }
 
+/* Texts that depend on the attempt become those of the first; *marked keeps them. -1 without memory. */
+static int settle_attempts(char **texts, char ***marked)
+{
+    scope_text_list copies = {0};
+    bool varies = false;
+    for (char *const *text = texts; text && *text; text++)
+        varies |= local_has_attempt(*text);
+    if (!varies)
+        return 0;
+    for (char *const *text = texts; *text; text++)
+        if (text_list_take(&copies, mem_strdup(*text)) < 0)
+            return -1;
+    for (char **text = texts; *text; text++) {
+        char *first = local_attempt_text(*text, 0, 0);
+        if (!first)
+            return -1;
+        mem_free(*text);
+        *text = first;
+    }
+    *marked = copies.items;
+    copies = (struct text_list){0};
+    return 0;
+}
+
 static int fill_container(struct building *b, const struct pod_source *source, const struct path *path,
                           struct local_pod *pod)
 {
@@ -115,6 +139,16 @@ static int fill_container(struct building *b, const struct pod_source *source, c
     pod->env = variables.items;
     pod->command = command.items;
     env_map_free(&env);
+    for (int i = 0; !result && i < pod->mount_count; i++)
+        if (pod->mounts[i].sub_path && local_has_attempt(pod->mounts[i].sub_path)) {
+            char *first = local_attempt_text(pod->mounts[i].sub_path, 0, 0);
+            mem_free(pod->mounts[i].sub_path);
+            pod->mounts[i].sub_path = first;
+            result = first ? 0 : building_no_memory(b);
+        }
+    if (!result && (settle_attempts(pod->env, &pod->env_of_attempt) < 0 ||
+                    settle_attempts(pod->command, &pod->command_of_attempt) < 0))
+        result = building_no_memory(b);
     return result;
 }
 

@@ -73,6 +73,20 @@ int pod_source_gpus(const struct pod_source *source)
     return (int)count;
 }
 
+const struct tree_node *pod_source_claim(const struct pod_source *source, const char *name)
+{
+    const struct tree_node *policies = source->claims;
+    for (size_t i = 0; policies && policies->kind == TREE_LIST && i < policies->count; i++) {
+        const struct tree_node *list = tree_get(policies->items[i], "templates");
+        for (size_t k = 0; list && list->kind == TREE_LIST && k < list->count; k++) {
+            const char *own = tree_text(tree_get(tree_get(list->items[k], "metadata"), "name"));
+            if (own && !strcmp(own, name))
+                return list->items[k];
+        }
+    }
+    return NULL;
+}
+
 void pod_source_free(struct pod_source *source)
 {
     mem_free(source->name);

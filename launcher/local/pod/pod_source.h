@@ -23,6 +23,8 @@ struct pod_source {
     const struct path *path;           /* of the template */
     size_t container;                  /* index of the one that is run */
     struct pod_overlay over;
+    const struct tree_node *claims;              /* a JobSet's volumeClaimPolicies; NULL: none */
+    const char *claims_of;                       /* its name */
     const struct text_list *more;                /* words behind the command; NULL: none */
     char *name, *hostname, *subdomain, *address; /* owned; subdomain NULL: none */
     struct facts labels, annotations, variables;
@@ -38,6 +40,8 @@ const struct tree_node *pod_source_resources(const struct pod_source *source, co
 int pod_source_gpus(const struct pod_source *source);
 /* Index of the container of this name in the template; -1 for none. */
 int pod_source_find(const struct tree_node *template_, const char *name);
+/* The claim's template of this name in the volumeClaimPolicies; NULL for none. */
+const struct tree_node *pod_source_claim(const struct pod_source *source, const char *name);
 void pod_source_free(struct pod_source *source);
 
 #endif

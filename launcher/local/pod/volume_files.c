@@ -43,7 +43,8 @@ bool volume_path_is_inside(const char *path)
 static int volume_file_add(const struct filling *f, const char *path, struct buffer *data, unsigned mode)
 {
     struct local_volume *volume = f->volume;
-    struct local_file file = {mem_strdup(path), NULL, data->length, mode};
+    struct local_file file = {mem_strdup(path), NULL, data->length, mode,
+                              data->data && *f->own && local_has_attempt(data->data)};
     struct local_file *longer = mem_realloc(volume->files, volume->file_count + 1, sizeof *longer);
     if (longer)
         volume->files = longer;

@@ -97,9 +97,24 @@ static int read_kind(const struct volumes_place *place, const struct tree_node *
     return usable;
 }
 
+/* A claim that the JobSet's controller makes of a template, for all pods that mount it. */
+static int make_claim(const struct volumes_place *place, const struct tree_node *node,
+                      struct local_volume *volume, struct muster_error *err)
+{
+    const char *name = tree_text(tree_get(tree_get(node, "metadata"), "name"));
+    *volume = (struct local_volume){
+        .key = node,
+        .name = mem_strdup(name ? name : ""),
+        .type = LOCAL_VOLUME_CLAIM,
+        .source = mem_printf("%s-%s", name ? name : "", place->container->source->claims_of)};
+    return volume->name && volume->source ? 1 : volumes_no_memory(err);
+}
+
 static int make_volume(const struct volumes_place *place, const struct tree_node *node,
                        const struct path *path, struct local_volume *volume, struct muster_error *err)
 {
+    if (!path)
+        return make_claim(place, node, volume, err);
     const char *name = tree_text(tree_get(node, "name")), *source = NULL;
     bool own = false;
     *volume = (struct local_volume){.key = node, .name = mem_strdup(name ? name : "")};
@@ -114,7 +129,8 @@ static int make_volume(const struct volumes_place *place, const struct tree_node
     return made;
 }
 
-/* Index of the volume, which is made if no pod had it; -1: there is none; -2 without memory. */
+/* Index of the volume, which is made if no pod had it (path NULL: of a claim's template); -1: there is none;
+ * -2 without memory. */
 static int find_volume(const struct volumes_place *place, const struct tree_node *node,
                        const struct path *path, struct muster_error *err)
 {
@@ -214,18 +230,22 @@ static int add_mount(const struct volumes_place *place, const struct tree_node *
     size_t at;
     const char *name = tree_text(tree_get(node, "name")), *to = tree_text(tree_get(node, "mountPath"));
     const struct tree_node *volume = volume_node(place->container->source, name, &at);
+    const struct tree_node *claim = name ? pod_source_claim(place->container->source, name) : NULL;
     const struct path *volumes = PATH_FIELD(PATH_FIELD(place->container->source->path, "spec"), "volumes");
     scope_free char *clean = clean_path(to ? to : ""), *sub_path = NULL;
     if (!clean)
         return volumes_no_memory(err);
-    if (!volume)
+    if (!volume && !claim)
         return mount_refuse(place, node, PATH_FIELD(path, "name"), "there is no volume of this name");
+    if (volume && claim)
+        return mount_refuse(place, node, PATH_FIELD(path, "name"),
+                            "a volume and a template of volumeClaimPolicies have this name");
     if (!*clean)
         return mount_refuse(place, node, PATH_FIELD(path, "mountPath"),
                             "a path from / on, without .., other than / itself is needed");
     if (pod->mount_count == MOUNTS_LIMIT)
         return mount_refuse(place, node, path, "more mounts than muster local makes (256)");
-    int number = find_volume(place, volume, PATH_INDEX(volumes, at), err);
+    int number = find_volume(place, claim ? claim : volume, claim ? NULL : PATH_INDEX(volumes, at), err);
     if (number < 0)
         return number < -1 ? -1 : 0;
     int got = read_sub_path(place, node, &sub_path, err);

@@ -415,6 +415,9 @@ void lifecycle_step(struct lifecycle *life, const struct job_event *event, struc
 struct instant lifecycle_deadline(const struct lifecycle *life)
 {
     struct instant next = life->active_deadline;
+    for (int i = 0; life->state == JOB_ACTIVE && !life->remaking && i < life->job->group_count; i++)
+        if (life->groups[i].state == GROUP_ACTIVE)
+            next = instant_min(next, life->groups[i].deadline);
     for (int i = 0; i < life->pod_count; i++) {
         next = instant_min(next, life->pods[i].deadline);
         if (kubelet_is_active(life->pods[i].state))
@@ -457,6 +460,8 @@ int lifecycle_init(struct lifecycle *life, const struct local_job *job,
             return error_set(err, MUSTER_E_NOMEM, "no memory for %d Jobs", job->group_count);
         }
     }
+    for (int i = 0; i < job->group_count; i++)
+        life->groups[i].deadline = INSTANT_NEVER;
     for (int i = 0; i < life->pod_count; i++)
         life->pods[i] = (struct lifecycle_pod){
             .deadline = INSTANT_NEVER, .first_start = INSTANT_NEVER, .last_end = INSTANT_NEVER};

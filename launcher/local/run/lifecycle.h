@@ -88,6 +88,8 @@ struct lifecycle_pod {
     unsigned actions;         /* bit 1 << enum pod_action; the shell clears them */
     int restart_count;        /* the kubelet's: containers started again in this pod */
     int failures_in_row;      /* sets the back-off */
+    int index_failures;       /* with backoffLimitPerIndex: of this pod's index */
+    bool index_failed;        /* the same: it is not tried again */
     int restarts, recreated;  /* of all pods of this name: in place, and recreated by the operator */
     bool has_code;            /* a container has ended */
     int exit_code;            /* of the last one that did */
@@ -99,8 +101,15 @@ struct lifecycle_pod {
 enum group_state { GROUP_WAITING, GROUP_ACTIVE, GROUP_COMPLETE, GROUP_FAILED };
 struct lifecycle_group {
     enum group_state state;
-    int failures;  /* of pods, as counted against backoffLimit */
-    int exit_code; /* failed: of the container that did it, 0 for none */
+    int failures;              /* of pods, as counted against backoffLimit */
+    int failed_indexes;        /* pods that failed for good, with backoffLimitPerIndex */
+    struct instant deadline;   /* active: activeDeadlineSeconds of its own; else never */
+    int exit_code;             /* failed: of the container that did it, 0 for none */
+    enum local_failure reason; /* failed */
+    struct instant failed_at;
+    char message[200];     /* failed: its controller's */
+    bool remaking;         /* its pods are being deleted, so that it begins anew */
+    int restarts, counted; /* how often it alone was made anew; of those, the ones against maxRestarts */
 };
 
 struct lifecycle_options {
@@ -119,8 +128,8 @@ struct lifecycle {
     struct lifecycle_pod *pods; /* as in job->pods, spares included */
     int pod_count;
     struct lifecycle_group *groups; /* as in job->groups */
-    int remakes;                    /* of a JobSet: how often all its Jobs were made anew */
-    bool remaking;                  /* their pods are being deleted for that */
+    int remakes, counted; /* of a JobSet: how often all its Jobs were made anew; those against maxRestarts */
+    bool remaking;        /* their pods are being deleted for that */
     int wanted[LOCAL_REPLICA_TYPES];
     enum job_state state;
     struct conditions conditions;

@@ -93,12 +93,28 @@ static int set_entry(struct text_list *out, const char *entry)
     return name ? text_list_set(out, name, entry + length + 1) : -1;
 }
 
+/* The pod's own texts at this attempt, in fresh memory; marked NULL: they are the same at each. -1 without
+ * memory. */
+static int at_attempt(const struct pod_env_place *place, char *const *texts, char *const *marked,
+                      struct text_list *out)
+{
+    for (char *const *text = marked ? marked : texts; text && *text; text++)
+        if (text_list_take(out, marked ? local_attempt_text(*text, place->set_attempt, place->job_attempt)
+                                       : mem_strdup(*text)) < 0)
+            return -1;
+    return 0;
+}
+
 static int inherit(const struct pod_env_place *place, struct text_list *out)
 {
+    const struct local_pod *pod = &place->job->pods[place->pod];
+    scope_text_list own = {0};
+    if (at_attempt(place, pod->env, pod->env_of_attempt, &own) < 0)
+        return -1;
     for (char *const *entry = place->inherited; entry && *entry; entry++)
         if (!is_placement(*entry) && set_entry(out, *entry) < 0)
             return -1;
-    for (char *const *entry = place->job->pods[place->pod].env; entry && *entry; entry++)
+    for (char *const *entry = own.items; entry && *entry; entry++)
         if (set_entry(out, *entry) < 0)
             return -1;
     return 0;
@@ -213,8 +229,12 @@ static char *numeric_argument(const struct pod_env_place *place, const char *bef
 
 int pod_env_command(const struct pod_env_place *place, struct text_list *out)
 {
+    const struct local_pod *pod = &place->job->pods[place->pod];
     const char *before = NULL;
-    for (char *const *argument = place->job->pods[place->pod].command; *argument; argument++) {
+    scope_text_list own = {0};
+    if (at_attempt(place, pod->command, pod->command_of_attempt, &own) < 0)
+        return -1;
+    for (char *const *argument = own.items; argument && *argument; argument++) {
         if (text_list_take(out, numeric_argument(place, before, *argument)) < 0)
             return -1;
         before = *argument;

@@ -24,7 +24,8 @@ struct pod_env_place {
     const char *agent_ids;  /* MUSTER_AGENT_ID: outer agents', the runner's, the pod's */
     const char *gpus;       /* CUDA_VISIBLE_DEVICES */
     const char *front;      /* goes before PATH; NULL: nothing */
-    bool named;             /* names resolve inside the pod; otherwise they are replaced by addresses */
+    int set_attempt, job_attempt; /* of the JobSet, of the pod's Job: how often it was made anew */
+    bool named;                   /* names resolve inside the pod; otherwise they are replaced by addresses */
 };
 
 /* The environment of the pod's first process: the inherited one, then the pod's own, then ours. -1 without

@@ -106,6 +106,8 @@ static int pod_prepare(const struct pod_process *pod, const struct pod_place *pl
                                 .agent_ids = ids,
                                 .gpus = cluster->gpus.items[pod->index],
                                 .front = cluster->commands,
+                                .set_attempt = pod->set_attempt,
+                                .job_attempt = pod->job_attempt,
                                 .named = cluster->isolation.kind != POD_ISOLATION_NONE};
     if (!ids || pod_env_build(&env, envp) < 0 || pod_env_command(&env, argv) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for its environment");
@@ -128,7 +130,9 @@ static int prepare_mounts(const struct pod_process *pod, const struct cluster *c
         return -1;
     if (!cluster->mounts)
         return 0;
-    if (pod->renewed && volume_folders_renew(&cluster->volumes, pod->index, err) < 0)
+    if (pod->renewed &&
+        (volume_folders_renew(&cluster->volumes, pod->index, err) < 0 ||
+         volume_folders_rewrite(&cluster->volumes, pod->index, pod->set_attempt, pod->job_attempt, err) < 0))
         return -1;
     return cluster_plan_mounts(cluster, pod->index, mounts, err);
 }

@@ -31,11 +31,12 @@ struct pod_process {
         id[DESCENDANTS_ID_LENGTH + 1]; /* carried by all of its processes, or its mark; of the run's family */
     pid_t pid;                         /* the first process and its session; 0: none */
     bool alive;                        /* not reaped */
-    bool ended;      /* reaped, or it could not be started; the rest of the pod is being killed */
-    bool lost;       /* ended without an exit code */
-    int exit_code;   /* once ended: 128 + n for signal n */
-    bool renewed;    /* the pod is new: its emptyDirs are empty */
-    int clean_looks; /* scans in a row that found nothing of it */
+    bool ended;    /* reaped, or it could not be started; the rest of the pod is being killed */
+    bool lost;     /* ended without an exit code */
+    int exit_code; /* once ended: 128 + n for signal n */
+    bool renewed;  /* the pod is new: its emptyDirs are empty */
+    int set_attempt, job_attempt; /* pod_env.h */
+    int clean_looks;              /* scans in a row that found nothing of it */
     struct pump_stream *streams[3];
 };
 

@@ -51,6 +51,8 @@ static void start_pod(struct runner *r, int i)
 {
     struct muster_error err = {0};
     r->pods[i].renewed = r->life.pods[i].restart_count == 0;
+    r->pods[i].set_attempt = r->life.remakes;
+    r->pods[i].job_attempt = r->life.groups ? r->life.groups[r->job->pods[i].group].restarts : 0;
     if (pod_process_start(&r->pods[i], &r->place, &err) < 0) {
         log_error(&r->log, "pod %s cannot be started: %s%s", r->job->pods[i].name, err.text,
                   err.code == MUSTER_E_NOT_FOUND

@@ -85,6 +85,34 @@ int volume_folders_make(const struct volume_folders *f, struct muster_error *err
 
 /* --- a pod's own --- */
 
+int volume_folders_rewrite(const struct volume_folders *f, int pod, int set_attempt, int job_attempt,
+                           struct muster_error *err)
+{
+    const struct local_pod *spec = &f->job->pods[pod];
+    for (int i = 0; i < spec->mount_count; i++) {
+        const struct local_volume *volume = &f->job->volumes.list[spec->mounts[i].volume];
+        scope_free char *folder = path_of(f, pod, spec->mounts[i].volume, err);
+        if (!folder)
+            return -1;
+        for (size_t k = 0; k < volume->file_count; k++) {
+            struct local_file file = volume->files[k];
+            if (!file.varies)
+                continue;
+            scope_free char *text = local_attempt_text(file.data, set_attempt, job_attempt);
+            scope_free char *path = mem_printf("%s/%s", folder, file.path);
+            if (!text || !path)
+                return error_set(err, MUSTER_E_NOMEM, "no memory for a volume's file");
+            if (unlink(path) < 0 && errno != ENOENT)
+                return error_errno(err, "cannot replace %s", path);
+            file.data = text;
+            file.length = strlen(text);
+            if (volume_file_write(folder, &file, err) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
 int volume_folders_renew(const struct volume_folders *f, int pod, struct muster_error *err)
 {
     const struct local_pod *spec = &f->job->pods[pod];

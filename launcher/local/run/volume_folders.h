@@ -15,6 +15,9 @@ struct volume_folders {
 int volume_folders_make(const struct volume_folders *folders, struct muster_error *err);
 /* Empty folders for a pod that is created. */
 int volume_folders_renew(const struct volume_folders *folders, int pod, struct muster_error *err);
+/* The files of a pod whose contents follow the attempt. */
+int volume_folders_rewrite(const struct volume_folders *folders, int pod, int set_attempt, int job_attempt,
+                           struct muster_error *err);
 /* The path to be mounted, the caller's; NULL without memory. A sub-path that is missing is made a folder. */
 char *volume_folders_source(const struct volume_folders *folders, int pod, const struct local_mount *mount,
                             struct muster_error *err);

@@ -35,7 +35,6 @@ static void add_group(struct fixture *f, int count, enum local_restart_policy po
                                              .parallelism = count,
                                              .restart_policy = policy,
                                              .backoff_limit = backoff,
-                                             .after = -1,
                                              .decides = true};
     for (int i = 0; i < count; i++) {
         int at = f->job.pod_count++;
@@ -188,7 +187,190 @@ static void what_is_complete_outlives_a_suspension(void **state)
     lifecycle_free(&f.life);
 }
 
+static void a_job_succeeds_by_its_policy(void **state)
+{
+    (void)state;
+    bool leader[] = {true, false, false};
+    struct local_success_rule rules[] = {{leader, 0}, {NULL, 2}};
+    struct fixture f;
+    for (int by_count = 0; by_count < 2; by_count++) {
+        make(&f);
+        add_group(&f, 3, LOCAL_RESTART_NEVER, 6);
+        add_group(&f, 1, LOCAL_RESTART_NEVER, 6);
+        f.groups[0].success = rules;
+        f.groups[0].success_count = 2;
+        begin(&f);
+        step(&f, JOB_POD_ENDED, by_count ? 1 : 0, 0);
+        assert_states(&f, by_count ? "rsrr" : "sddr"); /* the rest of it is deleted, the other Job goes on */
+        if (by_count) {
+            step(&f, JOB_POD_ENDED, 2, 0);
+            assert_states(&f, "dssr");
+        }
+        assert_int_equal(f.life.state, JOB_ACTIVE);
+        step(&f, JOB_POD_ENDED, 3, 0);
+        assert_int_equal(f.life.state, JOB_SUCCEEDED);
+        lifecycle_free(&f.life);
+    }
+}
+
+static void failures_count_for_each_index(void **state)
+{
+    (void)state;
+    int permanent[] = {9};
+    struct local_failure_rule rule = {LOCAL_FAILURE_FAIL_INDEX, false, permanent, 1};
+    struct fixture f;
+    make(&f);
+    add_group(&f, 3, LOCAL_RESTART_NEVER, INT32_MAX);
+    f.groups[0].per_index = true;
+    f.groups[0].index_limit = 1;
+    f.groups[0].failed_indexes = -1;
+    f.groups[0].rules = &rule;
+    f.groups[0].rule_count = 1;
+    begin(&f);
+    step(&f, JOB_POD_ENDED, 1, 4);
+    assert_states(&f, "rpr");
+    assert_int_equal(wait_s(&f), 10);
+    step(&f, JOB_POD_ENDED, 1, 5);
+    assert_states(&f, "rfr"); /* that index has failed; the others go on */
+    step(&f, JOB_POD_ENDED, 0, 9);
+    assert_states(&f, "ffr"); /* at once, by its exit code */
+    assert_int_equal(f.life.state, JOB_ACTIVE);
+    step(&f, JOB_POD_ENDED, 2, 0);
+    assert_int_equal(f.life.state, JOB_FAILED);
+    assert_int_equal(f.life.groups[0].reason, LOCAL_FAILED_INDEXES);
+    lifecycle_free(&f.life);
+
+    make(&f);
+    add_group(&f, 2, LOCAL_RESTART_NEVER, INT32_MAX);
+    f.groups[0].per_index = true;
+    begin(&f); /* maxFailedIndexes 0 */
+    step(&f, JOB_POD_ENDED, 1, 4);
+    assert_int_equal(f.life.state, JOB_FAILED);
+    assert_int_equal(f.life.groups[0].reason, LOCAL_FAILED_MAX_INDEXES);
+    assert_int_equal(f.life.exit_code, 4);
+    lifecycle_free(&f.life);
+}
+
 /* --- a JobSet --- */
+
+static void depend(struct fixture *f, int group, int on, bool ready)
+{
+    struct local_group *spec = &f->groups[group];
+    spec->after[spec->after_count++] = (struct local_dependency){on, ready};
+}
+
+static void all_dependencies_have_to_hold(void **state)
+{
+    (void)state;
+    struct fixture f;
+    make(&f);
+    for (int i = 0; i < 3; i++)
+        add_group(&f, 1, LOCAL_RESTART_NEVER, 6);
+    depend(&f, 2, 0, false);
+    depend(&f, 2, 1, false);
+    begin(&f);
+    step(&f, JOB_POD_ENDED, 0, 0);
+    assert_states(&f, "sr-"); /* one of two is complete */
+    step(&f, JOB_POD_ENDED, 1, 0);
+    assert_states(&f, "ssr");
+    lifecycle_free(&f.life);
+}
+
+static void a_job_of_a_set_has_its_own_deadline(void **state)
+{
+    (void)state;
+    struct fixture f;
+    make(&f);
+    add_group(&f, 1, LOCAL_RESTART_NEVER, 6);
+    add_group(&f, 1, LOCAL_RESTART_NEVER, 6);
+    depend(&f, 1, 0, false);
+    f.groups[1].active_deadline_s = 30;
+    begin(&f);
+    assert_true(lifecycle_deadline(&f.life).ns == INSTANT_NEVER.ns); /* it has not begun */
+    step(&f, JOB_POD_ENDED, 0, 0);
+    assert_int_equal(wait_s(&f), 30);
+    assert_int_equal(f.life.state, JOB_FAILED);
+    assert_int_equal(f.life.groups[1].reason, LOCAL_FAILED_DEADLINE);
+    lifecycle_free(&f.life);
+}
+
+/* Two Jobs, of which the second one fails with this code; maxRestarts is 1. */
+static void fail_with_rule(struct fixture *f, struct local_restart_rule *rule, int code)
+{
+    make(f);
+    add_group(f, 1, LOCAL_RESTART_NEVER, 0);
+    add_group(f, 1, LOCAL_RESTART_NEVER, 0);
+    f->job.max_restarts = 1;
+    f->job.restart_rules = rule;
+    f->job.restart_rule_count = 1;
+    begin(f);
+    step(f, JOB_POD_ENDED, 1, code);
+}
+
+static void rules_of_a_set_decide(void **state)
+{
+    (void)state;
+    bool first[] = {true, false}, second[] = {false, true};
+    char pattern[] = "backoff (limit|end)$", other[] = "^deadline";
+    char *matching[] = {pattern, NULL}, *strange[] = {other, NULL};
+    const struct {
+        struct local_restart_rule rule;
+        const char *states;
+        enum job_state end;
+    } cases[] = {
+        {{LOCAL_FAIL_SET, (char *)"r", NULL, 0, NULL}, "df", JOB_FAILED},
+        {{LOCAL_FAIL_SET, (char *)"r", second, 0, NULL}, "df", JOB_FAILED},
+        {{LOCAL_FAIL_SET, (char *)"r", first, 0, NULL}, "d-", JOB_ACTIVE}, /* does not fit: all anew */
+        {{LOCAL_FAIL_SET, (char *)"r", NULL, 1u << LOCAL_FAILED_BACKOFF, NULL}, "df", JOB_FAILED},
+        {{LOCAL_FAIL_SET, (char *)"r", NULL, 1u << LOCAL_FAILED_DEADLINE, NULL}, "d-", JOB_ACTIVE},
+        {{LOCAL_FAIL_SET, (char *)"r", NULL, 0, matching}, "df", JOB_FAILED},
+        {{LOCAL_FAIL_SET, (char *)"r", NULL, 0, strange}, "d-", JOB_ACTIVE},
+        {{LOCAL_RESTART_JOB, (char *)"r", NULL, 0, NULL}, "rr", JOB_ACTIVE}, /* the other one goes on */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        struct local_restart_rule rule = cases[i].rule;
+        fail_with_rule(&f, &rule, 3);
+        assert_states(&f, cases[i].states);
+        assert_int_equal(f.life.state, cases[i].end);
+        lifecycle_free(&f.life);
+    }
+}
+
+static void restarts_count_or_do_not(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct local_restart_rule freely = {LOCAL_RESTART_SET_FREELY, (char *)"r", NULL, 0, NULL},
+                              job = {LOCAL_RESTART_JOB, (char *)"r", NULL, 0, NULL},
+                              job_freely = {LOCAL_RESTART_JOB_FREELY, (char *)"r", NULL, 0, NULL};
+    fail_with_rule(&f, &freely, 3);
+    for (int i = 0; i < 5; i++) {
+        step(&f, JOB_POD_ENDED, 0, 143);
+        assert_states(&f, "rr");
+        step(&f, JOB_POD_ENDED, 1, 3);
+    }
+    assert_int_equal(f.life.state, JOB_ACTIVE);
+    assert_true(f.life.remakes == 6 && f.life.counted == 0);
+    lifecycle_free(&f.life);
+
+    fail_with_rule(&f, &job, 3);
+    assert_true(f.life.groups[1].restarts == 1 && f.life.groups[0].restarts == 0);
+    step(&f, JOB_POD_ENDED, 1, 4);
+    assert_int_equal(f.life.state, JOB_FAILED); /* maxRestarts 1 */
+    assert_int_equal(f.life.exit_code, 4);
+    lifecycle_free(&f.life);
+
+    fail_with_rule(&f, &job_freely, 3);
+    for (int i = 0; i < 5; i++)
+        step(&f, JOB_POD_ENDED, 1, 3);
+    assert_int_equal(f.life.state, JOB_ACTIVE);
+    assert_int_equal(f.life.groups[1].restarts, 6);
+    step(&f, JOB_POD_ENDED, 0, 0);
+    step(&f, JOB_POD_ENDED, 1, 0);
+    assert_int_equal(f.life.state, JOB_SUCCEEDED);
+    lifecycle_free(&f.life);
+}
 
 static void jobs_start_in_order(void **state)
 {
@@ -198,9 +380,8 @@ static void jobs_start_in_order(void **state)
     add_group(&f, 1, LOCAL_RESTART_NEVER, 6);
     add_group(&f, 1, LOCAL_RESTART_NEVER, 6);
     add_group(&f, 1, LOCAL_RESTART_NEVER, 6);
-    f.groups[1].after = 0;
-    f.groups[1].after_ready = true;
-    f.groups[2].after = 1;
+    depend(&f, 1, 0, true);
+    depend(&f, 2, 1, false);
     begin(&f);
     assert_states(&f, "rp-"); /* the first one runs already: the second is created */
     step(&f, JOB_TIME, 0, 0);
@@ -325,6 +506,12 @@ int main(void)
         cmocka_unit_test(restarts_in_place_count_too),
         cmocka_unit_test(rules_decide_by_the_first_that_fits),
         cmocka_unit_test(what_is_complete_outlives_a_suspension),
+        cmocka_unit_test(a_job_succeeds_by_its_policy),
+        cmocka_unit_test(failures_count_for_each_index),
+        cmocka_unit_test(all_dependencies_have_to_hold),
+        cmocka_unit_test(a_job_of_a_set_has_its_own_deadline),
+        cmocka_unit_test(rules_of_a_set_decide),
+        cmocka_unit_test(restarts_count_or_do_not),
         cmocka_unit_test(jobs_start_in_order),
         cmocka_unit_test(all_jobs_are_made_anew),
         cmocka_unit_test(one_job_may_be_enough),
