@@ -3,6 +3,7 @@
 #define MUSTER_LAUNCHER_LOCAL_MANIFEST_BUILDING_H
 
 #include "launcher/local/manifest/manifest.h"
+#include "launcher/local/manifest/patch.h"
 #include "launcher/local/pod/pod_source.h"
 
 enum { BUILDING_PODS_LIMIT = 1000 /* a machine runs no more */ };
@@ -11,6 +12,7 @@ struct building {
     const struct documents *documents;
     const struct manifest_settings *settings;
     const struct document_object *object; /* the chosen one */
+    struct patch_memory merged;           /* of a runtime with a TrainJob's patches */
     struct tree built_in;                 /* of a runtime that the files lack and Trainer brings */
     struct local_job *job;
     int64_t room; /* pods that there is memory for */

@@ -139,6 +139,7 @@ int manifest_build(const struct documents *documents, const struct manifest_sett
     int result = build(&b);
     if (result < 0 || problems->fatal)
         local_job_free(job);
+    patch_free(&b.merged);
     tree_free(&b.built_in);
     return result;
 }

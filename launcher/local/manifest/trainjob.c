@@ -175,25 +175,57 @@ struct adapting {
     struct trainjob *job;
 };
 
-static bool is_trainer(const struct tree_node *replicated)
+/* The label of a step may stand at the Job's template or at the pod's. */
+static bool is_step(const struct tree_node *replicated, const char *step)
 {
-    const struct tree_node *metadata = tree_get(tree_get(replicated, "template"), "metadata");
-    const char *step = tree_text(tree_get(tree_get(metadata, "labels"), ancestor));
-    return step && !strcmp(step, "trainer");
+    const struct tree_node *job = tree_get(replicated, "template");
+    const struct tree_node *metadata[] = {tree_get(job, "metadata"),
+                                          tree_get(tree_get(tree_get(job, "spec"), "template"), "metadata")};
+    for (size_t i = 0; i < 2; i++) {
+        const char *label = tree_text(tree_get(tree_get(metadata[i], "labels"), ancestor));
+        if (label)
+            return !strcmp(label, step);
+    }
+    const char *name = tree_text(tree_get(replicated, "name"));
+    return name && strcmp(step, "trainer") != 0 && !strcmp(name, step);
+}
+
+static bool is_true(const struct tree_node *node)
+{
+    return node && node->kind == TREE_BOOL && node->boolean;
+}
+
+/* Pods of a job: the trainer's are the nodes, but under MPI one launcher starts the processes of all node
+ * pods, and may be one of them itself. */
+static int64_t count_pods(const struct trainjob *job, const struct batch_job *batch, bool trainer)
+{
+    if (!job->mpi)
+        return trainer ? job->nodes : 0;
+    if (trainer)
+        return 1;
+    if (strcmp(batch->replicated, "node") != 0 || !tree_get(job->trainer, "numNodes"))
+        return 0; /* the runtime's own number */
+    int64_t others = job->nodes - is_true(tree_get(job->mpi, "runLauncherAsNode"));
+    return others > 1 ? others : 1;
 }
 
 static int adapt(void *context, const struct tree_node *replicated, struct batch_job *batch)
 {
     const struct adapting *a = context;
-    if (!is_trainer(replicated)) {
+    bool trainer = is_step(replicated, "trainer");
+    if (is_step(replicated, "dataset-initializer") || is_step(replicated, "model-initializer")) {
         ERROR(a->b, NOTE, a->job->file, NULL, NULL,
-              "the replicated job %.63s of the runtime is not run: it is not the trainer", batch->replicated);
+              "the replicated job %.63s of the runtime is not run: what it fetches must be here",
+              batch->replicated);
         return 0;
     }
+    batch->nodes = count_pods(a->job, batch, trainer);
+    if (!trainer)
+        return 1;
     if (trainjob_prepare(a->job, batch) < 0)
         return building_no_memory(a->b);
-    batch->nodes = a->job->nodes;
-    batch->container = "node";
+    bool launcher = pod_source_find(tree_get(batch->spec, "template"), "node") < 0 && a->job->mpi;
+    batch->container = launcher ? "launcher" : "node";
     batch->over = (struct pod_overlay){a->job->object->file, a->job->trainer, TRAINER};
     batch->variables = &a->job->variables;
     batch->more = &a->job->more;
@@ -259,32 +291,72 @@ static void check_injection(struct building *b, const struct trainjob *job, cons
     }
 }
 
+/* spec.initializer needs jobs of the runtime that fetch; here the data must be there already. */
+static void check_initializer(struct building *b, const struct trainjob *job, const struct tree_node *jobs)
+{
+    static const char *const parts[] = {"dataset", "model"};
+    const struct tree_node *initializer = tree_get(job->spec, "initializer");
+    for (size_t i = 0; i < 2; i++) {
+        const struct tree_node *part = tree_get(initializer, parts[i]);
+        const char *from = tree_text(tree_get(part, "storageUri"));
+        scope_free char *step = mem_printf("%s-initializer", parts[i]);
+        bool found = false;
+        for (size_t k = 0; step && jobs && jobs->kind == TREE_LIST && k < jobs->count; k++)
+            found |= is_step(jobs->items[k], step);
+        if (!part)
+            continue;
+        if (found)
+            ERROR(b, NOTE, job->object->file, NULL, NULL,
+                  "initializer.%s is not run: %.200s must be here, where the runtime's volume has it "
+                  "(--volumes=DIR)",
+                  parts[i], from ? from : "its data");
+        else
+            ERROR(b, INVALID, job->object->file, part, PATH_FIELD(PATH_FIELD(SPEC, "initializer"), parts[i]),
+                  "the runtime %.63s has no job %s-initializer that would fetch it", job->runtime_name,
+                  parts[i]);
+    }
+}
+
+static void warn_of_policy(struct building *b, const struct trainjob *job, const struct tree_node *policy)
+{
+    const struct path *path = PATH_FIELD(SPEC, "mlPolicy");
+    if (job->mpi)
+        ERROR(b, WARNING, job->file, job->mpi, PATH_FIELD(path, "mpi"),
+              "no ssh keys and no hostfile (/etc/mpi/hostfile) are made here: mpirun in the launcher's pod "
+              "reaches no other pod");
+    else if (!job->torch)
+        ERROR(b, WARNING, job->file, policy, path,
+              "the runtime has no torch policy: the pods get no variables for torchrun");
+    if (job->torch && !job->trainer)
+        ERROR(b, WARNING, job->object->file, job->spec, SPEC,
+              "without a trainer section Trainer sets no variables: each pod starts alone");
+}
+
 /* --- the kind --- */
 
 static int build(struct building *b, struct trainjob *job)
 {
     const struct tree_node *spec = tree_get(job->runtime_node, "spec"), *policy = tree_get(spec, "mlPolicy");
-    const struct tree_node *set_spec = tree_get(tree_get(spec, "template"), "spec");
     struct adapting adapting = {b, job};
+    job->set_spec = tree_get(tree_get(spec, "template"), "spec");
     job->torch = tree_get(policy, "torch");
+    job->mpi = tree_get(policy, "mpi");
     job->nodes = schema_integer(job->trainer, "numNodes", schema_integer(policy, "numNodes", 1));
     if (job->nodes < 1 || job->nodes > BUILDING_PODS_LIMIT)
         FATAL(b, INVALID, job->object->file, job->trainer, PATH_FIELD(TRAINER, "numNodes"),
               "%lld nodes: muster local takes 1 to %d", (long long)job->nodes, BUILDING_PODS_LIMIT);
-    if (!job->torch)
-        ERROR(b, WARNING, job->file, policy, PATH_FIELD(SPEC, "mlPolicy"),
-              "the runtime has no torch policy: the pods get no variables for torchrun");
-    if (job->torch && !job->trainer)
-        ERROR(b, WARNING, job->object->file, job->spec, SPEC,
-              "without a trainer section Trainer sets no variables: each pod starts alone");
+    warn_of_policy(b, job, policy);
     check_reserved(b, job);
-    check_injection(b, job, tree_get(set_spec, "replicatedJobs"));
+    check_injection(b, job, tree_get(job->set_spec, "replicatedJobs"));
+    check_initializer(b, job, tree_get(job->set_spec, "replicatedJobs"));
     if (b->problems->fatal)
         return 0;
+    if (job->set_spec && trainjob_patch(b, job) < 0)
+        return -1;
     const struct jobset set = {.file = job->file,
                                .namespace_ = b->object->namespace_,
                                .name = job->name,
-                               .spec = set_spec,
+                               .spec = job->set_spec,
                                .path = PATH_FIELD(PATH_FIELD(SPEC, "template"), "spec"),
                                .adapt = adapt,
                                .context = &adapting};
@@ -299,6 +371,7 @@ int trainjob_build(struct building *b)
     if (building_name(b, &job.name, &owned) < 0 || batch_fill_job(b, job.spec, job.name) < 0)
         return -1;
     job.trainer = tree_get(job.spec, "trainer");
+    batch_check_manager(b, job.spec, "trainer.kubeflow.org/trainjob-controller");
     int result = b->problems->fatal ? 0 : read_runtime(b, &job);
     if (!result && !b->problems->fatal)
         result = build(b, &job);

@@ -1,4 +1,4 @@
-/* trainjob.h - a TrainJob of Kubeflow Trainer (v1alpha1, as v2.3.0 reads it) on its runtime. */
+/* trainjob.h - a TrainJob of Kubeflow Trainer (api.h has the release) on its runtime. */
 #ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_TRAINJOB_H
 #define MUSTER_LAUNCHER_LOCAL_MANIFEST_TRAINJOB_H
 
@@ -9,7 +9,8 @@ enum { TRAINJOB_PORT = 29500 };
 struct trainjob {
     const struct document_object *object, *runtime; /* runtime NULL: a built-in one */
     const char *file;                               /* of the runtime */
-    const struct tree_node *runtime_node, *spec, *trainer, *torch;
+    const struct tree_node *runtime_node, *spec, *trainer, *torch, *mpi;
+    const struct tree_node *set_spec; /* of the runtime's JobSet, patched */
     const char *name, *runtime_name;
     int64_t nodes;
     char *processes; /* PET_NPROC_PER_NODE; NULL: not known yet */
@@ -22,6 +23,9 @@ struct trainjob {
  * container is the runtime's; gpus are those of a node. -1 without memory. */
 int trainjob_tune(const struct trainjob *job, const struct tree_node *container, int64_t gpus,
                   struct text_list *more);
+/* runtimePatches, and podTemplateOverrides and podSpecOverrides of older releases, into job->set_spec. -1
+ * without memory. */
+int trainjob_patch(struct building *b, struct trainjob *job);
 /* Whether the TrainJob's command is exactly "tune run". */
 bool trainjob_is_tune(const struct trainjob *job);
 

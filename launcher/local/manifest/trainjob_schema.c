@@ -24,19 +24,21 @@ SCHEMA_FIELDS(initializer, SCHEMA_OF("dataset", OBJECT, &initializer_part),
 SCHEMA_FIELDS(node_resources, SCHEMA_ROW("limits", QUANTITY_MAP), SCHEMA_ROW("requests", QUANTITY_MAP),
               SCHEMA_ROW("claims", ANY));
 SCHEMA_FIELDS(trainer, SCHEMA_IDLE("image", IMAGE), SCHEMA_ROW("command", TEXT_LIST),
-              SCHEMA_ROW("args", TEXT_LIST), SCHEMA_ROW("env", ANY), SCHEMA_ROW("numNodes", INT32),
-              SCHEMA_ROW("numProcPerNode", INT32), SCHEMA_OF("resourcesPerNode", OBJECT, &node_resources));
+              SCHEMA_ROW("args", TEXT_LIST), SCHEMA_OF("env", OBJECTS, &pod_env_schema),
+              SCHEMA_ROW("numNodes", INT32), SCHEMA_ROW("numProcPerNode", INT32),
+              SCHEMA_OF("resourcesPerNode", OBJECT, &node_resources));
 
 /* Patches have fewer fields than what they patch; a cluster drops others. */
 SCHEMA_FIELDS(patch_metadata, SCHEMA_ROW("labels", TEXT_MAP), SCHEMA_ROW("annotations", TEXT_MAP),
               SCHEMA_IDLE("name", TEXT), SCHEMA_IDLE("namespace", TEXT),
               SCHEMA_IDLE("finalizers", TEXT_LIST));
-SCHEMA_FIELDS(patch_container, SCHEMA_NEEDED("name", NAME, NULL), SCHEMA_ROW("env", ANY),
-              SCHEMA_ROW("volumeMounts", ANY),
+SCHEMA_FIELDS(patch_container, SCHEMA_NEEDED("name", NAME, NULL), SCHEMA_OF("env", OBJECTS, &pod_env_schema),
+              SCHEMA_OF("volumeMounts", OBJECTS, &pod_volume_mount_schema),
               SCHEMA_NOTED("securityContext", ANY, NULL, "all processes run as the calling user"));
 #define PATCH_POD_FIELDS                                                                                     \
     SCHEMA_OF("containers", OBJECTS, &patch_container),                                                      \
-        SCHEMA_OF("initContainers", OBJECTS, &patch_container), SCHEMA_ROW("volumes", ANY),                  \
+        SCHEMA_OF("initContainers", OBJECTS, &patch_container),                                              \
+        SCHEMA_OF("volumes", OBJECTS, &pod_volume_schema),                                                   \
         SCHEMA_ROW("terminationGracePeriodSeconds", INT64), SCHEMA_ROW("serviceAccountName", NAME),          \
         SCHEMA_IDLE("nodeSelector", TEXT_MAP), SCHEMA_IDLE("affinity", ANY),                                 \
         SCHEMA_IDLE("tolerations", ANY), SCHEMA_IDLE("schedulingGates", ANY),                                \

@@ -115,6 +115,11 @@ SCHEMA_FIELDS(template_metadata, SCHEMA_IDLE("name", TEXT), SCHEMA_IDLE("namespa
               SCHEMA_IDLE("finalizers", TEXT_LIST), SCHEMA_IDLE("creationTimestamp", ANY));
 /* --- what others use --- */
 
+const struct schema pod_env_schema = {env_fields, sizeof env_fields / sizeof *env_fields, NULL};
+const struct schema pod_volume_schema = {volume_fields, sizeof volume_fields / sizeof *volume_fields, NULL};
+const struct schema pod_volume_mount_schema = {
+    volume_mount_fields, sizeof volume_mount_fields / sizeof *volume_mount_fields, NULL};
+
 static const struct schema_field template_fields[] = {SCHEMA_OF("metadata", OBJECT, &template_metadata),
                                                       SCHEMA_OF("spec", OBJECT, &pod)};
 const struct schema pod_template_schema = {template_fields, sizeof template_fields / sizeof *template_fields,

@@ -57,6 +57,8 @@ int64_t schema_integer(const struct tree_node *map, const char *field, int64_t o
 
 /* A pod template, and the metadata of an object. */
 extern const struct schema pod_template_schema, object_metadata_schema;
+/* A variable, a volume and a mount, for objects that patch a template. */
+extern const struct schema pod_env_schema, pod_volume_schema, pod_volume_mount_schema;
 
 /* Rows of a table of fields. */
 #define SCHEMA_ROW(name, type)                                                                               \
