@@ -8,6 +8,7 @@
 
 #include "launcher/host/machine.h"
 #include "launcher/local/job/network.h"
+#include "launcher/local/launch_check.h"
 #include "launcher/local/local_print.h"
 #include "launcher/local/local_settings.h"
 #include "launcher/local/manifest/manifest.h"
@@ -123,6 +124,10 @@ static int run_or_print(struct command *command)
     bool refused = command->problems.fatal ||
                    (command->problems.errors && command->settings.validate == LOCAL_VALIDATE_STRICT);
     report(command);
+    if (!command->problems.fatal && launch_check(&command->job, &command->documents, &command->log) < 0) {
+        log_error(&command->log, "no memory");
+        return EXIT_CODE_FAILURE;
+    }
     int printed = command->settings.dry_run && !command->problems.fatal ? dry_run(command) : EXIT_CODE_OK;
     if (refused) {
         log_error(&command->log, "%zu error%s: the job is not run%s", command->problems.errors,

@@ -2,7 +2,6 @@
  * present. */
 #include "launcher/local/missing_files.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,16 +9,11 @@
 #include <unistd.h>
 
 #include "launcher/local/job/python_shim.h"
+#include "launcher/local/launch_words.h"
 #include "launcher/local/pod/pod_command.h"
 #include "launcher/process/find_program.h"
 #include "proto/base/guard.h"
 #include "proto/base/text_list.h"
-
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
 
 /* path as the pod would open it, in fresh memory, if there is no such file. NULL also without memory. */
 static char *missing_path(const struct local_pod *pod, const char *path)
@@ -43,48 +37,11 @@ static bool is_script(const char *word)
 
 /* --- sh -c TEXT --- */
 
-/* The text of `sh -c TEXT`; NULL for any other command. */
-static const char *shell_text(char *const *command)
-{
-    static const char *const shells[] = {"sh", "bash", "dash"};
-    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++)
-        if (!strcmp(last_part(command[0]), shells[i])) {
-            const char *flag = command[1];
-            bool runs_text = flag && flag[0] == '-' && flag[1] != '-' && flag[strlen(flag) - 1] == 'c';
-            return runs_text ? command[2] : NULL;
-        }
-    return NULL;
-}
-
-/* Fills in $NAME and ${NAME}. -1: something else is after a $, or no such variable is set. */
-static int expand(const char *text, char *const *env, struct buffer *out)
-{
-    while (*text) {
-        size_t plain = strcspn(text, "$");
-        buffer_append(out, text, plain);
-        text += plain;
-        if (!*text)
-            break;
-        bool braced = *++text == '{';
-        text += braced;
-        size_t length = 0;
-        while (isalnum((unsigned char)text[length]) || text[length] == '_')
-            length++;
-        scope_free char *name = mem_printf("%.*s", (int)length, text);
-        const char *value = length && name ? text_list_value(env, name) : NULL;
-        if (!value || (braced && text[length] != '}'))
-            return -1;
-        buffer_text(out, value);
-        text += length + braced;
-    }
-    return out->failed ? -1 : 0;
-}
-
 /* The words of one simple command. -1: the text is more than that. */
 static int split_shell_text(const struct local_pod *pod, const char *text, struct text_list *out)
 {
     scope_buffer expanded = {0};
-    if (strpbrk(text, ";|&<>()`*?[#\n\\") || expand(text, pod->env, &expanded) < 0 || !expanded.length)
+    if (strpbrk(text, ";|&<>()`*?[#\n\\") || launch_expand(text, pod->env, &expanded) < 0 || !expanded.length)
         return -1;
     return pod_command_split(expanded.data, out, NULL);
 }
@@ -122,7 +79,8 @@ char *missing_file_find(const struct local_pod *pod, const char *path, const cha
     missing = missing_program(pod, path);
     if (missing)
         return missing;
-    const char *text = shell_text(pod->command);
+    bool login;
+    const char *text = launch_shell_text(pod->command, &login);
     if (text && split_shell_text(pod, text, &words) < 0)
         return NULL;
     *kind = "its script";

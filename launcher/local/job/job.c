@@ -103,10 +103,12 @@ void local_job_free(struct local_job *job)
         struct local_pod *pod = &job->pods[i];
         mem_free(pod->name);
         mem_free(pod->hostname);
+        mem_free(pod->own_hostname);
         mem_free(pod->subdomain);
         local_mounts_free(pod->mounts, pod->mount_count);
         mem_free(pod->address);
         mem_free(pod->working_dir);
+        text_list_free_items(pod->aliases);
         text_list_free_items(pod->env);
         text_list_free_items(pod->command);
         text_list_free_items(pod->env_of_attempt);

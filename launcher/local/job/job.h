@@ -24,9 +24,11 @@ enum local_clean_policy { LOCAL_CLEAN_NONE, LOCAL_CLEAN_RUNNING, LOCAL_CLEAN_ALL
 
 /* One pod. All texts are its own memory. */
 struct local_pod {
-    char *name;      /* <job>-master-0, <job>-worker-<i>; of a Job <job>-<i>, without its random end */
-    char *hostname;  /* the same, unless the template names one */
-    char *subdomain; /* of a Job: <hostname>.<subdomain> is its name for others; NULL: it has none */
+    char *name;         /* <job>-master-0, <job>-worker-<i>; of a Job <job>-<i>, without its random end */
+    char *hostname;     /* the same, unless the template names one */
+    char *own_hostname; /* what hostname prints in it: hostname, but for hostnameOverride and
+                           setHostnameAsFQDN */
+    char *subdomain;    /* of a Job: <hostname>.<subdomain> is its name for others; NULL: it has none */
     char *address; /* loopback address of the name, also the pod's status.podIP: 127.77.0.1 for the first pod,
                       127.77.0.2 for the second (network.h) */
     enum local_replica_type type;
@@ -38,6 +40,7 @@ struct local_pod {
                        NULL if unknown (dry run) */
     char **env_of_attempt, **command_of_attempt; /* the same with marks of attempts (local_attempt_text);
                                                     NULL: they are the same at each attempt */
+    char **aliases;                              /* hostAliases: "address name name"; NULL: none */
     char *working_dir;                           /* NULL: the caller's */
     int gpus;       /* limits of a resource whose name is an NVIDIA GPU's; 0 for none */
     bool claims;    /* it has devices by resource claims, whose number is unknown */

@@ -6,7 +6,7 @@
 
 #define OBJECT_FIELDS(spec)                                                                                  \
     {                                                                                                        \
-        SCHEMA_NEEDED("apiVersion", TEXT, NULL), SCHEMA_NEEDED("kind", TEXT, NULL),                          \
+        SCHEMA_ROW("apiVersion", TEXT), SCHEMA_ROW("kind", TEXT),                                            \
             SCHEMA_OF("metadata", OBJECT, &object_metadata_schema), SCHEMA_NEEDED("spec", OBJECT, &(spec)),  \
             SCHEMA_IDLE("status", ANY),                                                                      \
     }

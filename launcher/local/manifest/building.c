@@ -152,6 +152,41 @@ static int fill_container(struct building *b, const struct pod_source *source, c
     return result;
 }
 
+/* hostAliases as lines of /etc/hosts. */
+static int fill_aliases(const struct building *b, const struct tree_node *spec, struct local_pod *pod)
+{
+    const struct tree_node *list = tree_get(spec, "hostAliases");
+    struct text_list lines = {0};
+    for (size_t i = 0; list && list->kind == TREE_LIST && i < list->count; i++) {
+        const char *address = tree_text(tree_get(list->items[i], "ip"));
+        const struct tree_node *names = tree_get(list->items[i], "hostnames");
+        scope_buffer line = {0};
+        buffer_text(&line, address ? address : "");
+        for (size_t k = 0; names && names->kind == TREE_LIST && k < names->count; k++)
+            buffer_printf(&line, " %s", tree_text(names->items[k]) ? tree_text(names->items[k]) : "");
+        bool usable = address && line.data && !strpbrk(line.data, "\n\r");
+        if (usable && text_list_take(&lines, buffer_take(&line)) < 0) {
+            text_list_free(&lines);
+            return building_no_memory(b);
+        }
+    }
+    pod->aliases = lines.items;
+    return 0;
+}
+
+/* hostnameOverride, and setHostnameAsFQDN, which the kernel takes up to 64 bytes of. */
+static char *shown_hostname(const struct building *b, const struct pod_source *source)
+{
+    const struct tree_node *spec = pod_source_spec(source), *full = tree_get(spec, "setHostnameAsFQDN");
+    const char *override = tree_text(tree_get(spec, "hostnameOverride"));
+    if (override && *override)
+        return mem_strdup(override);
+    if (full && full->kind == TREE_BOOL && full->boolean && source->subdomain)
+        return mem_printf("%s.%s.%s.svc.cluster.local", source->hostname, source->subdomain,
+                          b->object->namespace_);
+    return mem_strdup(source->hostname);
+}
+
 static int fill_pod(struct building *b, const struct pod_source *source, struct local_pod *pod)
 {
     const struct tree_node *spec = pod_source_spec(source);
@@ -162,10 +197,12 @@ static int fill_pod(struct building *b, const struct pod_source *source, struct 
     pod->grace_s = (double)schema_integer(spec, "terminationGracePeriodSeconds", GRACE_S);
     pod->name = mem_strdup(source->name);
     pod->hostname = mem_strdup(source->hostname);
+    pod->own_hostname = shown_hostname(b, source);
     pod->address = mem_strdup(source->address);
     pod->subdomain = copy(source->subdomain);
     pod->working_dir = copy(directory);
-    if (!pod->name || !pod->hostname || !pod->address || (directory && *directory && !pod->working_dir) ||
+    if (!pod->name || !pod->hostname || !pod->own_hostname || fill_aliases(b, spec, pod) < 0 ||
+        !pod->address || (directory && *directory && !pod->working_dir) ||
         (source->subdomain && *source->subdomain && !pod->subdomain))
         return building_no_memory(b);
     const struct path *containers = PATH_FIELD(PATH_FIELD(source->path, "spec"), "containers");

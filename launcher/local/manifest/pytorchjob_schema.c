@@ -15,16 +15,19 @@ SCHEMA_FIELDS(elastic, SCHEMA_ROW("minReplicas", INT32), SCHEMA_ROW("maxReplicas
               SCHEMA_ROW("rdzvId", TEXT), SCHEMA_OF("rdzvConf", OBJECTS, &key_value),
               SCHEMA_ROW("standalone", BOOL),
               SCHEMA_NOTED("metrics", ANY, NULL, "nothing scales the job here"));
+SCHEMA_FIELDS(scheduling, SCHEMA_IDLE("minAvailable", INT32), SCHEMA_IDLE("minResources", QUANTITY_MAP),
+              SCHEMA_IDLE("priorityClass", TEXT), SCHEMA_IDLE("queue", TEXT),
+              SCHEMA_IDLE("scheduleTimeoutSeconds", INT32));
 SCHEMA_FIELDS(run_policy, SCHEMA_ROW("cleanPodPolicy", TEXT), SCHEMA_ROW("activeDeadlineSeconds", INT64),
               SCHEMA_ROW("backoffLimit", INT32), SCHEMA_ROW("suspend", BOOL), SCHEMA_ROW("managedBy", TEXT),
               SCHEMA_ROW("ttlSecondsAfterFinished", INT32),
-              SCHEMA_NOTED("schedulingPolicy", ANY, NULL,
+              SCHEMA_NOTED("schedulingPolicy", OBJECT, &scheduling,
                            "there is no scheduler here: all pods start at once"));
 SCHEMA_FIELDS(spec, SCHEMA_OF("pytorchReplicaSpecs", OBJECT_MAP, &replica), SCHEMA_ROW("nprocPerNode", TEXT),
               SCHEMA_OF("elasticPolicy", OBJECT, &elastic), SCHEMA_OF("runPolicy", OBJECT, &run_policy));
 static const struct schema_field job_fields[] = {
-    SCHEMA_NEEDED("apiVersion", TEXT, NULL),
-    SCHEMA_NEEDED("kind", TEXT, NULL),
+    SCHEMA_ROW("apiVersion", TEXT),
+    SCHEMA_ROW("kind", TEXT),
     SCHEMA_OF("metadata", OBJECT, &object_metadata_schema),
     SCHEMA_NEEDED("spec", OBJECT, &spec),
     SCHEMA_IDLE("status", ANY),

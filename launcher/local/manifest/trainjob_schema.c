@@ -6,7 +6,7 @@
 
 #define OBJECT_FIELDS(spec)                                                                                  \
     {                                                                                                        \
-        SCHEMA_NEEDED("apiVersion", TEXT, NULL), SCHEMA_NEEDED("kind", TEXT, NULL),                          \
+        SCHEMA_ROW("apiVersion", TEXT), SCHEMA_ROW("kind", TEXT),                                            \
             SCHEMA_OF("metadata", OBJECT, &object_metadata_schema), SCHEMA_NEEDED("spec", OBJECT, &(spec)),  \
             SCHEMA_IDLE("status", ANY),                                                                      \
     }
@@ -22,7 +22,7 @@ SCHEMA_FIELDS(initializer_part, SCHEMA_ROW("storageUri", TEXT), SCHEMA_IDLE("env
 SCHEMA_FIELDS(initializer, SCHEMA_OF("dataset", OBJECT, &initializer_part),
               SCHEMA_OF("model", OBJECT, &initializer_part));
 SCHEMA_FIELDS(node_resources, SCHEMA_ROW("limits", QUANTITY_MAP), SCHEMA_ROW("requests", QUANTITY_MAP),
-              SCHEMA_ROW("claims", ANY));
+              SCHEMA_NOTED("claims", ANY, NULL, "devices by resource claims are not counted"));
 SCHEMA_FIELDS(trainer, SCHEMA_IDLE("image", IMAGE), SCHEMA_ROW("command", TEXT_LIST),
               SCHEMA_ROW("args", TEXT_LIST), SCHEMA_OF("env", OBJECTS, &pod_env_schema),
               SCHEMA_ROW("numNodes", INT32), SCHEMA_ROW("numProcPerNode", INT32),

@@ -1,6 +1,7 @@
 /* container_sources.c - see container_sources.h. */
 #include "launcher/local/pod/container_sources.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "launcher/local/pod/quantity.h"
@@ -172,6 +173,54 @@ static const char *find_in_map(const struct container_place *place, const char *
     const struct tree_node *own = tree_get(tree_get(place->source->template_, "metadata"), map);
     const char *text = facts_find(facts, key);
     return text ? text : tree_text(tree_get(own, key));
+}
+
+static int compare_facts(const void *a, const void *b)
+{
+    return strcmp(((const struct fact *)a)->name, ((const struct fact *)b)->name);
+}
+
+/* A value in double quotes; what is not printable is escaped as Go does. */
+static void quote_value(const char *text, struct buffer *out)
+{
+    buffer_text(out, "\"");
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            buffer_printf(out, "\\%c", *text);
+        else if (*text == '\n' || *text == '\t' || *text == '\r')
+            buffer_printf(out, "\\%c", *text == '\n' ? 'n' : *text == '\t' ? 't' : 'r');
+        else
+            buffer_append(out, text, 1);
+    }
+    buffer_text(out, "\"");
+}
+
+int container_field_map(const struct container_place *place, const struct tree_node *from, struct buffer *out)
+{
+    const char *field = tree_text(tree_get(tree_get(from, "fieldRef"), "fieldPath"));
+    bool labels = field && !strcmp(field, "metadata.labels");
+    if (!labels && !(field && !strcmp(field, "metadata.annotations")))
+        return 0;
+    const struct facts *facts = labels ? &place->source->labels : &place->source->annotations;
+    const struct tree_node *own =
+        tree_get(tree_get(place->source->template_, "metadata"), labels ? "labels" : "annotations");
+    size_t own_count = own && own->kind == TREE_MAP ? own->count : 0, count = 0;
+    scope_free struct fact *all = mem_calloc(own_count + (size_t)facts->count + 1, sizeof *all);
+    if (!all)
+        return -1;
+    for (int i = 0; i < facts->count; i++)
+        if (facts_find(facts, facts->list[i].name) == facts->list[i].value)
+            all[count++] = facts->list[i];
+    for (size_t i = 0; i < own_count; i++)
+        if (!facts_find(facts, own->entries[i].key) && tree_text(own->entries[i].value))
+            all[count++] = (struct fact){own->entries[i].key, (char *)tree_text(own->entries[i].value)};
+    qsort(all, count, sizeof *all, compare_facts);
+    buffer_text(out, "");
+    for (size_t i = 0; i < count; i++) {
+        buffer_printf(out, "%s%s=", i ? "\n" : "", all[i].name);
+        quote_value(all[i].value, out);
+    }
+    return out->failed ? -1 : 1;
 }
 
 /* Empty in a cluster, too, without a word: the pods of a Job that is not Indexed then have no rank. */

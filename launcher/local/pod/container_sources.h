@@ -11,6 +11,11 @@ int container_source(const struct container_place *place, const struct tree_node
                      const struct path *path, char **value, struct problems *problems,
                      struct muster_error *err);
 
+/* All labels or annotations of the pod as a file of a downwardAPI volume has them: key="value" lines, sorted
+ * by key. 1, or 0 where from is a fieldRef to no such map; -1 without memory. */
+int container_field_map(const struct container_place *place, const struct tree_node *from,
+                        struct buffer *out);
+
 /* Appends what text stands for; false if it is not base64, or has a zero byte and zeros are not allowed. */
 bool container_base64(const char *text, bool zeros, struct buffer *out);
 

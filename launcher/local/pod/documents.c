@@ -98,7 +98,7 @@ static char *failed_line(const char *name, const char *text, const struct muster
 {
     size_t length = strlen(name);
     bool placed = !strncmp(err->text, name, length) && err->text[length] == ':';
-    *line = placed ? atoi(err->text + length + 1) : 0;
+    *line = placed ? (int)strtol(err->text + length + 1, NULL, 10) : 0;
     for (int i = 1; i < *line && text; i++) {
         text = strchr(text, '\n');
         text += text != NULL;
@@ -115,12 +115,14 @@ static int explain_template(const char *name, const char *text, size_t length, s
     struct placeholder found = placeholder_in_text(there);
     if (!copy)
         return -1;
-    if (found.kind == PLACEHOLDER_SHELL || found.kind == PLACEHOLDER_PARENS) { /* a shell's own, perhaps */
+    if (found.kind == PLACEHOLDER_SHELL || found.kind == PLACEHOLDER_PARENS ||
+        found.kind == PLACEHOLDER_MARK) {
+        /* a shell's own, perhaps */
         const struct muster_error why = *err;
         return error_set(err, MUSTER_E_INVALID, "%.300s; was %s to be substituted? %s", why.text, found.text,
                          placeholder_advice(found.kind));
     }
-    if (found.kind == PLACEHOLDER_NONE || found.kind == PLACEHOLDER_MARK) {
+    if (found.kind == PLACEHOLDER_NONE) {
         found = placeholder_in_file(copy, strlen(copy), &first);
         line = first;
     }

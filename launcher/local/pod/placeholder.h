@@ -18,7 +18,7 @@ enum placeholder_kind {
 
 struct placeholder {
     enum placeholder_kind kind;
-    char text[100]; /* as it stands in the file */
+    char text[100]; /* as it is written in the file */
 };
 
 /* The first one in a text that no program expands: any mark of a template there is a leftover. */

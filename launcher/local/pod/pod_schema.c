@@ -61,9 +61,12 @@ SCHEMA_FIELDS(field_to_path, SCHEMA_NEEDED("path", TEXT, NULL), SCHEMA_ROW("mode
               SCHEMA_OF("fieldRef", OBJECT, &field_ref),
               SCHEMA_OF("resourceFieldRef", OBJECT, &resource_ref));
 SCHEMA_FIELDS(fields_volume, SCHEMA_ROW("defaultMode", INT32), SCHEMA_OF("items", OBJECTS, &field_to_path));
-SCHEMA_FIELDS(projection, SCHEMA_OF("configMap", OBJECT, &config_map_volume),
-              SCHEMA_OF("secret", OBJECT, &config_map_volume),
-              SCHEMA_OF("downwardAPI", OBJECT, &fields_volume),
+SCHEMA_FIELDS(projected_data, SCHEMA_ROW("name", NAME), SCHEMA_OF("items", OBJECTS, &key_to_path),
+              SCHEMA_ROW("optional", BOOL));
+SCHEMA_FIELDS(projected_fields, SCHEMA_OF("items", OBJECTS, &field_to_path));
+SCHEMA_FIELDS(projection, SCHEMA_OF("configMap", OBJECT, &projected_data),
+              SCHEMA_OF("secret", OBJECT, &projected_data),
+              SCHEMA_OF("downwardAPI", OBJECT, &projected_fields),
               SCHEMA_NOTED("serviceAccountToken", ANY, NULL, no_token),
               SCHEMA_NOTED("clusterTrustBundle", ANY, NULL, no_token),
               SCHEMA_NOTED("podCertificate", ANY, NULL, no_token));

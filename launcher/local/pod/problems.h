@@ -55,7 +55,7 @@ void problems_add(struct problems *problems, enum problem_type type, const char 
 /* The latest is fatal. */
 void problems_fatal(struct problems *problems);
 const char *problem_type_name(enum problem_type type);
-/* A path as it stands in a message, appended. */
+/* A path as a message shows it, appended. */
 void problems_path(const struct path *path, struct buffer *out);
 void problems_free(struct problems *problems);
 

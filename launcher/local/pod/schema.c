@@ -29,7 +29,7 @@ struct check {
     (problems_add((check)->problems, PROBLEM_##type, (check)->file, node, path, __VA_ARGS__),                \
      problems_fatal((check)->problems))
 
-static bool is_text(enum schema_type type)
+static bool takes_text(enum schema_type type)
 {
     return type == SCHEMA_TEXT || type == SCHEMA_NAME || type == SCHEMA_IMAGE;
 }
@@ -71,7 +71,7 @@ static bool take_placeholder(struct check *check, const struct tree_node *node, 
     struct placeholder found = placeholder_in_node(node);
     if (found.kind == PLACEHOLDER_NONE)
         return false;
-    check->in_typed |= !is_text(type);
+    check->in_typed |= !takes_text(type);
     check->in_name |= type == SCHEMA_NAME;
     if (check->first.kind == PLACEHOLDER_NONE) {
         check->first = found;
@@ -103,7 +103,7 @@ static void wrong_type(struct check *check, const struct tree_node *node, const 
 {
     if (take_placeholder(check, node, path, type))
         return;
-    bool quote = is_text(type) && node->kind < TREE_TEXT && node->kind != TREE_NULL;
+    bool quote = takes_text(type) && node->kind < TREE_TEXT && node->kind != TREE_NULL;
     bool unquote = node->kind == TREE_TEXT && type < SCHEMA_QUANTITY && is_plain(node->text, type);
     if (quote)
         ERROR(check, INVALID, node, path, "%.100s is %s where text is expected; quote it: \"%.100s\"",
@@ -159,7 +159,7 @@ static void check_scalar(struct check *check, const struct tree_node *node, cons
               type == SCHEMA_INT32 ? 32 : 64);
     else if (!scalar_fits(node, type))
         wrong_type(check, node, path, type);
-    else if (is_text(type) && type != SCHEMA_TEXT)
+    else if (takes_text(type) && type != SCHEMA_TEXT)
         (void)take_placeholder(check, node, path, type);
 }
 
@@ -233,7 +233,7 @@ static void report_effect(const struct check *check, const struct schema_field *
                           const struct tree_entry *entry, const struct path *path)
 {
     const struct tree_node at = {.line = entry->line, .column = entry->column};
-    if (field->effect == SCHEMA_SAID)
+    if (field->effect == SCHEMA_UNUSED)
         problems_add(check->problems, PROBLEM_NOTE, check->file, NULL, path, "%s: %s", field->name,
                      field->why);
     else if (field->effect == SCHEMA_REFUSED)

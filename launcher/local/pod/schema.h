@@ -29,7 +29,7 @@ enum schema_type {
 enum schema_effect {
     SCHEMA_APPLIED,
     SCHEMA_HARMLESS, /* it concerns a cluster alone: scheduling, pulling of images, accounts */
-    SCHEMA_SAID,     /* not emulated, and noted once if it is given: why */
+    SCHEMA_UNUSED,   /* not emulated, and noted once if it is given: why */
     SCHEMA_REFUSED,  /* not emulated, and an error: the pods would end otherwise than in a cluster */
 };
 
@@ -40,7 +40,7 @@ struct schema_field {
     const struct schema *of;
     bool required;
     enum schema_effect effect;
-    const char *why; /* of SAID and REFUSED */
+    const char *why; /* of UNUSED and REFUSED */
 };
 struct schema {
     const struct schema_field *fields;
@@ -79,7 +79,7 @@ extern const struct schema pod_env_schema, pod_volume_schema, pod_volume_mount_s
     }
 #define SCHEMA_NOTED(name, type, of, why)                                                                    \
     {                                                                                                        \
-        name, SCHEMA_##type, of, false, SCHEMA_SAID, why                                                     \
+        name, SCHEMA_##type, of, false, SCHEMA_UNUSED, why                                                   \
     }
 #define SCHEMA_REFUSE(name, type, of, why)                                                                   \
     {                                                                                                        \

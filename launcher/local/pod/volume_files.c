@@ -195,11 +195,16 @@ static int add_fields(const struct filling *f, const struct tree_node *node, con
         scope_buffer data = {0};
         if (!to || !volume_path_is_inside(to))
             return bad_path(f, items->items[i], at, to ? to : "");
-        int got =
-            container_source(f->place->container, items->items[i], at, &value, f->place->problems, f->err);
+        int map = container_field_map(f->place->container, items->items[i], &data);
+        int got = map ? map
+                      : container_source(f->place->container, items->items[i], at, &value, f->place->problems,
+                                         f->err);
+        if (map < 0)
+            return file_no_memory(f);
         if (got <= 0)
             return got;
-        buffer_text(&data, value);
+        if (!map)
+            buffer_text(&data, value);
         int added = data.failed ? file_no_memory(f)
                                 : volume_file_add(f, to, &data, mode_of(items->items[i], "mode", f->mode));
         if (added <= 0)

@@ -96,14 +96,13 @@ static int write_hosts(struct cluster *cluster, struct muster_error *err)
 char *cluster_hosts(const struct cluster *cluster, int pod, struct muster_error *err)
 {
     scope_buffer text = {0};
-    scope_free char *path =
-        cluster->job->groups ? mem_printf("%s-%d", cluster->hosts, pod) : mem_strdup(cluster->hosts);
-    if (!path ||
-        (cluster->job->groups && pod_env_hosts(cluster->job, pod, cluster->machine_hosts, &text) < 0)) {
+    bool own = cluster->job->groups || cluster->job->pods[pod].aliases;
+    scope_free char *path = own ? mem_printf("%s-%d", cluster->hosts, pod) : mem_strdup(cluster->hosts);
+    if (!path || (own && pod_env_hosts(cluster->job, pod, cluster->machine_hosts, &text) < 0)) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for the hosts file");
         return NULL;
     }
-    if (cluster->job->groups && io_write_file_atomic(path, text.data, text.length, 0644, err) < 0)
+    if (own && io_write_file_atomic(path, text.data, text.length, 0644, err) < 0)
         return NULL;
     return take_pointer(&path);
 }

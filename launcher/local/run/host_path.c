@@ -27,7 +27,7 @@ static const struct {
     [LOCAL_HOST_BLOCK_DEVICE] = {S_IFBLK, "a block device", false},
 };
 
-static int make(const char *path, enum local_host_type type, struct muster_error *err)
+static int host_path_make(const char *path, enum local_host_type type, struct muster_error *err)
 {
     if (needs[type].format == S_IFDIR)
         return io_make_directories(path, FOLDER_MODE, err);
@@ -48,7 +48,7 @@ int host_path_prepare(const char *path, enum local_host_type type, struct muster
     if (!absent)
         return error_errno(err, "cannot look at the hostPath %s", path);
     if (needs[type].make)
-        return make(path, type, err);
+        return host_path_make(path, type, err);
     if (type == LOCAL_HOST_ANY)
         return error_set(err, MUSTER_E_NOT_FOUND, "the hostPath %s does not exist on this machine", path);
     return error_set(err, MUSTER_E_INVALID,

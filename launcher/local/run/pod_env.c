@@ -26,6 +26,8 @@ static void add_group_pod(const struct local_pod *pod, const char *ns, bool own,
 int pod_env_hosts(const struct local_job *job, int of, const char *machine_hosts, struct buffer *out)
 {
     const char *ns = job->namespace_ ? job->namespace_ : "default";
+    for (char *const *alias = of >= 0 ? job->pods[of].aliases : NULL; alias && *alias; alias++)
+        buffer_printf(out, "%s\n", *alias);
     for (int i = 0; i < job->pod_count + job->spare_count; i++) {
         const struct local_pod *pod = &job->pods[i];
         if (job->groups) {
@@ -183,11 +185,16 @@ static int set_own_address(const struct pod_env_place *place, struct text_list *
     return 0;
 }
 
+static const char *own_hostname(const struct local_pod *pod)
+{
+    return pod->own_hostname ? pod->own_hostname : pod->hostname;
+}
+
 int pod_env_build(const struct pod_env_place *place, struct text_list *out)
 {
     const struct local_pod *pod = &place->job->pods[place->pod];
     bool done = inherit(place, out) == 0 && set_path(place, out) == 0 && set_gpus(place, out) == 0 &&
-                set_own_address(place, out) == 0 && text_list_set(out, "HOSTNAME", pod->hostname) == 0 &&
+                set_own_address(place, out) == 0 && text_list_set(out, "HOSTNAME", own_hostname(pod)) == 0 &&
                 text_list_set(out, ENV_AGENT_ID, place->agent_ids) == 0 &&
                 (place->named || set_addresses(place, out) == 0);
     return done ? 0 : -1;

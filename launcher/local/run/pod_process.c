@@ -146,7 +146,7 @@ static pid_t spawn(struct pod_process *pod, const struct pod_place *place, int *
     struct mount_plan __attribute__((cleanup(mount_plan_free))) mounts = {0};
     scope_free char *hosts = NULL;
     struct pod_isolation isolation = place->cluster->isolation;
-    isolation.hostname = pod->spec->hostname;
+    isolation.hostname = pod->spec->own_hostname ? pod->spec->own_hostname : pod->spec->hostname;
     if (prepare_mounts(pod, place->cluster, &mounts, &hosts, err) < 0) {
         if (err->code == MUSTER_E_INVALID) /* the manifest's, which starting the pod anew does not mend */
             *exit_code = EXIT_CODE_CANNOT_EXECUTE;

@@ -212,7 +212,7 @@ class Runs(KindTest):
         command = ["sh", "-c", "[ $JOB_COMPLETION_INDEX = 0 ] || exit 2; exec sleep 60"]
         job = batch("b", command=command, podFailurePolicy={"rules": rules})
         _, err = self.run_local(self.write(job), code=2)
-        self.assertIn("Job b failed: its podFailurePolicy does not try this exit code again", err)
+        self.assertIn("b-1 failed with exit code 2 matching FailJob rule (PodFailurePolicy)", err)
         self.assertRegex(err, r"(?m)^b-0 +deleted +143 \(SIGTERM\)")
 
     def test_jobset_in_order_and_made_anew(self):
