@@ -7,7 +7,7 @@
 
 #include "launcher/config/config.h"
 #include "launcher/local/launch_words.h"
-#include "launcher/loop/resolver.h"
+#include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -76,7 +76,7 @@ static bool is_called(const struct checking *c, const struct local_pod *pod, con
 
 static bool resolves(const struct checking *c, const char *name)
 {
-    if (resolver_is_numeric(name) || !strcmp(name, "localhost"))
+    if (address_is_numeric(name) || !strcmp(name, "localhost"))
         return true;
     for (int i = 0; i < c->job->pod_count + c->job->spare_count; i++)
         if (is_called(c, &c->job->pods[i], name))
