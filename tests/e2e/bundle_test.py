@@ -140,6 +140,14 @@ class Dockerfile(unittest.TestCase):
         self.assertLessEqual({"bundle", "launcher", "trainer", "cuda", "pytorch"}, stages)
         self.assertGreaterEqual(copies, 6)
 
+    def test_a_login_shell_finds_the_launcher_in_every_image(self):
+        stages = re.split(r"(?m)^FROM ", (SOURCE / "k8s" / "Dockerfile").read_text())
+        images = [stage for stage in stages if "\nENV PATH=/opt/muster/bin" in stage]
+        self.assertEqual(len(images), 4)
+        for stage in images:
+            self.assertRegex(stage, r"\nCOPY --from=\S+ /links/ /\n")
+        self.assertEqual(sum("ln -s /opt/muster/bin/muster /opt/muster/bin/torchrun /links/usr/local/bin/" in stage for stage in stages), 2)
+
 
 # Runs inside a root: $1 is the bundle, $2 and $3 are free ports. Everything is a builtin of the shell.
 INSIDE = r"""

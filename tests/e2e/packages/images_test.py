@@ -111,6 +111,11 @@ class Images(unittest.TestCase):
         out = self.inside("launcher", "torchrun", "--standalone", "--nproc_per_node=1", "--no-python", *ECHO)
         self.assertIn("rank 0 of 1 as 65532", out)
 
+    def test_a_login_shell_finds_the_launcher(self):
+        for target in "launcher", "trainer":
+            out = self.inside(target, "sh", "-lc", "command -v torchrun && torchrun --standalone --nproc_per_node=1 --no-python echo started")
+            self.assertRegex(out, r"/usr/local/bin/torchrun\n(?s:.*)started")
+
     def test_the_trainer_trains_on_two_ranks(self):
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
             write_run(pathlib.Path(folder))
