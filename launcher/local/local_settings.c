@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "launcher/local/manifest/api.h"
 #include "proto/base/error.h"
 #include "proto/base/knob_args.h"
 
@@ -28,6 +29,13 @@ static const struct meaning exit_codes[] = {
     {"138", "a process of a pod cannot be killed"},
     {"128+n", "signal n deleted the job"},
     {"any other", "the job failed: the code of the container that failed it (1 for a deadline)"},
+};
+
+static const struct meaning apis[] = {
+#define API(symbol, kind, version, release, newest)                                                          \
+    {kind " " version, "as of " release ", whose newest part is " newest "; other fields are named"},
+    APIS(API)
+#undef API
 };
 
 static const char *const validations[] = {"strict", "warn", NULL};
@@ -56,16 +64,17 @@ static const struct knob rows[] = {
      .type = KNOB_LIST,
      .offset = AT(env),
      .section = manifest,
-     .help = "NAME=value for every pod, overrides the manifest's NAME: for example a path of this machine "
-             "where a cluster mounts a volume; may be repeated"},
+     .help =
+         "NAME=value for every pod, overrides the manifest's NAME: for example a path of this machine "
+         "where a cluster mounts a volume, or a value of a Secret that only a cluster has; may be repeated"},
     {.name = "validate",
      .type = KNOB_CHOICE,
      .offset = AT(validate),
      .initial = "strict",
      .choices = validations,
      .section = manifest,
-     .help = "strict refuses a manifest that a cluster would refuse, warn runs it if the operator without "
-             "its webhook would"},
+     .help = "strict refuses a manifest that a cluster would refuse or that needs what is not emulated, warn "
+             "runs it if the operator without its webhook would"},
 
     {.name = "log-dir",
      .type = KNOB_TEXT,
@@ -213,9 +222,7 @@ struct local_options local_settings_options(const struct local_settings *setting
 }
 
 const char local_settings_description[] =
-    "Runs a PyTorchJob (kubeflow.org/v1, as the training operator v1.9 would), a TrainJob with its runtime\n"
-    "(trainer.kubeflow.org/v1alpha1), a JobSet (jobset.x-k8s.io/v1alpha2) or an Indexed Job (batch/v1) on "
-    "this\n"
+    "Runs a PyTorchJob, a TrainJob with its runtime, a JobSet or a Job on this\n"
     "machine: defaults and validation, the environment and the volumes of each pod, restarts, the end of the "
     "job.\n"
     "Exit code 0 where the job would be Succeeded (Complete). Images are not used: commands run with the "
@@ -231,6 +238,9 @@ int local_settings_help(const char *name, int columns, struct buffer *out)
     buffer_text(out, "\nSignals:\n");
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         buffer_printf(out, "  %-22s  %s\n", signals[i].name, signals[i].meaning);
+    buffer_text(out, "\nKinds:\n");
+    for (size_t i = 0; i < sizeof apis / sizeof *apis; i++)
+        buffer_printf(out, "  %s\n    %s\n", apis[i].name, apis[i].meaning);
     buffer_text(out, "\nExit code:\n");
     for (size_t i = 0; i < sizeof exit_codes / sizeof *exit_codes; i++)
         buffer_printf(out, "  %-22s  %s\n", exit_codes[i].name, exit_codes[i].meaning);
@@ -253,6 +263,7 @@ int local_settings_markdown(struct buffer *out)
                 "Dashes and underscores are\nequal, unique prefixes are enough.\n\n");
     (void)knob_markdown(local_settings_table(), out); /* out remembers a failure */
     add_table("Signals", "signal", signals, sizeof signals / sizeof *signals, out);
+    add_table("Kinds", "kind", apis, sizeof apis / sizeof *apis, out);
     add_table("Exit codes", "code", exit_codes, sizeof exit_codes / sizeof *exit_codes, out);
     return out->failed ? -1 : 0;
 }
