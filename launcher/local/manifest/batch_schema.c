@@ -14,7 +14,7 @@
 
 /* --- Job --- */
 
-SCHEMA_FIELDS(exit_codes, SCHEMA_ROW("containerName", NAME), SCHEMA_NEEDED("operator", TEXT, NULL),
+SCHEMA_FIELDS(exit_codes, SCHEMA_ROW("containerName", NAME), SCHEMA_CHOICE("operator", "In NotIn"),
               SCHEMA_NEEDED("values", ANY, NULL));
 SCHEMA_FIELDS(failure_rule, SCHEMA_NEEDED("action", TEXT, NULL),
               SCHEMA_OF("onExitCodes", OBJECT, &exit_codes),
@@ -22,10 +22,11 @@ SCHEMA_FIELDS(failure_rule, SCHEMA_NEEDED("action", TEXT, NULL),
 SCHEMA_FIELDS(failure_policy, SCHEMA_OF("rules", OBJECTS, &failure_rule));
 SCHEMA_FIELDS(success_rule, SCHEMA_ROW("succeededIndexes", TEXT), SCHEMA_ROW("succeededCount", INT32));
 SCHEMA_FIELDS(success, SCHEMA_OF("rules", OBJECTS, &success_rule));
-SCHEMA_FIELDS(job_spec, SCHEMA_ROW("completionMode", TEXT), SCHEMA_ROW("completions", INT32),
-              SCHEMA_ROW("parallelism", INT32), SCHEMA_ROW("backoffLimit", INT32),
-              SCHEMA_ROW("activeDeadlineSeconds", INT64), SCHEMA_ROW("ttlSecondsAfterFinished", INT32),
-              SCHEMA_ROW("suspend", BOOL), SCHEMA_OF("podFailurePolicy", OBJECT, &failure_policy),
+SCHEMA_FIELDS(job_spec, SCHEMA_CHOICE("completionMode", "Indexed NonIndexed"),
+              SCHEMA_ROW("completions", INT32), SCHEMA_ROW("parallelism", INT32),
+              SCHEMA_ROW("backoffLimit", INT32), SCHEMA_ROW("activeDeadlineSeconds", INT64),
+              SCHEMA_ROW("ttlSecondsAfterFinished", INT32), SCHEMA_ROW("suspend", BOOL),
+              SCHEMA_OF("podFailurePolicy", OBJECT, &failure_policy),
               SCHEMA_OF("template", OBJECT, &pod_template_schema),
               SCHEMA_OF("successPolicy", OBJECT, &success), SCHEMA_ROW("backoffLimitPerIndex", INT32),
               SCHEMA_ROW("maxFailedIndexes", INT32), SCHEMA_IDLE("selector", ANY),
@@ -44,7 +45,8 @@ SCHEMA_FIELDS(replicated_job, SCHEMA_NEEDED("name", NAME, NULL), SCHEMA_ROW("rep
               SCHEMA_OF("dependsOn", OBJECTS, &depends_on));
 SCHEMA_FIELDS(network, SCHEMA_ROW("enableDNSHostnames", BOOL), SCHEMA_ROW("subdomain", NAME),
               SCHEMA_IDLE("publishNotReadyAddresses", BOOL));
-SCHEMA_FIELDS(success_policy, SCHEMA_ROW("operator", TEXT), SCHEMA_ROW("targetReplicatedJobs", TEXT_LIST));
+SCHEMA_FIELDS(success_policy, SCHEMA_CHOICE("operator", "All Any"),
+              SCHEMA_ROW("targetReplicatedJobs", TEXT_LIST));
 SCHEMA_FIELDS(restart_rule, SCHEMA_ROW("name", NAME), SCHEMA_NEEDED("action", NAME, NULL),
               SCHEMA_ROW("onJobFailureReasons", TEXT_LIST),
               SCHEMA_ROW("onJobFailureMessagePatterns", TEXT_LIST),
@@ -57,7 +59,7 @@ SCHEMA_FIELDS(claim_template, SCHEMA_IDLE("apiVersion", TEXT), SCHEMA_IDLE("kind
               SCHEMA_IDLE("status", ANY));
 SCHEMA_FIELDS(claim_policy, SCHEMA_OF("templates", OBJECTS, &claim_template),
               SCHEMA_OF("retentionPolicy", OBJECT, &claim_retention));
-SCHEMA_FIELDS(startup_policy, SCHEMA_ROW("startupPolicyOrder", TEXT));
+SCHEMA_FIELDS(startup_policy, SCHEMA_CHOICE("startupPolicyOrder", "AnyOrder InOrder"));
 SCHEMA_FIELDS(coordinator, SCHEMA_NEEDED("replicatedJob", TEXT, NULL), SCHEMA_ROW("jobIndex", INT32),
               SCHEMA_ROW("podIndex", INT32));
 static const struct schema_field set_spec_fields[] = {

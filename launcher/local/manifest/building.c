@@ -64,6 +64,11 @@ void building_note_containers(const struct building *b, const struct pod_source 
     note_claims(b, source);
     const struct tree_node *list = tree_get(pod_source_spec(source), "containers");
     const char *own = tree_text(tree_get(pod_source_container(source), "name"));
+    const struct tree_node *policy = tree_get(pod_source_container(source), "restartPolicy");
+    if (policy)
+        problems_add(b->problems, PROBLEM_NOT_SUPPORTED, source->file, policy,
+                     PATH_FIELD(PATH_FIELD(PATH_FIELD(source->path, "spec"), "containers"), "restartPolicy"),
+                     "muster local does not emulate it: a container restarts by the pod's policy alone");
     for (size_t i = 0; list && list->kind == TREE_LIST && i < list->count; i++) {
         const char *name = tree_text(tree_get(list->items[i], "name"));
         if (i != source->container)

@@ -132,14 +132,22 @@ static void read_order(struct building *b, const struct jobset *set, const struc
     }
 }
 
-static void read_success(const struct jobset *set, struct local_job *job)
+static void read_success(struct building *b, const struct jobset *set)
 {
+    struct local_job *job = b->job;
     const struct tree_node *policy = tree_get(set->spec, "successPolicy"),
                            *targets = tree_get(policy, "targetReplicatedJobs");
     const char *op = tree_text(tree_get(policy, "operator"));
     job->success_any = op && !strcmp(op, "Any");
     if (!targets || targets->kind != TREE_LIST || !targets->count)
         return;
+    for (size_t k = 0; k < targets->count; k++)
+        if (number_of(set, tree_text(targets->items[k])) < 0)
+            problems_add(
+                b->problems, PROBLEM_INVALID, set->file, targets->items[k],
+                PATH_INDEX(PATH_FIELD(PATH_FIELD(set->path, "successPolicy"), "targetReplicatedJobs"), k),
+                "'%.63s' is no replicated job",
+                tree_text(targets->items[k]) ? tree_text(targets->items[k]) : "");
     for (int i = 0; i < job->group_count; i++) {
         job->groups[i].decides = false;
         for (size_t k = 0; k < targets->count; k++) {
@@ -375,7 +383,7 @@ int jobset_add(struct building *b, const struct jobset *set)
         problems_fatal(b->problems);
         return 0;
     }
-    read_success(set, b->job);
+    read_success(b, set);
     return read_failure(b, set);
 }
 

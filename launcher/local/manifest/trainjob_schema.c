@@ -15,7 +15,7 @@
 /* --- TrainJob --- */
 
 SCHEMA_FIELDS(runtime_ref, SCHEMA_NEEDED("name", NAME, NULL), SCHEMA_ROW("apiGroup", TEXT),
-              SCHEMA_ROW("kind", TEXT));
+              SCHEMA_CHOICE("kind", "ClusterTrainingRuntime TrainingRuntime"));
 SCHEMA_FIELDS(initializer_secret, SCHEMA_IDLE("name", TEXT));
 SCHEMA_FIELDS(initializer_part, SCHEMA_ROW("storageUri", TEXT), SCHEMA_IDLE("env", ANY),
               SCHEMA_OF("secretRef", OBJECT, &initializer_secret));
@@ -83,7 +83,7 @@ SCHEMA_FIELDS(injection_target, SCHEMA_NEEDED("jobName", NAME, NULL),
 SCHEMA_FIELDS(injection, SCHEMA_OF("targets", OBJECTS, &injection_target));
 SCHEMA_FIELDS(torch, SCHEMA_OF("envInjection", OBJECT, &injection), SCHEMA_IDLE("numProcPerNode", ANY),
               SCHEMA_NOTED("elasticPolicy", ANY, NULL, "no release of Trainer has acted on it"));
-SCHEMA_FIELDS(mpi, SCHEMA_ROW("numProcPerNode", INT32), SCHEMA_ROW("mpiImplementation", TEXT),
+SCHEMA_FIELDS(mpi, SCHEMA_ROW("numProcPerNode", INT32), SCHEMA_CHOICE("mpiImplementation", "OpenMPI"),
               SCHEMA_IDLE("sshAuthMountPath", TEXT), SCHEMA_ROW("runLauncherAsNode", BOOL));
 SCHEMA_FIELDS(ml_policy, SCHEMA_ROW("numNodes", INT32), SCHEMA_OF("torch", OBJECT, &torch),
               SCHEMA_OF("mpi", OBJECT, &mpi),

@@ -183,6 +183,21 @@ static void check_values(struct check *check, const struct tree_node *node, cons
     }
 }
 
+/* Values of the API alone: a cluster refuses others, a newer one may have more. */
+static void check_choice(const struct check *check, const struct schema_field *field,
+                         const struct tree_node *node, const struct path *path)
+{
+    const char *text = tree_text(node);
+    size_t length = text ? strlen(text) : 0;
+    if (!length || placeholder_in_text(text).kind != PLACEHOLDER_NONE)
+        return;
+    for (const char *at = field->choices; (at = strstr(at, text)); at += length)
+        if ((at == field->choices || at[-1] == ' ') && (!at[length] || at[length] == ' '))
+            return;
+    problems_add(check->problems, PROBLEM_NOT_SUPPORTED, check->file, node, path,
+                 "'%.60s' is no value of it in %s: %s", text, check->release, field->choices);
+}
+
 static void check_value(struct check *check, const struct schema_field *field, const struct tree_node *node,
                         const struct path *path)
 {
@@ -196,9 +211,11 @@ static void check_value(struct check *check, const struct schema_field *field, c
     };
     if (field->type == SCHEMA_OBJECT)
         check_object(check, field->of, node, path);
-    else if (field->type < SCHEMA_OBJECT)
+    else if (field->type < SCHEMA_OBJECT) {
         check_scalar(check, node, path, field->type);
-    else if (node->kind != collections[field->type].kind)
+        if (field->choices)
+            check_choice(check, field, node, path);
+    } else if (node->kind != collections[field->type].kind)
         wrong_type(check, node, path, field->type);
     else
         check_values(check, node, path, collections[field->type].element, field->of);

@@ -40,7 +40,8 @@ struct schema_field {
     const struct schema *of;
     bool required;
     enum schema_effect effect;
-    const char *why; /* of UNUSED and REFUSED */
+    const char *why;     /* of UNUSED and REFUSED */
+    const char *choices; /* of a text: "Never OnFailure", the values that the API takes; NULL: any */
 };
 struct schema {
     const struct schema_field *fields;
@@ -63,27 +64,31 @@ extern const struct schema pod_env_schema, pod_volume_schema, pod_volume_mount_s
 /* Rows of a table of fields. */
 #define SCHEMA_ROW(name, type)                                                                               \
     {                                                                                                        \
-        name, SCHEMA_##type, NULL, false, SCHEMA_APPLIED, NULL                                               \
+        name, SCHEMA_##type, NULL, false, SCHEMA_APPLIED, NULL, NULL                                         \
     }
 #define SCHEMA_OF(name, type, of)                                                                            \
     {                                                                                                        \
-        name, SCHEMA_##type, of, false, SCHEMA_APPLIED, NULL                                                 \
+        name, SCHEMA_##type, of, false, SCHEMA_APPLIED, NULL, NULL                                           \
     }
 #define SCHEMA_NEEDED(name, type, of)                                                                        \
     {                                                                                                        \
-        name, SCHEMA_##type, of, true, SCHEMA_APPLIED, NULL                                                  \
+        name, SCHEMA_##type, of, true, SCHEMA_APPLIED, NULL, NULL                                            \
+    }
+#define SCHEMA_CHOICE(name, choices)                                                                         \
+    {                                                                                                        \
+        name, SCHEMA_NAME, NULL, false, SCHEMA_APPLIED, NULL, choices                                        \
     }
 #define SCHEMA_IDLE(name, type)                                                                              \
     {                                                                                                        \
-        name, SCHEMA_##type, NULL, false, SCHEMA_HARMLESS, NULL                                              \
+        name, SCHEMA_##type, NULL, false, SCHEMA_HARMLESS, NULL, NULL                                        \
     }
 #define SCHEMA_NOTED(name, type, of, why)                                                                    \
     {                                                                                                        \
-        name, SCHEMA_##type, of, false, SCHEMA_UNUSED, why                                                   \
+        name, SCHEMA_##type, of, false, SCHEMA_UNUSED, why, NULL                                             \
     }
 #define SCHEMA_REFUSE(name, type, of, why)                                                                   \
     {                                                                                                        \
-        name, SCHEMA_##type, of, false, SCHEMA_REFUSED, why                                                  \
+        name, SCHEMA_##type, of, false, SCHEMA_REFUSED, why, NULL                                            \
     }
 #define SCHEMA_FIELDS(table, ...)                                                                            \
     static const struct schema_field table##_fields[] = {__VA_ARGS__};                                       \

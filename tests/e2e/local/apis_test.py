@@ -183,6 +183,17 @@ class Lists(unittest.TestCase):
         self.assertIn("template.spec.activeDeadlineSeconds: NotSupported: muster local does not emulate it", err)
         dry_run(pytorchjob(pod={"activeDeadlineSeconds": 5}), flags=("--validate=warn",))
 
+    def test_values_that_an_api_does_not_have(self):
+        """A cluster refuses them; read as some default they would change the job."""
+        for objects, why in (
+            ([{**batch("b", 1), "spec": {**batch("b", 1)["spec"], "completionMode": "indexed"}}], r"spec.completionMode: NotSupported: 'indexed' is no value of it in Kubernetes [0-9.]+: Indexed NonIndexed"),
+            ([jobset("s", (batch("a", 1), {}), successPolicy={"operator": "Most"})], r"successPolicy.operator: NotSupported: 'Most' is no value of it in JobSet [0-9.]+: All Any"),
+            ([jobset("s", (batch("a", 1), {}), successPolicy={"operator": "All", "targetReplicatedJobs": ["b"]})], "'b' is no replicated job"),
+            ([jobset("s", (batch("a", 1), {}), startupPolicy={"startupPolicyOrder": "Ordered"})], "'Ordered' is no value"),
+            ([pytorchjob({"restartPolicy": "Never"})], "a container restarts by the pod's policy alone"),
+        ):
+            self.assertRegex(dry_run(*objects, code=2)[1], why)
+
     def test_a_kustomization_is_not_silent(self):
         _, err = dry_run(pytorchjob(), {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"})
         self.assertIn("kustomize build FOLDER", err)
