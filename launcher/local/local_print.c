@@ -39,7 +39,7 @@ static void add_pod(const struct local_job *job, const struct local_pod *pod, st
     buffer_printf(out, ", \"index\": %d, \"hostname\": ", pod->index);
     buffer_json_string(out, pod->hostname);
     buffer_text(out, ", \"env\": {");
-    for (char *const *entry = pod->env; *entry; entry++) {
+    for (char *const *entry = pod->env; entry && *entry; entry++) {
         size_t name = strcspn(*entry, "=");
         buffer_text(out, entry == pod->env ? "" : ", ");
         add_text(out, *entry, name);
@@ -123,7 +123,7 @@ int local_print_text(const struct local_job *job, struct buffer *out)
             buffer_printf(out, "  %s is the volume %s%s\n", pod->mounts[k].path,
                           job->volumes.list[pod->mounts[k].volume].name,
                           pod->mounts[k].read_only ? " (read-only)" : "");
-        for (char *const *entry = pod->env; *entry; entry++)
+        for (char *const *entry = pod->env; entry && *entry; entry++)
             buffer_printf(out, "  %s\n", *entry);
     }
     return out->failed ? -1 : 0;

@@ -281,6 +281,14 @@ class Jobs(KindTest):
         _, err = dry_run(batch("b", 2, successPolicy={"rules": [{"succeededIndexes": "0-x"}]}), code=2)
         self.assertIn("'0-x' is not a list of indexes", err)
 
+    def test_a_job_without_any_variable(self):
+        job = batch("b", 1)
+        job["spec"].pop("completionMode")
+        self.assertEqual(dry_run(job)[0][0]["env"], {})
+        code, out, _ = text_run(json.dumps(job), "--output=text")
+        self.assertEqual(code, 0)
+        self.run_local(self.write(job))
+
     def test_a_limit_for_each_index(self):
         command = ["sh", "-c", "echo $JOB_COMPLETION_INDEX; [ $JOB_COMPLETION_INDEX = 0 ] && exit 4; true"]
         out, err = self.run_local(self.write(batch("b", 2, command, backoffLimitPerIndex=0)), code=4)
