@@ -29,6 +29,7 @@
 #include "launcher/nccl/pre_flight.h"
 #include "launcher/output/log_record.h"
 #include "launcher/process/find_program.h"
+#include "launcher/process/interpreter.h"
 #include "launcher/process/worker_command.h"
 #include "launcher/verdict/failure_files.h"
 #include "launcher/warm/warm_reaper.h"
@@ -140,6 +141,11 @@ static void announce(const struct run_config *config, const struct log_sink *log
 {
     announce_lines(config->notes, LOG_LEVEL_INFO, log);
     announce_lines(config->warnings, LOG_LEVEL_WARNING, log);
+    if (config->interpreter)
+        log_info(log,
+                 "the workers' Python is %s, of the environment that this program is in; PYTHON_EXEC names "
+                 "another",
+                 config->interpreter);
     int threads = worker_command_omp_threads(config, environ, config->cores);
     if (threads > 0)
         log_info(log, "OMP_NUM_THREADS is not set: %d for each of %d workers (%d cores)", threads,
@@ -263,6 +269,11 @@ static int run_resolved(const char *shown, struct run_config *config, struct nvm
 static int run_hosts(const char *shown, struct run_config *config, int argc, char *argv[])
 {
     struct muster_error err = {0};
+    bool of_called;
+    scope_free char *python = interpreter_find(read_variable, NULL, &of_called);
+    if (python && of_called &&
+        setenv(ENV_PYTHON_EXEC, python, 0) < 0) /* the others start this program's file */
+        return fail(shown, config, "no memory", EXIT_CODE_FAILURE);
     int log_fd = STDERR_FILENO;
     int level = getenv("LOGLEVEL") ? log_level_parse(getenv("LOGLEVEL")) : LOG_LEVEL_INFO;
     struct log_sink log = {.write = log_write_to_fd,

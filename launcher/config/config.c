@@ -156,20 +156,22 @@ void config_free(struct run_config *config)
     knob_free(config_table(), config);
     mem_free(config->place_source);
     mem_free(config->full_name);
+    mem_free(config->interpreter);
     mem_free(config->cpus);
     config_free_file(config);
     config->cpus = NULL;
     mem_free(config->notes);
     mem_free(config->warnings);
-    config->full_name = config->place_source = config->notes = config->warnings = NULL;
+    config->full_name = config->interpreter = config->place_source = config->notes = config->warnings = NULL;
 }
 
 const char config_description[] =
     "Starts a program once per worker with torchrun's environment, watches the workers and stops or "
     "restarts\n"
-    "them together. A .py file runs under python3 -u (PYTHON_EXEC if set), an executable as itself. "
-    "Arguments\n"
-    "after the program are the program's. Dashes and underscores in flags are equal, unique prefixes\n"
+    "them together. A .py file runs under python3 -u: PYTHON_EXEC, else the Python of the environment in "
+    "which\n"
+    "this program lies, else PATH's. An executable runs as itself. Arguments after the program are the\n"
+    "program's. Dashes and underscores in flags are equal, unique prefixes\n"
     "are enough, the variable in brackets gives the default.";
 
 int config_help(const char *name, int columns, struct buffer *out)

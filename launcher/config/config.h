@@ -125,7 +125,8 @@ struct run_config {
     int hang_watch;         /* enum hang_watch */
     double restart_grace_s; /* the same before a restart */
     int cores; /* available to the workers: affinity and cgroup quota, >= 1 after config_resolve */
-    enum program_kind kind; /* after find_program_check (launcher/process/find_program.h) */
+    enum program_kind kind; /* after find_program_check (launcher/process/find_program.h), and so: */
+    char *interpreter;      /* of Python programs without PYTHON_EXEC; NULL: python3 of PATH */
     /* logs */
     char *log_dir;
     char *event_log_handler; /* null, console, or a path with a slash */

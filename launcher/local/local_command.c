@@ -14,9 +14,11 @@
 #include "launcher/local/manifest/manifest.h"
 #include "launcher/local/missing_files.h"
 #include "launcher/local/run/runner.h"
+#include "launcher/process/interpreter.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/env_names.h"
 #include "proto/exit_code.h"
 
 struct command {
@@ -142,6 +144,32 @@ static int run_or_print(struct command *command)
     return local_run(&command->job, &options, &command->log);
 }
 
+static const char *read_environment(void *context, const char *name)
+{
+    (void)context;
+    return getenv(name);
+}
+
+/* Commands of pods are this machine's. Where this program lies in a Python environment, its programs come
+ * first, as if it had been activated. */
+static int enter_environment(const struct log_sink *log, struct muster_error *err)
+{
+    const char *path = getenv("PATH"), *asked = getenv(ENV_PYTHON_EXEC);
+    bool of_called;
+    scope_free char *python = asked && *asked ? NULL : interpreter_find(read_environment, NULL, &of_called);
+    const char *slash = python ? strrchr(python, '/') : NULL;
+    if (!slash)
+        return 0;
+    const int length = (int)(slash - python);
+    scope_free char *longer =
+        mem_printf("%.*s:%s", length, python, path ? path : "/usr/local/bin:/usr/bin:/bin");
+    if (!longer || setenv("PATH", longer, 1) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory");
+    log_info(log, "commands are looked for in %.*s first, the environment that this program is in", length,
+             python);
+    return 0;
+}
+
 int local_command(const char *shown, int argc, char *argv[])
 {
     struct muster_error err = {0};
@@ -157,7 +185,9 @@ int local_command(const char *shown, int argc, char *argv[])
     else if (command.settings.help)
         exit_code = help(shown, command.settings.output);
     else
-        exit_code = build(&command, &err) < 0 ? command_fail(&command, &err) : run_or_print(&command);
+        exit_code = enter_environment(&command.log, &err) < 0 || build(&command, &err) < 0
+                        ? command_fail(&command, &err)
+                        : run_or_print(&command);
     local_job_free(&command.job);
     problems_free(&command.problems);
     documents_free(&command.documents);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/process/interpreter.h"
 #include "launcher/process/worker_command.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -226,10 +227,15 @@ int find_program_check(struct run_config *config, const char *(*get)(void *conte
     config->kind = find_kind(config, get(context, "PATH"));
     if (config->kind == PROGRAM_EXECUTABLE)
         return check_command(config->program, get(context, "PATH"), exit_code, err);
-    const char *python = get(context, ENV_PYTHON_EXEC);
-    if (!python || !*python)
-        python = "python3";
+    const char *asked = get(context, ENV_PYTHON_EXEC);
+    bool of_called;
+    if (!config->interpreter && !(asked && *asked))
+        config->interpreter = interpreter_find(get, context, &of_called);
+    const char *python = worker_command_interpreter(config, asked);
     if (check_command(python, get(context, "PATH"), exit_code, err) < 0)
-        return error_wrap(err, "the interpreter");
+        return error_wrap(err,
+                          python == config->interpreter
+                              ? "the interpreter of this program's environment (PYTHON_EXEC names another)"
+                              : "the interpreter");
     return config->kind == PROGRAM_MODULE ? 0 : check_script(config->program, exit_code, err);
 }

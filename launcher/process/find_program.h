@@ -4,10 +4,11 @@
 
 #include "launcher/config/config.h"
 
-/* Sets config->kind: by the name, and Python for a file that nothing else can run, as under torchrun. get
- * reads PATH and PYTHON_EXEC. Returns 0, or -1 with one line in err and the process exit code in
- * *exit_code: 127 if the program (or the interpreter) was not found, 126 if it cannot be executed. A
- * module's existence is not checked: only its interpreter can. */
+/* Sets config->kind: by the name, and Python for a file that nothing else can run, as under torchrun; and
+ * config->interpreter (interpreter.h). get reads PATH, PYTHON_EXEC, VIRTUAL_ENV and CONDA_PREFIX. Returns 0,
+ * or -1 with one line in err and the process exit code in *exit_code: 127 if the program (or the interpreter)
+ * was not found, 126 if it cannot be executed. A module's existence is not checked: only its interpreter can.
+ */
 int find_program_check(struct run_config *config, const char *(*get)(void *context, const char *name),
                        void *context, int *exit_code, struct muster_error *err);
 

@@ -64,13 +64,17 @@ char *worker_command_argument(const char *argument, int local_rank)
     return buffer_take(&out);
 }
 
+const char *worker_command_interpreter(const struct run_config *config, const char *asked)
+{
+    return asked && *asked ? asked : config->interpreter ? config->interpreter : "python3";
+}
+
 static int build_argv(const struct run_config *config, enum program_kind kind, char *const *inherited,
                       int local_rank, struct text_list *argv)
 {
-    const char *python = text_list_value(inherited, ENV_PYTHON_EXEC);
+    const char *python = worker_command_interpreter(config, text_list_value(inherited, ENV_PYTHON_EXEC));
     if (kind != PROGRAM_EXECUTABLE &&
-        (text_list_take(argv, mem_strdup(python && *python ? python : "python3")) < 0 ||
-         text_list_take(argv, mem_strdup("-u")) < 0))
+        (text_list_take(argv, mem_strdup(python)) < 0 || text_list_take(argv, mem_strdup("-u")) < 0))
         return -1;
     if (kind == PROGRAM_MODULE && text_list_take(argv, mem_strdup("-m")) < 0)
         return -1;

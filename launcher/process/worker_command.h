@@ -14,9 +14,11 @@ struct worker_command {
 };
 
 /* How the program runs, by its name alone (find_program_check looks at the file too): a .py file (.pyc, .pyz,
- * .pyw) under python3 -u (PYTHON_EXEC if set), -m as module, anything else, and whatever --no-python names,
- * as itself. */
+ * .pyw) under python3 -u (worker_command_interpreter), -m as module, anything else, and whatever --no-python
+ * names, as itself. */
 enum program_kind program_kind_of(const struct run_config *config);
+/* The first of: asked (PYTHON_EXEC's value, NULL: unset), config->interpreter, python3 of PATH. */
+const char *worker_command_interpreter(const struct run_config *config, const char *asked);
 
 /* cores: OMP_NUM_THREADS is derived from it if it is unset and there are several workers (cores / workers,
  * at least 1). inherited is the agent's environ. error_file may be NULL. The command owns all memory. */

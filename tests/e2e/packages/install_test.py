@@ -28,6 +28,19 @@ CONFIG = """model: {layers: 1, heads: 2, channels: 16}
 data: {path: text}
 training: {steps: 3, global_batch: 4, sequence_length: 16}
 """
+TRAIN = """import sys
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+weight, inputs = torch.zeros(4), torch.randn(64, 4)
+for _ in range(50):
+    wrong = inputs @ weight - inputs.sum(1)
+    gradient = inputs.T @ wrong / 64
+    dist.all_reduce(gradient)
+    weight -= 0.2 * gradient
+print(sys.prefix, "loss %.6f" % (wrong ** 2).mean())
+dist.destroy_process_group()
+"""
 
 
 def run(*command, code=0, **options):
@@ -102,6 +115,37 @@ class Wheel(unittest.TestCase):
         traced = run(self.root / "env/bin/muster-train", "--version", env={**self.environment, "LD_DEBUG": "libs"})
         opened = re.findall(r"calling init: (.*/libopenblas.*)", traced)
         self.assertTrue(opened and all("site-packages/muster/libs/" in path for path in opened), opened)
+
+    def test_not_activated_it_runs_under_the_environments_python(self):
+        """As a pod's command, a unit of systemd or ssh start it."""
+        outside = {"PATH": "/usr/bin:/bin", "HOME": str(self.root)}
+        (self.root / "where.py").write_text("import sys; from muster import library; print(sys.prefix, library.load().muster_version().decode())\n")
+        program = self.root / "env/bin/muster"
+        for command in ([program, "run"], ["./env/bin/muster", "run"], [self.root / "env/bin/python", "-m", "muster", "run"]):
+            out = run(*command, "--standalone", "--nproc_per_node=2", "where.py", env=outside, cwd=self.root)
+            self.assertEqual(out.count(f"{self.root}/env 0."), 2, out)
+        (self.root / "text").write_text("to be or not to be, that is the question\n" * 200)
+        (self.root / "run.yaml").write_text(CONFIG)
+        out = run(program, "run", "--standalone", "--nproc_per_node=2", self.root / "env/bin/muster-train", "run.yaml", env=outside, cwd=self.root)
+        self.assertRegex(out, r"step 3/3  loss [0-9.]+")
+
+    def test_not_activated_a_torch_script_trains(self):
+        torch = os.environ.get("MUSTER_TORCH_PYTHON")
+        if not torch:
+            self.skipTest("MUSTER_TORCH_PYTHON is not set")
+        paths = run(torch, "-c", "import site, sys; print(sys.version_info[:2], site.getsitepackages()[0], sep=chr(10))").splitlines()
+        if paths[0] != str(sys.version_info[:2]):
+            self.skipTest("PyTorch is another Python's")
+        (packages,) = (self.root / "env/lib").glob("python*/site-packages")
+        (packages / "torch_of_the_tests.pth").write_text(paths[1] + "\n")
+        self.addCleanup((packages / "torch_of_the_tests.pth").unlink)
+        (self.root / "train.py").write_text(TRAIN)
+        out = run(self.root / "env/bin/muster", "run", "--standalone", "--nproc_per_node=2", "train.py", cwd=self.root,
+                  env={"PATH": "/usr/bin:/bin", "HOME": str(self.root)})
+        self.assertEqual(out.count(f"{self.root}/env"), 3, out)  # both ranks and the launcher's line
+        losses = [float(loss) for loss in re.findall(r"loss ([0-9.]+)", out)]
+        self.assertEqual(len(losses), 2)
+        self.assertLess(max(losses), 0.1, out)
 
     def test_the_python_module_finds_the_library(self):
         out = self.here("python", "-c", "from muster import library; print(library.load().muster_version().decode())")
