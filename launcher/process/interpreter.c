@@ -12,7 +12,7 @@ static bool interpreter_is_home(const struct interpreter_folder *folder)
            (folder->is_environment || (folder->has_library && !folder->is_system));
 }
 
-/* Of a wheel in the system's or the user's folders, whose scripts lie next to everybody's programs. */
+/* Of a wheel in the system's or the user's folders, whose scripts lie next to the machine's programs. */
 static char *interpreter_of_wheel(const struct interpreter_folder *folder, bool is_in_path)
 {
     if (!folder->path || !folder->wheel)

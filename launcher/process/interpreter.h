@@ -14,7 +14,7 @@ struct interpreter_folder {
     const char *python;  /* "python3" or "python": a file or a link there, and not this program; NULL: none */
     bool is_environment; /* of venv or conda: pyvenv.cfg, conda-meta above it */
     bool has_library;    /* lib/python3.X/os.py above it: an installation of Python, or a view of one */
-    bool is_system;      /* /usr/bin, /usr/local/bin, /bin: everybody's, and of no environment */
+    bool is_system;      /* /usr/bin, /usr/local/bin, /bin: the machine's, and of no environment */
     int wheel;           /* the X of lib/python3.X/site-packages/muster above it; 0: the wheel is not there */
     bool has_wheel_python; /* python3.X of that X lies in the folder */
 };

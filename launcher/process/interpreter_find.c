@@ -123,7 +123,7 @@ static bool path_has_version(int minor, const char *path)
     return minor && path_has(name, path);
 }
 
-static bool is_set(const char *value)
+static bool variable_is_set(const char *value)
 {
     return value && *value;
 }
@@ -133,8 +133,8 @@ char *interpreter_find(const char *(*get)(void *context, const char *name), void
     const char *path = get(context, "PATH"),
                *called = (const char *)getauxval(AT_EXECFN); // NOLINT(performance-no-int-to-ptr)
     scope_free char *called_folder = folder_of(called ? called : ""), *file_folder = real_folder();
-    struct interpreter_facts facts = {.is_activated = is_set(get(context, "VIRTUAL_ENV")) ||
-                                                      is_set(get(context, "CONDA_PREFIX"))};
+    struct interpreter_facts facts = {.is_activated = variable_is_set(get(context, "VIRTUAL_ENV")) ||
+                                                      variable_is_set(get(context, "CONDA_PREFIX"))};
     if (called_folder)
         look_into_folder(called_folder, &facts.called);
     if (file_folder)

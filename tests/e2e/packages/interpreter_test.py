@@ -1,6 +1,6 @@
 """Which Python runs a program: that of the environment in which muster lies or is called, activated or not.
 
-    MUSTER_BUILD=build python3 tests/e2e/interpreter_test.py
+    MUSTER_BUILD=build python3 tests/e2e/packages/interpreter_test.py
 
 The environments' interpreters are scripts that say their names."""
 
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from harness import LIMIT, MUSTER
 
 SAYS = '#!/bin/sh\necho "python $0 $*"\n'
