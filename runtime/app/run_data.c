@@ -150,11 +150,13 @@ int run_data_open(struct run *run, struct muster_error *err)
     if (resolve_prepared(&run->config, err) < 0)
         return -1;
     struct run_tokenizing tokenizing = {.begun = clock_now(NULL)};
+    scope_buffer notes = {0};
     const struct data_progress progress = {run_print_tokenized, &tokenizing};
     struct data_options options = {.path = c->path,
                                    .text_key = c->text_key,
                                    .cache_dir = c->cache_dir,
                                    .progress = &progress,
+                                   .notes = &notes,
                                    .packing = (enum data_packing)c->packing,
                                    .positions = (int)c->sequence_length,
                                    .vocabulary = train_config_gives_sizes(c) ? c->vocabulary : 0,
@@ -168,6 +170,12 @@ int run_data_open(struct run *run, struct muster_error *err)
     options.tokenizer = tokenizer;
     if (open_sources(run, &options, err) < 0)
         return -1;
+    const char *end;
+    for (const char *line = notes.data; run->rank == 0 && line && line < notes.data + notes.length;
+         line = end + 1) {
+        end = memchr(line, '\n', (size_t)(notes.data + notes.length - line)); /* each has one */
+        fprintf(stderr, "muster-train: %.*s\n", (int)(end - line), line);
+    }
     tokenizer_destroy(take_pointer(&tokenizer));
     (void)malloc_trim(0); /* its files were read through many small blocks */
     return run_count_steps(run, data_samples(run->data), err);

@@ -105,6 +105,13 @@ static int list_files(struct prepare *p, struct muster_error *err)
         return error_set(err, MUSTER_E_INVALID, "--input_dir %s holds no text: every file is empty or binary",
                          p->settings->input);
     for (int i = 0; i < p->files.count; i++)
+        if (p->files.file[i].kind > WALK_TOKENS)
+            return error_set(
+                err, MUSTER_E_UNSUPPORTED,
+                "--input_dir: %s is %s; texts and lines of JSON are read here: write a line for each "
+                "record, such as by `jq -c '.[]'`",
+                p->files.file[i].path, p->files.file[i].kind == WALK_ARRAY ? "an array of JSON" : "a table");
+    for (int i = 0; i < p->files.count; i++)
         if (p->files.file[i].kind == WALK_TOKENS)
             return error_set(err, MUSTER_E_INVALID, "--input_dir: %s is a shard of tokens, not a text",
                              p->files.file[i].path);

@@ -69,7 +69,7 @@ static int tokenize(const struct corpus_options *o, const struct walk *walk, con
                                                 .read = o->progress ? add_tokenized : NULL,
                                                 .context = &tokenizing};
     for (int i = 0; i < walk->count; i++)
-        sink_options.masked = sink_options.masked || walk->file[i].kind == WALK_LINES;
+        sink_options.masked = sink_options.masked || walk->file[i].kind != WALK_TEXT;
     GUARD(guard_token_sink) struct token_sink *sink = token_sink_create(&sink_options, err);
     if (!sink)
         return -1;
@@ -132,7 +132,8 @@ static int open_files(struct corpus *corpus, const struct corpus_options *o, con
 
 struct corpus *corpus_open(const struct corpus_options *options, struct muster_error *err)
 {
-    struct walk walk __attribute__((cleanup(walk_free))) = {0};
+    struct walk walk __attribute__((cleanup(walk_free))) = {.text_key = options->text_key};
+    scope_buffer left = {0};
     GUARD(guard_corpus) struct corpus *corpus = mem_calloc(1, sizeof *corpus);
     if (!corpus) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for the data");
@@ -140,9 +141,15 @@ struct corpus *corpus_open(const struct corpus_options *options, struct muster_e
     }
     if (walk_path(&walk, options->path, err) < 0)
         return NULL;
+    if (walk_tell_left(&walk, options->path, &left) < 0 ||
+        (options->notes && left.length && buffer_append(options->notes, left.data, left.length) < 0)) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a list of files");
+        return NULL;
+    }
     if (!walk.count) {
-        (void)error_set(err, MUSTER_E_INVALID, "data.path %s holds no text: every file is empty or binary",
-                        options->path);
+        (void)error_set(err, MUSTER_E_INVALID, "data.path %s holds no text%s%.*s", options->path,
+                        left.length ? "; " : ": it is empty", (int)(left.length ? left.length - 1 : 0),
+                        left.data ? left.data : "");
         return NULL;
     }
     identity_add_files(options->identity, options->identity_name, options->path, &walk);

@@ -26,6 +26,7 @@ struct corpus_options {
     const struct data_progress *progress; /* of tokenizing; may be NULL */
     struct buffer *identity;              /* its files are added here (identity.h), ... */
     const char *identity_name;            /* ... under this name */
+    struct buffer *notes;                 /* what was left out of a folder, a line each; may be NULL */
 };
 struct corpus;
 

@@ -84,6 +84,7 @@ static int add_source(struct data *data, const struct opening *opening, const ch
                                            .end = opening->end,
                                            .cache_dir = o->cache_dir,
                                            .progress = o->progress,
+                                           .notes = o->notes,
                                            .identity = &data->identity,
                                            .identity_name = name};
     GUARD(guard_corpus) struct corpus *corpus = corpus_open(&options, err);

@@ -24,9 +24,7 @@ enum data_packing { DATA_STREAM, DATA_DOCUMENTS };
 enum data_split { DATA_SPLIT_END, DATA_SPLIT_DOCUMENTS };
 
 struct data_source {
-    const char *path; /* a file, or a folder with its sub-folders in name order; symbolic links, hidden ones,
-                         *.dat and files with NUL bytes are skipped. *.jsonl: a JSON object a line. *.bin:
-                         llm.c's token shards. */
+    const char *path; /* a file, or a folder with its sub-folders in name order: see walk.h */
     double weight;    /* its share of the samples, of the sum of all weights; all 0: by their sizes */
 };
 
@@ -42,6 +40,7 @@ struct data_options {
     const char *text_key;                 /* of JSON lines; NULL: "text" */
     const char *cache_dir;                /* of tokenized texts; NULL or "": the user's cache folder */
     const struct data_progress *progress; /* of tokenizing (corpus.h); may be NULL */
+    struct buffer *notes;                 /* what was left out of folders, a line each; may be NULL */
     enum data_packing packing;
     int positions;      /* T */
     int64_t vocabulary; /* of the model: ids are below; 0: not checked */

@@ -1,4 +1,5 @@
-/* documents.h - text files and JSON lines as tokens: each file, or each line, is a document. */
+/* documents.h - texts as tokens: a file is a document, or each of its records is (lines of JSON, an array of
+ * JSON, the rows of a table). A byte order mark is no part of a text. */
 #ifndef MUSTER_RUNTIME_DATA_DOCUMENTS_H
 #define MUSTER_RUNTIME_DATA_DOCUMENTS_H
 

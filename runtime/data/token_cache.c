@@ -12,7 +12,7 @@
 #include "proto/base/io.h"
 #include "proto/base/text.h"
 
-enum { CACHE_VERSION = 1 }; /* of the tokens of an unchanged text: another one makes all caches anew */
+enum { CACHE_VERSION = 2 }; /* of the tokens of an unchanged text: another one makes all caches anew */
 
 /* The folder of caches; NULL with *named false: there is no such folder. */
 static char *cache_folder(const char *named)
@@ -52,6 +52,7 @@ static uint64_t hash_files(uint64_t hash, const struct walk *walk)
         hash = hash_number(hash, file->bytes);
         hash = hash_number(hash, file->mtime_ns);
         hash = hash_number(hash, (int64_t)file->ends);
+        hash = hash_number(hash, file->kind);
     }
     return hash;
 }

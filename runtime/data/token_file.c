@@ -43,9 +43,11 @@ int token_file_parse_shard(struct token_file *file, const char *name, const char
             (struct token_file){.tokens = data + SHARD_HEADER, .width = kinds[i].width, .count = header[2]};
         return 0;
     }
-    return error_set(err, MUSTER_E_INVALID,
-                     "%s is no token shard of llm.c: it begins with %d, not with 20240520 or 20240801", name,
-                     (int)header[0]);
+    return error_set(
+        err, MUSTER_E_INVALID,
+        "%s is no token shard of llm.c: it begins with %d, not with 20240520 or 20240801 (raw tokens "
+        "without a header, as nanoGPT writes them, are not read: name their text)",
+        name, (int)header[0]);
 }
 
 void token_file_shard_header(int width, int32_t count, int32_t *header)

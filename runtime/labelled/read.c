@@ -8,7 +8,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "runtime/files/json_text.h"
-#include "runtime/labelled/csv.h"
+#include "runtime/data/csv.h"
 
 /* ---- names ---- */
 

@@ -12,7 +12,7 @@
 
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
-#include "runtime/labelled/csv.h"
+#include "runtime/data/csv.h"
 #include "runtime/labelled/labelled.h"
 
 /* ---- rows ---- */

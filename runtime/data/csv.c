@@ -1,5 +1,5 @@
 /* csv.c - see csv.h. */
-#include "runtime/labelled/csv.h"
+#include "runtime/data/csv.h"
 
 #include <string.h>
 

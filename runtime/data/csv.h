@@ -3,8 +3,8 @@
  * A field that begins with a quote ends at the next one alone; two in a row are one quote of its text, and
  * line ends in it belong to it. Between tabs quotes are text like any other. Rows end in LF or CRLF; empty
  * ones are left out. */
-#ifndef MUSTER_RUNTIME_LABELLED_CSV_H
-#define MUSTER_RUNTIME_LABELLED_CSV_H
+#ifndef MUSTER_RUNTIME_DATA_CSV_H
+#define MUSTER_RUNTIME_DATA_CSV_H
 
 #include <stdbool.h>
 #include <stdint.h>
