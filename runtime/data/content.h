@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { CONTENT_BYTES = 8192 }; /* of a file's beginning, that it is told by */
+enum { CONTENT_BYTES = 8192 }; /* of the beginning of a file, from which its kind follows */
 
 enum content_kind {
     CONTENT_TEXT,
