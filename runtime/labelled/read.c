@@ -7,8 +7,8 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "runtime/files/json_text.h"
 #include "runtime/data/csv.h"
+#include "runtime/files/json_text.h"
 
 /* ---- names ---- */
 
