@@ -33,6 +33,24 @@ struct agent_membership {
     struct membership_event *verdict; /* NULL: none yet */
 };
 
+/* A job that ended well, and not by this agent: who started it may believe that it has trained. */
+static void tell_of_idleness(const struct agent *agent, struct membership_event *verdict)
+{
+    const struct run_config *config = agent->config;
+    if (verdict->exit_code || agent->round.world.id.epoch)
+        return;
+    if (!verdict->doubled) {
+        log_warning(&agent->log, "the job has ended well without this node, a spare: nothing was run here");
+        return;
+    }
+    verdict->exit_code = EXIT_CODE_SECOND_RUN;
+    (void)snprintf(
+        verdict->reason, sizeof verdict->reason,
+        "nothing was run: the job %s at %s port %u was another run's, which has ended well. A run beside it "
+        "needs another --rdzv-id and another port",
+        config->rdzv_id, config->master_addr, (unsigned)agent_master_port(agent));
+}
+
 static void take_verdict(struct agent *agent, const struct membership_event *event)
 {
     struct membership_event *verdict = mem_calloc(1, sizeof *verdict);
@@ -41,10 +59,11 @@ static void take_verdict(struct agent *agent, const struct membership_event *eve
         if (event->failed && !event->failure.wall_ns)
             verdict->failure.wall_ns =
                 clock_wall_ns(); /* a lost node: the server detected its silence, not its end */
+        tell_of_idleness(agent, verdict);
         mem_free(agent->membership->verdict);
         agent->membership->verdict = verdict;
     }
-    agent_emit(agent, &(struct agent_event){.kind = AGENT_VERDICT, .membership = event});
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_VERDICT, .membership = verdict ? verdict : event});
 }
 
 static void on_membership(struct agent *agent, const struct membership_event *event)
@@ -244,7 +263,7 @@ static void start_own_look_up(struct agent *agent)
 {
     const struct run_config *config = agent->config;
     struct agent_membership *membership = agent->membership;
-    if (config->max_nodes > 1 && agent->tune->looked && !membership->resolver &&
+    if (config_meets(config) && agent->tune->looked && !membership->resolver &&
         !address_is_numeric(config->master_addr))
         membership->resolver = resolver_start(config->master_addr, membership->join_deadline, NULL);
 }
@@ -257,7 +276,7 @@ static int serve_job(struct agent *agent, struct muster_error *err)
     if (agent_server_open_store(agent, err) < 0)
         return -1;
     start_own_look_up(agent);
-    if (agent->config->max_nodes == 1)
+    if (!config_meets(agent->config))
         return join_in_mode(agent, MEMBERSHIP_IN_PROCESS, NULL, err);
     if (!address)
         log_info(&agent->log, "serving the job on every address of this machine, port %u",
@@ -277,7 +296,7 @@ const char *agent_membership_server_address(struct agent *agent)
     struct agent_membership *membership = agent->membership;
     const char *master = config->master_addr, *own = config->local_addr, *address, *found = NULL;
     char first[ADDRESS_TEXT], *out = membership->server_address;
-    if (!membership->serves_here || config->max_nodes == 1 || *out)
+    if (!membership->serves_here || !config_meets(config) || *out)
         return out;
     /* whether the master's name has its addresses by now */
     struct pollfd answer = {membership->resolver ? resolver_fd(membership->resolver) : -1, POLLIN, 0};
@@ -307,6 +326,14 @@ bool agent_membership_serves(const struct agent *agent)
 
 /* --- joining --- */
 
+/* Several nodes have the name: another one serves already, or this one is to. */
+static void rival_known(struct agent *agent, const char *address)
+{
+    struct muster_error err = {0};
+    if ((address ? join_in_mode(agent, MEMBERSHIP_CLIENT, address, &err) : serve_job(agent, &err)) < 0)
+        lose_membership(agent, err.text, EXIT_CODE_FAILURE);
+}
+
 static void name_ready(void *context, uint32_t events)
 {
     struct agent *agent = context;
@@ -323,6 +350,16 @@ static void name_ready(void *context, uint32_t events)
     }
     agent->membership->resolved = true;
     bool serves = agent->config->elastic && agent_server_choose_resolved(agent, agent->membership->resolver);
+    int seeks = serves ? agent_server_seek_rival(agent, agent->membership->resolver, rival_known, &err) : 0;
+    if (seeks < 0)
+        lose_membership(agent, err.text, EXIT_CODE_FAILURE);
+    if (seeks)
+        return;
+    if (!serves && address_is_loopback(address))
+        log_warning(&agent->log,
+                    "the name %s leads to %s here, which is this machine itself and does not serve the job: "
+                    "/etc/hosts may have the server's name beside localhost",
+                    agent->config->master_addr, address);
     if ((serves ? serve_job(agent, &err) : join_in_mode(agent, MEMBERSHIP_CLIENT, address, &err)) < 0)
         lose_membership(agent, err.text, EXIT_CODE_FAILURE);
 }
@@ -349,7 +386,7 @@ static int join_job(struct agent *agent, struct muster_error *err)
     begin_waiting(agent, now);
     if (config->elastic)
         choice = agent_server_choose(agent);
-    else if (config->max_nodes == 1 || config->node_rank == 0)
+    else if (!config_meets(config) || config->node_rank == 0)
         choice = SERVER_CHOICE_SERVE;
     else if (!address_is_numeric(config->master_addr))
         choice = SERVER_CHOICE_RESOLVE;
@@ -441,7 +478,7 @@ static void begin_waiting(struct agent *agent, struct instant now)
 
 static struct instant progress_deadline(const struct agent *agent)
 {
-    bool waits = agent->group.state == GROUP_WAITING && agent->config->max_nodes > 1 && !agent->finished;
+    bool waits = agent->group.state == GROUP_WAITING && config_meets(agent->config) && !agent->finished;
     return waits ? agent->membership->progress_at : INSTANT_NEVER;
 }
 
@@ -465,6 +502,8 @@ void agent_membership_describe(const struct agent *agent, char *out, size_t size
         describe_parting(agent, out, size);
     else if (membership->handle)
         membership_progress(membership->handle, out, size);
+    else if (agent_server_describe(agent, out, size), *out)
+        return;
     else if (trouble)
         (void)snprintf(out, size, "the name %s does not resolve yet: %s", name, trouble);
     else if (membership->resolver)

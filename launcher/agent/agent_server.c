@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "launcher/loop/background_job.h"
+#include "launcher/loop/listener_search.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -24,6 +25,9 @@ struct agent_server {
     struct background_watch asking; /* while the holder of the port is searched */
     struct port_question *question; /* of asking */
     void (*known)(struct agent *agent, const struct port_holder *holder);
+    struct background_watch searching; /* while another node of this name is searched */
+    struct listener_search *search;    /* of searching */
+    void (*rival_known)(struct agent *agent, const char *address);
     struct job_store *store;  /* NULL: this node does not serve */
     struct loop_source knock; /* the first peer of store, which has no thread before; fd -1: it has */
 };
@@ -48,7 +52,7 @@ static int read_secret(struct agent *agent, struct muster_error *err)
     struct job_secret secret;
     enum secret_exposure exposure;
     mode_t mode;
-    if (!config->secret_file || config->max_nodes == 1)
+    if (!config->secret_file || !config_meets(config))
         return 0;
     if (forbid_core_dumps(agent, err) < 0 ||
         secret_file_read(config->secret_file, &secret, &exposure, &mode, err) < 0)
@@ -174,6 +178,61 @@ bool agent_server_choose_resolved(const struct agent *agent, const struct resolv
     return server_choose_resolved(&question, address_at, resolver);
 }
 
+/* --- several nodes with one name --- */
+
+static void search_over(void *context)
+{
+    struct agent *agent = context;
+    struct agent_server *server = agent->server;
+    char address[ADDRESS_TEXT] = "";
+    if (server->search->found >= 0)
+        memcpy(address, server->search->addresses[server->search->found], sizeof address);
+    background_watch_end(&server->searching);
+    log_info(&agent->log, "the name %s is that of several nodes: %s serves the job",
+             agent->config->master_addr, *address ? address : "this one");
+    server->rival_known(agent, *address ? address : NULL);
+}
+
+int agent_server_seek_rival(struct agent *agent, const struct resolver *resolver,
+                            void (*known)(struct agent *agent, const char *address), struct muster_error *err)
+{
+    static const int64_t patience_ns = 5 * NS_PER_S; /* of each place */
+    const struct server_question question = question_of(agent);
+    struct listener_search *search = mem_calloc(1, sizeof *search);
+    const char *address, *own = NULL;
+    int place = 0;
+    if (!search)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to look for a server");
+    for (int i = 0; (address = resolver_address(resolver, i)); i++)
+        if (!server_choice_is_ours(&question, address))
+            (void)snprintf(search->addresses[search->count++], ADDRESS_TEXT, "%s", address);
+        else if (!own || address_compare(address, own) < 0)
+            own = address;
+    for (int i = 0; own && i < search->count; i++)
+        place += address_compare(search->addresses[i], own) < 0;
+    if (!search->count || question.is_host > 0) {
+        mem_free(search);
+        return 0;
+    }
+    search->port = agent_master_port(agent);
+    search->until = instant_add(clock_now(NULL), place * patience_ns);
+    agent->server->search = search;
+    agent->server->rival_known = known;
+    struct background_job *job = background_job_start("looking for a server at the addresses of a name",
+                                                      listener_search_run, search, mem_free, err);
+    return background_watch_begin(&agent->server->searching, &agent->loop, job, search_over, agent, err) < 0
+               ? -1
+               : 1;
+}
+
+void agent_server_describe(const struct agent *agent, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (agent->server && agent->server->searching.job)
+        (void)snprintf(out, size, "the name %s is that of several nodes: looking for one that serves the job",
+                       agent->config->master_addr);
+}
+
 /* --- the workers' store --- */
 
 /* At all times, under lock: a tcpstore or a reserved port, never both; held_port_fd is -1 if there is
@@ -219,8 +278,8 @@ static int take_port(struct job_store *store, uint16_t port, struct muster_error
     if (!store->is_the_workers) {
         const struct tcpstore_server_options options = {
             .address = store->address, .port = port, .log = store->log};
-        return store->config->max_nodes > 1 ? tcpstore_server_start(&options, &store->tcpstore, err)
-                                            : tcpstore_server_listen(&options, &store->tcpstore, err);
+        return config_meets(store->config) ? tcpstore_server_start(&options, &store->tcpstore, err)
+                                           : tcpstore_server_listen(&options, &store->tcpstore, err);
     }
     int fd = tcp_hold_port(port, &store->held_port, err);
     if (fd < 0)
@@ -258,7 +317,7 @@ static const char *store_binds(const struct agent *agent)
 static int take_first_port(struct agent *agent, struct job_store *store, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
-    if (config->max_nodes == 1) /* 0 with --standalone, unless the flag was given */
+    if (!config_meets(config)) /* 0 with --standalone, unless the flag was given */
         return take_port(store, (uint16_t)config->master_port, err);
     /* Beside the rendezvous if nodes have ranks beforehand (65536 wraps to any); but with a range there
      * may be a firewall that blocks all other ports. */
@@ -287,7 +346,7 @@ static void somebody_knocks(void *context, uint32_t events)
 static int watch_first_peer(struct agent *agent, struct muster_error *err)
 {
     const struct job_store *store = agent->server->store;
-    if (!store->tcpstore || agent->config->max_nodes > 1)
+    if (!store->tcpstore || config_meets(agent->config))
         return 0;
     agent->server->knock = (struct loop_source){tcpstore_server_fd(store->tcpstore), somebody_knocks, agent};
     return loop_add(&agent->loop, &agent->server->knock, EPOLLIN, err);
@@ -376,6 +435,7 @@ static void server_destroy(struct agent *agent)
     if (!agent->server)
         return;
     background_watch_end(&agent->server->asking);
+    background_watch_end(&agent->server->searching);
     agent_server_close_store(agent);
     secret_wipe(&agent->server->keys, sizeof agent->server->keys);
     mem_free(agent->server);

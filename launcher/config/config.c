@@ -114,7 +114,7 @@ static int follow_store_switch(struct run_config *config, const struct config_en
 {
     static const char name[] = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
     const char *text = config_get(environment, name);
-    if (!text || strcmp(text, "1") != 0 || (config->max_nodes > 1 && !config->elastic) ||
+    if (!text || strcmp(text, "1") != 0 || (config_meets(config) && !config->elastic) ||
         config_source(config, "worker-store") != KNOB_FROM_DEFAULT)
         return 0;
     return config_set(config, "worker-store", "worker", name, err);
@@ -131,7 +131,7 @@ int config_resolve(struct run_config *config, const struct machine *machine,
         follow_store_switch(config, &environment, err) < 0 ||
         config_resolve_workers(config, &environment, machine, err) < 0)
         return -1;
-    if (config->max_nodes == 1 && config_source(config, "rdzv-id") == KNOB_FROM_DEFAULT &&
+    if (!config_meets(config) && config_source(config, "rdzv-id") == KNOB_FROM_DEFAULT &&
         make_job_id(config, machine, err) < 0)
         return -1;
     return config_announce(config, err);

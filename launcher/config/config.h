@@ -73,8 +73,7 @@ struct run_config {
     bool standalone;
     char *nnodes; /* as typed, "2" or "1:4" */
     int min_nodes, max_nodes;
-    bool elastic; /* several nodes whose rendezvous is at master_addr:master_port, the endpoint, which ranks
-                     them */
+    bool elastic; /* nodes meet at master_addr:master_port, the endpoint, which ranks them */
     int64_t node_rank;
     int wanted_rank;    /* node_rank; -1 in an elastic job if it was not given */
     char *nproc;        /* as typed: a number, cpu, gpu or auto */
@@ -166,6 +165,12 @@ struct run_config {
 };
 
 const struct knob_table *config_table(void);
+/* Whether nodes meet over the network: several, or one for whose place others wait. */
+static inline bool config_meets(const struct run_config *config)
+{
+    return config->max_nodes > 1 || config->elastic;
+}
+
 /* Whether this agent shows the job: a page, a board that is kept, progress for Kubeflow Trainer. */
 static inline bool config_shows_job(const struct run_config *config)
 {

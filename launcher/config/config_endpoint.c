@@ -4,12 +4,13 @@
 
 #include <string.h>
 
+#include "launcher/config/host_check.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 
-enum { DEFAULT_PORT = 29500, HOST_LIMIT = 253 };
+enum { DEFAULT_PORT = 29500 };
 
 const char *config_said_by(const struct run_config *config, const char *name, const char *flag)
 {
@@ -22,10 +23,11 @@ bool config_is_loopback(const char *host)
            (!strncmp(host, "127.", 4) && strspn(host, "0123456789.") == strlen(host)); /* 127.9 */
 }
 
-/* An IPv6 address may be written as in URLs. */
+/* Blanks around it are nobody's; an IPv6 address may be written as in URLs. */
 static void strip_brackets(char *text)
 {
-    size_t length = text ? strlen(text) : 0;
+    text_trim(text);
+    size_t length = strlen(text);
     if (length < 2 || text[0] != '[' || text[length - 1] != ']')
         return;
     memmove(text, text + 1, length - 2);
@@ -38,24 +40,33 @@ static void fold_address(char *text)
 {
     struct address address;
     char shorter[ADDRESS_TEXT];
-    if (strchr(text, ':') && address_parse(text, 0, &address) && address.of.any.sa_family == AF_INET)
-        memcpy(text, address_text(&address.of.any, shorter), strlen(shorter) + 1);
+    if (!strchr(text, ':') || !address_parse(text, 0, &address) || address.of.any.sa_family != AF_INET)
+        return;
+    (void)address_text(&address.of.any, shorter);
+    memcpy(text, shorter, strlen(shorter) + 1);
+}
+
+static int not_a_host(const char *where, const char *text, const char *why, struct muster_error *err)
+{
+    return error_set(err, MUSTER_E_INVALID, "%s: '%.200s' is not a host name or an address: %s", where, text,
+                     why);
 }
 
 int config_take_endpoint(struct run_config *config, const char *port, struct muster_error *err)
 {
+    text_trim(config->rdzv_endpoint);
     const char *where = CONFIG_SETTING(config, "rdzv-endpoint"), *text = config->rdzv_endpoint;
     const char *colon = strrchr(text, ':'), *bracket = strrchr(text, ']');
-    const int64_t least = config->max_nodes > 1; /* a single node may take any port */
+    const int64_t least = config_meets(config); /* a single node may take any port */
+    char why[HOST_CHECK_TEXT];
     int64_t number;
+    if (host_check_is_template(text, why))
+        return not_a_host(where, text, why, err);
     if (colon && bracket > colon) /* "[::1]" */
         colon = NULL;
     const char *given = colon ? colon + 1 : port;
-    if (*text != '[' && colon && strchr(text, ':') != colon)
-        return error_set(
-            err, MUSTER_E_INVALID,
-            "%s: '%s' has several colons: an IPv6 address is written in brackets, as in [fd00::2]:29400",
-            where, text);
+    if (*text != '[' && colon && strchr(text, ':') != colon && !strstr(text, "://"))
+        return not_a_host(where, text, "an IPv6 address is written in brackets, as in [fd00::2]:29400", err);
     if (!given || colon == text || !text_int64(given, &number) || number < least || number > 65535)
         return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not host:port with a port of %lld to 65535",
                          where, text, (long long)least);
@@ -80,15 +91,27 @@ static int check_zone(const struct run_config *config, const char *name, const c
 
 static int resolve_master(struct run_config *config, struct muster_error *err)
 {
-    char *host = config->master_addr;
+    char *host = config->master_addr, why[HOST_CHECK_TEXT];
     const char *where = CONFIG_SETTING(config, "master-addr");
     strip_brackets(host);
     fold_address(host);
-    if (!*host || strlen(host) > HOST_LIMIT || strcspn(host, " \t\r\n/") != strlen(host))
-        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not a host name or an address", where, host);
-    if (config->max_nodes > 1 && config->master_port == 0)
+    if (host_check_is_impossible(host, why))
+        return not_a_host(where, host, why, err);
+    if (config_meets(config) && config->master_port == 0)
         config->master_port = DEFAULT_PORT;
     return check_zone(config, "master-addr", host, err);
+}
+
+static int resolve_own(struct run_config *config, struct muster_error *err)
+{
+    char *host = config->local_addr, why[HOST_CHECK_TEXT];
+    if (!host || !*host)
+        return 0;
+    strip_brackets(host);
+    fold_address(host);
+    if (host_check_is_impossible(host, why))
+        return not_a_host(CONFIG_SETTING(config, "local-addr"), host, why, err);
+    return check_zone(config, "local-addr", host, err);
 }
 
 /* An address to listen on: only a number says which, before any name is known. */
@@ -105,9 +128,7 @@ static int resolve_numeric(struct run_config *config, const char *name, char *te
 
 int config_resolve_addresses(struct run_config *config, struct muster_error *err)
 {
-    strip_brackets(config->local_addr);
-    return resolve_master(config, err) < 0 ||
-                   (config->local_addr && check_zone(config, "local-addr", config->local_addr, err) < 0) ||
+    return resolve_master(config, err) < 0 || resolve_own(config, err) < 0 ||
                    resolve_numeric(config, "bind-addr", config->bind_addr, err) < 0 ||
                    resolve_numeric(config, "metrics-addr", config->metrics_addr, err) < 0
                ? -1

@@ -61,8 +61,12 @@ const char *config_said_by(const struct run_config *config, const char *name, co
 bool config_is_loopback(const char *host);
 /* --rdzv-endpoint host:port as master_addr and master_port. port: the default; NULL: a port must be given. */
 int config_take_endpoint(struct run_config *config, const char *port, struct muster_error *err);
-/* master_addr, local_addr, bind_addr and metrics_addr, without brackets. */
+/* master_addr, local_addr, bind_addr and metrics_addr, without brackets; a host that cannot exist is refused.
+ */
 int config_resolve_addresses(struct run_config *config, struct muster_error *err);
+/* Warns of settings with which a job of several nodes waits for nodes that never come. */
+int config_warn_of_mistakes(struct run_config *config, const struct config_environment *environment,
+                            struct muster_error *err);
 /* The streams of --redirects and --tee, and the filters. */
 int config_check_logs(struct run_config *config, struct muster_error *err);
 /* --nproc-per-node: a number (out is it), a word that config_resolve_workers resolves (out is 0) or an error.

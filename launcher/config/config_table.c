@@ -107,9 +107,10 @@ static const struct knob rows[] = {
      .type = KNOB_TEXT,
      .offset = AT(rdzv_conf_text),
      .section = world,
-     .help = "key=value,...: join_timeout or timeout (as --join-timeout), last_call_timeout (as "
-             "--last-call-timeout), rank (as --node-rank), is_host (with c10d: 1, this node serves the job; "
-             "0, it does not); torchrun's other keys are accepted, with a warning if they have no effect"},
+     .help =
+         "key=value,...: join_timeout, with static also timeout (as --join-timeout), last_call_timeout (as "
+         "--last-call-timeout), rank (as --node-rank), is_host (with c10d: 1, this node serves the job; "
+         "0, it does not); torchrun's other keys are accepted, with a warning if they have no effect"},
     {.name = "last-call-timeout",
      .env = "MUSTER_LAST_CALL_TIMEOUT",
      .type = KNOB_DOUBLE,

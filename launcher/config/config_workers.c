@@ -17,6 +17,7 @@ int config_parse_nproc(const struct run_config *config, int *out, struct muster_
     const char *where = CONFIG_SETTING(config, "nproc-per-node"), *text = config->nproc;
     int64_t number;
     *out = 0;
+    text_trim(config->nproc);
     for (size_t i = 0; i < sizeof nproc_words / sizeof *nproc_words; i++)
         if (!strcmp(text, nproc_words[i]))
             return 0;

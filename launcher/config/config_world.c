@@ -46,12 +46,13 @@ static int apply_standalone(struct run_config *config, struct muster_error *err)
 /* A number of nodes. */
 static bool parse_count(const char *text, size_t length, int *out)
 {
-    char copy[16];
+    char copy[32];
     int64_t value;
     if (length == 0 || length >= sizeof copy)
         return false;
     memcpy(copy, text, length);
     copy[length] = 0;
+    text_trim(copy);
     if (!text_int64(copy, &value) || value < 1 || value > CONFIG_NODES_LIMIT)
         return false;
     *out = (int)value;
@@ -111,8 +112,18 @@ static int fix_nodes(struct run_config *config, struct muster_error *err)
                        CONFIG_SETTING(config, "nnodes"), config->nnodes, config->max_nodes);
 }
 
+/* "1:1" with an endpoint: one node trains, and others may wait for its place. "1" is a job of its own, which
+ * needs no port; nor can nodes meet at port 0. */
+static bool waits_for_its_place(const struct run_config *config)
+{
+    const char *endpoint = config->rdzv_endpoint, *port = endpoint ? strrchr(endpoint, ':') : NULL;
+    return endpoint && *endpoint && strchr(config->nnodes, ':') && !config->standalone &&
+           (!port || strcmp(port, ":0") != 0);
+}
+
 static int resolve_backend(struct run_config *config, const struct machine *machine, struct muster_error *err)
 {
+    text_trim(config->rdzv_backend);
     const char *where = CONFIG_SETTING(config, "rdzv-backend"), *backend = config->rdzv_backend;
     bool fixed = !strcmp(backend, "static"), endpoint = config->rdzv_endpoint && *config->rdzv_endpoint;
     if (!strncmp(backend, "etcd", 4))
@@ -124,7 +135,9 @@ static int resolve_backend(struct run_config *config, const struct machine *mach
     if (!fixed && strcmp(backend, "c10d"))
         return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not one of static, c10d", where, backend);
     if (!fixed)
-        return config->max_nodes > 1 ? take_meeting_point(config, endpoint, machine, err) : 0;
+        return config->max_nodes > 1 || waits_for_its_place(config)
+                   ? take_meeting_point(config, endpoint, machine, err)
+                   : 0;
     if (fix_nodes(config, err) < 0)
         return -1;
     return endpoint ? config_take_endpoint(config, NULL, err) : 0;
@@ -140,7 +153,13 @@ static int apply_rdzv_conf(struct run_config *config, struct muster_error *err)
     scope_buffer aside = {0};
     if (rdzv_conf_parse(config->rdzv_conf_text, where, conf, &aside, err) < 0)
         return -1;
-    double wait = conf->join_timeout > 0 ? conf->join_timeout : conf->timeout;
+    /* torchrun's c10d does not read timeout; of static it is the only one */
+    const bool meets = !strcmp(config->rdzv_backend, "c10d");
+    double wait = conf->join_timeout > 0 || meets ? conf->join_timeout : conf->timeout;
+    if (meets && conf->timeout > 0)
+        buffer_printf(&aside, "%stimeout (with c10d it is join_timeout)", aside.length ? ", " : "");
+    if (aside.failed)
+        return error_set(err, MUSTER_E_NOMEM, "no memory");
     (void)snprintf(number, sizeof number, "%.15g", wait);
     if (wait > 0 && !config_is_said(config, "join-timeout") &&
         config_set(config, "join-timeout", number, reason, err) < 0)
@@ -339,7 +358,7 @@ static int check_secret(struct run_config *config, struct muster_error *err)
         mem_free(config->secret_file);
         config->secret_file = NULL;
     }
-    if (!config->require_auth || config->secret_file || config->max_nodes == 1 ||
+    if (!config->require_auth || config->secret_file || !config_meets(config) ||
         config_is_loopback(config->master_addr))
         return 0;
     return error_set(err, MUSTER_E_INVALID,
@@ -363,8 +382,8 @@ int config_resolve_world(struct run_config *config, const struct config_environm
         return error_set(err, MUSTER_E_INVALID, "%s: '%lld' is not below the number of nodes, %d (%s)",
                          CONFIG_SETTING(config, "node-rank"), (long long)config->node_rank, config->max_nodes,
                          CONFIG_SETTING(config, "nnodes"));
-    if (config_resolve_addresses(config, err) < 0 || resolve_ports(config, err) < 0 ||
-        check_secret(config, err) < 0)
+    if (config_resolve_addresses(config, err) < 0 || config_warn_of_mistakes(config, environment, err) < 0 ||
+        resolve_ports(config, err) < 0 || check_secret(config, err) < 0)
         return -1;
     return warn_of_slurm_tasks(config, environment, err) < 0 ? -1
                                                              : warn_of_the_master(config, environment, err);

@@ -24,7 +24,7 @@ static bool same_name(const char *a, const char *b)
  * Loopback addresses alone are every node's of a machine (pods of muster local): there the node's own counts
  * if it is a loopback address, too. Where several nodes of a machine have the address, the first that binds
  * its port serves. */
-static bool is_ours(const struct server_question *question, const char *address)
+bool server_choice_is_ours(const struct server_question *question, const char *address)
 {
     const char *own = question->local_addr;
     if (is_given(own) && address_is_loopback(own) && address_is_loopback(address))
@@ -41,7 +41,7 @@ enum server_choice server_choose(const struct server_question *question)
     if (question->is_host == 0)
         return numeric ? SERVER_CHOICE_JOIN : SERVER_CHOICE_RESOLVE;
     if (numeric)
-        return is_ours(question, endpoint) ? SERVER_CHOICE_SERVE : SERVER_CHOICE_JOIN;
+        return server_choice_is_ours(question, endpoint) ? SERVER_CHOICE_SERVE : SERVER_CHOICE_JOIN;
     bool named = same_name(endpoint, question->host_name) || same_name(endpoint, question->full_name) ||
                  (is_given(question->local_addr) && same_name(endpoint, question->local_addr));
     return named ? SERVER_CHOICE_SERVE : SERVER_CHOICE_RESOLVE;
@@ -54,7 +54,7 @@ bool server_choose_resolved(const struct server_question *question,
     if (question->is_host >= 0)
         return question->is_host > 0;
     for (int i = 0; (found = address(context, i)); i++)
-        if (is_ours(question, found))
+        if (server_choice_is_ours(question, found))
             return true;
     return false;
 }

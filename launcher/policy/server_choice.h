@@ -26,6 +26,8 @@ enum server_choice server_choose(const struct server_question *question);
  * last one. */
 bool server_choose_resolved(const struct server_question *question,
                             const char *(*address)(const void *context, int index), const void *context);
+/* Whether an address is this node's. */
+bool server_choice_is_ours(const struct server_question *question, const char *address);
 /* Several agents of one machine may have one endpoint: the first that binds its port serves. Whether an
  * agent that finds the port in use joins its holder; else that is an error. must_serve: it was configured
  * as the server. */

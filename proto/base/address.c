@@ -102,6 +102,19 @@ bool address_same(const char *a, const char *b)
            (!first->sin6_scope_id || !second->sin6_scope_id || first->sin6_scope_id == second->sin6_scope_id);
 }
 
+int address_compare(const char *a, const char *b)
+{
+    struct address one = {0}, other = {0};
+    bool is_one = address_parse(a, 0, &one), is_other = address_parse(b, 0, &other);
+    if (!is_one || !is_other)
+        return is_one - is_other;
+    bool six = one.of.any.sa_family == AF_INET6, six_too = other.of.any.sa_family == AF_INET6;
+    if (six != six_too)
+        return six - six_too; /* IPv4 first */
+    return six ? memcmp(&one.of.six.sin6_addr, &other.of.six.sin6_addr, sizeof one.of.six.sin6_addr)
+               : memcmp(&one.of.four.sin_addr, &other.of.four.sin_addr, sizeof one.of.four.sin_addr);
+}
+
 const char *address_text(const struct sockaddr *address, char out[ADDRESS_TEXT])
 {
     struct address whole = {.length = sizeof whole.of.four};

@@ -42,6 +42,9 @@ bool address_is_loopback(const char *text);
 bool address_is_any(const char *text);
 /* Whether both are the same address, however they are spelt. A zone counts where both have one. */
 bool address_same(const char *a, const char *b);
+/* An order of addresses that is the same on every machine: below 0, 0 or above 0. Texts that are none come
+ * first. */
+int address_compare(const char *a, const char *b);
 /* The shortest spelling; an IPv4 address in an IPv6 socket is written as IPv4. Returns out: "" for another
  * family. */
 const char *address_text(const struct sockaddr *address, char out[ADDRESS_TEXT]);

@@ -8,6 +8,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 
+enum { NUMBER_TEXT = 64 };
+
 static void *value_at(void *options, const struct knob *knob)
 {
     return (char *)options + knob->offset;
@@ -67,19 +69,31 @@ static int add_text(char ***list, const char *text, const char *where, struct mu
     return 0;
 }
 
+/* As argparse reads numbers: blanks around them are not theirs. What is longer than a number stays as it is.
+ */
+static const char *knob_number(const char *text, char room[NUMBER_TEXT])
+{
+    if (strlen(text) >= NUMBER_TEXT)
+        return text;
+    memcpy(room, text, strlen(text) + 1);
+    text_trim(room);
+    return room;
+}
+
 static int set_value(const struct knob *knob, void *to, const char *text, const char *where,
                      struct muster_error *err)
 {
+    char room[NUMBER_TEXT];
     int64_t whole;
     double number;
     switch (knob->type) {
     case KNOB_BOOL:
-        if (!text_bool(text, to))
+        if (!text_bool(knob_number(text, room), to))
             return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not true or false", where, text);
         return 0;
     case KNOB_INT:
     case KNOB_BYTES:
-        if (!(knob->type == KNOB_BYTES ? text_bytes : text_int64)(text, &whole))
+        if (!(knob->type == KNOB_BYTES ? text_bytes : text_int64)(knob_number(text, room), &whole))
             return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not a whole number%s", where, text,
                              knob->type == KNOB_BYTES ? " of bytes (suffixes K, M, G, T)" : "");
         if (!in_range(knob, (double)whole))
@@ -87,7 +101,7 @@ static int set_value(const struct knob *knob, void *to, const char *text, const 
         *(int64_t *)to = whole;
         return 0;
     case KNOB_DOUBLE:
-        if (!text_double(text, &number))
+        if (!text_double(knob_number(text, room), &number))
             return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not a number", where, text);
         if (!in_range(knob, number))
             return range_error(knob, text, where, err);

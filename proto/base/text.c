@@ -38,6 +38,17 @@ bool text_double(const char *text, double *out)
     return true;
 }
 
+void text_trim(char *text)
+{
+    static const char blanks[] = " \t\r\n\v\f";
+    const char *begin = text + strspn(text, blanks);
+    size_t length = strlen(begin);
+    while (length && strchr(blanks, begin[length - 1]))
+        length--;
+    memmove(text, begin, length);
+    text[length] = 0;
+}
+
 bool text_bool(const char *text, bool *out)
 {
     static const char *const yes[] = {"1", "true", "yes", "y", "on", "t"};

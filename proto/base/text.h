@@ -15,6 +15,8 @@ extern "C" {
 bool text_int64(const char *text, int64_t *out);
 /* The whole text as a finite floating-point number ("1e-3"); always with a point, whatever the locale. */
 bool text_double(const char *text, double *out);
+/* Removes blanks, tabs and line ends around text, in its place. */
+void text_trim(char *text);
 /* 1/true/yes/y/on/t and 0/false/no/n/off/f, any case. */
 bool text_bool(const char *text, bool *out);
 /* A count of bytes with an optional suffix K, M, G, T (powers of 1,024; a trailing "B" or "iB" is allowed).

@@ -359,6 +359,19 @@ static const char *orphan_reason(const struct roster *roster, int slot)
                : "the server was restarted, and the job goes on in another round";
 }
 
+/* Whether a spare's place is taken by another agent of its own name: by the same job, started once more. A
+ * pod that was restarted has the slot of its name. */
+static bool is_double(const struct roster *roster, int slot)
+{
+    const struct roster_member *member = slot < 0 ? NULL : &roster->members[slot];
+    if (!member || member->group_rank >= 0)
+        return false;
+    for (int i = 0; i < roster->slot_count; i++)
+        if (i != slot && roster->members[i].group_rank >= 0 && !strcmp(roster->members[i].name, member->name))
+            return true;
+    return false;
+}
+
 void roster_fill_event(const struct roster *roster, const struct roster_action *action,
                        struct membership_event *event)
 {
@@ -387,6 +400,7 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
     case ROSTER_SEND_VERDICT:
         event->kind = MEMBERSHIP_EVENT_VERDICT;
         event->exit_code = roster->verdict_code;
+        event->doubled = is_double(roster, action->member);
         event->failed = roster->verdict_failed;
         if (roster->verdict_failed)
             fill_causes(roster, event);

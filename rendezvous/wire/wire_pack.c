@@ -114,6 +114,7 @@ static void pack_verdict(struct parts *parts, const struct membership_event *eve
     muster__verdict__init(out);
     parts->envelope.body_case = MUSTER__ENVELOPE__BODY_VERDICT;
     out->exit_code = event->exit_code;
+    out->doubled = event->doubled;
     out->reason = pack_bytes(event->reason);
     if (!event->failed)
         return;

@@ -209,6 +209,7 @@ static int take_verdict(struct membership_event *out, const Muster__Verdict *in,
         return bad(err, "an exit code is out of range");
     out->kind = MEMBERSHIP_EVENT_VERDICT;
     out->exit_code = in->exit_code;
+    out->doubled = in->doubled;
     out->failed = in->failure != NULL;
     if (in->failure && take_failure(&out->failure, in->failure, err))
         return -1;

@@ -248,7 +248,8 @@ static void an_elastic_job_with_a_master_is_warned_of(void **state)
 {
     (void)state;
     static const char pod[] =
-        "PET_NODE_RANK=1 MASTER_ADDR=pt-master-0 PET_NNODES=2:2 PET_RDZV_BACKEND=static ";
+        "PET_NODE_RANK=1 PET_MASTER_ADDR=pt-master-0 MASTER_ADDR=pt-master-0 PET_NNODES=2:2 "
+        "PET_RDZV_BACKEND=static ";
     char variables[256];
     (void)snprintf(variables, sizeof variables, "%sWORLD_SIZE=6 PET_NPROC_PER_NODE=2", pod);
     struct parsed *p = parse_on("x.py", variables, &worker_one);
@@ -343,7 +344,8 @@ static void bad_usage_is_one_clear_line(void **state)
         {"--nnodes=2 --rdzv-endpoint=host x.py", "",
          "--rdzv-endpoint: 'host' is not host:port with a port of 1 to 65535"},
         {"--master-port=70000 x.py", "", "--master-port: '70000' is outside 0 to 65535"},
-        {"--master-addr=a/b x.py", "", "--master-addr: 'a/b' is not a host name or an address"},
+        {"--master-addr=a/b x.py", "",
+         "--master-addr: 'a/b' is not a host name or an address: it is a URL or a path: give the host alone"},
         {"--rdzv-id=a/b x.py", "", "--rdzv-id: 'a/b' is empty, longer than 200 bytes or has a slash"},
         {"--tee=4 x.py", "", "--tee: '4' is not 0, 1, 2, 3 or a map of local ranks such as 0:1,1:3"},
         {"-r 0:1, x.py", "", "--redirects: '0:1,' is not 0, 1, 2, 3 or a map of local ranks such as 0:1,1:3"},
