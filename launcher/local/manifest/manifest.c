@@ -12,14 +12,14 @@
 /* --- which job --- */
 
 static const struct kind {
-    const char *name, *api_version;
+    const char *name, *api_version, *release;
     int (*build)(struct building *);
 } kinds[] = {
-#define KIND(symbol, name, version, ...) [symbol] = {name, version, build_##symbol},
-#define build_LOCAL_PYTORCHJOB           pytorchjob_build
-#define build_LOCAL_JOB                  indexed_job_build
-#define build_LOCAL_JOBSET               jobset_build
-#define build_LOCAL_TRAINJOB             trainjob_build
+#define KIND(symbol, name, version, release, newest) [symbol] = {name, version, release, build_##symbol},
+#define build_LOCAL_PYTORCHJOB                       pytorchjob_build
+#define build_LOCAL_JOB                              indexed_job_build
+#define build_LOCAL_JOBSET                           jobset_build
+#define build_LOCAL_TRAINJOB                         trainjob_build
     APIS(KIND)
 #undef KIND
 };
@@ -40,8 +40,33 @@ static void list_objects(const struct documents *documents, struct buffer *out)
                       documents->objects[i].name, documents->objects[i].api_version);
 }
 
+/* A job of a version that is not read: an old one, or a newer. */
+static const struct document_object *other_version(const struct documents *documents,
+                                                   const struct kind **read)
+{
+    for (size_t i = 0; i < documents->object_count; i++)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            const char *version = documents->objects[i].api_version;
+            size_t group = strcspn(kinds[k].api_version, "/");
+            if (!strcmp(documents->objects[i].kind, kinds[k].name) &&
+                !strncmp(version, kinds[k].api_version, group) && version[group] == '/') {
+                *read = &kinds[k];
+                return &documents->objects[i];
+            }
+        }
+    return NULL;
+}
+
 static int no_job(const struct documents *documents, const char *wanted, struct muster_error *err)
 {
+    const struct kind *read;
+    const struct document_object *other = wanted ? NULL : other_version(documents, &read);
+    if (other)
+        return error_set(err, MUSTER_E_NOT_FOUND,
+                         "%s: %s %.63s has the apiVersion %.63s, and muster local reads %s (%s); "
+                         "change the apiVersion, and its fields where they differ",
+                         other->file, other->kind, other->name, other->api_version, read->api_version,
+                         read->release);
     scope_buffer list = {0}, known = {0};
     list_objects(documents, &list);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

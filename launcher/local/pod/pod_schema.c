@@ -47,10 +47,6 @@ SCHEMA_FIELDS(
 
 /* --- volumes --- */
 
-static const char no_token[] = "only a cluster has it: the volume lacks this file";
-#define KIND(name)                                                                                           \
-    SCHEMA_NOTED(name, ANY, NULL, "volumes of this kind are not mounted: the path stays this machine's")
-
 SCHEMA_FIELDS(key_to_path, SCHEMA_NEEDED("key", TEXT, NULL), SCHEMA_NEEDED("path", TEXT, NULL),
               SCHEMA_ROW("mode", INT32));
 SCHEMA_FIELDS(config_map_volume, SCHEMA_ROW("name", NAME), SCHEMA_ROW("defaultMode", INT32),
@@ -66,10 +62,8 @@ SCHEMA_FIELDS(projected_data, SCHEMA_ROW("name", NAME), SCHEMA_OF("items", OBJEC
 SCHEMA_FIELDS(projected_fields, SCHEMA_OF("items", OBJECTS, &field_to_path));
 SCHEMA_FIELDS(projection, SCHEMA_OF("configMap", OBJECT, &projected_data),
               SCHEMA_OF("secret", OBJECT, &projected_data),
-              SCHEMA_OF("downwardAPI", OBJECT, &projected_fields),
-              SCHEMA_NOTED("serviceAccountToken", ANY, NULL, no_token),
-              SCHEMA_NOTED("clusterTrustBundle", ANY, NULL, no_token),
-              SCHEMA_NOTED("podCertificate", ANY, NULL, no_token));
+              SCHEMA_OF("downwardAPI", OBJECT, &projected_fields), SCHEMA_BY_NAME("serviceAccountToken"),
+              SCHEMA_BY_NAME("clusterTrustBundle"), SCHEMA_BY_NAME("podCertificate"));
 SCHEMA_FIELDS(projected_volume, SCHEMA_ROW("defaultMode", INT32), SCHEMA_OF("sources", OBJECTS, &projection));
 SCHEMA_FIELDS(empty_volume, SCHEMA_ROW("medium", TEXT), SCHEMA_ROW("sizeLimit", QUANTITY));
 SCHEMA_FIELDS(claim_volume, SCHEMA_NEEDED("claimName", NAME, NULL), SCHEMA_ROW("readOnly", BOOL));
@@ -78,12 +72,15 @@ SCHEMA_FIELDS(volume, SCHEMA_NEEDED("name", NAME, NULL), SCHEMA_OF("configMap", 
               SCHEMA_OF("secret", OBJECT, &secret_volume), SCHEMA_OF("downwardAPI", OBJECT, &fields_volume),
               SCHEMA_OF("projected", OBJECT, &projected_volume), SCHEMA_OF("emptyDir", OBJECT, &empty_volume),
               SCHEMA_OF("persistentVolumeClaim", OBJECT, &claim_volume),
-              SCHEMA_OF("hostPath", OBJECT, &host_volume), SCHEMA_ROW("ephemeral", ANY), KIND("csi"),
-              KIND("nfs"), KIND("image"), KIND("iscsi"), KIND("fc"), KIND("cephfs"), KIND("cinder"),
-              KIND("rbd"), KIND("glusterfs"), KIND("flocker"), KIND("gitRepo"), KIND("flexVolume"),
-              KIND("portworxVolume"), KIND("gcePersistentDisk"), KIND("awsElasticBlockStore"),
-              KIND("azureDisk"), KIND("azureFile"), KIND("photonPersistentDisk"), KIND("quobyte"),
-              KIND("scaleIO"), KIND("storageos"), KIND("vsphereVolume"));
+              SCHEMA_OF("hostPath", OBJECT, &host_volume), SCHEMA_ROW("ephemeral", ANY),
+              SCHEMA_BY_NAME("csi"), SCHEMA_BY_NAME("nfs"), SCHEMA_BY_NAME("image"), SCHEMA_BY_NAME("iscsi"),
+              SCHEMA_BY_NAME("fc"), SCHEMA_BY_NAME("cephfs"), SCHEMA_BY_NAME("cinder"), SCHEMA_BY_NAME("rbd"),
+              SCHEMA_BY_NAME("glusterfs"), SCHEMA_BY_NAME("flocker"), SCHEMA_BY_NAME("gitRepo"),
+              SCHEMA_BY_NAME("flexVolume"), SCHEMA_BY_NAME("portworxVolume"),
+              SCHEMA_BY_NAME("gcePersistentDisk"), SCHEMA_BY_NAME("awsElasticBlockStore"),
+              SCHEMA_BY_NAME("azureDisk"), SCHEMA_BY_NAME("azureFile"),
+              SCHEMA_BY_NAME("photonPersistentDisk"), SCHEMA_BY_NAME("quobyte"), SCHEMA_BY_NAME("scaleIO"),
+              SCHEMA_BY_NAME("storageos"), SCHEMA_BY_NAME("vsphereVolume"));
 
 /* --- a pod --- */
 

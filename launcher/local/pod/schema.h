@@ -30,6 +30,7 @@ enum schema_effect {
     SCHEMA_APPLIED,
     SCHEMA_HARMLESS, /* it concerns a cluster alone: scheduling, pulling of images, accounts */
     SCHEMA_UNUSED,   /* not emulated, and noted once if it is given: why */
+    SCHEMA_NAMED,    /* not emulated, and noted by its name where a pod uses it */
     SCHEMA_REFUSED,  /* not emulated, and an error: the pods would end otherwise than in a cluster */
 };
 
@@ -85,6 +86,10 @@ extern const struct schema pod_env_schema, pod_volume_schema, pod_volume_mount_s
 #define SCHEMA_NOTED(name, type, of, why)                                                                    \
     {                                                                                                        \
         name, SCHEMA_##type, of, false, SCHEMA_UNUSED, why, NULL                                             \
+    }
+#define SCHEMA_BY_NAME(name)                                                                                 \
+    {                                                                                                        \
+        name, SCHEMA_ANY, NULL, false, SCHEMA_NAMED, NULL, NULL                                              \
     }
 #define SCHEMA_REFUSE(name, type, of, why)                                                                   \
     {                                                                                                        \

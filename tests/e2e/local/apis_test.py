@@ -194,6 +194,17 @@ class Lists(unittest.TestCase):
         ):
             self.assertRegex(dry_run(*objects, code=2)[1], why)
 
+    def test_a_job_of_another_version(self):
+        for version, kind in (("kubeflow.org/v1beta2", "PyTorchJob"), ("jobset.x-k8s.io/v1", "JobSet"), ("trainer.kubeflow.org/v2", "TrainJob")):
+            _, err = dry_run({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": {}}, code=2)
+            self.assertRegex(err, rf"stdin: {kind} x has the apiVersion {re.escape(version)}, and muster local reads \S+ \(\w+ ")
+
+    def test_notes_come_once(self):
+        volumes = [{"name": "n", "nfs": {"server": "x", "path": "/"}}, {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]
+        mounts = [{"name": "n", "mountPath": "/n"}, {"name": "t", "mountPath": "/t"}]
+        _, err = dry_run(pytorchjob({"volumeMounts": mounts}, {"volumes": volumes}, workers=2))
+        self.assertEqual(err.count("\n"), 2, err)
+
     def test_a_kustomization_is_not_silent(self):
         _, err = dry_run(pytorchjob(), {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"})
         self.assertIn("kustomize build FOLDER", err)

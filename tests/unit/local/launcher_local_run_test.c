@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "launcher/local/job/network.h"
+#include "launcher/local/run/gpu_division.h"
 #include "launcher/local/run/pod_isolation.h"
 #include "launcher/local/run/runner.h"
 #include "proto/base/clock.h"
@@ -441,6 +442,24 @@ static void gpus_of_pods(void **state)
     remove_files(&f);
 }
 
+/* Pods with resource claims share what the limits of the others leave of a given list. */
+static void gpus_of_claims(void **state)
+{
+    (void)state;
+    struct local_pod pods[] = {{.gpus = 1}, {.claims = true}, {.claims = true}, {.gpus = 0}};
+    const struct local_job job = {.name = (char *)"j", .pods = pods, .pod_count = 4};
+    static const char *const shared[] = {"a", "b,c", "d,e", ""}, *const unknown[] = {"0", "", "", ""};
+    for (int given = 0; given < 2; given++) {
+        struct text_list out = {0};
+        struct muster_error err = {0};
+        assert_int_equal(gpu_divide(&job, given ? "a,b,c,d,e" : NULL, 5, false, &out, &err), 0);
+        for (int i = 0; i < 4; i++)
+            assert_string_equal(out.items[i], given ? shared[i] : unknown[i]);
+        text_list_free(&out);
+    }
+    assert_true(gpu_claimed(&job) && gpu_wanted(&job) == 1);
+}
+
 static void no_input(void **state)
 {
     (void)state;
@@ -506,6 +525,7 @@ int main(void)
         cmocka_unit_test(runs_at_once_have_networks_of_their_own),
         cmocka_unit_test(names_of_pods),
         cmocka_unit_test(gpus_of_pods),
+        cmocka_unit_test(gpus_of_claims),
         cmocka_unit_test(no_input),
         cmocka_unit_test(output_in_files),
         cmocka_unit_test(quiet_output),

@@ -309,6 +309,35 @@ static const char train[] =
     "{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: t}, spec: {runtimeRef:\n"
     "{name: torch-distributed}, trainer: {numNodes: 2, command: [tune, run], args: [model.lora]}}}\n";
 
+/* Rules, claims of templates, dependencies, attempts, a Job's own policies. */
+static const char rules[] = "{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: s}, spec: "
+                            "{failurePolicy: {maxRestarts: 1,\n"
+                            "rules: [{name: r, action: RestartJob, targetReplicatedJobs: [w], "
+                            "onJobFailureReasons: [DeadlineExceeded],\n"
+                            "onJobFailureMessagePatterns: [\"a.*\"]}]}, volumeClaimPolicies: [{templates: "
+                            "[{metadata: {name: q}}]}],\n"
+                            "replicatedJobs: [{name: v, template: {spec: {template: {spec: {containers: "
+                            "[{name: t, image: i, command: [x]}]}}}}},\n"
+                            "{name: w, groupName: g, dependsOn: [{name: v, status: Ready}], template: {spec: "
+                            "{completions: 2, parallelism: 2,\n"
+                            "backoffLimitPerIndex: 1, successPolicy: {rules: [{succeededIndexes: \"0-1\"}]}, "
+                            "template: {spec: {restartPolicy:\n"
+                            "Never, hostAliases: [{ip: 10.0.0.1, hostnames: [db]}], containers: [{name: t, "
+                            "image: i, command: [x, $(A)], env:\n"
+                            "[{name: A, valueFrom: {fieldRef: {fieldPath: "
+                            "\"metadata.labels['jobset.sigs.k8s.io/restart-attempt']\"}}}],\n"
+                            "volumeMounts: [{name: q, mountPath: /q}, {name: d, mountPath: /d}]}], volumes: "
+                            "[{name: d, downwardAPI: {items:\n"
+                            "[{path: l, fieldRef: {fieldPath: metadata.labels}}]}}]}}}}}]}}\n";
+static const char patched[] =
+    "{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: t}, spec: {runtimeRef:\n"
+    "{name: torch-distributed}, trainer: {command: [x]}, runtimePatches: [{manager: m, trainingRuntimeSpec: "
+    "{template:\n"
+    "{spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {containers: [{name: node, "
+    "env: [{name: A,\n"
+    "value: b}], volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, emptyDir: "
+    "{}}]}}}}}]}}}}]}}\n";
+
 struct swept {
     const char *text;
     uint64_t whole; /* 0: not known yet */
@@ -338,7 +367,7 @@ static int build_everything(void *context)
 static void no_memory(void **state)
 {
     (void)state;
-    struct swept texts[] = {{everything, 0}, {batch, 0}, {train, 0}};
+    struct swept texts[] = {{everything, 0}, {batch, 0}, {train, 0}, {rules, 0}, {patched, 0}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         assert_int_equal(build_everything(&texts[i]), 0);
         faults_sweep_absorbed(build_everything, &texts[i]); /* a warning's text at most is absorbed */
@@ -365,6 +394,37 @@ static void volumes_and_groups(void **state)
     assert_string_equal(rest, "x/y");
     assert_null(local_mount_of(job.pods[0].mounts, 3, "/a/bc", &rest));
     assert_non_null(strstr(job.apart, "4 pods are 4 worlds apart (--nnodes=1)"));
+    local_job_free(&job);
+    problems_free(&problems);
+}
+
+static void rules_and_patches(void **state)
+{
+    (void)state;
+    struct local_job job = {0};
+    struct problems problems = {0};
+    struct muster_error err = {0};
+    assert_int_equal(build(rules, &job, &problems, &err), 0);
+    assert_int_equal(problems.errors, 0);
+    const struct local_restart_rule *rule = &job.restart_rules[0];
+    assert_true(rule->action == LOCAL_RESTART_JOB && rule->targets[1] && !rule->targets[0]);
+    assert_true(rule->reasons == 1u << LOCAL_FAILED_DEADLINE && !strcmp(rule->patterns[0], "a.*"));
+    const struct local_group *group = &job.groups[1];
+    assert_true(group->per_index && group->index_limit == 1 && group->success[0].indexes[1]);
+    assert_true(group->after_count == 1 && group->after[0].ready && group->after[0].number == 0);
+    const struct local_pod *pod = &job.pods[2];
+    assert_string_equal(pod->command[1], "0");
+    char *third = local_attempt_text(pod->command_of_attempt[1], 3, 0);
+    assert_string_equal(third, "3");
+    mem_free(third);
+    assert_string_equal(pod->aliases[0], "10.0.0.1 db");
+    assert_string_equal(job.volumes.list[pod->mounts[0].volume].source, "q-s");
+    local_job_free(&job);
+    problems_free(&problems);
+
+    assert_int_equal(build(patched, &job, &problems, &err), 0);
+    assert_string_equal(text_list_value(job.pods[0].env, "A"), "b");
+    assert_string_equal(job.pods[0].mounts[0].path, "/v");
     local_job_free(&job);
     problems_free(&problems);
 }
@@ -403,6 +463,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantities),
         cmocka_unit_test(volumes_and_groups),
+        cmocka_unit_test(rules_and_patches),
         cmocka_unit_test(variables),
         cmocka_unit_test(environments_are_bounded),
         cmocka_unit_test(entrypoints),
