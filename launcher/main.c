@@ -298,6 +298,10 @@ static int print_settings(const char *shown, struct run_config *config, const st
                     err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
     int log_fd = STDERR_FILENO;
     struct log_sink log = {.write = log_write_to_fd, .context = &log_fd, .who = "muster"};
+    const char *asked = getenv(ENV_PYTHON_EXEC);
+    bool of_called;
+    config->interpreter =
+        asked && *asked ? mem_strdup(asked) : interpreter_find(read_variable, NULL, &of_called);
     (void)config_print(config, machine, &tune.decisions, &out); /* out remembers a failure */
     if (config->output == OUTPUT_TEXT)
         announce_lines(config->warnings, LOG_LEVEL_WARNING, &log);

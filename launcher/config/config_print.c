@@ -20,16 +20,19 @@ struct fact {
     const char *text; /* NULL: the number */
 };
 
-enum { FACTS = 7 };
+enum { FACTS = 8 };
 
 static void find_facts(const struct run_config *config, const struct machine *machine,
                        struct fact facts[FACTS])
 {
-    const struct fact found[FACTS] = {
-        {"host_name", 0, machine->host_name},   {"min_nodes", config->min_nodes, NULL},
-        {"max_nodes", config->max_nodes, NULL}, {"workers", config->nproc_per_node, NULL},
-        {"cores", machine->cores, NULL},        {"gpus", machine->gpus, NULL},
-        {"mig_instances", machine->mig, NULL}};
+    const struct fact found[FACTS] = {{"host_name", 0, machine->host_name},
+                                      {"min_nodes", config->min_nodes, NULL},
+                                      {"max_nodes", config->max_nodes, NULL},
+                                      {"workers", config->nproc_per_node, NULL},
+                                      {"cores", machine->cores, NULL},
+                                      {"gpus", machine->gpus, NULL},
+                                      {"mig_instances", machine->mig, NULL},
+                                      {"python", 0, config->interpreter ? config->interpreter : "python3"}};
     memcpy(facts, found, sizeof found);
 }
 

@@ -6,6 +6,7 @@ The environments' interpreters are scripts that say their names."""
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -98,6 +99,22 @@ class Interpreter(unittest.TestCase):
         out = self.run_it(folder / "torchrun", "train.py", PYTHON_EXEC=str(self.path / "python"))
         self.assertEqual(out, f"python {self.path}/python -u train.py\n")
         self.assertEqual(self.run_it(folder / "torchrun", "train.py", PYTHON_EXEC=""), f"python {folder}/python3 -u train.py\n")
+
+    def test_agents_on_hosts(self):
+        """An ssh that leaves nothing of the environment, as another host's. A link says nothing there, so that the choice goes along."""
+        ssh = self.path / "ssh"
+        ssh.write_text('#!/bin/sh\nfor command; do :; done\nexec env -i PATH=/usr/bin:/bin HOME=/ sh -c "$command"\n')
+        ssh.chmod(0o755)
+        for muster in "copy", "link":
+            with self.subTest(muster=muster):
+                folder = self.environment(f"venv {muster}", "pyvenv.cfg", muster=muster)
+                out = self.run_it(folder / "torchrun", "--hosts=127.0.0.1", "train.py")
+                self.assertIn(f"python {folder}/python3 -u train.py\n", out)
+
+    def test_env_shows_it(self):
+        folder = self.environment("venv", "pyvenv.cfg", muster="copy")
+        for variables, shown in (({}, f"{folder}/python3"), ({"PYTHON_EXEC": "/opt/python"}, "/opt/python"), ({"PATH": str(folder)}, "python3")):
+            self.assertRegex(self.run_it(folder / "muster", "env", **variables), rf"(?m)^python +{re.escape(shown)}$")
 
     def test_an_interpreter_that_is_gone_is_an_error(self):
         folder = self.environment("venv", "pyvenv.cfg", muster="copy")

@@ -233,7 +233,7 @@ static void settings_as_json_have_types(void **state)
         "\"default\"}",
         "\"node\": {\"host_name\": \"pt-worker-1\", \"min_nodes\": 3, \"max_nodes\": 3, \"workers\": 1, "
         "\"cores\": 4, "
-        "\"gpus\": 0, \"mig_instances\": 0}",
+        "\"gpus\": 0, \"mig_instances\": 0, \"python\": \"python3\"}",
         "\"warnings\": []",
     };
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
