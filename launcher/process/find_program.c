@@ -77,8 +77,25 @@ static int missing_file(const char *kind, const char *path, struct muster_error 
                      relative ? " below " : "", relative ? here : "");
 }
 
+/* A program of this name in the folder of this one (muster-train of a virtual environment), NULL: none. */
+static char *next_to_this_program(const char *name)
+{
+    char own[PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    own[length > 0 ? length : 0] = '\0';
+    const char *slash = strrchr(own, '/');
+    scope_free char *path = slash ? mem_printf("%.*s/%s", (int)(slash - own), own, name) : NULL;
+    return path && is_regular(path) && access(path, X_OK) == 0 ? take_pointer(&path) : NULL;
+}
+
 static void not_in_path(const char *name, struct muster_error *err)
 {
+    scope_free char *next = next_to_this_program(name);
+    if (next) {
+        (void)error_set(err, MUSTER_E_NOT_FOUND,
+                        "'%s' was not found in PATH; for the one next to this program write %s", name, next);
+        return;
+    }
     scope_free char *nearest = nearest_file(name);
     (void)error_set(err, MUSTER_E_NOT_FOUND, "'%s' was not found in PATH%s%s%s", name,
                     nearest ? "; did you mean './" : "", nearest ? nearest : "", nearest ? "'?" : "");

@@ -101,7 +101,7 @@ class Interpreter(unittest.TestCase):
         self.assertEqual(self.run_it(folder / "torchrun", "train.py", PYTHON_EXEC=""), f"python {folder}/python3 -u train.py\n")
 
     def test_agents_on_hosts(self):
-        """An ssh that leaves nothing of the environment, as another host's. A link says nothing there, so that the choice goes along."""
+        """An ssh that leaves nothing of the environment, as another host's. The choice by a link goes along."""
         ssh = self.path / "ssh"
         ssh.write_text('#!/bin/sh\nfor command; do :; done\nexec env -i PATH=/usr/bin:/bin HOME=/ sh -c "$command"\n')
         ssh.chmod(0o755)
@@ -110,6 +110,13 @@ class Interpreter(unittest.TestCase):
                 folder = self.environment(f"venv {muster}", "pyvenv.cfg", muster=muster)
                 out = self.run_it(folder / "torchrun", "--hosts=127.0.0.1", "train.py")
                 self.assertIn(f"python {folder}/python3 -u train.py\n", out)
+
+    def test_a_program_next_to_it_is_named(self):
+        folder = self.environment("venv", "pyvenv.cfg", muster="copy")
+        (folder / "muster-train").write_text(SAYS)
+        (folder / "muster-train").chmod(0o755)
+        self.run_it(folder / "muster", "run", "muster-train", "run.yaml", code=127)
+        self.assertIn(f"'muster-train' was not found in PATH; for the one next to this program write {folder}/muster-train\n", self.told)
 
     def test_env_shows_it(self):
         folder = self.environment("venv", "pyvenv.cfg", muster="copy")
