@@ -184,7 +184,7 @@ def check_linking(root, build):
     print(f"{looked} programs looked at with ldd")
     paths = search_paths(build)
     breaches += [f"{name} searches libraries in {part!r} ({path}): an absolute folder or one that begins with $ORIGIN"
-                 for name, path in paths for part in path.split(":") if not part.startswith(("/", "$ORIGIN/"))]
+                 for name, path in paths for part in path.split(":") if part != "$ORIGIN" and not part.startswith(("/", "$ORIGIN/"))]
     print(f"{len(paths)} search paths of programs and libraries looked at")
     return breaches
 
