@@ -11,6 +11,7 @@
 #include "launcher/agent/agent_output.h"
 #include "launcher/loop/background_job.h"
 #include "launcher/nccl/nccl_log.h"
+#include "launcher/nccl/path_check.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -30,10 +31,12 @@ struct agent_nccl {
     char **environment; /* of the workers; NULL: the agent's own */
     char *logged;       /* the last summary; NULL: none */
     struct background_job *writing;
-    struct background_watch asking; /* while the nodes' facts are exchanged */
-    struct exchange *exchange;      /* of asking */
-    char *told_differences;         /* the last ones; NULL: none */
-    struct nccl_log *files;         /* of this round, NULL: NCCL writes none */
+    struct background_watch asking;  /* while the nodes' facts are exchanged */
+    struct exchange *exchange;       /* of asking */
+    char *told_differences;          /* the last ones; NULL: none */
+    struct nccl_log *files;          /* of this round, NULL: NCCL writes none */
+    struct background_watch probing; /* while the paths between the nodes are checked */
+    struct path_check *paths;        /* of probing */
     struct background_watch reading;
     struct nccl_log *read;  /* what reading reads, of this round or of the last one; held */
     bool once_more;         /* a round has ended meanwhile */
@@ -266,6 +269,68 @@ static void exchange_facts(struct agent *agent)
         log_debug(&agent->log, "%s", err.text);
 }
 
+/* --- the paths between the nodes --- */
+
+static void run_path_check(void *payload)
+{
+    path_check_run(payload);
+}
+
+static void free_path_check(void *payload)
+{
+    struct path_check *check = payload;
+    buffer_free(&check->findings);
+    mem_free(check);
+}
+
+static void paths_checked(void *context)
+{
+    struct agent *agent = context;
+    const struct path_check *check = agent->nccl->paths;
+    if (*check->err.text)
+        log_warning(&agent->log, "pre-flight: the paths between the nodes were not all checked: %s",
+                    check->err.text);
+    for (const char *line = check->findings.length ? check->findings.data : ""; *line;) {
+        size_t length = strcspn(line, "\n");
+        log_error(&agent->log, "pre-flight: %.*s", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+    if (!*check->err.text && !check->findings.length)
+        log_info(&agent->log, "pre-flight: the paths to %d other nodes take packets of full size",
+                 check->peers);
+    background_watch_end(&agent->nccl->probing);
+}
+
+/* While the workers start: what they would wait for in vain is known before their own time-outs. Failures are
+ * logged alone. */
+static void check_paths(struct agent *agent)
+{
+    struct agent_nccl *nccl = agent->nccl;
+    const struct membership_world *world = &agent->round.world;
+    struct muster_error err = {0};
+    background_watch_end(&nccl->probing);
+    if (!agent->config->pre_flight || world->group_world_size < 2 ||
+        agent->config->worker_store != WORKER_STORE_AGENT)
+        return;
+    struct path_check *check = mem_calloc(1, sizeof *check);
+    if (!check)
+        return;
+    struct node_facts own;
+    node_facts_take(&agent->tune->machine, agent->host, &own);
+    (void)snprintf(check->store, sizeof check->store, "%s", world->master_addr);
+    (void)snprintf(check->prefix, sizeof check->prefix, "muster/paths/%" PRIu32, world->id.round);
+    (void)snprintf(check->host, sizeof check->host, "%s", agent->host);
+    (void)snprintf(check->address, sizeof check->address, "%s", own.address);
+    check->port = world->master_port;
+    check->rank = world->group_rank;
+    check->count = world->group_world_size;
+    nccl->paths = check;
+    struct background_job *job = background_job_start("checking the paths between nodes", run_path_check,
+                                                      check, free_path_check, &err);
+    if (background_watch_begin(&nccl->probing, &agent->loop, job, paths_checked, agent, &err) < 0)
+        log_warning(&agent->log, "pre-flight: %s", err.text);
+}
+
 /* --- what NCCL warns of in files of its own --- */
 
 static void have_read(void *context);
@@ -369,6 +434,7 @@ static void nccl_event(struct agent *agent, const struct agent_event *event)
         return;
     if (event->kind == AGENT_STARTED && event->code) {
         exchange_facts(agent);
+        check_paths(agent);
         begin_files(agent);
     } else if (event->kind == AGENT_ROUND_ENDS) {
         end_files(agent);
@@ -384,6 +450,7 @@ static void nccl_destroy(struct agent *agent)
     if (!nccl)
         return;
     background_watch_end(&nccl->asking);
+    background_watch_end(&nccl->probing);
     background_watch_end(&nccl->reading);
     nccl_log_release(nccl->read);
     nccl_log_release(nccl->files);

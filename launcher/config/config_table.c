@@ -538,7 +538,9 @@ static const struct knob rows[] = {
      .section = nccl,
      .help = "0: check this node before it joins, as muster doctor does; if it is unfit, the agent logs the "
              "reason and exits "
-             "138, so that a spare takes its place"},
+             "138, so that a spare takes its place; and when the workers start, send packets of full size "
+             "between "
+             "the nodes, and warn of a pair between which they are lost"},
 
     {.name = "exit-code",
      .env = "MUSTER_EXIT_CODE",

@@ -8,6 +8,7 @@
 
 #include "launcher/host/nvml_probe.h"
 #include "launcher/nccl/nccl_env.h"
+#include "launcher/nccl/path_check.h"
 #include "launcher/nccl/pre_flight.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -185,6 +186,27 @@ static void no_memory_leaks_nothing(void **state)
     faults_sweep_absorbed(all_of_it, NULL);
 }
 
+/* Packets go from each node to all others of a small world, and to few of a large one. */
+static void paths_between_nodes(void **state)
+{
+    (void)state;
+    static const struct {
+        int rank, count, expected[PATH_CHECK_PEERS];
+    } rows[] = {{0, 1, {0}}, {1, 2, {0}}, {2, 4, {3, 0, 1}}, {499, 500, {0, 1, 3, 7, 15, 31, 63, 127, 255}}};
+    static const int found[] = {0, 1, 3, 9};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int peers[PATH_CHECK_PEERS];
+        assert_int_equal(path_check_peers(rows[i].rank, rows[i].count, peers), found[i]);
+        for (int k = 0; k < found[i]; k++)
+            assert_int_equal(peers[k], rows[i].expected[k]);
+    }
+    for (int count = 2; count < 5000; count = count * 3 / 2) {
+        int peers[PATH_CHECK_PEERS];
+        for (int k = path_check_peers(count - 1, count, peers) - 1; k >= 0; k--)
+            assert_in_range(peers[k], 0, count - 2); /* never itself */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +217,7 @@ int main(void)
         cmocka_unit_test(files_that_cannot_be_used_are_named),
         cmocka_unit_test(a_node_is_examined),
         cmocka_unit_test(no_memory_leaks_nothing),
+        cmocka_unit_test(paths_between_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

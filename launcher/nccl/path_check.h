@@ -1,0 +1,31 @@
+/* path_check.h - --pre-flight between nodes: packets of full size are sent from each node to others of its
+ * world, and a pair between which they do not arrive is named with the size that does. */
+#ifndef MUSTER_LAUNCHER_NCCL_PATH_CHECK_H
+#define MUSTER_LAUNCHER_NCCL_PATH_CHECK_H
+
+#include <stdint.h>
+
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
+
+enum { PATH_CHECK_NAME = 256, PATH_CHECK_PEERS = 16 };
+
+/* Owned by the thread that runs it; zeroed but for what is in. */
+struct path_check {
+    char store[PATH_CHECK_NAME], prefix[48]; /* in: the store of the world, and where in it */
+    uint16_t port;
+    int rank, count; /* in: of this node */
+    char host[PATH_CHECK_NAME];
+    char address[64];        /* in: of this node for the others; "": that of the connection to the store */
+    int peers;               /* out: to so many nodes packets were sent */
+    struct buffer findings;  /* out: a line for each pair */
+    struct muster_error err; /* out: why nothing could be checked */
+};
+
+/* The peers to which this rank sends: all in a small world, else those whose distance is a power of two.
+ * Returns their number. */
+int path_check_peers(int rank, int count, int peers[PATH_CHECK_PEERS]);
+/* Blocks for seconds, longer where a node is slow to come. */
+void path_check_run(struct path_check *check);
+
+#endif
