@@ -1,11 +1,17 @@
 /* run_log.c - what of a run goes into files: entries of its log, made on rank 0. See run.h. */
+#include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/env_names.h"
 #include "runtime/app/run.h"
 #include "runtime/config/train_settings.h"
 
@@ -79,28 +85,103 @@ void run_log_stage(struct run *run)
     report_add(run->report, &entry);
 }
 
-static int open_report(struct run *run, struct muster_error *err)
+static const char *variable_of_process(const char *name)
+{
+    return getenv(name);
+}
+
+static int64_t memory_of_machine(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGE_SIZE);
+    return pages > 0 && bytes > 0 ? (int64_t)pages * bytes : 0;
+}
+
+/* The beginning of a run's log has what W&B shows of its machine. */
+static struct wandb_run tracked_run(const struct tracking_choice *choice, const char *settings,
+                                    const char *host)
+{
+    static struct utsname machine;
+    static char os[sizeof machine.sysname + sizeof machine.release + sizeof machine.machine];
+    if (uname(&machine) == 0)
+        (void)snprintf(os, sizeof os, "%s-%s-%s", machine.sysname, machine.release,
+                       machine.machine); /* fits */
+    return (struct wandb_run){.id = choice->id,
+                              .project = choice->project,
+                              .entity = choice->entity,
+                              .name = choice->run_name,
+                              .group = choice->group,
+                              .notes = choice->notes,
+                              .job_type = choice->job_type,
+                              .tags = choice->tags,
+                              .settings = settings,
+                              .host = host,
+                              .os = os,
+                              .program = program_invocation_name,
+                              .cpus = (int)sysconf(_SC_NPROCESSORS_ONLN),
+                              .memory = memory_of_machine()};
+}
+
+static void show_tracking(const struct report *report)
+{
+    if (report_wandb_folder(report))
+        printf("wandb: %s; upload it with: wandb sync %s\n", report_wandb_folder(report),
+               report_wandb_folder(report));
+    if (report_mlflow_folder(report))
+        printf("mlflow: %s\n", report_mlflow_folder(report));
+}
+
+static int open_run_files(struct run *run, const struct tracking_choice *choice, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
+    const char *restarts = getenv(ENV_RESTART_COUNT);
     char host[HOST_SIZE] = "localhost";
-    if (run->report || run->rank || (!is_set(c->log_folder) && !is_set(c->log_json)))
-        return 0;
     (void)gethostname(host, sizeof host - 1); /* a file's name has another text then */
-    scope_free char *json =
-        is_set(c->log_json) ? mem_strdup(c->log_json) : mem_printf("%s/log.jsonl", c->log_folder);
+    scope_free char *json = is_set(c->log_json)     ? mem_strdup(c->log_json)
+                            : is_set(c->log_folder) ? mem_printf("%s/log.jsonl", c->log_folder)
+                                                    : mem_strdup("");
     scope_free char *events = is_set(c->log_folder) ? mem_printf("%s/tensorboard", c->log_folder) : NULL;
-    if (!json || (is_set(c->log_folder) && !events))
+    scope_free char *memory = is_set(c->checkpoint_dir) ? mem_printf("%s/tracking", c->checkpoint_dir) : NULL;
+    scope_buffer settings = {0};
+    if (!json || (is_set(c->log_folder) && !events) || (is_set(c->checkpoint_dir) && !memory) ||
+        settings_text(c, &settings) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the run's log");
-    const struct report_options options = {.json_path = json,
-                                           .tensorboard_folder = c->log_tensorboard ? events : NULL,
-                                           .host = host,
-                                           .step = run_figure(run, "steps"),
-                                           .log = &warnings};
+    const struct report_options options = {
+        .json_path = json,
+        .tensorboard_folder = c->log_tensorboard ? events : NULL,
+        .host = host,
+        .step = run_figure(run, "steps"),
+        .tracking = {.wandb_folder = choice->wandb_folder,
+                     .wandb = tracked_run(choice, settings.data, host),
+                     .mlflow_store = choice->mlflow_store,
+                     .experiment = choice->experiment,
+                     .memory_path = memory,
+                     .goes_on = run_figure(run, "steps") > 0 || (restarts && strcmp(restarts, "0") != 0),
+                     .step = run_figure(run, "steps")},
+        .log = &warnings};
     run->report = report_open(&options, err);
     if (!run->report)
         return error_wrap(err, "logging");
+    show_tracking(run->report);
     log_start(run);
     return 0;
+}
+
+static int open_report(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const struct tracking_wishes wishes = train_config_tracking(c);
+    struct tracking_choice choice = {0};
+    scope_buffer notes = {0};
+    if (run->report || run->rank)
+        return 0;
+    int failed = tracking_choose(&wishes, variable_of_process, &choice, &notes, err);
+    if (!failed && notes.data)
+        log_warning(&warnings, "%.*s", (int)strcspn(notes.data, "\n"), notes.data);
+    if (!failed &&
+        (is_set(c->log_folder) || is_set(c->log_json) || choice.wandb_folder || choice.mlflow_store))
+        failed = open_run_files(run, &choice, err);
+    tracking_choice_free(&choice);
+    return failed;
 }
 
 int run_log_open(struct run *run, struct muster_error *err)
@@ -180,6 +261,9 @@ void run_log_close(struct run *run)
     struct entry entry = {.kind = ENTRY_END, .step = run->progress.done};
     entry_flag(&entry, "finished", run->progress.done == run_last_step(run) && run_is_last_stage(run));
     report_add(run->report, &entry);
+    report_end(run->report, run->progress.done == run_last_step(run) && run_is_last_stage(run) ? 0
+                            : run->cut_short                                                   ? 128 + SIGTERM
+                                                                                               : 1);
     report_close(run->report);
     run->report = NULL;
 }

@@ -11,6 +11,7 @@
 
 #include "proto/base/knob.h"
 #include "proto/include/muster_error.h"
+#include "runtime/config/tracking_choice.h"
 #include "runtime/config/train_batch.h"
 #include "runtime/model/param_patterns.h"
 #include "runtime/plan/plan.h"
@@ -158,6 +159,8 @@ struct train_config {
     int64_t interval;
     char *log_folder, *log_json; /* "": none; "": log.jsonl in log_folder */
     bool log_tensorboard;
+    char *wandb, *wandb_project, *wandb_entity, *wandb_group, *run_name; /* tracking_choice.h */
+    char *mlflow, *mlflow_experiment;
     int64_t check_replicas_every; /* steps; 0: never */
     int on_replica_difference;    /* TRAIN_REPLICAS_... */
     double z_limit;               /* standard deviations; 0: none */
@@ -217,6 +220,8 @@ bool train_config_checks(const struct train_config *config);
 /* A rank's part of a step. Pure. */
 struct train_batch train_config_batch(const struct train_config *config, int rank, int ranks);
 
+/* What the settings say of W&B and MLflow. */
+struct tracking_wishes train_config_tracking(const struct train_config *config);
 /* The steps of logging.trace, from 1: the first and how many; 0: none. */
 int train_config_trace(const struct train_config *config, int64_t *first, int64_t *count,
                        struct muster_error *err);

@@ -491,6 +491,9 @@ int train_config_check(const char *name, const struct train_config *config, unsi
         (sections & TRAIN_TRAINING &&
          (train_precision_check(name, config, err) < 0 || check_training(name, config, err) < 0)))
         return -1;
+    const struct tracking_wishes tracking = train_config_tracking(config);
+    if (sections & TRAIN_DATA && tracking_check(&tracking, err) < 0)
+        return *name ? error_wrap(err, "%.*s", (int)strlen(name) - 2, name) : -1;
     int64_t first, count;
     if (sections & TRAIN_DATA && train_config_trace(config, &first, &count, err) < 0)
         return *name ? error_wrap(err, "%.*s", (int)strlen(name) - 2, name) : -1;

@@ -18,6 +18,18 @@ static bool parse_steps(const char *text, int64_t *first, int64_t *last)
     return (!dash || text_int64(dash + 1, last)) && *first >= 1 && *last >= *first;
 }
 
+struct tracking_wishes train_config_tracking(const struct train_config *config)
+{
+    return (struct tracking_wishes){.wandb = config->wandb,
+                                    .project = config->wandb_project,
+                                    .entity = config->wandb_entity,
+                                    .group = config->wandb_group,
+                                    .run_name = config->run_name,
+                                    .mlflow = config->mlflow,
+                                    .experiment = config->mlflow_experiment,
+                                    .log_folder = config->log_folder};
+}
+
 int train_config_trace(const struct train_config *config, int64_t *first, int64_t *count,
                        struct muster_error *err)
 {

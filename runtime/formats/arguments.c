@@ -378,6 +378,11 @@ static int take_report_word(struct key_walk *walk, const char *shown, const stru
     char place[KEY_PLACE];
     if (!*word || !strcmp(word, "none"))
         return 0;
+    if (!strcmp(word, "wandb") || !strcmp(word, "mlflow")) {
+        key_origin(walk, node, shown, place);
+        return *word == 'w' ? assign_weakly(walk->assign, ASSIGN_VALUE, "logging.wandb", "offline", place)
+                            : assign_weakly(walk->assign, ASSIGN_VALUE, "logging.mlflow", "auto", place);
+    }
     if (strcmp(word, "tensorboard") != 0 && strcmp(word, "all") != 0)
         return key_ignore(walk, shown);
     scope_free char *runs = mem_printf("%s%sruns", folder ? folder : "", folder ? "/" : "");

@@ -21,6 +21,7 @@ static const struct key_choice overlaps[] = {{"true", NULL}, {"false", "0"}, {NU
 static const struct key_choice optimizer_devices[] = {{"none", NULL}, {"cpu", "host"}, {NULL, NULL}};
 static const struct key_choice offloads[] = {{"false", NULL}, {"true", "host"}, {NULL, NULL}};
 static const struct key_choice fp16[] = {{"false", NULL}, {"true", "fp16"}, {NULL, NULL}};
+static const struct key_choice wandb_modes[] = {{"false", "off"}, {"true", "offline"}, {NULL, NULL}};
 static const struct key_choice bf16[] = {{"false", NULL}, {"true", "bf16"}, {NULL, NULL}};
 
 /* ---- rules of single keys ---- */

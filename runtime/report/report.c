@@ -24,12 +24,14 @@ struct report_file {
     char path[PATH_SIZE];
 };
 
-enum { JSON, EVENTS }; /* files of the writer */
+enum { JSON, EVENTS, WANDB, MLFLOW }; /* files of the writer */
 
 struct report {
     struct report_file json, events;
     struct writer *writer;
     struct tensorboard board;
+    struct tracking tracking;
+    int exit_code;
     const struct log_sink *log;
 };
 
@@ -95,6 +97,17 @@ static int open_events(struct report *report, const struct report_options *o, st
                            o->log, err);
 }
 
+/* Nobody's training waits for these: what cannot be written costs them alone. */
+static void open_tracking(struct report *report, const struct report_options *o)
+{
+    struct muster_error why = {0};
+    if (tracking_open(&report->tracking, &o->tracking, &why) == 0)
+        return;
+    wandb_files_free(&report->tracking.wandb);
+    mlflow_files_free(&report->tracking.mlflow);
+    log_warning(o->log, "%s; training goes on without W&B's and MLflow's files", why.text);
+}
+
 GUARD_DEFINE(report, struct report *, report_close);
 
 struct report *report_open(const struct report_options *options, struct muster_error *err)
@@ -105,32 +118,73 @@ struct report *report_open(const struct report_options *options, struct muster_e
         return NULL;
     }
     report->log = options->log;
-    report->json.fd = report->events.fd = -1;
+    report->json.fd = report->events.fd = report->tracking.wandb.fd = -1;
+    report->exit_code = 1;
     tensorboard_make(&report->board);
     if (open_json(report, options, err) < 0 || open_events(report, options, err) < 0)
         return NULL;
+    open_tracking(report, options);
     scope_buffer first = {0};
     if (tensorboard_begin(&report->board, options->step, clock_wall_ns(), &first) < 0) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for the run's log");
         return NULL;
     }
-    const struct writer_file files[] = {
-        [JSON] = {report->json.fd, report->json.path}, [EVENTS] = {report->events.fd, report->events.path}};
+    struct writer_file files[] = {[JSON] = {.fd = report->json.fd, .path = report->json.path},
+                                  [EVENTS] = {.fd = report->events.fd, .path = report->events.path},
+                                  [WANDB] = {.fd = -1},
+                                  [MLFLOW] = {.fd = -1}};
+    tracking_files(&report->tracking, &files[WANDB], &files[MLFLOW]);
     report->writer = writer_create(files, sizeof files / sizeof *files, options->log, err);
     if (!report->writer)
         return NULL;
     report->json.fd = report->events.fd = -1;
     writer_put(report->writer, EVENTS, &first);
+    writer_put(report->writer, WANDB, &report->tracking.wandb.first);
     return take_pointer(&report);
 }
 
 void report_close(struct report *report)
 {
-    if (!report || !writer_destroy(report->writer, instant_add(clock_now(NULL), CLOSE_NS)))
+    scope_buffer end = {0};
+    if (!report)
+        return;
+    if (report->writer && report->tracking.wandb.fd >= 0) {
+        (void)wandb_end(&report->tracking.wandb.log, report->exit_code, clock_wall_ns(), &end);
+        writer_put(report->writer, WANDB, &end);
+    }
+    if (!writer_destroy(report->writer, instant_add(clock_now(NULL), CLOSE_NS)))
         return; /* its thread still uses the paths */
+    tracking_close(&report->tracking, report->exit_code, report->log);
     guard_close(&report->json.fd);
     guard_close(&report->events.fd);
     mem_free(report);
+}
+
+static void add_to_trackers(struct report *report, const struct entry *entry, int64_t wall_ns)
+{
+    scope_buffer row = {0}, lines = {0};
+    if (report->tracking.wandb.fd >= 0 && wandb_add(&report->tracking.wandb.log, entry, wall_ns, &row) < 0)
+        row.failed = true;
+    if (report->tracking.mlflow.folder)
+        (void)mlflow_add(entry, wall_ns, &lines); /* a buffer that failed is an entry that is lost */
+    writer_put(report->writer, WANDB, &row);
+    writer_put(report->writer, MLFLOW, &lines);
+}
+
+void report_end(struct report *report, int exit_code)
+{
+    if (report)
+        report->exit_code = exit_code;
+}
+
+const char *report_wandb_folder(const struct report *report)
+{
+    return report->tracking.wandb.folder;
+}
+
+const char *report_mlflow_folder(const struct report *report)
+{
+    return report->tracking.mlflow.folder;
 }
 
 void report_add(struct report *report, const struct entry *entry)
@@ -144,6 +198,7 @@ void report_add(struct report *report, const struct entry *entry)
     if (tensorboard_add(&report->board, entry, wall_ns, &record) < 0)
         record.failed = true;
     writer_put(report->writer, EVENTS, &record);
+    add_to_trackers(report, entry, wall_ns);
 }
 
 void report_add_text(struct report *report, const char *tag, const char *text, int64_t step)

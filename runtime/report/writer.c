@@ -56,7 +56,9 @@ static void write_entry(struct writer *w, const struct writer_head *head, const 
     struct writer_state *state = &w->files[head->file];
     struct muster_error err = {0};
     const bool failed = head->lost ? error_set(&err, MUSTER_E_NOMEM, "no memory for an entry") < 0
-                                   : append_whole(&state->file, data, head->length, &err) < 0;
+                        : state->file.write
+                            ? state->file.write(state->file.context, data, head->length, &err) < 0
+                            : append_whole(&state->file, data, head->length, &err) < 0;
     state->lost += failed;
     if (failed && !state->failing)
         log_warning(w->log, "%s; training goes on without these entries of the log", err.text);
@@ -137,7 +139,7 @@ void writer_put(struct writer *w, int file, const struct buffer *bytes)
 {
     struct writer_state *state = &w->files[file];
     const struct writer_head head = {file, bytes->failed, bytes->failed ? 0 : bytes->length};
-    if (state->file.fd < 0 || (!bytes->length && !bytes->failed))
+    if ((state->file.fd < 0 && !state->file.write) || (!bytes->length && !bytes->failed))
         return;
     (void)pthread_mutex_lock(&w->lock);
     char *at = w->writing + w->waiting.length + sizeof head + head.length > WRITER_LIMIT

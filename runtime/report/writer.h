@@ -10,12 +10,14 @@
 #include "proto/base/log.h"
 #include "proto/include/muster_error.h"
 
-enum { WRITER_FILES = 2, WRITER_LIMIT = 4 << 20 }; /* bytes that wait */
+enum { WRITER_FILES = 4, WRITER_LIMIT = 4 << 20 }; /* bytes that wait */
 
-/* A file that is open for appending. */
+/* A file that is open for appending, or what writes an entry: all of it or nothing. */
 struct writer_file {
     int fd;           /* -1: none; the writer's from its creation on */
     const char *path; /* outlives the writer */
+    int (*write)(void *context, const char *data, size_t length, struct muster_error *err); /* NULL: to fd */
+    void *context; /* outlives the writer */
 };
 
 struct writer;
