@@ -7,6 +7,7 @@
 
 #include "launcher/config/config.h"
 #include "launcher/local/launch_words.h"
+#include "launcher/local/pod/placeholder.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -160,9 +161,24 @@ static void ask_launcher(struct checking *c, const struct launch_words *launch)
     config_free(&config);
 }
 
+/* A command is no shell's text: what only a shell expands stays as it is. */
+static void check_words(struct checking *c)
+{
+    bool login;
+    if (launch_shell_text(c->pod->command, &login))
+        return;
+    for (char *const *word = c->pod->command; word && *word; word++) {
+        const char *equals = strchr(*word, '='), *value = equals ? equals + 1 : *word;
+        if (placeholder_is_variable(value))
+            warn_once(c, "the argument %s stays as it is: no shell expands it; write $(NAME), or call sh -c",
+                      *word);
+    }
+}
+
 static void check_pod(struct checking *c)
 {
     struct launch_words __attribute__((cleanup(launch_words_free))) launch = {.found = false};
+    check_words(c);
     if (launch_words_read(c->pod, &launch) < 0)
         c->failed = true;
     else if (launch.found && launch.login)

@@ -2,7 +2,6 @@
 #include "launcher/local/pod/placeholder.h"
 
 #include <ctype.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -91,6 +90,12 @@ struct placeholder placeholder_in_text(const char *text)
             return taken(kind, text, length);
     }
     return (struct placeholder){0};
+}
+
+bool placeholder_is_variable(const char *text)
+{
+    size_t length = 0;
+    return text && begins(text, &length) == PLACEHOLDER_SHELL && !text[length];
 }
 
 struct placeholder placeholder_in_node(const struct tree_node *node)

@@ -3,6 +3,7 @@
 #ifndef MUSTER_LAUNCHER_LOCAL_POD_PLACEHOLDER_H
 #define MUSTER_LAUNCHER_LOCAL_POD_PLACEHOLDER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "proto/tree/tree.h"
@@ -23,6 +24,8 @@ struct placeholder {
 
 /* The first one in a text that no program expands: any mark of a template there is a leftover. */
 struct placeholder placeholder_in_text(const char *text);
+/* Whether the whole text is $NAME or ${NAME}, which only a shell or envsubst expands. */
+bool placeholder_is_variable(const char *text);
 /* The same of a value: {NAME} is a mapping in YAML. */
 struct placeholder placeholder_in_node(const struct tree_node *node);
 /* The first {{ }} or {% %} of a file that is no YAML or JSON, comments left out; *line is its line. text ends

@@ -17,7 +17,7 @@ SCHEMA_FIELDS(value_from, SCHEMA_OF("fieldRef", OBJECT, &field_ref),
               SCHEMA_OF("configMapKeyRef", OBJECT, &key_ref), SCHEMA_OF("secretKeyRef", OBJECT, &key_ref),
               SCHEMA_REFUSE("fileKeyRef", ANY, NULL,
                             "a container before the main one writes the file, and none is run"));
-SCHEMA_FIELDS(env, SCHEMA_NEEDED("name", TEXT, NULL), SCHEMA_ROW("value", TEXT),
+SCHEMA_FIELDS(env, SCHEMA_NEEDED("name", TEXT, NULL), SCHEMA_ROW("value", VALUE),
               SCHEMA_OF("valueFrom", OBJECT, &value_from));
 SCHEMA_FIELDS(map_ref, SCHEMA_ROW("name", NAME), SCHEMA_ROW("optional", BOOL));
 SCHEMA_FIELDS(env_from, SCHEMA_ROW("prefix", TEXT), SCHEMA_OF("configMapRef", OBJECT, &map_ref),

@@ -31,7 +31,7 @@ struct check {
 
 static bool takes_text(enum schema_type type)
 {
-    return type == SCHEMA_TEXT || type == SCHEMA_NAME || type == SCHEMA_IMAGE;
+    return type == SCHEMA_TEXT || type == SCHEMA_NAME || type == SCHEMA_VALUE || type == SCHEMA_IMAGE;
 }
 
 static const char *expected(enum schema_type type)
@@ -39,6 +39,7 @@ static const char *expected(enum schema_type type)
     switch (type) {
     case SCHEMA_TEXT:
     case SCHEMA_NAME:
+    case SCHEMA_VALUE:
     case SCHEMA_IMAGE:
         return "text";
     case SCHEMA_BOOL:
@@ -136,6 +137,7 @@ static bool scalar_fits(const struct tree_node *node, enum schema_type type)
     switch (type) {
     case SCHEMA_TEXT:
     case SCHEMA_NAME:
+    case SCHEMA_VALUE:
     case SCHEMA_IMAGE:
         return node->kind == TREE_TEXT;
     case SCHEMA_BOOL:
@@ -159,7 +161,8 @@ static void check_scalar(struct check *check, const struct tree_node *node, cons
               type == SCHEMA_INT32 ? 32 : 64);
     else if (!scalar_fits(node, type))
         wrong_type(check, node, path, type);
-    else if (takes_text(type) && type != SCHEMA_TEXT)
+    else if (type == SCHEMA_NAME || type == SCHEMA_IMAGE ||
+             (type == SCHEMA_VALUE && placeholder_is_variable(node->text)))
         (void)take_placeholder(check, node, path, type);
 }
 

@@ -12,6 +12,7 @@ enum schema_type {
     SCHEMA_ANY, /* not looked into */
     SCHEMA_TEXT,
     SCHEMA_NAME,  /* text in which no variable is ever expanded: the name of an object, a path */
+    SCHEMA_VALUE, /* text in which $(NAME) alone is expanded: the value of a variable */
     SCHEMA_IMAGE, /* the same of an image, which is not used here */
     SCHEMA_BOOL,
     SCHEMA_INT32,

@@ -448,6 +448,25 @@ class Launch(unittest.TestCase):
         for command in (["echo", "torchrun", "--nnodes=x"], ["sh", "-c", "torchrun --nnodes=$UNKNOWN y.py"], ["sh", "-c", "echo torchrun --nnodes=x"]):
             self.assertNotIn("number of nodes", self.warned(pytorchjob({"command": command})))
 
+    def test_hosts_and_numbers_that_cannot_be_right(self):
+        """The rules are muster run's own: they are asked, not repeated."""
+        for endpoint, why in (("$(PET_RDZV_ENDPOINT)", "was not replaced"), ("fd00::2", "brackets"), ("node[1-2]", "list of hosts"), ("<ip>", "angle brackets"),
+                              ("localhost:29500", "only nodes on this machine can meet")):
+            err = self.warned(pytorchjob({"command": ["torchrun", "--nnodes=2", "--rdzv_backend=c10d", f"--rdzv_endpoint={endpoint}", "x.py"]}, workers=2))
+            self.assertIn(why, err)
+        job = pytorchjob({"command": ["sh", "-c", "exec torchrun --nnodes=$WORLD_SIZE --node_rank=$RANK --master_addr=$MASTER_ADDR x.py"]}, spec={"nprocPerNode": "2"})
+        replicas = job["spec"]["pytorchReplicaSpecs"]
+        replicas["Master"] = replicas["Worker"]
+        self.assertIn("WORLD_SIZE counts processes here", self.warned(job))
+
+    def test_what_no_shell_expands(self):
+        err = self.warned(pytorchjob({"command": ["torchrun", "x.py", "--lr=$LR", "${STEPS}"], "env": [{"name": "TOKEN", "value": "${TOKEN}"}]}))
+        for word in ("--lr=$LR", "${STEPS}"):
+            self.assertIn(f"the argument {word} stays as it is: no shell expands it; write $(NAME)", err)
+        self.assertRegex(err, r"warning: stdin:1:\d+: \S+env\[0\].value: \$\{TOKEN\} was not substituted")
+        err = self.warned(pytorchjob({"command": ["sh", "-c", "x $LR"], "env": [{"name": "A", "value": "-D$X"}, {"name": "LR", "value": "$(A)"}]}))
+        self.assertEqual(err, "")
+
     def set_of(self, address, subdomain=None):
         job = batch("workers", 2, ["sh", "-c", "torchrun --nnodes=2 --node_rank=$JOB_COMPLETION_INDEX --master_addr=$MASTER_ADDR --master_port=1 x.py"], env={"MASTER_ADDR": address})
         return jobset("set", (job, {}), **({"network": {"subdomain": subdomain}} if subdomain else {}))
