@@ -1,10 +1,8 @@
 /* jobset.c - see jobset.h; and the kind JobSet by itself. */
 #include "launcher/local/manifest/jobset.h"
 
-#include <regex.h>
 #include <string.h>
 
-#include "launcher/local/manifest/api.h"
 #include "launcher/local/pod/schema.h"
 #include "proto/base/guard.h"
 
@@ -18,7 +16,7 @@ const char *jobset_subdomain(const struct jobset *set)
     return given && *given ? given : set->name;
 }
 
-static const struct tree_node *jobs_of(const struct jobset *set)
+const struct tree_node *jobset_jobs(const struct jobset *set)
 {
     const struct tree_node *list = tree_get(set->spec, "replicatedJobs");
     return list && list->kind == TREE_LIST ? list : NULL;
@@ -41,7 +39,7 @@ static const char *group_of(const struct tree_node *replicated)
 /* Replicas of all replicated jobs before `end`, of one group (NULL: any). */
 static int64_t count_replicas(const struct jobset *set, const char *group, size_t end)
 {
-    const struct tree_node *list = jobs_of(set);
+    const struct tree_node *list = jobset_jobs(set);
     int64_t count = 0;
     for (size_t i = 0; list && i < list->count && i < end; i++)
         if (!group || !strcmp(group, group_of(list->items[i])))
@@ -60,7 +58,7 @@ static char *coordinator(const struct jobset *set)
 
 static bool add_labels(const struct jobset *set, size_t number, int64_t index, struct facts *labels)
 {
-    const struct tree_node *replicated = jobs_of(set)->items[number];
+    const struct tree_node *replicated = jobset_jobs(set)->items[number];
     const char *name = tree_text(tree_get(replicated, "name")), *group = group_of(replicated);
     int64_t before = count_replicas(set, NULL, number), in_group = count_replicas(set, group, number);
     bool done =
@@ -82,9 +80,9 @@ static bool add_labels(const struct jobset *set, size_t number, int64_t index, s
 
 /* --- policies --- */
 
-static int number_of(const struct jobset *set, const char *name)
+int jobset_number_of(const struct jobset *set, const char *name)
 {
-    const struct tree_node *list = jobs_of(set);
+    const struct tree_node *list = jobset_jobs(set);
     for (size_t i = 0; name && list && i < list->count; i++) {
         const char *other = tree_text(tree_get(list->items[i], "name"));
         if (other && !strcmp(other, name))
@@ -99,7 +97,7 @@ static void read_dependency(struct building *b, const struct jobset *set, const 
                             int number, const struct path *path, struct local_group *group)
 {
     const char *name = tree_text(tree_get(node, "name")), *status = tree_text(tree_get(node, "status"));
-    int after = number_of(set, name);
+    int after = jobset_number_of(set, name);
     if (after < 0 || after >= number)
         problems_add(b->problems, PROBLEM_INVALID, set->file, node, path,
                      "'%.63s' is no replicated job before this one", name ? name : "");
@@ -142,7 +140,7 @@ static void read_success(struct building *b, const struct jobset *set)
     if (!targets || targets->kind != TREE_LIST || !targets->count)
         return;
     for (size_t k = 0; k < targets->count; k++)
-        if (number_of(set, tree_text(targets->items[k])) < 0)
+        if (jobset_number_of(set, tree_text(targets->items[k])) < 0)
             problems_add(
                 b->problems, PROBLEM_INVALID, set->file, targets->items[k],
                 PATH_INDEX(PATH_FIELD(PATH_FIELD(set->path, "successPolicy"), "targetReplicatedJobs"), k),
@@ -157,168 +155,11 @@ static void read_success(struct building *b, const struct jobset *set)
     }
 }
 
-/* --- failurePolicy --- */
-
-static int read_reasons(struct building *b, const struct jobset *set, const struct tree_node *list,
-                        const struct path *path, unsigned *reasons)
-{
-    for (size_t i = 0; list && list->kind == TREE_LIST && i < list->count; i++) {
-        const char *text = tree_text(list->items[i]);
-        int known = 0;
-        while (text && known < LOCAL_FAILURE_TYPES &&
-               strcmp(text, local_failure_name((enum local_failure)known)) != 0)
-            known++;
-        if (!text || known == LOCAL_FAILURE_TYPES)
-            problems_add(b->problems, PROBLEM_NOT_SUPPORTED, set->file, list->items[i], PATH_INDEX(path, i),
-                         "'%.60s' is no reason for which a Job fails", text ? text : "");
-        else
-            *reasons |= 1u << known;
-    }
-    return 0;
-}
-
-static int read_targets(struct building *b, const struct jobset *set, const struct tree_node *list,
-                        const struct path *path, bool **targets)
-{
-    if (!list || list->kind != TREE_LIST || !list->count)
-        return 0;
-    *targets = mem_calloc(jobs_of(set)->count + 1, sizeof **targets);
-    if (!*targets)
-        return building_no_memory(b);
-    for (size_t i = 0; i < list->count; i++) {
-        const char *name = tree_text(list->items[i]);
-        int number = number_of(set, name);
-        if (number >= 0)
-            (*targets)[number] = true;
-        else
-            problems_add(b->problems, PROBLEM_INVALID, set->file, list->items[i], PATH_INDEX(path, i),
-                         "'%.63s' is no replicated job", name ? name : "");
-    }
-    return 0;
-}
-
-/* Written for RE2; what POSIX does not have is refused rather than read otherwise. */
-static int read_patterns(struct building *b, const struct jobset *set, const struct tree_node *list,
-                         const struct path *path, char ***patterns)
-{
-    struct text_list copies = {0};
-    for (size_t i = 0; list && list->kind == TREE_LIST && i < list->count; i++) {
-        const char *text = tree_text(list->items[i]);
-        regex_t pattern;
-        bool good = text && !strstr(text, "(?") && !strstr(text, "\\d") && !strstr(text, "\\D") &&
-                    regcomp(&pattern, text, REG_EXTENDED | REG_NOSUB) == 0;
-        if (good)
-            regfree(&pattern);
-        else
-            problems_add(b->problems, PROBLEM_NOT_SUPPORTED, set->file, list->items[i], PATH_INDEX(path, i),
-                         "'%.100s' is not an extended regular expression without (?...) and \\d",
-                         text ? text : "");
-        if (good && text_list_take(&copies, mem_strdup(text)) < 0) {
-            text_list_free(&copies);
-            return building_no_memory(b);
-        }
-    }
-    *patterns = copies.items;
-    return 0;
-}
-
-static int read_restart_rule(struct building *b, const struct jobset *set, const struct tree_node *node,
-                             size_t number, const struct path *path)
-{
-    const char *action = tree_text(tree_get(node, "action")), *name = tree_text(tree_get(node, "name"));
-    struct local_restart_rule *rule = &b->job->restart_rules[b->job->restart_rule_count++];
-    int known = 0;
-    while (action && known < LOCAL_RESTART_ACTIONS &&
-           strcmp(action, local_restart_action_name((enum local_restart_action)known)) != 0)
-        known++;
-    if (action && known == LOCAL_RESTART_ACTIONS)
-        problems_add(b->problems, PROBLEM_NOT_SUPPORTED, set->file, node, PATH_FIELD(path, "action"),
-                     "'%.60s' is no action of " API_JOBSET, action);
-    rule->action = known < LOCAL_RESTART_ACTIONS ? (enum local_restart_action)known : LOCAL_RESTART_SET;
-    rule->name = name ? mem_strdup(name) : mem_printf("failurePolicyRule%zu", number);
-    if (!rule->name)
-        return building_no_memory(b);
-    return read_targets(b, set, tree_get(node, "targetReplicatedJobs"),
-                        PATH_FIELD(path, "targetReplicatedJobs"), &rule->targets) < 0 ||
-                   read_reasons(b, set, tree_get(node, "onJobFailureReasons"),
-                                PATH_FIELD(path, "onJobFailureReasons"), &rule->reasons) < 0 ||
-                   read_patterns(b, set, tree_get(node, "onJobFailureMessagePatterns"),
-                                 PATH_FIELD(path, "onJobFailureMessagePatterns"), &rule->patterns) < 0
-               ? -1
-               : 0;
-}
-
-static int read_failure(struct building *b, const struct jobset *set)
-{
-    const struct tree_node *failure = tree_get(set->spec, "failurePolicy"),
-                           *rules = tree_get(failure, "rules");
-    const struct path *path = PATH_FIELD(set->path, "failurePolicy");
-    const char *strategy = tree_text(tree_get(failure, "restartStrategy"));
-    int64_t restarts = schema_integer(failure, "maxRestarts", 0);
-    b->job->max_restarts = restarts < 0 ? 0 : restarts > INT32_MAX ? INT32_MAX : (int)restarts;
-    if (strategy && strcmp(strategy, "Recreate") && strcmp(strategy, "BlockingRecreate"))
-        problems_add(b->problems, PROBLEM_NOT_SUPPORTED, set->file, tree_get(failure, "restartStrategy"),
-                     PATH_FIELD(path, "restartStrategy"),
-                     "muster local has Recreate and BlockingRecreate, not '%.60s'%s", strategy,
-                     !strcmp(strategy, "InPlaceRestart") ? ", for which each pod needs JobSet's agent" : "");
-    if (!rules || rules->kind != TREE_LIST || !rules->count)
-        return 0;
-    b->job->restart_rules = mem_calloc(rules->count, sizeof *b->job->restart_rules);
-    if (!b->job->restart_rules)
-        return building_no_memory(b);
-    for (size_t i = 0; i < rules->count; i++)
-        if (read_restart_rule(b, set, rules->items[i], i, PATH_INDEX(PATH_FIELD(path, "rules"), i)) < 0)
-            return -1;
-    return 0;
-}
-
-/* --- volumeClaimPolicies --- */
-
-static bool mounts_claim(const struct tree_node *pod, const char *name)
-{
-    static const char *const lists[] = {"containers", "initContainers"};
-    for (size_t l = 0; l < 2; l++) {
-        const struct tree_node *list = tree_get(pod, lists[l]);
-        for (size_t i = 0; list && list->kind == TREE_LIST && i < list->count; i++) {
-            const struct tree_node *mounts = tree_get(list->items[i], "volumeMounts");
-            for (size_t k = 0; mounts && mounts->kind == TREE_LIST && k < mounts->count; k++) {
-                const char *other = tree_text(tree_get(mounts->items[k], "name"));
-                if (other && !strcmp(other, name))
-                    return true;
-            }
-        }
-    }
-    return false;
-}
-
-/* Every template needs a container that mounts it. */
-static void check_claims(struct building *b, const struct jobset *set)
-{
-    const struct tree_node *policies = tree_get(set->spec, "volumeClaimPolicies"), *jobs = jobs_of(set);
-    const struct path *path = PATH_FIELD(set->path, "volumeClaimPolicies");
-    for (size_t i = 0; policies && policies->kind == TREE_LIST && i < policies->count; i++) {
-        const struct tree_node *list = tree_get(policies->items[i], "templates");
-        for (size_t k = 0; list && list->kind == TREE_LIST && k < list->count; k++) {
-            const char *name = tree_text(tree_get(tree_get(list->items[k], "metadata"), "name"));
-            bool mounted = false;
-            for (size_t n = 0; name && jobs && n < jobs->count; n++) {
-                const struct tree_node *job = tree_get(tree_get(jobs->items[n], "template"), "spec");
-                mounted |= mounts_claim(tree_get(tree_get(job, "template"), "spec"), name);
-            }
-            if (!mounted)
-                problems_add(b->problems, PROBLEM_INVALID, set->file, list->items[k],
-                             PATH_INDEX(PATH_FIELD(PATH_INDEX(path, i), "templates"), k), "%s",
-                             name ? "no container mounts a volume of this name"
-                                  : "metadata.name must be given");
-        }
-    }
-}
-
 /* --- jobs --- */
 
 static int add_one(struct building *b, const struct jobset *set, int number, int64_t index)
 {
-    const struct tree_node *replicated = jobs_of(set)->items[number];
+    const struct tree_node *replicated = jobset_jobs(set)->items[number];
     const char *name = tree_text(tree_get(replicated, "name"));
     const struct path *path = REPLICATED(set, number);
     scope_free char *own = mem_printf("%s-%s-%lld", set->name, name, (long long)index);
@@ -350,7 +191,7 @@ static int add_one(struct building *b, const struct jobset *set, int number, int
 
 static bool is_named(struct building *b, const struct jobset *set, size_t number)
 {
-    const struct tree_node *replicated = jobs_of(set)->items[number];
+    const struct tree_node *replicated = jobset_jobs(set)->items[number];
     const struct path *path = REPLICATED(set, number);
     int64_t replicas = schema_integer(replicated, "replicas", 1);
     bool good = tree_text(tree_get(replicated, "name")) && replicas >= 0 && replicas <= BUILDING_PODS_LIMIT;
@@ -364,11 +205,11 @@ static bool is_named(struct building *b, const struct jobset *set, size_t number
 
 int jobset_add(struct building *b, const struct jobset *set)
 {
-    const struct tree_node *list = jobs_of(set);
+    const struct tree_node *list = jobset_jobs(set);
     for (size_t number = 0; list && number < list->count; number++)
         if (!is_named(b, set, number))
             return 0;
-    check_claims(b, set);
+    jobset_check_claims(b, set);
     for (size_t number = 0; list && number < list->count; number++) {
         int64_t replicas = replicas_of(set, list->items[number]);
         for (int64_t index = 0; index < replicas; index++)
@@ -384,7 +225,7 @@ int jobset_add(struct building *b, const struct jobset *set)
         return 0;
     }
     read_success(b, set);
-    return read_failure(b, set);
+    return jobset_read_failure(b, set);
 }
 
 int jobset_build(struct building *b)

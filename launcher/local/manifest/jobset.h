@@ -18,5 +18,12 @@ struct jobset {
 int jobset_add(struct building *b, const struct jobset *set);
 /* The name of the headless service. */
 const char *jobset_subdomain(const struct jobset *set);
+/* The list of replicated jobs, or NULL; the number of one by its name, -1 for none. */
+const struct tree_node *jobset_jobs(const struct jobset *set);
+int jobset_number_of(const struct jobset *set, const char *name);
+/* failurePolicy, once the Jobs are there. -1 without memory. */
+int jobset_read_failure(struct building *b, const struct jobset *set);
+/* Every template of volumeClaimPolicies needs a container that mounts it. */
+void jobset_check_claims(struct building *b, const struct jobset *set);
 
 #endif
