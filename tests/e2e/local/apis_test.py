@@ -149,14 +149,12 @@ class Overrides(unittest.TestCase):
 
 
 class Lists(unittest.TestCase):
-    def test_what_kubectl_prints(self):
+    def test_what_kubectl_prints_and_lists_of_one_kind(self):
         job = pytorchjob(status={"conditions": []})
         job["metadata"].update(managedFields=[{"manager": "kubectl"}], resourceVersion="1", uid="u", generation=1, creationTimestamp="2026-01-01T00:00:00Z",
                                labels={"kueue.x-k8s.io/queue-name": "q"}, annotations={"kubectl.kubernetes.io/last-applied-configuration": "{}"})
         pods, err = dry_run({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": [job]})
         self.assertEqual((len(pods), err), (1, ""))
-
-    def test_lists_of_one_kind(self):
         job = pytorchjob()
         del job["kind"], job["apiVersion"]
         pods, _ = dry_run({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJobList", "items": [job]})
@@ -164,13 +162,15 @@ class Lists(unittest.TestCase):
         pods, _ = dry_run({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSetList", "items": [jobset("s", (batch("a", 1), {}))]})
         self.assertEqual(pods[0]["name"], "s-a-0-0")
 
-    def test_scheduling_alone_changes_nothing(self):
+    def test_what_is_beside_the_container_is_named_once_and_scheduling_is_not(self):
         pod = {"schedulerName": "volcano", "tolerations": [{"operator": "Exists"}], "affinity": {}, "priorityClassName": "p", "runtimeClassName": "nvidia",
                "nodeSelector": {"a": "b"}, "hostNetwork": True, "dnsPolicy": "ClusterFirst", "imagePullSecrets": [{"name": "x"}], "hostIPC": True}
         _, err = dry_run(pytorchjob(pod=pod))
         self.assertEqual(err, "")
-
-    def test_what_is_beside_the_container_is_named(self):
+        volumes = [{"name": "n", "nfs": {"server": "x", "path": "/"}}, {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]
+        mounts = [{"name": "n", "mountPath": "/n"}, {"name": "t", "mountPath": "/t"}]
+        _, err = dry_run(pytorchjob({"volumeMounts": mounts}, {"volumes": volumes}, workers=2))
+        self.assertEqual(err.count("\n"), 2, err)
         pod = {"initContainers": [{"name": "fetch", "image": "i"}, {"name": "proxy", "image": "i", "restartPolicy": "Always"}],
                "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "four"}]}
         _, err = dry_run(pytorchjob(pod=pod, container={"resources": {"claims": [{"name": "gpu"}]}}))
@@ -198,12 +198,6 @@ class Lists(unittest.TestCase):
         for version, kind in (("kubeflow.org/v1beta2", "PyTorchJob"), ("jobset.x-k8s.io/v1", "JobSet"), ("trainer.kubeflow.org/v2", "TrainJob")):
             _, err = dry_run({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": {}}, code=2)
             self.assertRegex(err, rf"stdin: {kind} x has the apiVersion {re.escape(version)}, and muster local reads \S+ \(\w+ ")
-
-    def test_notes_come_once(self):
-        volumes = [{"name": "n", "nfs": {"server": "x", "path": "/"}}, {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]
-        mounts = [{"name": "n", "mountPath": "/n"}, {"name": "t", "mountPath": "/t"}]
-        _, err = dry_run(pytorchjob({"volumeMounts": mounts}, {"volumes": volumes}, workers=2))
-        self.assertEqual(err.count("\n"), 2, err)
 
     def test_a_kustomization_is_not_silent(self):
         _, err = dry_run(pytorchjob(), {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"})
