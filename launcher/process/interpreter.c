@@ -13,32 +13,31 @@ static bool interpreter_is_home(const struct interpreter_folder *folder)
 }
 
 /* Of a wheel in the system's or the user's folders, whose scripts lie next to the machine's programs. */
-static char *interpreter_of_wheel(const struct interpreter_folder *folder, bool is_in_path)
+static char *interpreter_of_wheel(const struct interpreter_folder *folder)
 {
     if (!folder->path || !folder->wheel)
         return NULL;
     if (folder->has_wheel_python)
         return mem_printf("%s/python3.%d", folder->path, folder->wheel);
-    return is_in_path ? mem_printf("python3.%d", folder->wheel) : NULL;
+    return folder->has_path_wheel ? mem_printf("python3.%d", folder->wheel) : NULL;
 }
 
 char *interpreter_choose(const struct interpreter_facts *facts, bool *of_called)
 {
-    const struct interpreter_folder *folders[] = {&facts->called, &facts->real};
+    const struct interpreter_folder *end = facts->folders + facts->count, *file = end - 1;
     *of_called = false;
-    for (int i = 0; i < 2; i++)
-        if (interpreter_is_home(folders[i])) {
-            *of_called = i == 0 && !(folders[1]->path && !strcmp(folders[0]->path, folders[1]->path));
-            return mem_printf("%s/%s", folders[i]->path, folders[i]->python);
+    for (const struct interpreter_folder *folder = facts->folders; folder < end; folder++)
+        if (interpreter_is_home(folder)) {
+            *of_called = folder != file && !(file->path && !strcmp(folder->path, file->path));
+            return mem_printf("%s/%s", folder->path, folder->python);
         }
-    if (!facts->is_activated) {
-        char *found = interpreter_of_wheel(&facts->called, facts->has_path_wheel_called);
-        found = found ? found : interpreter_of_wheel(&facts->real, facts->has_path_wheel_real);
-        if (found)
-            return found;
-    }
-    for (int i = 0; i < 2 && !facts->has_path; i++) /* cron's PATH is short */
-        if (folders[i]->path && folders[i]->python)
-            return mem_printf("%s/%s", folders[i]->path, folders[i]->python);
-    return NULL;
+    char *found = NULL;
+    for (const struct interpreter_folder *folder = facts->folders;
+         folder < end && !found && !facts->is_activated; folder++)
+        found = interpreter_of_wheel(folder);
+    for (const struct interpreter_folder *folder = facts->folders; folder < end && !found && !facts->has_path;
+         folder++)
+        if (folder->path && folder->python) /* cron's PATH is short */
+            found = mem_printf("%s/%s", folder->path, folder->python);
+    return found;
 }

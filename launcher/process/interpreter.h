@@ -2,7 +2,8 @@
  *
  * A torchrun that pip installs begins with #! and the interpreter of its environment, which need not be
  * activated. This program is no script: it belongs to the environment in whose folder it is called, else to
- * that in which its file lies, else to none; PATH has the say then. */
+ * that of the link's target, and so on to that in which its file lies, else to none; PATH has the say then.
+ */
 #ifndef MUSTER_LAUNCHER_PROCESS_INTERPRETER_H
 #define MUSTER_LAUNCHER_PROCESS_INTERPRETER_H
 
@@ -16,15 +17,17 @@ struct interpreter_folder {
     bool has_library;    /* lib/python3.X/os.py above it: an installation of Python, or a view of one */
     bool is_system;      /* /usr/bin, /usr/local/bin, /bin: the machine's, and of no environment */
     int wheel;           /* the X of lib/python3.X/site-packages/muster above it; 0: the wheel is not there */
-    bool has_wheel_python; /* python3.X of that X lies in the folder */
+    bool has_wheel_python, has_path_wheel; /* python3.X of that X lies in the folder; in PATH */
 };
 
+enum { INTERPRETER_FOLDERS = 8 }; /* a chain of links may be longer: its middle is left out then */
+
 struct interpreter_facts {
-    struct interpreter_folder called,
-        real;          /* of this program as it was called; of its file, links followed */
+    /* of this program as it was called, of each link's target, and, last, of its file */
+    struct interpreter_folder folders[INTERPRETER_FOLDERS];
+    int count;
     bool is_activated; /* VIRTUAL_ENV or CONDA_PREFIX names an environment */
     bool has_path;     /* python3 is in PATH */
-    bool has_path_wheel_called, has_path_wheel_real; /* python3.X of the wheel is */
 };
 
 /* Pure. The interpreter's path, or its name for PATH, in fresh memory; NULL: python3 of PATH (or no memory).

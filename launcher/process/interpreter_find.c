@@ -102,12 +102,39 @@ static char *folder_of(const char *program)
     return length ? mem_printf("%s/%.*s", here, length, program) : mem_strdup(here);
 }
 
-static char *real_folder(void)
+/* The target of a link, as a path that can be used here; NULL: it is none. */
+static char *link_target(const char *path)
 {
-    char program[PATH_MAX];
-    const ssize_t length = readlink(own_file, program, sizeof program - 1);
-    program[length > 0 ? length : 0] = '\0';
-    return folder_of(program);
+    char target[PATH_MAX];
+    const ssize_t length = readlink(path, target, sizeof target - 1);
+    if (length <= 0)
+        return NULL;
+    target[length] = '\0';
+    const char *slash = strrchr(path, '/');
+    return *target == '/' || !slash ? mem_strdup(target)
+                                    : mem_printf("%.*s/%s", (int)(slash - path), path, target);
+}
+
+/* The folders of this program as it was called, of the links that lead from there to its file, and of that;
+ * each once in a row. */
+static int program_folders(const char *called, char *folders[INTERPRETER_FOLDERS])
+{
+    int count = 0;
+    scope_free char *path = mem_strdup(called);
+    while (path && *path && count < INTERPRETER_FOLDERS - 1) {
+        folders[count] = folder_of(path);
+        count += folders[count] != NULL;
+        char *target = link_target(path);
+        mem_free(path);
+        path = target;
+    }
+    scope_free char *file = link_target(own_file);
+    folders[count] = file ? folder_of(file) : NULL;
+    if (folders[count] && count && !strcmp(folders[count], folders[count - 1]))
+        mem_free(folders[count]);
+    else
+        count += folders[count] != NULL;
+    return count;
 }
 
 static bool path_has(const char *name, const char *path)
@@ -132,17 +159,18 @@ char *interpreter_find(const char *(*get)(void *context, const char *name), void
 {
     const char *path = get(context, "PATH"),
                *called = (const char *)getauxval(AT_EXECFN); // NOLINT(performance-no-int-to-ptr)
-    scope_free char *called_folder = folder_of(called ? called : ""), *file_folder = real_folder();
+    char *folders[INTERPRETER_FOLDERS];
     struct interpreter_facts facts = {.is_activated = variable_is_set(get(context, "VIRTUAL_ENV")) ||
                                                       variable_is_set(get(context, "CONDA_PREFIX"))};
-    if (called_folder)
-        look_into_folder(called_folder, &facts.called);
-    if (file_folder)
-        look_into_folder(file_folder, &facts.real);
     scope_free char *in_path = find_program("python3", path, NULL);
     facts.has_path = in_path != NULL;
-    facts.has_path_wheel_called = path_has_version(facts.called.wheel, path);
-    facts.has_path_wheel_real = path_has_version(facts.real.wheel, path);
+    facts.count = program_folders(called ? called : "", folders);
+    for (int i = 0; i < facts.count; i++) {
+        look_into_folder(folders[i], &facts.folders[i]);
+        facts.folders[i].has_path_wheel = path_has_version(facts.folders[i].wheel, path);
+    }
     scope_free char *chosen = interpreter_choose(&facts, of_called);
+    for (int i = 0; i < facts.count; i++)
+        mem_free(folders[i]);
     return chosen && in_path && !strcmp(chosen, in_path) ? NULL : take_pointer(&chosen);
 }

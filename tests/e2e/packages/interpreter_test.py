@@ -75,6 +75,14 @@ class Interpreter(unittest.TestCase):
                                      f"python {folder}/python3 -u {self.root}/train.py\n")
                     self.assertEqual(self.run_it(folder / "torchrun", "-m", "train"), f"python {folder}/python3 -u -m train\n")
 
+    def test_every_link_on_the_way_counts(self):
+        folder = self.environment("venv", "pyvenv.cfg", muster="link")
+        (self.root / "commands").mkdir()
+        (self.root / "commands/torchrun").symlink_to(folder / "torchrun")
+        (self.root / "torchrun").symlink_to("commands/torchrun")
+        for link in "commands/torchrun", "torchrun":
+            self.assertEqual(self.run_it(self.root / link, "train.py"), f"python {folder}/python3 -u train.py\n")
+
     def test_activated_the_command_is_as_ever(self):
         folder = self.environment("venv", "pyvenv.cfg", muster="copy")
         out = self.run_it("torchrun", "train.py", PATH=f"{folder}:/usr/bin:/bin", VIRTUAL_ENV=str(folder.parent))

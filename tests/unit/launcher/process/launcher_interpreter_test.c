@@ -19,11 +19,26 @@
         .path = (folder)                                                                                     \
     }
 
+struct called_place {
+    struct interpreter_folder called, link, real; /* link: without a path there is none */
+    bool is_activated, has_path;
+};
+
+static struct interpreter_facts facts_of(const struct called_place *place)
+{
+    struct interpreter_facts facts = {.is_activated = place->is_activated, .has_path = place->has_path};
+    facts.folders[facts.count++] = place->called;
+    if (place->link.path)
+        facts.folders[facts.count++] = place->link;
+    facts.folders[facts.count++] = place->real;
+    return facts;
+}
+
 static void each_place_has_its_python(void **state)
 {
     static const struct {
         const char *why;
-        struct interpreter_facts facts;
+        struct called_place place;
         const char *chosen; /* NULL: PATH's python3 */
         bool of_called;
     } rows[] = {
@@ -43,6 +58,13 @@ static void each_place_has_its_python(void **state)
          {.called = SYSTEM("/usr/local/bin"), .real = VENV("/opt/venv/bin"), .has_path = true},
          "/opt/venv/bin/python3",
          false},
+        {"a link in the system to one in a venv to a muster elsewhere",
+         {.called = SYSTEM("/usr/local/bin"),
+          .link = VENV("/opt/conda/bin"),
+          .real = PLAIN("/opt/muster/bin"),
+          .has_path = true},
+         "/opt/conda/bin/python3",
+         true},
         {"a link from one venv to another",
          {.called = VENV("/a/bin"), .real = VENV("/b/bin"), .has_path = true},
          "/a/bin/python3",
@@ -100,9 +122,7 @@ static void each_place_has_its_python(void **state)
          NULL,
          false},
         {"the user's wheel, whose Python is in PATH",
-         {.called = {.path = "/root/.local/bin", .wheel = 9},
-          .has_path = true,
-          .has_path_wheel_called = true},
+         {.called = {.path = "/root/.local/bin", .wheel = 9, .has_path_wheel = true}, .has_path = true},
          "python3.9",
          false},
         {"the user's wheel of a Python that is gone",
@@ -111,9 +131,8 @@ static void each_place_has_its_python(void **state)
          false},
         {"a link to the user's wheel",
          {.called = PLAIN("/opt/bin"),
-          .real = {.path = "/root/.local/bin", .wheel = 9},
-          .has_path = true,
-          .has_path_wheel_real = true},
+          .real = {.path = "/root/.local/bin", .wheel = 9, .has_path_wheel = true},
+          .has_path = true},
          "python3.9",
          false},
         {"cron, whose PATH lacks the folder",
@@ -129,8 +148,9 @@ static void each_place_has_its_python(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct interpreter_facts facts = facts_of(&rows[i].place);
         bool of_called = !rows[i].of_called;
-        scope_free char *chosen = interpreter_choose(&rows[i].facts, &of_called);
+        scope_free char *chosen = interpreter_choose(&facts, &of_called);
         if (!chosen != !rows[i].chosen || (chosen && strcmp(chosen, rows[i].chosen)) ||
             of_called != rows[i].of_called)
             fail_msg("%s: %s, not %s (%d)", rows[i].why, chosen ? chosen : "PATH's",
