@@ -156,7 +156,7 @@ def lower(path, system):
     """Takes the newer versions out of a file. Returns the libraries that it needs besides."""
     file = Elf(path)
     names = {index: name for _, _, index, name in file.needed_versions()}
-    besides, lacking = set(), []
+    besides, lacking = set(), [name for name in names.values() if re.fullmatch("GLIBC_[A-Z_]+", name)]  # of no symbol: what a loader must know
     for at, index, symbol, is_defined, _ in file.each_symbol():
         if is_defined or not is_newer(names.get(index, "")):
             continue
