@@ -6,6 +6,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/path.h"
 #include "proto/base/text.h"
 
 enum { NUMBER_TEXT = 64 };
@@ -54,11 +55,38 @@ static size_t list_length(char *const *list)
     return count;
 }
 
-static int add_text(char ***list, const char *text, const char *where, struct muster_error *err)
+/* Where the path begins in a text of a list: behind a number. */
+static size_t number_before(const char *text)
+{
+    double number;
+    const size_t length = strcspn(text, " ");
+    scope_free char *first = text[length] ? mem_strndup(text, length) : NULL;
+    return first && text_double(first, &number) ? length + strspn(text + length, " ") : 0;
+}
+
+/* The text as it is kept; NULL: an error. */
+static char *kept_text(const struct knob *knob, const char *text, const char *where, struct muster_error *err)
+{
+    scope_free char *path = NULL;
+    const size_t before = knob->path && knob->type == KNOB_LIST ? number_before(text) : 0;
+    if (knob->path && path_expand(text + before, &path, err) < 0) {
+        (void)error_wrap(err, "%s", where);
+        return NULL;
+    }
+    char *copy = path ? mem_printf("%.*s%s", (int)before, text, path) : mem_strdup(text);
+    if (!copy)
+        (void)error_set(err, MUSTER_E_NOMEM, "%s: no memory", where);
+    return copy;
+}
+
+static int add_text(const struct knob *knob, char ***list, const char *text, const char *where,
+                    struct muster_error *err)
 {
     size_t count = list_length(*list);
-    char *copy = mem_strdup(text);
-    char **longer = copy ? mem_realloc(*list, count + 2, sizeof **list) : NULL;
+    char *copy = kept_text(knob, text, where, err);
+    if (!copy)
+        return -1;
+    char **longer = mem_realloc(*list, count + 2, sizeof **list);
     if (!longer) {
         mem_free(copy);
         return error_set(err, MUSTER_E_NOMEM, "%s: no memory", where);
@@ -110,15 +138,15 @@ static int set_value(const struct knob *knob, void *to, const char *text, const 
     case KNOB_CHOICE:
         return set_choice(knob, to, text, where, err);
     case KNOB_TEXT: {
-        char *copy = mem_strdup(text);
+        char *copy = kept_text(knob, text, where, err);
         if (!copy)
-            return error_set(err, MUSTER_E_NOMEM, "%s: no memory", where);
+            return -1;
         mem_free(*(char **)to);
         *(char **)to = copy;
         return 0;
     }
     case KNOB_LIST:
-        return add_text(to, text, where, err);
+        return add_text(knob, to, text, where, err);
     }
     return error_set(err, MUSTER_E_STATE, "%s: knob '%s' has no type", where, knob->name);
 }

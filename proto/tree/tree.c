@@ -190,3 +190,25 @@ int tree_parse(const char *name, const char *text, size_t length, struct tree *o
 {
     return tree_parse_last(name, text, length, out, NULL, err);
 }
+
+/* --- writing --- */
+
+int tree_write_flow(const struct tree_node *node, struct buffer *out)
+{
+    const bool map = node->kind == TREE_MAP;
+    if (node->kind == TREE_TEXT)
+        return buffer_json_string(out, node->text);
+    if (!map && node->kind != TREE_LIST)
+        return buffer_text(out, node->kind == TREE_NULL ? "null" : node->text);
+    (void)buffer_text(out, map ? "{" : "[");
+    for (size_t i = 0; i < node->count; i++) {
+        (void)buffer_text(out, i ? ", " : "");
+        if (map) {
+            (void)buffer_json_string(out, node->entries[i].key);
+            (void)buffer_text(out, ": ");
+        }
+        if (tree_write_flow(map ? node->entries[i].value : node->items[i], out) < 0)
+            return -1;
+    }
+    return buffer_text(out, map ? "}" : "]");
+}

@@ -205,23 +205,3 @@ int tree_parse_json(const char *name, const char *text, size_t length, struct tr
         at += (size_t)problem.position;
     }
 }
-
-/* ---- out ---- */
-
-int tree_write_json(const struct tree_node *node, struct buffer *out)
-{
-    if (node->kind != TREE_MAP && node->kind != TREE_LIST)
-        return buffer_json_string(out, node->text);
-    const bool map = node->kind == TREE_MAP;
-    (void)buffer_text(out, map ? "{" : "[");
-    for (size_t i = 0; i < node->count; i++) {
-        (void)buffer_text(out, i ? ", " : "");
-        if (map) {
-            (void)buffer_json_string(out, node->entries[i].key);
-            (void)buffer_text(out, ": ");
-        }
-        if (tree_write_json(map ? node->entries[i].value : node->items[i], out) < 0)
-            return -1;
-    }
-    return buffer_text(out, map ? "}" : "]");
-}

@@ -339,13 +339,33 @@ static int take_event(struct reader *r, const yaml_event_t *event)
     }
 }
 
-static int syntax_error(struct reader *r, struct tree_stop *stop)
+/* libyaml does not say that the character which it cannot take is a tab. */
+static bool is_tab(const char *text, size_t length, const yaml_mark_t *mark)
+{
+    const char *line = text, *end = text + length;
+    for (size_t i = 0; i < mark->line && line; i++) {
+        line = memchr(line, '\n', (size_t)(end - line));
+        line = line ? line + 1 : NULL;
+    }
+    if (!line || (size_t)(end - line) <= mark->column)
+        return false;
+    for (size_t i = 0; i < mark->column;
+         i++) /* columns count characters: exact where all before are blanks */
+        if (line[i] != ' ')
+            return false;
+    return line[mark->column] == '\t';
+}
+
+static int syntax_error(struct reader *r, const char *text, size_t length, struct tree_stop *stop)
 {
     const yaml_parser_t *parser = &r->parser;
     if (parser->error == YAML_MEMORY_ERROR)
         return yaml_no_memory(r);
     stop->line = (int)parser->problem_mark.line + 1;
     stop->column = (int)parser->problem_mark.column + 1;
+    if (is_tab(text, length, &parser->problem_mark))
+        return FAIL_AT(r, stop->line, stop->column, MUSTER_E_INVALID,
+                       "not valid YAML: a line is indented by a tab; YAML takes blanks alone");
     return FAIL_AT(r, stop->line, stop->column, MUSTER_E_INVALID, "not valid YAML: %s%s%s",
                    parser->problem ? parser->problem : "unknown problem", parser->context ? " " : "",
                    parser->context ? parser->context : "");
@@ -364,7 +384,7 @@ int tree_parse_yaml(const char *name, const char *text, size_t length, struct tr
     for (;;) {
         GUARD(guard_event) yaml_event_t event = {0};
         if (!yaml_parser_parse(&r->parser, &event))
-            return syntax_error(r, stop);
+            return syntax_error(r, text, length, stop);
         int result = take_event(r, &event);
         if (result)
             return result < 0 ? -1 : 0;

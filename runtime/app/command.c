@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/base/guard.h"
+#include "proto/base/path.h"
 #include "proto/base/text.h"
 #include "runtime/formats/formats.h"
 
@@ -78,10 +79,16 @@ static int take_model(struct command *command, char *path)
     return command->model ? take_override(command, command->model) : command_error("no memory");
 }
 
+static int take_path(const char *option, const char *text, char **to)
+{
+    struct muster_error err = {0};
+    mem_free(*to);
+    return path_expand(text, to, &err) < 0 ? command_error("%s: %s", option, err.text) : 0;
+}
+
 static int take_checkpoint(struct command *command, char *path)
 {
-    command->checkpoint = path;
-    return 0;
+    return take_path("--checkpoint", path, &command->checkpoint);
 }
 
 static int take_prompt(struct command *command, char *text)
@@ -133,8 +140,7 @@ static int take_temperature(struct command *command, char *text)
 
 static int take_to(struct command *command, char *path)
 {
-    command->quantize.to = path;
-    return *path ? 0 : command_error("--to needs a folder");
+    return *path ? take_path("--to", path, &command->quantize.to) : command_error("--to needs a folder");
 }
 
 static int take_method(struct command *command, char *name)
@@ -401,7 +407,9 @@ void command_free(struct command *command)
         mem_free(command->options[i]);
     command->option_count = 0;
     mem_free(command->model);
-    command->model = NULL;
+    mem_free(command->checkpoint);
+    mem_free(command->quantize.to);
+    command->model = command->checkpoint = command->quantize.to = NULL;
 }
 
 int command_words(char *words[], int limit)

@@ -31,7 +31,7 @@ struct command_draw {
 /* What muster-train quantize makes, and where. */
 enum { KEEP_LIMIT = 32 };
 struct command_quantize {
-    const char *to;     /* NULL: not given */
+    char *to;           /* owned; NULL: not given */
     const char *method; /* NULL likewise */
     int64_t group;      /* 0: not given; so are calibration and prune */
     int64_t calibration;
@@ -53,7 +53,7 @@ struct command {
     char trace[64], device[64], comm[64];
     bool plan, predict, print_config, json, verbose, help, version, man, bash, zsh, sync_errors, cuda_graphs;
     char *model;      /* override "model.path=..." of --model; owned; NULL: none */
-    char *checkpoint; /* --checkpoint; NULL: none */
+    char *checkpoint; /* --checkpoint; owned; NULL: none */
     struct command_draw draw;
     struct command_quantize quantize;
     int64_t world_size; /* for --plan; 0: the current world */

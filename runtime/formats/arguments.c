@@ -10,6 +10,7 @@
 #include "proto/base/text.h"
 #include "runtime/formats/readers.h"
 #include "runtime/formats/rows.h"
+#include "runtime/formats/scalar.h"
 
 #define PLACE_TRAINER "the Trainer's default"
 
@@ -235,7 +236,8 @@ static int take_fsdp(struct key_walk *walk, const char *shown, const struct tree
                 return -1;
         return 0;
     }
-    scope_free char *words = mem_strdup(value->text ? value->text : "");
+    const char *text = value->kind == TREE_BOOL ? (value->boolean ? "true" : "false") : value->text;
+    scope_free char *words = mem_strdup(text ? text : "");
     char *rest = NULL;
     if (!words)
         return assign_no_memory(walk->assign);
@@ -436,12 +438,23 @@ bool arguments_recognise(const struct tree_node *root)
     return false;
 }
 
+/* Of the Trainer's keys null says something here alone: no clipping. */
+static int unclip(struct key_walk *walk, const struct tree_node *root)
+{
+    const struct tree_entry *clip = tree_entry(root, "max_grad_norm");
+    char place[KEY_PLACE];
+    if (!clip || clip->value->kind != TREE_NULL)
+        return 0;
+    return assign_weakly(walk->assign, ASSIGN_VALUE, "training.clip_norm", "0",
+                         key_origin(walk, clip->value, "max_grad_norm", place));
+}
+
 int arguments_read(struct key_walk *walk, const struct tree_node *root)
 {
     walk->table = &arguments_keys;
     if (is_trainer(root))
         walk->assign->trainer = true;
-    return key_walk_map(walk, "", "", root);
+    return unclip(walk, root) < 0 ? -1 : key_walk_map(walk, "", "", root);
 }
 
 int arguments_option(struct key_walk *walk, const char *name, const char *value)
@@ -452,9 +465,13 @@ int arguments_option(struct key_walk *walk, const char *name, const char *value)
         return assign_no_memory(walk->assign);
     for (char *c = key; *c; c++)
         *c = *c == '-' ? '_' : *c;
-    if (!value || !strcasecmp(value, "true") || !strcasecmp(value, "false")) {
+    if (!value) {
         node.kind = TREE_BOOL;
-        node.boolean = !value || !strcasecmp(value, "true");
+        node.boolean = true;
+    } else if (scalar_is_null(value) && *value != '~') {
+        node.kind = TREE_NULL;
+    } else if (text_bool(value, &node.boolean) && strlen(value) > 1) { /* 1 may be a number, t a name */
+        node.kind = TREE_BOOL;
     }
     const struct tree_entry entry = {.key = key, .value = &node};
     walk->table = &arguments_keys;

@@ -10,6 +10,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "runtime/config/train_config_check.h"
+#include "runtime/formats/scalar.h"
 
 static const struct knob *knob_of(const char *key)
 {
@@ -131,8 +132,13 @@ int assign_override_text(struct assign *a, const char *text)
     scope_free char *where = key ? mem_printf("--set %s", key) : NULL;
     if (!where)
         return assign_no_memory(a);
-    return knob ? set_value(a, knob, equals + 1, KNOB_FROM_FLAG, where, "--set")
-                : refuse_override(key, a->err);
+    if (!knob)
+        return refuse_override(key, a->err);
+    const bool text_of_its_own = knob->type == KNOB_TEXT && !knob->path;
+    /* null: as if it were not set; but ~ is a folder here */
+    if (scalar_is_null(equals + 1) && equals[1] != '~' && !text_of_its_own && knob->type != KNOB_LIST)
+        return assign_reset(a, knob->name);
+    return set_value(a, knob, equals + 1, KNOB_FROM_FLAG, where, "--set");
 }
 
 int assign_override(struct assign *a, const char *key)

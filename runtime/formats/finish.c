@@ -60,8 +60,11 @@ static int finish_batch(struct assign *a)
                                 accumulation->place ? (int64_t)accumulation->value : 0};
     const struct batch_sizes given = sizes;
     bool changed;
-    if (!a->wants_batch)
-        return 0;
+    if (!a->wants_batch) /* the default of a micro-batch gives way to a batch that is smaller */
+        return !micro && total && a->config->global_batch < a->config->micro_batch
+                   ? set_whole(a, "training.micro_batch", (double)a->config->global_batch,
+                               "training.global_batch")
+                   : 0;
     if (a->trainer && !total && !micro)
         sizes.micro = TRAINER_BATCH;
     if (batch_complete(&sizes, a->world_size, a->config->strict_batch, &changed, a->err) < 0)

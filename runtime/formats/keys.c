@@ -8,6 +8,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
+#include "runtime/formats/scalar.h"
 
 enum { NAMES_LIMIT = 512 };
 
@@ -91,7 +92,7 @@ int key_number(struct key_walk *walk, const struct tree_node *node, const char *
                double high, double *out)
 {
     char where[KEY_PLACE], value[KEY_PLACE];
-    if (!node->text || node->kind == TREE_BOOL || !text_double(node->text, out))
+    if (!scalar_number(node, out))
         return error_set(walk->assign->err, MUSTER_E_INVALID, "%s: %s is not a number",
                          key_where(walk, node, shown, where), key_value(node, value));
     if (*out >= low && *out <= high)
@@ -116,10 +117,14 @@ int key_assign(struct key_walk *walk, const char *setting, const char *text, con
                const char *shown)
 {
     char where[KEY_PLACE], place[KEY_PLACE];
+    char number[SCALAR_SIZE];
+    const struct knob *knob = knob_find(train_config_table(), setting, strlen(setting), false, NULL);
     if (assign_overridden(walk->assign, setting))
         return 0;
     key_where(walk, node, shown, where);
     key_origin(walk, node, shown, place);
+    if (knob && text == node->text && !(text = scalar_text(node, knob, number, where, walk->assign->err)))
+        return -1;
     return assign_set(walk->assign, setting, text, walk->is_option ? KNOB_FROM_FLAG : KNOB_FROM_FILE, where,
                       place);
 }
@@ -177,6 +182,14 @@ static int refuse_choice(struct key_walk *walk, const struct key_row *row, const
                      row->why ? row->why : "");
 }
 
+/* The one of that text, or the end of the list. */
+static const struct key_choice *find_choice(const struct key_choice *choice, const char *text)
+{
+    while (choice->from && strcasecmp(choice->from, text) != 0)
+        choice++;
+    return choice;
+}
+
 int key_choose(struct key_walk *walk, const struct key_row *row, const struct tree_node *node,
                const char *shown)
 {
@@ -188,9 +201,9 @@ int key_choose(struct key_walk *walk, const struct key_row *row, const struct tr
         return error_set(walk->assign->err, MUSTER_E_INVALID, "%s: %s found where a single value is expected",
                          key_where(walk, node, shown, where), tree_kind_name(node->kind));
     if (row->choices) {
-        const struct key_choice *choice = row->choices;
-        while (choice->from && strcasecmp(choice->from, text) != 0)
-            choice++;
+        const struct key_choice *choice = find_choice(row->choices, text);
+        if (!choice->from && node->kind == TREE_BOOL) /* yes, on: YAML's other words for it */
+            choice = find_choice(row->choices, node->boolean ? "true" : "false");
         if (!choice->from)
             return refuse_choice(walk, row, node, shown);
         if (!choice->to)
@@ -199,9 +212,16 @@ int key_choose(struct key_walk *walk, const struct key_row *row, const struct tr
     }
     if (!strcmp(row->setting, "training.global_batch") || !strcmp(row->setting, "training.micro_batch"))
         walk->assign->wants_batch = true;
-    if (walk->weak || row->kind == KEY_WEAK)
+    if (walk->weak || row->kind == KEY_WEAK) {
+        char number[SCALAR_SIZE];
+        const struct knob *knob =
+            knob_find(train_config_table(), row->setting, strlen(row->setting), false, NULL);
+        if (knob && text == node->text &&
+            !(text = scalar_text(node, knob, number, key_where(walk, node, shown, where), walk->assign->err)))
+            return -1;
         return assign_weakly(walk->assign, ASSIGN_VALUE, row->setting, text,
                              key_origin(walk, node, shown, place));
+    }
     return key_assign(walk, row->setting, text, node, shown);
 }
 
@@ -237,7 +257,9 @@ static int take_only(struct key_walk *walk, const struct key_row *row, const str
     char where[KEY_PLACE], value[KEY_PLACE];
     if (key_is_automatic(node) || (!node->text && !node->count))
         return 0;
-    const int found = node->text ? value_among(row->only, node->text) : -1;
+    int found = node->text ? value_among(row->only, node->text) : -1;
+    if (found < 0 && node->kind == TREE_BOOL)
+        found = value_among(row->only, node->boolean ? "true" : "false");
     if (found >= 0)
         return found ? key_ignore(walk, shown) : 0;
     return error_set(walk->assign->err, MUSTER_E_UNSUPPORTED, "%s: %s is not supported: %s",

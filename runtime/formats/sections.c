@@ -7,6 +7,7 @@
 #include "proto/base/guard.h"
 #include "runtime/formats/readers.h"
 #include "runtime/formats/rows.h"
+#include "runtime/formats/scalar.h"
 #include "runtime/formats/stages.h"
 
 static const struct key_choice architectures[] = {{"gpt2", "gpt2"},
@@ -90,15 +91,23 @@ static int unknown_section(struct key_walk *walk, const struct tree_entry *entry
                      entry->key);
 }
 
+/* true and false: the newest checkpoint, none. */
+static const char *resume_word(const struct knob *knob, const struct tree_node *value)
+{
+    if (value->kind != TREE_BOOL || strcmp(knob->name, "training.resume") != 0)
+        return NULL;
+    return value->boolean ? "auto" : "none";
+}
+
 static int take_scalar(struct key_walk *walk, const struct knob *knob, const struct tree_node *value)
 {
-    char where[KEY_PLACE];
-    if (!value->text) /* a scalar of any kind keeps its text */
-        return error_set(walk->assign->err, MUSTER_E_INVALID, "%s: %s found where a single value is expected",
-                         key_place(walk, value->line, value->column, where), tree_kind_name(value->kind));
-    char place[KEY_PLACE];
-    return assign_set(walk->assign, knob->name, value->text, KNOB_FROM_FILE,
-                      key_where(walk, value, knob->name, where),
+    char where[KEY_PLACE], place[KEY_PLACE], number[SCALAR_SIZE];
+    const char *word = resume_word(knob, value);
+    key_where(walk, value, knob->name, where);
+    const char *text = word ? word : scalar_text(value, knob, number, where, walk->assign->err);
+    if (!text)
+        return -1;
+    return assign_set(walk->assign, knob->name, text, KNOB_FROM_FILE, where,
                       key_place(walk, value->line, value->column, place));
 }
 
@@ -113,6 +122,8 @@ static int take_entry(struct key_walk *walk, const char *section, const struct t
         return key_walk_entry(walk, path, path, entry);
     if (!knob)
         return unknown_key(walk, entry, full);
+    if (entry->value->kind == TREE_NULL) /* not set */
+        return 0;
     if (!strcmp(knob->name, "training.stages"))
         return stages_read(walk, entry->value);
     if (knob->type != KNOB_LIST || entry->value->kind != TREE_LIST)
@@ -127,6 +138,8 @@ static int take_section(struct key_walk *walk, const struct tree_entry *entry)
 {
     const struct tree_node *section = entry->value;
     char where[KEY_PLACE];
+    if (*entry->key == '_' || !strncmp(entry->key, "x-", 2)) /* a remark, or a place for anchors */
+        return 0;
     if (!is_section(entry->key))
         return unknown_section(walk, entry);
     key_place(walk, section->line, section->column, where);

@@ -7,6 +7,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "runtime/formats/scalar.h"
 #include "runtime/formats/stages.h"
 
 static const char prefix[] = "training.stages";
@@ -33,13 +34,14 @@ static int put_with(const struct tree_node *map, const char *path, const char *v
         }
         (void)buffer_json_string(out, map->entries[i].key);
         (void)buffer_text(out, ": ");
-        (void)tree_write_json(map->entries[i].value, out);
+        (void)tree_write_flow(map->entries[i].value, out);
         (void)buffer_text(out, ", ");
     }
     (void)buffer_json_string(out, key);
     (void)buffer_text(out, ": ");
-    if (path[length] == '.' ? put_with(inner, path + length + 1, value, out) < 0
-                            : buffer_json_string(out, value) < 0)
+    if (path[length] == '.'
+            ? put_with(inner, path + length + 1, value, out) < 0
+            : (scalar_is_null(value) ? buffer_text(out, "null") : buffer_json_string(out, value)) < 0)
         return -1;
     return buffer_text(out, "}");
 }

@@ -7,6 +7,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/config/train_config_check.h"
+#include "runtime/formats/scalar.h"
 
 enum { WHERE_SIZE = 64 };
 
@@ -101,16 +102,16 @@ static const struct knob *find_key(const struct stage_reader *r, const struct tr
 
 static int take_value(struct stage_reader *r, const struct knob *knob, const struct tree_node *value)
 {
-    char place[KEY_PLACE];
+    char place[KEY_PLACE], number[SCALAR_SIZE];
     stage_place(r, value->line, value->column, place);
-    if (!value->text)
-        return error_set(r->err, MUSTER_E_INVALID, "%s: %s found where a single value is expected", place,
-                         tree_kind_name(value->kind));
     scope_free char *where = mem_printf("%s: %s", place, knob->name);
-    scope_free char *whole = assign_whole_number(knob, value->text);
     if (!where)
         return error_set(r->err, MUSTER_E_NOMEM, "no memory to read a stage");
-    return knob_set(train_config_table(), r->config, r->config->sources, knob, whole ? whole : value->text,
+    const char *text = scalar_text(value, knob, number, where, r->err);
+    if (!text)
+        return -1;
+    scope_free char *whole = assign_whole_number(knob, text);
+    return knob_set(train_config_table(), r->config, r->config->sources, knob, whole ? whole : text,
                     KNOB_FROM_FILE, where, r->err);
 }
 
@@ -122,6 +123,8 @@ static int take_key(struct stage_reader *r, const char *section, const struct tr
     const struct knob *knob = find_key(r, entry, name);
     if (!knob)
         return -1;
+    if (entry->value->kind == TREE_NULL) /* not set */
+        return 0;
     r->given[index_of(knob)] = true;
     const bool list = knob->type == KNOB_LIST;
     if (list && train_config_reset(r->config, knob, r->err) < 0) /* it stands in place of the one beside */
@@ -171,6 +174,9 @@ static int take_stage(struct stage_reader *r, const struct tree_node *map)
                          stage_place(r, map->line, map->column, place), tree_kind_name(map->kind));
     for (size_t i = 0; i < map->count; i++) {
         const struct tree_entry *entry = &map->entries[i];
+        const bool own = !strcmp(entry->key, "name") || !strcmp(entry->key, "data");
+        if (own && entry->value->kind == TREE_NULL) /* not set */
+            continue;
         const int result = !strcmp(entry->key, "name")   ? take_name(r, entry)
                            : !strcmp(entry->key, "data") ? take_data(r, entry)
                                                          : take_key(r, "training", entry);
@@ -201,7 +207,7 @@ static int read_one(struct key_walk *walk, const struct tree_node *node)
     const bool kept = node->kind == TREE_TEXT; /* as --print-config has it */
     if (!kept && check_node(walk, node) < 0)
         return -1;
-    if ((kept ? buffer_text(&text, node->text) : tree_write_json(node, &text)) < 0)
+    if ((kept ? buffer_text(&text, node->text) : tree_write_flow(node, &text)) < 0)
         return assign_no_memory(walk->assign);
     return assign_set(walk->assign, stages_key, text.data ? text.data : "", KNOB_FROM_FILE,
                       key_where(walk, node, stages_key, where),

@@ -80,6 +80,14 @@ static int read_nodes(struct reader *r, const struct tree_node *node, struct pol
     return 0;
 }
 
+static bool policy_has_word(const char *text, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(text, words[i]))
+            return true;
+    return false;
+}
+
 static int read_when(struct reader *r, const struct tree_node *when, struct policy_entry *entry)
 {
     static const char *const keys[] = {"gpu", "pool", "nccl", "nodes"};
@@ -88,6 +96,11 @@ static int read_when(struct reader *r, const struct tree_node *when, struct poli
     for (size_t i = 0; i < when->count; i++) {
         const struct tree_entry *condition = &when->entries[i];
         const char *text = scalar(condition->value);
+        if (condition->value->kind == TREE_NULL) { /* not set */
+            if (policy_has_word(condition->key, keys, sizeof keys / sizeof *keys))
+                continue;
+            return unknown_key(r, condition, keys, sizeof keys / sizeof *keys);
+        }
         if (!strcmp(condition->key, "nccl")) {
             if (read_versions(r, condition->value, entry) < 0)
                 return -1;
@@ -170,10 +183,7 @@ static int read_rule(struct reader *r, const struct tree_node *rule)
         return wrong(r, rule->line, rule->column, "a rule is no map",
                      "add, pin or forbid with when and reason");
     for (size_t i = 0; i < rule->count; i++) {
-        bool known = false;
-        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-            known |= !strcmp(keys[k], rule->entries[i].key);
-        if (!known)
+        if (!policy_has_word(rule->entries[i].key, keys, sizeof keys / sizeof *keys))
             return unknown_key(r, &rule->entries[i], keys, sizeof keys / sizeof *keys);
     }
     if (when && read_when(r, when, &common) < 0)
