@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
@@ -11,7 +12,8 @@
 
 /* ---- reading ---- */
 
-/* Keys that change nothing here: names of things, how values were drawn, or what follows from the model. */
+/* Keys that change nothing here: names of things, what follows from the model (PEFT corrects fan_in_fan_out
+ * by it, too), and keys of others that are refused; or that are read below. */
 static const char *const passed_over[] = {
     "auto_mapping",   "base_model_name_or_path",
     "fan_in_fan_out", "inference_mode",
@@ -21,6 +23,7 @@ static const char *const passed_over[] = {
     "task_type",      "peft_type",
     "target_modules", "r",
     "lora_alpha",     "lora_dropout",
+    "use_rslora",     "eva_config", /* the beginning of A */
 };
 
 static bool is_passed_over(const char *key)
@@ -48,6 +51,30 @@ static int refuse_value(const char *name, const char *key, const json_t *value, 
     return -1;
 }
 
+#define MERGE                                                                                                \
+    "merge the adapters into their model (PEFT's merge_and_unload, then save_pretrained) and name that as "  \
+    "model.path"
+
+/* How A and B were drawn says nothing of what they are, but where the base was changed for it: PEFT changes
+ * it again when it loads such adapters, from the base itself. A name that is not known may be of that kind.
+ */
+static int check_init(const char *name, const json_t *root, struct muster_error *err)
+{
+    static const char *const plain[] = {"gaussian", "eva", "orthogonal"};
+    const json_t *value = json_object_get(root, "init_lora_weights");
+    const char *text = json_string_value(value);
+    if (!value || json_is_null(value) || json_is_boolean(value))
+        return 0;
+    for (size_t i = 0; text && i < sizeof plain / sizeof *plain; i++)
+        if (!strcasecmp(text, plain[i]))
+            return 0;
+    return refuse_value(
+        name, "init_lora_weights", value,
+        "such adapters stand on a changed base: write them as plain ones (PEFT's save_pretrained "
+        "with path_initial_model_for_weight_conversion), or " MERGE,
+        err);
+}
+
 /* Everything that is neither known nor unused. */
 static int check_keys(const char *name, const json_t *root, struct muster_error *err)
 {
@@ -61,9 +88,9 @@ static int check_keys(const char *name, const json_t *root, struct muster_error 
         const char *text = json_string_value(value);
         if (is_passed_over(key) || is_empty(value) || (!strcmp(key, "bias") && text && !strcmp(text, "none")))
             continue;
-        return refuse_value(name, key, value, "leave it null, false or empty", err);
+        return refuse_value(name, key, value, MERGE, err);
     }
-    return 0;
+    return check_init(name, root, err);
 }
 
 static int adapter_number(const char *name, const json_t *root, const char *key, double fallback, double *out,
@@ -104,7 +131,14 @@ static int take_root(const char *name, const json_t *root, struct lora *lora, st
         adapter_number(name, root, "lora_dropout", 0, &lora->dropout, err) < 0 ||
         take_targets(name, root, lora, err) < 0)
         return -1;
+    if (rank != floor(rank))
+        return error_set(err, MUSTER_E_INVALID, "%s: r is %g, which is no whole number", name, rank);
     lora->rank = rank >= 1 && rank <= LORA_RANK_LIMIT ? (int)rank : 0;
+    const json_t *rslora = json_object_get(root, "use_rslora");
+    if (rslora && !json_is_boolean(rslora) && !json_is_null(rslora))
+        return error_set(err, MUSTER_E_INVALID, "%s: use_rslora is neither true nor false", name);
+    if (json_is_true(rslora)) /* alpha / sqrt(r) in place of alpha / r */
+        lora->alpha *= sqrt(rank);
     return lora_check(lora, err) < 0 ? error_wrap(err, "%s", name) : 0;
 }
 

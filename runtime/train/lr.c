@@ -180,7 +180,7 @@ int lr_check(const struct lr_schedule *schedule, struct muster_error *err)
                          (long long)s->warmup_steps, (long long)wsd_length(s), (long long)s->total_steps);
     if (s->kind < LR_WARMUP || s->kind == LR_PLATEAU)
         return 0;
-    if (s->warmup_steps < 1)
+    if (s->kind == LR_ONE_CYCLE && s->warmup_steps < 1) /* the others of DeepSpeed make two of fewer */
         return error_set(err, MUSTER_E_INVALID, "%s needs at least 1 step of warm-up", name);
     if (s->kind != LR_ONE_CYCLE && s->warmup_minimum > s->peak)
         return error_set(err, MUSTER_E_INVALID, "%s: the warm-up begins at %g, above the learning rate %g",

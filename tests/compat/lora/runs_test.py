@@ -219,11 +219,27 @@ class Runs(unittest.TestCase):
             with torch.no_grad():
                 self.assertTrue(torch.equal(model.eval()(ids).logits, again.eval()(ids).logits))
 
+    @unittest.skipUnless(HAS_PEFT or os.environ.get("CI"), "no package peft: not compared with it")
+    def test_rank_stabilised_adapters_are_scaled_as_peft_scales_them(self):
+        load = lambda path: transformers.AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager")
+        targets = MODELS["llama"][1]
+        peft.get_peft_model(load(self.folder / "llama"), peft.LoraConfig(
+            r=4, lora_alpha=6, target_modules=targets, task_type="CAUSAL_LM", use_rslora=True, init_lora_weights=False)).save_pretrained(
+            self.folder / "rslora")
+        merged, _ = self.run_train("rslora-merged", "lora.merge=true", "training.learning_rate=0", format="hf", steps=1,
+                                   lora=f'path: "{self.folder}/rslora"')
+        ids = torch.arange(24)[None] * 7 % 256
+        theirs = peft.PeftModel.from_pretrained(load(self.folder / "llama"), self.folder / "rslora")
+        with torch.no_grad():
+            wanted, found = theirs.double()(ids).logits, load(merged).double()(ids).logits
+        self.assertLess((wanted - found).norm().item(), 1e-5 * wanted.norm().item())
+
     def test_what_adapters_of_peft_cannot_be_is_refused_by_its_key(self):
         ours, _ = self.run_train("plain", steps=1)
         config = json.loads((ours / "adapter_config.json").read_text())
-        for key, value in (("use_dora", True), ("use_rslora", True), ("bias", "all"), ("modules_to_save", ["lm_head"]),
-                           ("rank_pattern", {"q_proj": 2}), ("peft_type", "IA3"), ("target_modules", ".*q_proj"), ("r", "four")):
+        for key, value in (("use_dora", True), ("use_rslora", 2), ("bias", "all"), ("modules_to_save", ["lm_head"]),
+                           ("rank_pattern", {"q_proj": 2}), ("peft_type", "IA3"), ("target_modules", ".*q_proj"), ("r", "four"),
+                           ("init_lora_weights", "pissa")):
             (ours / "adapter_config.json").write_text(json.dumps(config | {key: value}))
             _, said = self.run_train("refused", steps=1, code=1, lora=f'path: "{ours}"')
             self.assertIn(f"adapter_config.json: {key}", said)

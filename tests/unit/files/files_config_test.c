@@ -1,6 +1,7 @@
 /* files_config_test.c - config.json: what is read, what is refused by its name, what is written. */
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "runtime/files/adapter_json.h"
 #include "runtime/files/config_json.h"
 #include "runtime/files/json_text.h"
 #include "tests/support/cmocka_all.h"
@@ -193,9 +194,78 @@ static void only_the_type_changes(void **state)
     assert_int_equal(config_json_retype("c", "{", 1, DTYPE_F32, &out, &err), -1);
 }
 
+/* ---- adapter_config.json ---- */
+
+static const struct {
+    const char *rest, *error; /* NULL: it is read */
+    double alpha;
+} adapters[] = {
+    {"", NULL, 6},
+    {"\"init_lora_weights\": true", NULL, 6},
+    {"\"init_lora_weights\": false", NULL, 6},
+    {"\"init_lora_weights\": null", NULL, 6},
+    {"\"init_lora_weights\": \"gaussian\"", NULL, 6},
+    {"\"init_lora_weights\": \"eva\", \"eva_config\": {\"rho\": 2.0}", NULL, 6},
+    {"\"init_lora_weights\": \"orthogonal\"", NULL, 6},
+    {"\"use_rslora\": true", NULL, 12},
+    {"\"use_rslora\": null", NULL, 6},
+    {"\"loftq_config\": {}, \"rank_pattern\": {}, \"a_newer_key\": null", NULL, 6},
+    {"\"init_lora_weights\": \"pissa\"",
+     "a.json: init_lora_weights is \"pissa\", which is not supported: such adapters stand on a changed base",
+     0},
+    {"\"init_lora_weights\": \"pissa_niter_4\"", "init_lora_weights", 0},
+    {"\"init_lora_weights\": \"PiSSA\"", "init_lora_weights", 0},
+    {"\"init_lora_weights\": \"olora\"", "init_lora_weights", 0},
+    {"\"init_lora_weights\": \"OLoRA\"", "init_lora_weights", 0},
+    {"\"init_lora_weights\": \"loftq\"", "init_lora_weights", 0},
+    {"\"init_lora_weights\": \"corda\"", "init_lora_weights", 0},
+    {"\"init_lora_weights\": \"lora_ga\"", "init_lora_weights", 0},
+    {"\"init_lora_weights\": \"of_next_year\"", "init_lora_weights", 0},
+    {"\"init_lora_weights\": {}", "init_lora_weights", 0},
+    {"\"use_rslora\": 2", "use_rslora is neither true nor false", 0},
+    {"\"use_dora\": true", "use_dora is true", 0},
+    {"\"lora_bias\": true", "lora_bias is true", 0},
+    {"\"bias\": \"lora_only\"", "bias is", 0},
+    {"\"alpha_pattern\": {\"q_proj\": 2}", "alpha_pattern is", 0},
+    {"\"rank_pattern\": {\"q_proj\": 2}", "rank_pattern is", 0},
+    {"\"layers_to_transform\": [0]", "layers_to_transform is", 0},
+    {"\"layer_replication\": [[0, 2]]", "layer_replication is", 0},
+    {"\"modules_to_save\": [\"lm_head\"]", "modules_to_save is", 0},
+    {"\"trainable_token_indices\": [7]", "trainable_token_indices is", 0},
+    {"\"target_parameters\": [\"mlp.experts\"]", "target_parameters is", 0},
+    {"\"exclude_modules\": [\"v_proj\"]", "exclude_modules is", 0},
+    {"\"megatron_config\": {\"x\": 1}", "megatron_config is", 0},
+    {"\"loftq_config\": {\"loftq_bits\": 4}", "loftq_config is", 0},
+    {"\"alora_invocation_tokens\": [1]", "alora_invocation_tokens is", 0},
+    {"\"use_qalora\": true", "use_qalora is true", 0},
+    {"\"ensure_weight_tying\": true", "ensure_weight_tying is true", 0},
+    {"\"of_next_year\": 0.5", "of_next_year is 0.5", 0},
+};
+
+/* Each key that changes values is read or refused by its name. */
+static void adapters_are_read_by_every_key(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof adapters / sizeof *adapters; i++) {
+        struct lora lora;
+        struct muster_error err = {0};
+        scope_buffer text = {0};
+        buffer_printf(
+            &text,
+            "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 6, \"target_modules\": [\"q_proj\"]%s%s}",
+            *adapters[i].rest ? ", " : "", adapters[i].rest);
+        const int result = adapter_json_parse("a.json", text.data, text.length, &lora, &err);
+        if (!!result != !!adapters[i].error || (result && !strstr(err.text, adapters[i].error)))
+            fail_msg("%s: '%s'", adapters[i].rest, err.text);
+        if (!result)
+            assert_true(lora.alpha == adapters[i].alpha);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adapters_are_read_by_every_key),
         cmocka_unit_test(sizes_are_read),
         cmocka_unit_test(both_forms_of_rotary_scaling_are_read),
         cmocka_unit_test(what_cannot_be_computed_is_refused_by_its_name),

@@ -123,6 +123,12 @@ static const struct {
      "cycle_max_momentum: 0", NULL},
     {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"cycle_min_lr\": 1}}}", NULL,
      "unknown key 'scheduler.params.cycle_min_lr'"},
+    {"\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_min_lr\": \"auto\", "
+     "\"warmup_max_lr\": "
+     "\"auto\", \"warmup_num_steps\": \"auto\", \"total_num_steps\": \"auto\"}}}",
+     "warmup_steps: 0", NULL},
+    {"\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 0}}}", "warmup_steps: 0",
+     NULL},
     {"\"scheduler\": {\"type\": \"LRRangeTest\"}}", NULL, "'LRRangeTest' is not supported"},
     {"\"activation_checkpointing\": {\"cpu_checkpointing\": true}}", NULL, "use training.recompute: all"},
     {"\"elasticity\": {\"enabled\": true, \"min_gpus\": 4}}", NULL, "t.json:3:27: elasticity.enabled"},

@@ -94,7 +94,7 @@ static void what_does_not_fit_is_named(void **state)
         {{.kind = LR_COSINE, .peak = 1, .minimum = 2}, "cosine: the minimum 2 is above the learning rate 1"},
         {{.kind = LR_WSD, .peak = 1, .warmup_steps = 90, .total_steps = 100},
          "wsd: 90 steps of warm-up and 20 of decay are more than the 100 there are"},
-        {{.kind = LR_WARMUP, .peak = 1}, "WarmupLR needs at least 1 step of warm-up"},
+        {{.kind = LR_ONE_CYCLE, .peak = 1}, "OneCycle needs at least 1 step of warm-up"},
         {{.kind = LR_WARMUP_DECAY, .peak = 1, .warmup_minimum = 3, .warmup_steps = 1},
          "WarmupDecayLR: the warm-up begins at 3, above the learning rate 1"},
         {{.kind = LR_ONE_CYCLE, .peak = 1, .warmup_steps = 1, .momentum_low = 0.9, .momentum_high = 0.8},
