@@ -108,7 +108,7 @@ static void print_notes(const char *notes)
     }
 }
 
-static int print_settings(const struct formats_settings *settings, bool json, struct muster_error *err)
+static int print_settings(struct formats_settings *settings, bool json, struct muster_error *err)
 {
     scope_buffer out = {0};
     if (formats_print(settings, json, &out) < 0)

@@ -73,8 +73,13 @@ struct train_config {
     int64_t plateau_patience, plateau_cooldown;
     double cycle_min_momentum, cycle_max_momentum, cycle_decay_rate, cycle_momentum_rate; /* OneCycle */
     int64_t cycle_decay_interval;
-    int optimizer;              /* enum optimizer */
-    double momentum, dampening; /* of SGD */
+    double schedule_cycles, schedule_power; /* of the Trainer's schedules; 0: its own defaults */
+    int64_t schedule_timescale, stable_steps;
+    int warmup_shape, decay_shape;                           /* enum lr_shape */
+    double warmup_share;                                     /* of all steps; 0: warmup_steps */
+    double evaluate_share, checkpoint_share, interval_share; /* likewise, of evaluate_every and so on */
+    int optimizer;                                           /* enum optimizer */
+    double momentum, dampening;                              /* of SGD */
     bool nesterov;
     int decay;                 /* enum param_decay */
     char **no_decay, **frozen; /* patterns of parameters' names */
@@ -178,7 +183,7 @@ const char *train_config_architecture(
 const char *train_config_output_format(const struct train_config *config); /* "hf" */
 const char *train_config_strategy(const struct train_config *config);      /* "FULL_SHARD" */
 
-/* Sets training.steps, by a rule. */
+/* Sets training.steps, by a rule, and what is given as a share of them. */
 void train_config_set_steps(struct train_config *config, int64_t steps);
 /* The steps that training.tokens are. Pure. */
 int64_t train_config_token_steps(const struct train_config *config);

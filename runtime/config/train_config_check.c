@@ -1,6 +1,7 @@
 /* train_config_check.c - see train_config_check.h; what follows from several keys at once. */
 #include "runtime/config/train_config_check.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,22 +15,25 @@ enum { TEXT_SIZE = 160 };
 #define ONLY(value)      (1u << (value))
 #define DEEPSPEED_WARMUP (ONLY(LR_WARMUP) | ONLY(LR_WARMUP_DECAY) | ONLY(LR_WARMUP_COSINE))
 #define DECAY            (ONLY(LR_COSINE) | ONLY(LR_LINEAR) | ONLY(LR_WSD) | ONLY(LR_ONE_CYCLE))
-#define MINIMUM          (DECAY | ONLY(LR_WARMUP_COSINE)) /* WarmupDecayLR ends at 0 */
-#define LENGTH           (MINIMUM | ONLY(LR_WARMUP_DECAY))
-#define CYCLE            ONLY(LR_ONE_CYCLE)
-#define PLATEAU          ONLY(LR_PLATEAU)
-#define ADAM             (ONLY(OPTIMIZER_ADAMW) | ONLY(OPTIMIZER_ADAM))
-#define LLAMA            ONLY(TRAIN_ARCHITECTURE_LLAMA)
-#define RESNET           ONLY(TRAIN_ARCHITECTURE_RESNET)
-#define PICTURES         (ONLY(TRAIN_ARCHITECTURE_SIMPLE_CNN) | RESNET)
-#define LANGUAGE         (ONLY(TRAIN_ARCHITECTURE_GPT2) | LLAMA | ONLY(TRAIN_ARCHITECTURE_AUTO))
-#define ENCODER          ONLY(TRAIN_ARCHITECTURE_TEXT_ENCODER)
-#define LABELS           (ONLY(TRAIN_ARCHITECTURE_TEXT_CLASSIFIER) | ENCODER)
-#define TEXT             (LANGUAGE | LABELS)
-#define NOT_EMPTY        1 /* a text */
-#define SIZES            2 /* a path to files that do not give the sizes of their model */
-#define SHARDED          (~ONLY(STRATEGY_NO_SHARD))
-#define SCALED           (ONLY(ROTARY_LINEAR) | ONLY(ROTARY_LLAMA3))
+#define STABLE           ONLY(LR_HF_STABLE)
+/* WarmupDecayLR, hf_linear and others end at 0 */
+#define MINIMUM   (DECAY | ONLY(LR_WARMUP_COSINE) | ONLY(LR_HF_COSINE) | ONLY(LR_HF_POLYNOMIAL) | STABLE)
+#define CYCLES    (ONLY(LR_HF_COSINE) | ONLY(LR_HF_RESTARTS) | STABLE)
+#define LENGTH    (DECAY | ONLY(LR_WARMUP_DECAY) | ONLY(LR_WARMUP_COSINE) | ONLY(LR_HF_STABLE))
+#define CYCLE     ONLY(LR_ONE_CYCLE)
+#define PLATEAU   ONLY(LR_PLATEAU)
+#define ADAM      (ONLY(OPTIMIZER_ADAMW) | ONLY(OPTIMIZER_ADAM))
+#define LLAMA     ONLY(TRAIN_ARCHITECTURE_LLAMA)
+#define RESNET    ONLY(TRAIN_ARCHITECTURE_RESNET)
+#define PICTURES  (ONLY(TRAIN_ARCHITECTURE_SIMPLE_CNN) | RESNET)
+#define LANGUAGE  (ONLY(TRAIN_ARCHITECTURE_GPT2) | LLAMA | ONLY(TRAIN_ARCHITECTURE_AUTO))
+#define ENCODER   ONLY(TRAIN_ARCHITECTURE_TEXT_ENCODER)
+#define LABELS    (ONLY(TRAIN_ARCHITECTURE_TEXT_CLASSIFIER) | ENCODER)
+#define TEXT      (LANGUAGE | LABELS)
+#define NOT_EMPTY 1 /* a text */
+#define SIZES     2 /* a path to files that do not give the sizes of their model */
+#define SHARDED   (~ONLY(STRATEGY_NO_SHARD))
+#define SCALED    (ONLY(ROTARY_LINEAR) | ONLY(ROTARY_LLAMA3))
 
 /* Keys that have an effect only beside these values of another one. */
 static const struct effect {
@@ -46,6 +50,12 @@ static const struct effect {
     {"training.cycle_decay_rate", "training.schedule", CYCLE},
     {"training.cycle_momentum_rate", "training.schedule", CYCLE},
     {"training.cycle_decay_interval", "training.schedule", CYCLE},
+    {"training.schedule_cycles", "training.schedule", CYCLES},
+    {"training.schedule_power", "training.schedule", ONLY(LR_HF_POLYNOMIAL)},
+    {"training.schedule_timescale", "training.schedule", ONLY(LR_HF_INVERSE_SQRT)},
+    {"training.stable_steps", "training.schedule", STABLE},
+    {"training.warmup_shape", "training.schedule", STABLE},
+    {"training.decay_shape", "training.schedule", STABLE},
     {"training.plateau_mode", "training.schedule", PLATEAU},
     {"training.plateau_factor", "training.schedule", PLATEAU},
     {"training.plateau_patience", "training.schedule", PLATEAU},
@@ -66,6 +76,10 @@ static const struct effect {
     {"training.cuda_graphs", "training.device", ONLY(DEVICE_AUTO) | ONLY(DEVICE_CUDA)},
     {"training.output_format", "training.output", NOT_EMPTY},
     {"training.checkpoint_every", "training.checkpoint_dir", NOT_EMPTY},
+    {"training.checkpoint_share", "training.checkpoint_dir", NOT_EMPTY},
+    {"training.checkpoint_share", "training.epochs", 0},
+    {"training.evaluate_share", "training.epochs", 0},
+    {"logging.interval_share", "training.epochs", 0},
     {"training.checkpoint_keep", "training.checkpoint_dir", NOT_EMPTY},
     {"training.checkpoint_keep_every", "training.checkpoint_dir", NOT_EMPTY},
     {"training.checkpoint_local_dir", "training.checkpoint_dir", NOT_EMPTY},
@@ -178,7 +192,7 @@ static bool helps(const struct knob *other, const struct train_config *c, unsign
     if (other->type == KNOB_LIST)
         return *(char **const *)at != NULL;
     if (other->type == KNOB_INT)
-        return *(const int64_t *)at != 0;
+        return *(const int64_t *)at != 0 || (at == &c->evaluate_every && c->evaluate_share > 0);
     return other->type == KNOB_CHOICE ? values >> *(const int *)at & 1 : *(const double *)at != 0;
 }
 
@@ -268,22 +282,39 @@ static double minimum_rate(const struct train_config *c)
                                                                                   : c->min_learning_rate;
 }
 
+static int64_t warmup_steps(const struct train_config *c)
+{
+    return c->warmup_share > 0 ? (int64_t)ceil(c->warmup_share * (double)c->steps) : c->warmup_steps;
+}
+
+/* Where none are given: half of one to the minimum, one fall to 0. */
+static double schedule_cycles(const struct train_config *c)
+{
+    return c->schedule_cycles > 0 ? c->schedule_cycles : c->schedule == LR_HF_RESTARTS ? 1 : 0.5;
+}
+
 struct lr_schedule train_config_schedule(const struct train_config *config)
 {
     const struct train_config *c = config;
     /* DeepSpeed's classes count from the first step to the minimum */
     const bool of_deepspeed = c->schedule == LR_WARMUP_DECAY || c->schedule == LR_WARMUP_COSINE;
-    const int64_t total = of_deepspeed && c->decay_steps ? c->warmup_steps + c->decay_steps : c->steps;
+    const int64_t total = of_deepspeed && c->decay_steps ? warmup_steps(c) + c->decay_steps : c->steps;
     return (struct lr_schedule){.kind = (enum lr_kind)c->schedule,
                                 .peak = c->learning_rate,
                                 .minimum = minimum_rate(c),
-                                .warmup_steps = c->warmup_steps,
+                                .warmup_steps = warmup_steps(c),
                                 .total_steps = total,
                                 .decay_steps = c->decay_steps,
                                 .warmup = (enum lr_warmup)c->warmup,
                                 .warmup_minimum = c->warmup_min_learning_rate,
                                 .decay_rate = c->cycle_decay_rate,
                                 .decay_interval = c->cycle_decay_interval,
+                                .cycles = schedule_cycles(c),
+                                .power = c->schedule_power,
+                                .timescale = c->schedule_timescale,
+                                .stable_steps = c->stable_steps,
+                                .warmup_shape = (enum lr_shape)c->warmup_shape,
+                                .decay_shape = (enum lr_shape)c->decay_shape,
                                 .momentum_low = c->cycle_min_momentum,
                                 .momentum_high = c->cycle_max_momentum,
                                 .momentum_rate = c->cycle_momentum_rate};
@@ -326,7 +357,10 @@ static int check_training(const char *name, const struct train_config *c, struct
                          "layer's as one: set one of them",
                          name);
     const struct lr_schedule schedule = train_config_schedule(c);
-    if (lr_check(&schedule, err) < 0)
+    const bool counted =
+        !(c->epochs > 0) ||
+        c->sources[row_of("training.steps") - train_config_table()->knobs] != KNOB_FROM_DEFAULT;
+    if (counted && lr_check(&schedule, err) < 0) /* epochs become steps when the data are open */
         return error_wrap(err, "%straining.schedule", name);
     if (c->micro_batch > c->global_batch)
         return error_set(err, MUSTER_E_INVALID,
@@ -458,7 +492,7 @@ static int check_data(const char *name, const struct train_config *c, struct mus
             return -1;
     if (check_adapted_output(name, c, err) < 0)
         return -1;
-    if (c->schedule == LR_PLATEAU && !c->evaluate_every)
+    if (c->schedule == LR_PLATEAU && !c->evaluate_every && !(c->evaluate_share > 0))
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.schedule ReduceLROnPlateau follows evaluations, and there are none: set "
                          "training.evaluate_every",

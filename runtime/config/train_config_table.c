@@ -32,9 +32,10 @@ static const char *const schedules[] = {
     LR_KINDS(LR_KIND_NAME)
 #undef LR_KIND_NAME
         NULL};
-static const char *const plateau_modes[] = {"min", "max", NULL};      /* enum plateau_mode */
-static const char *const plateau_thresholds[] = {"rel", "abs", NULL}; /* enum plateau_threshold */
-static const char *const warmups[] = {"log", "linear", NULL};         /* enum lr_warmup */
+static const char *const plateau_modes[] = {"min", "max", NULL};          /* enum plateau_mode */
+static const char *const plateau_thresholds[] = {"rel", "abs", NULL};     /* enum plateau_threshold */
+static const char *const warmups[] = {"log", "linear", NULL};             /* enum lr_warmup */
+static const char *const shapes[] = {"linear", "cosine", "1-sqrt", NULL}; /* enum lr_shape */
 static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const reduce_dtypes[] = {"dtype", "fp32", "bf16", "fp16", NULL};
 static const char *const matmul_precisions[] = {"fp32", "tf32", NULL};               /* TRAIN_MATMUL_... */
@@ -109,12 +110,27 @@ const struct knob_table *train_config_table(void)
     return &table;
 }
 
+static void set_by_rule(struct train_config *config, size_t offset, int64_t value)
+{
+    *(int64_t *)((char *)config + offset) = value;
+    for (size_t i = 0; i < table.count; i++)
+        if (rows[i].offset == offset)
+            config->sources[i] = KNOB_FROM_RULE;
+}
+
 void train_config_set_steps(struct train_config *config, int64_t steps)
 {
-    config->steps = steps;
-    for (size_t i = 0; i < table.count; i++)
-        if (rows[i].offset == AT(steps))
-            config->sources[i] = KNOB_FROM_RULE;
+    const struct {
+        double share;
+        size_t offset;
+    } shares[] = {{config->evaluate_share, AT(evaluate_every)},
+                  {config->checkpoint_share, AT(checkpoint_every)},
+                  {config->interval_share, AT(interval)}};
+    set_by_rule(config, AT(steps), steps);
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+        if (shares[i].share > 0) /* rounded up, but for what 1 / 3 lacks */
+            set_by_rule(config, shares[i].offset,
+                        (int64_t)fmax(1, ceil(shares[i].share * (double)steps - 1e-6)));
 }
 
 int64_t train_config_token_steps(const struct train_config *config)

@@ -35,6 +35,23 @@ static const struct key_choice schedules[] = {{"linear", "linear"},
                                               {"WarmupCosineLR", "WarmupCosineLR"},
                                               {"OneCycle", "OneCycle"},
                                               {NULL, NULL}};
+static const struct key_choice trainer_schedules[] = {{"linear", "hf_linear"},
+                                                      {"cosine", "hf_cosine"},
+                                                      {"cosine_with_restarts", "hf_cosine_with_restarts"},
+                                                      {"polynomial", "hf_polynomial"},
+                                                      {"constant", "constant"},
+                                                      {"constant_with_warmup", "hf_constant_with_warmup"},
+                                                      {"inverse_sqrt", "hf_inverse_sqrt"},
+                                                      {"reduce_lr_on_plateau", "ReduceLROnPlateau"},
+                                                      {"cosine_with_min_lr", "hf_cosine"},
+                                                      {"warmup_stable_decay", "hf_warmup_stable_decay"},
+                                                      {"WarmupLR", "WarmupLR"},
+                                                      {"WarmupDecayLR", "WarmupDecayLR"},
+                                                      {"WarmupCosineLR", "WarmupCosineLR"},
+                                                      {"OneCycle", "OneCycle"},
+                                                      {NULL, NULL}};
+static const struct key_choice shapes[] = {
+    {"linear", "linear"}, {"cosine", "cosine"}, {"1-sqrt", "1-sqrt"}, {NULL, NULL}};
 static const struct key_choice bf16[] = {{"false", NULL}, {"true", "bf16"}, {NULL, NULL}};
 static const struct key_choice fp16[] = {{"false", NULL}, {"true", "fp16"}, {NULL, NULL}};
 static const struct key_choice amp[] = {{"false", NULL}, {"true", "fp16"}, {NULL, NULL}};
@@ -112,6 +129,13 @@ static int take_min_rate(struct key_walk *walk, const char *shown, const struct 
     return key_keep(walk, ASSIGN_MIN_RATIO, entry->value, shown, 0, 1);
 }
 
+/* These two have no warm-up in transformers, whatever else is given. */
+static bool has_no_warmup(const struct key_walk *walk)
+{
+    const char *type = tree_text(tree_get(walk->root, "lr_scheduler_type"));
+    return type && (!strcasecmp(type, "constant") || !strcasecmp(type, "reduce_lr_on_plateau"));
+}
+
 static int take_warmup_ratio(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     double ratio;
@@ -119,6 +143,8 @@ static int take_warmup_ratio(struct key_walk *walk, const char *shown, const str
         return 0;
     if (key_number(walk, entry->value, shown, 0, 1, &ratio) < 0)
         return -1;
+    if (has_no_warmup(walk))
+        return ratio > 0 ? key_ignore(walk, shown) : 0;
     return ratio > 0 ? key_keep(walk, ASSIGN_WARMUP_RATIO, entry->value, shown, 0, 1) : 0; /* steps count */
 }
 
@@ -130,27 +156,11 @@ static int take_warmup(struct key_walk *walk, const char *shown, const struct tr
         return 0;
     if (key_number(walk, entry->value, shown, 0, 1e9, &steps) < 0)
         return -1;
+    if (has_no_warmup(walk))
+        return steps > 0 ? key_ignore(walk, shown) : 0;
     if (steps > 0 && steps < 1)
         return key_keep(walk, ASSIGN_WARMUP_RATIO, entry->value, shown, 0, 1);
     return key_assign(walk, "training.warmup_steps", entry->value->text, entry->value, shown);
-}
-
-/* constant has no warm-up in transformers, whatever else is given; here it would. */
-static int check_constant(struct key_walk *walk, const char *shown, const struct tree_node *type)
-{
-    static const char *const keys[] = {"warmup_steps", "num_warmup_steps", "warmup_ratio"};
-    char where[KEY_PLACE];
-    double given;
-    if (!type->text || strcasecmp(type->text, "constant") != 0)
-        return 0;
-    for (int i = 0; i < 3; i++) {
-        const struct tree_node *warm = tree_get(walk->root, keys[i]);
-        if (warm && warm->text && text_double(warm->text, &given) && given > 0)
-            return error_set(walk->assign->err, MUSTER_E_INVALID,
-                             "%s: constant has no warm-up, but %s is %s; use constant_with_warmup",
-                             key_where(walk, type, shown, where), keys[i], warm->text);
-    }
-    return 0;
 }
 
 /* "type" and "name" of a block choose; the other keys are those of the file itself. */
@@ -181,7 +191,28 @@ static int take_scheduler(struct key_walk *walk, const char *shown, const struct
         CHOICE_WHY("", "training.schedule", schedules, "training.schedule has what is computed here");
     if (entry->value->kind == TREE_MAP)
         return take_choice_block(walk, shown, entry->value, &row);
-    return check_constant(walk, shown, entry->value) < 0 ? -1 : key_choose(walk, &row, entry->value, shown);
+    return key_choose(walk, &row, entry->value, shown);
+}
+
+/* The Trainer's own names; its defaults are weak, before those of arguments_defaults. */
+static int take_trainer_schedule(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    static const struct key_row row =
+        CHOICE_WHY("", "training.schedule", trainer_schedules, "training.schedule has what is computed here");
+    const char *text = entry->value->text;
+    const struct tree_node *kwargs = tree_get(walk->root, "lr_scheduler_kwargs");
+    char where[KEY_PLACE];
+    if (entry->value->kind == TREE_MAP)
+        return take_scheduler(walk, shown, entry);
+    if (text && !strcmp(text, "cosine_with_min_lr") && !walk->is_option && !tree_get(kwargs, "min_lr") &&
+        !tree_get(kwargs, "min_lr_rate"))
+        return error_set(walk->assign->err, MUSTER_E_INVALID,
+                         "%s: cosine_with_min_lr needs lr_scheduler_kwargs with min_lr or min_lr_rate",
+                         key_where(walk, entry->value, shown, where));
+    if (text && !strcmp(text, "polynomial") &&
+        assign_weakly(walk->assign, ASSIGN_TRAINER, "training.min_learning_rate", "1e-7", PLACE_TRAINER) < 0)
+        return -1;
+    return key_choose(walk, &row, entry->value, shown);
 }
 
 static int take_optimizer(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
@@ -285,30 +316,59 @@ static int want_checkpoints(struct key_walk *walk)
                          PLACE_TRAINER);
 }
 
-static int take_save_strategy(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+/* "no", "steps" or "epoch". off: what the setting is for "no". */
+static int take_strategy(struct key_walk *walk, const char *shown, const struct tree_entry *entry,
+                         const char *setting, const char *off, enum assign_number_kind kind)
 {
-    static const struct key_choice choices[] = {{"no", NULL}, {"steps", NULL}, {NULL, NULL}};
-    static const struct key_row row = CHOICE_WHY("", "training.checkpoint_every", choices, "give save_steps");
+    static const struct key_choice choices[] = {{"no", NULL}, {"steps", NULL}, {"epoch", NULL}, {NULL, NULL}};
+    const struct key_row row = CHOICE_WHY("", setting, choices, "give steps");
+    const char *text = entry->value->text;
     char place[KEY_PLACE];
     if (key_choose(walk, &row, entry->value, shown) < 0)
         return -1;
-    if (entry->value->text && !strcasecmp(entry->value->text, "no"))
-        return assign_weakly(walk->assign, ASSIGN_VALUE, "training.checkpoint_every", "0",
-                             key_origin(walk, entry->value, shown, place));
-    return want_checkpoints(walk);
+    key_origin(walk, entry->value, shown, place);
+    if (text && !strcasecmp(text, "no"))
+        return assign_weakly(walk->assign, ASSIGN_VALUE, setting, off, place);
+    return text && !strcasecmp(text, "epoch") ? assign_keep(walk->assign, kind, ASSIGN_EACH_EPOCH, place) : 0;
+}
+
+/* Whether the strategy beside a number of steps is another one, so that they have no effect. */
+static bool strategy_is_other(const struct key_walk *walk, const char *name, const char *old)
+{
+    const char *text = old ? tree_text(tree_get(walk->root, old)) : NULL;
+    const struct tree_node *node = tree_get(walk->root, name);
+    text = text ? text : node ? node->text : NULL;
+    return text && (!strcasecmp(text, "no") || !strcasecmp(text, "epoch"));
+}
+
+/* Below 1 they are a share of all steps. */
+static int take_every(struct key_walk *walk, const char *shown, const struct tree_node *node,
+                      const char *setting, enum assign_number_kind kind)
+{
+    double steps;
+    if (key_number(walk, node, shown, 0, 1e9, &steps) < 0)
+        return -1;
+    return steps > 0 && steps < 1 ? key_keep(walk, kind, node, shown, 0, 1)
+                                  : key_assign(walk, setting, node->text, node, shown);
+}
+
+static int take_save_strategy(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    const char *text = entry->value->text;
+    if (take_strategy(walk, shown, entry, "training.checkpoint_every", "0", ASSIGN_CHECKPOINT_SHARE) < 0)
+        return -1;
+    return text && !strcasecmp(text, "no") ? 0 : want_checkpoints(walk);
 }
 
 static int take_save_steps(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
-    const char *strategy = tree_text(tree_get(walk->root, "save_strategy"));
-    const char *text = entry->value->text;
     if (key_of_trainer(walk, entry->value))
         return 0;
-    if (strategy && !strcasecmp(strategy, "no"))
+    if (strategy_is_other(walk, "save_strategy", NULL))
         return key_ignore(walk, shown);
     return want_checkpoints(walk) < 0
                ? -1
-               : key_assign(walk, "training.checkpoint_every", text ? text : "", entry->value, shown);
+               : take_every(walk, shown, entry->value, "training.checkpoint_every", ASSIGN_CHECKPOINT_SHARE);
 }
 
 static int take_save_limit(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
@@ -325,27 +385,62 @@ static int take_save_limit(struct key_walk *walk, const char *shown, const struc
 
 static int take_eval_strategy(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
-    static const struct key_choice choices[] = {{"no", NULL}, {"steps", NULL}, {NULL, NULL}};
-    static const struct key_row row = CHOICE_WHY("", "training.evaluate_every", choices, "give eval_steps");
-    char place[KEY_PLACE];
-    if (key_choose(walk, &row, entry->value, shown) < 0)
-        return -1;
-    return entry->value->text && !strcasecmp(entry->value->text, "no")
-               ? assign_weakly(walk->assign, ASSIGN_VALUE, "training.evaluate_every", "0",
-                               key_origin(walk, entry->value, shown, place))
-               : 0;
+    return take_strategy(walk, shown, entry, "training.evaluate_every", "0", ASSIGN_EVALUATE_SHARE);
 }
 
 static int take_eval_steps(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
-    const char *old = tree_text(tree_get(walk->root, "evaluation_strategy"));
-    const char *strategy = old ? old : tree_text(tree_get(walk->root, "eval_strategy"));
-    const char *text = entry->value->text;
     if (key_of_trainer(walk, entry->value))
         return 0;
-    if (strategy && !strcasecmp(strategy, "no"))
+    if (strategy_is_other(walk, "eval_strategy", "evaluation_strategy"))
         return key_ignore(walk, shown);
-    return key_assign(walk, "training.evaluate_every", text ? text : "", entry->value, shown);
+    return take_every(walk, shown, entry->value, "training.evaluate_every", ASSIGN_EVALUATE_SHARE);
+}
+
+/* Evaluations by steps whose number is left out: the Trainer takes that of its log, 500 where it is not
+ * given. */
+static int evaluate_as_logged(struct key_walk *walk, const struct tree_node *root)
+{
+    const struct tree_node *old = tree_get(root, "evaluation_strategy"),
+                           *now = tree_get(root, "eval_strategy");
+    const struct tree_node *strategy = old ? old : now, *logged = tree_get(root, "logging_steps");
+    double steps;
+    if (!strategy || !strategy->text || strcasecmp(strategy->text, "steps") != 0 ||
+        tree_get(root, "eval_steps"))
+        return 0;
+    if (!logged || !scalar_number(logged, &steps))
+        return assign_weakly(walk->assign, ASSIGN_VALUE, "training.evaluate_every", "500", PLACE_TRAINER);
+    return take_every(walk, "logging_steps", logged, "training.evaluate_every", ASSIGN_EVALUATE_SHARE);
+}
+
+static int take_logging_strategy(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    return take_strategy(walk, shown, entry, "logging.interval", "1000000000", ASSIGN_INTERVAL_SHARE);
+}
+
+static int take_logging_steps(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    if (key_of_trainer(walk, entry->value))
+        return 0;
+    if (strategy_is_other(walk, "logging_strategy", NULL))
+        return key_ignore(walk, shown);
+    return take_every(walk, shown, entry->value, "logging.interval", ASSIGN_INTERVAL_SHARE);
+}
+
+/* The order of the samples has no seed of its own. */
+static int take_data_seed(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    const struct tree_node *seed = tree_get(walk->root, "seed");
+    char where[KEY_PLACE];
+    double one = 42, other;
+    if (key_number(walk, entry->value, shown, 0, 9e15, &other) < 0)
+        return -1;
+    if ((!seed || scalar_number(seed, &one)) && one == other)
+        return 0;
+    return error_set(
+        walk->assign->err, MUSTER_E_UNSUPPORTED,
+        "%s: %.0f is not the seed, %.0f, and one seed gives parameters and samples: leave it out",
+        key_where(walk, entry->value, shown, where), other, one);
 }
 
 /* The best checkpoint is kept, and what is saved at the end. */
@@ -454,7 +549,8 @@ int arguments_read(struct key_walk *walk, const struct tree_node *root)
     walk->table = &arguments_keys;
     if (is_trainer(root))
         walk->assign->trainer = true;
-    return unclip(walk, root) < 0 ? -1 : key_walk_map(walk, "", "", root);
+    return unclip(walk, root) < 0 || evaluate_as_logged(walk, root) < 0 ? -1
+                                                                        : key_walk_map(walk, "", "", root);
 }
 
 int arguments_option(struct key_walk *walk, const char *name, const char *value)
@@ -481,7 +577,7 @@ int arguments_option(struct key_walk *walk, const char *name, const char *value)
 int arguments_defaults(struct assign *assign)
 {
     static const struct assign_pair defaults[] = {
-        {"training.schedule", "linear"},     {"training.learning_rate", "5e-5"},
+        {"training.schedule", "hf_linear"},  {"training.learning_rate", "5e-5"},
         {"training.min_learning_rate", "0"}, {"training.warmup_steps", "0"},
         {"training.weight_decay", "0"},      {"training.decay", "matrices"},
         {"training.beta1", "0.9"},           {"training.beta2", "0.999"},

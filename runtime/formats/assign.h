@@ -30,8 +30,12 @@ enum assign_number_kind {
     ASSIGN_SCHEDULE_STEPS,   /* DeepSpeed's total_num_steps */
     ASSIGN_WHOLE_ELEMENTS,   /* DeepSpeed's param_persistence_threshold; below 0: "auto" */
     ASSIGN_SHARD_RANKS,      /* DeepSpeed's mics_shard_size */
+    ASSIGN_EVALUATE_SHARE,   /* of all steps, or ASSIGN_EACH_EPOCH; likewise the next ones */
+    ASSIGN_CHECKPOINT_SHARE,
+    ASSIGN_INTERVAL_SHARE,
     ASSIGN_NUMBERS
 };
+#define ASSIGN_EACH_EPOCH (-1.0)
 struct assign_number {
     double value;
     char *place; /* NULL: not given */

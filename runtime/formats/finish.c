@@ -94,19 +94,45 @@ static int finish_warmup(struct assign *a)
     const struct assign_number *ratio = &a->numbers[ASSIGN_WARMUP_RATIO];
     if (!ratio->place || is_given(a, "training.warmup_steps"))
         return 0;
-    if (a->config->epochs > 0)
-        return error_set(a->err, MUSTER_E_UNSUPPORTED,
-                         "%s: a share of warm-up needs the number of steps, which epochs leave open: give "
-                         "warm-up in steps, or max_steps",
-                         ratio->place);
+    if (a->config->epochs > 0) /* the data have the number of steps */
+        return set_real(a, "training.warmup_share", ratio->value, ratio->place);
     return set_whole(a, "training.warmup_steps", ceil(ratio->value * (double)a->config->steps), ratio->place);
+}
+
+/* Of all steps, or once in each epoch. What epochs leave open follows when the data are counted. */
+static int finish_every(struct assign *a, enum assign_number_kind kind, const char *every, const char *share)
+{
+    const struct assign_number *given = &a->numbers[kind];
+    const double epochs = a->config->epochs;
+    if (!given->place || assign_overridden(a, every) || assign_overridden(a, share))
+        return 0;
+    if (given->value == ASSIGN_EACH_EPOCH && !(epochs > 0))
+        return error_set(a->err, MUSTER_E_UNSUPPORTED,
+                         "%s: a run of %lld steps has no epochs: give a number of steps, or num_train_epochs",
+                         given->place, (long long)a->config->steps);
+    if (epochs > 0)
+        return set_real(a, share, given->value == ASSIGN_EACH_EPOCH ? 1 / fmax(1, epochs) : given->value,
+                        given->place);
+    return set_whole(a, every, ceil(given->value * (double)a->config->steps), given->place);
+}
+
+static int finish_shares(struct assign *a)
+{
+    return finish_every(a, ASSIGN_EVALUATE_SHARE, "training.evaluate_every", "training.evaluate_share") < 0 ||
+                   finish_every(a, ASSIGN_CHECKPOINT_SHARE, "training.checkpoint_every",
+                                "training.checkpoint_share") < 0 ||
+                   finish_every(a, ASSIGN_INTERVAL_SHARE, "logging.interval", "logging.interval_share") < 0
+               ? -1
+               : 0;
 }
 
 /* The number is a share of the learning rate. */
 static int finish_rate(struct assign *a, enum assign_number_kind kind, const char *key)
 {
     const struct assign_number *ratio = &a->numbers[kind];
-    if (!ratio->place || is_given(a, key) || assign_overridden(a, key))
+    const enum knob_source source = assign_source(a, key); /* a default of another program gives way */
+    if (!ratio->place || (source != KNOB_FROM_DEFAULT && source != KNOB_FROM_RULE) ||
+        assign_overridden(a, key))
         return 0;
     return set_real(a, key, ratio->value * a->config->learning_rate, ratio->place);
 }
@@ -204,10 +230,10 @@ int finish_settings(struct assign *assign)
     if (a->trainer && arguments_defaults(a) < 0)
         return -1;
     if (finish_length(a) < 0 || finish_batch(a) < 0 || finish_tokens(a) < 0 || finish_warmup(a) < 0 ||
-        finish_mics(a) < 0 || finish_rate(a, ASSIGN_MIN_RATIO, "training.min_learning_rate") < 0 ||
-        assign_take_weak(a) < 0)
+        finish_shares(a) < 0 || finish_mics(a) < 0 || assign_take_weak(a) < 0)
         return -1;
-    if (finish_rate(a, ASSIGN_WARMUP_MIN_RATIO, "training.warmup_min_learning_rate") < 0 ||
+    if (finish_rate(a, ASSIGN_MIN_RATIO, "training.min_learning_rate") < 0 ||
+        finish_rate(a, ASSIGN_WARMUP_MIN_RATIO, "training.warmup_min_learning_rate") < 0 ||
         finish_schedule(a) < 0)
         return -1;
     return finish_whole(a) < 0 ? -1 : finish_classifier(a);

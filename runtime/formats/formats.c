@@ -374,9 +374,16 @@ int formats_parse(const char *name, const char *text, size_t length, char *const
     return settings_end(settings, &assign, result);
 }
 
-int formats_check(const struct formats_settings *settings, struct muster_error *err)
+int formats_check(struct formats_settings *settings, struct muster_error *err)
 {
-    return check_settings("", &settings->config, err);
+    static char stand_in[] = "data";
+    struct train_config *c = &settings->config;
+    char *path = c->path;
+    if ((!path || !*path) && !(c->data_sources && c->data_sources[0]))
+        c->path = stand_in; /* every other error is told */
+    const int result = check_settings("", c, err);
+    c->path = path;
+    return result;
 }
 
 void formats_free(struct formats_settings *settings)

@@ -41,8 +41,8 @@ struct formats_settings {
 /* On failure settings holds nothing but its notes. */
 int formats_read(const struct formats_request *request, struct formats_settings *settings,
                  struct muster_error *err);
-/* What formats_read checks at its end. */
-int formats_check(const struct formats_settings *settings, struct muster_error *err);
+/* What formats_read checks at its end, but for data that are not named: what is printed needs none. */
+int formats_check(struct formats_settings *settings, struct muster_error *err);
 void formats_free(struct formats_settings *settings); /* accepts NULL */
 
 /* Whether an option of the command line (without dashes) is a setting's name in another program, so that the

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "proto/base/error.h"
+#include "runtime/train/lr_internal.h"
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -128,6 +129,8 @@ static double one_cycle_at(const struct lr_schedule *s, int64_t t)
 double lr_at(const struct lr_schedule *schedule, int64_t step)
 {
     step = larger(step, 0);
+    if (schedule->kind >= LR_HF_LINEAR)
+        return lr_trainer_at(schedule, step);
     switch (schedule->kind) {
     case LR_WARMUP:
     case LR_WARMUP_DECAY:
@@ -169,6 +172,8 @@ int lr_check(const struct lr_schedule *schedule, struct muster_error *err)
 {
     const struct lr_schedule *s = schedule;
     const char *name = kind_name(s->kind);
+    if (s->kind >= LR_HF_LINEAR)
+        return lr_trainer_check(s, name, err);
     const bool has_minimum =
         s->kind != LR_CONSTANT && s->kind != LR_WARMUP && s->kind != LR_WARMUP_DECAY && s->kind != LR_PLATEAU;
     if (has_minimum && s->minimum > s->peak)

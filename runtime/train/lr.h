@@ -9,8 +9,10 @@
 /* symbol, name in a configuration, meaning. The first four and the last warm up by (step + 1) / warmup_steps,
  * so that step warmup_steps - 1 is the first at the peak, and stay at the minimum once they have reached it.
  * They are PyTorch's SequentialLR of LinearLR and ConstantLR, LinearLR or CosineAnnealingLR, and
- * ReduceLROnPlateau. The others are DeepSpeed's classes of that name (deepspeed/runtime/lr_schedules.py,
- * 0.19), with its first update at the schedule's start value and update k (from 0) at its iteration k - 1. */
+ * ReduceLROnPlateau. Those in capitals are DeepSpeed's classes of that name
+ * (deepspeed/runtime/lr_schedules.py, 0.19), with its first update at the schedule's start value and update k
+ * (from 0) at its iteration k - 1. Those with hf_ are the Hugging Face Trainer's, whose warm-up has step /
+ * warmup_steps, from 0 on. */
 #define LR_KINDS(X)                                                                                          \
     X(LR_COSINE, "cosine", "a half cosine from the peak to the minimum")                                     \
     X(LR_LINEAR, "linear", "a line from the peak to the minimum")                                            \
@@ -20,7 +22,14 @@
     X(LR_WARMUP_DECAY, "WarmupDecayLR", "a line from the peak to 0 in the last step")                        \
     X(LR_WARMUP_COSINE, "WarmupCosineLR", "a half cosine from the peak to the minimum")                      \
     X(LR_ONE_CYCLE, "OneCycle", "up in warmup_steps, down in decay_steps, the momentum the other way")       \
-    X(LR_PLATEAU, "ReduceLROnPlateau", "the peak, which plateau.h lowers after evaluations")
+    X(LR_PLATEAU, "ReduceLROnPlateau", "the peak, which plateau.h lowers after evaluations")                 \
+    X(LR_HF_LINEAR, "hf_linear", "a line from the peak to 0")                                                \
+    X(LR_HF_COSINE, "hf_cosine", "a half cosine to the minimum, or so many cycles")                          \
+    X(LR_HF_RESTARTS, "hf_cosine_with_restarts", "so many half cosines to 0")                                \
+    X(LR_HF_POLYNOMIAL, "hf_polynomial", "a power of a line to the minimum")                                 \
+    X(LR_HF_CONSTANT, "hf_constant_with_warmup", "the peak")                                                 \
+    X(LR_HF_INVERSE_SQRT, "hf_inverse_sqrt", "the peak / sqrt(steps / timescale)")                           \
+    X(LR_HF_STABLE, "hf_warmup_stable_decay", "the peak, and in the last decay_steps to the minimum")
 
 enum lr_kind {
 #define LR_KIND_ENUM(symbol, name, meaning) symbol,
@@ -30,6 +39,12 @@ enum lr_kind {
 };
 
 enum lr_warmup { LR_WARMUP_LOG, LR_WARMUP_LINEAR }; /* of WarmupLR, WarmupDecayLR and WarmupCosineLR */
+
+enum lr_shape {
+    LR_SHAPE_LINEAR,
+    LR_SHAPE_COSINE,
+    LR_SHAPE_SQRT
+}; /* of hf_warmup_stable_decay: x, cosine, sqrt */
 
 struct lr_schedule {
     enum lr_kind kind;
@@ -48,6 +63,11 @@ struct lr_schedule {
     int64_t decay_interval;
     /* OneCycle: the momentum falls from high to low while the rate rises; both 0: it is not cycled */
     double momentum_low, momentum_high;
+    /* the Trainer's: cycles of a cosine, the polynomial's power, steps of the inverse root (0: warmup_steps,
+     * or 10,000), steps at the peak (0: what the others leave) */
+    double cycles, power;
+    int64_t timescale, stable_steps;
+    enum lr_shape warmup_shape, decay_shape;
     double momentum_rate; /* behind the cycle: high * (1 + momentum_rate * steps / decay_interval) */
 };
 

@@ -30,6 +30,10 @@ static const char *const kinds[] = {
     if (!strncmp(text, #member "=", sizeof #member))                                                         \
         return schedule->member = strtoll(text + sizeof #member, NULL, 10), 0;
 
+#define MEMBER_SHAPE(member)                                                                                 \
+    if (!strncmp(text, #member "=", sizeof #member))                                                         \
+        return schedule->member = (enum lr_shape)strtol(text + sizeof #member, NULL, 10), 0;
+
 static int set_member(struct lr_schedule *schedule, const char *text)
 {
     MEMBER_NUMBER(peak)
@@ -43,6 +47,12 @@ static int set_member(struct lr_schedule *schedule, const char *text)
     MEMBER_COUNT(total_steps)
     MEMBER_COUNT(decay_steps)
     MEMBER_COUNT(decay_interval)
+    MEMBER_NUMBER(cycles)
+    MEMBER_NUMBER(power)
+    MEMBER_COUNT(timescale)
+    MEMBER_COUNT(stable_steps)
+    MEMBER_SHAPE(warmup_shape)
+    MEMBER_SHAPE(decay_shape)
     if (strcmp(text, "warmup=linear") != 0)
         return -1;
     schedule->warmup = LR_WARMUP_LINEAR;

@@ -120,6 +120,26 @@ class Configs(unittest.TestCase):
         values = {name: row["value"] for name, row in self.settings("configs").items()}
         self.assertEqual(values, {name: row["value"] for name, row in self.settings("printed.yaml").items()})
 
+    def test_a_printed_configuration_needs_no_data(self):
+        self.assertEqual(self.settings("ds_config.json")["data.path"]["value"], "")
+        self.assertEqual(self.settings("ds_config.json", "--data_path=not/there")["data.path"]["value"], "not/there")
+        run = self.run_program("ds_config.json", "--print-config", "--set", "training.nesterov=true")  # other errors are told
+        self.assertEqual(run.returncode, 2, run.stderr)
+        self.assertIn("training.nesterov has no effect", run.stderr)
+
+    def test_once_in_an_epoch(self):
+        (self.path / "args.json").write_text(json.dumps({
+            "output_dir": "out", "num_train_epochs": 3, "per_device_train_batch_size": 8, "max_seq_length": 32, "validation_split": 0.1,
+            "eval_strategy": "epoch", "save_strategy": "epoch", "logging_strategy": "epoch", "warmup_ratio": 0.1, "lr_scheduler_type": "cosine"}))
+        run = self.run_program("args.json", *[word for word in SMALL if not re.search("steps|batch|length=32|interval", word) and word != "--set"
+                                              for word in ("--set", word)], "--data_path=text")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        steps = int(re.search(r"are (\d+) steps", run.stdout)[1])
+        ends = [str(end) for end in (-(-steps // 3), 2 * -(-steps // 3), steps)]
+        self.assertEqual(re.findall(r"evaluation after step (\d+)", run.stdout), ends, run.stdout)
+        self.assertEqual(re.findall(rf"step (\d+)/{steps} ", run.stdout), ends, run.stdout)
+        self.assertEqual(sorted(path.name for path in (self.path / "out").glob("step-*")), sorted(f"step-{end}" for end in ends))
+
     def test_wrong_words(self):
         self.refused("unknown option '--learnin_rat'; did you mean '--learning_rate'?", "ds_config.json", "--learnin_rat=1")
         self.refused("--deepspeed_config needs a value", "--deepspeed_config")

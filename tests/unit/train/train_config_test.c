@@ -111,7 +111,8 @@ static const struct {
      "model.rope_scaling to linear or llama3"},
     {"training: {schedule: constant, min_learning_rate: 0}\n",
      "t.yaml: training.min_learning_rate has no effect with training.schedule: constant; remove it or set "
-     "training.schedule to cosine, linear, wsd, WarmupCosineLR, OneCycle or ReduceLROnPlateau"},
+     "training.schedule to cosine, linear, wsd, WarmupCosineLR, OneCycle, ReduceLROnPlateau, hf_cosine, "
+     "hf_polynomial or hf_warmup_stable_decay"},
     {"training: {strategy: NO_SHARD, keep_whole_below: 1000}\n",
      "t.yaml: training.keep_whole_below has no effect with training.strategy: NO_SHARD; remove it or set "
      "training.strategy to SHARD_OPTIM, SHARD_GRAD_OP, FULL_SHARD or HYBRID_SHARD"},
