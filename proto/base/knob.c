@@ -2,11 +2,11 @@
 #include "proto/base/knob.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "proto/base/path.h"
 #include "proto/base/text.h"
 
 enum { NUMBER_TEXT = 64 };
@@ -55,6 +55,55 @@ static size_t list_length(char *const *list)
     return count;
 }
 
+/* --- paths --- */
+
+static int refuse_path_variable(const char *text, struct muster_error *err)
+{
+    return error_set(
+        err, MUSTER_E_INVALID,
+        "'%s' has a variable, which is not replaced here: write the path itself, or let the shell "
+        "or the template's own program replace it",
+        text);
+}
+
+static int refuse_path_of_user(const char *text, struct muster_error *err)
+{
+    const int length = (int)strcspn(text, "/");
+    return error_set(
+        err, MUSTER_E_INVALID,
+        "'%s' begins with %.*s, and the home folders of other users are not looked up: write the "
+        "path itself, or ./%s for a file of this name",
+        text, length, text, text);
+}
+
+int knob_path_with_home(const char *text, const char *home, char **out, struct muster_error *err)
+{
+    *out = NULL;
+    if (*text == '$' || strstr(text, "${") || strstr(text, "$(") || strstr(text, "{{"))
+        return refuse_path_variable(text, err);
+    if (!strcmp(text, "None"))
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "'None' is Python's: leave the key out, or write null (./None for a file of this name)");
+    const bool of_home = *text == '~';
+    if (of_home && text[1] && text[1] != '/')
+        return refuse_path_of_user(text, err);
+    if (of_home && (!home || !*home))
+        return error_set(err, MUSTER_E_INVALID, "'%s': the home folder is not known, as HOME is not set",
+                         text);
+    const size_t length = of_home ? strlen(home) : 0;
+    const char *rest = text + of_home;
+    if (of_home && home[length - 1] == '/' && *rest == '/')
+        rest++;
+    *out = mem_printf("%s%s", of_home ? home : "", rest);
+    return *out ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+}
+
+int knob_path(const char *text, char **out, struct muster_error *err)
+{
+    return knob_path_with_home(text, getenv("HOME"), out, err);
+}
+
 /* Where the path begins in a text of a list: behind a number. */
 static size_t number_before(const char *text)
 {
@@ -69,7 +118,7 @@ static char *kept_text(const struct knob *knob, const char *text, const char *wh
 {
     scope_free char *path = NULL;
     const size_t before = knob->path && knob->type == KNOB_LIST ? number_before(text) : 0;
-    if (knob->path && path_expand(text + before, &path, err) < 0) {
+    if (knob->path && knob_path(text + before, &path, err) < 0) {
         (void)error_wrap(err, "%s", where);
         return NULL;
     }

@@ -49,8 +49,8 @@ struct knob {
     const char *const *choices; /* NULL-terminated, for KNOB_CHOICE */
     const char *section;        /* heading in --help */
     const char *help;           /* one line; the effect of the setting */
-    bool path; /* of a text or a list: a file or folder, which is taken as path.h has it; of a list behind a
-                  number ("0.7 ~/texts") */
+    bool path; /* of a text or a list: a file or folder, which is taken as knob_path has it; of a list behind
+                  a number ("0.7 ~/texts") */
     const char *refused; /* not NULL: known but not honoured; the text names the alternative, and setting it
                             is an error */
 };
@@ -70,6 +70,15 @@ struct knob_table {
     const struct knob *knobs;
     size_t count;
 };
+
+/* What a user writes for a file or folder, as the path that is opened: a shell is not always there to do it,
+ * in a file, in --flag=~/x, in the args of a container. "~" and "~/x" begin with home (NULL or "": an error);
+ * another user's "~name" is refused, and so is text that another program would have replaced: "$HOME/x",
+ * "${VAR}",
+ * "$(VAR)", "{{ x }}", Python's None. Pure. *out: the caller's (mem_free). */
+int knob_path_with_home(const char *text, const char *home, char **out, struct muster_error *err);
+/* The same with the variable HOME. */
+int knob_path(const char *text, char **out, struct muster_error *err);
 
 /* Sets every value to its default. Text values are fresh copies. */
 int knob_defaults(const struct knob_table *table, void *options, struct muster_error *err);

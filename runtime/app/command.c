@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "proto/base/guard.h"
-#include "proto/base/path.h"
+#include "proto/base/knob.h"
 #include "proto/base/text.h"
 #include "runtime/formats/formats.h"
 
@@ -83,7 +83,7 @@ static int take_path(const char *option, const char *text, char **to)
 {
     struct muster_error err = {0};
     mem_free(*to);
-    return path_expand(text, to, &err) < 0 ? command_error("%s: %s", option, err.text) : 0;
+    return knob_path(text, to, &err) < 0 ? command_error("%s: %s", option, err.text) : 0;
 }
 
 static int take_checkpoint(struct command *command, char *path)

@@ -10,7 +10,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "proto/base/path.h"
+#include "proto/base/knob.h"
 #include "runtime/config/train_config_check.h"
 #include "runtime/formats/finish.h"
 #include "runtime/formats/readers.h"
@@ -223,7 +223,7 @@ static int read_path(struct source *source, const char *text_of_path)
     scope_buffer text = {0};
     scope_free char *path = NULL;
     struct stat info;
-    if (path_expand(text_of_path, &path, source->assign->err) < 0)
+    if (knob_path(text_of_path, &path, source->assign->err) < 0)
         return -1;
     if (!stat(path, &info) && S_ISDIR(info.st_mode))
         return source->depth ? error_set(source->assign->err, MUSTER_E_INVALID, "%s is a folder", path)

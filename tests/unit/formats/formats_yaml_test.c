@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "proto/base/guard.h"
-#include "proto/base/path.h"
+#include "proto/base/knob.h"
 #include "runtime/formats/formats.h"
 #include "tests/support/cmocka_all.h"
 
@@ -176,7 +176,7 @@ static void takes_paths(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct muster_error err = {0};
         scope_free char *path = NULL;
-        const int result = path_with_home(rows[i].text, rows[i].home, &path, &err);
+        const int result = knob_path_with_home(rows[i].text, rows[i].home, &path, &err);
         assert_int_equal(result, rows[i].path ? 0 : -1);
         if (rows[i].path)
             assert_string_equal(path, rows[i].path);
