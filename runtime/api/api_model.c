@@ -65,8 +65,11 @@ static int find_sizes(const char *architecture, const char *const *settings, str
     if (files_architecture(files))
         *found = *files_architecture(files);
     else
-        result = error_set(err, MUSTER_E_INVALID,
-                           "%s has parameters without sizes: name a folder with config.json", architecture);
+        result = error_set(
+            err, MUSTER_E_INVALID,
+            "%s has parameters without sizes: name a folder with config.json, or a file that ends in "
+            ".safetensors or .pth beside the model's keys",
+            architecture);
     files_close(files);
     return result;
 }

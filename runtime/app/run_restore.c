@@ -25,7 +25,7 @@ void run_take_sizes(struct train_config *c)
 }
 
 /* A checkpoint that was named, else the newest one of training.checkpoint_dir, else model.path: what a
- * training would go on from. */
+ * training would go on from. Else what one has written at its end. */
 static int take_parameters(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
@@ -37,7 +37,7 @@ static int take_parameters(struct run *run, struct muster_error *err)
         const int found = checkpoints_restore(&run->checkpoints, folder, err);
         if (found)
             return found < 0 ? -1 : 0;
-        if (run->checkpoint || !is_set(c->model_path))
+        if (run->checkpoint || (!is_set(c->model_path) && !(is_set(c->output) && !access(c->output, R_OK))))
             return error_set(err, MUSTER_E_NOT_FOUND,
                              "there is no checkpoint in %s: name another one with --checkpoint, or a model's "
                              "files with --model",
@@ -47,6 +47,8 @@ static int take_parameters(struct run *run, struct muster_error *err)
         return is_set(c->lora_path) ? muster_trainer_load(run->trainer, c->lora_path, err) : 0;
     if (is_set(c->model_path))
         return muster_trainer_load(run->trainer, c->model_path, err);
+    if (is_set(c->output) && !access(c->output, R_OK)) /* what a training has left */
+        return muster_trainer_load(run->trainer, c->output, err);
     return error_set(err, MUSTER_E_INVALID,
                      "there are no parameters: name a model's files with --model (model.path), or a "
                      "checkpoint with --checkpoint (training.checkpoint_dir)");

@@ -176,10 +176,16 @@ static const struct knob *row_of(const char *key)
 
 static bool text_helps(const char *text, unsigned values)
 {
-    static const char ending[] = ".safetensors";
-    size_t length = text ? strlen(text) : 0, end = sizeof ending - 1;
-    return values == NOT_EMPTY ? length > 0
-                               : !length || (length > end && !strcmp(text + length - end, ending));
+    static const char *const endings[] = {".safetensors", ".pth", ".pt"}; /* parameters alone */
+    const size_t length = text ? strlen(text) : 0;
+    if (values == NOT_EMPTY || !length)
+        return (values == NOT_EMPTY) == (length > 0);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t end = strlen(endings[i]);
+        if (length > end && !strcmp(text + length - end, endings[i]))
+            return true;
+    }
+    return false;
 }
 
 static bool helps(const struct knob *other, const struct train_config *c, unsigned values)
@@ -196,11 +202,23 @@ static bool helps(const struct knob *other, const struct train_config *c, unsign
     return other->type == KNOB_CHOICE ? values >> *(const int *)at & 1 : *(const double *)at != 0;
 }
 
+/* A file of parameters has no state of the optimizer. */
+static int check_resume(const char *name, const struct train_config *c, struct muster_error *err)
+{
+    if (!text_helps(c->resume, NOT_EMPTY) || !text_helps(c->resume, SIZES))
+        return 0;
+    return error_set(
+        err, MUSTER_E_INVALID,
+        "%straining.resume %s has parameters alone, and no step or optimizer to go on from: set "
+        "model.path to it, which begins with them, or training.resume to a folder of checkpoints",
+        name, c->resume);
+}
+
 /* "cosine, linear or wsd": the choices in `values`, or "more than 0". */
 static const char *name_values(const struct knob *other, unsigned values, char out[TEXT_SIZE])
 {
     if (other->type == KNOB_TEXT)
-        return values == NOT_EMPTY ? "a path" : "a .safetensors file, which does not give its sizes";
+        return values == NOT_EMPTY ? "a path" : "a .safetensors or .pth file, which does not give its sizes";
     if (other->type == KNOB_BOOL)
         return "true";
     if (other->type == KNOB_LIST)
@@ -349,7 +367,7 @@ static int check_training(const char *name, const struct train_config *c, struct
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.min_learning_rate %g is above training.learning_rate %g", name,
                          c->min_learning_rate, c->learning_rate);
-    if (check_length(name, c, err) < 0)
+    if (check_length(name, c, err) < 0 || check_resume(name, c, err) < 0)
         return -1;
     if (c->sync_errors && c->cuda_graphs)
         return error_set(err, MUSTER_E_INVALID,

@@ -93,6 +93,32 @@ static int read_coded(struct loading *l, const struct file_tensor *tensor, int64
     return failed;
 }
 
+/* Elements of a view, whose strides are its own: what it spans, and of that those. */
+static int read_strided(struct loading *l, const struct file_tensor *tensor, int64_t first, int64_t count,
+                        enum dtype dtype, void *out, struct muster_error *err)
+{
+    const int size = dtype_size(tensor->dtype), real = dtype_size(dtype);
+    int64_t span = 1;
+    for (int d = 0; d < tensor->ndim; d++)
+        span += (tensor->dim[d] - 1) * tensor->stride[d];
+    if (make_room(&l->raw, &l->raw_room, span * size, err) ||
+        read_at(&l->files->file[tensor->file], tensor->offset, l->raw, span * size, err))
+        return -1;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t rest = first + i, at = 0;
+        for (int d = tensor->ndim - 1; d >= 0; d--) {
+            at += rest % tensor->dim[d] * tensor->stride[d];
+            rest /= tensor->dim[d];
+        }
+        const char *element = (const char *)l->raw + at * size;
+        if (tensor->dtype == dtype)
+            memcpy((char *)out + i * real, element, (size_t)real);
+        else
+            elements_convert((char *)out + i * real, dtype, element, tensor->dtype, 1);
+    }
+    return 0;
+}
+
 /* Elements in the order of the file. */
 static int read_run(struct loading *l, const struct file_tensor *tensor, int64_t first, int64_t count,
                     enum dtype dtype, void *out, struct muster_error *err)
@@ -103,6 +129,8 @@ static int read_run(struct loading *l, const struct file_tensor *tensor, int64_t
     int size = dtype_size(tensor->dtype);
     if (tensor->codes.there)
         return read_coded(l, tensor, first, count, dtype, out, err);
+    if (tensor->strided)
+        return read_strided(l, tensor, first, count, dtype, out, err);
     if (tensor->dtype == dtype)
         return read_at(file, tensor->offset + first * size, out, count * size, err);
     if (make_room(&l->raw, &l->raw_room, count * size, err) ||
@@ -118,6 +146,14 @@ static int read_turned(struct loading *l, const struct file_tensor *tensor, int6
                        enum dtype dtype, void *out, struct muster_error *err)
 {
     const struct source_file *file = &l->files->file[tensor->file];
+    if (tensor->strided) {
+        struct file_tensor other = *tensor;
+        for (int d = 0; d < 2; d++) {
+            other.dim[d] = tensor->dim[1 - d];
+            other.stride[d] = tensor->stride[1 - d];
+        }
+        return read_strided(l, &other, first, count, dtype, out, err);
+    }
     int64_t columns = tensor->dim[0], rows = tensor->dim[1];
     int64_t top = first / columns, bottom = (first + count + columns - 1) / columns, wide = bottom - top;
     int size = dtype_size(tensor->dtype), real = dtype_size(dtype);

@@ -55,7 +55,8 @@ int64_t safetensors_header_length(const char *name, const void *start, int64_t f
         length |= (uint64_t)bytes[i] << (8 * i);
     if (length > JSON_TEXT_LIMIT)
         return error_set(err, MUSTER_E_INVALID,
-                         "%s: not a safetensors file, or one with too large a header: it gives its header "
+                         "%s: neither a safetensors file nor one of torch.save, or one with too large a "
+                         "header: it gives its header "
                          "%llu bytes, and at most %d are read",
                          name, (unsigned long long)length, JSON_TEXT_LIMIT);
     if ((int64_t)length > file_bytes - SAFETENSORS_LENGTH)

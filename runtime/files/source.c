@@ -14,6 +14,7 @@
 #include "runtime/files/layout.h"
 #include "runtime/files/llmc.h"
 #include "runtime/files/safetensors.h"
+#include "runtime/files/torch_file.h"
 
 /* ---- one file ---- */
 
@@ -63,6 +64,25 @@ static int read_safetensors(struct files *files, int index, struct muster_error 
     return safetensors_parse(file->path, header, (size_t)length, file->bytes, index, &files->tensors, err);
 }
 
+static int read_of_source(void *context, int64_t offset, void *out, size_t bytes, struct muster_error *err)
+{
+    return read_start(context, offset, out, bytes, err);
+}
+
+/* By its first bytes, not by its name. */
+static int read_tensors(struct files *files, int index, struct muster_error *err)
+{
+    struct source_file *file = &files->file[index];
+    unsigned char start[16] = {0};
+    const size_t bytes = file->bytes < (int64_t)sizeof start ? (size_t)file->bytes : sizeof start;
+    if (read_start(file, 0, start, bytes, err))
+        return -1;
+    const struct zip_source source = {file->path, file->bytes, read_of_source, file};
+    if (torch_file_begins(start, bytes))
+        return torch_file_parse(&source, index, &files->tensors, err);
+    return torch_file_refuse(file->path, start, bytes, err) < 0 ? -1 : read_safetensors(files, index, err);
+}
+
 static int read_llmc(struct files *files, int index, struct muster_error *err)
 {
     const struct source_file *file = &files->file[index];
@@ -86,7 +106,7 @@ static int read_single(struct files *files, struct muster_error *err)
         return -1;
     uint32_t magic =
         (uint32_t)start[0] | (uint32_t)start[1] << 8 | (uint32_t)start[2] << 16 | (uint32_t)start[3] << 24;
-    return magic == LLMC_MAGIC ? read_llmc(files, index, err) : read_safetensors(files, index, err);
+    return magic == LLMC_MAGIC ? read_llmc(files, index, err) : read_tensors(files, index, err);
 }
 
 /* ---- folders ---- */
@@ -96,10 +116,9 @@ static int index_file(struct files *files, const json_t *name_value, struct must
 {
     const char *name = json_string_value(name_value);
     if (!name || !*name || strchr(name, '/') || !strcmp(name, "..") || !strcmp(name, "."))
-        return error_set(
-            err, MUSTER_E_INVALID,
-            "%s/model.safetensors.index.json: weight_map names '%.100s', which is no file beside it",
-            files->path, name ? name : "");
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: the index's weight_map names '%.100s', which is no file beside it", files->path,
+                         name ? name : "");
     size_t before = strlen(files->path) + 1;
     for (int i = files->file_count - 1; i >= 0; i--) {
         if (!strcmp(files->file[i].path + before, name))
@@ -108,7 +127,7 @@ static int index_file(struct files *files, const json_t *name_value, struct must
     if (files->file_count == SOURCE_FILES)
         return error_set(err, MUSTER_E_LIMIT, "%s: more than %d shards", files->path, SOURCE_FILES);
     int index = open_file(files, mem_printf("%s/%s", files->path, name), err);
-    return index < 0 || read_safetensors(files, index, err) ? -1 : index;
+    return index < 0 || read_tensors(files, index, err) ? -1 : index;
 }
 
 /* Every tensor is in the shard that the index names. */
@@ -162,7 +181,7 @@ static int read_config(struct files *files, struct muster_error *err)
 static int read_one(struct files *files, char *path, struct muster_error *err)
 {
     int file = open_file(files, path, err);
-    return file < 0 || read_safetensors(files, file, err) ? -1 : 0;
+    return file < 0 || read_tensors(files, file, err) ? -1 : 0;
 }
 
 static int read_adapters(struct files *files, const char *config, struct muster_error *err)
@@ -173,6 +192,11 @@ static int read_adapters(struct files *files, const char *config, struct muster_
     files->adapters = true;
     if (adapter_json_read(config, &files->lora, err) < 0)
         return -1;
+    scope_free char *pickled = mem_printf("%s/adapter_model.bin", files->path); /* of PEFT before 0.6 */
+    if (!pickled)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", files->path);
+    if (access(path, F_OK) && !access(pickled, F_OK))
+        return read_one(files, take_pointer(&pickled), err);
     return read_one(files, take_pointer(&path), err);
 }
 
@@ -184,7 +208,9 @@ static int read_folder(struct files *files, struct muster_error *err)
     scope_free char *quantized = mem_printf("%s/" LAYOUT_QUANTIZED, files->path);
     scope_free char *adapters = mem_printf("%s/adapter_config.json", files->path);
     scope_free char *config = mem_printf("%s/config.json", files->path);
-    if (!single || !index || !quantized || !adapters || !config)
+    scope_free char *pickled = mem_printf("%s/pytorch_model.bin", files->path);
+    scope_free char *pickled_index = mem_printf("%s/pytorch_model.bin.index.json", files->path);
+    if (!single || !index || !quantized || !adapters || !config || !pickled || !pickled_index)
         return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", files->path);
     /* one that cannot be looked at is not absent: another one would take its place */
     const char *const looked_for[] = {adapters, config, single, index, quantized};
@@ -204,9 +230,12 @@ static int read_folder(struct files *files, struct muster_error *err)
         return read_index(files, index, err);
     if (there[QUANTIZED])
         return read_one(files, take_pointer(&quantized), err);
+    if (!access(pickled, F_OK))
+        return read_one(files, take_pointer(&pickled), err);
+    if (!access(pickled_index, F_OK))
+        return read_index(files, pickled_index, err);
     return error_set(err, MUSTER_E_NOT_FOUND,
-                     "%s has neither model.safetensors nor model.safetensors.index.json (a pytorch_model.bin "
-                     "is not read: save the model again with transformers)",
+                     "%s has neither model.safetensors nor pytorch_model.bin, nor an index of such files",
                      files->path);
 }
 
@@ -227,8 +256,10 @@ struct files *files_open(const char *path, struct muster_error *err)
         (void)error_errno(err, "cannot read %s", files->path);
         return NULL;
     }
-    if ((S_ISDIR(status.st_mode) ? read_folder(files, err) : read_single(files, err)) ||
-        tensors_sort(&files->tensors, files->path, err) || codes_fold(&files->tensors, files->path, err) < 0)
+    if (S_ISDIR(status.st_mode) ? read_folder(files, err) : read_single(files, err))
+        return NULL;
+    tensors_unwrap(&files->tensors);
+    if (tensors_sort(&files->tensors, files->path, err) || codes_fold(&files->tensors, files->path, err) < 0)
         return NULL;
     return take_pointer(&files);
 }

@@ -30,6 +30,34 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct file_tensor *)a)->name, ((const struct file_tensor *)b)->name);
 }
 
+/* Removes a part and the dot behind it. */
+static void drop_part(char *name, const char *part)
+{
+    const size_t length = strlen(part);
+    for (char *at = name; (at = strstr(at, part));)
+        if ((at == name || at[-1] == '.') && at[length] == '.')
+            memmove(at, at + length + 1, strlen(at + length + 1) + 1);
+        else
+            at += length;
+}
+
+void tensors_unwrap(struct file_tensors *tensors)
+{
+    static const char *const parts[] = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"};
+    static const char module[] = "module.";
+    const size_t length = sizeof module - 1;
+    bool all = tensors->count > 0;
+    for (int i = 0; i < tensors->count; i++) {
+        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
+            drop_part(tensors->item[i].name, parts[p]);
+        all &= !strncmp(tensors->item[i].name, module, length);
+    }
+    for (int i = 0; all && i < tensors->count; i++) {
+        char *name = tensors->item[i].name;
+        memmove(name, name + length, strlen(name + length) + 1);
+    }
+}
+
 int tensors_sort(struct file_tensors *tensors, const char *path, struct muster_error *err)
 {
     if (!tensors->count)

@@ -29,8 +29,10 @@ struct file_tensor {
     bool integer;           /* of int64 (dtype is DTYPE_COUNT): what a PARAM_COUNT is in files */
     int ndim;
     int64_t dim[TENSOR_DIMS];
-    int file;              /* index of the file */
-    int64_t offset, bytes; /* in the file */
+    int file;                    /* index of the file */
+    int64_t offset, bytes;       /* in the file */
+    bool strided;                /* elements are not one after the other: */
+    int64_t stride[TENSOR_DIMS]; /* from one to the next of each dimension, in elements */
     bool out_in; /* matrices are (out,in) even where the model's description of files has (in,out) */
     struct file_codes codes; /* there: values are what they open to, as DTYPE_F32 */
 };
@@ -43,6 +45,9 @@ struct file_tensors {
 
 /* Appends a copy, of the name too. MUSTER_E_NOMEM. */
 int tensors_add(struct file_tensors *tensors, const struct file_tensor *tensor, struct muster_error *err);
+/* Takes wrappers' parts out of the names: _orig_mod (torch.compile), _fsdp_wrapped_module,
+ * _checkpoint_wrapped_module; and module (DataParallel, DDP) in front, where every name has it. */
+void tensors_unwrap(struct file_tensors *tensors);
 /* Sorts by name; two of one name are MUSTER_E_INVALID. path names the source in the error. */
 int tensors_sort(struct file_tensors *tensors, const char *path, struct muster_error *err);
 /* Of a sorted list; NULL: there is none. */

@@ -6,6 +6,8 @@
 #ifndef MUSTER_RUNTIME_FILES_ZIP_H
 #define MUSTER_RUNTIME_FILES_ZIP_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/base/buffer.h"
@@ -16,6 +18,7 @@ struct zip_member {
     char *name;
     int64_t header, data, bytes; /* where its header and its contents begin, and their size */
     uint32_t crc;                /* set by the writer of the contents */
+    bool packed;                 /* read: compressed or encrypted */
 };
 
 /* A zeroed struct is an empty archive. */
@@ -33,5 +36,17 @@ void zip_free(struct zip *zip);
 int zip_header(const struct zip_member *member, struct buffer *out);
 /* The bytes behind the last member, for the file's end. */
 int zip_directory(const struct zip *zip, struct buffer *out);
+
+/* A file that is read: its bytes at any offset, all of them or -1. */
+struct zip_source {
+    const char *name; /* in errors */
+    int64_t bytes;
+    int (*read)(void *context, int64_t offset, void *out, size_t bytes, struct muster_error *err);
+    void *context;
+};
+
+/* Appends the members of an archive, each with header, data and bytes set; all of them are in the file, but
+ * for packed ones, whose bytes are not read. On failure zip is empty. */
+int zip_read(const struct zip_source *source, struct zip *zip, struct muster_error *err);
 
 #endif

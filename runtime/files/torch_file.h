@@ -1,0 +1,18 @@
+/* torch_file.h - the state dict in a file of torch.save (the archive of PyTorch since 1.6). */
+#ifndef MUSTER_RUNTIME_FILES_TORCH_FILE_H
+#define MUSTER_RUNTIME_FILES_TORCH_FILE_H
+
+#include "runtime/files/tensors.h"
+#include "runtime/files/zip.h"
+
+/* Whether a file's first bytes are those of an archive; of other files that name parameters, an error that
+ * says what to do (a pickle of PyTorch before 1.6, GGUF, HDF5), or 0. */
+bool torch_file_begins(const void *start, size_t bytes);
+int torch_file_refuse(const char *name, const void *start, size_t bytes, struct muster_error *err);
+
+/* Appends the tensors of the state dict, which is what was saved, or the value of one of its keys state_dict,
+ * model_state_dict, model, module, net. file: copied into each. Errors name the tensor or the member. */
+int torch_file_parse(const struct zip_source *source, int file, struct file_tensors *tensors,
+                     struct muster_error *err);
+
+#endif
