@@ -137,7 +137,7 @@ static int check_byte_order(struct torch_reader *r)
 
 /* ---- one tensor ---- */
 
-static const struct unpickled_value *value_at(const struct torch_reader *r, int index)
+static const struct unpickled_value *torch_value(const struct torch_reader *r, int index)
 {
     return &r->values.value[index];
 }
@@ -151,16 +151,16 @@ static int refuse_tensor(struct torch_reader *r, const struct file_tensor *tenso
 static int take_shape(struct torch_reader *r, const struct unpickled_value *value, struct file_tensor *tensor,
                       int64_t *span)
 {
-    const struct unpickled_value *sizes = value_at(r, value->items[2]),
-                                 *strides = value_at(r, value->items[3]);
+    const struct unpickled_value *sizes = torch_value(r, value->items[2]),
+                                 *strides = torch_value(r, value->items[3]);
     int64_t whole = 1;
     if (sizes->count != strides->count || sizes->count > TENSOR_DIMS)
         return refuse_tensor(r, tensor, "has no shape, or one of too many dimensions");
     tensor->ndim = sizes->count;
     *span = 1;
     for (int i = tensor->ndim - 1; i >= 0; i--) {
-        const struct unpickled_value *size = value_at(r, sizes->items[i]),
-                                     *stride = value_at(r, strides->items[i]);
+        const struct unpickled_value *size = torch_value(r, sizes->items[i]),
+                                     *stride = torch_value(r, strides->items[i]);
         int64_t reach;
         if (size->kind != UNPICKLED_NUMBER || stride->kind != UNPICKLED_NUMBER || size->number < 0 ||
             stride->number < 0)
@@ -196,12 +196,12 @@ static enum dtype dtype_named(const char *name)
 static int take_place(struct torch_reader *r, const struct unpickled_value *value,
                       const struct unpickle_type *type, int64_t span, struct file_tensor *tensor)
 {
-    const struct unpickled_value *storage = value_at(r, value->items[0]);
+    const struct unpickled_value *storage = torch_value(r, value->items[0]);
     char name[NAME_LIMIT];
     const int length = snprintf(name, sizeof name, "data/%.*s",
                                 (int)(storage->length < 64 ? storage->length : 64), storage->text);
     const struct zip_member *member = member_named(r, name, (size_t)length);
-    const int64_t first = value_at(r, value->items[1])->number;
+    const int64_t first = torch_value(r, value->items[1])->number;
     int64_t end;
     if (!member)
         return refuse_tensor(r, tensor, "has a storage that is no member of the archive");
@@ -239,14 +239,14 @@ static bool has_tensors(const struct torch_reader *r, const struct unpickled_val
     if (dict->kind != UNPICKLED_DICT)
         return false;
     for (int i = 0; i < dict->count; i += 2)
-        if (value_at(r, dict->items[i + 1])->kind == UNPICKLED_TENSOR)
+        if (torch_value(r, dict->items[i + 1])->kind == UNPICKLED_TENSOR)
             return true;
     return false;
 }
 
 static bool key_is(const struct torch_reader *r, int index, const char *word)
 {
-    const struct unpickled_value *key = value_at(r, index);
+    const struct unpickled_value *key = torch_value(r, index);
     return key->kind == UNPICKLED_TEXT && key->length == strlen(word) &&
            !memcmp(key->text, word, key->length);
 }
@@ -257,7 +257,7 @@ static int refuse_dict(struct torch_reader *r, const struct unpickled_value *roo
     if (root->kind == UNPICKLED_TENSOR)
         return error_set(r->err, MUSTER_E_INVALID, "%s has one tensor, and no state dict", r->source->name);
     for (int i = 0; root->kind == UNPICKLED_DICT && i < root->count && i < 16; i += 2) {
-        const struct unpickled_value *key = value_at(r, root->items[i]);
+        const struct unpickled_value *key = torch_value(r, root->items[i]);
         if (key->kind == UNPICKLED_TEXT)
             (void)buffer_printf(&keys, "%s%.*s", keys.length ? ", " : "",
                                 (int)(key->length < 40 ? key->length : 40), key->text);
@@ -277,19 +277,19 @@ static const struct unpickled_value *find_state(const struct torch_reader *r,
         return root;
     for (size_t w = 0; root->kind == UNPICKLED_DICT && w < sizeof words / sizeof *words; w++)
         for (int i = 0; i < root->count; i += 2)
-            if (key_is(r, root->items[i], words[w]) && has_tensors(r, value_at(r, root->items[i + 1])))
-                return value_at(r, root->items[i + 1]);
+            if (key_is(r, root->items[i], words[w]) && has_tensors(r, torch_value(r, root->items[i + 1])))
+                return torch_value(r, root->items[i + 1]);
     return NULL;
 }
 
 static int take_state(struct torch_reader *r, int root)
 {
-    const struct unpickled_value *state = find_state(r, value_at(r, root));
+    const struct unpickled_value *state = find_state(r, torch_value(r, root));
     if (!state)
-        return refuse_dict(r, value_at(r, root));
+        return refuse_dict(r, torch_value(r, root));
     for (int i = 0; i < state->count; i += 2) {
-        const struct unpickled_value *key = value_at(r, state->items[i]),
-                                     *value = value_at(r, state->items[i + 1]);
+        const struct unpickled_value *key = torch_value(r, state->items[i]),
+                                     *value = torch_value(r, state->items[i + 1]);
         if (key->kind != UNPICKLED_TEXT)
             return error_set(r->err, MUSTER_E_INVALID, "%s: a key of the state dict is no text",
                              r->source->name);

@@ -5,8 +5,8 @@
 #include "runtime/files/tensors.h"
 #include "runtime/files/zip.h"
 
-/* Whether a file's first bytes are those of an archive; of other files that name parameters, an error that
- * says what to do (a pickle of PyTorch before 1.6, GGUF, HDF5), or 0. */
+/* Whether a file's first bytes are those of an archive; of other files that name parameters, an error with
+ * what to do (a pickle of PyTorch before 1.6, GGUF, HDF5), or 0. */
 bool torch_file_begins(const void *start, size_t bytes);
 int torch_file_refuse(const char *name, const void *start, size_t bytes, struct muster_error *err);
 

@@ -64,7 +64,7 @@ static int unpickle_memory(struct reader *r)
 
 /* ---- values and the stack ---- */
 
-static struct unpickled_value *value_of(struct reader *r, int index)
+static struct unpickled_value *unpickled_at(struct reader *r, int index)
 {
     return &r->out->value[index];
 }
@@ -86,7 +86,7 @@ static int new_value(struct reader *r, struct unpickled_value value)
     return out->count++;
 }
 
-static int push(struct reader *r, int index)
+static int push_index(struct reader *r, int index)
 {
     if (index < 0)
         return -1;
@@ -106,7 +106,7 @@ static int push(struct reader *r, int index)
 
 static int push_value(struct reader *r, struct unpickled_value value)
 {
-    return push(r, new_value(r, value));
+    return push_index(r, new_value(r, value));
 }
 
 static int push_kind(struct reader *r, enum unpickled_kind kind, int64_t number)
@@ -114,7 +114,7 @@ static int push_kind(struct reader *r, enum unpickled_kind kind, int64_t number)
     return push_value(r, (struct unpickled_value){.kind = kind, .number = number});
 }
 
-static int pop(struct reader *r, int *index)
+static int pop_index(struct reader *r, int *index)
 {
     const int floor = r->mark_count ? r->marks[r->mark_count - 1] : 0;
     if (r->depth <= floor)
@@ -133,7 +133,7 @@ static int pop_mark(struct reader *r, int *first)
 
 static int add_item(struct reader *r, int container, int item)
 {
-    struct unpickled_value *to = value_of(r, container);
+    struct unpickled_value *to = unpickled_at(r, container);
     if (to->count == to->room) {
         const int room = to->room ? 2 * to->room : 4;
         int *longer = mem_realloc(to->items, (size_t)room, sizeof *longer);
@@ -156,14 +156,14 @@ static int push_tuple(struct reader *r, int first)
         if (add_item(r, tuple, r->stack[i]) < 0)
             return -1;
     r->depth = first;
-    return push(r, tuple);
+    return push_index(r, tuple);
 }
 
 /* Into the list or dict below first. */
 static int append_from(struct reader *r, int first, enum unpickled_kind kind)
 {
     const int floor = r->mark_count ? r->marks[r->mark_count - 1] : 0;
-    if (first - 1 < floor || value_of(r, r->stack[first - 1])->kind != kind ||
+    if (first - 1 < floor || unpickled_at(r, r->stack[first - 1])->kind != kind ||
         (kind == UNPICKLED_DICT && (r->depth - first) % 2))
         return wrong_pickle(r, "items without a list or a dict");
     for (int i = first; i < r->depth; i++)
@@ -184,7 +184,7 @@ static int take_bytes(struct reader *r, uint64_t count, const unsigned char **ou
     return 0;
 }
 
-static int take_number(struct reader *r, int bytes, uint64_t *out)
+static int take_little(struct reader *r, int bytes, uint64_t *out)
 {
     const unsigned char *at = NULL;
     if (take_bytes(r, (uint64_t)bytes, &at) < 0)
@@ -198,13 +198,13 @@ static int take_number(struct reader *r, int bytes, uint64_t *out)
 static int push_unsigned(struct reader *r, int bytes)
 {
     uint64_t value = 0;
-    return take_number(r, bytes, &value) < 0 ? -1 : push_kind(r, UNPICKLED_NUMBER, (int64_t)value);
+    return take_little(r, bytes, &value) < 0 ? -1 : push_kind(r, UNPICKLED_NUMBER, (int64_t)value);
 }
 
 static int push_int32(struct reader *r)
 {
     uint64_t value = 0;
-    return take_number(r, 4, &value) < 0 ? -1 : push_kind(r, UNPICKLED_NUMBER, (int32_t)(uint32_t)value);
+    return take_little(r, 4, &value) < 0 ? -1 : push_kind(r, UNPICKLED_NUMBER, (int32_t)(uint32_t)value);
 }
 
 /* A whole number of any size; larger ones than 64 bits are of no tensor. */
@@ -212,7 +212,7 @@ static int push_long(struct reader *r)
 {
     uint64_t bytes = 0, value = 0;
     const unsigned char *at = NULL;
-    if (take_number(r, 1, &bytes) < 0 || take_bytes(r, bytes, &at) < 0)
+    if (take_little(r, 1, &bytes) < 0 || take_bytes(r, bytes, &at) < 0)
         return -1;
     const bool negative = bytes && at[bytes - 1] & 0x80;
     for (uint64_t i = 0; i < 8; i++)
@@ -224,7 +224,7 @@ static int push_text(struct reader *r, int bytes)
 {
     uint64_t length = 0;
     const unsigned char *at = NULL;
-    if (take_number(r, bytes, &length) < 0 || take_bytes(r, length, &at) < 0)
+    if (take_little(r, bytes, &length) < 0 || take_bytes(r, length, &at) < 0)
         return -1;
     return push_value(r, (struct unpickled_value){
                              .kind = UNPICKLED_TEXT, .text = (const char *)at, .length = (size_t)length});
@@ -262,7 +262,7 @@ static int push_global(struct reader *r, const char *module, size_t module_lengt
         (int)(length < 80 ? length : 80), name);
 }
 
-static int take_line(struct reader *r, const char **text, size_t *length)
+static int take_global_line(struct reader *r, const char **text, size_t *length)
 {
     const unsigned char *end = memchr(r->at, '\n', (size_t)(r->end - r->at));
     if (!end)
@@ -277,7 +277,7 @@ static int take_global(struct reader *r)
 {
     const char *module = NULL, *name = NULL;
     size_t module_length = 0, length = 0;
-    if (take_line(r, &module, &module_length) < 0 || take_line(r, &name, &length) < 0)
+    if (take_global_line(r, &module, &module_length) < 0 || take_global_line(r, &name, &length) < 0)
         return -1;
     return push_global(r, module, module_length, name, length);
 }
@@ -285,9 +285,9 @@ static int take_global(struct reader *r)
 static int take_stack_global(struct reader *r)
 {
     int name = 0, module = 0;
-    if (pop(r, &name) < 0 || pop(r, &module) < 0)
+    if (pop_index(r, &name) < 0 || pop_index(r, &module) < 0)
         return -1;
-    const struct unpickled_value n = *value_of(r, name), m = *value_of(r, module);
+    const struct unpickled_value n = *unpickled_at(r, name), m = *unpickled_at(r, module);
     if (n.kind != UNPICKLED_TEXT || m.kind != UNPICKLED_TEXT)
         return wrong_pickle(r, "the name of a global is no text");
     return push_global(r, m.text, m.length, n.text, n.length);
@@ -299,13 +299,13 @@ static int take_stack_global(struct reader *r)
 static int take_storage(struct reader *r)
 {
     int index = 0;
-    if (pop(r, &index) < 0)
+    if (pop_index(r, &index) < 0)
         return -1;
-    const struct unpickled_value id = *value_of(r, index);
+    const struct unpickled_value id = *unpickled_at(r, index);
     if (id.kind != UNPICKLED_TUPLE || id.count < 5)
         return wrong_pickle(r, "the name of a storage is no tuple of five");
-    const struct unpickled_value type = *value_of(r, id.items[1]), key = *value_of(r, id.items[2]),
-                                 elements = *value_of(r, id.items[4]);
+    const struct unpickled_value type = *unpickled_at(r, id.items[1]), key = *unpickled_at(r, id.items[2]),
+                                 elements = *unpickled_at(r, id.items[4]);
     if (type.kind != UNPICKLED_GLOBAL || type.number != STORAGE || key.kind != UNPICKLED_TEXT ||
         elements.kind != UNPICKLED_NUMBER)
         return wrong_pickle(r, "a storage without type, key or elements");
@@ -321,11 +321,11 @@ static int rebuild_tensor(struct reader *r, struct unpickled_value args, bool ty
     static const enum unpickled_kind kinds[] = {UNPICKLED_STORAGE, UNPICKLED_NUMBER, UNPICKLED_TUPLE,
                                                 UNPICKLED_TUPLE};
     for (int i = 0; i < 4; i++)
-        if (args.count < (typed ? 7 : 4) || value_of(r, args.items[i])->kind != kinds[i])
+        if (args.count < (typed ? 7 : 4) || unpickled_at(r, args.items[i])->kind != kinds[i])
             return wrong_pickle(r, "a tensor without storage, offset, sizes or strides");
-    int type = value_of(r, args.items[0])->type;
+    int type = unpickled_at(r, args.items[0])->type;
     if (typed) {
-        const struct unpickled_value *dtype = value_of(r, args.items[6]);
+        const struct unpickled_value *dtype = unpickled_at(r, args.items[6]);
         if (dtype->kind != UNPICKLED_GLOBAL || dtype->number != DTYPE)
             return wrong_pickle(r, "a tensor without a type");
         type = dtype->type;
@@ -334,15 +334,15 @@ static int rebuild_tensor(struct reader *r, struct unpickled_value args, bool ty
     for (int i = 0; tensor >= 0 && i < 4; i++)
         if (add_item(r, tensor, args.items[i]) < 0)
             return -1;
-    return push(r, tensor);
+    return push_index(r, tensor);
 }
 
 static int take_reduce(struct reader *r)
 {
     int index = 0, callable = 0;
-    if (pop(r, &index) < 0 || pop(r, &callable) < 0)
+    if (pop_index(r, &index) < 0 || pop_index(r, &callable) < 0)
         return -1;
-    const struct unpickled_value args = *value_of(r, index), global = *value_of(r, callable);
+    const struct unpickled_value args = *unpickled_at(r, index), global = *unpickled_at(r, callable);
     if (args.kind != UNPICKLED_TUPLE || global.kind != UNPICKLED_GLOBAL)
         return wrong_pickle(r, "a call of what is no name");
     switch ((enum global_kind)global.number) {
@@ -353,7 +353,7 @@ static int take_reduce(struct reader *r)
         return rebuild_tensor(r, args, global.number == REBUILD_TYPED);
     case REBUILD_PARAMETER:
     case SIZE:
-        return args.count ? push(r, args.items[0]) : wrong_pickle(r, "a parameter without a tensor");
+        return args.count ? push_index(r, args.items[0]) : wrong_pickle(r, "a parameter without a tensor");
     case DEVICE:
     case STORAGE:
     case DTYPE:
@@ -366,7 +366,7 @@ static int take_reduce(struct reader *r)
 static int take_build(struct reader *r)
 {
     int state;
-    if (pop(r, &state) < 0)
+    if (pop_index(r, &state) < 0)
         return -1;
     return r->depth ? 0 : wrong_pickle(r, "a value is missing");
 }
@@ -394,17 +394,17 @@ static int put_memo(struct reader *r, uint64_t slot)
 static int take_put(struct reader *r, int bytes)
 {
     uint64_t slot = 0;
-    return take_number(r, bytes, &slot) < 0 ? -1 : put_memo(r, slot);
+    return take_little(r, bytes, &slot) < 0 ? -1 : put_memo(r, slot);
 }
 
 static int take_get(struct reader *r, int bytes)
 {
     uint64_t slot = 0;
-    if (take_number(r, bytes, &slot) < 0)
+    if (take_little(r, bytes, &slot) < 0)
         return -1;
     if (slot >= (uint64_t)r->memo_count || r->memo[slot] < 0)
         return wrong_pickle(r, "a slot that was not filled");
-    return push(r, r->memo[slot]);
+    return push_index(r, r->memo[slot]);
 }
 
 /* ---- all of it ---- */
@@ -526,7 +526,7 @@ int unpickle(const char *name, const char *pickle, size_t length, struct unpickl
         const unsigned char *code = NULL;
         result = take_bytes(&r, 1, &code);
         if (!result && *code == '.') {
-            result = pop(&r, root);
+            result = pop_index(&r, root);
             break;
         }
         if (!result)

@@ -123,7 +123,7 @@ class Configs(unittest.TestCase):
     def test_a_printed_configuration_needs_no_data(self):
         self.assertEqual(self.settings("ds_config.json")["data.path"]["value"], "")
         self.assertEqual(self.settings("ds_config.json", "--data_path=not/there")["data.path"]["value"], "not/there")
-        run = self.run_program("ds_config.json", "--print-config", "--set", "training.nesterov=true")  # other errors are told
+        run = self.run_program("ds_config.json", "--print-config", "--set", "training.nesterov=true")  # other errors are printed
         self.assertEqual(run.returncode, 2, run.stderr)
         self.assertIn("training.nesterov has no effect", run.stderr)
 
