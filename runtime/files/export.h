@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/archive/zip.h"
 #include "runtime/files/files.h"
 #include "runtime/files/layout.h"
 #include "runtime/files/output.h"
-#include "runtime/files/zip.h"
 
 enum {
     EXPORT_BLOCK = 1 << 18, /* elements that are converted at a time */

@@ -6,7 +6,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/files/unpickle.h"
+#include "runtime/archive/unpickle.h"
 
 enum { PICKLE_LIMIT = 32 << 20, NAME_LIMIT = 512 };
 

@@ -2,8 +2,8 @@
 #ifndef MUSTER_RUNTIME_FILES_TORCH_FILE_H
 #define MUSTER_RUNTIME_FILES_TORCH_FILE_H
 
+#include "runtime/archive/zip.h"
 #include "runtime/files/tensors.h"
-#include "runtime/files/zip.h"
 
 /* Whether a file's first bytes are those of an archive; of other files that name parameters, an error with
  * what to do (a pickle of PyTorch before 1.6, GGUF, HDF5), or 0. */

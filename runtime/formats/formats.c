@@ -13,6 +13,7 @@
 #include "proto/base/knob.h"
 #include "runtime/config/train_config_check.h"
 #include "runtime/formats/finish.h"
+#include "runtime/formats/foreign.h"
 #include "runtime/formats/readers.h"
 #include "runtime/formats/stage_override.h"
 #include "runtime/formats/stages.h"
@@ -102,16 +103,21 @@ static int read_config_map(struct source *source, const char *name, const struct
     return 0;
 }
 
-static int read_manifest(struct source *source, const char *name, const struct tree_node *root)
+static int refuse_manifest(struct source *source, const char *name, const struct tree_node *root)
 {
     const struct tree_node *kind = tree_get(root, "kind");
-    if (kind->text && !strcmp(kind->text, "ConfigMap"))
-        return read_config_map(source, name, root);
     return error_set(
         source->assign->err, MUSTER_E_INVALID,
         "%s:%d:%d: this is a manifest of Kubernetes (%.60s), not a configuration; `muster local -f` "
         "runs PyTorchJobs, and a ConfigMap's files can be read here",
         name, kind->line, kind->column, kind->text ? kind->text : "of no kind");
+}
+
+static int read_manifest(struct source *source, const char *name, const struct tree_node *root)
+{
+    const struct tree_node *kind = tree_get(root, "kind");
+    return kind->text && !strcmp(kind->text, "ConfigMap") ? read_config_map(source, name, root)
+                                                          : refuse_manifest(source, name, root);
 }
 
 /* A file that another one names: as it is written, or beside that file. */
@@ -158,6 +164,9 @@ static int read_tree(struct source *source, const char *name, const struct tree 
     struct muster_error *err = source->assign->err;
     if (!root)
         return 0;
+    if (tree_get(root, "kind") && tree_get(root, "apiVersion"))
+        return tree->document_count > 1 ? refuse_manifest(source, name, root)
+                                        : read_manifest(source, name, root);
     if (tree->document_count > 1)
         return error_set(err, MUSTER_E_INVALID,
                          "%s:%d:%d: the configuration must be one document; this file has %zu", name,
@@ -167,14 +176,16 @@ static int read_tree(struct source *source, const char *name, const struct tree 
             err, MUSTER_E_INVALID,
             "%s:%d:%d: the file is not a mapping with the sections training, model, data, logging", name,
             root->line, root->column);
-    if (tree_get(root, "kind") && tree_get(root, "apiVersion"))
-        return read_manifest(source, name, root);
+    if (foreign_tree(name, root, err) < 0)
+        return -1;
     return read_root(source, name, root);
 }
 
 static int parse_file(struct source *source, const char *name, char *text, size_t length)
 {
     struct tree tree;
+    if (foreign_text(name, text, length, source->assign->err) < 0)
+        return -1;
     blank_comments(text, length);
     if (tree_parse(name, text, length, &tree, source->assign->err) < 0)
         return -1;

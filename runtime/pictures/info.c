@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "runtime/files/zip.h"
+#include "runtime/archive/zip.h"
 
 enum { ARCHIVE_ALIGN = 64 }; /* as torch.save has it */
 

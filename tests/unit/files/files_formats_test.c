@@ -3,12 +3,12 @@
 #include "kernels/kernels.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "runtime/archive/zip.h"
 #include "runtime/files/elements.h"
 #include "runtime/files/json_text.h"
 #include "runtime/files/llmc.h"
 #include "runtime/files/pickle.h"
 #include "runtime/files/safetensors.h"
-#include "runtime/files/zip.h"
 #include "tests/support/cmocka_all.h"
 
 #include <inttypes.h>

@@ -162,6 +162,54 @@ static void reads_overrides(void **state)
                   overrides[i].error);
 }
 
+/* ---- files of other programs ---- */
+
+static const struct {
+    const char *text, *error;
+} foreign[] = {
+    {"compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\n",
+     "t.yaml:2:19: this is a configuration of Hugging Face accelerate, which is not read here: `muster run "
+     "--accelerate-config=FILE` reads it"},
+    {"base_model: a/b\ndatasets:\n  - path: x\n    type: alpaca\nmicro_batch_size: 2\n", "of axolotl"},
+    {"base_model: a/b\nadapter: qlora\nlora_r: 8\n", "of axolotl"},
+    {"model_name_or_path: a/b\nstage: sft\ndo_train: true\nfinetuning_type: lora\ntemplate: llama3\n",
+     "of LLaMA-Factory"},
+    {"{\"model_name_or_path\": \"a\", \"dataset_dir\": \"d\", \"template\": \"qwen\"}", "of LLaMA-Factory"},
+    {"tokenizer:\n  _component_: torchtune.models.llama3.llama3_tokenizer\n  path: t\n", "of torchtune"},
+    {"model: {_component_: torchtune.models.llama3.llama3_8b}\n", "of torchtune"},
+    {"trainer: {devices: 8}\nexp_manager: {name: x}\nmodel: {mcore_gpt: true}\n", "of NeMo"},
+    {"max_duration: 3ep\ntrain_loader: {name: text}\nmodel: {name: x}\n", "of LLM Foundry"},
+    {"trainer: {accelerator: gpu}\nmodel: {class_path: a.B}\n", "of Lightning"},
+    {"defaults: [a, b]\nhydra: {run: {dir: x}}\n", "of Hydra"},
+    {"[job]\ndump_folder = \"./outputs\"\n[training]\nseq_len = 2048\n",
+     "this is a configuration of torchtitan (TOML)"},
+    {"# a remark\n[training]\nsteps = 10\n", "t.yaml: this is TOML, which is not read here"},
+    {"learning_rate = 6e-4 # max\nmax_iters = 600000\n", "this is lines of name = value"},
+    {"worker-1 slots=4\nworker-2 slots=4\n", "this is a hostfile of DeepSpeed or MPI"},
+    {"#!/usr/bin/env python3\nimport torch\n", "this is a program"},
+    {"import torch\n\nx = 1\n", "this is a program"},
+    {"from transformers import Trainer\n", "`muster run FILE` starts it"},
+    {"PK\3\4 and more", "this is a file of parameters"},
+    {"{\"peft_type\": \"LORA\", \"r\": 8}",
+     "adapter_config.json of PEFT, which is not read here: lora.path is its folder"},
+    {"{\"metadata\": {}, \"weight_map\": {\"a\": \"b\"}}", "the index of a model's shards"},
+    {"{\"version\": \"1.0\", \"added_tokens\": [], \"model\": {\"type\": \"BPE\"}}", "a tokenizer"},
+    {"{\"tokenizer_class\": \"GPT2Tokenizer\"}", "tokenizer_config.json"},
+    {"apiVersion: v1\nkind: Service\n---\napiVersion: batch/v1\nkind: Job\n",
+     "this is a manifest of Kubernetes (Service)"},
+    {"[1, 2]\n", "the file is not a mapping"}, /* YAML's own list */
+    {"training: {steps: 3}\nmodel: {type: gpt2}\ndata: {path: x}\n", NULL},
+    {"from: x\n", "unknown key 'from'"},
+};
+
+static void names_files_of_other_programs(void **state)
+{
+    (void)state;
+    static char *const with_data[] = {"data.path=x", NULL};
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        check_row(foreign[i].text, foreign[i].error ? with_data : NULL, "steps: 3", foreign[i].error);
+}
+
 static void takes_paths(void **state)
 {
     (void)state;
@@ -190,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_values),
         cmocka_unit_test(reads_overrides),
+        cmocka_unit_test(names_files_of_other_programs),
         cmocka_unit_test(takes_paths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

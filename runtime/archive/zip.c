@@ -1,5 +1,5 @@
 /* zip.c - see zip.h. */
-#include "runtime/files/zip.h"
+#include "runtime/archive/zip.h"
 
 #include <string.h>
 

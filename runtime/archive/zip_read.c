@@ -3,7 +3,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/files/zip.h"
+#include "runtime/archive/zip.h"
 
 enum {
     END_RECORD = 22,
