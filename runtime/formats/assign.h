@@ -53,6 +53,7 @@ struct assign {
     struct assign_weak weak[ASSIGN_WEAK_LIMIT];
     size_t weak_count;
     bool wants_batch; /* a file or an option of another program speaks of batches */
+    bool adapts;      /* adapters are trained, and alone are written where a folder is wanted */
     bool trainer;     /* what is not given is as the Hugging Face Trainer has it */
     struct assign_number numbers[ASSIGN_NUMBERS];
 };

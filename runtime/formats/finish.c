@@ -199,6 +199,15 @@ static int finish_length(struct assign *a)
     return assign_rule(a, "training.epochs", "3", "the Trainer's default");
 }
 
+/* What a script writes of a model with adapters is these. */
+static int finish_adapters(struct assign *a)
+{
+    const bool weak = assign_source(a, "training.output_format") == KNOB_FROM_RULE;
+    return a->adapts && weak && a->config->lora_rank > 0 && !a->config->lora_merge
+               ? assign_rule(a, "training.output_format", "peft", "use_peft")
+               : 0;
+}
+
 /* A classifier is trained as its usual script does: torch.optim.Adam at one rate, no clipping, and model.pth
  * at the end. */
 static int finish_classifier(struct assign *a)
@@ -236,7 +245,7 @@ int finish_settings(struct assign *assign)
         finish_rate(a, ASSIGN_WARMUP_MIN_RATIO, "training.warmup_min_learning_rate") < 0 ||
         finish_schedule(a) < 0)
         return -1;
-    return finish_whole(a) < 0 ? -1 : finish_classifier(a);
+    return finish_whole(a) < 0 || finish_adapters(a) < 0 ? -1 : finish_classifier(a);
 }
 
 int finish_checked(struct assign *assign)

@@ -288,6 +288,17 @@ static const struct {
     {"{\"max_steps\": 45, \"eval_strategy\": \"steps\", \"logging_steps\": 10}", "evaluate_every: 10", NULL},
     {"{\"max_steps\": 45, \"eval_steps\": 1.5}", NULL, "eval_steps: '1.5' is not a whole number"},
     {"{\"max_steps\": 9, \"seed\": 7, \"data_seed\": 7}", "seed: 7", NULL},
+    {"{\"max_steps\": 9, \"use_peft\": true, \"output_dir\": \"o\"}", "rank: 16", NULL},
+    {"{\"max_steps\": 9, \"use_peft\": true, \"output_dir\": \"o\"}", "output_format: peft", NULL},
+    {"{\"max_steps\": 9, \"use_peft\": true, \"lora_r\": 8, \"lora_target_modules\": [\"q_proj\", "
+     "\"v_proj\"]}",
+     "target: [\"q_proj\", \"v_proj\"]", NULL},
+    {"{\"max_steps\": 9, \"use_peft\": true, \"lora_r\": 8, \"load_in_4bit\": true}", "base: nf4", NULL},
+    {"{\"max_steps\": 9, \"lora_r\": 8}", "# rank: 0", NULL}, /* without use_peft TRL makes none */
+    {"{\"max_steps\": 9, \"use_dora\": true}", NULL, "use_dora: 'true' is not supported: plain adapters"},
+    {"{\"max_steps\": 9, \"torch_dtype\": \"bfloat16\", \"attn_implementation\": \"sdpa\"}", "# dtype: fp32",
+     NULL},
+    {"{\"max_steps\": 9, \"validation_split_percentage\": 5}", "validation_share: 0.05", NULL},
     {"{\"max_steps\": 9, \"data_seed\": 42}", "steps: 9", NULL},
     {"{\"max_steps\": 9, \"seed\": 7, \"data_seed\": 8}", NULL, "data_seed: 8 is not the seed, 7"},
     {"{\"max_grad_norm\": 0, \"bf16\": true}", "clip_norm: 0", NULL},
