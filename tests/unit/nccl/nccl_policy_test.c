@@ -132,6 +132,7 @@ static void conditions(void **state)
         bool holds;
     } rows[] = {
         {"gpu: \"NVIDIA H100*\"", H100, true},
+        {"gpu: null, pool: ~, nccl: , nodes: Null", H100, true}, /* not set */
         {"gpu: \"NVIDIA A100*\"", H100, false},
         {"gpu: \"*\"", "\"nnodes\": 1", false}, /* no GPU */
         {"pool: \"a3-*\"", "\"node_pool\": \"a3-mega\"", true},
