@@ -193,7 +193,7 @@ int tree_parse(const char *name, const char *text, size_t length, struct tree *o
 
 /* --- writing --- */
 
-int tree_write_flow(const struct tree_node *node, struct buffer *out)
+int tree_write_json(const struct tree_node *node, struct buffer *out)
 {
     const bool map = node->kind == TREE_MAP;
     if (node->kind == TREE_TEXT)
@@ -207,7 +207,7 @@ int tree_write_flow(const struct tree_node *node, struct buffer *out)
             (void)buffer_json_string(out, node->entries[i].key);
             (void)buffer_text(out, ": ");
         }
-        if (tree_write_flow(map ? node->entries[i].value : node->items[i], out) < 0)
+        if (tree_write_json(map ? node->entries[i].value : node->items[i], out) < 0)
             return -1;
     }
     return buffer_text(out, map ? "}" : "]");

@@ -75,9 +75,9 @@ const char *tree_text(const struct tree_node *node);
 /* "text", "list", ...: for "is a list where text is expected". */
 const char *tree_kind_name(enum tree_kind kind);
 
-/* A node in YAML's flow style, appended: texts are quoted, null is null, and other scalars are as they were
+/* A node as JSON, appended: texts are quoted, null is null, and other scalars are as they were
  * written, so that it reads as before. -1: no memory, which out remembers. */
-int tree_write_flow(const struct tree_node *node, struct buffer *out);
+int tree_write_json(const struct tree_node *node, struct buffer *out);
 
 #ifdef __cplusplus
 }

@@ -34,7 +34,7 @@ static int put_with(const struct tree_node *map, const char *path, const char *v
         }
         (void)buffer_json_string(out, map->entries[i].key);
         (void)buffer_text(out, ": ");
-        (void)tree_write_flow(map->entries[i].value, out);
+        (void)tree_write_json(map->entries[i].value, out);
         (void)buffer_text(out, ", ");
     }
     (void)buffer_json_string(out, key);

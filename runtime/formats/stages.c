@@ -207,7 +207,7 @@ static int read_one(struct key_walk *walk, const struct tree_node *node)
     const bool kept = node->kind == TREE_TEXT; /* as --print-config has it */
     if (!kept && check_node(walk, node) < 0)
         return -1;
-    if ((kept ? buffer_text(&text, node->text) : tree_write_flow(node, &text)) < 0)
+    if ((kept ? buffer_text(&text, node->text) : tree_write_json(node, &text)) < 0)
         return assign_no_memory(walk->assign);
     return assign_set(walk->assign, stages_key, text.data ? text.data : "", KNOB_FROM_FILE,
                       key_where(walk, node, stages_key, where),
