@@ -196,7 +196,7 @@ int tree_parse(const char *name, const char *text, size_t length, struct tree *o
 int tree_write_json(const struct tree_node *node, struct buffer *out)
 {
     const bool map = node->kind == TREE_MAP;
-    if (node->kind == TREE_TEXT)
+    if (node->kind == TREE_TEXT || node->kind == TREE_BOOL)
         return buffer_json_string(out, node->text);
     if (!map && node->kind != TREE_LIST)
         return buffer_text(out, node->kind == TREE_NULL ? "null" : node->text);

@@ -75,8 +75,8 @@ const char *tree_text(const struct tree_node *node);
 /* "text", "list", ...: for "is a list where text is expected". */
 const char *tree_kind_name(enum tree_kind kind);
 
-/* A node as JSON, appended: texts are quoted, null is null, and other scalars are as they were
- * written, so that it reads as before. -1: no memory, which out remembers. */
+/* A node as JSON, appended: texts and booleans as texts, null as null, numbers as they were written, so that
+ * they read as before. -1: no memory, which out remembers. */
 int tree_write_json(const struct tree_node *node, struct buffer *out);
 
 #ifdef __cplusplus
