@@ -64,6 +64,19 @@ void run_show_opened(const struct run *run)
                precision_name(train_config_dtype(&run->config)));
 }
 
+/* A model that takes longer ones, trained on sequences whose length nobody chose. */
+static void show_short_sequences(const struct run *run)
+{
+    const struct train_config *c = &run->config;
+    const struct knob *length = knob_find(train_config_table(), "training.sequence_length", 24, false, NULL);
+    const bool chosen = c->sources[length - train_config_table()->knobs] != KNOB_FROM_DEFAULT;
+    const long long most = run_figure(run, "most_positions");
+    if (!chosen && !run_classifies(run) && most > c->sequence_length)
+        printf("the model takes %lld positions, and is trained on sequences of %lld, as "
+               "training.sequence_length is not set\n",
+               most, (long long)c->sequence_length);
+}
+
 void run_show_start(struct run *run)
 {
     const struct train_config *c = &run->config;
@@ -112,6 +125,7 @@ void run_show_start(struct run *run)
     if (rows > c->global_batch)
         printf("; %lld of the %lld rows are empty", rows - c->global_batch, rows);
     printf("\n");
+    show_short_sequences(run);
     (void)fflush(stdout);
 }
 

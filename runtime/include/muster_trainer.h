@@ -153,6 +153,7 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
 /* A figure by its name, NaN if there is none of that name. Of the last step: "loss", "grad_norm",
  * "learning_rate", "targets", "skipped", "stop", "loss_scale", "step_ns", "comm_ns", "exposed_ns". Of the
  * run: "steps" so far, "samples" of a step on this rank, "micro_batch", "micro_batches", "positions",
+ * "most_positions" (that the model takes; 0: any),
  * "taken" (samples so far, over all ranks), "evaluations" that were judged, "evaluated_step" of the last one
  * and "best_step" of the best (-1: none), "best_loss" (NaN: none), "evaluations_without_gain", "stops_early"
  * (1: the training should end), "plateau_rate" (of ReduceLROnPlateau, after

@@ -127,6 +127,13 @@ class Configs(unittest.TestCase):
         self.assertEqual(run.returncode, 2, run.stderr)
         self.assertIn("training.nesterov has no effect", run.stderr)
 
+    def test_a_length_that_nobody_chose(self):
+        (self.path / "model.json").write_text('{"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "vocab_size": 256, "n_positions": 2048}')
+        few = ("model.json", "--data_path=text", "--set", "training.steps=1", "--set", "training.threads=1", "--set", "training.global_batch=1")
+        line = "the model takes 2048 positions, and is trained on sequences of 128, as training.sequence_length is not set"
+        self.assertIn(line, self.run_program(*few).stdout)
+        self.assertNotIn("the model takes", self.run_program(*few, "--max_seq_length=128").stdout)
+
     def test_once_in_an_epoch(self):
         (self.path / "args.json").write_text(json.dumps({
             "output_dir": "out", "num_train_epochs": 3, "per_device_train_batch_size": 8, "max_seq_length": 32, "validation_split": 0.1,
