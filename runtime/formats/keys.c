@@ -292,6 +292,23 @@ static int take_switched(struct key_walk *walk, const char *path, const char *sh
 }
 
 static int take_row(struct key_walk *walk, const struct key_row *row, const char *path, const char *shown,
+                    const struct tree_entry *entry);
+
+/* A mapping that an option has as text: --lr_scheduler_kwargs='{"num_cycles": 2}'. */
+static int take_mapping_text(struct key_walk *walk, const struct key_row *row, const char *path,
+                             const char *shown, const struct tree_entry *entry)
+{
+    struct tree tree;
+    const char *text = entry->value->text;
+    if (tree_parse(walk->file, text, strlen(text), &tree, walk->assign->err) < 0)
+        return -1;
+    const struct tree_entry parsed = {entry->key, entry->line, entry->column, tree.documents[0]};
+    const int result = take_row(walk, row, path, shown, &parsed);
+    tree_free(&tree);
+    return result;
+}
+
+static int take_row(struct key_walk *walk, const struct key_row *row, const char *path, const char *shown,
                     const struct tree_entry *entry)
 {
     const struct tree_node *node = entry->value;
@@ -299,6 +316,8 @@ static int take_row(struct key_walk *walk, const struct key_row *row, const char
     const bool inner = row->kind == KEY_BLOCK || row->kind == KEY_SWITCHED;
     (void)text_append(below, sizeof below, "%s.", path); /* paths are those of the table: they fit */
     (void)text_append(shown_below, sizeof shown_below, "%s.", shown);
+    if (inner && walk->is_option && node->kind == TREE_TEXT && *node->text == '{')
+        return take_mapping_text(walk, row, path, shown, entry);
     if (inner && expect_map(walk, node, shown) < 0)
         return -1;
     if (walk->idle && !inner && row->kind != KEY_IDLE)
