@@ -29,6 +29,7 @@ enum tree_kind { TREE_NULL, TREE_BOOL, TREE_INT, TREE_FLOAT, TREE_TEXT, TREE_LIS
 
 struct tree_node {
     enum tree_kind kind;
+    bool tagged;      /* with a tag of some program (!env, !!python/tuple), which is not applied */
     int line, column; /* from 1 */
     const char *text; /* of a scalar: TREE_TEXT its value, otherwise as it was written; NUL-terminated */
     union {

@@ -23,6 +23,8 @@ int tree_settle_entries(const char *name, struct tree_entry *entries, size_t *co
 /* The meaning of a YAML scalar: sets kind and value of node, text stays. tag is NULL for none. false if
  * the tag does not fit the text. */
 bool tree_resolve(struct tree_node *node, bool plain, const char *tag);
+/* Whether a tag (NULL for none) is neither YAML's own nor the lone "!". */
+bool tree_tag_is_foreign(const char *tag);
 
 /* Position at which a reader found that the text is not in its language; line 0: it did not. */
 struct tree_stop {

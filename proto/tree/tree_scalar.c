@@ -130,6 +130,15 @@ static void resolve_plain(struct tree_node *node)
         node->kind = TREE_FLOAT;
 }
 
+bool tree_tag_is_foreign(const char *tag)
+{
+    static const char core[] = "tag:yaml.org,2002:", python[] = "python";
+    const size_t length = sizeof core - 1;
+    if (!tag || !strcmp(tag, "!"))
+        return false;
+    return strncmp(tag, core, length) != 0 || !strncmp(tag + length, python, sizeof python - 1);
+}
+
 bool tree_resolve(struct tree_node *node, bool plain, const char *tag)
 {
     static const char core[] = "tag:yaml.org,2002:";
@@ -144,6 +153,7 @@ bool tree_resolve(struct tree_node *node, bool plain, const char *tag)
             node->kind = TREE_TEXT;
         return true;
     }
+    node->tagged = tree_tag_is_foreign(tag);
     node->kind = TREE_TEXT; /* !!str, the lone "!" and unknown tags */
     if (strncmp(tag, core, sizeof core - 1))
         return true;

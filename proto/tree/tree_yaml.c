@@ -231,7 +231,7 @@ static int put_value(struct reader *r, const yaml_event_t *event, const struct t
 /* --- collections --- */
 
 static int open_collection(struct reader *r, const yaml_event_t *event, enum tree_kind kind,
-                           const yaml_char_t *anchor)
+                           const yaml_char_t *anchor, const yaml_char_t *tag)
 {
     if (r->depth == TREE_DEPTH_LIMIT)
         return FAIL(r, event, MUSTER_E_LIMIT, "nested more than %d deep", TREE_DEPTH_LIMIT);
@@ -244,6 +244,7 @@ static int open_collection(struct reader *r, const yaml_event_t *event, enum tre
     frame->key = NULL;
     if (!frame->node || add_anchor(r, event, anchor, frame->node, 0, &frame->anchor) < 0)
         return -1;
+    frame->node->tagged = tree_tag_is_foreign((const char *)tag);
     r->depth++;
     return 0;
 }
@@ -323,9 +324,11 @@ static int take_event(struct reader *r, const yaml_event_t *event)
         node = find_anchor(r, event);
         return node ? put_value(r, event, node) : -1;
     case YAML_SEQUENCE_START_EVENT:
-        return open_collection(r, event, TREE_LIST, event->data.sequence_start.anchor);
+        return open_collection(r, event, TREE_LIST, event->data.sequence_start.anchor,
+                               event->data.sequence_start.tag);
     case YAML_MAPPING_START_EVENT:
-        return open_collection(r, event, TREE_MAP, event->data.mapping_start.anchor);
+        return open_collection(r, event, TREE_MAP, event->data.mapping_start.anchor,
+                               event->data.mapping_start.tag);
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT:
         return close_collection(r, event);

@@ -80,6 +80,20 @@ int foreign_tree(const char *name, const struct tree_node *root, struct muster_e
     return 0;
 }
 
+int foreign_tags(const char *name, const struct tree_node *node, struct muster_error *err)
+{
+    if (node->tagged)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%s:%d:%d: a value has a tag, as !env or !!python/tuple, and tags are not applied here: write "
+            "the value itself",
+            name, node->line, node->column);
+    for (size_t i = 0; i < node->count; i++)
+        if (foreign_tags(name, node->kind == TREE_MAP ? node->entries[i].value : node->items[i], err) < 0)
+            return -1;
+    return 0;
+}
+
 /* ---- by text ---- */
 
 struct text_lines {

@@ -176,7 +176,7 @@ static int read_tree(struct source *source, const char *name, const struct tree 
             err, MUSTER_E_INVALID,
             "%s:%d:%d: the file is not a mapping with the sections training, model, data, logging", name,
             root->line, root->column);
-    if (foreign_tree(name, root, err) < 0)
+    if (foreign_tags(name, root, err) < 0 || foreign_tree(name, root, err) < 0)
         return -1;
     return read_root(source, name, root);
 }

@@ -119,6 +119,12 @@ static const struct {
     {"\nmax_steps: 9\noutput_dir: null", "# checkpoint_dir: \"\"", NULL},
     {"\nmax_steps: 9\nfsdp: no", "steps: 9", NULL},
     {"\nmax_steps: 9\ndeepspeed: ~/none.json", NULL, "/h/me/none.json"},
+    /* tags of other programs */
+    {T "{output: !env OUT}", NULL, "t.yaml:2:20: a value has a tag, as !env or !!python/tuple"},
+    {T "!include x.yaml", NULL, "a value has a tag"},
+    {"\nmax_steps: 9\nbetas: !!python/tuple [0.9, 0.99]", NULL, "t.yaml:3:8: a value has a tag"},
+    {T "{steps: !!int 7, output: !!str no}", "output: \"no\"", NULL},
+    {T "{output: ! no}", "output: \"no\"", NULL},
     /* anchors, merges, and what is no configuration */
     {"\n_common: &c {steps: 7}\ntraining: {<<: *c, seed: 3}", "steps: 7", NULL},
     {"\nx-common: &c {steps: 7}\ntraining: {<<: *c, steps: 3}", "steps: 3", NULL},
