@@ -87,8 +87,8 @@ SCHEMA_FIELDS(mpi, SCHEMA_ROW("numProcPerNode", INT32), SCHEMA_CHOICE("mpiImplem
               SCHEMA_IDLE("sshAuthMountPath", TEXT), SCHEMA_ROW("runLauncherAsNode", BOOL));
 SCHEMA_FIELDS(ml_policy, SCHEMA_ROW("numNodes", INT32), SCHEMA_OF("torch", OBJECT, &torch),
               SCHEMA_OF("mpi", OBJECT, &mpi),
-              SCHEMA_NOTED("jax", ANY, NULL, "its variables (JAX_COORDINATOR_ADDRESS ...) are not set here"),
-              SCHEMA_NOTED("xgboost", ANY, NULL, "its variables (DMLC_TRACKER_URI ...) are not set here"),
+              SCHEMA_REFUSE("jax", ANY, NULL, "its variables (JAX_COORDINATOR_ADDRESS ...) are not set here"),
+              SCHEMA_REFUSE("xgboost", ANY, NULL, "its variables (DMLC_TRACKER_URI ...) are not set here"),
               SCHEMA_REFUSE("flux", ANY, NULL,
                             "Flux starts the processes of all nodes, and is not set up here"));
 SCHEMA_FIELDS(set_template, SCHEMA_OF("metadata", OBJECT, &object_metadata_schema),

@@ -30,14 +30,19 @@ SCHEMA_FIELDS(resources, SCHEMA_ROW("limits", QUANTITY_MAP), SCHEMA_ROW("request
 SCHEMA_FIELDS(volume_mount, SCHEMA_NEEDED("name", NAME, NULL), SCHEMA_NEEDED("mountPath", NAME, NULL),
               SCHEMA_ROW("subPath", TEXT), SCHEMA_ROW("subPathExpr", TEXT), SCHEMA_ROW("readOnly", BOOL),
               SCHEMA_IDLE("recursiveReadOnly", TEXT), SCHEMA_IDLE("mountPropagation", TEXT));
+SCHEMA_FIELDS(hooks,
+              SCHEMA_REFUSE("postStart", ANY, NULL,
+                            "the hook is not run, and may prepare what the container needs"),
+              SCHEMA_NOTED("preStop", ANY, NULL, "the hook is not run before a pod is sent SIGTERM"),
+              SCHEMA_NOTED("stopSignal", TEXT, NULL, "a pod is sent SIGTERM"));
 SCHEMA_FIELDS(
     container, SCHEMA_NEEDED("name", NAME, NULL), SCHEMA_ROW("image", IMAGE),
     SCHEMA_IDLE("imagePullPolicy", TEXT), SCHEMA_ROW("command", TEXT_LIST), SCHEMA_ROW("args", TEXT_LIST),
     SCHEMA_ROW("workingDir", TEXT), SCHEMA_OF("env", OBJECTS, &env), SCHEMA_OF("envFrom", OBJECTS, &env_from),
     SCHEMA_OF("ports", OBJECTS, &port), SCHEMA_OF("resources", OBJECT, &resources),
     SCHEMA_OF("volumeMounts", OBJECTS, &volume_mount),
-    SCHEMA_NOTED("volumeDevices", ANY, NULL, "block devices of volumes are not given to containers"),
-    SCHEMA_IDLE("resizePolicy", ANY), SCHEMA_NOTED("lifecycle", ANY, NULL, "hooks of containers are not run"),
+    SCHEMA_REFUSE("volumeDevices", ANY, NULL, "block devices of volumes are not given to containers"),
+    SCHEMA_IDLE("resizePolicy", ANY), SCHEMA_OF("lifecycle", OBJECT, &hooks),
     SCHEMA_NOTED("livenessProbe", ANY, NULL, no_probe), SCHEMA_NOTED("readinessProbe", ANY, NULL, no_probe),
     SCHEMA_NOTED("startupProbe", ANY, NULL, no_probe), SCHEMA_NOTED("securityContext", ANY, NULL, no_user),
     SCHEMA_ROW("restartPolicy", TEXT),

@@ -182,6 +182,15 @@ class Lists(unittest.TestCase):
         _, err = dry_run(pytorchjob(pod={"activeDeadlineSeconds": 5}), code=2)
         self.assertIn("template.spec.activeDeadlineSeconds: NotSupported: muster local does not emulate it", err)
         dry_run(pytorchjob(pod={"activeDeadlineSeconds": 5}), flags=("--validate=warn",))
+        hook = {"exec": {"command": ["true"]}}
+        for container in ({"lifecycle": {"postStart": hook}}, {"volumeDevices": [{"name": "d", "devicePath": "/dev/x"}]}):
+            self.assertIn("NotSupported: muster local does not emulate it", dry_run(pytorchjob(container), code=2)[1])
+        self.assertIn("preStop: the hook is not run", dry_run(pytorchjob({"lifecycle": {"preStop": hook}}))[1])
+        for policy in ("jax", "xgboost", "flux"):
+            base = runtime("rt", ["x"])
+            base["spec"]["mlPolicy"] = {policy: {}}
+            _, err = dry_run(trainjob("j", "rt", trainer={}), base, code=2)
+            self.assertIn(f"spec.mlPolicy.{policy}: NotSupported", err)
 
     def test_values_that_an_api_does_not_have(self):
         """A cluster refuses them; read as some default they would change the job."""
