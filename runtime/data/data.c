@@ -10,6 +10,7 @@
 #include "runtime/data/data_internal.h"
 #include "runtime/data/identity.h"
 #include "runtime/data/order.h"
+#include "runtime/data/usable.h"
 #include "runtime/tokens/tokenizer.h"
 
 /* What the options mean, with the defaults in place. */
@@ -24,8 +25,10 @@ void data_destroy(struct data *data)
     if (!data)
         return;
     data_destroy(data->validation);
-    for (int i = 0; i < data->count; i++)
+    for (int i = 0; i < data->count; i++) {
         selection_free(&data->part[i].selection);
+        mem_free(data->part[i].kept);
+    }
     for (int i = 0; data->owned && i < data->count; i++)
         corpus_destroy(data->part[i].corpus);
     buffer_free(&data->identity);
@@ -281,6 +284,30 @@ static int identify(struct data *data, const struct opening *opening, struct mus
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for the data") : 0;
 }
 
+/* Samples without a target that counts are left out, and that is told. */
+static int keep_usable_samples(struct data *data, const struct data_options *o, const char *of,
+                               struct muster_error *err)
+{
+    const int64_t all = data->samples, dropped = usable_keep(data, err);
+    if (dropped < 0)
+        return -1;
+    for (int i = 0; i < data->count; i++)
+        if (dropped && (!data->samples || (data->shares && !data->part[i].samples)))
+            return error_set(
+                err, MUSTER_E_INVALID,
+                "%s: none of the samples has a target that counts within training.sequence_length %d: "
+                "prompts fill them, or texts are empty",
+                of, data->T);
+    if (!dropped || !o->notes)
+        return 0;
+    return buffer_printf(o->notes,
+                         "%s: %lld of %lld samples are left out, since none of their targets counts within "
+                         "training.sequence_length %d (a prompt fills them, or their text is empty)\n",
+                         of, (long long)dropped, (long long)all, data->T) < 0
+               ? error_set(err, MUSTER_E_NOMEM, "no memory for a line")
+               : 0;
+}
+
 static struct data *open_sources(const struct opening *opening, const struct data_source *sources, int count,
                                  struct muster_error *err)
 {
@@ -300,6 +327,12 @@ static struct data *open_sources(const struct opening *opening, const struct dat
     if (weigh(data, sources, err) < 0 || open_validation(data, opening, err) < 0)
         return NULL;
     count_figures(data);
+    const int64_t before = data->samples;
+    if (keep_usable_samples(data, opening->options, "data", err) < 0 ||
+        (data->validation && keep_usable_samples(data->validation, opening->options, "validation", err) < 0))
+        return NULL;
+    if (data->samples < before)
+        identity_add(&data->identity, "samples without targets", "%lld", (long long)(before - data->samples));
     return identify(data, opening, err) < 0 ? NULL : take_pointer(&data);
 }
 

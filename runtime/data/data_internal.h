@@ -8,10 +8,11 @@
 #include "runtime/data/data.h"
 #include "runtime/data/selection.h"
 
-/* Consecutive samples of a source: windows, or documents. */
+/* Consecutive samples of a source, but for those that usable.h takes out: windows, or documents. */
 struct data_part {
     struct corpus *corpus;
     int64_t first, samples;
+    int64_t *kept;              /* (samples) their numbers; NULL: first and those behind it */
     struct selection selection; /* of the corpus' documents; count 0: all of it */
 };
 

@@ -19,7 +19,7 @@ static struct place place_among(const struct data *data, int64_t index)
     const struct data_part *part = data->part;
     for (; index >= part->samples; part++)
         index -= part->samples;
-    return (struct place){part, part->first + index};
+    return (struct place){part, part->kept ? part->kept[index] : part->first + index};
 }
 
 static struct place place_of(const struct data *data, uint64_t g)
@@ -34,7 +34,7 @@ static struct place place_of(const struct data *data, uint64_t g)
     const uint64_t own = (uint64_t)part->samples;
     const uint64_t index =
         order_permute(data->seed + (uint64_t)turn.source, turn.number / own, turn.number % own, own);
-    return (struct place){part, part->first + (int64_t)index};
+    return (struct place){part, part->kept ? part->kept[index] : part->first + (int64_t)index};
 }
 
 static int refuse_token(const struct data *data, int32_t token, struct muster_error *err)

@@ -21,7 +21,23 @@ static const char *const cifar_classes[] = {"airplane", "automobile", "bird",  "
 static const char *const digit_classes[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
 static const char *const fashion_classes[] = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
                                               "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
-enum { CLASS_NAMES = 10 };
+static const char *const cifar100_classes[] = {
+    "apple",      "aquarium_fish", "baby",         "bear",       "beaver",      "bed",         "bee",
+    "beetle",     "bicycle",       "bottle",       "bowl",       "boy",         "bridge",      "bus",
+    "butterfly",  "camel",         "can",          "castle",     "caterpillar", "cattle",      "chair",
+    "chimpanzee", "clock",         "cloud",        "cockroach",  "couch",       "crab",        "crocodile",
+    "cup",        "dinosaur",      "dolphin",      "elephant",   "flatfish",    "forest",      "fox",
+    "girl",       "hamster",       "house",        "kangaroo",   "keyboard",    "lamp",        "lawn_mower",
+    "leopard",    "lion",          "lizard",       "lobster",    "man",         "maple_tree",  "motorcycle",
+    "mountain",   "mouse",         "mushroom",     "oak_tree",   "orange",      "orchid",      "otter",
+    "palm_tree",  "pear",          "pickup_truck", "pine_tree",  "plain",       "plate",       "poppy",
+    "porcupine",  "possum",        "rabbit",       "raccoon",    "ray",         "road",        "rocket",
+    "rose",       "sea",           "seal",         "shark",      "shrew",       "skunk",       "skyscraper",
+    "snail",      "snake",         "spider",       "squirrel",   "streetcar",   "sunflower",   "sweet_pepper",
+    "table",      "tank",          "telephone",    "television", "tiger",       "tractor",     "train",
+    "trout",      "tulip",         "turtle",       "wardrobe",   "whale",       "willow_tree", "wolf",
+    "woman",      "worm"};
+enum { CLASS_NAMES = 10, CIFAR100_NAMES = sizeof cifar100_classes / sizeof *cifar100_classes };
 
 struct pictures {
     struct picture_block block[BLOCKS];
@@ -60,30 +76,40 @@ static int is_there(const char *folder, const char *name, char path[PATH_SIZE], 
     return snprintf(path, PATH_SIZE, "%s/%s", folder, name) < PATH_SIZE ? io_exists(path, err) : 0;
 }
 
-static int add_cifar(struct pictures *p, const char *path, struct muster_error *err)
+static int add_cifar(struct pictures *p, const char *path, enum cifar_set *set, struct muster_error *err)
 {
     if (p->blocks == BLOCKS)
         return error_set(err, MUSTER_E_LIMIT, "more than %d files of pictures", BLOCKS);
-    return cifar_open(&p->block[p->blocks++], path, err);
+    return cifar_open(&p->block[p->blocks++], path, set, err);
 }
 
-/* data_batch_1 to 5; 0: there are none. */
-static int add_cifar_folder(struct pictures *p, const char *folder, struct muster_error *err)
+static bool of_test(const char *part)
 {
-    static const char *const names[] = {"data_batch_%d.bin", "data_batch_%d"};
+    return strcmp(part, "train") != 0;
+}
+
+/* data_batch_1 to 5, or test_batch; 0: there are none. */
+static int add_cifar_folder(struct pictures *p, const char *folder, const char *part,
+                            struct muster_error *err)
+{
+    static const char *const names[] = {"data_batch_%d.bin", "data_batch_%d"}, *const tests[] = {
+                                                                                   "test_batch.bin",
+                                                                                   "test_batch"};
+    const int batches = of_test(part) ? 1 : 5;
+    enum cifar_set set = CIFAR_10;
     int found = 0;
     for (size_t kind = 0; kind < 2 && !found; kind++) {
-        for (int batch = 1; batch <= 5; batch++) {
+        for (int batch = 1; batch <= batches; batch++) {
             char path[PATH_SIZE], name[32];
-            (void)snprintf(name, sizeof name, kind ? names[1] : names[0], batch); /* fits */
+            (void)snprintf(name, sizeof name, of_test(part) ? tests[kind] : names[kind], batch); /* fits */
             const int there = is_there(folder, name, path, err);
             if (!there)
                 continue;
-            if (there < 0 || add_cifar(p, path, err) < 0)
+            if (there < 0 || add_cifar(p, path, &set, err) < 0)
                 return -1;
             found++;
         }
-        if (found && found < 5)
+        if (found && found < batches)
             return error_set(
                 err, MUSTER_E_INVALID,
                 "%s has %d of CIFAR-10's five training batches; name a single one to train on it "
@@ -93,34 +119,81 @@ static int add_cifar_folder(struct pictures *p, const char *folder, struct muste
     return found;
 }
 
-/* "train" or "t10k", plain or gzipped; 0: there are none. */
-static int add_idx_folder(struct pictures *p, const char *folder, const char *part, struct muster_error *err)
+/* CIFAR-100's train or test, where meta or the names of its classes are next to it; 0: it is not there. */
+static int add_cifar100_folder(struct pictures *p, const char *folder, const char *part,
+                               struct muster_error *err)
 {
-    for (int zipped = 0; zipped < 2; zipped++) {
-        char names[2][64], path[2][PATH_SIZE];
-        static const char *const kinds[] = {"images-idx3", "labels-idx1"};
-        int there = 1;
-        for (int i = 0; i < 2 && there > 0; i++) {
-            (void)snprintf(names[i], sizeof names[i], "%s-%s-ubyte%s", part, kinds[i], zipped ? ".gz" : "");
-            there = is_there(folder, names[i], path[i], err);
-        }
-        if (there < 0)
-            return -1;
+    static const char *const marks[] = {"meta", "fine_label_names.txt"};
+    char path[PATH_SIZE];
+    enum cifar_set set = CIFAR_100;
+    for (int binary = 0; binary < 2; binary++) {
+        int there = is_there(folder, marks[binary], path, err);
+        if (there > 0)
+            there = is_there(folder,
+                             of_test(part) ? binary ? "test.bin" : "test"
+                             : binary      ? "train.bin"
+                                           : "train",
+                             path, err);
         if (there)
-            return idx_open(&p->block[p->blocks++], path[0], path[1], err) < 0 ? -1 : 1;
+            return there < 0 || add_cifar(p, path, &set, err) < 0 ? -1 : 1;
     }
     return 0;
 }
 
-/* The labels beside a file of pictures: "images-idx3" in its name is "labels-idx1" there. */
+/* The file of that kind, with any of the names that are in use: "train-images-idx3-ubyte",
+ * "train-images.idx3-ubyte", each also gzipped; 0: it is not there. */
+static int find_idx(const char *folder, const char *part, const char *what, const char *dimensions,
+                    char path[PATH_SIZE], struct muster_error *err)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "%s-%s%c%s-ubyte%s", part, what, kind & 1 ? '.' : '-', dimensions,
+                       kind & 2 ? ".gz" : ""); /* fits */
+        const int there = is_there(folder, name, path, err);
+        if (there)
+            return there;
+    }
+    return 0;
+}
+
+/* "train", or "t10k" ("test" in some sets); 0: there are none. */
+static int add_idx_folder(struct pictures *p, const char *folder, const char *part, struct muster_error *err)
+{
+    char pictures[PATH_SIZE], labels[PATH_SIZE];
+    int there = find_idx(folder, part, "images", "idx3", pictures, err);
+    if (there <= 0 && of_test(part) && strcmp(part, "test") != 0)
+        return there < 0 ? -1 : add_idx_folder(p, folder, "test", err);
+    if (there > 0)
+        there = find_idx(folder, part, "labels", "idx1", labels, err);
+    if (there <= 0)
+        return there;
+    return idx_open(&p->block[p->blocks++], pictures, labels, err) < 0 ? -1 : 1;
+}
+
+/* Where a name says that it is a file of pictures; NULL: it does not. */
+static const char *idx_images_in(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
+               *dash = strstr(name, "images-idx3");
+    return dash ? dash : strstr(name, "images.idx3");
+}
+
+/* The labels beside a file of pictures: "images-idx3" in its name is "labels-idx1" there, or "labels.idx1",
+ * gzipped or not; named as the pictures first. */
 static int add_idx_file(struct pictures *p, const char *path, struct muster_error *err)
 {
-    const char *at = strstr(path, "images-idx3");
-    scope_free char *labels =
-        at ? mem_printf("%.*slabels-idx1%s", (int)(at - path), path, at + strlen("images-idx3")) : NULL;
-    if (at && !labels)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    return idx_open(&p->block[p->blocks++], path, labels, err);
+    const char *at = idx_images_in(path), *rest = at + strlen("images-idx3"), *zip = strstr(rest, ".gz");
+    const int prefix = (int)(at - path), middle = (int)(zip ? zip - rest : (ptrdiff_t)strlen(rest));
+    char labels[4][PATH_SIZE];
+    int found = 0;
+    for (int kind = 3; kind >= 0; kind--) {
+        const bool dot = (at[strlen("images")] == '.') != (kind & 1), zipped = (zip != NULL) != (kind >> 1);
+        if (snprintf(labels[kind], PATH_SIZE, "%.*slabels%cidx1%.*s%s", prefix, path, dot ? '.' : '-', middle,
+                     rest, zipped ? ".gz" : "") < PATH_SIZE &&
+            io_exists(labels[kind], NULL) > 0)
+            found = kind;
+    }
+    return idx_open(&p->block[p->blocks++], path, labels[found], err);
 }
 
 static int add_class_folders(struct pictures *p, const char *folder, struct muster_error *err)
@@ -145,8 +218,12 @@ static int add_folder(struct pictures *p, const char *folder, const char *part, 
     } places[] = {{"", PICTURES_CIFAR10},
                   {"cifar-10-batches-bin", PICTURES_CIFAR10},
                   {"cifar-10-batches-py", PICTURES_CIFAR10},
+                  {"", PICTURES_CIFAR100},
+                  {"cifar-100-python", PICTURES_CIFAR100},
+                  {"cifar-100-binary", PICTURES_CIFAR100},
                   {"FashionMNIST/raw", PICTURES_FASHION_MNIST},
                   {"MNIST/raw", PICTURES_MNIST},
+                  {"KMNIST/raw", PICTURES_MNIST},
                   {"", PICTURES_FASHION_MNIST},
                   {"", PICTURES_MNIST}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
@@ -158,10 +235,12 @@ static int add_folder(struct pictures *p, const char *folder, const char *part, 
             return -1;
         if (!there)
             continue;
-        const int found = places[i].kind == PICTURES_CIFAR10 ? add_cifar_folder(p, path, err)
-                                                             : add_idx_folder(p, path, part, err);
+        const bool cifar = places[i].kind == PICTURES_CIFAR10 || places[i].kind == PICTURES_CIFAR100;
+        const int found = places[i].kind == PICTURES_CIFAR10    ? add_cifar_folder(p, path, part, err)
+                          : places[i].kind == PICTURES_CIFAR100 ? add_cifar100_folder(p, path, part, err)
+                                                                : add_idx_folder(p, path, part, err);
         if (found)
-            p->kind = *places[i].folder || kind != PICTURES_AUTO || places[i].kind == PICTURES_CIFAR10
+            p->kind = *places[i].folder || kind != PICTURES_AUTO || cifar
                           ? places[i].kind
                           : PICTURES_AUTO; /* of an IDX folder only the user knows what it shows */
         if (found)
@@ -174,10 +253,10 @@ static int add_folder(struct pictures *p, const char *folder, const char *part, 
         return add_class_folders(p, folder, err);
     return error_set(
         err, MUSTER_E_INVALID,
-        "%s has none of CIFAR-10's data_batch_1 to 5 (.bin, or pickled), and no "
-        "%s-images-idx3-ubyte (.gz) with its labels, and no folders of PNG files by class; nothing is "
-        "fetched",
-        folder, part);
+        "%s has none of CIFAR-10's %s (.bin, or pickled), no %s of CIFAR-100 with its meta, no "
+        "%s-images-idx3-ubyte (or .idx3-ubyte, .gz) with its labels, and no folders of PNG files by class; "
+        "nothing is fetched",
+        folder, of_test(part) ? "test_batch" : "data_batch_1 to 5", of_test(part) ? "test" : "train", part);
 }
 
 static int add_path(struct pictures *p, const char *path, const char *part, enum picture_kind kind,
@@ -190,8 +269,17 @@ static int add_path(struct pictures *p, const char *path, const char *part, enum
         return add_folder(p, path, part, kind, err) < 0 ? -1 : 0;
     if (kind == PICTURES_FOLDERS)
         return error_set(err, MUSTER_E_INVALID, "%s is no folder, and data.dataset is folders", path);
-    p->kind = strstr(path, "images-idx3") ? kind : PICTURES_CIFAR10;
-    return p->kind == PICTURES_CIFAR10 ? add_cifar(p, path, err) : add_idx_file(p, path, err);
+    if (idx_images_in(path)) {
+        p->kind = kind;
+        return add_idx_file(p, path, err);
+    }
+    enum cifar_set set = kind == PICTURES_CIFAR100  ? CIFAR_100
+                         : kind == PICTURES_CIFAR10 ? CIFAR_10
+                                                    : CIFAR_ANY;
+    if (add_cifar(p, path, &set, err) < 0)
+        return -1;
+    p->kind = set == CIFAR_100 ? PICTURES_CIFAR100 : PICTURES_CIFAR10;
+    return 0;
 }
 
 /* ---- checks ---- */
@@ -381,6 +469,8 @@ const char *pictures_class(const struct pictures *p, int label)
 {
     if (p->kind == PICTURES_FOLDERS)
         return label >= 0 && label < p->names.count ? p->names.name[label] : NULL;
+    if (p->kind == PICTURES_CIFAR100)
+        return label >= 0 && label < CIFAR100_NAMES ? cifar100_classes[label] : NULL;
     if (label < 0 || label >= CLASS_NAMES)
         return NULL;
     return p->kind == PICTURES_CIFAR10         ? cifar_classes[label]

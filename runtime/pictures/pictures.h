@@ -15,7 +15,8 @@
     X(PICTURES_CIFAR10, "cifar10")                                                                           \
     X(PICTURES_MNIST, "mnist")                                                                               \
     X(PICTURES_FASHION_MNIST, "fashion_mnist")                                                               \
-    X(PICTURES_FOLDERS, "folders")
+    X(PICTURES_FOLDERS, "folders")                                                                           \
+    X(PICTURES_CIFAR100, "cifar100")
 enum picture_kind {
 #define PICTURE_KIND_ENUM(symbol, name) symbol,
     PICTURE_KINDS(PICTURE_KIND_ENUM)

@@ -20,7 +20,14 @@ enum kind {
     KIND_TYPE,   /* numpy.dtype('u1') */
     KIND_ARRAY,  /* of bytes */
 };
-enum global { GLOBAL_RECONSTRUCT, GLOBAL_NDARRAY, GLOBAL_DTYPE, GLOBAL_FROMBUFFER };
+enum global {
+    GLOBAL_RECONSTRUCT,
+    GLOBAL_NDARRAY,
+    GLOBAL_DTYPE,
+    GLOBAL_FROMBUFFER,
+    GLOBAL_ENCODE,
+    GLOBAL_BYTES
+};
 
 struct value {
     enum kind kind;
@@ -32,7 +39,11 @@ struct value {
     bool bytes_type, fortran; /* of a type: u1; of an array: not row by row */
 };
 
-enum { STACK = 1 << 16, MEMO = 1 << 16 }; /* lists come in pieces of 1,000 */
+enum {
+    STACK = 1 << 16, /* lists come in pieces of 1,000 */
+    MEMO = 1 << 16,
+    DECODED = 64, /* keys, names of types, the pixels */
+};
 
 struct reader {
     const unsigned char *text;
@@ -42,7 +53,9 @@ struct reader {
     struct value *memo;
     int64_t memos;
     uint8_t *labels; /* pool */
-    int64_t pooled;
+    int64_t pooled, labels_at;
+    uint8_t *decoded[DECODED]; /* bytes that were written as text: see take_encode */
+    int decoded_count;
     struct unpickled_batch *batch;
     bool has_data, has_labels;
     struct muster_error *err;
@@ -50,7 +63,8 @@ struct reader {
 
 static int wrong(struct reader *r, const char *what)
 {
-    return error_set(r->err, MUSTER_E_INVALID, "byte %zu: %s; expected is a batch of CIFAR-10", r->at, what);
+    return error_set(r->err, MUSTER_E_INVALID, "byte %zu: %s; expected is a batch of CIFAR-10 or 100", r->at,
+                     what);
 }
 
 static int need(struct reader *r, size_t bytes)
@@ -143,13 +157,16 @@ static int push_global(struct reader *r, const char *module, size_t module_lengt
                    {"numpy", "ndarray", GLOBAL_NDARRAY},
                    {"numpy", "dtype", GLOBAL_DTYPE},
                    {"numpy.core.numeric", "_frombuffer", GLOBAL_FROMBUFFER},
-                   {"numpy._core.numeric", "_frombuffer", GLOBAL_FROMBUFFER}};
+                   {"numpy._core.numeric", "_frombuffer", GLOBAL_FROMBUFFER},
+                   {"_codecs", "encode", GLOBAL_ENCODE},
+                   {"__builtin__", "bytes", GLOBAL_BYTES},
+                   {"builtins", "bytes", GLOBAL_BYTES}};
     for (size_t i = 0; i < sizeof globals / sizeof *globals; i++)
         if (strlen(globals[i].module) == module_length && !memcmp(globals[i].module, module, module_length) &&
             strlen(globals[i].name) == name_length && !memcmp(globals[i].name, name, name_length))
             return unpickle_push(r, (struct value){.kind = KIND_GLOBAL, .number = globals[i].global});
     return error_set(r->err, MUSTER_E_INVALID,
-                     "byte %zu: it names %.*s.%.*s, which batches of CIFAR-10 do not; nothing of it is run",
+                     "byte %zu: it names %.*s.%.*s, which batches of CIFAR do not; nothing of it is run",
                      r->at, (int)(module_length < 100 ? module_length : 100), module,
                      (int)(name_length < 100 ? name_length : 100), name);
 }
@@ -251,9 +268,11 @@ static int set_item(struct reader *r, const struct value *key, const struct valu
         r->batch->columns = item->size[1];
         r->has_data = true;
     } else if (is_text(key, "labels") || is_text(key, "fine_labels")) {
-        if (item->kind != KIND_LIST || (item->count && item->at != 0))
+        if (item->kind != KIND_LIST || (item->count && item->at < 0))
             return wrong(r, "labels is no list of integers");
         r->batch->labels = item->count;
+        r->batch->fine = is_text(key, "fine_labels");
+        r->labels_at = item->count ? item->at : 0;
         r->has_labels = true;
     }
     return 0;
@@ -272,6 +291,30 @@ static int take_items(struct reader *r, int64_t first)
 
 /* ---- objects ---- */
 
+/* Python 3 writes bytes at protocol 2 as text whose characters are the bytes, and encode(text, "latin1"). */
+static int take_encode(struct reader *r, const struct value *arguments, struct value *made)
+{
+    if (arguments->count != 2 || !arguments->text)
+        return wrong(r, "encode without a text");
+    if (r->decoded_count == DECODED)
+        return wrong(r, "more encoded texts than a batch has");
+    uint8_t *out = mem_calloc(arguments->length + 1, 1);
+    if (!out)
+        return error_set(r->err, MUSTER_E_NOMEM, "no memory for %zu bytes of a batch", arguments->length);
+    r->decoded[r->decoded_count++] = out;
+    size_t length = 0;
+    for (size_t i = 0; i < arguments->length; i++) {
+        const unsigned char c = (unsigned char)arguments->text[i],
+                            next = i + 1 < arguments->length ? (unsigned char)arguments->text[i + 1] : 0;
+        if (c >= 0x80 && !((c == 0xC2 || c == 0xC3) && next >= 0x80 && next <= 0xBF))
+            return wrong(r, "a text to encode has a character that is no byte");
+        out[length++] = c < 0x80 ? c : (uint8_t)((c & 3) << 6 | (next & 0x3F));
+        i += c >= 0x80;
+    }
+    *made = (struct value){.kind = KIND_TEXT, .text = (const char *)out, .length = length};
+    return 0;
+}
+
 static int take_reduce(struct reader *r)
 {
     const struct value *arguments = top(r, 0), *global = top(r, 1);
@@ -283,6 +326,11 @@ static int take_reduce(struct reader *r)
     } else if (global->number == GLOBAL_DTYPE) {
         made.kind = KIND_TYPE;
         made.bytes_type = arguments->text && arguments->length == 2 && !memcmp(arguments->text, "u1", 2);
+    } else if (global->number == GLOBAL_ENCODE) {
+        if (take_encode(r, arguments, &made) < 0)
+            return -1;
+    } else if (global->number == GLOBAL_BYTES && arguments->count == 0) {
+        made = (struct value){.kind = KIND_TEXT, .text = ""};
     } else if (global->number == GLOBAL_FROMBUFFER) { /* (bytes, type, shape, order) */
         if (!arguments->bytes_type || arguments->at != 2)
             return wrong(r, "an array that is not of two dimensions of bytes");
@@ -469,8 +517,8 @@ static int operation(struct reader *r, unsigned char code)
         return with_number(r, 4, get);
     default:
         return error_set(r->err, MUSTER_E_INVALID,
-                         "byte %zu: pickle's operation 0x%02x, which batches of CIFAR-10 do not have",
-                         r->at - 1, code);
+                         "byte %zu: pickle's operation 0x%02x, which batches of CIFAR do not have", r->at - 1,
+                         code);
     }
 }
 
@@ -498,6 +546,14 @@ int unpickle_batch(const char *text, size_t length, struct unpickled_batch *batc
     r.stack = mem_calloc(STACK, sizeof *r.stack);
     r.memo = mem_calloc(MEMO, sizeof *r.memo);
     int result = r.stack && r.memo ? read_all(&r) : error_set(err, MUSTER_E_NOMEM, "no memory for a batch");
+    if (!result)
+        memmove(labels_out, labels_out + r.labels_at, (size_t)batch->labels);
+    for (int i = 0; i < r.decoded_count; i++) {
+        if (!result && batch->data == r.decoded[i])
+            batch->owned = r.decoded[i];
+        else
+            mem_free(r.decoded[i]);
+    }
     mem_free(r.stack);
     mem_free(r.memo);
     return result;

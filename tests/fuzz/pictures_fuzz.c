@@ -1,4 +1,4 @@
-/* pictures_fuzz.c - arbitrary bytes as a pickled batch of CIFAR-10: an array and labels that are inside of it
+/* pictures_fuzz.c - arbitrary bytes as a pickled batch of CIFAR: an array and labels that are inside of it
  * and of the pool, or an error with a text. */
 #include <stdlib.h>
 
@@ -17,8 +17,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (result < 0
             ? !err.text[0]
             : batch.rows < 0 || batch.columns < 1 || batch.labels < 0 || batch.labels > UNPICKLE_PICTURES ||
-                  batch.data < data || batch.data + batch.rows * batch.columns > data + size)
+                  (!batch.owned &&
+                   (batch.data < data || batch.data + batch.rows * batch.columns > data + size)))
         abort();
+    for (int64_t i = 0; !result && batch.owned && i < batch.rows * batch.columns; i++)
+        labels[i % UNPICKLE_PICTURES] ^= batch.owned[i]; /* all of it is there */
+    if (!result)
+        mem_free(batch.owned);
     mem_free(labels);
     return 0;
 }
@@ -31,7 +36,13 @@ int main(int argc, char **argv)
                                "datacnumpy.core.multiarray\n_reconstruct\n(tR(K\x01K\x02K\x03\x86"
                                "cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R\x89U\x06"
                                "abcdeftbu.";
-    const struct fuzz_seed seeds[] = {{good, sizeof good - 1}};
-    return fuzz_main(argc, argv, seeds, 1);
+    static const char encoded[] = "\x80\x02}(X\6\0\0\0labels](K\1K\2"
+                                  "eX\4\0\0\0"
+                                  "datacnumpy.core.multiarray\n_reconstruct\n(tR(K\1K\2K\3\x86"
+                                  "cnumpy\ndtype\nX\2\0\0\0u1\x85R\x89"
+                                  "c_codecs\nencode\nX\x07\0\0\0"
+                                  "abcde\xC3\xBFX\6\0\0\0latin1\x86Rtbu.";
+    const struct fuzz_seed seeds[] = {{good, sizeof good - 1}, {encoded, sizeof encoded - 1}};
+    return fuzz_main(argc, argv, seeds, 2);
 }
 #endif

@@ -287,7 +287,7 @@ static void lines_one_a_sample(void **state)
         &err);
     if (!data)
         fail_msg("%s", err.text);
-    assert_int_equal(data_samples(data), 4); /* the empty text has its end alone */
+    assert_int_equal(data_samples(data), 3); /* the empty text has its end alone, and no target */
     assert_int_equal(data_targets_each(data), -1);
     assert_int_equal(data_documents_cut(data), 1);
     assert_true(data_has_text(data));
@@ -298,14 +298,13 @@ static void lines_one_a_sample(void **state)
     } wanted[] = {
         {"abcd\xFF", {'b', 'c', 'd', END, -1, -1, -1, -1}, 4},
         {"askyes\xFF", {-1, -1, 'y', 'e', 's', END, -1, -1}, 4},
-        {"\xFF", {-1, -1, -1, -1, -1, -1, -1, -1}, 0},
         {"a line t", {' ', 'l', 'i', 'n', 'e', ' ', 't', 'h'}, 8},
     };
-    int seen[4] = {0};
-    for (uint64_t g = 0; g < 4; g++) {
+    int seen[3] = {0};
+    for (uint64_t g = 0; g < 3; g++) {
         int32_t tokens[8], targets[8];
         const int counted = data_sample(data, g, tokens, targets, &err);
-        for (int w = 0; w < 4; w++) {
+        for (int w = 0; w < 3; w++) {
             const int length = (int)strlen(wanted[w].tokens);
             bool same = counted == wanted[w].counted && !memcmp(targets, wanted[w].targets, sizeof targets);
             for (int t = 0; t + 1 < length; t++)
@@ -313,13 +312,62 @@ static void lines_one_a_sample(void **state)
             seen[w] += same;
         }
     }
-    for (int w = 0; w < 4; w++)
+    for (int w = 0; w < 3; w++)
         assert_int_equal(seen[w], 1);
     data_destroy(data);
     tokenizer_destroy(bytes);
 }
 
 /* The same as a stream: one behind the other, the prompt's tokens no targets there either. */
+/* A prompt that fills its sample leaves nothing to learn: such samples are left out, and that is told. */
+static void samples_without_targets(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    scope_buffer notes = {0};
+    struct tokenizer *bytes = tokenizer_open("bytes", &err);
+    static const char mixed[] = "{\"prompt\": \"a prompt that is long\", \"completion\": \"x\"}\n"
+                                "{\"prompt\": \"q\", \"completion\": \"yes\"}\n{\"text\": \"\"}\n"
+                                "{\"prompt\": \"another one that is long\", \"completion\": \"x\"}\n"
+                                "{\"prompt\": \"r\", \"completion\": \"no\"}\n",
+                      full[] = "{\"prompt\": \"a prompt that is long\", \"completion\": \"x\"}\n";
+    const char *path = put_text("mixed.jsonl", mixed);
+    for (int packing = DATA_STREAM; packing <= DATA_DOCUMENTS; packing++) {
+        struct data *data = open_one(path, 8,
+                                     (struct data_options){.packing = (enum data_packing)packing,
+                                                           .tokenizer = bytes,
+                                                           .document_end = TOKEN_NONE,
+                                                           .notes = &notes},
+                                     &err);
+        if (!data)
+            fail_msg("%s", err.text);
+        int32_t targets[8];
+        assert_int_equal(data_samples(data), 2);
+        for (uint64_t g = 0; g < 8; g++) /* of more than one epoch */
+            assert_true(data_sample(data, g, NULL, targets, &err) > 0);
+        assert_non_null(strstr(data_identity(data), "samples without targets="));
+        data_destroy(data);
+    }
+    static const char told[] = "data: 2 of 4 samples are left out, since none of their";
+    if (!memmem(notes.data, notes.length, told, sizeof told - 1))
+        fail_msg("'%.*s'", (int)notes.length, notes.data);
+    /* held out: the last ones are without targets */
+    path = put_text("mixed.jsonl", "{\"text\": \"abc\"}\n{\"text\": \"def\"}\n{\"text\": \"\"}\n");
+    const struct data_options half = {
+        .packing = DATA_DOCUMENTS, .tokenizer = bytes, .document_end = END, .validation_share = 0.34};
+    assert_null(open_one(path, 8, half, &err));
+    assert_non_null(strstr(err.text, "validation: none of the samples has a target that counts"));
+    path = put_text("mixed.jsonl", full);
+    assert_null(open_one(
+        path, 8, (struct data_options){.packing = DATA_DOCUMENTS, .tokenizer = bytes, .document_end = END},
+        &err));
+    assert_int_equal(err.code, MUSTER_E_INVALID);
+    assert_non_null(
+        strstr(err.text, "none of the samples has a target that counts within training.sequence_length 8"));
+    (void)unlink(path);
+    tokenizer_destroy(bytes);
+}
+
 static void lines_as_a_stream(void **state)
 {
     (void)state;
@@ -750,6 +798,7 @@ int main(void)
         cmocka_unit_test(shards_of_llmc),
         cmocka_unit_test(wrong_shards),
         cmocka_unit_test(lines_one_a_sample),
+        cmocka_unit_test(samples_without_targets),
         cmocka_unit_test(lines_as_a_stream),
         cmocka_unit_test(a_large_shard_stays_on_disk),
         cmocka_unit_test(weights_of_sources),

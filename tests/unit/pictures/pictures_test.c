@@ -240,7 +240,8 @@ static void what_is_no_set_is_refused_by_name(void **state)
     refuse(folder, 10, 28, "larger than model.input_size 28");
     (void)snprintf(path, sizeof path, "%s/short.bin", folder);
     write_file(folder, "short.bin", "abc", 3);
-    refuse(path, 10, 32, "has 3 bytes; CIFAR-10's binary batches are records of 3073 bytes");
+    refuse(path, 10, 32,
+           "has 3 bytes; binary batches are records of 3073 bytes (CIFAR-10) or 3074 (CIFAR-100)");
     write_file(folder, "train-images-idx3-ubyte",
                "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01"
                "ab",
@@ -277,6 +278,80 @@ static void idx_files_are_read(void **state)
     remove_folder(folder);
 }
 
+/* The names under which torchvision, Keras and others keep the same files. */
+static void idx_files_have_many_names(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {
+        {"train-images.idx3-ubyte", "train-labels.idx1-ubyte"},
+        {"train-images-idx3-ubyte", "train-labels.idx1-ubyte"},
+        {"emnist-letters-train-images-idx3-ubyte", "emnist-letters-train-labels-idx1-ubyte"},
+        {"t10k-images.idx3-ubyte", "t10k-labels.idx1-ubyte"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *folder = new_folder();
+        char path[256];
+        struct muster_error err = {0};
+        write_file(folder, names[i][0], "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01\x07\x09", 18);
+        write_file(folder, names[i][1], "\0\0\x08\x01\0\0\0\x02\x03\x04", 10);
+        (void)snprintf(path, sizeof path, "%s/%s", folder, names[i][0]);
+        struct pictures_options o = options_of(i < 2 ? folder : path); /* a folder has the names of MNIST */
+        for (int named = 0; named < 2; named++, o.path = path) {
+            struct pictures *p = pictures_open(&o, &err);
+            if (!p)
+                fail_msg("%s: %s", o.path, err.text);
+            assert_int_equal(pictures_samples(p), 2);
+            pictures_destroy(p);
+        }
+        remove_folder(folder);
+    }
+}
+
+/* CIFAR-100 as its archive lays it out; CIFAR-10's test_batch is what validation_path takes of a folder. */
+static void sets_of_cifar(void **state)
+{
+    (void)state;
+    const char *folder = new_folder();
+    struct muster_error err = {0};
+    static uint8_t records[2 * (CIFAR_RECORD + 1)], test[CIFAR_RECORD];
+    static float sample[CIFAR_PIXELS];
+    int32_t label;
+    records[1] = 99;                /* fine; the coarse one is before it */
+    records[CIFAR_RECORD + 1] = 19; /* coarse */
+    write_file(folder, "fine_label_names.txt", "apple\n", 6);
+    write_file(folder, "train.bin", records, sizeof records);
+    struct pictures_options o = options_of(folder);
+    o.classes = 100;
+    struct pictures *p = pictures_open(&o, &err);
+    if (!p)
+        fail_msg("%s", err.text);
+    int32_t seen = 0;
+    for (uint64_t g = 0; g < 2; g++) {
+        pictures_sample(p, g, sample, &label);
+        seen += label;
+    }
+    assert_int_equal(seen, 99);
+    assert_string_equal(pictures_class(p, 99), "worm");
+    assert_string_equal(pictures_class(p, 0), "apple");
+    pictures_destroy(p);
+    o.kind = PICTURES_CIFAR10;
+    assert_null(pictures_open(&o, &err));
+    remove_folder(folder);
+    folder = new_folder();
+    write_batches(folder);
+    o = options_of(folder);
+    o.validation_path = folder;
+    assert_null(pictures_open(&o, &err));
+    assert_non_null(strstr(err.text, "has none of CIFAR-10's test_batch"));
+    test[0] = 7;
+    write_file(folder, "test_batch.bin", test, sizeof test);
+    p = pictures_open(&o, &err);
+    if (!p)
+        fail_msg("%s", err.text);
+    assert_int_equal(pictures_samples(pictures_validation(p)), 1);
+    pictures_destroy(p);
+    remove_folder(folder);
+}
+
 /* ---- pickles ---- */
 
 /* {'labels': [1, 2], 'data': an array of (2, 3)}, of Python 2, as CIFAR-10's are. */
@@ -294,6 +369,45 @@ static void idx_files_are_read(void **state)
 static const char good[] = HEAD ARRAY "(K\x01K\x02K\x03\x86" TYPE "\x89U\x06"
                                       "abcdef"
                                       "tbu.";
+
+/* {'labels': [1, 2], 'data': an array of (1, 4)}, by Python 3 at protocol 2: bytes are text to encode. The
+ * pixels are 0, 127, 128 and 255. */
+#define PIXELS "X\x06\0\0\0\0\x7f\xC2\x80\xC3\xBF"
+static const char encoded[] =
+    "\x80\x02}q\0(X\x0b\0\0\0"
+    "fine_labelsq\1]q\2K\1aX\4\0\0\0dataq\3cnumpy._core.multiarray\n_reconstruct\nq\4"
+    "cnumpy\nndarray\nq\5K\0\x85q\6c_"
+    "codecs\nencode\nq\7X\1\0\0\0bq\bX\6\0\0\0latin1q\t\x86q\nRq\x0b\x87q\x0cRq\r"
+    "(K\1K\1K\4\x86q\x0e"
+    "cnumpy\ndtype\nq\x0fX\2\0\0\0u1q\x10\x89\x88\x87q\x11Rq\x12(K\3X\1\0\0\0|q\x13NNNJ\xff\xff\xff"
+    "\xffJ\xff\xff\xff\xffK\0tq\x14"
+    "b\x89h\7" PIXELS "h\t\x86q\x16Rq\x17tq\x18"
+    "bu.";
+
+static void bytes_that_are_encoded_text(void **state)
+{
+    (void)state;
+    static uint8_t labels[UNPICKLE_PICTURES];
+    static char spoilt[sizeof encoded];
+    struct unpickled_batch batch;
+    struct muster_error err = {0};
+    if (unpickle_batch(encoded, sizeof encoded - 1, &batch, labels, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_true(batch.fine && batch.rows == 1 && batch.columns == 4 && batch.labels == 1 && labels[0] == 1);
+    assert_memory_equal(batch.data, "\x00\x7f\x80\xff", 4);
+    assert_ptr_equal(batch.owned, batch.data);
+    mem_free(batch.owned);
+    for (size_t i = 0; i < sizeof encoded - 1;
+         i++) { /* any other byte: an error, or the same kind of batch */
+        memcpy(spoilt, encoded, sizeof encoded);
+        for (int change = 0; change < 2; change++) {
+            spoilt[i] = (char)(change ? 0xC4 : spoilt[i] ^ 1);
+            if (unpickle_batch(spoilt, sizeof encoded - 1, &batch, labels, NULL) == 0)
+                mem_free(batch.owned);
+        }
+        (void)unpickle_batch(encoded, i, &batch, labels, NULL);
+    }
+}
 
 static void expect_wrong(const char *text, size_t length, const char *expected)
 {
@@ -322,7 +436,7 @@ static void a_batch_is_unpickled_and_nothing_else(void **state)
     EXPECT_WRONG("\x80\x02"
                  "cos\nsystem\n(U\x02"
                  "lstR.",
-                 "it names os.system, which batches of CIFAR-10 do not");
+                 "it names os.system, which batches of CIFAR do not");
     EXPECT_WRONG("\x80\x02(U\x02"
                  "lsios\nsystem\n.",
                  "pickle's operation 0x69");
@@ -369,6 +483,9 @@ int main(void)
         cmocka_unit_test(an_epoch_has_an_order_and_augmentation_of_its_own),
         cmocka_unit_test(what_is_no_set_is_refused_by_name),
         cmocka_unit_test(idx_files_are_read),
+        cmocka_unit_test(idx_files_have_many_names),
+        cmocka_unit_test(sets_of_cifar),
+        cmocka_unit_test(bytes_that_are_encoded_text),
         cmocka_unit_test(a_batch_is_unpickled_and_nothing_else),
         cmocka_unit_test(spoilt_pickles_are_survived),
     };
