@@ -44,7 +44,7 @@ static int open_pickle(struct picture_block *block, const char *path, enum cifar
         return error_wrap(err, "%s", path);
     block->owned[1] = batch.owned;
     if (*set != CIFAR_ANY && *set != (batch.fine ? CIFAR_100 : CIFAR_10))
-        return error_set(err, MUSTER_E_INVALID, "%s is a batch of CIFAR-%d, and CIFAR-%d is asked for", path,
+        return error_set(err, MUSTER_E_INVALID, "%s is a batch of CIFAR-%d, and CIFAR-%d is requested", path,
                          batch.fine ? 100 : 10, batch.fine ? 10 : 100);
     *set = batch.fine ? CIFAR_100 : CIFAR_10;
     if (batch.columns != CIFAR_PIXELS || batch.rows != batch.labels)
