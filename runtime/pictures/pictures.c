@@ -88,7 +88,7 @@ static bool of_test(const char *part)
     return strcmp(part, "train") != 0;
 }
 
-/* data_batch_1 to 5, or test_batch; 0: there are none. */
+/* data_batch_1 to 5, or, to evaluate, test_batch, and those five where there is none; 0: there are none. */
 static int add_cifar_folder(struct pictures *p, const char *folder, const char *part,
                             struct muster_error *err)
 {
@@ -116,7 +116,7 @@ static int add_cifar_folder(struct pictures *p, const char *folder, const char *
                 "alone",
                 folder, found);
     }
-    return found;
+    return found || !of_test(part) ? found : add_cifar_folder(p, folder, "train", err);
 }
 
 /* CIFAR-100's train or test, where meta or the names of its classes are next to it; 0: it is not there. */
