@@ -33,7 +33,10 @@ int world_number(const struct world_variables *v, const char *name, int64_t low,
 
 int world_place_host(struct world_place *place, const char *host, struct muster_error *err)
 {
-    if (snprintf(place->master_addr, sizeof place->master_addr, "%s", host) < (int)sizeof place->master_addr)
+    const size_t length = strlen(host);
+    const bool brackets = length > 2 && host[0] == '[' && host[length - 1] == ']'; /* IPv6 as in URLs */
+    if (snprintf(place->master_addr, sizeof place->master_addr, "%.*s", (int)(length - 2 * brackets),
+                 host + brackets) < (int)sizeof place->master_addr)
         return 0;
     return error_set(err, MUSTER_E_LIMIT, "%s '%.100s...' is longer than %d bytes", ENV_MASTER_ADDR, host,
                      WORLD_HOST - 1);

@@ -51,6 +51,10 @@ static void launchers_are_understood(void **state)
     assert_int_equal(p.local_rank, 1);
     assert_int_equal(p.local_size, 4);
     assert_string_equal(p.master_addr, "host");
+    assert_int_equal(READ(&p, &err, "RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=[fe80::2%eth0]", "MASTER_PORT=1"),
+                     0);
+    assert_string_equal(p.master_addr, "fe80::2%eth0"); /* as in URLs */
+    assert_int_equal(READ(&p, &err, FOUR), 0);
     assert_int_equal(p.master_port, 29500);
     assert_false(p.agent_store);
     assert_int_equal(READ(&p, &err, FOUR, "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "MUSTER_ROUND=3",
