@@ -647,6 +647,25 @@ static void a_late_joiner_is_told_how_it_ended(void **state)
     assert_int_equal(f->verdict[5].exit_code, EXIT_CODE_OK);
 }
 
+/* The spare of a name that is in the world is another run's agent; one of a name of its own waits for a
+ * place. */
+static void a_spare_of_a_members_name_is_a_second_runs(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const names[] = {"node0", "node1", "node2", "node3", "node1", "node9"};
+    for (int i = 0; i < 6; i++)
+        join(f, i, names[i]);
+    assert_int_equal(f->world[3].group_world_size, 4);
+    for (int i = 0; i < 4; i++)
+        report(f, i, MEMBERSHIP_REPORT_RUNNING);
+    for (int i = 0; i < 4; i++)
+        report(f, i, MEMBERSHIP_REPORT_DONE);
+    for (int i = 1; i < 6; i++) {
+        assert_int_equal(f->verdict[i].kind, MEMBERSHIP_EVENT_VERDICT);
+        assert_int_equal(f->verdict[i].doubled, i == 4);
+    }
+}
+
 static void the_done_keep_the_lost_from_being_forgotten(void **state)
 {
     struct fixture *f = *state;
@@ -737,6 +756,7 @@ int main(void)
         TEST(newcomers_are_gathered_and_rate_limited),
         TEST(a_drain_lets_all_save_and_costs_nothing),
         TEST(a_spare_takes_over),
+        TEST(a_spare_of_a_members_name_is_a_second_runs),
         TEST(fewer_than_the_least_wait_again),
         TEST(a_person_ends_the_serving_agent_and_the_job_with_it),
         TEST(the_serving_agent_leaves_when_all_have_stopped),

@@ -151,6 +151,8 @@ static void events_come_through(void **state)
     message.event = (struct membership_event){
         .kind = MEMBERSHIP_EVENT_VERDICT, .exit_code = 139, .failed = true, .failure = some_failure()};
     assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
+    message.event.doubled = true;
+    assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
     message.event.other_count = FAILURE_OTHERS_LIMIT;
     message.event.other_total = 4096;
     for (int i = 0; i < FAILURE_OTHERS_LIMIT; i++) {
