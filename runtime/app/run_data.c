@@ -86,6 +86,7 @@ static int open_sources(struct run *run, struct data_options *options, struct mu
 int run_count_steps(struct run *run, int64_t samples, struct muster_error *err)
 {
     struct train_config *c = &run->config;
+    train_config_set_epoch(c, samples);
     if (!(c->epochs > 0))
         return 0;
     const double steps = ceil(c->epochs * (double)samples / (double)c->global_batch);

@@ -75,11 +75,12 @@ struct train_config {
     int64_t cycle_decay_interval;
     double schedule_cycles, schedule_power; /* of the Trainer's schedules; 0: its own defaults */
     int64_t schedule_timescale, stable_steps;
-    int warmup_shape, decay_shape;                           /* enum lr_shape */
-    double warmup_share;                                     /* of all steps; 0: warmup_steps */
-    double evaluate_share, checkpoint_share, interval_share; /* likewise, of evaluate_every and so on */
-    int optimizer;                                           /* enum optimizer */
-    double momentum, dampening;                              /* of SGD */
+    int warmup_shape, decay_shape;                            /* enum lr_shape */
+    double warmup_share;                                      /* of all steps; 0: warmup_steps */
+    bool evaluate_epochs, checkpoint_epochs, interval_epochs; /* in place of evaluate_every and so on */
+    double evaluate_share, checkpoint_share, interval_share;  /* likewise, of evaluate_every and so on */
+    int optimizer;                                            /* enum optimizer */
+    double momentum, dampening;                               /* of SGD */
     bool nesterov;
     int decay;                 /* enum param_decay */
     char **no_decay, **frozen; /* patterns of parameters' names */
@@ -183,6 +184,8 @@ const char *train_config_architecture(
 const char *train_config_output_format(const struct train_config *config); /* "hf" */
 const char *train_config_strategy(const struct train_config *config);      /* "FULL_SHARD" */
 
+/* Of data of so many samples: evaluations, checkpoints and log lines once in each epoch. */
+void train_config_set_epoch(struct train_config *config, int64_t samples);
 /* Sets training.steps, by a rule, and what is given as a share of them. */
 void train_config_set_steps(struct train_config *config, int64_t steps);
 /* The steps that training.tokens are. Pure. */

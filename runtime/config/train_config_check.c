@@ -78,6 +78,7 @@ static const struct effect {
     {"training.checkpoint_every", "training.checkpoint_dir", NOT_EMPTY},
     {"training.checkpoint_share", "training.checkpoint_dir", NOT_EMPTY},
     {"training.checkpoint_share", "training.epochs", 0},
+    {"training.checkpoint_epochs", "training.checkpoint_dir", NOT_EMPTY},
     {"training.evaluate_share", "training.epochs", 0},
     {"logging.interval_share", "training.epochs", 0},
     {"training.checkpoint_keep", "training.checkpoint_dir", NOT_EMPTY},
@@ -188,6 +189,12 @@ static bool text_helps(const char *text, unsigned values)
     return false;
 }
 
+/* Evaluations whose steps follow when the data are counted. */
+static bool evaluates_in_parts(const struct train_config *c)
+{
+    return c->evaluate_share > 0 || c->evaluate_epochs;
+}
+
 static bool helps(const struct knob *other, const struct train_config *c, unsigned values)
 {
     const void *at = (const char *)c + other->offset;
@@ -198,7 +205,7 @@ static bool helps(const struct knob *other, const struct train_config *c, unsign
     if (other->type == KNOB_LIST)
         return *(char **const *)at != NULL;
     if (other->type == KNOB_INT)
-        return *(const int64_t *)at != 0 || (at == &c->evaluate_every && c->evaluate_share > 0);
+        return *(const int64_t *)at != 0 || (at == &c->evaluate_every && evaluates_in_parts(c));
     return other->type == KNOB_CHOICE ? values >> *(const int *)at & 1 : *(const double *)at != 0;
 }
 
@@ -510,7 +517,7 @@ static int check_data(const char *name, const struct train_config *c, struct mus
             return -1;
     if (check_adapted_output(name, c, err) < 0)
         return -1;
-    if (c->schedule == LR_PLATEAU && !c->evaluate_every && !(c->evaluate_share > 0))
+    if (c->schedule == LR_PLATEAU && !c->evaluate_every && !evaluates_in_parts(c))
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.schedule ReduceLROnPlateau follows evaluations, and there are none: set "
                          "training.evaluate_every",

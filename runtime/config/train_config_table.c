@@ -140,6 +140,20 @@ int64_t train_config_token_steps(const struct train_config *config)
     return (int64_t)ceil((double)config->tokens / of_step);
 }
 
+void train_config_set_epoch(struct train_config *config, int64_t samples)
+{
+    const struct {
+        bool wanted;
+        size_t offset;
+    } epochs[] = {{config->evaluate_epochs, AT(evaluate_every)},
+                  {config->checkpoint_epochs, AT(checkpoint_every)},
+                  {config->interval_epochs, AT(interval)}};
+    const int64_t steps = (samples + config->global_batch - 1) / config->global_batch;
+    for (size_t i = 0; i < sizeof epochs / sizeof *epochs; i++)
+        if (epochs[i].wanted)
+            set_by_rule(config, epochs[i].offset, steps > 0 ? steps : 1);
+}
+
 static void *value_at(const struct train_config *config, const struct knob *knob)
 {
     return (char *)config + knob->offset;

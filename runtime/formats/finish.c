@@ -99,29 +99,29 @@ static int finish_warmup(struct assign *a)
     return set_whole(a, "training.warmup_steps", ceil(ratio->value * (double)a->config->steps), ratio->place);
 }
 
-/* Of all steps, or once in each epoch. What epochs leave open follows when the data are counted. */
-static int finish_every(struct assign *a, enum assign_number_kind kind, const char *every, const char *share)
+/* Of all steps, which epochs leave open until the data are counted, or once in each epoch. */
+static int finish_every(struct assign *a, enum assign_number_kind kind, const char *every, const char *share,
+                        const char *epochs)
 {
     const struct assign_number *given = &a->numbers[kind];
-    const double epochs = a->config->epochs;
-    if (!given->place || assign_overridden(a, every) || assign_overridden(a, share))
+    if (!given->place || assign_overridden(a, every) || assign_overridden(a, share) ||
+        assign_overridden(a, epochs))
         return 0;
-    if (given->value == ASSIGN_EACH_EPOCH && !(epochs > 0))
-        return error_set(a->err, MUSTER_E_UNSUPPORTED,
-                         "%s: a run of %lld steps has no epochs: give a number of steps, or num_train_epochs",
-                         given->place, (long long)a->config->steps);
-    if (epochs > 0)
-        return set_real(a, share, given->value == ASSIGN_EACH_EPOCH ? 1 / fmax(1, epochs) : given->value,
-                        given->place);
+    if (given->value == ASSIGN_EACH_EPOCH)
+        return assign_rule(a, epochs, "true", given->place);
+    if (a->config->epochs > 0)
+        return set_real(a, share, given->value, given->place);
     return set_whole(a, every, ceil(given->value * (double)a->config->steps), given->place);
 }
 
 static int finish_shares(struct assign *a)
 {
-    return finish_every(a, ASSIGN_EVALUATE_SHARE, "training.evaluate_every", "training.evaluate_share") < 0 ||
+    return finish_every(a, ASSIGN_EVALUATE_SHARE, "training.evaluate_every", "training.evaluate_share",
+                        "training.evaluate_epochs") < 0 ||
                    finish_every(a, ASSIGN_CHECKPOINT_SHARE, "training.checkpoint_every",
-                                "training.checkpoint_share") < 0 ||
-                   finish_every(a, ASSIGN_INTERVAL_SHARE, "logging.interval", "logging.interval_share") < 0
+                                "training.checkpoint_share", "training.checkpoint_epochs") < 0 ||
+                   finish_every(a, ASSIGN_INTERVAL_SHARE, "logging.interval", "logging.interval_share",
+                                "logging.interval_epochs") < 0
                ? -1
                : 0;
 }

@@ -147,6 +147,14 @@ class Configs(unittest.TestCase):
         self.assertEqual(re.findall(rf"step (\d+)/{steps} ", run.stdout), ends, run.stdout)
         self.assertEqual(sorted(path.name for path in (self.path / "out").glob("step-*")), sorted(f"step-{end}" for end in ends))
 
+        args = json.loads((self.path / "args.json").read_text()) | {"max_steps": 25, "output_dir": "steps"}
+        (self.path / "args.json").write_text(json.dumps(args))
+        run = self.run_program("args.json", "--set", "training.threads=1", "--set", "logging.sample_length=0", "--data_path=text")
+        ends = re.findall(r"evaluation after step (\d+)", run.stdout)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual([int(end) for end in ends], [*range(int(ends[0]), 25, int(ends[0])), 25], run.stdout)
+        self.assertEqual(int(ends[0]), -(-steps // 3))
+
     def test_wrong_words(self):
         self.refused("unknown option '--learnin_rat'; did you mean '--learning_rate'?", "ds_config.json", "--learnin_rat=1")
         self.refused("--deepspeed_config needs a value", "--deepspeed_config")
