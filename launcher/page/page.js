@@ -120,6 +120,9 @@
     }
     if (has(f.loss)) list.push(tile("loss", short(f.loss)));
     if (has(f.tokens_per_s)) list.push(tile("tokens/s", short(f.tokens_per_s), has(f.mfu) && f.mfu > 0 ? "MFU " + (100 * f.mfu).toFixed(1) + "%" : ""));
+    const busy = ranks.map(({ rank }) => figure(rank, "gpu_utilization")).filter(has), percent = (x) => Math.round(100 * x) + "%";
+    if (busy.length) list.push(tile("GPU", percent(busy.reduce((a, x) => a + x) / busy.length), "lowest " + percent(Math.min(...busy))));
+    if (has(f.gpu_memory)) list.push(tile("GPU memory", bytes(f.gpu_memory), "of " + bytes(f.gpu_memory_total)));
     if (has(f.step_ms)) list.push(tile("step time", span(f.step_ms)));
     if (has(f.exposed_ms)) list.push(tile("exposed comm", span(f.exposed_ms), f.step_ms > 0 ? Math.round(100 * f.exposed_ms / f.step_ms) + "%" : ""));
     if (f.slow_rank >= 0) list.push(tile("waited for", "rank " + f.slow_rank, span(f.slow_ms) + " a step"));
@@ -127,7 +130,7 @@
     list.push(tile("restarts", String(round ? round.restarts : 0), "of " + b.max_restarts));
     if (has(b.goodput)) list.push(tile("goodput", (100 * b.goodput).toFixed(1) + "%"));
     for (const [name, value] of Object.entries(f))
-      if (!["loss", "tokens_per_s", "mfu", "step_ms", "exposed_ms", "slow_rank", "slow_ms", "grad_norm", "learning_rate", "comm_ms", "data_wait_ms", "total_steps"].includes(name))
+      if (!["loss", "tokens_per_s", "mfu", "step_ms", "exposed_ms", "slow_rank", "slow_ms", "grad_norm", "learning_rate", "comm_ms", "data_wait_ms", "total_steps", "gpu_utilization", "gpu_memory", "gpu_memory_total"].includes(name))
         list.push(tile(name, short(value)));
     $("tiles").replaceChildren(...list);
   };

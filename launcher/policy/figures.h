@@ -23,7 +23,12 @@
     X(FIGURE_SLOW_RANK, "slow_rank", "muster_train_slow_rank", 1,                                            \
       "The rank that the others wait for; -1 for none.")                                                     \
     X(FIGURE_SLOW_MS, "slow_ms", "muster_train_slow_seconds", 1e-3, "What they wait for it in a step.")      \
-    X(FIGURE_TOTAL_STEPS, "total_steps", "muster_train_total_steps", 1, "Steps of the whole run.")
+    X(FIGURE_TOTAL_STEPS, "total_steps", "muster_train_total_steps", 1, "Steps of the whole run.")           \
+    X(FIGURE_GPU_UTILIZATION, "gpu_utilization", "muster_train_gpu_utilization_ratio", 1,                    \
+      "Share of time in which the rank's GPU computed, 0 to 1.")                                             \
+    X(FIGURE_GPU_MEMORY, "gpu_memory", "muster_train_gpu_memory_bytes", 1, "Memory in use on that GPU.")     \
+    X(FIGURE_GPU_MEMORY_TOTAL, "gpu_memory_total", "muster_train_gpu_memory_total_bytes", 1,                 \
+      "Memory of that GPU.")
 enum figure {
 #define FIGURE_ENUM(symbol, name, metric, factor, help) symbol,
     FIGURES(FIGURE_ENUM)

@@ -45,7 +45,8 @@ def beat(step=None):
 
 def log(step=None, **values):
     """A heartbeat of the step, and figures by name. Known to the page and the metrics are loss, grad_norm, learning_rate, tokens_per_s,
-    mfu, step_ms, comm_ms, exposed_ms, data_wait_ms and total_steps (of the whole run); up to eight others are shown under their names. A name keeps
+    mfu, step_ms, comm_ms, exposed_ms, data_wait_ms, total_steps (of the whole run), gpu_utilization (0 to 1), gpu_memory and
+    gpu_memory_total (bytes); up to eight others are shown under their names. A name keeps
     its last value."""
     global _next
     for name in values:

@@ -58,6 +58,19 @@ static void duration(struct buffer *out, double seconds)
         buffer_printf(out, "%lld:%02lld", s / 60, s % 60);
 }
 
+static void progress_gpu(const struct progress_step *step, struct buffer *out)
+{
+    char used[32], total[32];
+    if (!step->has_gpu)
+        return;
+    buffer_text(out, "  gpu ");
+    if (step->gpu_busy >= 0)
+        buffer_printf(out, "%.0f%%%s", 100 * step->gpu_busy, step->gpu_total ? ", " : "");
+    if (step->gpu_total)
+        buffer_printf(out, "%s of %s", text_format_bytes(used, sizeof used, step->gpu_used),
+                      text_format_bytes(total, sizeof total, step->gpu_total));
+}
+
 int progress_line(const struct progress *p, const struct progress_step *step, struct buffer *out)
 {
     char planned[32], used[32];
@@ -80,6 +93,7 @@ int progress_line(const struct progress *p, const struct progress_step *step, st
     buffer_printf(out, "mem %s planned", text_format_bytes(planned, sizeof planned, p->planned_bytes));
     if (step->resident_bytes > 0)
         buffer_printf(out, ", %s used", text_format_bytes(used, sizeof used, step->resident_bytes));
+    progress_gpu(step, out);
     buffer_text(out, "  eta ");
     duration(out, p->step_ns * 1e-9 * (double)(p->steps - p->done));
     return out->failed ? -1 : 0;

@@ -28,13 +28,16 @@ struct progress_step {
     int64_t step_ns, comm_ns, exposed_ns; /* as in struct trainer_stats: exposed_ns is part of comm_ns */
     int64_t data_wait_ns;                 /* in which the step's batch was waited for, before step_ns */
     int64_t resident_bytes;               /* proportional set size of the process; 0: unknown */
+    bool has_gpu;                         /* NVML knows the next ones of the rank's GPU */
+    double gpu_busy;                      /* 0 to 1; below 0: unknown */
+    int64_t gpu_used, gpu_total;          /* bytes; total 0: unknown */
 };
 
 /* Records one finished step. */
 void progress_add(struct progress *progress, const struct progress_step *step);
 /* "step 120/900  loss 2.7134  18204 tok/s  56.2 ms  71% MFU  91% of limit  data 0.0 ms  comm 4.1 ms, 0.1 ms
- * exposed (98% hidden)  mem 34.1 MB planned, 61.0 MB used  eta 0:41". Of the limit: its share of this step's
- * time. */
+ * exposed (98% hidden)  mem 34.1 MB planned, 61.0 MB used  gpu 83%, 60.0 GB of 80.0 GB  eta 0:41". Of the
+ * limit: its share of this step's time. */
 int progress_line(const struct progress *progress, const struct progress_step *step, struct buffer *out);
 /* Tokens over all ranks in a second, smoothed; 0 before the first step. */
 double progress_rate(const struct progress *progress);

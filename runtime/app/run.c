@@ -219,6 +219,7 @@ int run_train(struct run *run, struct muster_error *err)
     run->epoch = (struct run_epoch){0};
     if (open_run(run, err) < 0 || run_listen(run, err) < 0)
         return -1;
+    run_figures_open(run);
     run_show_start(run);
     if (run_place_listen(run, err) < 0 || run_watch_open(run, err) < 0 || run_log_open(run, err) < 0)
         return -1;
@@ -254,6 +255,7 @@ void run_train_close(struct run *run)
 {
     run_place_close();
     run_watch_close(run);
+    run_figures_close(run);
     run->watch = (struct watch){0};
     muster_trainer_close(&run->trainer);
     sample_log_close(run->samples);

@@ -13,6 +13,7 @@
 #include "runtime/config/train_config.h"
 #include "runtime/data/data.h"
 #include "runtime/include/muster.h"
+#include "runtime/nccl/nvml/nvml_usage.h"
 #include "runtime/report/report.h"
 #include "runtime/report/stragglers.h"
 #include "runtime/report/z_score.h"
@@ -101,6 +102,8 @@ struct run {
     struct report *report; /* the log in files; NULL: none, and on other ranks than 0 */
     struct watch watch;
     struct instant figures_at; /* handed to the launcher last; 0: never */
+    struct nvml_sampler *gpu;  /* of this rank's GPU; NULL: none */
+    struct instant stats_at;   /* the machine's figures, in the log last; 0: never */
     int64_t data_wait_ns;      /* of the step's batch */
     struct checkpoints checkpoints;
     bool listening;         /* as below, and for signals */
@@ -242,6 +245,9 @@ void run_log_close(struct run *run); /* at the end of all steps, and after an er
 const struct log_sink *run_log_warnings(void);
 
 /* run_figures.c: hands a step's figures to the launcher, at most once a second. */
+void run_figures_open(struct run *run); /* the sampler of this rank's GPU */
+void run_figures_close(struct run *run);
+void run_figures_gpu(struct run *run, struct progress_step *step);
 int run_figures_step(struct run *run, const struct progress_step *step, struct muster_error *err);
 
 /* run_place.c: this rank's place in its schedule, on SIGUSR1 and after a time-out. */

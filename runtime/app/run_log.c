@@ -16,6 +16,7 @@
 #include "runtime/config/train_settings.h"
 
 enum { HOST_SIZE = 256 };
+#define STATS_NS (15 * NS_PER_S) /* as often as W&B's own */
 
 static int stderr_fd = STDERR_FILENO;
 static const struct log_sink warnings = {
@@ -194,6 +195,25 @@ static double milliseconds(int64_t ns)
     return (double)ns / (double)NS_PER_MS;
 }
 
+/* W&B's figures of the machine, by its names. */
+static void log_machine(struct run *run, const struct progress_step *step)
+{
+    const struct instant now = clock_now(NULL);
+    struct entry entry = {.kind = ENTRY_STEP, .step = run->progress.done};
+    if (run->stats_at.ns && instant_diff_ns(now, run->stats_at) < STATS_NS)
+        return;
+    run->stats_at = now;
+    entry_number(&entry, "proc.memory.rssMB", (double)step->resident_bytes / (1 << 20));
+    if (step->has_gpu && step->gpu_busy >= 0)
+        entry_number(&entry, "gpu.0.gpu", 100 * step->gpu_busy);
+    if (step->has_gpu && step->gpu_total) {
+        entry_integer(&entry, "gpu.0.memoryAllocatedBytes", step->gpu_used);
+        entry_number(&entry, "gpu.0.memoryAllocated",
+                     100.0 * (double)step->gpu_used / (double)step->gpu_total);
+    }
+    report_add_machine(run->report, &entry);
+}
+
 void run_log_step(struct run *run, const struct progress_step *step, const struct muster_result *result)
 {
     struct entry entry = {.kind = ENTRY_STEP, .step = run->progress.done};
@@ -218,7 +238,12 @@ void run_log_step(struct run *run, const struct progress_step *step, const struc
     entry_number(&entry, "grad_norm_z", run->watch.grad_norm_z);
     entry_integer(&entry, "slow_rank", run->watch.streak.named ? run->watch.streak.rank : -1);
     entry_number(&entry, "slow_ms", run->watch.streak.named ? run->watch.slow.late_ms : 0);
+    if (step->has_gpu && step->gpu_busy >= 0)
+        entry_number(&entry, "gpu_utilization", step->gpu_busy);
+    if (step->has_gpu && step->gpu_total)
+        entry_integer(&entry, "gpu_memory", step->gpu_used);
     report_add(run->report, &entry);
+    log_machine(run, step);
 }
 
 void run_log_evaluation(struct run *run, int64_t step)

@@ -157,6 +157,7 @@ int run_steps(struct run *run, struct muster_error *err)
                                       .exposed_ns = result.exposed_ns,
                                       .data_wait_ns = run->data_wait_ns};
         progress_add(&run->progress, &shown);
+        run_figures_gpu(run, &shown);
         bool final = step + 1 == steps;
         if (!final && look_for_notice(run, result.stop, err) < 0)
             return -1;

@@ -147,7 +147,7 @@ static int write_settings(const struct mlflow_files *f, const char *settings, st
 /* The folders of all that a run may get, also of metrics whose names have a kind before a slash. */
 static int make_folders(const struct mlflow_files *f, struct muster_error *err)
 {
-    static const char *const plain[] = {"params", "tags", "artifacts", "metrics", "metrics/system"};
+    static const char *const plain[] = {"params", "tags", "artifacts", "metrics"};
     for (size_t i = 0; i < sizeof plain / sizeof *plain + ENTRY_KIND_COUNT; i++) {
         const bool kind = i >= sizeof plain / sizeof *plain;
         const char *inner =

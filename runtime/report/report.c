@@ -171,6 +171,16 @@ static void add_to_trackers(struct report *report, const struct entry *entry, in
     writer_put(report->writer, MLFLOW, &lines);
 }
 
+void report_add_machine(struct report *report, const struct entry *entry)
+{
+    scope_buffer stats = {0};
+    if (!report || report->tracking.wandb.fd < 0)
+        return;
+    if (wandb_add_stats(&report->tracking.wandb.log, entry, clock_wall_ns(), &stats) < 0)
+        stats.failed = true;
+    writer_put(report->writer, WANDB, &stats);
+}
+
 void report_end(struct report *report, int exit_code)
 {
     if (report)

@@ -34,6 +34,8 @@ void report_close(struct report *report);
 
 /* Adds an entry to every file; report NULL: no file is open. */
 void report_add(struct report *report, const struct entry *entry);
+/* Figures of the machine, by W&B's names, for W&B alone: "gpu.0.gpu". */
+void report_add_machine(struct report *report, const struct entry *entry);
 /* A text such as the configuration: an entry of kind "start" has it in JSON lines under its tag. */
 void report_add_text(struct report *report, const char *tag, const char *text, int64_t step);
 /* The folders of the run in W&B's and in MLflow's store, or NULL. */

@@ -12,7 +12,7 @@
 #define NVML_NEEDED(member, name, parameters)   {name, offsetof(struct nvml_library, member), false, NULL},
 #define NVML_OPTIONAL(member, name, parameters) {name, offsetof(struct nvml_library, member), true, NULL},
 static const struct library_function functions[] = {NVML_FUNCTIONS(NVML_NEEDED) NVML_OPTIONAL_FUNCTIONS(
-    NVML_OPTIONAL) NVML_OPTIONAL(error_string, "nvmlErrorString", (int))};
+    NVML_OPTIONAL) NVML_USAGE_FUNCTIONS(NVML_OPTIONAL) NVML_OPTIONAL(error_string, "nvmlErrorString", (int))};
 #undef NVML_NEEDED
 #undef NVML_OPTIONAL
 

@@ -33,6 +33,10 @@ typedef struct {
 } nvmlMemory_v2_t;
 
 typedef struct {
+    unsigned gpu, memory; /* percent of the last moment */
+} nvmlUtilization_t;
+
+typedef struct {
     unsigned pid;
     unsigned long long usedGpuMemory;
     unsigned gpuInstanceId, computeInstanceId;
@@ -119,10 +123,15 @@ enum {
     X(common_ancestor, "nvmlDeviceGetTopologyCommonAncestor", (nvmlDevice_t, nvmlDevice_t, unsigned *))      \
     X(fabric_info, "nvmlDeviceGetGpuFabricInfo", (nvmlDevice_t, nvmlGpuFabricInfo_t *))
 
+/* Optional as well: of nvml_usage.h alone. */
+#define NVML_USAGE_FUNCTIONS(X)                                                                              \
+    X(utilization, "nvmlDeviceGetUtilizationRates", (nvmlDevice_t, nvmlUtilization_t *))
+
 struct nvml_library {
 #define NVML_MEMBER(member, name, parameters) int(*member) parameters;
     NVML_FUNCTIONS(NVML_MEMBER)
     NVML_OPTIONAL_FUNCTIONS(NVML_MEMBER)
+    NVML_USAGE_FUNCTIONS(NVML_MEMBER)
 #undef NVML_MEMBER
     const char *(*error_string)(int);
     void *loaded; /* dlopen's */

@@ -155,7 +155,9 @@ def goes_on_in_the_same_runs(folder):
     config.write_text(CONFIG.format(folder, ', wandb: offline, mlflow: auto, run_name: "first: \'one\'"'))
     variables = {"WANDB_PROJECT": "a project", "WANDB_TAGS": "small, fast", "WANDB_ENTITY": "team", "MLFLOW_EXPERIMENT_NAME": "experiment: 'x'",
                  "MLFLOW_TRACKING_URI": (folder / "a store").as_uri()}
-    said = train(folder, config, **variables)
+    driver = {"MUSTER_NVML_LIBRARY": torch_python.build() + "/tests/fake_nvml.so", "FAKE_NVML": "GPU-a",
+              "FAKE_NVML_FACTS": "0.busy=83 0.memory=81920 0.used=61440"}
+    said = train(folder, config, **variables, **driver)
     run = only((folder / "log" / "wandb").glob("offline-run-*"))
     assert f"wandb sync {run}" in said and "mlflow: " in said, said
     before = meta(folder / "a store")
@@ -184,6 +186,8 @@ def goes_on_in_the_same_runs(folder):
                 assert value == line[name], (name, value, line)
     assert summary["train/loss"] == steps["step", 6]["loss"] and summary["eval/best_step"] == steps["evaluation", 6]["best_step"], summary
     assert end and end.get("exitcode") == 0, end
+    machine = [json.loads(text) for stream in Server.streams for text in stream.get("files", {}).get("wandb-events.jsonl", {"content": []})["content"]]
+    assert machine and all("system.proc.memory.rssMB" in line for line in machine), machine
 
     after, = listed(folder / "a store")
     assert f"'{after['id']}'" == before["run_id"] and after["start"] == int(before["start_time"]) and after["end"] > int(before["end_time"])

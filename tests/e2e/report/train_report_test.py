@@ -38,7 +38,7 @@ class Report(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name)
         (self.path / "text").write_text("the quick brown fox jumps over the lazy dog; " * 200)
         (self.path / "config.yaml").write_text(CONFIG.format(self.path))
-        self.errors = self.path / "errors"
+        self.errors, self.output = self.path / "errors", self.path / "output"
         self.run = None
 
     def tearDown(self):
@@ -51,9 +51,11 @@ class Report(unittest.TestCase):
         """--metrics-port where there is a library for it."""
         self.port = free_port()
         http = [f"--metrics-port={self.port}", "--metrics-addr=127.0.0.1"] if HAVE_HTTP else []
-        with self.errors.open("w") as errors:
+        driver = {"MUSTER_NVML_LIBRARY": str(BUILD / "tests" / "fake_nvml.so"), "FAKE_NVML": "GPU-a GPU-b",
+                  "FAKE_NVML_FACTS": "0.busy=83 0.memory=81920 0.used=61440 1.busy=41"}
+        with self.errors.open("w") as errors, self.output.open("w") as output:
             self.run = subprocess.Popen([MUSTER, "run", "--standalone", f"--nproc_per_node={ranks}", *http, TRAIN, str(self.path / "config.yaml"), *words],
-                                        stdout=subprocess.DEVNULL, stderr=errors, cwd=self.path)
+                                        stdout=output, stderr=errors, cwd=self.path, env={**os.environ, **driver})
 
     def wait_for(self, what, message):
         end = time.monotonic() + LIMIT
@@ -114,6 +116,14 @@ class Report(unittest.TestCase):
             for rank in range(3):
                 self.assertGreater(float(metrics[f'muster_train_step_seconds{{rank="{rank}"']), 0)
                 self.assertIn(f'muster_train_exposed_comm_seconds{{rank="{rank}"', metrics)
+            self.wait_for(lambda: len([n for n in self.metrics() if "gpu_utilization" in n]) == 2, "the GPUs of ranks 0 and 1")
+            metrics = self.metrics()  # rank 2 has none, and the memory of rank 1's is not known
+            self.assertEqual([float(metrics[f'muster_train_gpu_utilization_ratio{{rank="{rank}"']) for rank in (0, 1)], [0.83, 0.41])
+            self.assertAlmostEqual(float(metrics['muster_train_gpu_memory_bytes{rank="0"']) / 2**30, 60, 5)
+            self.assertAlmostEqual(float(metrics['muster_train_gpu_memory_total_bytes{rank="0"']) / 2**30, 80, 5)
+            self.assertNotIn('muster_train_gpu_memory_bytes{rank="1"', metrics)
+        self.wait_for(lambda: [l for l in self.lines() if l.get("gpu_utilization") == 0.83 and l["gpu_memory"] == 60 << 30], "rank 0's in the log")
+        self.wait_for(lambda: ", 60.0 GB of 80.0 GB  eta " in self.output.read_text() and "  gpu 83%" in self.output.read_text(), "the progress line")
         self.assertEqual(self.lines("warning"), [])
         pid = workers[1]["pid"]
         with self.stopped_again_and_again(pid):

@@ -1,10 +1,10 @@
 /* fake_nvml_facts.c - see fake_nvml.h: the functions that a new driver has beside the oldest ones.
  *
  * Facts of a GPU: name (a _ is a blank), capability (90), memory and used (MiB), mig, ecc, corrected,
- * uncorrected, uncorrected_now, retired, pending, remap_failed, recovery, links, links_down (the first of
- * them), peer (the GPU that all links lead to) or switch, generation, generation_max, width, width_max,
- * temperature, throttle, fabric (state), fabric_status, process ("pid:MiB", several times). Facts of a pair:
- * ancestor, p2p. */
+ * busy (percent), uncorrected, uncorrected_now, retired, pending, remap_failed, recovery, links, links_down
+ * (the first of them), peer (the GPU that all links lead to) or switch, generation, generation_max, width,
+ * width_max, temperature, throttle, fabric (state), fabric_status, process ("pid:MiB", several times). Facts
+ * of a pair: ancestor, p2p. */
 #include "tests/support/libraries/fake_nvml.h"
 
 struct fake_memory {
@@ -14,6 +14,10 @@ struct fake_memory {
 struct fake_memory_2 {
     unsigned version;
     unsigned long long total, reserved, free, used;
+};
+
+struct fake_rates {
+    unsigned gpu, memory;
 };
 
 struct fake_process {
@@ -47,6 +51,7 @@ EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *out);
 EXPORT int nvmlDeviceGetName(struct fake_device *device, char *out, unsigned size);
 EXPORT int nvmlDeviceGetCudaComputeCapability(struct fake_device *device, int *major, int *minor);
 EXPORT int nvmlDeviceGetMemoryInfo_v2(struct fake_device *device, struct fake_memory_2 *out);
+EXPORT int nvmlDeviceGetUtilizationRates(struct fake_device *device, struct fake_rates *out);
 EXPORT int nvmlDeviceGetMigMode(struct fake_device *device, unsigned *now, unsigned *next);
 EXPORT int nvmlDeviceGetEccMode(struct fake_device *device, unsigned *now, unsigned *next);
 EXPORT int nvmlDeviceGetTotalEccErrors(struct fake_device *device, unsigned kind, unsigned span,
@@ -131,6 +136,12 @@ int nvmlDeviceGetMemoryInfo_v2(struct fake_device *device, struct fake_memory_2 
     out->total = MIB(total);
     out->used = MIB(used);
     return FAKE_SUCCESS;
+}
+
+int nvmlDeviceGetUtilizationRates(struct fake_device *device, struct fake_rates *out)
+{
+    out->memory = 0;
+    return give(__func__, device, "busy", &out->gpu);
 }
 
 int nvmlDeviceGetMigMode(struct fake_device *device, unsigned *now, unsigned *next)

@@ -36,6 +36,23 @@ static void the_line_says_it_all(void **state)
     buffer_clear(&out);
     assert_int_equal(progress_line(&p, &s, &out), 0);
     assert_non_null(strstr(out.data, "80% of limit"));
+    const struct {
+        double busy;
+        int64_t used, total;
+        const char *text;
+    } gpus[] = {
+        {0.831, INT64_C(60) << 30, INT64_C(80) << 30, "61.0 MB used  gpu 83%, 60.0 GB of 80.0 GB  eta"},
+        {0, 0, 0, "used  gpu 0%  eta"},
+        {-1, INT64_C(1) << 30, INT64_C(80) << 30, "used  gpu 1.00 GB of 80.0 GB  eta"}};
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        s.has_gpu = true;
+        s.gpu_busy = gpus[i].busy;
+        s.gpu_used = gpus[i].used;
+        s.gpu_total = gpus[i].total;
+        buffer_clear(&out);
+        assert_int_equal(progress_line(&p, &s, &out), 0);
+        assert_non_null(strstr(out.data, gpus[i].text));
+    }
 }
 
 /* The wait for data counts in the rate, not in the step. A step faster than the measured peak corrects it. */
