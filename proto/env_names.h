@@ -38,12 +38,17 @@
     X(ENV_HEARTBEAT_FD, "MUSTER_HEARTBEAT_FD",                                                               \
       "pipe to which a worker may write its step: one line for each heartbeat")                              \
     X(ENV_NOTICE_FD, "MUSTER_NOTICE_FD", "socket from which a worker may read stop notices: one line each")  \
+    X(ENV_STORE_KEY_FD, "MUSTER_STORE_KEY_FD",                                                               \
+      "file with this job's key for muster's own keys in the store, where the job has a secret")             \
     X(ENV_NVML_LIBRARY, "MUSTER_NVML_LIBRARY", "the file of NVML, libnvidia-ml.so.1 unless set")             \
     X(ENV_NODE_POOL, "MUSTER_NODE_POOL",                                                                     \
       "the node's pool as the cluster's operator names it, for --nccl-policy")                               \
     X(ENV_DESCRIPTION, "MUSTER_DESCRIPTION",                                                                 \
       "a file of muster doctor --describe, used in place of this machine (tests, replays)")                  \
     X(ENV_ROUND, "MUSTER_ROUND", "number of the round, from 0")
+
+/* What the file of ENV_STORE_KEY_FD begins with; the key follows (MAC_KEY_SIZE bytes). */
+#define STORE_KEY_MAGIC "mustersk"
 
 #define MUSTER_ENV_DECLARE(symbol, name, meaning) static const char symbol[] __attribute__((unused)) = name;
 MUSTER_ENV_NAMES(MUSTER_ENV_DECLARE)

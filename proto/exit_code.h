@@ -21,8 +21,9 @@
     X(EXIT_CODE_INTERRUPT, 130, "stopped by SIGINT (Ctrl-C)")                                                \
     X(EXIT_CODE_QUIT, 131, "stopped by SIGQUIT")                                                             \
     X(EXIT_CODE_NODE, 138,                                                                                   \
-      "a lost node, a rendezvous time-out, an unfit node or an unkillable worker; or a disk, a network, "    \
-      "memory or a permission failed muster-train, or its last checkpoint is not saved; retryable")          \
+      "a lost node, or peers that were lost and nothing else, a rendezvous time-out, an unfit node or an "   \
+      "unkillable worker; or a disk, a network, memory or a permission failed muster-train, or its last "    \
+      "checkpoint is not saved; retryable")                                                                  \
     X(EXIT_CODE_TERMINATED, 143, "stopped by SIGTERM")                                                       \
     X(EXIT_CODE_SECOND_RUN, 200,                                                                             \
       "nothing was run: another run of the same job had this node's place; retryable")

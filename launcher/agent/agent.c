@@ -28,6 +28,7 @@
 #include "launcher/process/guardian.h"
 #include "launcher/verdict/report.h"
 #include "proto/base/error.h"
+#include "proto/base/futex.h"
 #include "proto/base/guard.h"
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
@@ -55,6 +56,7 @@ static int create_parts(struct agent *agent, struct muster_error *err)
         agent->created = i + 1; /* what its create has begun, its destroy ends */
         if (parts[i]->create(agent, err) < 0)
             return -1;
+        agent->whole = i + 1;
     }
     return 0;
 }
@@ -88,7 +90,7 @@ static void tell_parts(struct agent *agent, const struct agent_event *event)
     assert((unsigned)event->kind < AGENT_EVENT_COUNT);
     if (!agent_actions_admit(agent, event))
         return;
-    for (int i = 0; i < agent->created; i++)
+    for (int i = 0; i < agent->whole; i++)
         if (parts[i]->event)
             parts[i]->event(agent, event);
     agent_actions_take(agent, event);
@@ -140,7 +142,7 @@ static void open_standard_descriptors(void)
 static int begin_run(struct agent *agent, struct muster_error *err)
 {
     share_heap();
-    if (loop_init(&agent->loop, err) < 0 ||
+    if (futex_check(err) < 0 || loop_init(&agent->loop, err) < 0 ||
         round_init(&agent->round, agent->config->nproc_per_node, err) < 0 || make_identity(agent, err) < 0 ||
         raise_descriptors(agent, err) < 0)
         return -1;

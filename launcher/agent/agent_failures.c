@@ -318,10 +318,10 @@ static void note_lost_server(struct agent *agent)
 /* Of our children, and of those of the reaper of warm workers. */
 static bool reap_next(struct agent *agent, struct warm_end *end)
 {
-    siginfo_t info = {0};
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
+    struct child_end child;
+    if (!children_next(&agent->children, &child))
         return agent_start_take_end(agent, end);
-    *end = (struct warm_end){info.si_pid, info.si_code, info.si_status};
+    *end = (struct warm_end){child.pid, child.code, child.status};
     return true;
 }
 

@@ -11,6 +11,7 @@
 #include "launcher/agent/agent.h"
 #include "launcher/loop/loop.h"
 #include "launcher/policy/worker_group.h"
+#include "launcher/process/children.h"
 #include "launcher/process/descendants.h"
 #include "launcher/round/round.h"
 #include "rendezvous/membership.h"
@@ -98,13 +99,15 @@ struct agent {
     struct instant started;
     struct round round;        /* by its functions */
     struct worker_group group; /* agent_actions.c */
+    struct children children;  /* agent_processes.c */
     int64_t restarts_told;     /* restart count of the last world for which a restart was logged; the same */
     bool finished;             /* the loop ends */
     char end_reason[MUSTER_ERROR_TEXT]; /* if it ends without a verdict: the reason; "" if unknown */
 
     /* The only way from a part to the agent: set by agent.c. */
     void (*emit)(struct agent *agent, const struct agent_event *event);
-    int created; /* parts, in the order of the table */
+    int created,
+        whole; /* parts, in the order of the table; whole: created without a failure, they get events */
     struct agent_output *output;
     struct agent_signals *signals;
     struct agent_job_state *job_state;

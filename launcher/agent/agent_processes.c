@@ -15,12 +15,16 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-enum { GUARDIANS_LIMIT = 4 };
+enum {
+    GUARDIANS_LIMIT = 8,
+    SECOND_AFTER_MS = 100, /* many a job is over by then */
+};
 
 struct agent_processes {
     struct guardian guardian;
-    struct loop_source guard;
-    int guardians; /* started so far */
+    struct loop_source guard, second_guard;
+    int guardians;            /* started so far */
+    struct instant second_at; /* when the second one is started */
     struct descendant_killer killer;
     pid_t spared, reaper;             /* no workers, and not to be signalled with them; 0: none */
     int late_signal;                  /* for what is left when no worker is; 0: none */
@@ -153,12 +157,10 @@ const struct descendants_process *agent_processes_name_stuck(struct agent *agent
     return NULL;
 }
 
-bool agent_processes_are_gone(const struct agent *agent)
+bool agent_processes_are_gone(struct agent *agent)
 {
-    siginfo_t info = {0};
     /* all children of this process are its, and those of the reaper of warm workers */
-    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD &&
-           agent_start_is_empty(agent);
+    return children_are_none(&agent->children) && agent_start_is_empty(agent);
 }
 
 /* --- the guardian --- */
@@ -170,7 +172,7 @@ static void remove_error_directory(const void *folder)
         (void)rmdir(folder);
 }
 
-static int start_guardian(struct agent *agent, struct muster_error *err)
+static int start_guardian(struct agent *agent, bool second, struct muster_error *err)
 {
     if (getpid() == 1)
         return 0; /* the kernel kills the whole namespace with its init */
@@ -183,7 +185,7 @@ static int start_guardian(struct agent *agent, struct muster_error *err)
                                  .session_count = count,
                                  .afterwards = remove_error_directory,
                                  .context = agent_output_error_directory(agent)};
-    if (guardian_start(&task, &agent->processes->guardian, err) < 0)
+    if ((second ? guardian_start_second : guardian_start)(&task, &agent->processes->guardian, err) < 0)
         return -1;
     agent->processes->guardians++;
     return 0;
@@ -196,14 +198,18 @@ static void guardian_gone(void *context, uint32_t events)
     struct agent *agent = context;
     struct agent_processes *processes = agent->processes;
     struct muster_error err = {0};
-    (void)events; /* EPOLLERR: no process has the read end any more */
+    struct guardian gone = processes->guardian; /* its second one stays until there is another first */
+    (void)events;                               /* EPOLLERR: no process has the read end any more */
     loop_remove(&agent->loop, &processes->guard);
-    guardian_dismiss(&processes->guardian);
+    if (gone.second)
+        loop_remove(&agent->loop, &processes->second_guard);
+    processes->guardian = (struct guardian){.fd = -1, .second_fd = -1};
     if (processes->guardians >= GUARDIANS_LIMIT || watch_guardian(agent, &err) < 0)
         log_warning(&agent->log,
                     "the guardian process was killed and cannot be replaced%s%s: if this agent is killed "
                     "too, worker processes may survive",
                     *err.text ? ": " : "", err.text);
+    guardian_dismiss(&gone);
 }
 
 /* Continues without features that an emulator lacks, and logs it. */
@@ -218,10 +224,36 @@ static int warn_of_unsupported(struct agent *agent, struct muster_error *err)
 static int watch_guardian(struct agent *agent, struct muster_error *err)
 {
     struct agent_processes *processes = agent->processes;
-    if (start_guardian(agent, err) < 0)
+    if (start_guardian(agent, false, err) < 0)
         return warn_of_unsupported(agent, err);
+    if (processes->guardian.pid)
+        processes->second_at = instant_add(clock_now(NULL), SECOND_AFTER_MS * NS_PER_MS);
     processes->guard = (struct loop_source){processes->guardian.fd, guardian_gone, agent};
     return processes->guardian.pid ? loop_add(&agent->loop, &processes->guard, 0, err) : 0;
+}
+
+static void second_gone(void *context, uint32_t events)
+{
+    struct agent *agent = context;
+    struct agent_processes *processes = agent->processes;
+    (void)events;
+    loop_remove(&agent->loop, &processes->second_guard);
+    guardian_dismiss_second(&processes->guardian);
+    if (processes->guardians < GUARDIANS_LIMIT)
+        processes->second_at = clock_now(NULL);
+}
+
+/* Without it there is the first. */
+static void start_second(struct agent *agent)
+{
+    struct agent_processes *processes = agent->processes;
+    struct muster_error err = {0};
+    processes->second_at = INSTANT_NEVER;
+    if (start_guardian(agent, true, &err) < 0 || !processes->guardian.second)
+        return;
+    processes->second_guard = (struct loop_source){processes->guardian.second_fd, second_gone, agent};
+    if (loop_add(&agent->loop, &processes->second_guard, 0, &err) < 0)
+        guardian_dismiss_second(&processes->guardian);
 }
 
 void agent_processes_note_reaped(struct agent *agent, const struct worker *worker)
@@ -268,8 +300,10 @@ static int processes_create(struct agent *agent, struct muster_error *err)
     if (!processes)
         return error_set(err, MUSTER_E_NOMEM, "no memory to watch workers");
     processes->killer.loop = &agent->loop;
-    processes->guardian.fd = -1;
-    processes->kill_at = INSTANT_NEVER;
+    processes->guardian.fd = processes->guardian.second_fd = -1;
+    processes->kill_at = processes->second_at = INSTANT_NEVER;
+    if (children_init(&agent->children, err) < 0)
+        return -1;
     if (guardian_adopt_orphans(err) < 0 && warn_of_unsupported(agent, err) < 0)
         return -1;
     if (watch_guardian(agent, err) < 0)
@@ -280,7 +314,8 @@ static int processes_create(struct agent *agent, struct muster_error *err)
 static struct instant processes_deadline(const struct agent *agent)
 {
     const struct agent_processes *processes = agent->processes;
-    return instant_min(processes->kill_at, descendant_killer_deadline(&processes->killer));
+    return instant_min(instant_min(processes->kill_at, processes->second_at),
+                       descendant_killer_deadline(&processes->killer));
 }
 
 static void processes_tick(struct agent *agent, struct instant now)
@@ -292,6 +327,8 @@ static void processes_tick(struct agent *agent, struct instant now)
                     (int)stuck);
     if (instant_reached(now, processes->kill_at))
         agent_processes_kill(agent);
+    if (instant_reached(now, processes->second_at))
+        start_second(agent);
     signal_remains(agent);
 }
 

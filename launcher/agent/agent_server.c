@@ -2,9 +2,11 @@
  * agent_server.h. */
 #include "launcher/agent/agent_server.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "launcher/loop/background_job.h"
@@ -12,14 +14,18 @@
 #include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "proto/base/mem.h"
+#include "proto/env_names.h"
 #include "rendezvous/net/tcp_listen.h"
 #include "rendezvous/security/secret_file.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
 
 struct agent_server {
     struct job_keys keys; /* of the job's secret */
     bool has_keys;
+    int store_key_fd;               /* a file that holds the workers' key; -1: none */
     char localhost[ADDRESS_TEXT];   /* "": not asked for yet */
     struct rlimit core_dumps;       /* what this process inherited */
     struct background_watch asking; /* while the holder of the port is searched */
@@ -46,6 +52,23 @@ static int forbid_core_dumps(struct agent *agent, struct muster_error *err)
     return 0;
 }
 
+/* Workers inherit it: a key in their environment would be shown to every process of their user, and logged.
+ */
+static int keep_store_key(struct agent *agent, struct muster_error *err)
+{
+    scope_close int fd = memfd_create("muster-store-key", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return error_errno(err, "cannot make the file by which workers get their key (memfd_create)");
+    if (io_write_all(fd, STORE_KEY_MAGIC, sizeof STORE_KEY_MAGIC - 1, "the workers' key", err) < 0 ||
+        io_write_all(fd, agent->server->keys.store, sizeof agent->server->keys.store, "the workers' key",
+                     err) < 0)
+        return -1;
+    (void)fcntl(fd, F_ADD_SEALS,
+                F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE); /* one more safeguard */
+    agent->server->store_key_fd = take_fd(&fd);
+    return 0;
+}
+
 static int read_secret(struct agent *agent, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
@@ -63,7 +86,12 @@ static int read_secret(struct agent *agent, struct muster_error *err)
     int failed = secret_derive(&secret, config->rdzv_id, &agent->server->keys, err);
     agent->server->has_keys = !failed;
     secret_wipe(&secret, sizeof secret);
-    return failed;
+    return failed ? failed : keep_store_key(agent, err);
+}
+
+int agent_server_store_key_fd(const struct agent *agent)
+{
+    return agent->server->store_key_fd;
 }
 
 const struct job_keys *agent_server_keys(const struct agent *agent)
@@ -241,8 +269,9 @@ struct job_store {
     pthread_mutex_t lock;
     const struct run_config *config;
     const struct log_sink *log;
-    const char *address; /* to bind */
-    bool is_the_workers; /* --worker-store=worker */
+    const unsigned char *key; /* of the job, for muster's own keys; NULL: no secret */
+    const char *address;      /* to bind */
+    bool is_the_workers;      /* --worker-store=worker */
     struct tcpstore_server *tcpstore;
     int held_port_fd; /* reserves held_port for the worker that serves the store */
     uint16_t held_port;
@@ -276,10 +305,17 @@ uint16_t agent_server_store_port(const struct agent *agent)
 static int take_port(struct job_store *store, uint16_t port, struct muster_error *err)
 {
     if (!store->is_the_workers) {
+        const struct run_config *config = store->config;
+        const size_t workers = (size_t)config->max_nodes * (size_t)config->nproc_per_node;
         const struct tcpstore_server_options options = {
-            .address = store->address, .port = port, .log = store->log};
-        return config_meets(store->config) ? tcpstore_server_start(&options, &store->tcpstore, err)
-                                           : tcpstore_server_listen(&options, &store->tcpstore, err);
+            .address = store->address,
+            .port = port,
+            .limits.total_bytes =
+                config->store_memory ? (size_t)config->store_memory : tcpstore_budget(workers),
+            .key = store->key,
+            .log = store->log};
+        return config_meets(config) ? tcpstore_server_start(&options, &store->tcpstore, err)
+                                    : tcpstore_server_listen(&options, &store->tcpstore, err);
     }
     int fd = tcp_hold_port(port, &store->held_port, err);
     if (fd < 0)
@@ -361,6 +397,7 @@ int agent_server_open_store(struct agent *agent, struct muster_error *err)
     *store = (struct job_store){.lock = PTHREAD_MUTEX_INITIALIZER,
                                 .config = agent->config,
                                 .log = &agent->log,
+                                .key = agent->server->has_keys ? agent->server->keys.store : NULL,
                                 .address = store_binds(agent),
                                 .is_the_workers = agent->config->worker_store == WORKER_STORE_WORKER,
                                 .held_port_fd = -1};
@@ -426,7 +463,7 @@ static int server_create(struct agent *agent, struct muster_error *err)
     agent->server = mem_calloc(1, sizeof *agent->server);
     if (!agent->server)
         return error_set(err, MUSTER_E_NOMEM, "no memory to serve the job");
-    agent->server->knock.fd = -1;
+    agent->server->knock.fd = agent->server->store_key_fd = -1;
     return read_secret(agent, err);
 }
 
@@ -438,6 +475,7 @@ static void server_destroy(struct agent *agent)
     background_watch_end(&agent->server->searching);
     agent_server_close_store(agent);
     secret_wipe(&agent->server->keys, sizeof agent->server->keys);
+    guard_close(&agent->server->store_key_fd);
     mem_free(agent->server);
     agent->server = NULL;
 }

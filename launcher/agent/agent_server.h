@@ -25,6 +25,8 @@ static inline uint16_t agent_master_port(const struct agent *agent)
 }
 
 /* Of the job's secret; NULL: it has none. */
+/* The file with the key that workers inherit (ENV_STORE_KEY_FD); -1: the job has no secret. */
+int agent_server_store_key_fd(const struct agent *agent);
 const struct job_keys *agent_server_keys(const struct agent *agent);
 /* The workers' limit, if ours is another one; else NULL. */
 const struct rlimit *agent_server_core_dumps(const struct agent *agent);

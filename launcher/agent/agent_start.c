@@ -65,13 +65,14 @@ static int open_routes(struct agent *agent, struct starting *s, struct muster_er
 
 static struct spawn_options options_of(const struct agent *agent, const struct starting *s)
 {
+    const int key = agent_server_store_key_fd(agent);
     return (struct spawn_options){.path = agent->start->program,
                                   .argv = s->command->argv,
                                   .envp = s->command->envp,
                                   .out_fd = s->out.fd,
                                   .err_fd = s->error.fd,
-                                  .extra_fds = {s->beats, s->notices},
-                                  .extra_count = 2,
+                                  .extra_fds = {s->beats, s->notices, key},
+                                  .extra_count = key >= 0 ? 3 : 2,
                                   .mark = descendants_mark(agent->id),
                                   .ignored = agent_signals_ignored(agent),
                                   .descriptors = &agent->descriptors,

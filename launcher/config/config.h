@@ -137,6 +137,7 @@ struct run_config {
     int64_t log_max_size, log_keep; /* bytes, 0: no bound; older files */
     double log_open_timeout_s;
     int64_t log_spool_size; /* bytes; 0: no spool */
+    int64_t store_memory;   /* bytes; 0: by the number of workers */
     /* health */
     int64_t metrics_port;  /* 0: none */
     char *metrics_addr;    /* numeric; NULL: every address */

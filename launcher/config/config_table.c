@@ -155,6 +155,17 @@ static const struct knob rows[] = {
      .help = "first-last: port range of the workers' store with several nodes (MASTER_PORT of the workers); "
              "unless given, the port after --master-port if it is free and nodes have ranks beforehand, else "
              "any free one"},
+    {.name = "store-memory",
+     .env = "MUSTER_STORE_MEMORY",
+     .type = KNOB_BYTES,
+     .offset = AT(store_memory),
+     .initial = "0",
+     .max = 1e15,
+     .unit = "bytes",
+     .section = world,
+     .help =
+         "limit of what all clients of the workers' store hold in the agent together: values, requests and "
+         "replies. Beyond it the client that holds most is disconnected. 0: 32M, and 64K for each worker"},
     {.name = "worker-store",
      .env = "MUSTER_WORKER_STORE",
      .type = KNOB_CHOICE,

@@ -12,6 +12,7 @@
 
 #include "launcher/hosts/hosts_child.h"
 #include "launcher/loop/loop.h"
+#include "launcher/process/children.h"
 #include "launcher/process/spawn.h"
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
@@ -33,6 +34,7 @@ struct node {
     struct pump *pump;
     sigset_t ignored;
     char program[PATH_MAX];
+    struct children ended;
     struct hosts_child children[1 + HOSTS_FANOUT];
     int count;
     struct buffer heard; /* an unfinished line of the node above */
@@ -92,16 +94,16 @@ static void tell_to_end(struct node *n, int number)
 
 /* What is left of the job is not a job: the others are told, after their own verdict had its time. cut: of a
  * connection, which has none. */
-static void note_end(struct node *n, const struct hosts_child *child, const siginfo_t *end)
+static void note_end(struct node *n, const struct hosts_child *child, const struct child_end *end)
 {
-    const bool killed = end->si_code != CLD_EXITED;
-    int code = killed ? EXIT_CODE_SIGNAL_BASE + end->si_status : end->si_status;
+    const bool killed = end->code != CLD_EXITED;
+    int code = killed ? EXIT_CODE_SIGNAL_BASE + end->status : end->status;
     const bool cut = !child->is_agent && (code == SSH_FAILED || killed) && !n->cut;
     if (cut)
         log_error(&n->log, "host %s: the connection ended with ssh's exit code %d", child->name, code);
     else if (child->is_agent && killed && !n->cut)
-        log_error(&n->log, "host %s: its agent was killed by signal %d (%s)", child->name, end->si_status,
-                  strsignal(end->si_status));
+        log_error(&n->log, "host %s: its agent was killed by signal %d (%s)", child->name, end->status,
+                  strsignal(end->status));
     if (cut || (child->is_agent && killed))
         code = EXIT_CODE_NODE;
     if (!code)
@@ -115,15 +117,15 @@ static void note_end(struct node *n, const struct hosts_child *child, const sigi
 static void reap(struct node *n)
 {
     for (;;) {
-        siginfo_t info = {0};
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0 || !info.si_pid)
+        struct child_end end;
+        if (!children_next(&n->ended, &end))
             return;
         for (int i = 0; i < n->count; i++) {
             struct hosts_child *child = &n->children[i];
-            if (child->pid != info.si_pid)
+            if (child->pid != end.pid)
                 continue;
             hosts_child_close(child);
-            note_end(n, child, &info);
+            note_end(n, child, &end);
         }
     }
 }
@@ -276,7 +278,7 @@ int hosts_node_run(const struct hosts_node *spec, const struct log_sink *log)
                      .silent_at = INSTANT_NEVER,
                      .stop_at = INSTANT_NEVER,
                      .kill_at = INSTANT_NEVER};
-    bool looped = loop_init(&n.loop, &err) == 0;
+    bool looped = children_init(&n.ended, &err) == 0 && loop_init(&n.loop, &err) == 0;
     if (looped)
         n.pump = pump_create(&(struct pump_options){.loop = &n.loop, .style = {LOG_FORMAT_TEXT, ""}}, &err);
     if (n.pump) {

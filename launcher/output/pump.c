@@ -246,6 +246,17 @@ static int make_outlets(struct pump *pump, const struct pump_options *options, s
     return pump->shown[1] && pump->shown[2] ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for the console");
 }
 
+/* Of a pump that could not be made: some may be missing, and nothing was queued. */
+static void drop_outlets(struct pump *pump)
+{
+    struct write_queue_lost none;
+    const struct instant now = clock_now(NULL);
+    (void)write_queue_finish(pump->files, 0, now, &none);
+    (void)write_queue_finish(pump->consoles[1], 0, now, &none);
+    if (pump->consoles[2] != pump->consoles[1])
+        (void)write_queue_finish(pump->consoles[2], 0, now, &none);
+}
+
 static int watch_sources(struct pump *pump, struct muster_error *err)
 {
     int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), streams = epoll_create1(EPOLL_CLOEXEC);
@@ -291,7 +302,7 @@ struct pump *pump_create(const struct pump_options *options, struct muster_error
         error_set(err, MUSTER_E_NOMEM, "no memory for the workers' output");
     if (pump->chunk && watch_sources(pump, err) == 0 && make_outlets(pump, options, err) == 0)
         return pump;
-    (void)finish_outlets(pump); /* nothing was queued */
+    drop_outlets(pump);
     pump_free(pump, false);
     return NULL;
 }

@@ -206,7 +206,7 @@ static bool is_descendant(const struct descendants *descendants, int proc, const
         (descendants->reaper && process->pid == descendants->reaper) ||
         (descendants->keeper &&
          (process->pid == descendants->keeper || process->parent == descendants->keeper)) ||
-        !strcmp(process->name, DESCENDANTS_GUARDIAN_NAME))
+        !strcmp(process->name, DESCENDANTS_GUARDIAN_NAME) || !strcmp(process->name, DESCENDANTS_SECOND_NAME))
         return false;
     if (descendants->parent && process->parent == descendants->parent)
         return true;

@@ -83,26 +83,64 @@ static void kill_all(void)
     kill_descendants(&descendants, CLEAN_LOOKS);
 }
 
-static void detach(int fd)
+/* In /proc/self/stat, after the command: arg_start is the 48th field and the next one is arg_end. */
+static bool find_arguments(uintptr_t range[2])
+{
+    enum { FIRST_FIELD = 3, ARG_START = 48 };
+    char text[2048];
+    scope_close int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, text, sizeof text) : -1;
+    const char *at = length > 0 ? memrchr(text, ')', (size_t)length) : NULL, *end = text + length;
+    int field = FIRST_FIELD - 1;
+    range[0] = range[1] = 0;
+    for (; at && at < end && field <= ARG_START + 1; at++) {
+        if (*at == ' ')
+            field++;
+        else if (field >= ARG_START && field <= ARG_START + 1 && *at >= '0' && *at <= '9')
+            range[field - ARG_START] = range[field - ARG_START] * 10 + (uintptr_t)(*at - '0');
+    }
+    return range[0] && range[1] > range[0];
+}
+
+/* pkill -f finds an agent by its command line, and a fork has the same one. */
+static void take_title(const char *title)
+{
+    uintptr_t range[2];
+    if (!find_arguments(range))
+        return;
+    char *arguments = (char *)range[0]; /* of this process, which has a copy of its own */
+    const size_t size = (size_t)(range[1] - range[0]), length = strlen(title);
+    memset(arguments, 0, size);
+    memcpy(arguments, title, length < size ? length : size - 1);
+}
+
+static void detach(int fd, const char *name)
 {
     sigset_t all;
     sigfillset(&all);
     (void)sigprocmask(SIG_BLOCK, &all, NULL);
     (void)setsid(); /* cannot fail: a fresh process leads no group */
     (void)chdir("/");
-    (void)prctl(PR_SET_NAME, DESCENDANTS_GUARDIAN_NAME);
+    /* a sandbox may refuse either; SIGCONT continues a process that was stopped though it blocks the signal
+     */
+    (void)prctl(PR_SET_NAME, name);
+    (void)prctl(PR_SET_PDEATHSIG, SIGCONT);
+    take_title(name);
     close_descriptors(0, (unsigned)fd - 1);
     close_descriptors((unsigned)fd + 1, UINT_MAX);
 }
 
 static void __attribute__((noreturn))
-guard(const struct guardian_task *task, const struct guardian_table *table, int fd)
+guard(const struct guardian_task *task, const struct guardian_table *table, int fd, bool second)
 {
+    enum { SECOND_WAITS_MS = 200 }; /* the first has killed all by then, as a rule */
     char nothing;
     guarded.id = task->id;
-    detach(fd);
+    detach(fd, second ? DESCENDANTS_SECOND_NAME : DESCENDANTS_GUARDIAN_NAME);
     while (read(fd, &nothing, sizeof nothing) < 0 && errno == EINTR)
         ; /* nothing is ever written: it ends when the agent does */
+    if (second)
+        (void)poll(NULL, 0, SECOND_WAITS_MS);
     take_sessions(table);
     kill_all();
     if (task->afterwards)
@@ -122,10 +160,11 @@ int guardian_adopt_orphans(struct muster_error *err)
 {
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) == 0)
         return 0;
-    if (errno == EINVAL)
-        return guardian_unsupported(err, "does not reparent orphans to their ancestor: orphaned processes of "
-                                         "workers are found by their environment only");
-    return error_errno(err, "cannot become a child subreaper");
+    return error_set(
+        err, MUSTER_E_UNSUPPORTED,
+        "this kernel (an emulator's?) or a seccomp profile does not let this process adopt orphans "
+        "(prctl: %s): orphaned processes of workers are found by their environment only",
+        strerror(errno));
 }
 
 static struct guardian_table *make_table(const struct guardian_task *task)
@@ -147,30 +186,69 @@ static void free_table(struct guardian_table *table)
         (void)munmap(table, sizeof *table); /* our own mapping: cannot fail */
 }
 
-int guardian_start(const struct guardian_task *task, struct guardian *guardian, struct muster_error *err)
+/* *fd gets our end of its pipe. */
+static pid_t start_one(const struct guardian_task *task, const struct guardian_table *table, bool second,
+                       int *fd, struct muster_error *err)
 {
     int ends[2];
-    *guardian = (struct guardian){.fd = -1};
     if (pipe2(ends, O_CLOEXEC) < 0)
         return error_errno(err, "cannot make the guardian's pipe");
     scope_close int reader = ends[0], writer = ends[1];
-    struct guardian_table *table = make_table(task);
-    if (!table)
-        return error_errno(err, "no memory to share with the guardian");
     /* fork without an exit signal: no SIGCHLD, and only a wait with __WALL sees the child */
     pid_t pid = (pid_t)syscall(SYS_clone, 0, NULL, NULL, NULL, 0);
     if (pid == 0)
-        guard(task, table, reader);
+        guard(task, table, reader, second);
     if (pid < 0) {
-        int refused = errno;
-        free_table(table);
-        if (refused == EINVAL)
+        if (errno == EINVAL)
             return guardian_unsupported(
                 err, "cannot start the guardian, so the workers of a killed agent would survive");
-        return thread_error(err, refused, "the guardian");
+        return thread_error(err, errno, "the guardian");
     }
-    *guardian = (struct guardian){.pid = pid, .fd = take_fd(&writer), .table = table};
+    *fd = take_fd(&writer);
+    return pid;
+}
+
+int guardian_start(const struct guardian_task *task, struct guardian *guardian, struct muster_error *err)
+{
+    *guardian = (struct guardian){.fd = -1, .second_fd = -1};
+    struct guardian_table *table = make_table(task);
+    if (!table)
+        return error_errno(err, "no memory to share with the guardian");
+    guardian->pid = start_one(task, table, false, &guardian->fd, err);
+    if (guardian->pid < 0) {
+        guardian->pid = 0;
+        free_table(table);
+        return -1;
+    }
+    guardian->table = table;
     return 0;
+}
+
+int guardian_start_second(const struct guardian_task *task, struct guardian *guardian,
+                          struct muster_error *err)
+{
+    if (!guardian->pid || guardian->second)
+        return 0;
+    const pid_t pid = start_one(task, guardian->table, true, &guardian->second_fd, err);
+    guardian->second = pid > 0 ? pid : 0;
+    return pid > 0 ? 0 : -1;
+}
+
+/* False where a sandbox refuses it. */
+static bool end_guardian(pid_t pid)
+{
+    if (kill(pid, SIGKILL) == 0 || errno == ESRCH)
+        return true;
+    scope_close int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    return pidfd >= 0 && syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) == 0;
+}
+
+void guardian_dismiss_second(struct guardian *guardian)
+{
+    if (guardian->second && end_guardian(guardian->second)) /* before its pipe ends, as below */
+        guardian_reap(guardian->second);
+    guardian->second = 0;
+    guard_close(&guardian->second_fd);
 }
 
 static uint64_t *find_place(struct guardian_table *table, uint32_t session)
@@ -220,7 +298,8 @@ pid_t guardian_release(struct guardian *guardian)
 {
     const pid_t pid = guardian->pid;
     if (pid)
-        (void)kill(pid, SIGKILL);
+        (void)end_guardian(pid); /* else it ends with its pipe */
+    guardian_dismiss_second(guardian);
     guardian->pid = 0;
     return pid;
 }
@@ -236,5 +315,5 @@ void guardian_dismiss(struct guardian *guardian)
     guardian_reap(guardian_release(guardian));
     guard_close(&guardian->fd);
     free_table(guardian->table);
-    *guardian = (struct guardian){.fd = -1};
+    *guardian = (struct guardian){.fd = -1, .second_fd = -1};
 }

@@ -1,12 +1,15 @@
-/* guardian.h - a small process that outlives an agent by less than a second and kills its remaining
+/* guardian.h - small processes that outlive an agent by less than a second and kill its remaining
  * descendants.
  *
  * It holds the read end of a pipe and sleeps while the agent lives, which writes its sessions into memory
  * that both share: the start and end of a worker do not wake it. If the pipe ends before it was dismissed,
  * the agent was killed, and it sends SIGKILL to all of the agent's descendants (descendants.h) until none
  * is left. It has a session of its own, blocks every signal that can be blocked and holds no other
- * descriptor. It is invisible to a plain wait (it is made without an exit signal), so the agent can query
- * the kernel for "no child is left". */
+ * descriptor. Neither its name nor its command line is the agent's, so that a pkill of the agent spares it,
+ * and the kernel sends it SIGCONT when the agent ends, so that it need not be running. A second one may
+ * follow, which waits a moment for the first: it takes all three to be killed at once for a descendant to
+ * survive. It is invisible to a plain wait (it is made without an exit signal), so the agent can query the
+ * kernel for "no child is left". */
 #ifndef MUSTER_LAUNCHER_PROCESS_GUARDIAN_H
 #define MUSTER_LAUNCHER_PROCESS_GUARDIAN_H
 
@@ -20,6 +23,8 @@ enum { GUARDIAN_SESSIONS_LIMIT = 4096 };
 struct guardian {
     pid_t pid;                    /* 0: none */
     int fd;                       /* ours; closes on exec. It reports EPOLLERR if the guardian died */
+    pid_t second;                 /* 0: none */
+    int second_fd;                /* the same for the second; -1: none */
     struct guardian_table *table; /* shared with it; guardian.c */
 };
 
@@ -41,6 +46,12 @@ int guardian_adopt_orphans(struct muster_error *err);
  * so that it misses none. */
 /* MUSTER_E_UNSUPPORTED if no process can be created without an exit signal: under qemu-user. */
 int guardian_start(const struct guardian_task *task, struct guardian *guardian, struct muster_error *err);
+/* A second one for the same sessions, later: off the path to the first worker. The task is the same but for
+ * its sessions. */
+int guardian_start_second(const struct guardian_task *task, struct guardian *guardian,
+                          struct muster_error *err);
+/* The second one has died, or shall. */
+void guardian_dismiss_second(struct guardian *guardian);
 /* A session that was started (beyond GUARDIAN_SESSIONS_LIMIT it is found by id and mark alone); one whose
  * leader was reaped (descendants.h); one that has no member left. Cheap: no system call. No effect if no
  * guardian runs: its successor gets them from guardian_start. */

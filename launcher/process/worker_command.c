@@ -160,6 +160,9 @@ static int set_world(const struct place *p, struct text_list *overlay)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (set_number(overlay, numbers[i].name, numbers[i].value) < 0)
             return -1;
+    if (p->config->secret_file && config_meets(p->config) &&
+        set_number(overlay, ENV_STORE_KEY_FD, SPAWN_EXTRA_FD + 2) < 0)
+        return -1;
     return set_text(overlay, ENV_MASTER_ADDR, w->master_addr);
 }
 
@@ -217,10 +220,12 @@ static bool is_overlaid(const struct text_list *overlay, const char *entry)
     return false;
 }
 
-/* Variables of the agent alone: the path of the job's secret. */
+/* Variables of the agent alone: the path of the job's secret; and a descriptor that this job's workers do not
+ * have. */
 static bool is_withheld(const char *entry)
 {
-    static const char *const names[] = {"MUSTER_SECRET_FILE=", "MUSTER_REQUIRE_AUTH="};
+    static const char *const names[] = {
+        "MUSTER_SECRET_FILE=", "MUSTER_REQUIRE_AUTH=", "MUSTER_STORE_KEY_FD="};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (entry[0] == names[i][0] && !strncmp(entry, names[i], strlen(names[i])))
             return true;

@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "proto/base/error.h"
+
 static int operation(int command, enum futex_scope scope)
 {
     return scope == FUTEX_PRIVATE ? command | FUTEX_PRIVATE_FLAG : command;
@@ -98,6 +100,16 @@ bool futex_look(struct futex_word *word, uint32_t seen, struct futex_patience *p
         patience->penalty = patience->penalty ? 2 * patience->penalty : 1;
     patience->skip = patience->penalty;
     return false;
+}
+
+int futex_check(struct muster_error *err)
+{
+    uint32_t word = 0;
+    if (syscall(SYS_futex, &word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0) >= 0)
+        return 0;
+    return error_errno(err,
+                       "the system call futex is refused (by a seccomp profile?), without which no program "
+                       "with threads can run: allow it");
 }
 
 void futex_wake(struct futex_word *word, enum futex_scope scope)

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "proto/base/clock.h"
+#include "proto/include/muster_error.h"
 
 enum futex_scope {
     FUTEX_PRIVATE, /* threads of one process */
@@ -26,6 +27,9 @@ struct futex_word {
     _Atomic(uint32_t) waiters;
 };
 
+/* Whether the kernel lets this process sleep on a word: without it the C library ends the process at the
+ * first lock that is taken. */
+int futex_check(struct muster_error *err);
 /* Sleeps while the word is `seen`, at most until the deadline (system clock). Returns whether the deadline
  * passed with the word unchanged; a return of false may be early (signals, wake-ups meant for another
  * waiter): check the word again. */

@@ -85,6 +85,10 @@ int failure_exit_code(const struct worker_failure *failure)
         return EXIT_CODE_FAILURE;
     if (failure->signal > 0)
         return EXIT_CODE_SIGNAL_BASE + failure->signal;
+    /* Its peers or the store were lost, and nothing in this job has failed before: the network did, or a
+     * stranger. */
+    if (failure->exit_code == EXIT_CODE_FAILURE && failure_class_of(failure) == FAILURE_CASCADE)
+        return EXIT_CODE_NODE;
     /* An exit status is one byte; a failure that claims 0 is still a failure. */
     return failure->exit_code > 0 && failure->exit_code < 256 ? failure->exit_code : EXIT_CODE_FAILURE;
 }

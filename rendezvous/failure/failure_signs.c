@@ -60,6 +60,9 @@ static const char *const peer_gone[] = {
     /* libmuster: a wait on a peer that ended or closed its connection */
     ") exited during ",
     ": it closed the connection",
+    "cannot connect to the TCPStore at",
+    " has not published its address",
+    "connection refused; the rank has ended",
 };
 
 /* An error of its own, whatever communication errors are printed. */

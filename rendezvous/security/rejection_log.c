@@ -21,6 +21,7 @@ static const char *const names[] = {
     [REJECTION_OTHER_JOB] = "another job id",
     [REJECTION_CROWD] = "too many connections",
     [REJECTION_EVICTED] = "idle connection closed",
+    [REJECTION_ENDLESS] = "message without an end",
     [REJECTION_PROTOCOL] = "not muster's protocol",
     [REJECTION_SILENT] = "incomplete handshake",
     [REJECTION_MALFORMED] = "a malformed request",

@@ -27,6 +27,7 @@ extern "C" {
     X(REJECTION_CROWD, "too many connections are open")                                                      \
     X(REJECTION_EVICTED,                                                                                     \
       "connection limit reached: closed the oldest connection that had not authenticated")                   \
+    X(REJECTION_ENDLESS, "it sent more than the largest message without an end: closed")                     \
     X(REJECTION_PROTOCOL,                                                                                    \
       "it does not speak muster's protocol: torchrun, a port scan, a health check, or another program")      \
     X(REJECTION_SILENT, "it connected and did not complete the handshake")                                   \

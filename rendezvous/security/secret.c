@@ -71,8 +71,8 @@ void secret_format(const struct job_secret *secret, char out[SECRET_TEXT_SIZE])
 }
 
 /* who and job_id: see the head of secret.h. */
-static bool derive_pair(const struct job_secret *secret, const char *who, const char *job_id,
-                        unsigned char *public_key, unsigned char *secret_key)
+static bool derive_seed(const struct job_secret *secret, const char *who, const char *job_id,
+                        unsigned char *seed)
 {
     crypto_generichash_state state;
     const unsigned char *parts[] = {(const unsigned char *)context, (const unsigned char *)who,
@@ -81,10 +81,16 @@ static bool derive_pair(const struct job_secret *secret, const char *who, const 
     bool good = sodium_calls.generichash_init(&state, secret->bytes, SECRET_SIZE, SECRET_KEY_SIZE) == 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         good = good && sodium_calls.generichash_update(&state, parts[i], sizes[i]) == 0;
-    good = good && sodium_calls.generichash_final(&state, secret_key, SECRET_KEY_SIZE) == 0 &&
-           sodium_calls.scalarmult_base(public_key, secret_key) == 0;
+    good = good && sodium_calls.generichash_final(&state, seed, SECRET_KEY_SIZE) == 0;
     secret_wipe(&state, sizeof state);
     return good;
+}
+
+static bool derive_pair(const struct job_secret *secret, const char *who, const char *job_id,
+                        unsigned char *public_key, unsigned char *secret_key)
+{
+    return derive_seed(secret, who, job_id, secret_key) &&
+           sodium_calls.scalarmult_base(public_key, secret_key) == 0;
 }
 
 int secret_derive(const struct job_secret *secret, const char *job_id, struct job_keys *out,
@@ -92,8 +98,13 @@ int secret_derive(const struct job_secret *secret, const char *job_id, struct jo
 {
     if (sodium_calls_load(err))
         return -1;
-    if (derive_pair(secret, "server", "", out->server_public, out->server_secret) &&
-        derive_pair(secret, "client", job_id, out->client_public, out->client_secret))
+    unsigned char seed[SECRET_KEY_SIZE] = {0};
+    const bool good = derive_pair(secret, "server", "", out->server_public, out->server_secret) &&
+                      derive_pair(secret, "client", job_id, out->client_public, out->client_secret) &&
+                      derive_seed(secret, "store", job_id, seed);
+    memcpy(out->store, seed, sizeof out->store);
+    secret_wipe(seed, sizeof seed);
+    if (good)
         return 0;
     secret_wipe(out, sizeof *out);
     return error_set(err, MUSTER_E_UNSUPPORTED, "libsodium cannot derive the job's keys");

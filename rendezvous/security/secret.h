@@ -7,7 +7,8 @@
  * Keys: seed(who, job) = BLAKE2b-256 with the secret's 32 bytes as key, over "muster rendezvous 1 ", who,
  * a zero byte and job; a seed is the secret half of an X25519 key pair. The server's pair is
  * seed("server", ""), the clients' is seed("client", job id): a client of another job still recognises the
- * server, which reports "not this job" instead of closing silently. */
+ * server, which reports "not this job" instead of closing silently. The workers' key is the beginning of
+ * seed("store", job id): nothing of the secret follows from it. */
 #ifndef MUSTER_RENDEZVOUS_SECURITY_SECRET_H
 #define MUSTER_RENDEZVOUS_SECURITY_SECRET_H
 
@@ -19,7 +20,12 @@
 extern "C" {
 #endif
 
-enum { SECRET_SIZE = 32, SECRET_TEXT_SIZE = 16 + 2 * SECRET_SIZE + 1, SECRET_KEY_SIZE = 32 };
+enum {
+    SECRET_SIZE = 32,
+    SECRET_TEXT_SIZE = 16 + 2 * SECRET_SIZE + 1,
+    SECRET_KEY_SIZE = 32,
+    SECRET_STORE_KEY_SIZE = 16
+};
 
 struct job_secret {
     unsigned char bytes[SECRET_SIZE];
@@ -28,6 +34,7 @@ struct job_secret {
 struct job_keys {
     unsigned char server_public[SECRET_KEY_SIZE], server_secret[SECRET_KEY_SIZE];
     unsigned char client_public[SECRET_KEY_SIZE], client_secret[SECRET_KEY_SIZE];
+    unsigned char store[SECRET_STORE_KEY_SIZE]; /* the workers', for muster's own keys in the store */
 };
 
 /* Whether text[0..length) is a job secret; MUSTER_E_INVALID holds the reason and never shows any of it. */

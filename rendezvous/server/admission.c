@@ -143,16 +143,21 @@ static int choose_oldest(struct admission *admission)
 
 /* Its descriptor is libzmq's, which closes it at the end that it sees, and reports that before: a number
  * that belongs to another connection by now has another peer. */
-static void evict_oldest(struct admission *admission)
+static void shut(int fd, const struct admission_slot *slot)
 {
     char address[REJECTION_ADDRESS_SIZE];
+    if (read_address(fd, address) == slot->port && !strcmp(address, slot->address))
+        (void)shutdown(fd, SHUT_RDWR); /* it may have gone */
+}
+
+static void evict_oldest(struct admission *admission)
+{
     int fd = choose_oldest(admission);
     struct admission_slot *slot = &admission->slots[fd];
     unlink_silent(admission, fd);
     slot->evicted = true;
     admission->evicted++;
-    if (read_address(fd, address) == slot->port && !strcmp(address, slot->address))
-        (void)shutdown(fd, SHUT_RDWR); /* it may have gone */
+    shut(fd, slot);
 }
 
 static void forget(struct admission *admission, int fd)
@@ -190,7 +195,7 @@ static void closed(struct admission *admission, int fd, struct instant now)
     admission->pending = -1;
     if (known)
         forget(admission, fd);
-    if (known && slot->active)
+    if (known && (slot->active || slot->endless))
         return;
     if (known && slot->evicted)
         log_rejection(admission, REJECTION_EVICTED, slot->address, now);
@@ -230,6 +235,16 @@ void admission_watch(struct admission *admission, int event, int value, struct i
     assert(admission->silent + admission->evicted <= admission->open);
     assert((admission->silent == 0) == (admission->oldest == NONE) &&
            (admission->oldest == NONE) == (admission->newest == NONE));
+}
+
+void admission_close_endless(struct admission *admission, int fd, struct instant now)
+{
+    struct admission_slot *slot = slot_of(admission, fd);
+    if (!slot || !slot->open || slot->endless)
+        return;
+    slot->endless = true;
+    log_rejection(admission, REJECTION_ENDLESS, slot->address, now);
+    shut(fd, slot);
 }
 
 void admission_note_active(struct admission *admission, int fd)

@@ -17,6 +17,7 @@
 struct admission_slot {
     bool open, active; /* active: a message was received */
     bool evicted;      /* it was shut down, and is not closed yet */
+    bool endless;      /* the same, and logged: its message had no end */
     uint16_t port;     /* of the peer */
     int newer, older;  /* neighbours among the idle ones, by descriptor; -1: none */
     char address[REJECTION_ADDRESS_SIZE];
@@ -46,6 +47,8 @@ void admission_init(struct admission *admission, const unsigned char *client_pub
 void admission_watch(struct admission *admission, int event, int value, struct instant now);
 /* The address of a connection's other end; "" if unknown. */
 const char *admission_address(const struct admission *admission, int fd);
+/* The connection is closed: it sends a message without an end. */
+void admission_close_endless(struct admission *admission, int fd, struct instant now);
 /* A message was received on the connection; -1: unknown. */
 void admission_note_active(struct admission *admission, int fd);
 /* Answers a bounded number of waiting ZAP requests. Returns how many. */

@@ -14,6 +14,7 @@
 
 #include "rendezvous/net/nap.h"
 #include "rendezvous/server/admission.h"
+#include "rendezvous/server/inflow.h"
 #include "rendezvous/server/routes.h"
 #include "rendezvous/transport/transport.h"
 #include "rendezvous/wire/wire.h"
@@ -57,7 +58,9 @@ struct transport {
     struct world_id announced;          /* the last world that was announced */
     char progress[WIRE_PROGRESS_LIMIT]; /* written under lock */
     struct admission admission;
-    int suspect; /* slot whose connection has ended, but not yet its route */
+    struct inflow inflow;
+    struct instant trim_at; /* memory of connections that were closed is given back */
+    int suspect;            /* slot whose connection has ended, but not yet its route */
     uint64_t suspect_session;
     struct instant confirm_at;
     struct instant progress_at; /* when it may be computed again */

@@ -2,6 +2,7 @@
  * server_internal.h. */
 #include <errno.h>
 #include <limits.h>
+#include <malloc.h>
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -12,12 +13,17 @@
 enum {
     PROGRESS_EVERY_MS = 500,
     CONFIRM_AFTER_MS = 100,
+    TRIM_AFTER_MS = 200,   /* libzmq has closed them by then */
     STOOD_STILL_MS = 1250, /* half of what makes a node lost */
 };
 
 static void handle_connection(struct transport *c, int event, int value, struct instant now)
 {
     admission_watch(&c->admission, event, value, now);
+    if (event == ZMQ_EVENT_ACCEPTED)
+        inflow_accepted(&c->inflow, value);
+    else if (event == ZMQ_EVENT_DISCONNECTED)
+        inflow_ended(&c->inflow, value);
     int slot = event == ZMQ_EVENT_DISCONNECTED ? routes_find_fd(&c->routes, value) : -1;
     if (slot < 0 || server_is_cut_off(c, slot))
         return;
@@ -99,16 +105,36 @@ static int wait_for_work(struct transport *c)
     pthread_mutex_unlock(&c->lock);
     due = instant_min(due, instant_min(c->confirm_at, roster_deadline(c->roster)));
     due = instant_min(due, admission_deadline(&c->admission));
+    due = instant_min(due, instant_min(c->inflow.look_at, c->trim_at));
     int64_t left = instant_diff_ns(due, clock_now(c->clock));
     int64_t timeout = -1;
     if (c->broken)
         timeout = 0; /* there was more to read than one turn reads */
     else if (due.ns != INT64_MAX)
         timeout = left <= 0 ? 0 : (left + NS_PER_MS - 1) / NS_PER_MS;
-    if (zmq_socket_wait(&c->socket, c->wake_fd, timeout < INT_MAX ? (int)timeout : INT_MAX) && errno != EINTR)
+    /* while connections are looked at by the clock, those that become busy wait for that */
+    const int fds[] = {c->wake_fd, c->inflow.look_at.ns == INSTANT_NEVER.ns ? c->inflow.epoll : -1};
+    if (zmq_socket_wait(&c->socket, fds, 2, timeout < INT_MAX ? (int)timeout : INT_MAX) && errno != EINTR)
         return -1;
     note_freeze(c, due);
     return 0;
+}
+
+/* After all messages were received: what is held then is not a message yet. */
+static void watch_inflow(struct transport *c, struct instant now)
+{
+    if (c->inflow.look_at.ns == INSTANT_NEVER.ns || instant_reached(now, c->inflow.look_at))
+        inflow_look(&c->inflow, now);
+    for (int fd; (fd = inflow_excess(&c->inflow)) >= 0;) {
+        admission_close_endless(&c->admission, fd, now);
+        c->trim_at = instant_add(now, TRIM_AFTER_MS * NS_PER_MS);
+    }
+    if (!instant_reached(now, c->trim_at))
+        return;
+    c->trim_at = INSTANT_NEVER;
+#ifdef __GLIBC__
+    (void)malloc_trim(0); /* a hint */
+#endif
 }
 
 /* It costs a scan of all slots, so not with every message. */
@@ -161,6 +187,7 @@ void *server_serve(void *context)
         server_drain_fd(c->wake_fd);
         watch_connections(c, clock_now(c->clock));
         server_receive_many(c);
+        watch_inflow(c, clock_now(c->clock));
         run_commands(c);
         if (instant_reached(clock_now(c->clock), roster_deadline(c->roster))) {
             struct roster_event tick = {.kind = ROSTER_TICK};

@@ -251,6 +251,7 @@ static bool receive_one(struct transport *c)
         struct sender peer = {0, zmq_calls.msg_data(&id), zmq_calls.msg_size(&id),
                               zmq_calls.msg_get(&body, ZMQ_SRCFD)};
         admission_note_active(&c->admission, peer.fd);
+        inflow_delivered(&c->inflow, peer.fd);
         handle_frame(c, &peer, zmq_calls.msg_data(&body), zmq_calls.msg_size(&body));
     } else
         complain(c, "a peer sent a message of more than one frame");

@@ -175,6 +175,7 @@ static void server_close(struct membership *m, int64_t linger_ns)
         close(c->ready_fd);
     buffer_free(&c->frame);
     admission_close(&c->admission);
+    inflow_close(&c->inflow);
     routes_free(&c->routes);
     roster_actions_free(&c->actions);
     roster_destroy(c->roster);
@@ -212,6 +213,8 @@ static int open_parts(struct membership *m, struct muster_error *err)
     struct rlimit descriptors;
     if (getrlimit(RLIMIT_NOFILE, &descriptors) < 0)
         return error_errno(err, "getrlimit");
+    if (inflow_init(&c->inflow, slots, err) < 0)
+        return -1;
     admission_init(&c->admission, where.keys ? where.keys->client_public : NULL, slots, descriptors.rlim_cur,
                    c->log);
     if (zmq_socket_bind_router(&c->socket, &where, err))
@@ -247,7 +250,7 @@ int transport_server_open(struct membership *m, struct muster_error *err)
     c->last_note = &c->notes;
     c->last_session = SERVER_LOCAL_SESSION;
     c->local_member = -1;
-    c->confirm_at = INSTANT_NEVER;
+    c->confirm_at = c->trim_at = INSTANT_NEVER;
     c->options = &m->options;
     c->clock = m->options.clock;
     c->log = m->options.log;

@@ -51,6 +51,7 @@ struct store *store_create(const struct store_limits *limits, struct muster_erro
         return NULL;
     }
     store_link_init(&s->released);
+    store_link_init(&s->owners);
     if (store_table_init(&s->names, err) || store_table_init(&s->waits, err)) {
         mem_free(s->names.buckets);
         mem_free(s);
@@ -87,6 +88,11 @@ void store_destroy(struct store *s)
     while (store_next_wake(s, &wake))
         ;
     free_answer_memory(s);
+    while (!store_link_empty(&s->owners)) {
+        struct store_owner *owner = (struct store_owner *)s->owners.next;
+        store_link_remove(&owner->link);
+        mem_free(owner);
+    }
     mem_free(s->list);
     mem_free(s->names.buckets);
     mem_free(s->waits.buckets);
@@ -196,10 +202,13 @@ int store_step(struct store *s, const struct store_request *request, struct stor
     if (request->count > s->limits.wait_keys)
         return error_set(err, MUSTER_E_LIMIT, "%s of %zu keys: at most %zu are allowed in one request",
                          store_operation_name(request->operation), request->count, s->limits.wait_keys);
+    const size_t before = s->bytes;
     free_answer_memory(s);
+    s->writer = request->owner;
     int result = steps[request->operation](s, request, answer, err);
+    s->writer = NULL;
     assert(s->present <= s->names.count);
-    assert(s->bytes <= s->limits.total_bytes);
+    assert(result || s->bytes <= before || s->bytes <= s->limits.total_bytes);
     assert(s->names.count + s->waits.count > 0 ||
            s->bytes == 0); /* all counted bytes belong to a name or a waiter */
     return result;

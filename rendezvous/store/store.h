@@ -15,6 +15,10 @@
  * non-empty queue satisfies CHECK and WAIT, and one QUEUE_PUSH releases one waiter (the longest waiting);
  * - once a key has appeared, a wait counts it even if it is deleted before the wait ends.
  *
+ * Each client may have an account: a request may name its owner (store_owner_create), which is charged for
+ * the values, queue items and waits that it makes, until another owner replaces them. store_forfeit takes all
+ * of it away.
+ *
  * A store belongs to one thread at a time. */
 #ifndef MUSTER_RENDEZVOUS_STORE_STORE_H
 #define MUSTER_RENDEZVOUS_STORE_STORE_H
@@ -78,9 +82,12 @@ enum store_operation {
 /* "set"; "unknown" for anything else. */
 const char *store_operation_name(int operation);
 
+struct store_owner;
+
 /* One request. All bytes are borrowed for the call. */
 struct store_request {
     enum store_operation operation;
+    struct store_owner *owner; /* is charged for what the request adds; NULL: the caller keeps no account */
     uint64_t client; /* the client's number, assigned by the caller; read by WAIT, BARRIER, CANCEL and
                         LEAVE */
     struct store_bytes key;
@@ -148,6 +155,18 @@ int store_step(struct store *s, const struct store_request *request, struct stor
 bool store_next_wake(struct store *s, struct store_wake *wake);
 /* Drops all keys and queues; releases parked clients with STORE_WAKE_WIPED. */
 void store_wipe(struct store *s);
+/* An account. NULL with err. */
+struct store_owner *store_owner_create(struct store *s, struct muster_error *err);
+/* It makes no more requests; what it made stays, and so does its account while there is any. Accepts NULL. */
+void store_owner_leave(struct store *s, struct store_owner *owner);
+size_t store_owner_bytes(const struct store_owner *owner);
+/* The one that has left with the most bytes; NULL: those have none. */
+struct store_owner *store_largest_left(const struct store *s);
+/* Deletes the values and queue items that it is charged for; waits of others for their names stay. One that
+ * has left is gone after it. Its own wait ends by STORE_LEAVE. */
+void store_forfeit(struct store *s, struct store_owner *owner);
+/* Another bound of total_bytes from now on; what is there stays. */
+void store_set_total(struct store *s, size_t total_bytes);
 /* The bounds in force. */
 struct store_limits store_limits_of(const struct store *s);
 struct store_stats store_stats(const struct store *s);

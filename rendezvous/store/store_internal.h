@@ -23,16 +23,24 @@ struct store_table {
     size_t count;
 };
 
+struct store_owner {
+    struct store_link link; /* in store.owners */
+    size_t bytes;
+    bool left;
+};
+
 struct store_item { /* of a queue */
     struct store_item *next;
+    struct store_owner *owner;
     size_t length;
     char data[];
 };
 
 /* A name exists while it has a value, queued items, or a client that waits for it. */
 struct store_name {
-    struct store_node node; /* first: a node is its name */
-    bool present;           /* has a value */
+    struct store_node node;    /* first: a node is its name */
+    struct store_owner *owner; /* of the name and its value; NULL: no account's */
+    bool present;              /* has a value */
     char *value;
     size_t value_length, value_capacity;
     struct store_item *first, *last;
@@ -53,6 +61,7 @@ struct store_wait {
     struct store_node node;   /* in the table by client */
     struct store_link queued; /* in the list of released waits once missing is 0 */
     uint64_t client;
+    struct store_owner *owner;
     enum store_wake_reason reason;
     bool released;
     size_t missing;
@@ -66,6 +75,8 @@ struct store {
     struct store_link released; /* store_wait.queued */
     size_t present;             /* names with a value */
     size_t bytes;
+    struct store_link owners;   /* store_owner.link */
+    struct store_owner *writer; /* of the request in progress */
     uint64_t round;
     struct store_item *popped; /* the answer of the last QUEUE_POP */
     struct store_bytes *list;  /* the answer of the last MULTI_GET or LIST_KEYS */
@@ -94,6 +105,12 @@ static inline void store_link_remove(struct store_link *link)
     store_link_init(link);
 }
 
+/* store_owners.c: every change of store.bytes. */
+void store_charge(struct store *s, struct store_owner *owner, size_t more);
+void store_discharge(struct store *s, struct store_owner *owner, size_t less);
+/* The name with its value becomes the writer's. */
+void store_name_claim(struct store *s, struct store_name *name);
+
 /* store_names.c */
 int store_table_init(struct store_table *table, struct muster_error *err);
 void store_table_insert(struct store_table *table, struct store_node *node, uint64_t hash);
@@ -108,6 +125,7 @@ struct store_key_text {
 };
 struct store_key_text store_key_text(struct store_bytes key);
 
+size_t store_name_cost(size_t key_length);
 /* 0 if `more` bytes fit after `less` bytes are freed; what and key are for the error. */
 int store_budget(const struct store *s, size_t more, size_t less, const char *what, struct store_bytes key,
                  struct muster_error *err);

@@ -119,7 +119,7 @@ struct store_name *store_name_find(const struct store *s, struct store_bytes key
     return NULL;
 }
 
-static size_t store_name_cost(size_t key_length)
+size_t store_name_cost(size_t key_length)
 {
     return sizeof(struct store_name) + key_length + 1;
 }
@@ -153,7 +153,8 @@ struct store_name *store_name_obtain(struct store *s, struct store_bytes key, co
     if (key.length)
         memcpy(name->key, key.data, key.length);
     store_table_insert(&s->names, &name->node, key_hash(key));
-    s->bytes += store_name_cost(key.length);
+    name->owner = s->writer;
+    store_charge(s, name->owner, store_name_cost(key.length));
     return name;
 }
 
@@ -163,13 +164,13 @@ void store_name_settle(struct store *s, struct store_name *name)
         return;
     assert(!name->value); /* a block that is reserved is written at once, and goes with the value */
     store_table_remove(&s->names, &name->node);
-    s->bytes -= store_name_cost(name->key_length);
+    store_discharge(s, name->owner, store_name_cost(name->key_length));
     mem_free(name);
 }
 
 void store_name_drop_value(struct store *s, struct store_name *name)
 {
-    s->bytes -= name->value_capacity;
+    store_discharge(s, name->owner, name->value_capacity);
     s->present -= name->present;
     mem_free(name->value);
     name->value = NULL;
@@ -182,7 +183,7 @@ void store_name_drop_queue(struct store *s, struct store_name *name)
     while (name->first) {
         struct store_item *item = name->first;
         name->first = item->next;
-        s->bytes -= sizeof *item + item->length;
+        store_discharge(s, item->owner, sizeof *item + item->length);
         mem_free(item);
     }
     name->last = NULL;
@@ -209,7 +210,7 @@ int store_name_reserve_value(struct store *s, struct store_name *name, size_t le
     if (!moved)
         return error_set(err, MUSTER_E_NOMEM, "%s: no memory for a value of %zu bytes of key \"%s\"", what,
                          length, store_key_text(store_name_key(name)).text);
-    s->bytes += capacity - name->value_capacity;
+    store_charge(s, name->owner, capacity - name->value_capacity);
     name->value = moved;
     name->value_capacity = capacity;
     return 0;
@@ -218,10 +219,11 @@ int store_name_reserve_value(struct store *s, struct store_name *name, size_t le
 void store_name_take_value(struct store *s, struct store_name *name, char *block, size_t length)
 {
     store_name_drop_value(s, name);
+    store_name_claim(s, name);
     name->value = block;
     name->value_length = name->value_capacity = length;
     name->present = true;
-    s->bytes += length;
+    store_charge(s, name->owner, length);
     s->present++;
 }
 
@@ -232,6 +234,7 @@ bool store_name_keeps_block(const struct store_name *name, size_t length)
 
 void store_name_rewrite_value(struct store *s, struct store_name *name, struct store_bytes value)
 {
+    store_name_claim(s, name);
     if (value.length)
         memcpy(name->value, value.data, value.length);
     name->value_length = value.length;

@@ -30,13 +30,14 @@ int store_step_queue_push(struct store *s, const struct store_request *r, struct
         return -1;
     }
     item->next = NULL;
+    item->owner = s->writer;
     item->length = r->value.length;
     if (item->length)
         memcpy(item->data, r->value.data, item->length);
     *(name->last ? &name->last->next : &name->first) = item;
     name->last = item;
     name->queued++;
-    s->bytes += cost;
+    store_charge(s, item->owner, cost);
     store_waits_count(s, &name->waits, true);
     return 0;
 }
@@ -54,7 +55,7 @@ int store_step_queue_pop(struct store *s, const struct store_request *r, struct 
     if (!name->first)
         name->last = NULL;
     name->queued--;
-    s->bytes -= sizeof *item + item->length;
+    store_discharge(s, item->owner, sizeof *item + item->length);
     store_name_settle(s, name);
     s->popped = item; /* borrowed by the answer until the next step */
     a->found = true;

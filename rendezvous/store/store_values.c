@@ -183,6 +183,8 @@ int store_step_append(struct store *s, const struct store_request *r, struct sto
     if (!name)
         return -1;
     size_t length = name->value_length;
+    store_name_claim(s,
+                     name); /* also where it fails: the value is as large as its last writer could have it */
     if (store_name_reserve_value(s, name, length + r->value.length, "append", err)) {
         store_name_settle(s, name);
         return -1;

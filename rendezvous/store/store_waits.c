@@ -53,7 +53,8 @@ struct store_wait *store_wait_create(struct store *s, uint64_t client, size_t en
         store_link_init(&wait->entries[i].link);
     }
     store_table_insert(&s->waits, &wait->node, client_hash(client));
-    s->bytes += store_wait_cost(entry_count);
+    wait->owner = s->writer;
+    store_charge(s, wait->owner, store_wait_cost(entry_count));
     return wait;
 }
 
@@ -82,7 +83,7 @@ void store_wait_drop(struct store *s, struct store_wait *wait)
     store_wait_remove_entries(s, wait);
     store_link_remove(&wait->queued);
     store_table_remove(&s->waits, &wait->node);
-    s->bytes -= store_wait_cost(wait->entry_count);
+    store_discharge(s, wait->owner, store_wait_cost(wait->entry_count));
     mem_free(wait);
 }
 

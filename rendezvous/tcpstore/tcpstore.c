@@ -41,7 +41,9 @@ struct tcpstore *tcpstore_create(const struct store_limits *limits, struct muste
         error_set(err, MUSTER_E_NOMEM, "no memory for a TCPStore");
         return NULL;
     }
-    t->store = store_create(limits, err);
+    struct store_limits bound = limits ? *limits : (struct store_limits){0};
+    t->budget = bound.total_bytes = bound.total_bytes ? bound.total_bytes : TCPSTORE_BUDGET;
+    t->store = store_create(&bound, err);
     if (!t->store) {
         mem_free(t);
         return NULL;
@@ -68,7 +70,13 @@ struct tcpstore_connection *tcpstore_open(struct tcpstore *t, void *owner, struc
         error_set(err, MUSTER_E_NOMEM, "no memory for a connection of the TCPStore");
         return NULL;
     }
+    c->account = store_owner_create(t->store, err);
+    if (!c->account) {
+        mem_free(c);
+        return NULL;
+    }
     c->engine = t;
+    c->number = ++t->opened;
     c->owner = owner;
     c->state = TCPSTORE_STATE_GREETING;
     c->output.limit = TCPSTORE_MESSAGE_LIMIT;
@@ -140,6 +148,8 @@ void tcpstore_close(struct tcpstore_connection *c)
     tcpstore_parser_free(&c->parser);
     buffer_free(&c->input);
     buffer_free(&c->output);
+    tcpstore_connection_count(c);
+    store_owner_leave(c->engine->store, c->account);
     if (c->reason != &reason_without_memory)
         mem_free(c->reason);
     mem_free(c);
@@ -160,7 +170,7 @@ const struct muster_error *tcpstore_broken_reason(const struct tcpstore_connecti
     return c->reason;
 }
 
-static void break_connection(struct tcpstore_connection *c, const struct muster_error *reason)
+void tcpstore_connection_break(struct tcpstore_connection *c, const struct muster_error *reason)
 {
     if (c->state == TCPSTORE_STATE_BROKEN)
         return;
@@ -258,8 +268,19 @@ static size_t connection_consume(struct tcpstore_connection *c, const char *data
         tcpstore_parser_reset(&c->parser);
     }
     if (step < 0)
-        break_connection(c, &err);
+        tcpstore_connection_break(c, &err);
     return used;
+}
+
+/* After requests of the connection were served, or bytes of them kept. */
+static void connection_settle(struct tcpstore_connection *c)
+{
+    struct muster_error err = {0};
+    if (c->state != TCPSTORE_STATE_BROKEN && tcpstore_make_room(c, 0, &err))
+        tcpstore_connection_break(c, &err);
+    if (c->forfeits)
+        tcpstore_connection_empty(c);
+    tcpstore_connection_count(c);
 }
 
 static void connection_run(struct tcpstore_connection *c)
@@ -268,6 +289,7 @@ static void connection_run(struct tcpstore_connection *c)
         buffer_consume(&c->input, connection_consume(c, c->input.data, c->input.length));
     if (!c->input.length && c->input.capacity > BUFFER_KEPT)
         buffer_free(&c->input);
+    connection_settle(c);
 }
 
 static void run_all(struct tcpstore *t)
@@ -279,17 +301,27 @@ static void run_all(struct tcpstore *t)
     }
 }
 
+/* By how much it may grow for so many bytes more: half as much again (buffer.h). */
+static size_t growth_of(const struct buffer *b, size_t more)
+{
+    return b->length + more < b->capacity ? 0 : (b->length + more) / 2 + more;
+}
+
 void tcpstore_feed(struct tcpstore_connection *c, const void *data, size_t length)
 {
     /* The usual case: no input is queued, and whole requests are served without a copy. */
+    struct muster_error err = {0};
     bool queued = c->input.length > 0;
     size_t used = queued ? 0 : connection_consume(c, data, length);
     if (used < length && c->state != TCPSTORE_STATE_BROKEN) {
-        if (buffer_append(&c->input, (const char *)data + used, length - used))
-            break_connection(c, &reason_without_memory);
+        if (tcpstore_make_room(c, growth_of(&c->input, length - used), &err))
+            tcpstore_connection_break(c, &err);
+        else if (buffer_append(&c->input, (const char *)data + used, length - used))
+            tcpstore_connection_break(c, &reason_without_memory);
         else if (queued)
             tcpstore_connection_make_runnable(c);
     }
+    connection_settle(c);
     run_all(c->engine);
 }
 
@@ -311,6 +343,7 @@ void tcpstore_sent(struct tcpstore_connection *c, size_t length)
         buffer_consume(&c->output, c->output_sent);
         c->output_sent = 0;
     }
+    tcpstore_connection_count(c);
     if (c->state != TCPSTORE_STATE_BROKEN && c->input.length > 0) {
         tcpstore_connection_make_runnable(c);
         run_all(c->engine);
@@ -330,7 +363,7 @@ void tcpstore_wipe(struct tcpstore *t)
     struct muster_error over = {0};
     error_set(&over, MUSTER_E_CANCELLED, "the round is over");
     for (struct tcpstore_connection *c = t->connections; c; c = c->next)
-        break_connection(c, &over);
+        tcpstore_connection_break(c, &over);
     store_wipe(t->store);
     tcpstore_request_wakes(t);
 }

@@ -14,6 +14,15 @@
  * the last request received, cancels both while the WAIT is parked; (2) a BARRIER opens at each multiple of
  * its world size.
  *
+ * One budget bounds the memory of all clients together: requests that are not complete, replies that are not
+ * read, values, queue items and waits. Where it is exceeded the connection that holds most is broken, and
+ * what it has written is deleted; others go on. A client that left counts as if it were connected.
+ *
+ * Of a job with a secret, keys that begin with TCPSTORE_GUARDED are for processes that have the job's key: a
+ * connection gets a number by a GET of TCPSTORE_CHALLENGE_KEY and proves by a SET of TCPSTORE_PROOF_KEY to
+ * tcpstore_prove of it that it has the key. Another's request for such a key, to read it or to write it,
+ * breaks its connection. PyTorch's clients cannot prove anything, and their keys are free for all.
+ *
  * The shell feeds received bytes, then calls `tcpstore_next_touched` until NULL for the connections whose
  * output grew or that violated the protocol, sends their output, and reports how much was sent with
  * `tcpstore_sent`. One thread at a time. */
@@ -27,6 +36,7 @@
 #include "proto/base/guard.h"
 #include "proto/include/muster_error.h"
 #include "rendezvous/store/store.h"
+#include "rendezvous/tcpstore/mac.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,6 +44,13 @@ extern "C" {
 
 #define TCPSTORE_MAGIC      UINT32_C(0x3C85F7CE)
 #define TCPSTORE_MUSTER_KEY "muster/replies-in-order"
+
+#define TCPSTORE_CHALLENGE_KEY "muster/challenge"
+#define TCPSTORE_PROOF_KEY     "muster/proof"
+#define TCPSTORE_GUARDED       "/muster/" /* as libmuster's worlds prefix their keys */
+/* What proves a challenge (MAC_SIZE bytes, as the key has). */
+void tcpstore_prove(const unsigned char key[MAC_KEY_SIZE], const void *challenge,
+                    unsigned char out[MAC_SIZE]);
 
 /* query, name, body: u u32, i i64, k key, v value, K count and keys, P count and (key, value) pairs. The
  * query's number on the wire is its index in this list. */
@@ -75,6 +92,13 @@ enum tcpstore_dialect {
 /* The one-byte replies. */
 enum { TCPSTORE_READY = 0, TCPSTORE_NOT_READY = 1, TCPSTORE_STOP_WAITING = 0, TCPSTORE_WAIT_CANCELED = 1 };
 
+/* The budget where none is given, and for a job of so many workers: each of them may publish hundreds of
+ * small values. It is memory of the agent, whose pod has the workers. */
+#define TCPSTORE_BUDGET       ((size_t)32 << 20)
+#define TCPSTORE_BUDGET_EACH  ((size_t)64 << 10)
+#define TCPSTORE_BUDGET_LIMIT ((size_t)288 << 20)
+size_t tcpstore_budget(size_t workers);
+
 /* Limit for the bytes of one request, and for the unsent replies of one connection: 64 MiB is eight values of
  * the largest size and more than any client of PyTorch sends at once. Above it the connection is broken. */
 #define TCPSTORE_MESSAGE_LIMIT ((size_t)64 << 20)
@@ -102,11 +126,15 @@ const char *tcpstore_query_name(int query);
 struct tcpstore;
 struct tcpstore_connection;
 
-/* Owned by the caller. limits NULL: the store's defaults. */
+/* Owned by the caller. limits NULL: the defaults. total_bytes is the budget of all; 0: TCPSTORE_BUDGET. */
 struct tcpstore *tcpstore_create(const struct store_limits *limits, struct muster_error *err);
 /* Closes open connections. Accepts NULL. */
 void tcpstore_destroy(struct tcpstore *t);
 GUARD_DEFINE(tcpstore, struct tcpstore *, tcpstore_destroy);
+
+/* From now on, and for all connections: see above. random: of this engine alone. */
+void tcpstore_guard(struct tcpstore *t, const unsigned char key[MAC_KEY_SIZE],
+                    const unsigned char random[MAC_KEY_SIZE]);
 
 /* A new connection; owner is the caller's own pointer, see tcpstore_owner. Valid until tcpstore_close. */
 struct tcpstore_connection *tcpstore_open(struct tcpstore *t, void *owner, struct muster_error *err);
@@ -134,6 +162,10 @@ const struct muster_error *tcpstore_broken_reason(const struct tcpstore_connecti
 /* A new, empty key space; every connection of the old one becomes broken ("the round is over"). */
 void tcpstore_wipe(struct tcpstore *t);
 struct store_stats tcpstore_stats(const struct tcpstore *t);
+/* Bytes that count in the budget, now. */
+size_t tcpstore_held(const struct tcpstore *t);
+/* Connections, and clients that had left, that lost what they held since the budget was exceeded. */
+uint64_t tcpstore_crowded_out(const struct tcpstore *t);
 /* Requests served since create. */
 uint64_t tcpstore_served(const struct tcpstore *t);
 

@@ -18,6 +18,7 @@ struct tcpstore_client {
     bool muster_server; /* see TCPSTORE_MUSTER_KEY */
     bool old_server;    /* the server is assumed to be torch 2.1's, see tcpstore_dialect */
     uint16_t port;
+    const unsigned char *key; /* the caller's, while it connects; NULL: none */
     char *host;
     char *prefix; /* of every user key: "/" or "/<prefix>/" */
     int64_t timeout_ns;

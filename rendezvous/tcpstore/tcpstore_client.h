@@ -28,6 +28,8 @@ struct tcpstore_client_options {
     const char *host; /* name or numeric address */
     uint16_t port;
     const char *prefix; /* NULL: none */
+    const unsigned char
+        *key; /* of the job, MAC_KEY_SIZE bytes; an agent's store must ask for its proof. NULL: none */
     int64_t timeout_ns; /* of connecting, and of each call without a timeout parameter; 0: 300 s, torch's
                            default */
 };

@@ -1,5 +1,6 @@
 /* tcpstore_client_connect.c - see tcpstore_client.h: connects with retries until the deadline, and
  * destroys. */
+#include <endian.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,6 +18,37 @@
 /* VALIDATE has no reply. The CHECK behind it shows that the server understood it, and whether it is muster's:
  * any other server has no such key. PING would not do: servers of torch 2.2 to 2.4 close the connection at
  * it. */
+static int send_proof(struct tcpstore_client *c, struct instant deadline, struct muster_error *err)
+{
+    uint64_t length = 0;
+    unsigned char challenge[MAC_SIZE], proof[MAC_SIZE];
+    buffer_clear(&c->request);
+    tcpstore_call_put_query(c, TCPSTORE_GET);
+    tcpstore_call_put_bytes(c,
+                            (struct store_bytes){TCPSTORE_CHALLENGE_KEY, sizeof TCPSTORE_CHALLENGE_KEY - 1});
+    if (c->request.failed)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the greeting");
+    if (tcpstore_stream_send(c->fd, c->request.data, c->request.length, deadline, err) ||
+        tcpstore_call_receive(c, &length, sizeof length, deadline, err))
+        return error_wrap(err, "greeting");
+    if (le64toh(length) != sizeof challenge)
+        return error_set(err, MUSTER_E_PROTOCOL,
+                         "it does not ask for a proof of the job's secret, which this job has: it is not "
+                         "this job's agent");
+    if (tcpstore_call_receive(c, challenge, sizeof challenge, deadline, err))
+        return error_wrap(err, "greeting");
+    tcpstore_prove(c->key, challenge, proof);
+    buffer_clear(&c->request);
+    tcpstore_call_put_query(c, TCPSTORE_SET);
+    tcpstore_call_put_bytes(c, (struct store_bytes){TCPSTORE_PROOF_KEY, sizeof TCPSTORE_PROOF_KEY - 1});
+    tcpstore_call_put_bytes(c, (struct store_bytes){proof, sizeof proof});
+    if (c->request.failed)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the greeting");
+    return tcpstore_stream_send(c->fd, c->request.data, c->request.length, deadline, err)
+               ? error_wrap(err, "greeting")
+               : 0;
+}
+
 static int send_greeting(struct tcpstore_client *c, struct instant deadline, struct muster_error *err)
 {
     uint8_t reply = TCPSTORE_NOT_READY;
@@ -38,7 +70,7 @@ static int send_greeting(struct tcpstore_client *c, struct instant deadline, str
     if (reply != TCPSTORE_READY && reply != TCPSTORE_NOT_READY)
         return error_set(err, MUSTER_E_PROTOCOL, "it replied to CHECK with 0x%02X: not a TCPStore", reply);
     c->muster_server = reply == TCPSTORE_READY;
-    return 0;
+    return c->muster_server && c->key ? send_proof(c, deadline, err) : 0;
 }
 
 /* Between half of the delay and all of it, by the clock's low bits: clients that failed together do not retry
@@ -96,14 +128,17 @@ struct tcpstore_client *tcpstore_client_connect(const struct tcpstore_client_opt
     if (c) {
         c->fd = -1;
         c->port = options->port;
+        c->key = options->key;
         c->timeout_ns = options->timeout_ns > 0 ? options->timeout_ns : TIMEOUT_NS;
         c->host = mem_strdup(options->host);
         c->prefix = options->prefix ? mem_printf("/%s/", options->prefix) : mem_strdup("/");
     }
     if (!c || !c->host || !c->prefix)
         error_set(err, MUSTER_E_NOMEM, "no memory for a TCPStore client");
-    else if (!connect_until(c, err))
+    else if (!connect_until(c, err)) {
+        c->key = NULL;
         return c;
+    }
     tcpstore_client_destroy(c);
     return NULL;
 }

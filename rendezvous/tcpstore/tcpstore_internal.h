@@ -15,12 +15,17 @@ struct tcpstore_connection {
     struct tcpstore *engine;
     void *owner;
     enum tcpstore_state state;
+    bool proven;            /* it has the job's key */
     bool muster_client;     /* it has sent a CHECK of TCPSTORE_MUSTER_KEY */
     bool touched, runnable; /* is in that queue */
     struct tcpstore_connection *next_touched, *next_runnable, *next, *previous;
     struct tcpstore_parser parser;
     struct buffer input, output;
     size_t output_sent;          /* bytes at the front that were sent */
+    size_t counted;              /* bytes of its buffers in tcpstore.buffered */
+    uint64_t number;             /* of the engine's connections */
+    struct store_owner *account; /* of what it has in the store */
+    bool forfeits;               /* it was broken since it holds most: all of that goes */
     struct muster_error *reason; /* why it is broken */
 };
 
@@ -31,7 +36,10 @@ struct tcpstore {
     struct tcpstore_queue touched, runnable;
     struct store_bytes *strings; /* scratch: a request's strings */
     size_t strings_capacity;
-    uint64_t served;
+    bool guarded; /* key and random are set */
+    unsigned char key[MAC_KEY_SIZE], random[MAC_KEY_SIZE];
+    size_t budget, buffered; /* buffered: by all connections' buffers */
+    uint64_t served, crowded_out, opened;
 };
 
 /* The connection's client number in the store. */
@@ -44,6 +52,24 @@ static inline uint64_t tcpstore_connection_client(const struct tcpstore_connecti
 void tcpstore_connection_touch(struct tcpstore_connection *c);
 /* Queued requests of the connection may be served now; they are, before the call into the engine returns. */
 void tcpstore_connection_make_runnable(struct tcpstore_connection *c);
+
+/* tcpstore_proof.c: a request of the challenge or with the proof; 1: answered, 0: it is another one. The
+ * answer's bytes are in room. */
+int tcpstore_proof_serve(struct tcpstore_connection *c, struct store_answer *answer,
+                         unsigned char room[MAC_SIZE], struct muster_error *err);
+/* Whether the connection may name the request's keys. */
+int tcpstore_proof_check(const struct tcpstore_connection *c, struct muster_error *err);
+
+/* tcpstore_budget.c */
+/* The connection's buffers may have another size. */
+void tcpstore_connection_count(struct tcpstore_connection *c);
+/* Breaks those that hold most until there is room for `more` bytes of c; fails if that is c. */
+int tcpstore_make_room(struct tcpstore_connection *c, size_t more, struct muster_error *err);
+/* Frees all that a broken connection holds, in the store as well. Not while a request of it is served. */
+void tcpstore_connection_empty(struct tcpstore_connection *c);
+
+/* tcpstore.c: ends it with this reason; effective once. */
+void tcpstore_connection_break(struct tcpstore_connection *c, const struct muster_error *reason);
 
 /* tcpstore_requests.c: serves the complete request that c->parser found at data; appends the reply to
  * c->output. After a failure the caller breaks the connection. */

@@ -7,11 +7,13 @@
 #include "rendezvous/tcpstore/tcpstore_loop.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -30,7 +32,8 @@ enum {
     SILENT_LIMIT = 1024,  /* see tcpstore_server_options.silent */
     SILENT_LEAST = 16,
     PASSED_OVER = 32, /* silent peers with unread input that are skipped before one is closed in any case */
-    LOG_LINES = 10,   /* warnings within one period */
+    MEMORY_KEPT = 8 << 20,    /* freed bytes that stay the process's */
+    LOG_LINES = 10,           /* warnings within one period */
     LONGEST_SLEEP_MS = 60000, /* fits an int; waking early is harmless */
     BACKLOG_LIMIT = 65536,    /* more than any backlog holds: bounds the loop that empties it */
 };
@@ -80,10 +83,11 @@ struct tcpstore_loop {
     char *scratch; /* READ_SIZE */
     struct send_batch sends;
     struct nap pace;
-    size_t received; /* bytes of this iteration */
-    int reader;      /* the descriptor that was read last */
-    bool others;     /* in this iteration, a descriptor was read that was not the last read before it */
-    bool replied;    /* replies were sent in this iteration */
+    size_t received;  /* bytes of this iteration */
+    int reader;       /* the descriptor that was read last */
+    bool others;      /* in this iteration, a descriptor was read that was not the last read before it */
+    bool replied;     /* replies were sent in this iteration */
+    size_t most_held; /* by the engine since memory was given back */
 };
 
 /* --- logging --- */
@@ -390,6 +394,20 @@ static void drop_silent_peers(struct tcpstore_loop *loop, struct instant now)
 
 /* --- the loop --- */
 
+/* Freed memory stays the process's until it is needed again: after a crowd it goes back. */
+static void give_memory_back(struct tcpstore_loop *loop)
+{
+    const size_t held = tcpstore_held(loop->engine);
+    if (held > loop->most_held)
+        loop->most_held = held;
+    if (loop->most_held - held < MEMORY_KEPT)
+        return;
+#ifdef __GLIBC__
+    (void)malloc_trim(0); /* a hint */
+#endif
+    loop->most_held = held;
+}
+
 /* Leaves descriptors for the pipes of workers, for logs and for other nodes. */
 static void set_limits(struct tcpstore_loop *loop, const struct tcpstore_server_options *options)
 {
@@ -404,6 +422,15 @@ static void set_limits(struct tcpstore_loop *loop, const struct tcpstore_server_
     loop->silent_limit = options->silent         ? options->silent
                          : silent < SILENT_LIMIT ? (size_t)silent
                                                  : SILENT_LIMIT;
+}
+
+static int guard_engine(struct tcpstore *engine, const unsigned char *key, struct muster_error *err)
+{
+    unsigned char random[MAC_KEY_SIZE];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return error_errno(err, "getrandom");
+    tcpstore_guard(engine, key, random);
+    return 0;
 }
 
 struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options *options, uint16_t port,
@@ -437,9 +464,11 @@ struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options 
     struct epoll_event new_peer = {.events = EPOLLIN, .data.ptr = &loop->listener};
     struct epoll_event command = {.events = EPOLLIN, .data.ptr = &loop->wakeup};
     loop->engine = tcpstore_create(&options->limits, err);
-    if (loop->engine && ((loop->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
-                         epoll_ctl(loop->epoll, EPOLL_CTL_ADD, *listener, &new_peer) ||
-                         epoll_ctl(loop->epoll, EPOLL_CTL_ADD, wakeup, &command)))
+    if (loop->engine && options->key && guard_engine(loop->engine, options->key, err))
+        (void)0; /* err is filled */
+    else if (loop->engine && ((loop->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
+                              epoll_ctl(loop->epoll, EPOLL_CTL_ADD, *listener, &new_peer) ||
+                              epoll_ctl(loop->epoll, EPOLL_CTL_ADD, wakeup, &command)))
         error_errno(err, "cannot set up epoll for the TCPStore");
     else if (loop->engine) {
         loop->listener = take_fd(listener);
@@ -500,6 +529,8 @@ void tcpstore_loop_stats(const struct tcpstore_loop *loop, struct tcpstore_serve
         .accepted = loop->accepted,
         .dropped = loop->dropped,
         .requests = tcpstore_served(loop->engine),
+        .crowded_out = tcpstore_crowded_out(loop->engine),
+        .held = tcpstore_held(loop->engine),
     };
 }
 
@@ -577,6 +608,7 @@ int tcpstore_loop_run(struct tcpstore_loop *loop, struct muster_error *err)
         }
         run_deadlines(loop);
         free_closed(loop);
+        give_memory_back(loop);
         nap_between_iterations(loop);
     }
     return 0;

@@ -16,6 +16,7 @@ static void reply_bytes(struct tcpstore_connection *c, const void *data, size_t 
 {
     /* The buffer remembers a failure; tcpstore_request_serve looks at it. */
     (void)buffer_append(&c->output, data, length);
+    tcpstore_connection_count(c);
     tcpstore_connection_touch(c);
 }
 
@@ -151,6 +152,7 @@ static int step_store(struct tcpstore_connection *c, int operation, struct store
     const struct tcpstore_parser *p = &c->parser;
     const struct store_bytes *s = c->engine->strings;
     struct store_request request = {.operation = (enum store_operation)operation,
+                                    .owner = c->account,
                                     .client = tcpstore_connection_client(c),
                                     .number = p->number,
                                     .reusable = c->muster_client};
@@ -176,6 +178,55 @@ static int step_store(struct tcpstore_connection *c, int operation, struct store
         break;
     }
     return store_step(c->engine->store, &request, answer, err);
+}
+
+/* What the request may add to the store, roughly: each string has its own memory, and a name some more. */
+static size_t need_of(const struct tcpstore_connection *c)
+{
+    enum { EACH = 256 };
+    size_t bytes = EACH;
+    for (size_t i = 0; i < c->parser.count; i++)
+        bytes += EACH + c->parser.spans[i].length;
+    return bytes;
+}
+
+static size_t reply_bytes_of(const struct store_answer *answer)
+{
+    size_t bytes = answer->value.length;
+    for (size_t i = 0; i < answer->count; i++)
+        bytes += sizeof(uint64_t) + answer->list[i].length;
+    return bytes;
+}
+
+/* Where the store has no room others may have to make some, and the step is tried again: the first one
+ * changed nothing. */
+static int step_with_room(struct tcpstore_connection *c, int operation, struct store_answer *answer,
+                          struct muster_error *err)
+{
+    struct tcpstore *t = c->engine;
+    for (;;) {
+        const uint64_t before = t->crowded_out;
+        store_set_total(t->store, t->buffered < t->budget ? t->budget - t->buffered : 0);
+        if (step_store(c, operation, answer, err)) {
+            if (err->code != MUSTER_E_LIMIT)
+                return -1;
+            struct muster_error crowded = {0};
+            if (tcpstore_make_room(c, need_of(c), &crowded)) {
+                *err = crowded;
+                return -1;
+            }
+            if (t->crowded_out == before)
+                return -1; /* another limit */
+            continue;
+        }
+        /* The answer's bytes are the store's: where any of them go, it is asked again. */
+        if (operation != STORE_GET && operation != STORE_MULTI_GET && operation != STORE_LIST_KEYS)
+            return 0;
+        if (tcpstore_make_room(c, reply_bytes_of(answer) * 3 / 2, err))
+            return -1;
+        if (t->crowded_out == before)
+            return 0;
+    }
 }
 
 void tcpstore_request_wakes(struct tcpstore *t)
@@ -210,9 +261,15 @@ int tcpstore_request_serve(struct tcpstore_connection *c, const char *data, stru
     int operation = operation_of((enum tcpstore_query)p->query);
     if (gather_strings(c, data, err))
         return -1;
+    unsigned char challenge[MAC_SIZE];
+    const int proof = tcpstore_proof_serve(c, &answer, challenge, err);
+    if (proof < 0)
+        return -1;
     if (is_server_probe(c))
         answer.found = c->muster_client = true;
-    else if (operation >= 0 && step_store(c, operation, &answer, err))
+    else if (!proof && tcpstore_proof_check(c, err))
+        return -1;
+    else if (!proof && operation >= 0 && step_with_room(c, operation, &answer, err))
         return -1;
     c->engine->served++;
     c->state = TCPSTORE_STATE_OPEN;

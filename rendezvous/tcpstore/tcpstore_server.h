@@ -28,16 +28,21 @@ struct tcpstore_server_options {
     int64_t greeting_ns; /* a connection without VALIDATE after this time is closed; 0: 30 s */
     size_t silent;       /* the most connections that have not sent VALIDATE; above it, the oldest of them is
                             closed.       0: an eighth of the process's descriptors, 1,024 at most */
-    struct store_limits limits;
+    struct store_limits limits; /* total_bytes: of all clients' memory, see tcpstore.h */
+    const unsigned char
+        *key; /* MAC_KEY_SIZE bytes, copied: guards muster's own keys (tcpstore.h); NULL: nothing does */
     const struct log_sink *log; /* may be NULL; must outlive the server */
 };
 
 struct tcpstore_server_stats {
     struct store_stats store;
     size_t connections;
-    uint64_t accepted; /* connections since start */
-    uint64_t dropped;  /* of those, closed by us: protocol violation, a limit, no VALIDATE in time */
-    uint64_t requests; /* served since start */
+    uint64_t accepted;    /* connections since start */
+    uint64_t dropped;     /* of those, closed by us: protocol violation, a limit, no VALIDATE in time */
+    uint64_t requests;    /* served since start */
+    uint64_t crowded_out; /* connections, and clients that had left, that lost what they held: the memory of
+                             all was used up, and they had most of it */
+    size_t held;          /* bytes of that memory in use */
 };
 
 struct tcpstore_server;

@@ -2,10 +2,14 @@
 #include "rendezvous/zmq/zmq_socket.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "proto/base/address.h"
 #include "proto/base/error.h"
@@ -22,7 +26,9 @@ enum {
     HANDSHAKE_LIMIT_MS = 2000,
     HANDSHAKE_MS_A_NODE = 5,
     CONNECT_LIMIT_MS = 3000,
-    WAITING_LIMIT = 100, /* messages of one peer that are unread; it is not read from until they are */
+    RECEIVE_BUFFER = 32 << 10, /* the kernel takes twice as much */
+    DESCRIPTORS = 32,          /* of a socket with its threads, and a few connections */
+    WAITING_LIMIT = 100,       /* messages of one peer that are unread; it is not read from until they are */
     /* Only for peers that died silently: the protocol's own heartbeats detect them sooner. Later than the
      * limit of a handshake, since libzmq searches for a timer that it ends from the earliest on: with
      * thousands of peers each handshake's end would pass all their pings. */
@@ -74,11 +80,35 @@ static int endpoint(char *out, size_t size, const char *host, uint16_t port, boo
     return 0;
 }
 
+/* libzmq ends the process where a call fails that never does elsewhere: at its last descriptor, or in a
+ * sandbox. What it needs is tried before. */
+static int check_needs(struct muster_error *err)
+{
+    int spare[DESCRIPTORS], count = 0, failed;
+    while (count < DESCRIPTORS && (spare[count] = eventfd(0, EFD_CLOEXEC)) >= 0)
+        count++;
+    failed = count < DESCRIPTORS ? errno : 0;
+    if (count && fcntl(spare[0], F_GETFL) < 0)
+        failed = errno;
+    if (accept4(-1, NULL, NULL, SOCK_CLOEXEC) < 0 && errno != EBADF)
+        failed = errno;
+    while (count)
+        (void)close(spare[--count]); /* an eventfd */
+    errno = failed;
+    if (failed == EMFILE || failed == ENFILE)
+        return error_errno(err, "the connection to the job's other nodes needs %d descriptors (ulimit -n)",
+                           DESCRIPTORS);
+    return failed
+               ? error_errno(err, "eventfd, fcntl or accept4 is refused (by a seccomp profile?), which the "
+                                  "connection to the job's other nodes needs: allow them")
+               : 0;
+}
+
 /* libzmq starts its threads with the first socket; they inherit the mask of the creating thread. */
 static int open_socket(struct zmq_socket *s, int type, void *shared, struct muster_error *err)
 {
     sigset_t all, before;
-    if (zmq_calls_load(err))
+    if (zmq_calls_load(err) || (!shared && check_needs(err)))
         return -1;
     sigfillset(&all);
     if (pthread_sigmask(SIG_SETMASK, &all, &before))
@@ -184,6 +214,7 @@ static int bind_router(struct zmq_socket *s, const struct zmq_socket_options *o,
         {ZMQ_ROUTER_MANDATORY, 1},
         {ZMQ_HANDSHAKE_IVL, HANDSHAKE_LIMIT_MS + HANDSHAKE_MS_A_NODE * o->nodes},
         {ZMQ_RCVHWM, WAITING_LIMIT},
+        {ZMQ_SNDHWM, WAITING_LIMIT}, /* a peer that reads nothing */
         {ZMQ_HEARTBEAT_IVL, PING_MS},
         {ZMQ_HEARTBEAT_TIMEOUT, PONG_LIMIT_MS},
         {ZMQ_LINGER, 0},
@@ -193,6 +224,11 @@ static int bind_router(struct zmq_socket *s, const struct zmq_socket_options *o,
         (o->keys && set_keys(s->socket, true, o->keys, err)))
         return -1;
     scope_close int fd = listen_for(o, err);
+    /* Connections inherit it. What the kernel has kept of one that is shut down is still read, and of empty
+     * frames each byte takes 32 of ours. */
+    const int room = RECEIVE_BUFFER;
+    if (fd >= 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room); /* an improvement only */
     if (fd < 0 || bind_to(s, fd, err))
         return -1;
     (void)take_fd(&fd); /* libzmq closes it */
@@ -374,15 +410,19 @@ int zmq_socket_event_fd(const struct zmq_socket *s)
 
 /* zmq_poll checks every socket before it sleeps and after, each time with a system call; a crowd of agents
  * wakes its server thousands of times. */
-int zmq_socket_wait(const struct zmq_socket *s, int fd, int timeout_ms)
+int zmq_socket_wait(const struct zmq_socket *s, const int *fds, size_t count, int timeout_ms)
 {
     void *const sockets[] = {s->socket, s->monitor, s->zap};
     enum { SOCKETS = sizeof sockets / sizeof *sockets };
-    struct pollfd watched[SOCKETS + 1] = {{fd, POLLIN, 0}};
+    struct pollfd watched[SOCKETS + ZMQ_SOCKET_WAIT_LIMIT];
+    if (count > ZMQ_SOCKET_WAIT_LIMIT)
+        count = ZMQ_SOCKET_WAIT_LIMIT;
     for (size_t i = 0; i < SOCKETS; i++) {
         if (readable(sockets[i]))
             timeout_ms = 0;
-        watched[i + 1] = (struct pollfd){fd_of(sockets[i]), POLLIN, 0};
+        watched[i] = (struct pollfd){fd_of(sockets[i]), POLLIN, 0};
     }
-    return poll(watched, SOCKETS + 1, timeout_ms) < 0 ? -1 : 0;
+    for (size_t i = 0; i < count; i++)
+        watched[SOCKETS + i] = (struct pollfd){fds[i], POLLIN, 0};
+    return poll(watched, SOCKETS + count, timeout_ms) < 0 ? -1 : 0;
 }

@@ -67,8 +67,9 @@ bool zmq_socket_readable(const struct zmq_socket *s);
 int zmq_socket_fd(const struct zmq_socket *s);
 /* The same for zmq_socket_next_event, which has returned false; of a monitored socket. */
 int zmq_socket_event_fd(const struct zmq_socket *s);
-/* Of a ROUTER: waits until there may be a message, an event or a ZAP request, or fd is readable; -1 with
- * errno. */
-int zmq_socket_wait(const struct zmq_socket *s, int fd, int timeout_ms);
+/* Of a ROUTER: waits until there may be a message, an event or a ZAP request, or one of at most
+ * ZMQ_SOCKET_WAIT_LIMIT descriptors is readable (-1: none); -1 with errno. */
+enum { ZMQ_SOCKET_WAIT_LIMIT = 4 };
+int zmq_socket_wait(const struct zmq_socket *s, const int *fds, size_t count, int timeout_ms);
 
 #endif

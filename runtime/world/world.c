@@ -10,10 +10,12 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/processor/processor.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 #include "rendezvous/tcpstore/tcpstore_client.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
 #include "runtime/world/agree.h"
 #include "runtime/world/sized.h"
+#include "runtime/world/store_key.h"
 #include "runtime/world/world_comm.h"
 #include "runtime/world/world_environment.h"
 
@@ -21,6 +23,8 @@
 #define LEAVE_NS   (1 * NS_PER_S)
 
 struct muster_world {
+    bool has_key; /* of a job with a secret */
+    unsigned char key[MAC_KEY_SIZE];
     struct world_place place;
     int64_t timeout_ns;
     struct tcpstore_server *server; /* rank 0 where no agent serves */
@@ -65,7 +69,10 @@ GUARD_DEFINE(world, struct muster_world *, release);
 
 static int serve(struct muster_world *world, struct muster_error *err)
 {
-    const struct tcpstore_server_options options = {.port = world->place.master_port};
+    const struct tcpstore_server_options options = {.port = world->place.master_port,
+                                                    .key = world->has_key ? world->key : NULL,
+                                                    .limits.total_bytes =
+                                                        tcpstore_budget((size_t)world->place.size)};
     if (tcpstore_server_start(&options, &world->server, err))
         return error_wrap(err, "rank 0 serves the store itself on MASTER_PORT %u (no launcher serves one)",
                           world->place.master_port);
@@ -84,6 +91,7 @@ static int join(struct muster_world *world, struct muster_error *err)
     const struct tcpstore_client_options options = {.host = place->master_addr,
                                                     .port = place->master_port,
                                                     .prefix = prefix,
+                                                    .key = world->has_key ? world->key : NULL,
                                                     .timeout_ns = world->timeout_ns};
     world->client = tcpstore_client_connect(&options, err);
     if (!world->client)
@@ -120,8 +128,13 @@ struct muster_world *muster_world_open(const struct muster_world_options *given,
     if (world_place_read(own ? options->get_environment : from_process, own ? options->context : NULL,
                          &world->place, err))
         return NULL;
-    if (world->place.size > 1 && join(world, err))
-        return NULL;
+    if (world->place.size > 1) {
+        const int key = store_key_read(own ? options->get_environment : from_process,
+                                       own ? options->context : NULL, world->key, err);
+        world->has_key = key > 0;
+        if (key < 0 || join(world, err))
+            return NULL;
+    }
     return take_pointer(&world);
 }
 

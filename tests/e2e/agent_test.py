@@ -7,9 +7,11 @@ no process carries an agent's id that was not there before."""
 
 import functools
 import os
+import pathlib
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import time
 import unittest
@@ -290,10 +292,46 @@ class Leftovers(AgentTest):
         wait_until(lambda: not guardians(), "the guardian is gone")
         self.assertEqual(list(self.folder.glob("muster_errors_*")), [])
 
+    def guardians(self):
+        """{name: pid}: the second one follows the first after a moment."""
+        return {pathlib.Path(f"/proc/{pid}/comm").read_text().strip(): int(pid)
+                for pid in os.listdir("/proc") if pid.isdigit() and self.is_guardian_here(pid)}
+
+    def test_nothing_outlives_an_agent_that_is_killed_with_a_guardian(self):
+        """Each guardian killed with the agent, or stopped before it; pkill by the agent's name and by its command line."""
+        def together(process, guardians, name):
+            os.kill(guardians[name], signal.SIGKILL)
+            process.kill()
+
+        def stopped(process, guardians, name):
+            for pid in guardians.values():
+                os.kill(pid, signal.SIGSTOP)
+            os.kill(guardians[name], signal.SIGKILL)
+            process.kill()
+
+        def by_name(_, guardians, name):
+            for pid in guardians.values():
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() + pathlib.Path(f"/proc/{pid}/comm").read_bytes()
+                self.assertNotIn(b"muster", words)
+            subprocess.run(["pkill", "-9", "-x", "muster", "-P", str(os.getpid())], check=True)
+
+        for how in together, stopped, by_name:
+            for name in "rank-guardian", "rank-watchman":
+                with self.subTest(how=how.__name__, name=name):
+                    process = self.start("--standalone", self.script("family.py", FAMILY))
+                    family = self.family(1)
+                    wait_until(lambda: len(self.guardians()) == 2, "both guardians")
+                    how(process, self.guardians(), name)
+                    process.wait()
+                    wait_until(lambda family=family: not [pid for pid in family if alive(pid)], "the descendants are gone", 2)
+                    wait_until(lambda: not self.guardians(), "the guardians are gone")
+                    for old in self.folder.glob("*.0"):
+                        old.unlink()
+
     def is_guardian_here(self, pid):
         try:
             with open(f"/proc/{pid}/comm") as file:
-                return file.read().strip() == "muster-guardian" and str(self.folder) in self.folder_of(pid)
+                return file.read().strip() in ("rank-guardian", "rank-watchman") and str(self.folder) in self.folder_of(pid)
         except OSError:
             return False
 
@@ -301,12 +339,11 @@ class Leftovers(AgentTest):
         process = self.start("--standalone", self.script("family.py", FAMILY))
         family = self.family(1)
 
-        def guardian():
-            return [int(p) for p in os.listdir("/proc") if p.isdigit() and self.is_guardian_here(p)]
-
-        first = wait_until(guardian, "a guardian")[0]
-        os.kill(first, signal.SIGKILL)
-        wait_until(lambda: [p for p in guardian() if p != first], "another guardian")
+        for name in "rank-guardian", "rank-watchman":
+            wait_until(lambda: len(self.guardians()) == 2, "both guardians")
+            killed = self.guardians()[name]
+            os.kill(killed, signal.SIGKILL)
+            wait_until(lambda name=name, killed=killed: self.guardians().get(name, killed) != killed, "another guardian")
         process.kill()
         wait_until(lambda: not [pid for pid in family if alive(pid)], "the descendants are gone")
 

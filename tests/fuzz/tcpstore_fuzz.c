@@ -10,7 +10,8 @@
 #include "proto/base/text.h"
 #include "rendezvous/tcpstore/tcpstore.h"
 
-enum { CONNECTIONS = 4 };
+/* ONE_REPLY: of a wait that another client ended, which is not in the way of it. */
+enum { CONNECTIONS = 4, ONE_REPLY = 64 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -71,6 +72,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tcpstore *t = tcpstore_create(&limits, NULL);
     struct tcpstore_connection *all[CONNECTIONS];
     check(t != NULL, "memory");
+    if (size % 2) /* a job with a secret */
+        tcpstore_guard(t, (const unsigned char *)"a key of a job.", (const unsigned char *)"of this engine.");
     for (int i = 0; i < CONNECTIONS; i++)
         all[i] = greeted(t, (size_t)i);
     while (size >= 2) {
@@ -86,6 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             tcpstore_feed(*c, data + 2, length);
         }
         settle(t, all, how / CONNECTIONS);
+        check(tcpstore_held(t) <= limits.total_bytes + CONNECTIONS * ONE_REPLY, "the budget is exceeded");
         check(tcpstore_stats(t).bytes <= limits.total_bytes, "the store is larger than its limit");
         check(tcpstore_stats(t).keys <= tcpstore_stats(t).names, "more keys than names");
         data += 2 + length;

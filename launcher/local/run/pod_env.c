@@ -72,6 +72,7 @@ static bool is_placement(const char *entry)
                                          "MUSTER_ROUND=",
                                          "MUSTER_HEARTBEAT_",
                                          "MUSTER_NOTICE_FD=",
+                                         "MUSTER_STORE_KEY_FD=",
                                          "MASTER_",
                                          "GROUP_",
                                          "ROLE_",

@@ -14,6 +14,7 @@
 #include "launcher/local/run/pod_process.h"
 #include "launcher/local/run/pod_table.h"
 #include "launcher/loop/loop.h"
+#include "launcher/process/children.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -34,6 +35,7 @@ struct runner {
     struct loop_source signals, guard;
     struct pump *pump;
     struct guardian guardian;
+    struct children children;
     int guardians; /* started so far */
     sigset_t ignored;
     struct cluster cluster;
@@ -113,13 +115,13 @@ static void handle(struct runner *r, const struct job_event *event)
 static void reap(struct runner *r)
 {
     for (;;) {
-        siginfo_t info = {0};
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
+        struct child_end end;
+        if (!children_next(&r->children, &end))
             return;
         for (int i = 0; i < r->pod_count; i++) /* others are orphans that became ours */
-            if (r->pods[i].alive && r->pods[i].pid == info.si_pid) {
-                pod_process_reaped(&r->pods[i], info.si_code, info.si_status);
-                guardian_reaped(&r->guardian, info.si_pid);
+            if (r->pods[i].alive && r->pods[i].pid == end.pid) {
+                pod_process_reaped(&r->pods[i], end.code, end.status);
+                guardian_reaped(&r->guardian, end.pid);
                 r->sweep_at = clock_now(NULL);
             }
     }
@@ -250,6 +252,8 @@ static int start_guardian(struct runner *r, struct muster_error *err)
     if (guardian_start(&task, &r->guardian, err) < 0)
         return unsupported_is_fatal(r, err) ? -1 : 0;
     r->guardians++;
+    if (guardian_start_second(&task, &r->guardian, err) < 0)
+        log_warning(&r->log, "%s: there is one guardian alone", err->text);
     r->guard = (struct loop_source){r->guardian.fd, guardian_gone, r};
     return loop_add(&r->loop, &r->guard, 0, err);
 }
@@ -297,6 +301,8 @@ static int set_up(struct runner *r, struct muster_error *err)
         (r->options->log_dir && io_make_directories(r->options->log_dir, 0755, err) < 0) ||
         cluster_set_up(&r->cluster, r->job, r->options, err) < 0 || make_pods(r, err) < 0 ||
         watch_signals(r, err) < 0)
+        return -1;
+    if (children_init(&r->children, err) < 0)
         return -1;
     if (guardian_adopt_orphans(err) < 0 && unsupported_is_fatal(r, err))
         return -1;
@@ -419,6 +425,7 @@ int local_run(const struct local_job *job, const struct local_options *options, 
                        .log = *log,
                        .signals.fd = -1,
                        .guardian.fd = -1,
+                       .guardian.second_fd = -1,
                        .sweep_at = INSTANT_NEVER};
     if (loop_init(&r.loop, &err) < 0) {
         log_error(log, "%s", err.text);

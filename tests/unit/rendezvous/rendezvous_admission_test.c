@@ -1,6 +1,7 @@
 /* rendezvous_admission_test.c - which connections a full server ends: real sockets, with the events that
  * libzmq would send. */
 #include "rendezvous/server/admission.h"
+#include "rendezvous/server/inflow.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -160,9 +161,61 @@ static void there_is_room_for_the_job(void **state)
     }
 }
 
+/* --- what libzmq holds --- */
+
+/* So many bytes more on the connection, of which the kernel has all passed on. */
+static void sends(struct inflow *inflow, int fd, uint64_t bytes, bool delivered)
+{
+    struct inflow_row *row = &inflow->rows[fd];
+    row->delivered = delivered;
+    inflow_note(inflow, row, row->seen + bytes, 0);
+}
+
+static void a_message_without_an_end_is_noticed(void **state)
+{
+    (void)state;
+    struct inflow_row rows[40] = {0};
+    struct inflow inflow = {.epoll = -1, .limit = INFLOW_ALL, .rows = rows, .count = 40};
+    for (int fd = 0; fd < 40; fd++)
+        rows[fd].open = true;
+    for (int i = 0; i < 100; i++) { /* whole messages, however many */
+        sends(&inflow, 3, 10 * INFLOW_EACH, true);
+        assert_int_equal(inflow_excess(&inflow), -1);
+    }
+    assert_int_equal(inflow.held, 0);
+    sends(&inflow, 3, WIRE_FRAME_LIMIT, false); /* a large one that takes long */
+    for (int i = 0; i < 100; i++)
+        sends(&inflow, 3, 10, false);
+    assert_int_equal(inflow_excess(&inflow), -1);
+    sends(&inflow, 3, 10, true);
+    sends(&inflow, 4, 2 * INFLOW_EACH, false); /* it may have ended meanwhile */
+    assert_int_equal(inflow_excess(&inflow), -1);
+    sends(&inflow, 4, 0, true);
+    sends(&inflow, 5, 2 * INFLOW_EACH, false);
+    sends(&inflow, 5, 1, false);
+    assert_int_equal(inflow_excess(&inflow), 5);
+    assert_int_equal(inflow.held, 0);
+    assert_int_equal(inflow_excess(&inflow), -1);
+    rows[5].open = true;
+    inflow_note(&inflow, &rows[5], 1000, 600); /* bytes that the kernel still has are not libzmq's */
+    assert_int_equal(inflow.held, 400);
+    inflow_ended(&inflow, 5);
+    /* none exceeds a message, all together do */
+    for (int i = 0; i < 3; i++)
+        for (int fd = 10; fd < 40; fd++)
+            sends(&inflow, fd, (uint64_t)(4000 + fd), false);
+    assert_int_equal(inflow_excess(&inflow), 39); /* the largest first */
+    assert_int_equal(inflow_excess(&inflow), 38);
+    while (inflow_excess(&inflow) >= 0)
+        ;
+    assert_true(inflow.held <= inflow.limit);
+    assert_true(rows[10].open);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_message_without_an_end_is_noticed),
         cmocka_unit_test_setup_teardown(the_oldest_silent_ones_make_room, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_greeting_gets_another_turn, set_up, tear_down),
         cmocka_unit_test_setup_teardown(those_that_have_spoken_stay, set_up, tear_down),

@@ -170,6 +170,11 @@ static void exit_codes(void **state)
         {{.lost_node = true}, EXIT_CODE_NODE},
         {{.unkillable = true, .signal = SIGKILL}, EXIT_CODE_NODE},
         {{.not_started = true, .exit_code = 126}, 126},
+        {with_tail(1, 0, "DistNetworkError: failed to recv, got 0 bytes"), EXIT_CODE_NODE},
+        {with_tail(1, 0, "rank 1: error: cannot connect to the TCPStore at a:1: 9 attempts"), EXIT_CODE_NODE},
+        {with_tail(7, 0, "DistNetworkError: failed to recv, got 0 bytes"), 7}, /* the script's own choice */
+        {with_tail(1, 0, "CUDA out of memory\nNCCL error"), EXIT_CODE_FAILURE},
+        {with_tail(0, SIGABRT, "gloo/transport"), 134},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_int_equal(failure_exit_code(&rows[i].failure), rows[i].code);

@@ -99,7 +99,7 @@ static enum handshake_fault first_fault(struct zmq_socket *server)
             if (fault != HANDSHAKE_FINE)
                 return fault;
         }
-        assert_int_equal(zmq_socket_wait(server, -1, 100), 0);
+        assert_int_equal(zmq_socket_wait(server, NULL, 0, 100), 0);
     }
     return HANDSHAKE_FINE;
 }

@@ -515,7 +515,8 @@ static void a_request_has_a_limit_as_a_whole(void **state)
 {
     (void)state;
     enum { VALUE = 8 << 20 };
-    struct tcpstore *t = tcpstore_create(NULL, NULL);
+    const struct store_limits limits = {.total_bytes = (size_t)1 << 30};
+    struct tcpstore *t = tcpstore_create(&limits, NULL);
     struct tcpstore_connection *c = greeted(t);
     scope_buffer request = {0};
     scope_free char *value = mem_calloc(1, VALUE);
@@ -637,7 +638,8 @@ static void a_reply_has_a_limit(void **state)
 {
     (void)state;
     enum { VALUE = 8 << 20 };
-    struct tcpstore *t = tcpstore_create(NULL, NULL);
+    const struct store_limits limits = {.total_bytes = (size_t)1 << 30};
+    struct tcpstore *t = tcpstore_create(&limits, NULL);
     struct tcpstore_connection *c = greeted(t);
     scope_buffer request = {0};
     scope_free char *value = mem_calloc(1, VALUE);
