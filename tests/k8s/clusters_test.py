@@ -205,6 +205,24 @@ class Monitoring(unittest.TestCase):
         sources = [peer for rule in policy["spec"]["ingress"] for peer in rule["from"] if "namespaceSelector" in peer]
         self.assertIn({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}, sources)
 
+    def test_the_network_policies_keep_jobs_apart(self):
+        """The one for all jobs opens no pod to another; each job of several pods has one for itself, by its controller's label."""
+        labels = {"PyTorchJob": "training.kubeflow.org/job-name", "Job": "batch.kubernetes.io/job-name", "TrainJob": "jobset.sigs.k8s.io/jobset-name",
+                  "JobSet": "jobset.sigs.k8s.io/jobset-name"}
+        policies = [document for _, document in manifests.manifests() if document["kind"] == "NetworkPolicy"]
+        peers = {policy["metadata"]["name"]: [peer["podSelector"]["matchLabels"] for direction in (("ingress", "from"), ("egress", "to"))
+                                              for rule in policy["spec"][direction[0]] for peer in rule[direction[1]] if "podSelector" in peer]
+                 for policy in policies}
+        self.assertEqual(peers.pop("training-jobs"), [])
+        wanted = {}
+        for path, document in manifests.manifests():
+            label = labels.get(document["kind"]) if "volcano" not in document.get("apiVersion", "") else "volcano.sh/job-name"
+            if label and document["metadata"].get("namespace") == "training" and not document["metadata"]["name"].startswith("one-node"):
+                name = document["metadata"]["name"]
+                wanted[f"training-job-{name}"] = [{label: name}] * 2
+        self.assertGreater(len(wanted), 8)
+        self.assertEqual(peers, wanted)
+
     def test_every_alert_is_tested_both_ways(self):
         groups = yaml.safe_load((CLUSTERS / "monitoring/rules.yml").read_text())["groups"]
         alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}

@@ -2,11 +2,14 @@
 bit, what an undisturbed run leaves.
 
     MUSTER_BUILD=build python3 tests/e2e/worlds/kills_test.py [--kills N] [--mode static|elastic|changing] [--nodes N] [--seed N]
-        [--keep FOLDER]
+        [--all] [--keep FOLDER]
 
 Checkpoints are frequent, so that about half of the kills fall into the writing of one. An agent that ended is started again on its node,
 as Kubernetes would. The job never has another number of nodes: elastic means that nodes meet without ranks. But where it is changing, the
-others go on without a node that was killed: then the samples are held to exact cover, and the losses to those of one rank. Needs root."""
+others go on without a node that was killed: then the samples are held to exact cover, and the losses to those of one rank. Needs root.
+
+--all: what else befalls a job, too: an agent killed together with a guardian, or with its guardians stopped; all programs of that name at once;
+a checkpoint damaged; unknown peers that flood the store's port and the rendezvous port. No agent may take more than 64 MB, and nothing is left."""
 
 import argparse
 import contextlib
@@ -39,8 +42,19 @@ FLAGS = ("--max-restarts=100000", "--restart-backoff=0", "--join-timeout=120", "
          "--termination-log=")  # fmt: skip
 
 
+FLOODS = pathlib.Path(__file__).resolve().parents[1] / "hostile" / "floods_test.py"
+AGENT_KB = 64 << 10
+
+
+def name_of(pid):
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
 class Kills:
     def __init__(self, nodes, mode, seed):
+        self.largest_kb = 0
         self.nodes, self.mode, self.random = nodes.nodes, mode, random.Random(seed)
         self.folder = nodes.folder
         self.agents, self.deeds, self.written = {}, [], 0
@@ -112,6 +126,57 @@ class Kills:
         node.restart()
         self.agents[node].wait()
 
+    # what else befalls them
+
+    def guardians(self, node):
+        return [pid for pid in node.pids() if name_of(pid) in ("rank-guardian", "rank-watchman")]
+
+    def kill_agent_with_a_guardian(self, node):
+        for pid in self.guardians(node)[:1]:
+            os.kill(pid, signal.SIGKILL)
+        self.kill_agent(node)
+
+    def kill_agent_behind_stopped_guardians(self, node):
+        for pid in self.guardians(node):
+            os.kill(pid, signal.SIGSTOP)
+        self.kill_agent(node)
+
+    def kill_by_name(self, node):
+        for pid in node.pids():
+            if name_of(pid) == "muster":
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.agents[node].wait()
+
+    def damage_checkpoint(self, node):
+        files = sorted((self.folder / "disturbed.checkpoints" / f"step-{self.newest()}").glob("*.safetensors"))
+        with contextlib.suppress(OSError):  # it has made place for a newer one
+            with open(self.random.choice(files), "r+b") as file:
+                file.seek(-1, os.SEEK_END)
+                last = file.read(1)
+                file.seek(-1, os.SEEK_END)
+                file.write(bytes([last[0] ^ 1]))
+        self.kill_worker(node)
+
+    def flood(self, node):
+        ports = [PORT] + [int(found) for pid in node.workers().values() if (found := cluster.environment_of(pid).get("MASTER_PORT"))]
+        attacker = node.start(sys.executable, str(FLOODS), "--attack", "node0", str(self.random.choice(ports)), str(self.random.randrange(100)),
+                              log="attacker")
+        attacker.wait()
+
+    def measure(self):
+        for agent in self.agents.values():
+            with contextlib.suppress(OSError, TypeError):
+                text = pathlib.Path(f"/proc/{agent.pid}/status").read_text()
+                self.largest_kb = max(self.largest_kb, int(re.search(r"VmHWM:\s+(\d+)", text)[1]))
+
+    def check_remains(self, test):
+        test.assertLess(self.largest_kb, AGENT_KB, "kB of an agent")
+        cluster.wait_until(lambda: not any(self.guardians(node) or node.workers() for node in self.nodes), "nothing is left")
+
+    ALL = ("kill_worker", "kill_agent", "kill_node", "kill_agent_with_a_guardian", "kill_agent_behind_stopped_guardians", "kill_by_name",
+           "damage_checkpoint", "flood")  # fmt: skip
+
     def kill(self, kind):
         before = self.newest()
         self.until(lambda: self.newest() >= before + 2, "a round goes on")
@@ -122,18 +187,21 @@ class Kills:
         self.written += writing
         self.deeds.append(f"{kind} {node.name} behind step {self.newest()}{', a checkpoint is written' if writing else ''}")
         self.killed = self.run()[0]
+        self.measure()
         getattr(self, kind)(node)
+        self.measure()
 
     # the run
 
-    def play(self, kills):
+    def play(self, kills, kinds=("kill_worker", "kill_agent", "kill_node")):
         """Kills so many, ends the job by a planned stop; its last step."""
         self.disturbed = self.config("disturbed", 10**6, 1)
         for node in self.nodes:
             self.start_agent(node)
-        kinds = ["kill_worker", "kill_agent", "kill_node"]
         for number in range(kills):
-            self.kill(kinds[number % 3] if number < 3 else self.random.choice(kinds))
+            self.kill(kinds[number] if number < len(kinds) else self.random.choice(kinds))
+        if kinds == self.ALL:
+            self.kill("kill_worker")  # a flood ends no round
         # Not by its checkpoints alone: those of a round that was killed may still be written.
         self.until(lambda: self.run()[0] > self.killed and self.run()[2] >= 3, "the last round goes on")
         for node in reversed(self.nodes):
@@ -176,6 +244,7 @@ def main():
     parser.add_argument("--mode", choices=("static", "elastic", "changing"), default="static")
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--keep")
     options = parser.parse_args()
     cluster.need()
@@ -190,7 +259,8 @@ def main():
             kills = Kills(nodes, options.mode, seed)
             try:
                 begun = time.monotonic()
-                steps = kills.play(options.kills)
+                steps = kills.play(options.kills, Kills.ALL) if options.all else kills.play(options.kills)
+                kills.check_remains(test)
                 took = time.monotonic() - begun
                 lineage.check_samples(test, folder / "disturbed.samples", steps, BATCH)
                 (kills.check_losses if options.mode == "changing" else kills.check_model)(test, steps)
