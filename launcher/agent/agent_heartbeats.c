@@ -57,15 +57,20 @@ static void close_pipe(struct heartbeat_pipe *pipe)
     pipe->source.fd = -1;
 }
 
+/* What a pipe holds, and no more: a worker that never stops writing must not keep the agent from everything
+ * else. */
 static void drain_pipe(struct heartbeat_pipe *pipe)
 {
+    enum { PIPE_HOLDS = 64 << 10 };
     char bytes[512];
     struct instant now = clock_now(NULL);
-    for (ssize_t got; pipe->source.fd >= 0;) {
+    size_t taken = 0;
+    for (ssize_t got; pipe->source.fd >= 0 && taken < PIPE_HOLDS;) {
         got = read(pipe->source.fd, bytes, sizeof bytes);
-        if (got > 0)
+        if (got > 0) {
             heartbeat_take(beat_of(pipe->agent, pipe->local_rank), bytes, (size_t)got, now);
-        else if (got < 0 && errno == EINTR)
+            taken += (size_t)got;
+        } else if (got < 0 && errno == EINTR)
             continue;
         else if (got < 0 && errno == EAGAIN)
             return;
