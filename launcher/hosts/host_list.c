@@ -158,7 +158,8 @@ int host_list_parse_file(const char *file, const char *text, size_t length, stru
     int number = 0;
     if (memchr(text, 0, length))
         return error_set(err, MUSTER_E_INVALID, "%s is not a text file", file);
-    for (const char *at = text, *end = text + length; at < end; number++) {
+    const char *begin = text + text_byte_order_mark(text, length);
+    for (const char *at = begin, *end = text + length; at < end; number++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t bytes = newline ? (size_t)(newline - at) : (size_t)(end - at);
         scope_free char *line = mem_strndup(at, bytes);

@@ -5,6 +5,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/text.h"
 #include "runtime/files/json_text.h"
 
 enum { READ_BYTES = 256 << 10, LINE_FACTOR = 8 };
@@ -36,12 +37,18 @@ static int read_more(struct split *s, struct muster_error *err)
         return -1;
     s->ended = got == 0;
     s->held.length += (size_t)got;
+    if (!s->begun && (s->held.length >= 3 || s->ended)) { /* a byte order mark is no part of a text */
+        s->at = text_byte_order_mark(s->held.data, s->held.length);
+        s->scanned = s->scanned > s->at ? s->scanned : s->at;
+        s->begun = true;
+    }
     return 0;
 }
 
 /* Gives out `length` bytes as a document, and drops `behind` bytes after it. */
 static int give(struct split *s, size_t length, size_t behind, struct split_document *out)
 {
+    s->begun = true;
     *out = (struct split_document){.text = s->held.data + s->at, .length = length, .bytes = length + behind};
     s->at += length + behind;
     s->scanned = s->at;

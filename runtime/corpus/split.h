@@ -25,6 +25,7 @@ struct split {
     struct split_options options;
     struct buffer held; /* bytes from `at` on are not given out */
     size_t at, scanned;
+    bool begun; /* the mark in front, if there is one, is behind us */
     bool ended;
     int64_t line; /* of JSON, the last one read */
     struct buffer text;

@@ -49,7 +49,8 @@ int word_list_read(const char *path, struct hash_set *out, uint64_t *hash, struc
         return -1;
     const char *text = bytes.data ? bytes.data : "";
     *hash = text_hash(*hash, text, bytes.length);
-    const int result = add_lines(&words, path, text, bytes.length, out, err);
+    const size_t mark = text_byte_order_mark(text, bytes.length);
+    const int result = add_lines(&words, path, text + mark, bytes.length - mark, out, err);
     words_free(&words);
     return result;
 }

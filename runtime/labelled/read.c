@@ -7,6 +7,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "proto/base/text.h"
 #include "runtime/data/csv.h"
 #include "runtime/files/json_text.h"
 
@@ -218,8 +219,7 @@ static int read_lines(const struct labelled_read *r, const char *data, size_t le
 int labelled_read_table(const struct labelled_read *r, const char *path, const char *data, size_t length,
                         struct label_names *names, struct token_sink *sink, struct muster_error *err)
 {
-    static const char mark[] = "\xEF\xBB\xBF"; /* of UTF-8 */
-    const size_t skipped = length >= 3 && !memcmp(data, mark, 3) ? 3 : 0;
+    const size_t skipped = text_byte_order_mark(data, length);
     struct csv csv = {.data = data + skipped, .length = length - skipped, .tabs = has_ending(path, ".tsv")};
     const int result = has_ending(path, ".jsonl") ? read_lines(r, csv.data, csv.length, names, sink, err)
                                                   : read_table_rows(r, &csv, names, sink, err);
@@ -248,7 +248,9 @@ static int read_one_file(const struct labelled_read *r, const struct walk_file *
     const char *data = text.data ? text.data : "";
     if (!r->folders)
         return labelled_read_table(r, file->path, data, text.length, names, sink, err);
-    return add_labelled_text(r, folder_label(file->path, names, err), data, text.length, sink, err) < 0
+    const size_t mark = text_byte_order_mark(data, text.length);
+    return add_labelled_text(r, folder_label(file->path, names, err), data + mark, text.length - mark, sink,
+                             err) < 0
                ? error_wrap(err, "%s", file->path)
                : 0;
 }

@@ -67,6 +67,9 @@ static void files(void **state)
     assert_int_equal(parse_file("[fd00::1] slots=2\n[fd00::2]:3\nroot@[fd00::3]", &list, &err), 0);
     assert_hosts(&list, "fd00::1*2 fd00::2*3 root@fd00::3*0");
     host_list_free(&list);
+    assert_int_equal(parse_file("\xEF\xBB\xBFw1 slots=2\n", &list, &err), 0); /* a byte order mark */
+    assert_hosts(&list, "w1*2");
+    host_list_free(&list);
     static const char *const bad[][2] = {{"", "hosts names no host"},
                                          {"a slots=1\nb slot=2\n", "hosts:2: 'slot=2' is unknown"},
                                          {"a\nb slots=none\n", "hosts:2: 'none' is not a number of slots"},
