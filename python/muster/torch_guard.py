@@ -104,7 +104,7 @@ def refusal(tensor, action):
     if action == "data" or action.endswith("_") and not action.endswith("__"):
         inside = "with sharded.gathered(write=True):"
     return (f"{name} is sharded and has no values here ({action}): it belongs to {owner}, which is gathered during its own forward and backward "
-            f"alone. Call that module itself, or do it on every rank in `{inside}`; sharded.state_dict() has all values")
+            f"alone. Call that module itself{', leave it out of units=' if unit else ''}, or do it on every rank in `{inside}`; sharded.state_dict() has all values")
 
 
 # ---- hooks of modules ----

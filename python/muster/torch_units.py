@@ -197,6 +197,9 @@ class Unit:
         at = [i for i, leaf in enumerate(leaves) if torch.is_tensor(leaf) and leaf.requires_grad]
         if not at:
             return None if cast is None else pytree.tree_unflatten(leaves, spec)
+        if torch._C._functorch.maybe_current_level() is not None:
+            raise RuntimeError(f"{self.title()} of a sharded module cannot be differentiated by torch.func: its gradients come by loss.backward(). "
+                               "`with sharded.gathered(): copy.deepcopy(module)` is a plain module")
         for i, leaf in zip(at, AfterBackward.apply(self, *(leaves[i] for i in at))):
             leaves[i] = leaf
         return pytree.tree_unflatten(leaves, spec)
