@@ -128,6 +128,13 @@ static int fail(const char *shown, struct run_config *config, const char *messag
     return exit_code;
 }
 
+/* Before there is an agent: the settings are wrong, or this machine could not do it now. */
+static int start_code(const struct muster_error *err)
+{
+    const int code = exit_code_of_error(err->code);
+    return code == EXIT_CODE_ENVIRONMENT ? code : EXIT_CODE_USAGE;
+}
+
 static void announce_lines(const char *lines, enum log_level level, const struct log_sink *log)
 {
     for (const char *line = lines ? lines : ""; *line;) {
@@ -256,8 +263,7 @@ static int run_resolved(const char *shown, struct run_config *config, struct nvm
     announce(config, &log);
     struct nccl_env __attribute__((cleanup(nccl_env_free))) tune = {0};
     if (look(config, false, nvml, &tune, &err) < 0 || nccl_env_check(&tune, &err) < 0)
-        return fail(shown, config, err.text,
-                    err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
+        return fail(shown, config, err.text, start_code(&err));
     if (config->dry_run)
         return dry_run(shown, config, &tune);
     if (pre_flight_examine(config, &log, &tune, &err) < 0)
@@ -283,8 +289,7 @@ static int run_hosts(const char *shown, struct run_config *config, int argc, cha
     int code = hosts_run(config, argc, argv, &log, &err);
     if (code >= 0)
         return code;
-    bool ours = err.code == MUSTER_E_NOMEM || err.code == MUSTER_E_IO;
-    return fail(shown, config, err.text, ours ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
+    return fail(shown, config, err.text, start_code(&err));
 }
 
 static int print_settings(const char *shown, struct run_config *config, const struct machine *machine,
@@ -294,8 +299,7 @@ static int print_settings(const char *shown, struct run_config *config, const st
     scope_buffer out = {0};
     struct nccl_env __attribute__((cleanup(nccl_env_free))) tune = {0};
     if (look(config, true, nvml, &tune, &err) < 0)
-        return fail(shown, config, err.text,
-                    err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
+        return fail(shown, config, err.text, start_code(&err));
     int log_fd = STDERR_FILENO;
     struct log_sink log = {.write = log_write_to_fd, .context = &log_fd, .who = "muster"};
     const char *asked = getenv(ENV_PYTHON_EXEC);
@@ -322,8 +326,7 @@ static int command_main(enum config_command command, const char *shown, int argc
     else if (!*err.text && command != COMMAND_ENV && hosts_wanted(&config))
         exit_code = run_hosts(shown, &config, argc, argv);
     else if (*err.text || resolve(&config, machine, &nvml, &err) < 0)
-        exit_code =
-            fail(shown, &config, err.text, err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE);
+        exit_code = fail(shown, &config, err.text, start_code(&err));
     else if (command == COMMAND_ENV)
         exit_code = print_settings(shown, &config, machine, &nvml);
     else

@@ -203,8 +203,9 @@ static int set_up_code(const struct agent *agent, const struct muster_error *err
         return EXIT_CODE_SIGNAL_BASE + early;
     if (agent->tune->unfit)
         return EXIT_CODE_NODE;
-    return err->code == MUSTER_E_INVALID || err->code == MUSTER_E_UNSUPPORTED ? EXIT_CODE_USAGE
-                                                                              : EXIT_CODE_FAILURE;
+    const int code = exit_code_of_error(err->code);
+    const bool usage = err->code == MUSTER_E_INVALID || err->code == MUSTER_E_UNSUPPORTED;
+    return code == EXIT_CODE_ENVIRONMENT || usage ? code : EXIT_CODE_FAILURE;
 }
 
 static int end_run(struct agent *agent)
@@ -239,7 +240,7 @@ static int run_parts(struct agent *agent)
     } else if (run_loop(agent, &err) < 0) { /* the kernel refuses what it gave before: leave nothing behind */
         log_error(&agent->log, "%s", err.text);
         agent_processes_kill_last(agent, linger_ns);
-        return fail_run(agent, EXIT_CODE_FAILURE, &err);
+        return fail_run(agent, EXIT_CODE_ENVIRONMENT, &err);
     }
     return end_run(agent);
 }

@@ -104,6 +104,12 @@ static void close_membership(struct agent *agent)
     membership_destroy(take_pointer(&agent->membership->handle), 0);
 }
 
+/* Of a world that this node could not join or serve. */
+static int join_code(const struct muster_error *err)
+{
+    return exit_code_of_error(err->code) == EXIT_CODE_ENVIRONMENT ? EXIT_CODE_NODE : EXIT_CODE_FAILURE;
+}
+
 static void lose_membership(struct agent *agent, const char *why, int exit_code)
 {
     log_error(&agent->log, "%s", why);
@@ -246,7 +252,7 @@ static void holder_known(struct agent *agent, const struct port_holder *holder)
                  (unsigned)agent_master_port(agent), text);
         agent_server_close_store(agent);
         if (join_in_mode(agent, MEMBERSHIP_CLIENT, own_address(agent_server_address(agent)), &err) < 0)
-            lose_membership(agent, err.text, EXIT_CODE_FAILURE);
+            lose_membership(agent, err.text, join_code(&err));
         return;
     }
     error_set(&err, MUSTER_E_BUSY,
@@ -361,7 +367,7 @@ static void name_ready(void *context, uint32_t events)
                     "/etc/hosts may have the server's name beside localhost",
                     agent->config->master_addr, address);
     if ((serves ? serve_job(agent, &err) : join_in_mode(agent, MEMBERSHIP_CLIENT, address, &err)) < 0)
-        lose_membership(agent, err.text, EXIT_CODE_FAILURE);
+        lose_membership(agent, err.text, join_code(&err));
 }
 
 static int resolve_server(struct agent *agent, struct muster_error *err)

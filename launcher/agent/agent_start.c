@@ -141,13 +141,13 @@ static int command_worker(struct agent *agent, struct starting *s, struct muster
 /* All but the start itself. *exit_code: of a failure. */
 static int prepare_worker(struct agent *agent, struct starting *s, int *exit_code, struct muster_error *err)
 {
-    *exit_code = EXIT_CODE_FAILURE;
+    *exit_code = EXIT_CODE_ENVIRONMENT; /* no memory, no file, no pipe */
     if (name_error_file(agent, s->worker, err) < 0 || command_worker(agent, s, err) < 0)
         return -1;
     *exit_code = EXIT_CODE_NOT_FOUND;
     if (find_once(agent, s->command->argv[0], err) < 0)
         return -1;
-    *exit_code = EXIT_CODE_FAILURE;
+    *exit_code = EXIT_CODE_ENVIRONMENT;
     return open_routes(agent, s, err);
 }
 
@@ -339,7 +339,7 @@ static int start_rest(struct agent *agent, struct starting *all, struct start_fa
 {
     for (int i = 0; i < agent->round.worker_count; i++) {
         struct starting *s = &all[i];
-        int exit_code = EXIT_CODE_FAILURE;
+        int exit_code = EXIT_CODE_ENVIRONMENT;
         if (s->worker->pid)
             continue;
         if (command_worker(agent, s, err) < 0 || spawn_cold(agent, s, &exit_code, err) < 0) {

@@ -21,6 +21,7 @@ struct options {
 static const struct knob rows[] = {
     {.name = "folder",
      .type = KNOB_TEXT,
+     .no_address = true,
      .offset = AT(folder),
      .section = "Flags",
      .help = "where the link is made; without it, beside muster itself"},

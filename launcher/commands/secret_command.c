@@ -44,6 +44,7 @@ static const struct knob rows[] = {
      .help = "namespace of the Secret; without it, the one that kubectl uses"},
     {.name = "check",
      .type = KNOB_TEXT,
+     .no_address = true,
      .offset = AT(check),
      .section = "Flags",
      .help = "make nothing: check whether this file holds a job secret, and its permissions"},

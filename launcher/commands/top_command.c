@@ -28,6 +28,7 @@ static const struct knob rows[] = {
     {.name = "token-file",
      .env = "MUSTER_PAGE_TOKEN_FILE",
      .type = KNOB_TEXT,
+     .no_address = true,
      .offset = AT(token_file),
      .section = "Flags",
      .help = "file with the token of that agent's page"},

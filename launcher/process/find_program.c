@@ -151,7 +151,9 @@ static int check_executable(const char *path, int *exit_code, struct muster_erro
     struct stat status;
     if (stat(path, &status) < 0) {
         bool missing = errno == ENOENT || errno == ENOTDIR;
-        *exit_code = missing ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_EXECUTE;
+        *exit_code = missing           ? EXIT_CODE_NOT_FOUND
+                     : errno == EACCES ? EXIT_CODE_CANNOT_EXECUTE
+                                       : EXIT_CODE_ENVIRONMENT;
         if (missing)
             return missing_file("", path, err);
         return error_errno(err, "'%s' cannot be examined", path);
@@ -202,10 +204,12 @@ static int check_script(const char *path, int *exit_code, struct muster_error *e
 {
     *exit_code = EXIT_CODE_NOT_FOUND;
     struct stat status;
-    if (stat(path, &status) < 0)
-        return errno == ENOENT || errno == ENOTDIR
-                   ? missing_file("the script ", path, err)
-                   : error_errno(err, "the script '%s' cannot be examined", path);
+    if (stat(path, &status) < 0) {
+        if (errno == ENOENT || errno == ENOTDIR)
+            return missing_file("the script ", path, err);
+        *exit_code = errno == EACCES ? EXIT_CODE_CANNOT_EXECUTE : EXIT_CODE_ENVIRONMENT;
+        return error_errno(err, "the script '%s' cannot be examined", path);
+    }
     *exit_code = EXIT_CODE_CANNOT_EXECUTE;
     if (S_ISDIR(status.st_mode) && !is_for_python(path))
         return error_set(err, MUSTER_E_INVALID, "'%s' is a folder without a __main__.py, not a script", path);
@@ -233,7 +237,7 @@ static int check_command(const char *name, const char *path, int *exit_code, str
     if (found)
         return check_executable(found, exit_code, err);
     *exit_code = why.code == MUSTER_E_NOT_FOUND ? EXIT_CODE_NOT_FOUND
-                 : why.code == MUSTER_E_NOMEM   ? EXIT_CODE_FAILURE
+                 : why.code == MUSTER_E_NOMEM   ? EXIT_CODE_ENVIRONMENT
                                                 : EXIT_CODE_CANNOT_EXECUTE;
     return error_set(err, (enum muster_error_code)why.code, "%s", why.text);
 }

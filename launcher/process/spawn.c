@@ -174,12 +174,19 @@ static void spawn_prepare(struct spawn_start *start, const struct spawn_options 
         start->child.reset &= ~(UINT64_C(1) << (kept[i] - 1));
 }
 
+/* The program is not what is wrong: disk, memory, processes, descriptors. */
+static bool is_passing(int error)
+{
+    return error == EIO || error == ESTALE || error == ENOMEM || error == EAGAIN || error == EMFILE ||
+           error == ENFILE || error == ETIMEDOUT || error == EREMOTEIO || error == ENOTCONN;
+}
+
 static void explain(const struct spawn_options *options, const struct spawn_obstacle *obstacle,
                     int *exit_code, struct muster_error *err)
 {
     const char *hint = "";
-    *exit_code = EXIT_CODE_FAILURE;
-    if (obstacle->step == SPAWN_EXEC) {
+    *exit_code = is_passing(obstacle->error) ? EXIT_CODE_ENVIRONMENT : EXIT_CODE_FAILURE;
+    if (obstacle->step == SPAWN_EXEC && !is_passing(obstacle->error)) {
         *exit_code = obstacle->error == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_EXECUTE;
         if (obstacle->error == ENOENT && access(options->path, F_OK) == 0)
             hint = " (the file exists, but its #! interpreter or dynamic loader does not)";
@@ -221,7 +228,7 @@ static bool child_failed(struct spawn_start *start)
 pid_t spawn_worker(const struct spawn_options *options, int *exit_code, struct muster_error *err)
 {
     struct spawn_start start;
-    *exit_code = EXIT_CODE_FAILURE;
+    *exit_code = EXIT_CODE_ENVIRONMENT; /* no process, no pipe */
     spawn_prepare(&start, options);
     if (open_report(&start, options->path, err) < 0) {
         guard_close(&start.reader);

@@ -79,6 +79,8 @@ static int refuse_path_of_user(const char *text, struct muster_error *err)
 int knob_path_with_home(const char *text, const char *home, char **out, struct muster_error *err)
 {
     *out = NULL;
+    if (text_refuse_scheme(NULL, text, err) < 0)
+        return -1;
     if (*text == '$' || strstr(text, "${") || strstr(text, "$(") || strstr(text, "{{"))
         return refuse_path_variable(text, err);
     if (!strcmp(text, "None"))
@@ -205,6 +207,8 @@ int knob_set(const struct knob_table *table, void *options, uint8_t *sources, co
 {
     if (knob->refused)
         return error_set(err, MUSTER_E_UNSUPPORTED, "%s: %s", where, knob->refused);
+    if (knob->no_address && text_refuse_scheme(where, text, err) < 0)
+        return -1;
     if (set_value(knob, value_at(options, knob), text, where, err) < 0)
         return -1;
     if (sources)

@@ -49,6 +49,8 @@ struct knob {
     const char *const *choices; /* NULL-terminated, for KNOB_CHOICE */
     const char *section;        /* heading in --help */
     const char *help;           /* one line; the effect of the setting */
+    bool no_address; /* of a text: a file or folder, taken as it is written; an address (s3://...) is an error
+                      */
     bool path; /* of a text or a list: a file or folder, which is taken as knob_path has it; of a list behind
                   a number ("0.7 ~/texts") */
     const char *refused; /* not NULL: known but not honoured; the text names the alternative, and setting it

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "proto/base/error.h"
+
 bool text_int64(const char *text, int64_t *out)
 {
     if (!*text || isspace((unsigned char)*text))
@@ -197,4 +199,47 @@ const char *text_format_bytes(char *out, size_t size, int64_t bytes)
     }
     (void)snprintf(out, size, unit == 0 ? "%.0f %s" : value < 10 ? "%.2f %s" : "%.1f %s", value, units[unit]);
     return out;
+}
+
+/* ---- addresses ---- */
+
+static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/* "": of all others. */
+static const struct {
+    const char *scheme, *is, *advice;
+} kinds[] = {
+    {"file", "an address and no path", "write the path alone, without file://"},
+    {"hf", "a repository of the Hugging Face hub", "download it (hf download) and name the folder"},
+    {"http", "an address of the web", "download it and name the file or folder"},
+    {"https", "an address of the web", "download it and name the file or folder"},
+    {"ftp", "an address of the web", "download it and name the file or folder"},
+    {"hdfs", "an address of HDFS",
+     "mount it and name the folder (checkpoints: or copy each by training.checkpoint_command)"},
+    {"", "an address and no path of a file system",
+     "mount the bucket (mountpoint-s3, gcsfuse, blobfuse2, rclone mount) and name the folder (checkpoints: "
+     "or copy each by "
+     "training.checkpoint_command)"},
+};
+
+size_t text_scheme_length(const char *text)
+{
+    const size_t length =
+        strspn(text, letters)
+            ? strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-")
+            : 0;
+    return length && !strncmp(text + length, "://", 3) ? length : 0;
+}
+
+int text_refuse_scheme(const char *where, const char *path, struct muster_error *err)
+{
+    const size_t length = path ? text_scheme_length(path) : 0;
+    size_t i = 0;
+    if (!length)
+        return 0;
+    while (*kinds[i].scheme &&
+           (strlen(kinds[i].scheme) != length || strncasecmp(kinds[i].scheme, path, length) != 0))
+        i++; /* the last row fits every scheme */
+    return error_set(err, MUSTER_E_INVALID, "%s%s%.160s is %s, and folders and files are meant: %s",
+                     where ? where : "", where ? ": " : "", path, kinds[i].is, kinds[i].advice);
 }

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/include/muster_error.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -33,6 +35,13 @@ const char *text_nearest(const char *text, const char *const *names, size_t coun
 /* The value of the row `name` in text in the form of /proc/meminfo ("name: 12 kB", which becomes bytes) or of
  * a control group's memory.stat ("name 12"); -1 where it is not there or no number. */
 int64_t text_row(const char *text, const char *name);
+
+/* Bytes of the scheme that a text begins with before "://", as in s3://bucket/key; 0: it begins with none. */
+size_t text_scheme_length(const char *text);
+/* -1 with MUSTER_E_INVALID where a path begins with one: "<where>: s3://... is ...", and what to use in its
+ * place. As a path it would name a folder "s3:" in the working directory, and a run would say that it has
+ * saved s3://bucket/key. where: the setting or flag, or NULL; path NULL: 0. */
+int text_refuse_scheme(const char *where, const char *path, struct muster_error *err);
 
 /* FNV-1a, 64 bits: for fingerprints and tables, not against an adversary. Start with TEXT_HASH_START. */
 #define TEXT_HASH_START UINT64_C(14695981039346656037)

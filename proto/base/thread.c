@@ -56,6 +56,6 @@ int thread_error(struct muster_error *err, int failed, const char *format, ...)
     (void)vsnprintf(which, sizeof which, format, args); /* a longer name is cut */
     va_end(args);
     limits_text(limits, sizeof limits);
-    return error_set(err, MUSTER_E_LIMIT, "cannot start %s: %s (%s)", which,
+    return error_set(err, MUSTER_E_NOMEM, "cannot start %s: %s (%s)", which,
                      strerror_r(failed, reason, sizeof reason), limits);
 }

@@ -15,7 +15,7 @@ extern "C" {
  * Returns 0 or an error number, as pthread_create does. */
 int thread_start(pthread_t *thread, size_t stack_bytes, void *(*run)(void *context), void *context);
 
-/* What thread_start returned, or why there is no process, which the same limits hold: MUSTER_E_LIMIT, "cannot
+/* What thread_start returned, or why there is no process, which the same limits hold: MUSTER_E_NOMEM, "cannot
  * start <it>: <why> (the cgroup's pids.max is 512, and 512 are in use; ulimit -u is 1024)". err may be NULL.
  * Returns -1. */
 int thread_error(struct muster_error *err, int failed, const char *format, ...)

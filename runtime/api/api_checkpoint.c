@@ -5,6 +5,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
+#include "proto/base/text.h"
 #include "runtime/api/api_adapters.h"
 #include "runtime/api/api_saving.h"
 #include "runtime/api/api_stages.h"
@@ -354,6 +355,8 @@ int muster_trainer_resume(struct muster_trainer *t, char *text, int64_t size, st
     put_report(&report, text, size);
     if (result < 0)
         api_stage_refused(t);
+    if (result > 0)
+        api_command_resumed(t);
     return result > 0 && t->stage.begun ? 2 : result;
 }
 
@@ -373,6 +376,8 @@ int muster_trainer_restore(struct muster_trainer *t, const char *path, char *tex
 {
     scope_buffer report = {0};
     int64_t newest;
+    if (text_refuse_scheme("the checkpoint", path, err) < 0)
+        return -1;
     api_saving_settle(t);
     const int one = is_checkpoint(t, path, err);
     if (one < 0)

@@ -9,6 +9,7 @@
 #include "runtime/api/api_adapters.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/disk_file.h"
+#include "runtime/checkpoint/hook.h"
 #include "runtime/config/train_resume.h"
 #include "runtime/config/train_settings.h"
 
@@ -79,6 +80,8 @@ static int look_at_oldest(struct muster_trainer *t, bool wait, struct muster_err
     t->checkpoint_stall_ns = figures.stall_ns;
     if (!result)
         return 0;
+    t->checkpoint_again = checkpoint_made_room(oldest.writer);
+    t->checkpoint_given_up = figures.given_up;
     checkpoint_end(oldest.writer);
     t->saving[0] = t->saving[1];
     t->saving_count--;
@@ -87,6 +90,8 @@ static int look_at_oldest(struct muster_trainer *t, bool wait, struct muster_err
         return error_wrap(err, "checkpoint of step %lld", (long long)oldest.step);
     }
     t->saved_step = oldest.step;
+    if (t->hook)
+        hook_add(t->hook, oldest.step);
     if (err)
         *err = figures.local; /* a warning */
     return 1;
@@ -133,7 +138,8 @@ static void take_staging(struct muster_trainer *t)
         t->kept.staging[i] = memory + (int64_t)i * DISK_STAGING;
 }
 
-static struct checkpoint_writer *begin_saving(struct muster_trainer *t, char *const *settings)
+static struct checkpoint_writer *begin_saving(struct muster_trainer *t, char *const *settings,
+                                              int64_t kept_before)
 {
     const struct checkpoint_save save = {
         .trainer = t->trainer,
@@ -141,7 +147,10 @@ static struct checkpoint_writer *begin_saving(struct muster_trainer *t, char *co
         .rank = t->rank,
         .retention = {.last = t->config.checkpoint_keep,
                       .every = t->config.checkpoint_keep_every,
-                      .best = t->config.keep_best ? t->evaluation.kept_step : 0},
+                      .best = t->config.keep_best ? t->evaluation.kept_step : 0,
+                      .best_before = t->config.keep_best ? kept_before : 0,
+                      .good = t->saved_step},
+        .hook = t->hook,
         .local = api_local_dir(t),
         .local_keep = t->config.checkpoint_local_keep,
         .beside = t->saving_count > 0,
@@ -178,7 +187,8 @@ int muster_trainer_checkpoint_begin(struct muster_trainer *t, struct muster_erro
     if (!known && !settings)
         return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
     take_staging(t);
-    struct checkpoint_writer *writer = begin_saving(t, settings); /* there is one: api_saving_busy */
+    struct checkpoint_writer *writer =
+        begin_saving(t, settings, kept_before); /* there is one: api_saving_busy */
     train_settings_free(settings);
     t->saving[t->saving_count++] =
         (struct api_saving){.writer = writer, .step = t->steps, .kept_before = kept_before};
@@ -196,4 +206,41 @@ int muster_trainer_checkpoint(struct muster_trainer *t, struct muster_error *err
         (void)look_at_oldest(t, true, NULL); /* this one takes its place */
     int begun = muster_trainer_checkpoint_begin(t, err);
     return begun < 0 || !t->saving_count ? begun : look_at_oldest(t, true, err);
+}
+
+/* ---- the command after each ---- */
+
+int api_open_command(struct muster_trainer *t, struct muster_error *err)
+{
+    const struct train_config *c = &t->config;
+    const struct hook_options options = {.command = c->checkpoint_command,
+                                         .folder = c->checkpoint_dir,
+                                         .timeout_ns =
+                                             (int64_t)(c->checkpoint_command_timeout_s * (double)NS_PER_S)};
+    if (t->rank || !c->checkpoint_command || !*c->checkpoint_command || !c->checkpoint_dir ||
+        !*c->checkpoint_dir)
+        return 0;
+    t->hook = hook_create(&options, err);
+    return t->hook ? 0 : -1;
+}
+
+void api_command_resumed(struct muster_trainer *t)
+{
+    if (t->hook && t->saved_step >= 0 && hook_last(t->hook) < t->saved_step)
+        hook_add(t->hook, t->saved_step);
+}
+
+int muster_trainer_command_end(struct muster_trainer *t, int64_t wait_ns, int64_t *step,
+                               struct muster_error *err)
+{
+    if (!t->hook)
+        return 0;
+    return hook_take(t->hook, instant_add(clock_now(NULL), wait_ns > 0 ? wait_ns : 0), step, &t->command_ns,
+                     err);
+}
+
+void muster_trainer_command_stop(struct muster_trainer *t)
+{
+    if (t->hook)
+        hook_stop(t->hook);
 }

@@ -24,4 +24,9 @@ void api_saving_settle(struct muster_trainer *trainer);
 /* Gives them up, before the trainer ends. */
 void api_saving_end(struct muster_trainer *trainer);
 
+/* training.checkpoint_command, on rank 0: before the first checkpoint; an error of this rank alone. */
+int api_open_command(struct muster_trainer *trainer, struct muster_error *err);
+/* After a resume: it is run for that checkpoint, if it was not. */
+void api_command_resumed(struct muster_trainer *trainer);
+
 #endif

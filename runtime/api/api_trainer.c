@@ -11,6 +11,7 @@
 #include "runtime/api/api_device.h"
 #include "runtime/api/api_saving.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/hook.h"
 #include "runtime/config/train_settings.h"
 #include "runtime/device/host_threads.h"
 #include "runtime/model/program_internal.h"
@@ -80,6 +81,7 @@ int api_prepare(struct muster_trainer *t, struct muster_model *model, const char
 void api_release(struct muster_trainer *t)
 {
     checkpoint_kept_free(&t->kept);
+    hook_destroy(t->hook); /* no checkpoint is on its way */
     trainer_destroy(t->trainer);
     train_config_free(&t->config);
     mem_free(t->model.params);
@@ -116,7 +118,8 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
                    struct muster_error *err)
 {
     const struct train_place place = {options->rank, options->world_size, options->local_world_size};
-    if (api_prepare(t, model, settings, &place, err) < 0 || checkpoint_kept_make(&t->kept, err) < 0)
+    if (api_prepare(t, model, settings, &place, err) < 0 || checkpoint_kept_make(&t->kept, err) < 0 ||
+        api_open_command(t, err) < 0)
         return -1;
     if (world && world_address(world, address, err) < 0)
         return -1;
@@ -170,7 +173,7 @@ struct muster_trainer *muster_trainer_open(struct muster_world *world, struct mu
         return NULL;
     }
     t->loaded_dtype = DTYPE_COUNT;
-    t->saved_step = -1;
+    t->saved_step = t->checkpoint_given_up = -1;
     t->stage = (struct api_stage){.number = -1, .found = -1};
     evaluation_begin(&t->evaluation);
     t->overrides = (struct api_overrides){NAN, NAN, NAN, NAN, NAN, NAN};
@@ -347,6 +350,8 @@ static bool api_stops_early(const struct muster_trainer *t)
     X(evaluations_without_gain, t->evaluation.waits) X(stops_early, api_stops_early(t)) X(correct, t->last.correct) X(evaluated_correct, t->evaluated_correct) \
     X(plateau_rate, t->plateau.rate) X(stage_found, t->stage.found) X(stage_first_step, t->stage.first_step)                       \
     X(planned_bytes, planned_bytes(plan)) X(dropout, t->dropout) X(cuts_batches, trainer_cuts_batches(t->trainer)) \
+    X(checkpoint_again, t->checkpoint_again) X(checkpoint_given_up, t->checkpoint_given_up)                  \
+    X(command_busy, t->hook && hook_is_busy(t->hook)) X(command_step, t->hook ? hook_last(t->hook) : -1) X(command_ns, t->command_ns) \
     X(step_flops, t->limit.step_flops) X(peak_flops, t->limit.peak_flops)
 /* clang-format on */
 

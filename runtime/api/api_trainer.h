@@ -75,6 +75,10 @@ struct muster_trainer {
     struct checkpoint_kept kept;             /* from one to the next */
     int64_t checkpoint_ns, checkpoint_bytes; /* that writing it took; of this rank */
     int64_t checkpoint_stall_ns;             /* of it, time in which this rank's training was stalled */
+    bool checkpoint_again;                   /* the last one was not saved, and another try may have room */
+    int64_t checkpoint_given_up;             /* rank 0's: step of the one that was removed for it; -1: none */
+    struct checkpoint_hook *hook;            /* rank 0's: training.checkpoint_command; NULL: none */
+    int64_t command_ns;                      /* that it took last */
     struct trainer_limit limit;              /* as measured last */
     struct muster_result last;               /* step */
     char base[API_BASE];                     /* hash of the adapters' base; "": not formed since it was set */

@@ -184,10 +184,15 @@ static void print_ended(struct checkpoints *c, int64_t step, int result, const s
                     c->rank, (long long)c->last, err->text);
         return;
     }
+    const long long given_up = (long long)muster_trainer_figure(c->trainer, "checkpoint_given_up");
+    char room[80] = "";
+    if (given_up >= 0)
+        (void)snprintf(room, sizeof room, "; that of step %lld was removed to make room",
+                       given_up); /* fits */
     tell_launcher(step, false, err->text);
     if (c->last >= 0)
-        fprintf(stderr, "muster-train: rank %d: warning: %s; the last one is that of step %lld\n", c->rank,
-                err->text, (long long)c->last);
+        fprintf(stderr, "muster-train: rank %d: warning: %s; the last one is that of step %lld%s\n", c->rank,
+                err->text, (long long)c->last, room);
     else
         fprintf(stderr, "muster-train: rank %d: warning: %s; there is none yet\n", c->rank, err->text);
 }
@@ -219,14 +224,14 @@ static void look_at_oldest(struct checkpoints *c, bool wait, void (*before_print
         return;
     before_print(context);
     print_ended(c, step, ended, &err);
+    c->again = is_one(c, "checkpoint_again");
 }
 
 bool checkpoints_go_on(struct checkpoints *c, bool asked, bool ends, int64_t step,
                        void (*before_print)(void *context), void *context)
 {
     const int64_t every = c->config->checkpoint_every;
-    const bool due = asked || ends || (every > 0 && step % every == 0);
-    bool late = false;
+    bool due = asked || ends || (every > 0 && step % every == 0), late = false;
     if (!is_one(c, "checkpoint_writing"))
         return due;
     look_at_oldest(c, false, before_print, context); /* by what the step has summed */
@@ -236,15 +241,21 @@ bool checkpoints_go_on(struct checkpoints *c, bool asked, bool ends, int64_t ste
         look_at_oldest(c, true, before_print, context);
     if (late && !ends)
         say_late(c, step);
+    due |= c->again;
+    c->again = false;
     return due;
 }
 
 void checkpoints_write(struct checkpoints *c, bool ends)
 {
     struct muster_error err = {0};
-    int result = ends ? muster_trainer_checkpoint(c->trainer, &err)
-                      : muster_trainer_checkpoint_begin(c->trainer, &err);
     const int64_t step = (int64_t)muster_trainer_figure(c->trainer, "steps");
+    int result;
+    while ((result = ends ? muster_trainer_checkpoint(c->trainer, &err)
+                          : muster_trainer_checkpoint_begin(c->trainer, &err)) < 0 &&
+           ends && is_one(c, "checkpoint_again"))
+        print_ended(c, step, result, &err); /* as many times as there are older ones to give up */
+    c->unsaved = ends && result < 0;
     if (result < 0 || (ends && result > 0))
         print_ended(c, step, result, &err);
     else if (!result && c->last == step) {

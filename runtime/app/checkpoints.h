@@ -18,6 +18,8 @@ struct checkpoints {
     int rank, world_size;
     int64_t last; /* step of the last one; -1: none */
     bool warned;  /* that the disk does not follow */
+    bool again;   /* one was not saved, and there is room now: another one is due */
+    bool unsaved; /* the last one of the run */
 };
 
 /* Whether training.checkpoint_dir is set. */
@@ -42,11 +44,12 @@ int checkpoints_go_back(struct checkpoints *checkpoints, int64_t *step, struct m
 int checkpoints_ask(struct checkpoints *checkpoints, struct muster_error *err);
 /* After a step: looks after those that are on their way behind steps, and prints how one ended (before_print
  * is called first). Whether one is due now, by its number, by request or because the run ends: then it has
- * waited until it can begin, or, at the end, for all before. */
+ * waited until it can begin, or, at the end, for all before. One that was not saved for lack of room is due
+ * again, once an older one was given up for it. */
 bool checkpoints_go_on(struct checkpoints *checkpoints, bool asked, bool ends, int64_t step,
                        void (*before_print)(void *context), void *context);
 /* Writes one: behind the next steps or, where the run ends, at once. One that cannot be written is a warning:
- * training goes on. */
+ * training goes on; after the last one `unsaved` is set then. */
 void checkpoints_write(struct checkpoints *checkpoints, bool ends);
 /* Before the last one of a run that is stopped: warns where it may take longer than left_s. */
 void checkpoints_estimate(const struct checkpoints *checkpoints, double left_s);

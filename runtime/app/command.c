@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/knob.h"
 #include "proto/base/text.h"
@@ -25,8 +26,16 @@ static int command_error(const char *format, ...)
 
 /* ---- options of our own ---- */
 
+static int check_path(const char *flag, const char *path)
+{
+    struct muster_error err = {0};
+    return text_refuse_scheme(flag, path, &err) < 0 ? command_error("%s", err.text) : 0;
+}
+
 static int add_path(struct command *command, char *path)
 {
+    if (check_path("the configuration", path) < 0)
+        return -1;
     if (command->path_count == PATH_LIMIT)
         return command_error("more than %d configuration files", PATH_LIMIT);
     command->paths[command->path_count++] = path;

@@ -234,7 +234,7 @@ static int run_whole(struct run *run, struct muster_error *err)
     run->stages.count = stages_count(&run->config);
     if ((run->stages.count ? run_stages(run, err) : run_train(run, err)) < 0)
         return -1;
-    return run_finish(run, err);
+    return run_finish(run, err) < 0 ? -1 : run_hook_end(run, err);
 }
 
 int run_training(struct run *run, struct muster_error *err)
@@ -248,6 +248,8 @@ int run_training(struct run *run, struct muster_error *err)
         result = run_result_training(run, out, err);
     if (out)
         (void)fclose(out); /* it was flushed */
+    if (!result)
+        result = run_hook_check(run, err); /* behind the result, which is there */
     return result;
 }
 

@@ -109,12 +109,16 @@ struct run {
     bool listening;         /* as below, and for signals */
     bool listens, noticed;  /* for stop notices; of one */
     struct instant ends;    /* by that notice */
+    int coming;             /* by that notice: enum muster_coming */
     bool cut_short;         /* all ranks have stopped for a notice or SIGTERM, before the last step */
     int64_t resident_bytes; /* measured at resident_at */
     struct instant resident_at;
-    struct instant begun;     /* of a training */
-    bool json;                /* its result goes to standard output, all other lines to standard error */
-    bool refused;             /* the settings were, before there was a world */
+    struct instant begun; /* of a training */
+    bool json;            /* its result goes to standard output, all other lines to standard error */
+    bool refused;         /* the settings were, before there was a world */
+    struct muster_error
+        command;          /* of the last run of training.checkpoint_command, code 0: it went well; rank 0's */
+    int64_t command_step; /* its checkpoint */
     bool terminal, line_open; /* an unterminated progress line is on the terminal */
 };
 
@@ -243,6 +247,13 @@ void run_log_evaluation(struct run *run, int64_t step);
 void run_log_sample(const struct run *run, const char *text, size_t length);
 void run_log_close(struct run *run); /* at the end of all steps, and after an error */
 const struct log_sink *run_log_warnings(void);
+
+/* run_result.c: prints how training.checkpoint_command has ended, after a step and, collective, at the end of
+ * the run, where it is waited for: until a stop's deadline, or until it has ended. Then whether the run has
+ * left its last checkpoint, and the command's copy of it; else MUSTER_E_IO, with what is missing. */
+void run_hook_step(struct run *run);
+int run_hook_end(struct run *run, struct muster_error *err);
+int run_hook_check(struct run *run, struct muster_error *err);
 
 /* run_figures.c: hands a step's figures to the launcher, at most once a second. */
 void run_figures_open(struct run *run); /* the sampler of this rank's GPU */

@@ -18,6 +18,7 @@ static int look_for_notice(struct run *run, bool asked, struct muster_error *err
         return -1;
     run->noticed = noticed > 0 || checkpoints_terminated();
     run->ends = noticed > 0 ? (struct instant){notice.deadline_ns} : INSTANT_NEVER;
+    run->coming = noticed > 0 ? notice.coming : MUSTER_STOP_COMES;
     run->cut_short = asked || (run->noticed && run->world_size == 1);
     return 0;
 }
@@ -172,6 +173,7 @@ int run_steps(struct run *run, struct muster_error *err)
         if (muster_heartbeat(step, err) < 0 || run_evaluate(run, step + 1, &keep, err) < 0 ||
             save_state(run, step + 1, result.checkpoint || keep, err) < 0)
             return -1;
+        run_hook_step(run);
     }
     if (muster_heartbeat(-1, err) < 0) /* the remaining work takes longer than a step */
         return -1;

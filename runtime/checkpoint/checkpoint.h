@@ -12,6 +12,7 @@
 
 /* ---- saving ---- */
 
+struct checkpoint_hook;
 struct rank_header;
 /* A checkpoint that is being written: by threads of its own, from the trainer's memory, while steps go on. A
  * step waits for what it is about to change and is not copied yet. */
@@ -29,6 +30,7 @@ struct checkpoint_kept {
     struct rank_header *headers; /* rank 0's, [HEADERS_KEPT] or NULL: what it read of each rank's file */
     manifest_texts settings; /* copies of the first one's: later ones need not give them; NULL: none yet */
     const char *numerics;    /* likewise */
+    int64_t fits; /* rank 0's: how many there is room for next to one that is written; 0: not known */
 };
 /* What checkpoint_begin takes, so that it needs no memory which a rank may have none of. */
 int checkpoint_kept_make(struct checkpoint_kept *kept, struct muster_error *err);
@@ -42,6 +44,7 @@ struct checkpoint_save {
     const char *local;            /* a folder on the node's own disk for a copy; NULL: none */
     int64_t local_keep;           /* copies that stay beside the newest one */
     bool beside;                  /* another one is on its way, whose files are written */
+    struct checkpoint_hook *hook; /* rank 0's: those that it holds are not removed; NULL: none */
     struct checkpoint_kept *kept; /* of the trainer; NULL: nothing is kept (checkpoint_save) */
     struct manifest_run run;      /* step, samples, settings and notes; the rest is the trainer's */
 };
@@ -66,11 +69,16 @@ int checkpoint_poll(struct checkpoint_writer *writer, struct checkpoint_writer *
 /* Not collective; accepts NULL. What is not committed will not be. Before the trainer is destroyed. */
 void checkpoint_end(struct checkpoint_writer *writer);
 
+/* Behind the end of one that was not saved, on every rank: an older one was removed for lack of room, and
+ * another try may succeed. */
+bool checkpoint_made_room(const struct checkpoint_writer *writer);
+
 struct checkpoint_figures {
     int64_t bytes;             /* of this rank's file */
     int64_t ns;                /* from the begin to the end, or until now */
     struct muster_error local; /* why there is no copy on the node; code 0: there is, or none was wanted */
     int64_t stall_ns;          /* of it, time in which this rank's training was stalled */
+    int64_t given_up;          /* rank 0's: step of the one that was removed for lack of room; -1: none */
 };
 struct checkpoint_figures checkpoint_figures(const struct checkpoint_writer *writer);
 

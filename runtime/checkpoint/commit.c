@@ -59,6 +59,28 @@ static int64_t newer_than(int64_t step, int64_t saved, const int64_t *steps, int
     return newer;
 }
 
+/* The lower, the sooner it is given up. */
+static int worth(const struct retention *retention, int64_t step)
+{
+    const bool multiple = retention->every > 0 && step % retention->every == 0;
+    return step > 0 && (step == retention->best || step == retention->best_before) ? 2 : multiple;
+}
+
+int retention_give_up(const struct retention *retention, const int64_t *steps, const bool *held, int count)
+{
+    int chosen = -1;
+    bool good = false;
+    for (int i = 0; i < count; i++) {
+        good |= steps[i] == retention->good;
+        if (steps[i] == retention->good || held[i])
+            continue;
+        const int here = worth(retention, steps[i]), there = chosen < 0 ? 0 : worth(retention, steps[chosen]);
+        if (chosen < 0 || here < there || (here == there && steps[i] < steps[chosen]))
+            chosen = i;
+    }
+    return good ? chosen : -1;
+}
+
 void retention_choose(const struct retention *retention, int64_t step, const int64_t *steps, int count,
                       bool *remove)
 {

@@ -89,9 +89,16 @@ struct retention {
     int64_t last;  /* at least 1 */
     int64_t every; /* steps */
     int64_t best;  /* that of this step stays too; 0: none */
+    int64_t
+        best_before; /* likewise, before this one became it: if this one is not saved it is the best again */
+    int64_t good;    /* step of the newest that is known to be whole; -1: none is */
 };
 /* steps: those that there are, in any order. Fills remove[count]. */
 void retention_choose(const struct retention *retention, int64_t step, const int64_t *steps, int count,
                       bool *remove);
+/* Which one makes room where the disk was full for another: never the newest that is whole, and none where
+ * that is not known; of the others the oldest that retention would remove some day, then the oldest multiple
+ * of `every`, then the best. held[i]: it must stay now. Its index, or -1. */
+int retention_give_up(const struct retention *retention, const int64_t *steps, const bool *held, int count);
 
 #endif

@@ -6,6 +6,7 @@
 #include "proto/base/mem.h"
 #include "runtime/checkpoint/disk_file.h"
 #include "runtime/checkpoint/folder.h"
+#include "runtime/checkpoint/hook.h"
 #include "runtime/checkpoint/rank_file.h"
 
 /* Of a rank, kept from one checkpoint to the next; NULL: not kept. */
@@ -49,19 +50,45 @@ static int remove_one(const struct checkpoint_save *save, int64_t bytes, int64_t
     return kept->spare_in ? folder_retain(save->folder, step, NULL) : folder_remove(save->folder, step, NULL);
 }
 
+/* What the disk has been found to hold counts as well. */
+static struct retention retention_now(const struct checkpoint_save *save)
+{
+    struct retention retention = save->retention;
+    const int64_t fits = save->kept ? save->kept->fits : 0;
+    if (fits && fits < retention.last)
+        retention.last = fits;
+    return retention;
+}
+
 static int prune(const struct checkpoint_save *save, int64_t bytes)
 {
+    const struct retention retention = retention_now(save);
     scope_free int64_t *steps = NULL;
     (void)folder_drop_retired(save->folder, save->run.step, NULL); /* folder_clean tries it again */
     int count = folder_list(save->folder, &steps, NULL), failed = count < 0;
     scope_free bool *remove = mem_calloc((size_t)(count > 0 ? count : 1), sizeof *remove);
     if (failed || !remove)
         return -1;
-    retention_choose(&save->retention, save->run.step, steps, count, remove);
+    retention_choose(&retention, save->run.step, steps, count, remove);
     for (int i = 0; i < count; i++)
-        if (remove[i] && remove_one(save, bytes, steps[i]) < 0)
+        if (remove[i] && !hook_holds(save->hook, steps[i]) && remove_one(save, bytes, steps[i]) < 0)
             failed = -1;
     return failed;
+}
+
+int64_t commit_give_up(const struct checkpoint_save *save)
+{
+    scope_free int64_t *steps = NULL;
+    const int count = folder_list(save->folder, &steps, NULL);
+    scope_free bool *held = mem_calloc((size_t)(count > 0 ? count : 1), sizeof *held);
+    for (int i = 0; held && i < count; i++)
+        held[i] = hook_holds(save->hook, steps[i]);
+    const int chosen = held && count > 0 ? retention_give_up(&save->retention, steps, held, count) : -1;
+    if (chosen < 0 || folder_remove(save->folder, steps[chosen], NULL) < 0)
+        return -1;
+    if (save->kept)
+        save->kept->fits = count - 1; /* and a place for the one that is written */
+    return steps[chosen];
 }
 
 static int work(const struct checkpoint_save *save, int64_t bytes, enum commit_state state,

@@ -8,5 +8,8 @@
  * keeps the first error. Reads of the trainer only what never changes. */
 enum commit_state commit_walk(const struct checkpoint_save *save, int64_t bytes, enum commit_state state,
                               struct muster_error *err);
+/* Behind one that failed for lack of room: removes an older one (retention_give_up), and from now on keeps no
+ * more than there is room for. Its step; -1: there is none to give up. */
+int64_t commit_give_up(const struct checkpoint_save *save);
 
 #endif

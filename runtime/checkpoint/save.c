@@ -1,6 +1,7 @@
 /* save.c - a checkpoint is written behind steps: what each rank does in the states of commit.h's second
  * table.
  */
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@
 struct job {
     bool at_once; /* it had ended before a thread had it */
     bool failed;
+    bool room; /* SAVE_WRITE: it failed for lack of it; of rank 0's work: an older one was given up */
     struct muster_error err;
 };
 
@@ -43,6 +45,8 @@ struct checkpoint_writer {
     struct muster_error no_copy; /* why the node has none; of the thread while it works */
     double failed;               /* ranks, in all states */
     bool copies;                 /* some rank writes one on its node: known with the votes on the files */
+    bool room;                   /* of all ranks' jobs in the state before */
+    int64_t given_up;            /* rank 0's; -1: none */
     struct instant begun, ended;
     int64_t stall_ns; /* of calls; steps are counted by the file */
 };
@@ -255,19 +259,32 @@ static int write_files(struct checkpoint_writer *w, struct muster_error *err)
     return 0;
 }
 
+/* Of rank 0: commits it, or takes it back. Where there was no room an older one makes some for the next. */
+static void lead(struct checkpoint_writer *w)
+{
+    struct job *job = &w->job;
+    const bool commits = w->state == SAVE_COMMIT;
+    const int64_t bytes = w->file ? rank_file_bytes(w->file) : 0;
+    job->failed = commit_walk(&w->save, bytes, commit_next(commit_table, COMMIT_WRITE, commits), &job->err) !=
+                  COMMIT_DONE;
+    if (commits ? job->failed && job->err.code == MUSTER_E_FULL : w->room) {
+        w->given_up = commit_give_up(&w->save);
+        job->room = w->given_up >= 0;
+    }
+}
+
 static void work(struct checkpoint_writer *w)
 {
     struct job *job = &w->job;
     if (w->state == SAVE_WRITE) {
         job->failed = write_files(w, &job->err) < 0;
+        job->room = job->failed && job->err.code == MUSTER_E_FULL;
     } else if (w->state == SAVE_COPY) {
         if (w->save.local && !w->no_copy.code)
             (void)local_copy_manifest(w->save.local, w->save.folder, w->save.run.step,
                                       &w->no_copy); /* told */
     } else if (w->save.folder) { /* else there was no memory for it: this rank has made nothing */
-        enum commit_state from = commit_next(commit_table, COMMIT_WRITE, w->state == SAVE_COMMIT);
-        const int64_t bytes = w->file ? rank_file_bytes(w->file) : 0;
-        job->failed = commit_walk(&w->save, bytes, from, &job->err) != COMMIT_DONE;
+        lead(w);
     }
 }
 
@@ -372,6 +389,7 @@ static void writer_begin(struct checkpoint_writer *w, const struct checkpoint_sa
     const size_t after = offsetof(struct checkpoint_writer, save);
     memset((char *)w + after, 0, sizeof *w - after); /* its thread has no work */
     w->begun = clock_now(NULL);
+    w->given_up = -1;
     (void)writer_prepare(w, save); /* its error is the writer's, and a vote */
     start_work(w);
     w->stall_ns = instant_diff_ns(clock_now(NULL), w->begun);
@@ -393,19 +411,21 @@ static struct save_votes vote(struct checkpoint_writer *w, bool wait)
 }
 
 enum { SUMS = 3 }; /* over the ranks: votes, and how many write copies */
+/* What a failed job adds to its vote where `room` is set: a fraction that the ranks' sum keeps. */
+#define ROOM_VOTE (1.0 / (1 << 24))
 
 static void put_votes(struct checkpoint_writer *w, bool wait, double *sums)
 {
     const struct save_votes votes = vote(w, wait);
     sums[0] = votes.ended;
-    sums[1] = votes.failed;
+    sums[1] = votes.failed + (votes.failed > 0 && w->job.room ? ROOM_VOTE : 0);
     sums[2] = w->save.local != NULL;
 }
 
 /* By the votes of all ranks. behind: the one before it has not ended. */
 static void take_votes(struct checkpoint_writer *w, const double *sums, bool behind)
 {
-    const struct save_votes votes = {sums[0], sums[1]};
+    const struct save_votes votes = {sums[0], floor(sums[1])};
     enum save_state next = save_next(save_table, w->state, votes, w->save.run.world_size, behind);
     w->copies = sums[2] > 0;
     if (next == w->state)
@@ -413,6 +433,7 @@ static void take_votes(struct checkpoint_writer *w, const double *sums, bool beh
     if (next == SAVE_COPY && !w->copies)
         next = save_table[SAVE_COPY].good;
     end_work(w);
+    w->room = sums[1] > votes.failed;
     w->failed += votes.failed;
     w->state = next;
     start_work(w);
@@ -421,6 +442,8 @@ static void take_votes(struct checkpoint_writer *w, const double *sums, bool beh
 static void take_both(struct checkpoint_writer *w, struct checkpoint_writer *newer, const double *sums)
 {
     take_votes(w, sums, false);
+    if (newer && w->state == SAVE_DONE)
+        newer->save.retention.good = w->save.run.step;
     if (newer) /* after a failure the caller first says which one is the best now */
         take_votes(newer, sums + SUMS, w->state != SAVE_DONE);
 }
@@ -547,12 +570,18 @@ void checkpoint_end(struct checkpoint_writer *w)
     keep_writer(w->save.kept, w);
 }
 
+bool checkpoint_made_room(const struct checkpoint_writer *w)
+{
+    return w->state == SAVE_FAILED && w->room;
+}
+
 struct checkpoint_figures checkpoint_figures(const struct checkpoint_writer *w)
 {
     const struct instant until = w->ended.ns ? w->ended : clock_now(NULL);
     return (struct checkpoint_figures){.bytes = w->file ? rank_file_bytes(w->file) : 0,
                                        .ns = instant_diff_ns(until, w->begun),
                                        .local = save_ended(w->state) ? w->no_copy : (struct muster_error){0},
+                                       .given_up = w->given_up,
                                        .stall_ns =
                                            w->stall_ns + (w->file ? rank_file_waited_ns(w->file) : 0)};
 }

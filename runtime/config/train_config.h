@@ -116,10 +116,12 @@ struct train_config {
     char *checkpoint_local_dir;                                       /* "": no copies on the node */
     int64_t checkpoint_local_keep;                                    /* copies */
     int64_t checkpoint_every, checkpoint_keep, checkpoint_keep_every; /* steps, checkpoints, steps; 0: none */
-    char *resume;                                                     /* "auto", "none" or a path */
-    int resume_numerics;                                              /* TRAIN_NUMERICS_... */
-    int resume_data;                                                  /* TRAIN_DATA_... */
-    int resume_damaged;                                               /* TRAIN_DAMAGED_... */
+    char *checkpoint_command;            /* for /bin/sh after each commit; "": none */
+    double checkpoint_command_timeout_s; /* of one run of it */
+    char *resume;                        /* "auto", "none" or a path */
+    int resume_numerics;                 /* TRAIN_NUMERICS_... */
+    int resume_data;                     /* TRAIN_DATA_... */
+    int resume_damaged;                  /* TRAIN_DAMAGED_... */
     /* model */
     char *model_path; /* files of parameters; "": values are drawn */
     int architecture;

@@ -85,6 +85,8 @@ static const struct effect {
     {"training.checkpoint_keep_every", "training.checkpoint_dir", NOT_EMPTY},
     {"training.checkpoint_local_dir", "training.checkpoint_dir", NOT_EMPTY},
     {"training.checkpoint_local_keep", "training.checkpoint_local_dir", NOT_EMPTY},
+    {"training.checkpoint_command", "training.checkpoint_dir", NOT_EMPTY},
+    {"training.checkpoint_command_timeout", "training.checkpoint_command", NOT_EMPTY},
     {"training.resume", "training.checkpoint_dir", NOT_EMPTY},
     {"training.resume_numerics", "training.checkpoint_dir", NOT_EMPTY},
     {"training.resume_data", "training.checkpoint_dir", NOT_EMPTY},

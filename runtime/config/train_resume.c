@@ -19,6 +19,8 @@ static const char *const elsewhere[] = {
     "training.checkpoint_keep_every",
     "training.checkpoint_local_dir",
     "training.checkpoint_local_keep",
+    "training.checkpoint_command",
+    "training.checkpoint_command_timeout",
     "training.resume",
     "training.resume_numerics",
     "training.resume_data",

@@ -6,6 +6,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
+#include "proto/base/text.h"
 #include "runtime/files/elements.h"
 #include "runtime/files/folder.h"
 #include "runtime/files/pickle.h"
@@ -256,6 +257,8 @@ int files_export(struct trainer *trainer, const char *path, const struct files_e
 {
     struct exporting e = {.trainer = trainer, .model = trainer_model(trainer), .what = what};
     bool writes = trainer_plan(trainer)->options.rank == 0;
+    if (text_refuse_scheme("the export", path, err) < 0) /* the same on every rank */
+        return -1;
     e.real = trainer_kernels(trainer)->dtype;
     int failed = writes ? open_export(&e, path, err) : 0;
     if (export_merges(&e))
@@ -293,6 +296,8 @@ char *export_path(const char *path, enum files_format format)
 
 int files_export_probe(const char *path, const struct files_export *what, struct muster_error *err)
 {
+    if (text_refuse_scheme("the export", path, err) < 0)
+        return -1;
     scope_free char *whole = export_path(path, what->format);
     const bool folder = export_is_folder(what->format);
     scope_free char *file = whole && folder ? mem_printf("%s/config.json", whole) : NULL;

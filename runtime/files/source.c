@@ -8,6 +8,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
+#include "proto/base/text.h"
 #include "runtime/files/adapter_json.h"
 #include "runtime/files/codes.h"
 #include "runtime/files/json_text.h"
@@ -246,6 +247,8 @@ struct files *files_open(const char *path, struct muster_error *err)
     struct stat status;
     GUARD(guard_files) struct files *files = mem_calloc(1, sizeof *files);
     size_t length = strlen(path);
+    if (text_refuse_scheme("the model", path, err) < 0)
+        return NULL;
     while (length > 1 && path[length - 1] == '/')
         length--;
     if (!files || !(files->path = mem_strndup(path, length))) {

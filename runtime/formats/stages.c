@@ -28,7 +28,10 @@ static const char *const of_training[] = {"training.stages",
                                           "training.checkpoint_dir",
                                           "training.checkpoint_local_dir",
                                           "training.checkpoint_local_keep",
+                                          "training.checkpoint_command",
+                                          "training.checkpoint_command_timeout",
                                           "training.resume",
+                                          "training.resume_damaged",
                                           "training.resume_numerics",
                                           "data.tokenizer"};
 /* Ways to give a length. */

@@ -162,13 +162,16 @@ MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *na
  * "checkpoint_bytes" (of the last that was written, on this rank), "checkpoint_stall_ns" (of that time, for
  * which this rank's training was stalled), "checkpoint_writing" (how many are on their way
  * behind steps), "checkpoint_oldest" (step of the oldest of them, which muster_trainer_checkpoint_end is
- * about; -1: none), "checkpoint_busy" (1: another one cannot begin yet), "threads", "replicas",
- * "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight", "evaluated_correct" (rows
- * whose class was found in the last evaluation of a model of classes, over all ranks), "planned_bytes" (all
- * memory that this rank will ever hold), "dropout" (the largest probability in the config.json of files that
- * were loaded; it is not applied), "cuts_batches" (1: micro-batches end with their longest sample, where
- * samples have lengths), "step_flops" and "peak_flops" (of this rank's matrix products, in a step
- * and in a second at best; 0 before muster_trainer_limit). */
+ * about; -1: none), "checkpoint_busy" (1: another one cannot begin yet),
+ * "checkpoint_again" (1: the last one was not saved for lack of room, an older one was given up, and another
+ * try may succeed), "checkpoint_given_up" (on rank 0 the step of that; -1), "command_busy" (1: on rank 0
+ * training.checkpoint_command runs), "command_step" (the step of its last success; -1) and "command_ns",
+ * "threads", "replicas", "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight",
+ * "evaluated_correct" (rows whose class was found in the last evaluation of a model of classes, over all
+ * ranks), "planned_bytes" (all memory that this rank will ever hold), "dropout" (the largest probability in
+ * the config.json of files that were loaded; it is not applied), "cuts_batches" (1: micro-batches end with
+ * their longest sample, where samples have lengths), "step_flops" and "peak_flops" (of this rank's matrix
+ * products, in a step and in a second at best; 0 before muster_trainer_limit). */
 MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, const char *name);
 /* "cpu" or "cuda": where this rank computes (training.device). *passed_over (the pointer may be NULL): why a
  * device of "auto" is not a GPU although the module for GPUs is installed; NULL: it is one, or was not asked
@@ -265,6 +268,14 @@ MUSTER_API int muster_trainer_checkpoint(struct muster_trainer *trainer, struct 
 MUSTER_API int muster_trainer_checkpoint_begin(struct muster_trainer *trainer, struct muster_error *err);
 MUSTER_API int muster_trainer_checkpoint_end(struct muster_trainer *trainer, int32_t wait,
                                              struct muster_error *err);
+/* How training.checkpoint_command, which rank 0 runs after each commit, has ended; on other ranks 0 at once.
+ * 1: well, for the checkpoint of *step; -1: it failed, and err has its exit code and last lines, or it was
+ * skipped for a newer one (MUSTER_E_CANCELLED); 0: nothing has ended within wait_ns, or nothing is left to do
+ * (figure "command_busy"). stop: there is no more time: the one that runs is ended, and a later run, which
+ * goes on from that checkpoint, begins it again. Closing the trainer does the same. */
+MUSTER_API int muster_trainer_command_end(struct muster_trainer *trainer, int64_t wait_ns, int64_t *step,
+                                          struct muster_error *err);
+MUSTER_API void muster_trainer_command_stop(struct muster_trainer *trainer);
 /* Collective, before the first step. Goes on as training.resume asks. 1: from a checkpoint: figures "steps"
  * and "taken" have the place; 0: there is none, and the run begins anew. report: lines of what was refused
  * and of what differs from the run that wrote it, on each rank its own; cut off at size - 1 bytes; may be

@@ -17,6 +17,7 @@ enum { ENTRY_VALUES = 40 };
     X(ENTRY_STEP, "step", "train/")                                                                          \
     X(ENTRY_EVALUATION, "evaluation", "eval/")                                                               \
     X(ENTRY_CHECKPOINT, "checkpoint", "checkpoint/")                                                         \
+    X(ENTRY_COMMAND, "checkpoint_command", "checkpoint_command/")                                            \
     X(ENTRY_SAMPLES, "samples", "")                                                                          \
     X(ENTRY_WARNING, "warning", "")                                                                          \
     X(ENTRY_END, "end", "")

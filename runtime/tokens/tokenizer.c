@@ -171,10 +171,10 @@ static struct tokenizer *open_bytes_for(const char *model_path, struct muster_er
 
 struct tokenizer *tokenizer_open_of_model(const char *model_path, struct muster_error *err)
 {
-    struct stat status;
     struct muster_error reason = {0};
-    if (!model_path || !*model_path || stat(model_path, &status) < 0 || !S_ISDIR(status.st_mode))
-        return tokenizer_open("bytes", err);
+    const int folder = model_path && *model_path ? io_is_folder(model_path, err) : 0;
+    if (folder <= 0)
+        return folder < 0 ? NULL : tokenizer_open("bytes", err);
     struct tokenizer *found = tokenizer_open(model_path, &reason);
     if (found)
         return found;

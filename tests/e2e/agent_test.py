@@ -53,10 +53,10 @@ class Environment(AgentTest):
             holder.bind(("127.0.0.1", 0))
             holder.listen()
             port = holder.getsockname()[1]
-            _, err = self.run_muster(f"--master-port={port}", "true", code=1)
+            _, err = self.run_muster(f"--master-port={port}", "true", code=138)
             self.assertIn(str(port), err)
             # nothing is left of what was made before
-            self.run_muster(f"--master-port={port}", "--tee=3", "true", code=1, env={"TMPDIR": str(self.folder)})
+            self.run_muster(f"--master-port={port}", "--tee=3", "true", code=138, env={"TMPDIR": str(self.folder)})
         self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_a_worker_has_its_own_session_and_its_descriptors(self):
@@ -163,7 +163,7 @@ class Failures(AgentTest):
     def test_a_limit_reached_halfway_leaves_nobody(self):
         path = self.script("stay.py", "import time\ntime.sleep(1000)\n")
         limit = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (40, 40))
-        _, err = self.run_muster("--standalone", "--nproc-per-node=30", path, code=1, preexec_fn=limit)
+        _, err = self.run_muster("--standalone", "--nproc-per-node=30", path, code=138, preexec_fn=limit)
         self.assertIn("ulimit -n", err)
 
     def test_an_early_exit_0_is_no_failure(self):

@@ -284,7 +284,7 @@ class Http(StatusTest):
 
     def test_a_port_that_is_taken(self):
         agent, port = self.serve()
-        _, err = self.run_muster("--standalone", f"--metrics-port={port}", "--", "true", code=1)
+        _, err = self.run_muster("--standalone", f"--metrics-port={port}", "--", "true", code=138)
         self.assertIn(f"--metrics-port: cannot listen on every address: port {port} is in use by pid {agent.pid}", err)
         _, err = self.run_muster("--standalone", f"--metrics-port={port}", "--metrics-addr=here", "--", "true", code=2)
         self.assertIn("not a numeric address", err)

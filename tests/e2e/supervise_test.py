@@ -5,6 +5,7 @@ that outlive the agent. After each, no process is left and the exit code is the 
 
 --full takes the whole matrix; without it every signal, phase and kind of worker is there at least once."""
 
+import errno
 import itertools
 import json
 import os
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import unittest
 
-from harness import LIMIT, MUSTER, AdoptingTest, alive, environment, free_port, wait_until
+from harness import BUILD, LIMIT, MUSTER, AdoptingTest, alive, environment, free_port, wait_until
 
 FULL = "--full" in sys.argv
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -553,6 +554,18 @@ class Kept(SuperviseTest):
             status = file.read()
         blocked = int(re.search(r"SigBlk:\s*(\w+)", status).group(1), 16)
         return blocked >> (signal.SIGTERM - 1) & 1 and int(re.search(r"Threads:\s*(\d+)", status).group(1)) > 1
+
+    @unittest.skipIf(os.environ.get("MUSTER_SANITIZED"), "its runtime has to be loaded first")
+    def test_a_state_that_cannot_be_read_is_no_damage_and_may_be_retried(self):
+        where = ["--rdzv-id=job", f"--state-dir={self.folder}/state", "--", "sh", "-c", "echo ran"]
+        self.run_muster(*where)
+        for call, number in (("open", errno.EACCES), ("read", errno.EIO)):
+            failing = {"LD_PRELOAD": str(BUILD / "tests" / "failing_files.so"), "FAILING_FILES": f"{call}:job.muster-job:{number}"}
+            out, err = self.run_muster(*where, code=138, env=failing)
+            self.assertEqual(out, "")
+            self.assertIn("--state-dir: ", err)
+            self.assertNotIn("damaged", err)
+        self.assertEqual(self.run_muster(*where)[0], "")  # it is over
 
     def test_a_damaged_state_is_an_error_that_says_what_to_do(self):
         (self.folder / "job.muster-job").write_text("junk")

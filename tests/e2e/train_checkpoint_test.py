@@ -414,22 +414,139 @@ class Checkpoints(unittest.TestCase):
 
     # ---- disks ----
 
-    def test_a_full_disk(self):
+    @contextlib.contextmanager
+    def small_disk(self, size):
         if os.getuid():
             self.skipTest("mounting a small file system needs root")
-        expected = self.undisturbed(ranks=2, steps=60)
         self.checkpoints.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1200K", "tmpfs", str(self.checkpoints)], check=True)  # two fit
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(self.checkpoints)], check=True)
         try:
-            self.run_whole("training.checkpoint_keep=9", ranks=2, steps=50, every=10)
-            self.assertRegex(self.said(), r"warning: checkpoint of step 30: cannot write .*No space left on device; the last one is that of step 20")
-            self.assertEqual(self.steps(), [10, 20])
-            out = self.run_whole("training.checkpoint_keep=1", ranks=2, steps=60, every=0)
-            self.assertIn("resumed from step 20", out)
-            self.assertNotIn("refused", self.said())
-            self.assertEqual(self.model(), expected)
+            yield
         finally:
             subprocess.run(["umount", str(self.checkpoints)], check=True)
+
+    def test_on_a_full_disk_the_oldest_makes_room_for_the_newest(self):
+        expected = self.undisturbed(ranks=2, steps=60)
+        with self.small_disk("1200K"):  # two fit
+            self.run_whole("training.checkpoint_keep=9", ranks=2, steps=50, every=10)
+            self.assertRegex(self.said(), r"warning: checkpoint of step 30: cannot write .*No space left on device; the last one is that of step 20")
+            self.assertIn("that of step 10 was removed to make room", self.said())
+            self.assertEqual(self.said().count("No space left on device"), 1, self.said())  # from then on one place stays free
+            self.assertEqual(self.steps(), [50])
+            out = self.run_whole("training.checkpoint_keep=1", ranks=2, steps=60, every=0)
+            self.assertIn("resumed from step 50", out)
+            self.assertNotIn("refused", self.said())
+            self.assertEqual(self.model(), expected)
+
+    def test_where_one_fits_alone_it_stays_and_the_run_does_not_end_with_0(self):
+        with self.small_disk("700K"):
+            for ranks in (0, 2):
+                self.run_whole(ranks=ranks, steps=10)
+                self.run_whole(ranks=ranks, steps=20, code=138)
+                self.assertRegex(self.said(), r"error: the last checkpoint, of step 20, is not saved \(see the warning before\); the newest is that of step 10")
+                self.assertNotIn("removed to make room", self.said())
+                self.assertEqual(self.steps(), [10])
+                self.assertTrue((self.folder / "model").exists())  # what could be written is
+                self.assertIn("resumed from step 10", self.run_whole("training.checkpoint_dir=" + str(self.folder / "other"), f"training.resume={self.checkpoints / 'step-10'}",
+                                                                     ranks=ranks, steps=20))
+                shutil.rmtree(self.checkpoints / "step-10")
+                shutil.rmtree(self.folder / "other")
+            (self.checkpoints / "other").write_bytes(bytes(200 << 10))
+            self.run_whole("training.output=" + str(self.checkpoints / "model"), steps=20, every=0, code=138)  # the model does not fit then
+            self.assertRegex(self.said(), r"error: cannot write .*model.*: No space left on device")
+
+    # ---- addresses ----
+
+    def test_addresses_are_refused_by_name(self):
+        def refused(command, says):
+            run = subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=self.folder, timeout=LIMIT,
+                                 env={k: v for k, v in os.environ.items() if not foreign(k)})
+            self.assertEqual(run.returncode, 2, (command, run.stderr))
+            self.assertIn(says, run.stderr)
+            self.assertEqual(before, sorted(os.listdir(self.folder)))  # no folder "s3:"
+
+        command = self.command()
+        before = sorted(os.listdir(self.folder))
+        for setting in ("training.checkpoint_dir", "training.checkpoint_local_dir", "training.output", "training.resume", "model.path", "lora.path", "data.path",
+                        "data.validation_path", "data.tokenizer", "data.cache_dir", "data.info_dir", "logging.dir", "logging.json", "logging.samples"):
+            refused([*command, "--set", f"{setting}=s3://bucket/a"], f"{setting}: s3://bucket/a is an address and no path of a file system")
+        refused([*command, "--set", "data.sources=0.5 gs://bucket/a"], "data.sources: gs://bucket/a is an address")
+        refused([*command, "--set", "model.path=hf://org/model"], "model.path: hf://org/model is a repository of the Hugging Face hub, and folders and files are meant: download it")
+        refused([TRAIN, "s3://bucket/config.yaml"], "s3://bucket/config.yaml is an address")
+        refused([TRAIN, "eval", self.folder / "config.yaml", "--checkpoint", "az://bucket/step-1"], "--checkpoint: az://bucket/step-1 is an address")
+        refused([TRAIN, "quantize", self.folder / "config.yaml", "--to", "abfs://bucket/a"], "--to: abfs://bucket/a is an address")
+        for flag in ("input_dir", "output_dir"):
+            refused([TRAIN, "prepare", f"--{flag}=s3://bucket/a"], "s3://bucket/a is an address")
+        for flag in ("log-dir", "state-dir", "secret-file", "termination-log", "hostfile", "accelerate-config"):
+            refused([MUSTER, "run", "--standalone", f"--{flag}=gs://bucket/a", "true"], "gs://bucket/a is an address")
+        refused([MUSTER, "run", "--standalone", "--log-dir=file:///tmp/a", "true"], "write the path alone, without file://")
+
+    # ---- a command after each ----
+
+    def command_log(self):
+        log = self.folder / "log"
+        return log.read_text().split() if log.exists() else []
+
+    def test_a_command_is_run_after_each_checkpoint(self):
+        copies = self.folder / "copies"
+        copies.mkdir()
+        command = f'test -s "$MUSTER_CHECKPOINT/manifest.json" && cp -r "$MUSTER_CHECKPOINT" "{copies}/$MUSTER_CHECKPOINT_NAME" && echo $MUSTER_CHECKPOINT_STEP >> "{self.folder}/log"'
+        records = self.folder / "records.jsonl"
+        for ranks in (0, 2):
+            out = self.run_whole(f"training.checkpoint_command={command}", f"logging.json={records}", ranks=ranks, steps=20)
+            self.assertEqual(self.command_log()[-1], "20")
+            self.assertRegex(out, r"(?m)^checkpoint command of step 20: done in \d+\.\d\d s$")
+            written = [json.loads(line) for line in records.read_text().splitlines()]
+            self.assertEqual([(one["step"], one["saved"], one["last_step"]) for one in written if one.get("kind") == "checkpoint_command"][-1], (20, True, 20))
+            self.assertEqual((copies / "step-20/manifest.json").read_bytes(), (self.checkpoints / "step-20/manifest.json").read_bytes())
+            count = len(self.command_log())
+            self.run_whole(f"training.checkpoint_command={command}", ranks=ranks, steps=20)
+            self.assertEqual(len(self.command_log()), count)  # it has succeeded for that one
+            for folder in (copies, self.checkpoints):
+                shutil.rmtree(folder)
+            copies.mkdir()
+            records.unlink()
+
+    def test_a_command_that_fails_is_in_the_exit_code_and_run_again(self):
+        for ranks in (0, 2):
+            self.run_whole("training.checkpoint_command=echo no bucket >&2; echo of that name >&2; exit 7", ranks=ranks, steps=20, code=138)
+            self.assertIn("checkpoint command of step 20: the command exited with code 7; it printed: no bucket | of that name; it has not succeeded yet", self.said())
+            self.assertRegex(self.said(), r"error: the last run of training.checkpoint_command has failed")
+            self.assertEqual(self.steps(), [10, 20])
+            out = self.run_whole(f"training.checkpoint_command=echo $MUSTER_CHECKPOINT_STEP >> '{self.folder}/log'", ranks=ranks, steps=20)
+            self.assertEqual(self.command_log()[-1:], ["20"])  # without a step
+            self.assertIn("checkpoint command of step 20: done", out)
+            shutil.rmtree(self.checkpoints)
+
+    def test_training_does_not_wait_for_a_command_and_what_it_reads_stays(self):
+        slow = f'until test -e "{self.folder}/go"; do sleep 0.02; done; test -s "$MUSTER_CHECKPOINT/manifest.json" && echo $MUSTER_CHECKPOINT_STEP >> "{self.folder}/log"'
+        run = self.start(f"training.checkpoint_command={slow}", "training.checkpoint_keep=1", ranks=2, steps=100000, every=10)
+        self.wait_until(lambda: "\nstep 60/" in self.printed(), run)
+        self.wait_until(lambda: "checkpoint command of step 20: it is skipped: step " in self.said(), run)
+        self.assertIn("step-10", os.listdir(self.checkpoints))  # though one is kept
+        self.assertLessEqual(len([name for name in os.listdir(self.checkpoints) if name.startswith("step-")]), 4)
+        (self.folder / "go").touch()
+        self.wait_until(lambda: len(self.command_log()) >= 2, run)
+        run.send_signal(signal.SIGTERM)
+        out = self.ends(run, 143)
+        last = max(int(name[5:]) for name in os.listdir(self.checkpoints) if name.startswith("step-"))
+        self.assertEqual(self.command_log()[0], "10")
+        self.assertEqual(self.command_log()[-1], str(last))  # that of the end is awaited
+        self.assertIn(f"checkpoint command of step {last}: done", out)
+
+    def test_a_command_is_ended_at_a_stop_s_deadline_and_after_its_time_out(self):
+        marks = f"sleep 3600 & echo $$ >> '{self.folder}/log'; wait"
+        run = self.start(f"training.checkpoint_command={marks}", ranks=2, steps=100000, every=10, flags=("--shutdown-timeout=6",))
+        self.wait_until(self.command_log, run)
+        run.send_signal(signal.SIGTERM)
+        begun = time.monotonic()
+        self.ends(run, 143)
+        self.assertLess(time.monotonic() - begun, 15)
+        self.assertIn("was ended: there was no more time", self.said())
+        self.run_whole(f"training.checkpoint_command={marks}", "training.checkpoint_command_timeout=1", "training.checkpoint_dir=" + str(self.folder / "other"), steps=10, code=138)
+        self.assertIn("was ended: it took longer than training.checkpoint_command_timeout", self.said())
+        for pid in self.command_log():
+            self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
 
     def test_a_read_only_disk(self):
         if os.getuid():
@@ -465,7 +582,7 @@ class Checkpoints(unittest.TestCase):
         newest = r"error: (rank \d cannot go on: |rank \d: )?checkpoint \S.*/step-20 cannot be read, and no older one takes its place .*: "
         refused(f"open:step-20/manifest.json:{errno.EACCES}", newest + r".*manifest.json: Permission denied")
         refused(f"read:step-20/manifest.json:{errno.EIO}", newest + r".*manifest.json: Input/output error")
-        refused(f"stat:step-20/rank-1.safetensors:{errno.ESTALE}", newest + r".*rank-1.safetensors: Stale file handle")
+        refused(f"open:step-20/rank-1.safetensors:{errno.ESTALE}", newest + r".*rank-1.safetensors: Stale file handle")
         refused(f"read:step-20/rank-0.safetensors:{errno.EIO}", newest + r".*rank-0.safetensors: Input/output error")
         refused(f"open:step-20/rank-1.safetensors:{errno.EMFILE}", newest + r".*Too many open files")
         # on one rank of two: all end, after a restart that tried again

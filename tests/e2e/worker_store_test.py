@@ -90,7 +90,7 @@ class WorkerStore(AgentTest):
             holder.bind(("", 0))
             holder.listen()
             port = holder.getsockname()[1]
-            _, err = self.run_muster(f"--master-port={port}", "--worker-store=worker", "true", code=1)
+            _, err = self.run_muster(f"--master-port={port}", "--worker-store=worker", "true", code=138)
         self.assertRegex(err, rf"port {port} is in use by")
 
     def test_a_restart_meets_at_the_port_again(self):

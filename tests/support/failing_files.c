@@ -1,5 +1,5 @@
 /* failing_files.c - preloaded into a program whose files are to fail: FAILING_FILES is
- * CALL:PART:ERRNO[:RANK], of which CALL is open, read (pread too), write (pwrite) or stat, PART stands in the
+ * CALL:PART:ERRNO[:RANK], of which CALL is open, read (pread too) or write (pwrite), PART stands in the
  * file's path, and ERRNO is the system's number; RANK: in the process with that RANK alone. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -93,14 +92,3 @@ EXPORTED ssize_t write(int fd, const void *from, size_t bytes)
     *(void **)&call = real("write");
     return fails_on("write", fd) ? -1 : call(fd, from, bytes);
 }
-
-#define STAT(name, type)                                                                                     \
-    int name(const char *path, struct type *status);                                                         \
-    EXPORTED int name(const char *path, struct type *status)                                                 \
-    {                                                                                                        \
-        int (*call)(const char *, struct type *) = NULL;                                                     \
-        *(void **)&call = real(#name);                                                                       \
-        return fails("stat", path) ? -1 : call(path, status);                                                \
-    }
-STAT(stat, stat)
-STAT(stat64, stat64)

@@ -330,9 +330,46 @@ static void what_is_an_address(void **state)
     assert_string_equal(address_text(&local, none), "");
 }
 
+static void addresses_are_no_paths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *advice; /* NULL: it is a path */
+    } rows[] = {{"s3://b/m", "mount the bucket"},
+                {"S3://b/m", "mount the bucket"},
+                {"gs://b", "mount the bucket"},
+                {"az://b", "mount the bucket"},
+                {"abfss://c@a.dfs.core.windows.net/x", "mount the bucket"},
+                {"oci://b", "mount the bucket"},
+                {"r2+x.y-z://b", "mount the bucket"},
+                {"hf://org/model", "hf download"},
+                {"HTTPS://x/y", "download it"},
+                {"http://x", "download it"},
+                {"hdfs://n/x", "HDFS"},
+                {"file:///tmp/x", "without file://"},
+                {"/s3://b", NULL},
+                {"./s3://b", NULL},
+                {"s3:/b", NULL},
+                {"3s://b", NULL},
+                {"://b", NULL},
+                {"", NULL},
+                {"a b://c", NULL},
+                {"folder", NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct muster_error err = {0};
+        assert_int_equal(text_refuse_scheme("training.output", rows[i].path, &err), rows[i].advice ? -1 : 0);
+        if (rows[i].advice &&
+            (err.code != MUSTER_E_INVALID || !strstr(err.text, rows[i].advice) ||
+             !strstr(err.text, rows[i].path) || strncmp(err.text, "training.output: ", 17) != 0))
+            fail_msg("%s: %s", rows[i].path, err.text);
+    }
+    assert_int_equal(text_refuse_scheme("x", NULL, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(addresses_are_no_paths),
         cmocka_unit_test(numbers_are_strict),
         cmocka_unit_test(folders_for_temporary_files),
         cmocka_unit_test(rows_of_the_kernels_texts),

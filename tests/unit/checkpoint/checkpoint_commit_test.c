@@ -4,11 +4,13 @@
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/base/checksum.h"
 #include "runtime/checkpoint/commit.h"
 #include "runtime/checkpoint/folder.h"
+#include "runtime/checkpoint/hook_queue.h"
 #include "tests/support/walk.h"
 
 enum { RANKS = 3, SAVES = 6, STEPS_PER_SAVE = 10, MOST = SAVES + 2 };
@@ -604,6 +606,64 @@ static void a_copy_is_exact_and_summed(void **state)
     }
 }
 
+/* ---- what makes room ---- */
+
+static void the_oldest_is_given_up_and_never_the_newest_that_is_whole(void **state)
+{
+    (void)state;
+    const struct {
+        struct retention retention;
+        const char *steps; /* "h" after one that is held */
+        int64_t given_up;  /* -1: none */
+    } rows[] = {
+        {{3, 0, 0, 0, 30}, "30 20 10", 10},     {{3, 0, 0, 0, 30}, "30", -1}, /* the only one */
+        {{3, 0, 0, 0, 20}, "30 20", 30},        /* 30 is damaged: it was refused */
+        {{3, 0, 0, 0, -1}, "30 20 10", -1},     /* of none it is known that it is whole */
+        {{3, 0, 0, 0, 40}, "30 20 10", -1},     /* nor here: it was removed by another program */
+        {{3, 0, 10, 0, 30}, "30 20 10", 20},    /* the best stays */
+        {{3, 0, 40, 10, 30}, "30 20 10", 20},   /* so does the one that is the best if step 40 is not saved */
+        {{3, 0, 10, 0, 30}, "30 10", 10},       /* unless there is nothing else */
+        {{3, 10, 0, 0, 35}, "35 33 30 20", 33}, /* multiples of checkpoint_keep_every come later */
+        {{3, 10, 0, 0, 35}, "35 30 20", 20},    {{3, 10, 20, 0, 35}, "35 30 20", 30},
+        {{3, 0, 0, 0, 30}, "30 20 10h", 20}, /* a command reads it */
+        {{3, 0, 0, 0, 30}, "30 20h", -1},       {{3, 0, 0, 0, 30}, "", -1},
+    };
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        int64_t steps[8];
+        bool held[8];
+        int count = 0;
+        char *end;
+        for (const char *at = rows[r].steps; *at; at = end + (*end == 'h')) {
+            steps[count] = strtoll(at, &end, 10);
+            held[count++] = *end == 'h';
+        }
+        const int chosen = retention_give_up(&rows[r].retention, steps, held, count);
+        if ((chosen < 0 ? -1 : steps[chosen]) != rows[r].given_up)
+            fail_msg("row %zu: step %lld", r, chosen < 0 ? -1LL : (long long)steps[chosen]);
+    }
+}
+
+static void a_newer_one_waits_and_takes_the_place_of_one_that_waits(void **state)
+{
+    (void)state;
+    struct hook_queue queue = HOOK_QUEUE_EMPTY;
+    assert_true(hook_queue_is_empty(&queue));
+    assert_int_equal(hook_queue_begin(&queue), -1);
+    assert_int_equal(hook_queue_add(&queue, 10), -1);
+    assert_int_equal(hook_queue_begin(&queue), 10);
+    assert_int_equal(hook_queue_begin(&queue), -1); /* one at a time */
+    assert_int_equal(hook_queue_add(&queue, 20), -1);
+    assert_int_equal(hook_queue_add(&queue, 30), 20); /* skipped */
+    assert_int_equal(hook_queue_add(&queue, 30), -1);
+    assert_true(hook_queue_holds(&queue, 10) && hook_queue_holds(&queue, 30));
+    assert_false(hook_queue_holds(&queue, 20) || hook_queue_holds(&queue, -1));
+    hook_queue_end(&queue);
+    assert_false(hook_queue_holds(&queue, 10));
+    assert_int_equal(hook_queue_begin(&queue), 30);
+    hook_queue_end(&queue);
+    assert_true(hook_queue_is_empty(&queue));
+}
+
 /* ---- retention, names ---- */
 
 static void retention_is_as_it_says(void **state)
@@ -615,18 +675,18 @@ static void retention_is_as_it_says(void **state)
         int64_t step;
         const char *kept;
     } rows[] = {
-        {{1, 0, 0}, 70, "70 90"},
-        {{2, 0, 0}, 70, "70 60 90"},
-        {{3, 20, 0}, 70, "70 60 20 50 40 90"},
-        {{99, 0, 0}, 70, "70 10 60 20 50 30 40 90"},
-        {{1, 30, 0}, 70, "70 60 30 90"},
-        {{1, 0, 30}, 70, "70 30 90"}, /* the best is one more */
-        {{1, 0, 10}, 70, "70 10 90"},
-        {{2, 0, 60}, 70, "70 60 90"},
-        {{1, 0, 70}, 70, "70 90"},
-        {{1, 40, 30}, 70, "70 30 40 90"},
-        {{1, 0, 35}, 70, "70 90"}, /* it is not there */
-        {{1, 0, 0}, 10, "70 10 60 20 50 30 40 90"},
+        {{1, 0, 0, 0, -1}, 70, "70 90"},
+        {{2, 0, 0, 0, -1}, 70, "70 60 90"},
+        {{3, 20, 0, 0, -1}, 70, "70 60 20 50 40 90"},
+        {{99, 0, 0, 0, -1}, 70, "70 10 60 20 50 30 40 90"},
+        {{1, 30, 0, 0, -1}, 70, "70 60 30 90"},
+        {{1, 0, 30, 0, -1}, 70, "70 30 90"}, /* the best is one more */
+        {{1, 0, 10, 0, -1}, 70, "70 10 90"},
+        {{2, 0, 60, 0, -1}, 70, "70 60 90"},
+        {{1, 0, 70, 0, -1}, 70, "70 90"},
+        {{1, 40, 30, 0, -1}, 70, "70 30 40 90"},
+        {{1, 0, 35, 0, -1}, 70, "70 90"}, /* it is not there */
+        {{1, 0, 0, 0, -1}, 10, "70 10 60 20 50 30 40 90"},
     };
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         bool remove[8];
@@ -669,6 +729,8 @@ int main(void)
         cmocka_unit_test(checksums_are_castagnolis),
         cmocka_unit_test(lanes_are_the_whole),
         cmocka_unit_test(a_copy_is_exact_and_summed),
+        cmocka_unit_test(the_oldest_is_given_up_and_never_the_newest_that_is_whole),
+        cmocka_unit_test(a_newer_one_waits_and_takes_the_place_of_one_that_waits),
         cmocka_unit_test(retention_is_as_it_says),
         cmocka_unit_test(names_are_strict),
     };

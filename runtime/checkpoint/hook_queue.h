@@ -1,0 +1,25 @@
+/* hook_queue.h - which checkpoint the command of training.checkpoint_command is run for. Pure.
+ *
+ * One at a time: a newer checkpoint waits, and takes the place of one that waits already. */
+#ifndef MUSTER_RUNTIME_CHECKPOINT_HOOK_QUEUE_H
+#define MUSTER_RUNTIME_CHECKPOINT_HOOK_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Steps; -1: none. Begins as HOOK_QUEUE_EMPTY. */
+struct hook_queue {
+    int64_t running, waiting;
+};
+#define HOOK_QUEUE_EMPTY ((struct hook_queue){-1, -1})
+
+/* A checkpoint is committed. Returns the step of one that was waiting and is skipped for it, or -1. */
+int64_t hook_queue_add(struct hook_queue *queue, int64_t step);
+/* The command can be run: of the step that is returned, or -1: there is nothing to do, or it runs. */
+int64_t hook_queue_begin(struct hook_queue *queue);
+void hook_queue_end(struct hook_queue *queue); /* of the one that runs */
+/* Whether the files of this checkpoint are read, or will be. */
+bool hook_queue_holds(const struct hook_queue *queue, int64_t step);
+bool hook_queue_is_empty(const struct hook_queue *queue);
+
+#endif
