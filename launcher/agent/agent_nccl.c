@@ -9,6 +9,7 @@
 
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_output.h"
+#include "launcher/agent/agent_server.h"
 #include "launcher/loop/background_job.h"
 #include "launcher/nccl/nccl_log.h"
 #include "launcher/nccl/path_check.h"
@@ -16,6 +17,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/text_list.h"
+#include "rendezvous/security/secret.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 #include "rendezvous/tcpstore/tcpstore_client.h"
 #include "runtime/nccl/doctor/node_facts.h"
 
@@ -155,6 +158,8 @@ int agent_nccl_decide(struct agent *agent, struct muster_error *err)
 struct exchange {
     char address[MEMBERSHIP_NAME_LIMIT], prefix[32];
     uint16_t port;
+    bool has_key; /* the job has a secret, and key is the store's */
+    unsigned char key[MAC_KEY_SIZE];
     int rank, count;
     struct node_facts own;
     struct buffer differences;
@@ -200,8 +205,11 @@ static int collect_facts(struct exchange *e, struct tcpstore_client *client)
 static void run_exchange(void *payload)
 {
     struct exchange *e = payload;
-    const struct tcpstore_client_options options = {
-        .host = e->address, .port = e->port, .prefix = e->prefix, .timeout_ns = facts_patience_ns};
+    const struct tcpstore_client_options options = {.host = e->address,
+                                                    .port = e->port,
+                                                    .prefix = e->prefix,
+                                                    .key = e->has_key ? e->key : NULL,
+                                                    .timeout_ns = facts_patience_ns};
     struct tcpstore_client *client GUARD(guard_tcpstore_client) = tcpstore_client_connect(&options, &e->err);
     if (client && publish_facts(e, client) == 0 && e->rank == 0)
         (void)collect_facts(e, client); /* e->err is logged */
@@ -211,6 +219,7 @@ static void free_exchange(void *payload)
 {
     struct exchange *e = payload;
     buffer_free(&e->differences);
+    explicit_bzero(e->key, sizeof e->key);
     mem_free(e);
 }
 
@@ -241,6 +250,16 @@ static void exchanged(void *context)
     background_watch_end(&agent->nccl->asking);
 }
 
+/* The threads prove by it that muster's own keys in the store are theirs. False: the job has no secret. */
+static bool copy_store_key(const struct agent *agent, unsigned char key[MAC_KEY_SIZE])
+{
+    const struct job_keys *keys = agent_server_keys(agent);
+    static_assert(sizeof keys->store == MAC_KEY_SIZE, "one key for agents and workers");
+    if (keys)
+        memcpy(key, keys->store, sizeof keys->store);
+    return keys != NULL;
+}
+
 /* The workers of a world were started: publishes this node's facts. No node waits for it, and failures are
  * ignored. */
 static void exchange_facts(struct agent *agent)
@@ -259,6 +278,7 @@ static void exchange_facts(struct agent *agent)
     memcpy(e->address, world->master_addr, sizeof e->address);
     (void)snprintf(e->prefix, sizeof e->prefix, "muster/facts/%" PRIu32, world->id.round);
     e->port = world->master_port;
+    e->has_key = copy_store_key(agent, e->key);
     e->rank = world->group_rank;
     e->count = world->group_world_size;
     node_facts_take(&agent->tune->machine, agent->host, &e->own);
@@ -280,6 +300,7 @@ static void free_path_check(void *payload)
 {
     struct path_check *check = payload;
     buffer_free(&check->findings);
+    explicit_bzero(check->key, sizeof check->key);
     mem_free(check);
 }
 
@@ -322,6 +343,7 @@ static void check_paths(struct agent *agent)
     (void)snprintf(check->host, sizeof check->host, "%s", agent->host);
     (void)snprintf(check->address, sizeof check->address, "%s", own.address);
     check->port = world->master_port;
+    check->has_key = copy_store_key(agent, check->key);
     check->rank = world->group_rank;
     check->count = world->group_world_size;
     nccl->paths = check;

@@ -138,8 +138,11 @@ static int exchange_probes(struct path_check *check, struct tcpstore_client *cli
 
 void path_check_run(struct path_check *check)
 {
-    const struct tcpstore_client_options options = {
-        .host = check->store, .port = check->port, .prefix = check->prefix, .timeout_ns = patience_ns};
+    const struct tcpstore_client_options options = {.host = check->store,
+                                                    .port = check->port,
+                                                    .prefix = check->prefix,
+                                                    .key = check->has_key ? check->key : NULL,
+                                                    .timeout_ns = patience_ns};
     struct path_listing own = {0};
     struct path_receiver *receiver = path_receiver_start(&own.port, own.token, &check->err);
     struct tcpstore_client *client GUARD(guard_tcpstore_client) =

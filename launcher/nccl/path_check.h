@@ -3,10 +3,12 @@
 #ifndef MUSTER_LAUNCHER_NCCL_PATH_CHECK_H
 #define MUSTER_LAUNCHER_NCCL_PATH_CHECK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 
 enum { PATH_CHECK_NAME = 256, PATH_CHECK_PEERS = 16 };
 
@@ -14,6 +16,8 @@ enum { PATH_CHECK_NAME = 256, PATH_CHECK_PEERS = 16 };
 struct path_check {
     char store[PATH_CHECK_NAME], prefix[48]; /* in: the store of the world, and where in it */
     uint16_t port;
+    bool has_key; /* in: the job has a secret, and key is the store's */
+    unsigned char key[MAC_KEY_SIZE];
     int rank, count; /* in: of this node */
     char host[PATH_CHECK_NAME];
     char address[64];        /* in: of this node for the others; "": that of the connection to the store */

@@ -3,6 +3,7 @@
     MUSTER_BUILD=build python3 tests/e2e/network/paths_test.py [TestClass.test_name ...]"""
 
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -72,7 +73,11 @@ class Paths(unittest.TestCase):
 
     def test_nothing_is_wrong(self):
         self.make(3)
-        said = self.run_job("--pre-flight=0")
+        secret = self.folder / "secret"  # the agents prove that the keys by which they find each other are theirs
+        secret.write_bytes(subprocess.run([MUSTER, "secret"], check=True, capture_output=True).stdout)
+        secret.chmod(0o600)
+        said = self.run_job("--pre-flight=0", f"--secret-file={secret}")
+        self.assertNotIn("has not proven", said)
         self.assertNotIn("are lost", said)
         self.assertNotIn("no connection opens", said)
 
