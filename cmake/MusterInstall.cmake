@@ -4,6 +4,9 @@ include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/muster)
 
 muster_same_rpath(muster muster-train libmuster)
+if(CMAKE_CROSSCOMPILING) # below a sysroot CMake leaves OpenBLAS's folder out
+  set_property(TARGET muster-train libmuster APPEND PROPERTY INSTALL_RPATH /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp)
+endif()
 install(TARGETS muster muster-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS libmuster EXPORT muster-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # muster.h finds muster_error.h below itself, as in the tree
