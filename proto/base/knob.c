@@ -120,7 +120,8 @@ static char *kept_text(const struct knob *knob, const char *text, const char *wh
 {
     scope_free char *path = NULL;
     const size_t before = knob->path && knob->type == KNOB_LIST ? number_before(text) : 0;
-    if (knob->path && knob_path(text + before, &path, err) < 0) {
+    const bool as_written = knob->uri && text_scheme_length(text);
+    if (knob->path && !as_written && knob_path(text + before, &path, err) < 0) {
         (void)error_wrap(err, "%s", where);
         return NULL;
     }

@@ -53,6 +53,7 @@ struct knob {
                       */
     bool path; /* of a text or a list: a file or folder, which is taken as knob_path has it; of a list behind
                   a number ("0.7 ~/texts") */
+    bool uri;  /* of a path: an address is taken as it is written, and its owner checks it */
     const char *refused; /* not NULL: known but not honoured; the text names the alternative, and setting it
                             is an error */
 };

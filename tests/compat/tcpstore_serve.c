@@ -38,7 +38,9 @@ int main(int argc, char **argv)
 {
     int to = STDERR_FILENO;
     struct log_sink log = {log_write_to_fd, &to, LOG_LEVEL_INFO, "tcpstore_serve"};
-    struct tcpstore_server_options options = {.log = &log, .address = argc > 2 ? argv[2] : NULL};
+    struct tcpstore_server_options options = {
+        .log = &log, .address = argc > 2 ? argv[2] : NULL, .limits = store_limits_default()};
+    options.limits.total_bytes = 128u << 20; /* cases hold 24 MiB twice: as values and as a reply */
     struct tcpstore_server *server = NULL;
     struct muster_error err = {0};
     int64_t port = 0;

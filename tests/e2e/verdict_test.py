@@ -207,7 +207,7 @@ class Causes(AgentTest):
 
     def test_only_followers_still_have_a_first(self):
         path = self.script("follow.py", "import os, sys, time\nif os.environ['RANK'] == '0':\n    time.sleep(1000)\n" + GLOO + "sys.exit(1)\n")
-        _, err = self.run_muster("--standalone", "--nproc-per-node=2", path, code=1)
+        _, err = self.run_muster("--standalone", "--nproc-per-node=2", path, code=138)  # lost peers alone: a retry may mend it
         self.assertIn("rank      : 1 ", root_cause(err))
         self.assertRegex(err, r"Terminated by the launcher:\n  rank 0 \(local_rank: 0\) \(pid: \d+\) ended by SIGTERM\n")
 
