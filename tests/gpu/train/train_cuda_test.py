@@ -427,7 +427,7 @@ class Nccl(Cuda):
         sets = (f"training.output={self.path / 'model'}", "training.checkpoint_every=1")
         self.learns(*sets, f"training.checkpoint_dir={self.path / 'none'}", ranks=2)
         undisturbed = self.model()
-        collective = r"\w+ #\d+ \(\w+ of \d+ \w+( by \w+)?\) of comm \S+"
+        collective = r"\w+ #\d+ \(\w+ of \d+ \w+( by \w+)?(, \w+)?\) of comm \S+"
         for fault, words in (("DIE", r"rank 1 \(pid \d+ on \S+\) was killed by signal 9"),
                              ("ASYNC", rf"rank \d: error: .*{collective} on rank 1: NCCL: remote process exited")):
             with self.subTest(fault):
