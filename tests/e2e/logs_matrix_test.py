@@ -9,14 +9,13 @@ test's own, which root alone can make; others skip those tests."""
 import collections
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 
-from harness import BUILD, AgentTest, free_port, wait_until
+from harness import AgentTest, free_port, wait_until
+from harness.preload import preload
 
 PRIVATE = "MUSTER_E2E_PRIVATE_MOUNTS"
 SANITIZED = bool(os.environ.get("MUSTER_SANITIZED"))
@@ -112,10 +111,7 @@ class LogsTest(AgentTest):
     def slow_spool(self, milliseconds):
         if SANITIZED:
             self.skipTest("a preloaded library and a sanitizer do not go together")
-        place = tempfile.TemporaryDirectory(prefix="muster-preload-", dir="/tmp")  # LD_PRELOAD takes a blank for a separator
-        self.addCleanup(place.cleanup)
-        library = shutil.copy(BUILD / "tests" / "slow_writes.so", place.name)
-        return {"LD_PRELOAD": library, "SLOW_WRITES_MS": str(milliseconds)}
+        return {"LD_PRELOAD": preload("slow_writes.so"), "SLOW_WRITES_MS": str(milliseconds)}
 
     def file_text(self, folder="logs", attempt=0, rank=0):
         (path,) = (self.folder / folder).glob(f"*/attempt_{attempt}/{rank}/stdout.log")

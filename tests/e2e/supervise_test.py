@@ -15,7 +15,8 @@ import subprocess
 import sys
 import unittest
 
-from harness import BUILD, LIMIT, MUSTER, AdoptingTest, alive, environment, free_port, wait_until
+from harness import LIMIT, MUSTER, AdoptingTest, alive, environment, free_port, wait_until
+from harness.preload import preload
 
 FULL = "--full" in sys.argv
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -560,7 +561,7 @@ class Kept(SuperviseTest):
         where = ["--rdzv-id=job", f"--state-dir={self.folder}/state", "--", "sh", "-c", "echo ran"]
         self.run_muster(*where)
         for call, number in (("open", errno.EACCES), ("read", errno.EIO)):
-            failing = {"LD_PRELOAD": str(BUILD / "tests" / "failing_files.so"), "FAILING_FILES": f"{call}:job.muster-job:{number}"}
+            failing = {"LD_PRELOAD": preload("failing_files.so"), "FAILING_FILES": f"{call}:job.muster-job:{number}"}
             out, err = self.run_muster(*where, code=138, env=failing)
             self.assertEqual(out, "")
             self.assertIn("--state-dir: ", err)

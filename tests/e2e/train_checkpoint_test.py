@@ -16,6 +16,8 @@ import tempfile
 import time
 import unittest
 
+from harness.preload import preload
+
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
 LIMIT = 300  # of any run, against a hang
@@ -572,7 +574,7 @@ class Checkpoints(unittest.TestCase):
         kept = self.bytes_of_all()
 
         def refused(rule, says, ranks=0, flags=(), **more):
-            failing = {"LD_PRELOAD": str(BUILD / "tests" / "failing_files.so"), "FAILING_FILES": rule}
+            failing = {"LD_PRELOAD": preload("failing_files.so"), "FAILING_FILES": rule}
             out = self.run_whole(ranks=ranks, steps=30, code=138, flags=flags, environment=failing, **more)
             self.assertRegex(self.said(), says)
             self.assertNotIn("\nstep ", out)

@@ -11,7 +11,6 @@ steps, holds them back so that a test is not about who gets the processor, and e
 
 import math
 import os
-import shutil
 import subprocess
 import sys
 
@@ -20,9 +19,10 @@ import fault_matrix_test
 from fault_matrix_test import Played, play
 from harness.fault_rows import ROWS, at_exit_barrier
 from harness.job import MUSTER
+from harness.preload import preload
 
 TRAIN = cluster.BUILD / "bin" / "muster-train"
-TAP, LINGER = (cluster.BUILD / "tests" / name for name in ("step_tap", "linger.so"))
+TAP = cluster.BUILD / "tests" / "step_tap"
 SANITIZED = os.environ.get("MUSTER_SANITIZED")
 BATCH = 12  # for 1, 2, 3 or 4 ranks
 CONFIG = """\
@@ -53,9 +53,8 @@ class Trained(Played):
         share = math.gcd(*(BATCH // size for size in sizes))  # divides the batch of every size that the world may have
         self.model, self.config = self.folder / "model", self.folder / "config.yaml"
         self.config.write_text(CONFIG.format(micro_batch=share, batch=BATCH, output=self.model, text=self.folder / "text"))
-        library = shutil.copy(LINGER, self.folder)  # LD_PRELOAD takes a blank for a separator
-        preload = [] if SANITIZED else ["env", f"LD_PRELOAD={library}"]
-        job.program = (TAP, *preload, TRAIN, self.config)
+        lingers = [] if SANITIZED else ["env", f"LD_PRELOAD={preload('linger.so')}"]
+        job.program = (TAP, *lingers, TRAIN, self.config)
         return job
 
     def check_end(self, job):

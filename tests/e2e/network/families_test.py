@@ -6,7 +6,6 @@ Every worker reaches the store of its world as PyTorch does, by MASTER_ADDR and 
 
 import os
 import pathlib
-import shutil
 import sys
 import tempfile
 import unittest
@@ -15,8 +14,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from harness import cluster
 from harness.cluster import BUILD, Cluster
+from harness.preload import preload
 
-MUSTER, TRAIN, REFUSE = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train", BUILD / "tests" / "refuse_six.so"
+MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
 FIRST_PORT = 23456
 REACH = """exec 3<>"/dev/tcp/$MASTER_ADDR/$MASTER_PORT" || exit 5; echo "$RANK of $WORLD_SIZE at $MASTER_ADDR, by $GLOO_SOCKET_IFNAME" """
 CONFIG = """\
@@ -149,11 +149,7 @@ class Six(Families):
 class Refused(Families):
     def test_a_kernel_without_ipv6(self):
         self.make("4")
-        library = shutil.copy(REFUSE, self.folder)  # LD_PRELOAD takes a blank for a separator
-        folder = pathlib.Path("/tmp") / f"muster-refuse-{os.getpid()}"
-        folder.mkdir()
-        self.addCleanup(shutil.rmtree, folder)
-        library = shutil.copy(library, folder)
+        library = preload("refuse_six.so")
         for how in ("socket", "denied", "option", "bind"):
             for host in ("node0", "10.66.0.1"):
                 self.static(host, LD_PRELOAD=library, REFUSE_SIX=how)

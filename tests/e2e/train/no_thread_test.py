@@ -14,9 +14,10 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from harness.ports import free_port  # noqa: E402
+from harness.preload import preload  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"]).resolve()
-MUSTER, TRAIN, PRELOAD = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train", BUILD / "tests" / "no_thread.so"
+MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
 LIMIT = 120  # of any run, against a hang
 MOST = 40  # threads of a program: the sweep has to come to an end
 REASON = r"cannot start .*: Resource temporarily unavailable \((no readable cgroup sets pids\.max|the cgroup's pids\.max is \d+, and \d+ are in use); ulimit -u is (\d+|unlimited)\)"
@@ -42,7 +43,7 @@ class NoThread(unittest.TestCase):
     def run_refused(self, command, cwd, refused):
         """Exit code, what was written, and whether a thread was refused."""
         mark = cwd / "refused"
-        environment = os.environ | {"LD_PRELOAD": str(PRELOAD), "NO_THREAD": refused, "NO_THREAD_MARK": str(mark)}
+        environment = os.environ | {"LD_PRELOAD": preload("no_thread.so"), "NO_THREAD": refused, "NO_THREAD_MARK": str(mark)}
         try:
             done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True, errors="replace", timeout=LIMIT)

@@ -1,0 +1,20 @@
+"""Libraries of tests/support that are preloaded into programs: LD_PRELOAD takes a blank in a path for a separator, and a checkout may lie in
+a folder with one."""
+
+import atexit
+import functools
+import os
+import pathlib
+import shutil
+import tempfile
+
+BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resolve().parents[3] / "build")).resolve()
+
+
+@functools.cache
+def preload(name):
+    """The value of LD_PRELOAD for a library of build/tests, such as "slow_writes.so": a copy in a folder of its own."""
+    folder = tempfile.mkdtemp(prefix="muster-preload-", dir="/tmp")
+    os.chmod(folder, 0o755)  # programs of other users load it too
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return shutil.copy(BUILD / "tests" / name, folder)
