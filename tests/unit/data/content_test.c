@@ -1,5 +1,4 @@
 /* content_test.c - what a file is taken for, by its content; what of a folder is left out, and told. */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "runtime/data/token_file.h"
 #include "runtime/tokens/tokenizer.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 static char folder[] = "/tmp/muster_content_XXXXXX";
 
@@ -43,23 +43,10 @@ static int make_folder(void **state)
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static void remove_in(const char *path)
-{
-    DIR *open = opendir(path);
-    for (const struct dirent *entry; open && (entry = readdir(open));) {
-        char inside[500];
-        (void)snprintf(inside, sizeof inside, "%s/%s", path, entry->d_name);
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && unlink(inside))
-            remove_in(inside);
-    }
-    (void)closedir(open);
-    (void)rmdir(path);
-}
-
 static int remove_folder(void **state)
 {
     (void)state;
-    remove_in(folder);
+    folder_remove(folder);
     return 0;
 }
 
@@ -199,7 +186,7 @@ static void what_is_left_out_is_told(void **state)
     assert_int_equal(read_all_of(inside, "text", found, sizeof found, NULL, &err), -1);
     assert_non_null(strstr(err.text, "holds no text; "));
     assert_non_null(strstr(err.text, "meta.pkl (a pickle of Python)"));
-    remove_in(inside);
+    folder_remove(inside);
 }
 
 int main(void)

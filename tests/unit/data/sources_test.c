@@ -1,5 +1,4 @@
 /* What data is read from: token shards, JSON lines, several sources; masks, documents, caches. */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "runtime/tokens/tokenizer.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
+#include "tests/support/folder.h"
 
 enum { END = 255 };
 
@@ -64,23 +64,10 @@ static int make_folder(void **state)
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static void remove_in(const char *path)
-{
-    DIR *open = opendir(path);
-    for (const struct dirent *entry; open && (entry = readdir(open));) {
-        char inside[500];
-        (void)snprintf(inside, sizeof inside, "%s/%s", path, entry->d_name);
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && unlink(inside))
-            remove_in(inside);
-    }
-    (void)closedir(open);
-    (void)rmdir(path);
-}
-
 static int remove_folder(void **state)
 {
     (void)state;
-    remove_in(folder);
+    folder_remove(folder);
     return 0;
 }
 
