@@ -33,7 +33,7 @@ struct agent_heartbeats {
     struct background_watch asking; /* while the kernel's view of it is read */
     struct hang_dump *dump;         /* of asking */
 
-    bool unarmed_noted;          /* that no worker sends heartbeats */
+    bool unarmed_noted;          /* no worker sends heartbeats, or none can be looked at */
     struct activity *activities; /* of this round's workers, as seen from outside */
     struct instant probe_at;     /* the next look */
     struct background_watch probing;
@@ -321,8 +321,11 @@ static void look_from_outside(struct agent *agent, struct instant now)
     heartbeats->probe_at = instant_add(now, activity_period_ns(timeout_ns(agent)));
     struct background_job *job =
         sessions ? activity_probe_start(sessions, count, &heartbeats->probe, &err) : NULL;
-    if (background_watch_begin(&heartbeats->probing, &agent->loop, job, probed, agent, &err) < 0)
-        log_warning(&agent->log, "%s", err.text); /* the next look may succeed */
+    if (background_watch_begin(&heartbeats->probing, &agent->loop, job, probed, agent, &err) == 0)
+        return;
+    if (!heartbeats->unarmed_noted) /* once: the next look may succeed, and the reason lasts */
+        log_warning(&agent->log, "--hang-watch=outside cannot look at the workers now: %s", err.text);
+    heartbeats->unarmed_noted = true;
 }
 
 static void watch_unarmed(struct agent *agent, struct instant now)
