@@ -1,4 +1,4 @@
-"""Tokenizers of runtime/tokens against `tokenizers` and sentencepiece, in turns, on one thread.
+"""Tokenizers of trainer/tokens against `tokenizers` and sentencepiece, in turns, on one thread.
 
     python3 benchmarks/tokenizer.py --build BUILD_DIR [--rounds N] [--megabytes N]
 

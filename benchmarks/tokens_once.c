@@ -12,8 +12,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
-#include "runtime/tokens/split.h"
-#include "runtime/tokens/tokenizer.h"
+#include "trainer/tokens/split.h"
+#include "trainer/tokens/tokenizer.h"
 
 struct texts {
     struct buffer data;

@@ -8,7 +8,7 @@ The linker binds each symbol to its newest version. Most of the new versions are
 pthread_create into libc (2.34), log and pow without the error handling of SVID (2.29). Where this machine's library has an old
 version too, a file asks for the symbol without a version: every loader then takes the old one or the only one there is. The
 libraries of before the move are named as needed. What has no old version is one of ours (proto/glibc,
-runtime/tokens/earlier_libstdcxx.cc), linked into our programs and exported for Debian's libraries. Anything else ends this program."""
+trainer/tokens/earlier_libstdcxx.cc), linked into our programs and exported for Debian's libraries. Anything else ends this program."""
 
 import argparse
 import functools

@@ -50,7 +50,7 @@ struct train_config {
     int stage_moments;    /* TRAIN_MOMENTS_... */
     int64_t micro_batch;  /* sequences of one forward on one rank */
     int64_t global_batch; /* sequences of one optimizer step over all ranks; accumulation follows from it */
-    bool strict_batch;    /* of files of other programs; see runtime/formats */
+    bool strict_batch;    /* of files of other programs; see trainer/formats */
     int64_t sequence_length;
     int strategy;             /* enum strategy */
     int64_t replicas;         /* of HYBRID_SHARD; 0: one a node */

@@ -77,7 +77,7 @@ static const char *const devices[] = {
         NULL};
 static const char *const comms[] = {"auto", "host", "nccl", NULL};             /* TRAIN_COMM_... */
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL}; /* enum rotary_kind */
-/* enum picture_kind of runtime/pictures */
+/* enum picture_kind of trainer/pictures */
 static const char *const datasets[] = {"auto",    "cifar10",  "mnist", "fashion_mnist",
                                        "folders", "cifar100", NULL};
 static const char *const stored_kinds[] = {

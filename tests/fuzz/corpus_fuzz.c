@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/corpus/clean.h"
-#include "runtime/corpus/measure.h"
-#include "runtime/corpus/minhash.h"
-#include "runtime/corpus/split.h"
-#include "runtime/tokens/unicode.h"
 #include "tests/fuzz/random_main.h"
+#include "trainer/corpus/clean.h"
+#include "trainer/corpus/measure.h"
+#include "trainer/corpus/minhash.h"
+#include "trainer/corpus/split.h"
+#include "trainer/tokens/unicode.h"
 
 struct source {
     const char *text;

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/data/documents.h"
-#include "runtime/data/token_file.h"
 #include "tests/fuzz/random_main.h"
+#include "trainer/data/documents.h"
+#include "trainer/data/token_file.h"
 
 /* Every token and every document can be read. */
 static void use(const struct token_file *file, size_t length)

@@ -2,8 +2,8 @@
  * the first byte says which: texts with labels that are there, or an error with a text. */
 #include <stdlib.h>
 
-#include "runtime/labelled/read.h"
 #include "tests/fuzz/random_main.h"
+#include "trainer/labelled/read.h"
 
 static void check_texts(const struct token_file *file, const struct label_names *names)
 {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "proto/base/mem.h"
-#include "runtime/pictures/unpickle.h"
 #include "tests/fuzz/random_main.h"
+#include "trainer/pictures/unpickle.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -10,8 +10,8 @@
 
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
-#include "runtime/pictures/png_file.h"
 #include "tests/fuzz/random_main.h"
+#include "trainer/pictures/png_file.h"
 
 enum { HEIGHT = 40, WIDTH = 37, MARGIN = 64, MARK = 0xA5, SIGNATURE = 8, CHUNK = 12 };
 

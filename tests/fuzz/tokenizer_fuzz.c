@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/tokens/bpe.h"
 #include "tests/fuzz/random_main.h"
+#include "trainer/tokens/bpe.h"
 
 static void use(struct bpe *bpe, const char *text, size_t length)
 {

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-CODE = ("proto", "rendezvous", "kernels", "runtime", "launcher")
+CODE = ("proto", "rendezvous", "kernels", "runtime", "trainer", "launcher")
 EVERYBODY = {"proto", "proto/base", "proto/include"}
 # The directions of the whole: what rows of a folder may name, whatever CMake says.
 DIRECTIONS = {
@@ -23,6 +23,7 @@ DIRECTIONS = {
     r"rendezvous\b": r"proto\b|rendezvous\b",
     r"runtime/nccl/": r"proto\b|runtime/nccl/",
     r"runtime/": r"proto\b|kernels\b|runtime/|rendezvous/(store|tcpstore)$",
+    r"trainer/": r"proto\b|kernels\b|runtime/|trainer/",
     r"launcher\b": r"proto\b|rendezvous\b|runtime/nccl/|launcher\b",
 }
 FILES_LIMIT = 40

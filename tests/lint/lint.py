@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-CODE = ("proto", "rendezvous", "kernels", "runtime", "launcher")
+CODE = ("proto", "rendezvous", "kernels", "runtime", "trainer", "launcher")
 
 # call -> (where it is allowed, why not elsewhere)
 BANNED = {
@@ -20,9 +20,9 @@ BANNED = {
     r"\bclock_gettime\s*\(": (r"^proto/(base/clock|glibc/earlier)\.c$", "time comes from proto/base/clock.h"),
     r"\b(?:gettimeofday|usleep|sleep|nanosleep)\s*\(": (None, "no polling: wait on a descriptor, a futex or a deadline"),
     r"(?<![>.])\b(?:exit|abort|_exit|quick_exit)\s*\(": (
-        r"^(proto/processor/start\.c|launcher/main\.c|launcher/(process/(spawn|guardian)|warm/warm_keeper|host/isolated_call|local/run/pod_isolation)\w*\.c|runtime/app/muster_train\.c)$", "libraries never end the process"),
-    r"\b(?:printf|puts|perror|putchar)\s*\(": (r"^(launcher/main\.c|runtime/app/(muster_train|checkpoints|command|prepare_command|run|run_\w+)\.c)$", "libraries never print"),
-    r"\bfprintf\s*\(\s*std(?:err|out)": (r"^(launcher/main\.c|runtime/app/(muster_train|checkpoints|command|prepare_command|run|run_\w+)\.c)$", "libraries never print"),
+        r"^(proto/processor/start\.c|launcher/main\.c|launcher/(process/(spawn|guardian)|warm/warm_keeper|host/isolated_call|local/run/pod_isolation)\w*\.c|trainer/run/muster_train\.c)$", "libraries never end the process"),
+    r"\b(?:printf|puts|perror|putchar)\s*\(": (r"^(launcher/main\.c|trainer/run/(muster_train|checkpoints|command|prepare_command|run|run_\w+)\.c)$", "libraries never print"),
+    r"\bfprintf\s*\(\s*std(?:err|out)": (r"^(launcher/main\.c|trainer/run/(muster_train|checkpoints|command|prepare_command|run|run_\w+)\.c)$", "libraries never print"),
     r"\b(?:malloc|calloc|realloc|strdup|strndup|asprintf)\s*\(": (r"^proto/base/mem\.c$", "memory comes from proto/base/mem.h"),
     r"\bpthread_create\s*\(": (r"^proto/base/thread\.c$", "a thread of proto/base/thread.h takes no signals"),
     r"\bsystem\s*\(|\bpopen\s*\(": (None, "no shell"),

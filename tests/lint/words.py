@@ -13,10 +13,10 @@ import re
 import sys
 import tokenize
 
-CODE = ("proto", "rendezvous", "kernels", "runtime", "launcher")
+CODE = ("proto", "rendezvous", "kernels", "runtime", "trainer", "launcher")
 # Folders whose texts are held against WORDS; a folder covers those below it.
-CLEAN = ("runtime", "kernels", "proto", "rendezvous", "launcher", "k8s", "tests/README.md", "tests/compat", "tests/data", "tests/fuzz", "tests/lint", "tests/simulation",
-         "tests/e2e", "benchmarks", "cmake")
+CLEAN = ("runtime", "trainer", "kernels", "proto", "rendezvous", "launcher", "k8s", "tests/README.md", "tests/compat", "tests/data", "tests/fuzz", "tests/lint",
+         "tests/simulation", "tests/e2e", "benchmarks", "cmake")
 COMMENTED = ("tests/e2e", "benchmarks", "cmake")
 
 # word or phrase -> what to write

@@ -14,14 +14,14 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
-#include "runtime/data/data.h"
-#include "runtime/formats/formats.h"
 #include "runtime/include/muster.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/train/fingerprint.h"
 #include "runtime/train/lr.h"
 #include "runtime/train/trainer.h"
 #include "runtime/world/world.h"
+#include "trainer/data/data.h"
+#include "trainer/formats/formats.h"
 
 enum { STEPS_LIMIT = 100 };
 

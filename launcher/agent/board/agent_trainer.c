@@ -5,9 +5,9 @@
 
 #include "launcher/agent/board/agent_board.h"
 #include "launcher/loop/background_job.h"
-#include "launcher/trainer/https_post.h"
-#include "launcher/trainer/trainer_report.h"
-#include "launcher/trainer/trainer_status.h"
+#include "launcher/trainjob/https_post.h"
+#include "launcher/trainjob/trainer_report.h"
+#include "launcher/trainjob/trainer_status.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 

@@ -9,7 +9,7 @@ def mix(x):
 
 
 def permute(seed, epoch, index, n):
-    """runtime/data/order.h: which sample is number `index` of an epoch of n."""
+    """trainer/data/order.h: which sample is number `index` of an epoch of n."""
     half = 1
     while 1 << 2 * half < n:
         half += 1

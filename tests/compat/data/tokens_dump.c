@@ -8,7 +8,7 @@
 
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "runtime/tokens/tokenizer.h"
+#include "trainer/tokens/tokenizer.h"
 
 static int dump_text(struct tokenizer *tokenizer, const char *text, uint32_t length, FILE *out,
                      struct muster_error *err)

@@ -1,4 +1,4 @@
-/* formats_dump - what runtime/formats makes of batches and which keys it knows, for config_test.py to compare
+/* formats_dump - what trainer/formats makes of batches and which keys it knows, for config_test.py to compare
  * with DeepSpeed's.
  *
  *     formats_dump keys                 a line each; those of optimizers and schedulers behind "parameters"
@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/formats/batch.h"
-#include "runtime/formats/readers.h"
+#include "trainer/formats/batch.h"
+#include "trainer/formats/readers.h"
 
 static void print_keys(const struct key_table *table)
 {

@@ -22,7 +22,7 @@
 #include "proto/base/io.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
 
-int muster_train_main(int argc, char *argv[]); /* runtime/app/muster_train.c */
+int muster_train_main(int argc, char *argv[]); /* trainer/run/muster_train.c */
 
 static const char config[] = "training: {steps: 3, micro_batch: 1, global_batch: 4, sequence_length: 8, "
                              "learning_rate: 3.0e-3, warmup_steps: 2, threads: 1,\n"

@@ -8,8 +8,8 @@
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/corpus/duplicates.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/corpus/duplicates.h"
 
 enum { MOST = 600 };
 

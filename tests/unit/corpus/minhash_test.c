@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/corpus/minhash.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/corpus/minhash.h"
 
 static size_t split(struct words *words, const char *text)
 {

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include "proto/base/error.h"
-#include "runtime/corpus/clean.h"
-#include "runtime/corpus/measure.h"
-#include "runtime/corpus/settings.h"
-#include "runtime/corpus/word_list.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/corpus/clean.h"
+#include "trainer/corpus/measure.h"
+#include "trainer/corpus/settings.h"
+#include "trainer/corpus/word_list.h"
 
 static struct measures measure(const char *text, const struct measure_lists *lists)
 {

@@ -8,10 +8,10 @@
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
-#include "runtime/corpus/shard_writer.h"
-#include "runtime/data/corpus.h"
-#include "runtime/data/prepared.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/corpus/shard_writer.h"
+#include "trainer/data/corpus.h"
+#include "trainer/data/prepared.h"
 
 static void test_where_a_shard_ends(void **state)
 {

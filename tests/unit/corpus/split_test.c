@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "runtime/corpus/split.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/corpus/split.h"
 
 struct source {
     const char *text;

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include "proto/base/error.h"
-#include "runtime/data/corpus.h"
-#include "runtime/data/token_file.h"
-#include "runtime/tokens/tokenizer.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/folder.h"
+#include "trainer/data/corpus.h"
+#include "trainer/data/token_file.h"
+#include "trainer/tokens/tokenizer.h"
 
 static char folder[] = "/tmp/muster_content_XXXXXX";
 

@@ -2,10 +2,10 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "runtime/data/data.h"
-#include "runtime/data/order.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
+#include "trainer/data/data.h"
+#include "trainer/data/order.h"
 
 #include <stdio.h>
 #include <stdlib.h>

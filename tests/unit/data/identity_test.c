@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/data/identity.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/data/identity.h"
 
 static void expect_difference(const char *written, const char *now, const char *says)
 {

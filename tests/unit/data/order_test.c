@@ -1,8 +1,8 @@
 /* Mixtures: shares of a block, and whose turn each sample is. */
 #include <stdlib.h>
 
-#include "runtime/data/order.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/data/order.h"
 
 enum { BLOCKS = 3, SOURCES = 4 };
 

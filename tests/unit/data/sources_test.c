@@ -7,14 +7,14 @@
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
-#include "runtime/data/corpus.h"
-#include "runtime/data/data.h"
-#include "runtime/data/token_file.h"
-#include "runtime/data/token_sink.h"
-#include "runtime/tokens/tokenizer.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 #include "tests/support/folder.h"
+#include "trainer/data/corpus.h"
+#include "trainer/data/data.h"
+#include "trainer/data/token_file.h"
+#include "trainer/data/token_sink.h"
+#include "trainer/tokens/tokenizer.h"
 
 enum { END = 255 };
 

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "proto/base/io.h"
-#include "runtime/formats/formats.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
+#include "trainer/formats/formats.h"
 
 #define CONFIGS "tests/data/configs/"
 enum { SETS = 12 };

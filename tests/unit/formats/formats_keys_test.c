@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "proto/base/io.h"
-#include "runtime/formats/formats.h"
-#include "runtime/formats/readers.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/golden.h"
+#include "trainer/formats/formats.h"
+#include "trainer/formats/readers.h"
 
 static const struct key_table *const tables[] = {&deepspeed_keys, &model_keys, &arguments_keys,
                                                  &sections_aliases};
@@ -155,7 +155,7 @@ static void the_document_has_the_tables(void **state)
                        "nothing (which is printed when it starts), or an error with\nfile, line and column. "
                        "Written by `MUSTER_GOLDEN_UPDATE=1 ctest -R formats_keys`.\n\n");
     assert_int_equal(formats_markdown(&text), 0);
-    golden_check("runtime/formats/KEYS.md", &text);
+    golden_check("trainer/formats/KEYS.md", &text);
 }
 
 int main(void)

@@ -6,8 +6,8 @@
 
 #include "proto/base/guard.h"
 #include "proto/base/knob.h"
-#include "runtime/formats/formats.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/formats/formats.h"
 
 enum { SETS = 4 };
 

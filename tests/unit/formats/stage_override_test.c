@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "proto/base/mem.h"
-#include "runtime/formats/formats.h"
-#include "runtime/formats/stages.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/formats/formats.h"
+#include "trainer/formats/stages.h"
 
 static const char text[] =
     "{\"training\": {\"checkpoint_dir\": \"kept\", \"steps\": 5, \"stages\": [{\"name\": \"one\", "

@@ -4,8 +4,8 @@
 #include "tests/support/cmocka_all.h"
 
 #include "proto/base/mem.h"
-#include "runtime/data/order.h"
-#include "runtime/labelled/buckets.h"
+#include "trainer/data/order.h"
+#include "trainer/labelled/buckets.h"
 
 enum { SAMPLES = 1000, EPOCHS = 3 };
 

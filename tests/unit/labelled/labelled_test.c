@@ -12,8 +12,8 @@
 
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
-#include "runtime/data/csv.h"
-#include "runtime/labelled/labelled.h"
+#include "trainer/data/csv.h"
+#include "trainer/labelled/labelled.h"
 
 /* ---- rows ---- */
 

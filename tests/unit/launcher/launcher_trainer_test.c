@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "launcher/trainer/https_post.h"
-#include "launcher/trainer/trainer_status.h"
+#include "launcher/trainjob/https_post.h"
+#include "launcher/trainjob/trainer_status.h"
 #include "tests/support/cmocka_all.h"
 
 static struct board *make_board(void)

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "proto/base/guard.h"
-#include "runtime/pictures/class_folders.h"
-#include "runtime/pictures/pictures.h"
-#include "runtime/pictures/png_file.h"
+#include "trainer/pictures/class_folders.h"
+#include "trainer/pictures/pictures.h"
+#include "trainer/pictures/png_file.h"
 
 enum { WIDTH = 7, HEIGHT = 5, MOST = 4 * 2 * WIDTH };
 

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "proto/base/mem.h"
-#include "runtime/pictures/cifar.h"
-#include "runtime/pictures/info.h"
-#include "runtime/pictures/unpickle.h"
+#include "trainer/pictures/cifar.h"
+#include "trainer/pictures/info.h"
+#include "trainer/pictures/unpickle.h"
 
 enum { PICTURES = 20, PER_BATCH = PICTURES / 5 };
 

@@ -11,10 +11,10 @@
 #include "proto/base/clock.h"
 #include "proto/base/io.h"
 #include "proto/base/thread.h"
-#include "runtime/report/json_lines.h"
-#include "runtime/report/report.h"
-#include "runtime/report/tensorboard.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/report/json_lines.h"
+#include "trainer/report/report.h"
+#include "trainer/report/tensorboard.h"
 
 static const int64_t wall_ns = 1700000000 * NS_PER_S + 7 * NS_PER_MS;
 

@@ -2,9 +2,9 @@
  */
 #include <math.h>
 
-#include "runtime/report/stragglers.h"
-#include "runtime/report/z_score.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/report/stragglers.h"
+#include "trainer/report/z_score.h"
 
 enum { RANKS = 8, STEPS = 100 };
 static const double step_ms = 50;

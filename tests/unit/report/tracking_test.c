@@ -10,8 +10,8 @@
 #include "proto/base/clock.h"
 #include "proto/base/guard.h"
 #include "runtime/config/tracking_choice.h"
-#include "runtime/report/mlflow.h"
-#include "runtime/report/wandb.h"
+#include "trainer/report/mlflow.h"
+#include "trainer/report/wandb.h"
 
 /* ---- W&B ---- */
 

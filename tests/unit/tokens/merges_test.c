@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/tokens/merges.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/tokens/merges.h"
 
 enum { LETTERS = 4, TOKENS = 60, LONGEST = 300 };
 

@@ -2,9 +2,9 @@
  * tests/compat/data/tokens_torch_test.py. */
 #include <string.h>
 
-#include "runtime/tokens/split.h"
-#include "runtime/tokens/unicode.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/tokens/split.h"
+#include "trainer/tokens/unicode.h"
 
 #define QWEN2                                                                                                \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"      \

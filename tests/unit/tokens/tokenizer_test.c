@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/tokens/tokenizer.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/tokens/tokenizer.h"
 
 #define JSON                                                                                                 \
     "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"vocab\":{\"a\":0,\"</s>\":1,\"<x>\":2},"       \

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "proto/base/guard.h"
-#include "runtime/app/next_batch.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/run/next_batch.h"
 
 enum { BATCH = 11, MICRO = 2, T = 16, STEPS = 200, RANKS = 3 };
 

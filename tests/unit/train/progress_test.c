@@ -2,9 +2,9 @@
 #include <math.h>
 
 #include "proto/base/clock.h"
-#include "runtime/app/prediction.h"
-#include "runtime/app/progress.h"
 #include "tests/support/cmocka_all.h"
+#include "trainer/run/prediction.h"
+#include "trainer/run/progress.h"
 
 static void the_line_says_it_all(void **state)
 {

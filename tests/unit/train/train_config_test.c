@@ -1,11 +1,11 @@
 /* train_config_test.c - the strict YAML reader: good files, every kind of bad one, overrides. */
 #include "proto/base/error.h"
 #include "runtime/config/train_model.h"
-#include "runtime/formats/formats.h"
 #include "runtime/model/program.h"
 #include "runtime/plan/plan.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
+#include "trainer/formats/formats.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,0 +1,22 @@
+/* trainer_report.h - sends a job's progress to Kubeflow Trainer, on a thread: its server may not respond. */
+#ifndef MUSTER_LAUNCHER_TRAINJOB_TRAINER_REPORT_H
+#define MUSTER_LAUNCHER_TRAINJOB_TRAINER_REPORT_H
+
+#include "launcher/loop/background_job.h"
+#include "proto/base/buffer.h"
+
+struct trainer_place {
+    const char *url;
+    const char *token_file; /* read each time, since it rotates; NULL: no token is sent */
+    const char *ca_file;    /* NULL: the system's authorities */
+};
+
+/* What the thread sends; the job's. */
+struct trainer_report;
+/* Starts to send the body, whose memory is taken. *report is valid until the job is released. NULL: err. */
+struct background_job *trainer_report_start(const struct trainer_place *place, struct buffer *body,
+                                            struct trainer_report **report, struct muster_error *err);
+/* Once the job is done; code 0: it has arrived. */
+const struct muster_error *trainer_report_error(const struct trainer_report *report);
+
+#endif

@@ -1,0 +1,167 @@
+/* split.c - see split.h. */
+#include "trainer/corpus/split.h"
+
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/text.h"
+#include "runtime/files/json_text.h"
+
+enum { READ_BYTES = 256 << 10, LINE_FACTOR = 8 };
+
+void split_open(struct split *s, const struct split_options *options)
+{
+    *s = (struct split){.options = *options};
+}
+
+void split_close(struct split *s)
+{
+    if (!s)
+        return;
+    buffer_free(&s->held);
+    buffer_free(&s->text);
+}
+
+/* More bytes behind those that are held; the ones given out are dropped. */
+static int read_more(struct split *s, struct muster_error *err)
+{
+    buffer_consume(&s->held, s->at);
+    s->scanned -= s->at;
+    s->at = 0;
+    char *to = buffer_reserve(&s->held, READ_BYTES);
+    if (!to)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a document of %s", s->options.name);
+    const ssize_t got = s->options.read(s->options.context, to, READ_BYTES, err);
+    if (got < 0)
+        return -1;
+    s->ended = got == 0;
+    s->held.length += (size_t)got;
+    if (!s->begun && (s->held.length >= 3 || s->ended)) { /* a byte order mark is no part of a text */
+        s->at = text_byte_order_mark(s->held.data, s->held.length);
+        s->scanned = s->scanned > s->at ? s->scanned : s->at;
+        s->begun = true;
+    }
+    return 0;
+}
+
+/* Gives out `length` bytes as a document, and drops `behind` bytes after it. */
+static int give(struct split *s, size_t length, size_t behind, struct split_document *out)
+{
+    s->begun = true;
+    *out = (struct split_document){.text = s->held.data + s->at, .length = length, .bytes = length + behind};
+    s->at += length + behind;
+    s->scanned = s->at;
+    return 1;
+}
+
+/* The end of the next line, without its newline; false: it is not there yet. */
+static bool find_line(const struct split *s, size_t from, size_t *end)
+{
+    const char *newline =
+        from < s->held.length ? memchr(s->held.data + from, '\n', s->held.length - from) : NULL;
+    if (newline)
+        *end = (size_t)(newline - s->held.data);
+    else if (s->ended)
+        *end = s->held.length;
+    return newline || s->ended;
+}
+
+static bool is_separator(const struct split *s, size_t from, size_t end)
+{
+    const size_t length = strlen(s->options.separator);
+    if (end > from && s->held.data[end - 1] == '\r')
+        end--;
+    return length && end - from == length && !memcmp(s->held.data + from, s->options.separator, length);
+}
+
+/* Where a text that is too long is cut: behind its last line, else between two characters. */
+static size_t cut_at(const struct split *s)
+{
+    const char *text = s->held.data + s->at, *newline = memrchr(text, '\n', s->options.limit);
+    size_t cut = newline ? (size_t)(newline - text) + 1 : s->options.limit;
+    for (int i = 0; !newline && i < 3 && cut > 1 && ((unsigned char)text[cut] & 0xC0) == 0x80; i++)
+        cut--;
+    return cut;
+}
+
+static int next_text(struct split *s, struct split_document *out, struct muster_error *err)
+{
+    /* a separator that begins within the limit is there as a whole before the text is cut */
+    const size_t separator = strlen(s->options.separator),
+                 most = s->options.limit + (separator ? separator + 2 : 0);
+    for (;;) {
+        size_t end;
+        while (separator && s->scanned < s->held.length && find_line(s, s->scanned, &end) &&
+               s->scanned - s->at <= s->options.limit) {
+            const size_t from = s->scanned, next = end < s->held.length ? end + 1 : end;
+            if (is_separator(s, from, end))
+                return give(s, from - s->at, next - from, out);
+            s->scanned = next;
+        }
+        const size_t held = s->held.length - s->at;
+        if (held > (s->ended ? s->options.limit : most))
+            return give(s, cut_at(s), 0, out);
+        if (s->ended)
+            return held ? give(s, held, 0, out) : 0;
+        if (read_more(s, err) < 0)
+            return -1;
+    }
+}
+
+static int parse_line(struct split *s, size_t from, size_t end, struct split_document *out,
+                      struct muster_error *err)
+{
+    json_error_t problem;
+    GUARD(guard_json)
+    json_t *root =
+        json_loadb(s->held.data + from, end - from, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &problem);
+    const json_t *text = json_object_get(root, s->options.key);
+    buffer_clear(&s->text);
+    *out = (struct split_document){.text = "", .bytes = end - from + 1, .broken = !json_is_string(text)};
+    if (out->broken)
+        return 1;
+    if (buffer_append(&s->text, json_string_value(text), json_string_length(text)) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "%s:%lld: no memory for a text", s->options.name,
+                         (long long)s->line);
+    out->text = s->text.data ? s->text.data : "";
+    out->length = s->text.length;
+    return 1;
+}
+
+static bool is_empty_line(const char *line, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (!strchr(" \t\r", line[i]))
+            return false;
+    return true;
+}
+
+static int next_line(struct split *s, struct split_document *out, struct muster_error *err)
+{
+    for (;;) {
+        size_t end;
+        const size_t held = s->held.length - s->at;
+        if (find_line(s, s->at, &end)) {
+            const size_t from = s->at;
+            if (s->ended && from == s->held.length)
+                return 0;
+            s->at = s->scanned = end < s->held.length ? end + 1 : end;
+            s->line++;
+            if (!is_empty_line(s->held.data + from, end - from))
+                return parse_line(s, from, end, out, err);
+            continue;
+        }
+        if (held > s->options.limit * LINE_FACTOR)
+            return error_set(err, MUSTER_E_LIMIT,
+                             "%s:%lld: a line of more than %zu bytes; raise --max_document_bytes",
+                             s->options.name, (long long)s->line + 1, s->options.limit * LINE_FACTOR);
+        if (read_more(s, err) < 0)
+            return -1;
+    }
+}
+
+int split_next(struct split *s, struct split_document *out, struct muster_error *err)
+{
+    return s->options.lines ? next_line(s, out, err) : next_text(s, out, err);
+}

@@ -1,0 +1,277 @@
+/* documents.c - see documents.h. */
+#include "trainer/data/documents.h"
+
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/text.h"
+#include "runtime/files/json_text.h"
+#include "trainer/data/csv.h"
+#include "trainer/data/mapping.h"
+
+enum { PART_BYTES = 4 << 20 }; /* of a text, tokenized at once where the tokenizer says where to cut it */
+
+static int encode_text(const struct documents_options *o, const char *text, size_t length, bool masked,
+                       struct token_sink *sink, struct muster_error *err)
+{
+    scope_token_list tokens = {0};
+    if (tokenizer_encode(o->tokenizer, text, length, &tokens, err) < 0)
+        return -1;
+    return token_sink_add(sink, tokens.tokens, tokens.count, masked, err);
+}
+
+static void report_bytes(const struct documents_options *o, size_t bytes)
+{
+    if (o->read)
+        o->read(o->context, (int64_t)bytes);
+}
+
+static int end_document(const struct documents_options *o, struct token_sink *sink, struct muster_error *err)
+{
+    if (o->end >= 0 && token_sink_add(sink, &o->end, 1, false, err) < 0)
+        return -1;
+    return token_sink_end_document(sink, err);
+}
+
+static int read_document(const struct documents_options *o, const struct mapping *text,
+                         struct token_sink *sink, struct muster_error *err)
+{
+    for (size_t from = text_byte_order_mark(text->data, text->length); from < text->length;) {
+        const size_t part = tokenizer_cut(o->tokenizer, text->data + from, text->length - from, PART_BYTES);
+        if (encode_text(o, text->data + from, part, false, sink, err) < 0)
+            return -1;
+        mapping_release(text, from, part);
+        report_bytes(o, part);
+        from += part;
+    }
+    return end_document(o, sink, err);
+}
+
+/* The keys of a record, for an error; and what records of these keys are made for. */
+static int no_text(const struct documents_options *o, const json_t *record, struct muster_error *err)
+{
+    scope_buffer keys = {0};
+    const char *key, *advice = "";
+    json_t *value;
+    json_object_foreach((json_t *)record, key, value)
+    {
+        (void)buffer_printf(&keys, "%s%.40s", keys.length ? ", " : "", key);
+    }
+    if (json_object_get(record, "instruction") && json_object_get(record, "output"))
+        advice =
+            "; write a prompt of each, such as `jq -c '.[] | {prompt: (.instruction + \"\\n\" + .input + "
+            "\"\\n\"), completion: .output}'` for an array";
+    else if (json_object_get(record, "conversations") || json_object_get(record, "messages"))
+        advice = "; a chat is no text yet: apply the model's chat template, and write prompt and completion";
+    return error_set(err, MUSTER_E_INVALID,
+                     "no text under the key '%s' (data.text_key), and none under '" DOCUMENTS_PROMPT
+                     "' and '" DOCUMENTS_COMPLETION "'; the keys are: %.300s%s",
+                     o->text_key, keys.data && !keys.failed ? keys.data : "none", advice);
+}
+
+static int encode_prompt(const struct documents_options *o, const char *prompt, size_t prompt_length,
+                         const char *completion, size_t completion_length, struct token_sink *sink,
+                         struct muster_error *err)
+{
+    return encode_text(o, prompt, prompt_length, true, sink, err) < 0
+               ? -1
+               : encode_text(o, completion, completion_length, false, sink, err);
+}
+
+static int add_record(const struct documents_options *o, const json_t *record, struct token_sink *sink,
+                      struct muster_error *err)
+{
+    const json_t *text = json_object_get(record, o->text_key),
+                 *prompt = json_object_get(record, DOCUMENTS_PROMPT),
+                 *completion = json_object_get(record, DOCUMENTS_COMPLETION);
+    if (json_is_string(text))
+        return encode_text(o, json_string_value(text), json_string_length(text), false, sink, err);
+    if (json_is_string(prompt) && json_is_string(completion))
+        return encode_prompt(o, json_string_value(prompt), json_string_length(prompt),
+                             json_string_value(completion), json_string_length(completion), sink, err);
+    return json_is_object(record) ? no_text(o, record, err)
+                                  : error_set(err, MUSTER_E_INVALID, "a record is no JSON object");
+}
+
+int documents_add_line(const struct documents_options *o, const char *line, size_t length,
+                       struct token_sink *sink, struct muster_error *err)
+{
+    json_error_t problem;
+    GUARD(guard_json)
+    json_t *root = json_loadb(line, length, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &problem);
+    if (!root)
+        return error_set(err, MUSTER_E_INVALID, "column %d: not valid JSON: %s", problem.column,
+                         problem.text);
+    return add_record(o, root, sink, err);
+}
+
+static bool is_blank(const char *line, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (!strchr(" \t\r", line[i]))
+            return false;
+    return true;
+}
+
+static int read_lines(const struct documents_options *o, const struct walk_file *file,
+                      const struct mapping *text, struct token_sink *sink, struct muster_error *err)
+{
+    int64_t number = 1;
+    size_t told = 0;
+    for (size_t from = text_byte_order_mark(text->data, text->length); from < text->length; number++) {
+        const char *line = text->data + from, *end = memchr(line, '\n', text->length - from);
+        const size_t length = end ? (size_t)(end - line) : text->length - from;
+        if (!is_blank(line, length) &&
+            (documents_add_line(o, line, length, sink, err) < 0 || end_document(o, sink, err) < 0))
+            return error_wrap(err, "%s:%lld", file->path, (long long)number);
+        if (from / PART_BYTES != (from + length + 1) / PART_BYTES) {
+            mapping_release(text, from / PART_BYTES * PART_BYTES, from % PART_BYTES + length);
+            report_bytes(o, from + length - told);
+            told = from + length;
+        }
+        from += length + 1;
+    }
+    report_bytes(o, text->length - told);
+    return 0;
+}
+
+/* ---- an array of JSON ---- */
+
+static size_t behind_blanks_of(const struct mapping *text, size_t at, int64_t *lines)
+{
+    while (at < text->length && text->data[at] && strchr(" \t\r\n", text->data[at]))
+        *lines += text->data[at++] == '\n';
+    return at;
+}
+
+static int broken_array(const struct walk_file *file, int64_t line, const char *what,
+                        struct muster_error *err)
+{
+    return error_set(err, MUSTER_E_INVALID, "%s:%lld: %s", file->path, (long long)line, what);
+}
+
+/* One element at a time, so that an array may be larger than memory. */
+static int read_array(const struct documents_options *o, const struct walk_file *file,
+                      const struct mapping *text, struct token_sink *sink, struct muster_error *err)
+{
+    int64_t line = 1;
+    size_t at = behind_blanks_of(text, text_byte_order_mark(text->data, text->length), &line);
+    at = behind_blanks_of(text, at + 1, &line); /* the bracket, by which it was told */
+    for (bool first = true; at < text->length && text->data[at] != ']'; first = false) {
+        json_error_t end;
+        if (!first && text->data[at] != ',')
+            return broken_array(file, line, "not valid JSON: a comma or the end of the array is missing",
+                                err);
+        if (!first)
+            at = behind_blanks_of(text, at + 1, &line);
+        GUARD(guard_json)
+        json_t *record = json_loadb(
+            text->data + at, text->length - at,
+            JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL | JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY, &end);
+        if (!record)
+            return error_set(err, MUSTER_E_INVALID, "%s:%lld: not valid JSON: %s", file->path,
+                             (long long)(line + end.line - 1), end.text);
+        const int added = json_is_string(record) ? encode_text(o, json_string_value(record),
+                                                               json_string_length(record), false, sink, err)
+                                                 : add_record(o, record, sink, err);
+        if (added < 0 || end_document(o, sink, err) < 0)
+            return error_wrap(err, "%s:%lld", file->path, (long long)line);
+        mapping_release(text, at, (size_t)end.position);
+        report_bytes(o, (size_t)end.position);
+        for (size_t i = at; i < at + (size_t)end.position; i++)
+            line += text->data[i] == '\n';
+        at = behind_blanks_of(text, at + (size_t)end.position, &line);
+    }
+    if (at == text->length)
+        return broken_array(file, line, "not valid JSON: the array does not end", err);
+    return behind_blanks_of(text, at + 1, &line) == text->length
+               ? 0
+               : broken_array(file, line, "there is text behind the array", err);
+}
+
+/* ---- a table ---- */
+
+static int column_named(const struct csv *csv, const char *name)
+{
+    for (int i = 0; i < csv->fields; i++) {
+        size_t length;
+        const char *text = csv_text(csv, i, &length);
+        if (strlen(name) == length && !memcmp(text, name, length))
+            return i;
+    }
+    return -1;
+}
+
+static int no_text_column(const struct documents_options *o, const struct csv *csv, struct muster_error *err)
+{
+    scope_buffer names = {0};
+    for (int i = 0; i < csv->fields; i++) {
+        size_t length;
+        const char *name = csv_text(csv, i, &length);
+        (void)buffer_printf(&names, "%s%.*s", i ? ", " : "", (int)(length < 40 ? length : 40), name);
+    }
+    return error_set(err, MUSTER_E_INVALID,
+                     "line %lld: no column '%s' (data.text_key), and none '" DOCUMENTS_PROMPT
+                     "' and '" DOCUMENTS_COMPLETION "'; the first row has: %.300s",
+                     (long long)csv->line, o->text_key, names.data && !names.failed ? names.data : "nothing");
+}
+
+static int read_table_documents(const struct documents_options *o, struct csv *csv, struct token_sink *sink,
+                                struct muster_error *err)
+{
+    int found = csv_next(csv, err);
+    if (found <= 0)
+        return found;
+    const int columns = csv->fields, text = column_named(csv, o->text_key),
+              prompt = column_named(csv, DOCUMENTS_PROMPT),
+              completion = column_named(csv, DOCUMENTS_COMPLETION);
+    if (text < 0 && (prompt < 0 || completion < 0))
+        return no_text_column(o, csv, err);
+    while ((found = csv_next(csv, err)) > 0) {
+        size_t length, more = 0;
+        if (csv->fields != columns)
+            return error_set(err, MUSTER_E_INVALID, "line %lld: %d columns, and the first row has %d",
+                             (long long)csv->line, csv->fields, columns);
+        const char *first = csv_text(csv, text >= 0 ? text : prompt, &length);
+        const int added = text >= 0 ? encode_text(o, first, length, false, sink, err)
+                                    : encode_prompt(o, first, length, csv_text(csv, completion, &more),
+                                                    csv->field[completion].length, sink, err);
+        if (added < 0 || end_document(o, sink, err) < 0)
+            return error_wrap(err, "line %lld", (long long)csv->line);
+    }
+    return found;
+}
+
+static int read_table(const struct documents_options *o, const struct walk_file *file,
+                      const struct mapping *text, struct token_sink *sink, struct muster_error *err)
+{
+    const size_t mark = text_byte_order_mark(text->data, text->length);
+    struct csv csv = {
+        .data = text->data + mark, .length = text->length - mark, .tabs = file->kind == WALK_TABS};
+    const int result = read_table_documents(o, &csv, sink, err);
+    csv_free(&csv);
+    report_bytes(o, text->length);
+    return result < 0 ? error_wrap(err, "%s", file->path) : 0;
+}
+
+int documents_read(const struct documents_options *options, const struct walk_file *file,
+                   struct token_sink *sink, struct muster_error *err)
+{
+    struct mapping text __attribute__((cleanup(mapping_close))) = {0};
+    if (mapping_open(&text, file->path, err) < 0)
+        return -1;
+    switch (file->kind) {
+    case WALK_LINES:
+        return read_lines(options, file, &text, sink, err);
+    case WALK_ARRAY:
+        return read_array(options, file, &text, sink, err);
+    case WALK_COMMAS:
+    case WALK_TABS:
+        return read_table(options, file, &text, sink, err);
+    case WALK_TEXT:
+    case WALK_TOKENS:
+        break;
+    }
+    return read_document(options, &text, sink, err) < 0 ? error_wrap(err, "%s", file->path) : 0;
+}

@@ -1,0 +1,112 @@
+/* sample.c - which sample comes when, and its tokens and targets. See data.h. */
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "trainer/data/data_internal.h"
+#include "trainer/data/order.h"
+#include "trainer/data/token_file.h"
+
+enum { BLOCK = 1024 }; /* tokens at a time */
+
+/* A sample of a part: its number among all samples of the corpus, or of the selection. */
+struct place {
+    const struct data_part *part;
+    int64_t number;
+};
+
+static struct place place_among(const struct data *data, int64_t index)
+{
+    const struct data_part *part = data->part;
+    for (; index >= part->samples; part++)
+        index -= part->samples;
+    return (struct place){part, part->kept ? part->kept[index] : part->first + index};
+}
+
+static struct place place_of(const struct data *data, uint64_t g)
+{
+    const uint64_t samples = (uint64_t)data->samples, epoch = g / samples;
+    if (data->ordered)
+        return place_among(data, (int64_t)(g % samples));
+    if (!data->shares || data->count == 1)
+        return place_among(data, (int64_t)order_permute(data->seed, epoch, g % samples, samples));
+    const struct order_turn turn = order_turn(data->seed, data->shares, data->count, g);
+    const struct data_part *part = &data->part[turn.source];
+    const uint64_t own = (uint64_t)part->samples;
+    const uint64_t index =
+        order_permute(data->seed + (uint64_t)turn.source, turn.number / own, turn.number % own, own);
+    return (struct place){part, part->kept ? part->kept[index] : part->first + (int64_t)index};
+}
+
+static int refuse_token(const struct data *data, int32_t token, struct muster_error *err)
+{
+    return error_set(err, MUSTER_E_INVALID, "the data has token %d, and model.vocabulary is %lld", (int)token,
+                     (long long)data->vocabulary);
+}
+
+/* Positions at..at + count - 1 of a row, from count + 1 tokens of the corpus. Returns the targets that
+ * count. */
+static int fill_block(const struct data *data, const int32_t *values, int count, int32_t *tokens,
+                      int32_t *targets, struct muster_error *err)
+{
+    int counted = 0;
+    for (int t = 0; t < count; t++) {
+        const int32_t token = values[t] & ~TOKEN_MASK, target = values[t + 1] & ~TOKEN_MASK;
+        const bool counts = !(values[t + 1] & TOKEN_MASK);
+        if (token >= data->vocabulary || target >= data->vocabulary)
+            return refuse_token(data, token >= data->vocabulary ? token : target, err);
+        if (tokens)
+            tokens[t] = token;
+        if (targets)
+            targets[t] = counts ? target : DATA_NO_TARGET;
+        counted += counts;
+    }
+    return counted;
+}
+
+/* The first `count` positions of a row, by the tokens from `from` on, of the selection or of the corpus. */
+static int fill_positions(const struct data *data, const struct data_part *part, bool selected, int64_t from,
+                          int count, int32_t *tokens, int32_t *targets, struct muster_error *err)
+{
+    int32_t values[BLOCK + 1];
+    int counted = 0;
+    for (int at = 0; at < count; at += BLOCK) {
+        const int here = count - at < BLOCK ? count - at : BLOCK;
+        if (selected)
+            selection_read(&part->selection, part->corpus, from + at, here + 1, values);
+        else
+            corpus_read(part->corpus, from + at, here + 1, values);
+        const int block =
+            fill_block(data, values, here, tokens ? tokens + at : NULL, targets ? targets + at : NULL, err);
+        if (block < 0)
+            return -1;
+        counted += block;
+    }
+    return counted;
+}
+
+/* Positions behind a document: any token, no target. */
+static void fill_up(const struct data *data, int from, int32_t *tokens, int32_t *targets)
+{
+    for (int t = from; t < data->T; t++) {
+        if (tokens)
+            tokens[t] = 0;
+        if (targets)
+            targets[t] = DATA_NO_TARGET;
+    }
+}
+
+int data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *targets,
+                struct muster_error *err)
+{
+    const struct place place = place_of(data, g);
+    const struct data_part *part = place.part;
+    const bool selected = part->selection.count > 0;
+    if (data->packing == DATA_STREAM)
+        return fill_positions(data, part, selected, place.number * data->T, data->T, tokens, targets, err);
+    int64_t begin, end;
+    corpus_document(part->corpus, selected ? part->selection.document[place.number] : place.number, &begin,
+                    &end);
+    const int count = end - begin > data->T ? data->T : (int)(end - begin) - 1;
+    fill_up(data, count, tokens, targets);
+    return fill_positions(data, part, false, begin, count, tokens, targets, err);
+}

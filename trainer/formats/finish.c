@@ -1,0 +1,254 @@
+/* finish.c - see finish.h. */
+#include "trainer/formats/finish.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "runtime/config/train_config_check.h"
+#include "trainer/formats/readers.h"
+#include "trainer/formats/stages.h"
+
+enum { NUMBER_SIZE = 32, TRAINER_BATCH = 8 };
+
+static bool is_given(const struct assign *a, const char *key)
+{
+    return assign_source(a, key) != KNOB_FROM_DEFAULT;
+}
+
+static int set_whole(struct assign *a, const char *key, double value, const char *place)
+{
+    char text[NUMBER_SIZE];
+    (void)snprintf(text, sizeof text, "%.0f", value); /* fits */
+    return assign_rule(a, key, text, place);
+}
+
+static int set_real(struct assign *a, const char *key, double value, const char *place)
+{
+    char text[NUMBER_SIZE];
+    (void)snprintf(text, sizeof text, "%.17g", value); /* fits */
+    return assign_rule(a, key, text, place);
+}
+
+/* ---- batches ---- */
+
+static int say_batch(struct assign *a, const struct batch_sizes *given, const struct batch_sizes *taken)
+{
+    return assign_note(
+        a,
+        "%s: %lld micro-batches a step do not fit: a batch of %lld is %lld micro-batches of %lld "
+        "on %d ranks, which is taken (training.strict_batch: true makes it an error)",
+        a->numbers[ASSIGN_ACCUMULATION].place, (long long)given->accumulation, (long long)taken->total,
+        (long long)taken->accumulation, (long long)taken->micro, a->world_size);
+}
+
+/* Where a size came from: the total's place, else the micro-batch's, else the accumulation's. */
+static const char *batch_place(const struct assign *a)
+{
+    const char *total = assign_place(a, "training.global_batch");
+    const char *micro = assign_place(a, "training.micro_batch");
+    const char *accumulation = a->numbers[ASSIGN_ACCUMULATION].place;
+    return *total ? total : *micro ? micro : accumulation ? accumulation : "the configuration";
+}
+
+static int finish_batch(struct assign *a)
+{
+    const struct assign_number *accumulation = &a->numbers[ASSIGN_ACCUMULATION];
+    const bool total = is_given(a, "training.global_batch"), micro = is_given(a, "training.micro_batch");
+    struct batch_sizes sizes = {total ? a->config->global_batch : 0, micro ? a->config->micro_batch : 0,
+                                accumulation->place ? (int64_t)accumulation->value : 0};
+    const struct batch_sizes given = sizes;
+    bool changed;
+    if (!a->wants_batch) /* the default of a micro-batch gives way to a batch that is smaller */
+        return !micro && total && a->config->global_batch < a->config->micro_batch
+                   ? set_whole(a, "training.micro_batch", (double)a->config->global_batch,
+                               "training.global_batch")
+                   : 0;
+    if (a->trainer && !total && !micro)
+        sizes.micro = TRAINER_BATCH;
+    if (batch_complete(&sizes, a->world_size, a->config->strict_batch, &changed, a->err) < 0)
+        return error_wrap(a->err, "%s", batch_place(a));
+    if (changed && say_batch(a, &given, &sizes) < 0)
+        return -1;
+    if (!total &&
+        set_whole(a, "training.global_batch", (double)sizes.total, "micro-batch x accumulation x ranks") < 0)
+        return -1;
+    return micro ? 0
+                 : set_whole(a, "training.micro_batch", (double)sizes.micro,
+                             given.total ? "batch / (accumulation x ranks)" : "the Trainer's default");
+}
+
+/* ---- shares of other values ---- */
+
+/* Steps that have so many tokens; beside steps of the same number they are no other length. */
+static int finish_tokens(struct assign *a)
+{
+    if (!a->config->tokens || is_given(a, "training.steps"))
+        return 0;
+    return set_whole(a, "training.steps", (double)train_config_token_steps(a->config), "training.tokens");
+}
+
+static int finish_warmup(struct assign *a)
+{
+    const struct assign_number *ratio = &a->numbers[ASSIGN_WARMUP_RATIO];
+    if (!ratio->place || is_given(a, "training.warmup_steps"))
+        return 0;
+    if (a->config->epochs > 0) /* the data have the number of steps */
+        return set_real(a, "training.warmup_share", ratio->value, ratio->place);
+    return set_whole(a, "training.warmup_steps", ceil(ratio->value * (double)a->config->steps), ratio->place);
+}
+
+/* Of all steps, which epochs leave open until the data are counted, or once in each epoch. */
+static int finish_every(struct assign *a, enum assign_number_kind kind, const char *every, const char *share,
+                        const char *epochs)
+{
+    const struct assign_number *given = &a->numbers[kind];
+    if (!given->place || assign_overridden(a, every) || assign_overridden(a, share) ||
+        assign_overridden(a, epochs))
+        return 0;
+    if (given->value == ASSIGN_EACH_EPOCH)
+        return assign_rule(a, epochs, "true", given->place);
+    if (a->config->epochs > 0)
+        return set_real(a, share, given->value, given->place);
+    return set_whole(a, every, ceil(given->value * (double)a->config->steps), given->place);
+}
+
+static int finish_shares(struct assign *a)
+{
+    return finish_every(a, ASSIGN_EVALUATE_SHARE, "training.evaluate_every", "training.evaluate_share",
+                        "training.evaluate_epochs") < 0 ||
+                   finish_every(a, ASSIGN_CHECKPOINT_SHARE, "training.checkpoint_every",
+                                "training.checkpoint_share", "training.checkpoint_epochs") < 0 ||
+                   finish_every(a, ASSIGN_INTERVAL_SHARE, "logging.interval", "logging.interval_share",
+                                "logging.interval_epochs") < 0
+               ? -1
+               : 0;
+}
+
+/* The number is a share of the learning rate. */
+static int finish_rate(struct assign *a, enum assign_number_kind kind, const char *key)
+{
+    const struct assign_number *ratio = &a->numbers[kind];
+    const enum knob_source source = assign_source(a, key); /* a default of another program gives way */
+    if (!ratio->place || (source != KNOB_FROM_DEFAULT && source != KNOB_FROM_RULE) ||
+        assign_overridden(a, key))
+        return 0;
+    return set_real(a, key, ratio->value * a->config->learning_rate, ratio->place);
+}
+
+/* The schedule's length is apart from the run's. */
+static int finish_schedule(struct assign *a)
+{
+    const struct assign_number *steps = &a->numbers[ASSIGN_SCHEDULE_STEPS];
+    if (!steps->place || is_given(a, "training.decay_steps"))
+        return 0;
+    const double left = steps->value - (double)a->config->warmup_steps;
+    if (left < 1)
+        return error_set(a->err, MUSTER_E_INVALID,
+                         "%s: a schedule of %.0f steps is not longer than its warm-up of %lld", steps->place,
+                         steps->value, (long long)a->config->warmup_steps);
+    return set_whole(a, "training.decay_steps", left, steps->place);
+}
+
+/* DeepSpeed keeps whole what has at most this many elements, of stage 3; "auto" is 10 x the width. */
+static int finish_whole(struct assign *a)
+{
+    const struct assign_number *elements = &a->numbers[ASSIGN_WHOLE_ELEMENTS];
+    const bool sharded =
+        a->config->strategy == STRATEGY_FULL_SHARD || a->config->strategy == STRATEGY_HYBRID_SHARD;
+    if (!elements->place || !sharded || is_given(a, "training.keep_whole_below"))
+        return 0;
+    if (elements->value < 0 && !train_config_gives_sizes(a->config))
+        return 0; /* the files have the width */
+    const double most = elements->value < 0 ? 10.0 * (double)a->config->channels : elements->value;
+    const double size = train_config_dtype(a->config) == DTYPE_F32 ? 4 : 2;
+    return most > 0 ? set_whole(a, "training.keep_whole_below", most * size + 1, elements->place) : 0;
+}
+
+/* MiCS is HYBRID_SHARD over so many ranks. */
+static int finish_mics(struct assign *a)
+{
+    const struct assign_number *ranks = &a->numbers[ASSIGN_SHARD_RANKS];
+    if (!ranks->place || assign_overridden(a, "training.strategy"))
+        return 0;
+    if (a->world_size % (int)ranks->value)
+        return error_set(a->err, MUSTER_E_INVALID, "%s: %d is no divisor of %d ranks", ranks->place,
+                         (int)ranks->value, a->world_size);
+    if (assign_rule(a, "training.strategy", "HYBRID_SHARD", ranks->place) < 0)
+        return -1;
+    return set_whole(a, "training.replicas", a->world_size / (int)ranks->value, ranks->place);
+}
+
+/* A model whose sizes are the keys' is as long as its batches. */
+static int finish_positions(struct assign *a)
+{
+    if (a->config->positions || !train_config_gives_sizes(a->config) ||
+        train_config_reads_pictures(a->config))
+        return 0;
+    const int64_t longest = stages_positions(a->config, a->err);
+    return longest < 0 ? -1 : set_whole(a, "model.positions", (double)longest, "training.sequence_length");
+}
+
+/* The Trainer makes three passes where nothing is given. */
+static int finish_length(struct assign *a)
+{
+    if (!a->trainer || is_given(a, "training.steps") || is_given(a, "training.epochs") ||
+        is_given(a, "training.tokens"))
+        return 0;
+    return assign_rule(a, "training.epochs", "3", "the Trainer's default");
+}
+
+/* What a script writes of a model with adapters is these. */
+static int finish_adapters(struct assign *a)
+{
+    const bool weak = assign_source(a, "training.output_format") == KNOB_FROM_RULE;
+    return a->adapts && weak && a->config->lora_rank > 0 && !a->config->lora_merge
+               ? assign_rule(a, "training.output_format", "peft", "use_peft")
+               : 0;
+}
+
+/* A classifier is trained as its usual script does: torch.optim.Adam at one rate, no clipping, and model.pth
+ * at the end. */
+static int finish_classifier(struct assign *a)
+{
+    static const struct assign_pair usual[] = {
+        {"training.sequence_length", "1"}, {"training.optimizer", "Adam"},
+        {"training.schedule", "constant"}, {"training.warmup_steps", "0"},
+        {"training.weight_decay", "0"},    {"training.beta2", "0.999"},
+        {"training.clip_norm", "0"},       {"training.output", "model.pth"},
+        {"training.output_format", "pth"}, {"logging.sample_length", "0"}};
+    const bool pictures = train_config_reads_pictures(a->config);
+    if (!pictures && !train_config_reads_labels(a->config))
+        return 0;
+    for (size_t i = pictures ? 0 : 1; i < sizeof usual / sizeof *usual; i++) {
+        const bool idle =
+            (!strcmp(usual[i].key, "training.beta2") && a->config->optimizer == OPTIMIZER_SGD) ||
+            (!strcmp(usual[i].key, "training.output_format") && !(a->config->output && *a->config->output));
+        if (!is_given(a, usual[i].key) && !assign_overridden(a, usual[i].key) && !idle &&
+            assign_rule(a, usual[i].key, usual[i].text,
+                        pictures ? "a classifier of pictures" : "a classifier of texts") < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int finish_settings(struct assign *assign)
+{
+    struct assign *a = assign;
+    if (a->trainer && arguments_defaults(a) < 0)
+        return -1;
+    if (finish_length(a) < 0 || finish_batch(a) < 0 || finish_tokens(a) < 0 || finish_warmup(a) < 0 ||
+        finish_shares(a) < 0 || finish_mics(a) < 0 || assign_take_weak(a) < 0)
+        return -1;
+    if (finish_rate(a, ASSIGN_MIN_RATIO, "training.min_learning_rate") < 0 ||
+        finish_rate(a, ASSIGN_WARMUP_MIN_RATIO, "training.warmup_min_learning_rate") < 0 ||
+        finish_schedule(a) < 0)
+        return -1;
+    return finish_whole(a) < 0 || finish_adapters(a) < 0 ? -1 : finish_classifier(a);
+}
+
+int finish_checked(struct assign *assign)
+{
+    return finish_positions(assign);
+}

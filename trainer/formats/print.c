@@ -1,0 +1,116 @@
+/* print.c - settings and where they came from, as YAML and JSON. See formats.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/guard.h"
+#include "trainer/formats/formats.h"
+
+enum { COMMENT_COLUMN = 44 };
+
+/* The name without its section. */
+static const char *leaf(const struct knob *knob)
+{
+    return knob->name + strlen(knob->section) + 1;
+}
+
+/* The value as YAML's flow style has it, which JSON is; numbers with every digit. */
+static int print_value(const struct knob *knob, const struct train_config *config, struct buffer *out)
+{
+    if (knob->type == KNOB_DOUBLE) {
+        const double value = *(const double *)((const char *)config + knob->offset);
+        char text[32];
+        (void)snprintf(text, sizeof text, "%.15g", value); /* fits */
+        double again = 0;
+        if (sscanf(text, "%lf", &again) != 1 || again != value)
+            (void)snprintf(text, sizeof text, "%.17g", value);
+        return buffer_text(out, text);
+    }
+    if (knob->type == KNOB_CHOICE) {
+        scope_buffer text = {0};
+        return knob_format(knob, config, &text) < 0 ? -1 : buffer_text(out, text.data ? text.data : "");
+    }
+    return knob_format_json(knob, config, out);
+}
+
+static bool is_default(const struct formats_settings *settings, size_t row)
+{
+    return settings->config.sources[row] == KNOB_FROM_DEFAULT;
+}
+
+/* Where a value came from: its place, or what kind of source it was. */
+static const char *source_of(const struct formats_settings *settings, size_t row)
+{
+    if (settings->places[row])
+        return settings->places[row];
+    return is_default(settings, row) ? "default" : "rule";
+}
+
+static int print_row(const struct formats_settings *settings, size_t row, struct buffer *out)
+{
+    const struct knob *knob = &train_config_table()->knobs[row];
+    scope_buffer value = {0};
+    const size_t begin = out->length;
+    if (print_value(knob, &settings->config, &value) < 0)
+        return -1;
+    const char *text = value.data ? value.data : "\"\"";
+    /* null and [] stand for what is not there */
+    const bool empty = !strcmp(text, "null") || !strcmp(text, "[]");
+    buffer_printf(out, "  %s%s: %s", is_default(settings, row) || empty ? "# " : "", leaf(knob), text);
+    const size_t width = out->length - begin;
+    const int pad = width < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - width) : 1;
+    return buffer_printf(out, "%*s# %s\n", pad, "", source_of(settings, row));
+}
+
+/* Of its section. */
+static bool is_first(const struct knob_table *table, size_t row)
+{
+    for (size_t i = 0; i < row; i++)
+        if (!strcmp(table->knobs[i].section, table->knobs[row].section))
+            return false;
+    return true;
+}
+
+static int print_section(const struct formats_settings *settings, const char *section, struct buffer *out)
+{
+    const struct knob_table *table = train_config_table();
+    buffer_printf(out, "%s:\n", section);
+    for (size_t i = 0; i < table->count; i++)
+        if (!strcmp(table->knobs[i].section, section) && print_row(settings, i, out) < 0)
+            return -1;
+    return out->failed ? -1 : 0;
+}
+
+static int print_yaml(const struct formats_settings *settings, struct buffer *out)
+{
+    const struct knob_table *table = train_config_table();
+    for (size_t i = 0; i < table->count; i++)
+        if (is_first(table, i) && print_section(settings, table->knobs[i].section, out) < 0)
+            return -1;
+    return 0;
+}
+
+static const char *kind_of(const struct formats_settings *settings, size_t row)
+{
+    return knob_source_name((enum knob_source)settings->config.sources[row]);
+}
+
+static int print_json(const struct formats_settings *settings, struct buffer *out)
+{
+    const struct knob_table *table = train_config_table();
+    for (size_t i = 0; i < table->count; i++) {
+        const struct knob *knob = &table->knobs[i];
+        buffer_printf(out, "%s\n  \"%s\": {\"value\": ", i ? "," : "{", knob->name);
+        if (knob->type == KNOB_DOUBLE ? print_value(knob, &settings->config, out)
+                                      : knob_format_json(knob, &settings->config, out))
+            return -1;
+        buffer_printf(out, ", \"from\": \"%s\", \"source\": ", kind_of(settings, i));
+        buffer_json_string(out, source_of(settings, i));
+        buffer_text(out, "}");
+    }
+    return buffer_text(out, "\n}\n");
+}
+
+int formats_print(const struct formats_settings *settings, bool json, struct buffer *out)
+{
+    return json ? print_json(settings, out) : print_yaml(settings, out);
+}

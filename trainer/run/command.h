@@ -1,0 +1,74 @@
+/* command.h - the command line of muster-train. */
+#ifndef MUSTER_TRAINER_RUN_COMMAND_H
+#define MUSTER_TRAINER_RUN_COMMAND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The first word; a configuration file of such a name is ./eval. */
+enum command_verb {
+    COMMAND_TRAIN,
+    COMMAND_EVAL,
+    COMMAND_GENERATE,
+    COMMAND_PREPROCESS,
+    COMMAND_QUANTIZE,
+    COMMAND_VERBS
+};
+
+enum { OVERRIDE_LIMIT = 64, OPTION_LIMIT = 64, PATH_LIMIT = 64 };
+
+/* How muster-train generate draws. */
+struct command_draw {
+    const char *prompt; /* NULL: standard input */
+    int64_t tokens;     /* at most; 0: 100 */
+    int64_t top_k;      /* 0: all */
+    double top_p;       /* 0: all */
+    double temperature;
+    int64_t seed;
+    bool has_temperature, has_seed; /* given: else 1, and training.seed */
+};
+
+/* What muster-train quantize makes, and where. */
+enum { KEEP_LIMIT = 32 };
+struct command_quantize {
+    char *to;           /* owned; NULL: not given */
+    const char *method; /* NULL likewise */
+    int64_t group;      /* 0: not given; so are calibration and prune */
+    int64_t calibration;
+    double prune;
+    bool tables;
+    const char *keep[KEEP_LIMIT + 1]; /* NULL at the end */
+    int keep_count;
+};
+
+struct command {
+    enum command_verb verb;
+    char *paths[PATH_LIMIT]; /* configuration files and folders */
+    int path_count;
+    char *options[OPTION_LIMIT]; /* of other programs: "batch_size_per_gpu=4"; owned (command_free) */
+    int option_count;
+    char *overrides[OVERRIDE_LIMIT];
+    int override_count;
+    /* Overrides as texts: "logging.trace=10-12", "training.device=cuda"; "" */
+    char trace[64], device[64], comm[64];
+    bool plan, predict, print_config, json, verbose, help, version, man, bash, zsh, sync_errors, cuda_graphs;
+    char *model;      /* override "model.path=..." of --model; owned; NULL: none */
+    char *checkpoint; /* --checkpoint; owned; NULL: none */
+    struct command_draw draw;
+    struct command_quantize quantize;
+    int64_t world_size; /* for --plan; 0: the current world */
+};
+
+/* Reads argv into command. An error is printed to standard error. */
+int command_parse(int argc, char *const argv[], struct command *command);
+void command_free(struct command *command);
+/* Whether it asks for something about the program itself (--help, --version, --man, --completion), and prints
+ * it; the exit code. */
+bool command_is_page(const struct command *command);
+int command_page(const struct command *command);
+/* The words eval, ..., and the program's own options, a '=' behind those that take a value, in fresh memory
+ * (mem_free each); how many.
+ */
+int command_words(char *words[], int limit);
+
+#endif

@@ -1,0 +1,126 @@
+/* command_pages.c - what muster-train prints of itself: --help, --version, --man, --completion. See
+ * command.h.
+ */
+#include <stdio.h>
+
+#include "proto/base/completion.h"
+#include "proto/base/guard.h"
+#include "proto/base/manual.h"
+#include "proto/exit_code.h"
+#include "runtime/config/train_config.h"
+#include "runtime/include/muster.h"
+#include "trainer/run/command.h"
+
+static const char synopsis[] =
+    "muster-train CONFIG ... [--set key=value ...] [options of other programs] [--plan [--predict] "
+    "[--verbose | "
+    "--output=json]]\n"
+    "             [--print-config [--output=json]] [--world-size N] [--trace STEPS]\n"
+    "muster-train eval CONFIG ... [--checkpoint PATH | --model PATH] [--set key=value ...] [--output=json]\n"
+    "muster-train generate CONFIG ... | --model PATH [--checkpoint PATH] [--prompt TEXT] [--max-tokens N] "
+    "[--temperature T]\n"
+    "             [--top-k K] [--top-p P] [--seed N] [--output=json]\n"
+    "muster-train preprocess CONFIG ... [--set key=value ...] [--output=json]\n"
+    "muster-train quantize CONFIG ... --method int8|int4|gptq|none --to DIR [--checkpoint PATH | --model "
+    "PATH] [--group N]\n"
+    "             [--prune SHARE] [--tables] [--keep PATTERN ...] [--calibration SAMPLES] [--output=json]\n"
+    "muster-train prepare [--input_dir DIR] [--output_dir DIR] [flags]\n"
+    "muster-train --help | --version | --man | --completion=bash | --completion=zsh";
+static const char description[] =
+    "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
+    "CONFIG: a file, or a folder of files, in YAML (the keys below), as DeepSpeed's ds_config.json, as "
+    "TrainingArguments of\n"
+    "the Hugging Face Trainer, as a model's config.json, or in a ConfigMap; a later file counts before an "
+    "earlier "
+    "one.\n"
+    "Options of other programs: --deepspeed FILE, --data_path, --output_dir, --batch_size_per_gpu, "
+    "--learning_rate, "
+    "...:\n"
+    "the keys of trainer/formats/KEYS.md. --print-config prints the result, and where each value came from.\n"
+    "muster-train prepare makes token shards and a tokenizer of raw texts (muster-train prepare --help); "
+    "data.path reads\n"
+    "its folder.\n"
+    "--plan prints the bytes that each rank will hold, by kind, and trains nothing;\n"
+    "--predict adds what a step takes, from a measurement of its parts on this machine; it takes as long as "
+    "a few "
+    "steps.\n"
+    "--verbose adds every buffer and every operation of a step; --output=json prints one JSON object. With\n"
+    "training.memory_limit a plan that is larger is refused with the changes that make it fit.\n"
+    "--trace 10-12 (logging.trace) records the operations of these steps for ui.perfetto.dev, in "
+    "logging.dir.\n"
+    "Without these --output=json prints the training's result as one JSON object, and all other lines to "
+    "standard error.\n"
+    "preprocess opens the data, makes the tokens that a training would make, and prints how many samples "
+    "there "
+    "are.\n"
+    "eval prints loss and perplexity of the samples held out (without any: of all of data.path), and trains "
+    "nothing:\n"
+    "of the checkpoint --checkpoint, or the newest in a folder; else the newest in training.checkpoint_dir; "
+    "else of\n"
+    "--model (model.path). On any number of ranks; --output=json prints one JSON object.\n"
+    "generate draws text behind --prompt, or standard input, from the same parameters: at most --max-tokens "
+    "(100), up to\n"
+    "the tokenizer's end of text; --temperature 1 (0: the most likely token), --top-k and --top-p (all), "
+    "--seed (training.seed).\n"
+    "quantize writes these parameters in few bits as a folder, --to, which --model and model.path take, and "
+    "prints the loss\n"
+    "(as eval) and the bytes before and after. --method: int8 a channel, int4 in groups of --group (64) "
+    "columns, gptq: int4\n"
+    "by --calibration (64) training samples, none: pruning alone. --prune 0.5 sets the smaller half of each "
+    "weight to 0;\n"
+    "--keep leaves tensors as they are; --tables takes embeddings and the head too, in int8.\n"
+    "--device=auto|cpu|cuda, --comm=auto|host|nccl, --sync-errors and --cuda-graphs are training.device, "
+    "training.comm, training.sync_errors and training.cuda_graphs.";
+
+static int print_help(struct buffer *out)
+{
+    buffer_printf(out, "usage: %s\n\n%s\n\nKeys in YAML, by section:\n\n", synopsis, description);
+    return knob_help(train_config_table(), KNOB_HELP_COLUMNS, out);
+}
+
+static int print_man(struct buffer *out)
+{
+    static const struct manual_row exits[] = {
+        {"0", "the run is complete"},
+        {"2", "a setting, a configuration file or its data is wrong, or the plan does not fit into memory"},
+        {"143", "stopped by SIGTERM, after a checkpoint where training.checkpoint_dir is set"},
+        {"1", "any other failure"},
+    };
+    scope_free char *version = mem_printf("muster %s", muster_version());
+    if (!version)
+        return -1;
+    const struct manual manual = {.page = "muster-train",
+                                  .version = version,
+                                  .brief = "trains a model without Python",
+                                  .synopsis = synopsis,
+                                  .description = description,
+                                  .options = "KEYS",
+                                  .table = train_config_table(),
+                                  .lists = {{"EXIT STATUS", exits, sizeof exits / sizeof *exits}},
+                                  .see_also = "muster(1), muster-run(1)"};
+    return manual_print(&manual, out);
+}
+
+static int print_completion(enum completion_shell shell, struct buffer *out)
+{
+    enum { WORD_LIMIT = 64 };
+    char *words[WORD_LIMIT + 1];
+    const int count = command_words(words, WORD_LIMIT);
+    words[count] = NULL;
+    const struct completion_command command = {.name = "", .words = (const char *const *)words};
+    const int result = completion_print(shell, "muster-train", &command, 1, out);
+    for (int i = 0; i < count; i++)
+        mem_free(words[i]);
+    return result;
+}
+
+int command_page(const struct command *command)
+{
+    scope_buffer out = {0};
+    const int result = command->help      ? print_help(&out)
+                       : command->version ? buffer_printf(&out, "muster-train %s\n", muster_version())
+                       : command->man
+                           ? print_man(&out)
+                           : print_completion(command->zsh ? COMPLETION_ZSH : COMPLETION_BASH, &out);
+    return result < 0 || fputs(out.data, stdout) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
+}

@@ -1,0 +1,260 @@
+/* sentencepiece.c - the tokenizer of a sentencepiece .model file, by the module of sentencepiece.h; the
+ * tokens that the files next to it add are found in the text before the model sees it. */
+#include "trainer/tokens/sentencepiece.h"
+
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/io.h"
+#include "proto/base/library.h"
+#include "proto/base/text.h"
+#include "trainer/tokens/kinds.h"
+#include "trainer/tokens/vocabulary.h"
+
+enum { MODEL_LIMIT = 64 << 20, REASON = 256 };
+
+struct sentencepiece_calls {
+    __typeof__(&muster_sentencepiece_open) open;
+    __typeof__(&muster_sentencepiece_close) close;
+    __typeof__(&muster_sentencepiece_size) size;
+    __typeof__(&muster_sentencepiece_special) special;
+    __typeof__(&muster_sentencepiece_find) find;
+    __typeof__(&muster_sentencepiece_encode) encode;
+    __typeof__(&muster_sentencepiece_decode) decode;
+};
+#define ROW(member)                                                                                          \
+    {                                                                                                        \
+        "muster_sentencepiece_" #member, offsetof(struct sentencepiece_calls, member), false, NULL           \
+    }
+static const struct library_function functions[] = {ROW(open), ROW(close),  ROW(size),  ROW(special),
+                                                    ROW(find), ROW(encode), ROW(decode)};
+#undef ROW
+static const struct library module = {
+    .file = SENTENCEPIECE_MODULE,
+    .needs = "a sentencepiece model needs the module of muster for it, which is built where "
+             "libsentencepiece-dev and a C++ compiler are, and libsentencepiece0",
+    .functions = functions,
+    .count = sizeof functions / sizeof *functions,
+};
+
+struct sentencepiece {
+    struct sentencepiece_calls calls;
+    void *model;
+    struct added_tokens added;
+    struct vocabulary extra; /* their texts and ids */
+    bool every_piece;        /* see sentencepiece_tokenizer_open */
+    struct token_list start; /* the tokens of PIECE_START, where not */
+};
+/* In front of a later piece, so that the model puts no blank there; its tokens are left out then. */
+#define PIECE_START "<unk>"
+
+static void sentencepiece_destroy(void *self)
+{
+    struct sentencepiece *s = self;
+    if (s && s->model)
+        s->calls.close(s->model);
+    if (s) {
+        added_free(&s->added);
+        vocabulary_free(&s->extra);
+        token_list_free(&s->start);
+    }
+    mem_free(s);
+}
+GUARD_DEFINE(sentencepiece, struct sentencepiece *, sentencepiece_destroy);
+
+static int64_t sentencepiece_vocabulary(const void *self)
+{
+    const struct sentencepiece *s = self;
+    const int64_t size = s->calls.size(s->model);
+    return size > s->extra.size ? size : s->extra.size;
+}
+
+static struct tokenizer_special sentencepiece_special(const void *self)
+{
+    const struct sentencepiece *s = self;
+    int found[3];
+    s->calls.special(s->model, found);
+    return (struct tokenizer_special){.unk = found[0], .bos = found[1], .eos = found[2]};
+}
+
+static int32_t sentencepiece_find(const void *self, const char *text)
+{
+    const struct sentencepiece *s = self;
+    const int32_t extra = vocabulary_find(&s->extra, text, strlen(text));
+    return extra >= 0 ? extra : s->calls.find(s->model, text);
+}
+
+static int sentencepiece_add(void *self, const struct added_token *token, bool normalized,
+                             struct muster_error *err)
+{
+    struct sentencepiece *s = self;
+    const int32_t known = sentencepiece_find(s, token->text);
+    struct added_token numbered = *token;
+    (void)normalized; /* of all kinds they are found in the text as it stands */
+    if (known >= 0 && token->id >= 0 && known != token->id)
+        return error_set(err, MUSTER_E_INVALID, "the token '%.64s' has the id %d there, and %d in the model",
+                         token->text, (int)token->id, (int)known);
+    if (known >= 0 && added_has(&s->added, known))
+        return 0;
+    if (token->id < 0)
+        numbered.id = known >= 0 ? known : (int32_t)sentencepiece_vocabulary(s);
+    if (known < 0 && numbered.id < s->calls.size(s->model))
+        return error_set(err, MUSTER_E_INVALID,
+                         "the token '%.64s' has the id %d there, which another one has", token->text,
+                         (int)numbered.id);
+    if (vocabulary_add(&s->extra, token->text, token->length, numbered.id, err) < 0)
+        return -1;
+    return added_add(&s->added, token->text, token->length, &numbered, err) < 0 ? -1 : 1;
+}
+
+static void sentencepiece_finish_added(void *self)
+{
+    added_finish(&((struct sentencepiece *)self)->added);
+}
+
+static int take_ids(void *context, const int *ids, size_t count)
+{
+    struct token_list *out = context;
+    token_list_add(out, ids, count);
+    return out->failed ? -1 : 0;
+}
+
+static int take_text(void *context, const char *text, size_t length)
+{
+    return buffer_append(context, text, length);
+}
+
+static int encode_by_model(const struct sentencepiece *s, const char *text, size_t length,
+                           struct token_list *out, struct muster_error *err)
+{
+    char reason[REASON];
+    if (!s->calls.encode(s->model, text, length, take_ids, out, reason, sizeof reason))
+        return 0;
+    return error_set(err, out->failed ? MUSTER_E_NOMEM : MUSTER_E_STATE,
+                     "sentencepiece cannot encode a text of %zu bytes: %s", length,
+                     out->failed ? "no memory" : reason);
+}
+
+/* What stands between added tokens. */
+static int encode_model_piece(const struct sentencepiece *s, bool first, const char *text, size_t length,
+                              struct token_list *out, struct muster_error *err)
+{
+    scope_buffer started = {0};
+    const size_t before = out->count;
+    if (!length)
+        return 0;
+    if (first || s->every_piece)
+        return encode_by_model(s, text, length, out, err);
+    if (buffer_text(&started, PIECE_START) < 0 || buffer_append(&started, text, length) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a text of %zu bytes", length);
+    if (encode_by_model(s, started.data, started.length, out, err) < 0)
+        return -1;
+    const size_t found = out->count - before, left_out = found < s->start.count ? found : s->start.count;
+    memmove(out->tokens + before, out->tokens + before + left_out, (found - left_out) * sizeof *out->tokens);
+    out->count -= left_out;
+    return 0;
+}
+
+static int sentencepiece_encode(void *self, const char *text, size_t length, struct token_list *out,
+                                struct muster_error *err)
+{
+    const struct sentencepiece *s = self;
+    size_t from = 0, begin = 0, end = 0;
+    const struct added_token *found;
+    while ((found = added_find(&s->added, text, from, length, &begin, &end))) {
+        if (encode_model_piece(s, !from, text + from, begin - from, out, err) < 0)
+            return -1;
+        token_list_add(out, &found->id, 1);
+        from = end;
+    }
+    if (out->failed)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the tokens");
+    return encode_model_piece(s, !from, text + from, length - from, out, err);
+}
+
+static int decode_by_model(const struct sentencepiece *s, const int32_t *tokens, size_t count,
+                           struct buffer *out, struct muster_error *err)
+{
+    char reason[REASON];
+    if (!s->calls.decode(s->model, tokens, count, take_text, out, reason, sizeof reason))
+        return 0;
+    return error_set(err, out->failed ? MUSTER_E_NOMEM : MUSTER_E_STATE,
+                     "sentencepiece cannot decode %zu tokens: %s", count, out->failed ? "no memory" : reason);
+}
+
+/* As it was encoded: a later piece has no blank in front that the model would take away. */
+static int decode_piece(const struct sentencepiece *s, bool first, const int32_t *tokens, size_t count,
+                        struct buffer *out, struct muster_error *err)
+{
+    scope_token_list all = {0};
+    const size_t begin = out->length, start = sizeof PIECE_START - 1;
+    if (first || s->every_piece)
+        return decode_by_model(s, tokens, count, out, err);
+    token_list_add(&all, s->start.tokens, s->start.count);
+    token_list_add(&all, tokens, count);
+    if (all.failed)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the text of %zu tokens", count);
+    if (decode_by_model(s, all.tokens, all.count, out, err) < 0)
+        return -1;
+    if (out->length - begin >= start && !memcmp(out->data + begin, PIECE_START, start)) {
+        memmove(out->data + begin, out->data + begin + start, out->length - begin - start);
+        out->length -= start;
+    }
+    return 0;
+}
+
+/* Runs of the model's tokens, and between them the texts of added ones. */
+static int sentencepiece_decode(void *self, const int32_t *tokens, size_t count, struct buffer *out,
+                                struct muster_error *err)
+{
+    const struct sentencepiece *s = self;
+    const int64_t size = s->calls.size(s->model);
+    for (size_t from = 0, to; from < count; from = to) {
+        size_t length = 0;
+        const char *added = vocabulary_text(&s->extra, tokens[from], &length);
+        for (to = from;
+             to < count && tokens[to] < size && !vocabulary_text(&s->extra, tokens[to], &(size_t){0});)
+            to++;
+        if (added && buffer_append(out, added, length) < 0)
+            return error_set(err, MUSTER_E_NOMEM, "no memory for the text of %zu tokens", count);
+        if (to > from && decode_piece(s, !from, tokens + from, to - from, out, err) < 0)
+            return -1;
+        to += to == from;
+    }
+    return 0;
+}
+
+static const struct tokenizer_ops ops = {.kind = "sentencepiece",
+                                         .destroy = sentencepiece_destroy,
+                                         .vocabulary = sentencepiece_vocabulary,
+                                         .special = sentencepiece_special,
+                                         .find = sentencepiece_find,
+                                         .encode = sentencepiece_encode,
+                                         .add = sentencepiece_add,
+                                         .finish_added = sentencepiece_finish_added,
+                                         .decode = sentencepiece_decode};
+
+int sentencepiece_tokenizer_open(const char *path, bool every_piece, struct tokenizer_opened *out,
+                                 struct muster_error *err)
+{
+    scope_buffer bytes = {0};
+    char reason[REASON] = "";
+    if (io_read_file(path, MODEL_LIMIT, &bytes, err) < 0)
+        return -1;
+    GUARD(guard_sentencepiece) struct sentencepiece *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a tokenizer");
+    if (library_load(&module, &s->calls, NULL, err) < 0)
+        return error_wrap(err, "%s", path);
+    s->model = s->calls.open(bytes.data ? bytes.data : "", bytes.length, reason, sizeof reason);
+    if (!s->model)
+        return error_set(err, MUSTER_E_INVALID, "%s is no model of sentencepiece: %s", path, reason);
+    s->every_piece = every_piece;
+    if (!every_piece && encode_by_model(s, PIECE_START, sizeof PIECE_START - 1, &s->start, err) < 0)
+        return -1;
+    added_finish(&s->added);
+    const uint64_t hash = text_hash(TEXT_HASH_START, bytes.data, bytes.length);
+    *out = (struct tokenizer_opened){&ops, take_pointer(&s),
+                                     every_piece ? hash : text_hash(hash, PIECE_START, sizeof PIECE_START)};
+    return 0;
+}

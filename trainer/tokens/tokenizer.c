@@ -1,0 +1,244 @@
+/* tokenizer.c - opens a tokenizer by name or path, and calls its kind. See tokenizer.h. */
+#include "trainer/tokens/tokenizer.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/base/error.h"
+#include "proto/base/io.h"
+#include "runtime/files/json_text.h"
+#include "trainer/tokens/beside.h"
+
+struct tokenizer {
+    struct tokenizer_opened opened;
+    char *path;
+    struct tokenizer_special special;
+};
+
+void tokenizer_destroy(struct tokenizer *tokenizer)
+{
+    if (!tokenizer)
+        return;
+    if (tokenizer->opened.ops)
+        tokenizer->opened.ops->destroy(tokenizer->opened.self);
+    mem_free(tokenizer->path);
+    mem_free(tokenizer);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && !strcmp(text + length - tail, end);
+}
+
+/* The file of that name beside the one at path. */
+static char *beside(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? mem_printf("%.*s/%s", (int)(slash - path), path, name) : mem_strdup(name);
+}
+
+/* vocab.bpe goes with encoder.json, merges.txt with vocab.json. */
+static int open_pair(const char *merges, const struct beside *files, struct tokenizer_opened *out,
+                     struct muster_error *err)
+{
+    scope_free char *words = beside(merges, ends_with(merges, "vocab.bpe") ? "encoder.json" : "vocab.json");
+    scope_buffer class = {0};
+    if (!words)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    return beside_class(files, &class, err) < 0
+               ? -1
+               : bpe_tokenizer_open_pair(words, merges, class.data,
+                                         beside_flag(files, "add_prefix_space", false), out, err);
+}
+
+static int open_by_name(const char *path, const struct beside *files, struct tokenizer_opened *out,
+                        struct muster_error *err)
+{
+    if (ends_with(path, "vocab.bpe") || ends_with(path, "merges.txt"))
+        return open_pair(path, files, out, err);
+    if (ends_with(path, ".json"))
+        return bpe_tokenizer_open_json(path, out, err);
+    if (strstr(path, ".model")) /* tokenizer.model, tokenizer.model.v1 */
+        return sentencepiece_tokenizer_open(path, beside_flag(files, "legacy", false), out, err);
+    return error_set(
+        err, MUSTER_E_UNSUPPORTED,
+        "%s is no tokenizer that is known by its name: tokenizer.json, a .model of sentencepiece, "
+        "vocab.bpe, merges.txt, or a folder with one of them",
+        path);
+}
+
+/* The file, with what those next to it add. */
+static int open_named_file(struct tokenizer *tokenizer, const char *path, struct muster_error *err)
+{
+    struct tokenizer_opened *out = &tokenizer->opened;
+    GUARD(beside_free) struct beside files = {0};
+    tokenizer->path = mem_strdup(path);
+    if (!tokenizer->path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    if (beside_read(&files, path, err) < 0 || open_by_name(path, &files, out, err) < 0)
+        return -1;
+    tokenizer->special = out->ops->special(out->self);
+    if (beside_add_tokens(&files, path, out, &out->fingerprint, err) < 0)
+        return -1;
+    beside_special(&files, out, &tokenizer->special);
+    return 0;
+}
+
+static const char *const folder_names[] = {"tokenizer.json", "tokenizer.model", "merges.txt", "vocab.bpe"};
+enum { FOLDER_NAMES = sizeof folder_names / sizeof *folder_names };
+
+/* A file that is refused is not passed over for another one, whose ids may be others: the error names the
+ * one that could be read, and the choice is the user's. */
+static void advise_other(const char *folder, int refused, struct muster_error *err)
+{
+    for (int i = refused + 1; i < FOLDER_NAMES; i++) {
+        GUARD(guard_tokenizer) struct tokenizer *other = mem_calloc(1, sizeof *other);
+        scope_free char *path = mem_printf("%s/%s", folder, folder_names[i]);
+        if (!other || !path || access(path, F_OK) != 0 || open_named_file(other, path, NULL) < 0)
+            continue;
+        const struct muster_error why = *err;
+        (void)error_set(err, (enum muster_error_code)why.code,
+                        "%.*s; %s can be read and named in its place, but its ids may be others",
+                        (int)(sizeof why.text * 3 / 4), why.text, path);
+        return;
+    }
+}
+
+/* The first of a model's files that is there. */
+static int open_folder(struct tokenizer *tokenizer, const char *folder, struct muster_error *err)
+{
+    for (int i = 0; i < FOLDER_NAMES; i++) {
+        struct muster_error why = {0};
+        scope_free char *path = mem_printf("%s/%s", folder, folder_names[i]);
+        if (!path)
+            return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+        const int there = io_exists(path, err);
+        if (there < 0)
+            return -1;
+        if (!there)
+            continue;
+        if (!open_named_file(tokenizer, path, &why))
+            return 0;
+        if (why.code == MUSTER_E_UNSUPPORTED)
+            advise_other(folder, i, &why);
+        return error_set(err, (enum muster_error_code)why.code, "%s", why.text);
+    }
+    return error_set(
+        err, MUSTER_E_NOT_FOUND,
+        "folder %s has no tokenizer: no tokenizer.json, tokenizer.model, merges.txt or vocab.bpe", folder);
+}
+
+static int open_named(struct tokenizer *tokenizer, const char *name, struct muster_error *err)
+{
+    struct stat status;
+    if (!strcmp(name, "bytes"))
+        return bytes_tokenizer_open(&tokenizer->opened);
+    if (stat(name, &status) < 0)
+        return error_errno(err, "cannot read the tokenizer %s", name);
+    return (S_ISDIR(status.st_mode) ? open_folder : open_named_file)(tokenizer, name, err);
+}
+
+struct tokenizer *tokenizer_open(const char *name, struct muster_error *err)
+{
+    GUARD(guard_tokenizer) struct tokenizer *tokenizer = mem_calloc(1, sizeof *tokenizer);
+    if (!tokenizer) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a tokenizer");
+        return NULL;
+    }
+    tokenizer->special = (struct tokenizer_special){TOKEN_NONE, TOKEN_NONE, TOKEN_NONE};
+    return open_named(tokenizer, name, err) < 0 ? NULL : take_pointer(&tokenizer);
+}
+
+/* Texts would become bytes, which mean nothing to a model that was trained on other tokens. */
+static struct tokenizer *open_bytes_for(const char *model_path, struct muster_error *err)
+{
+    enum { VOCABULARY_OF_BYTES = 1024 }; /* 256, with room to spare */
+    scope_free char *path = mem_printf("%s/config.json", model_path);
+    GUARD(guard_json) json_t *config = path ? json_text_read(path, NULL) : NULL;
+    const json_int_t vocabulary = json_integer_value(json_object_get(config, "vocab_size"));
+    if (vocabulary <= VOCABULARY_OF_BYTES)
+        return tokenizer_open("bytes", err);
+    (void)error_set(
+        err, MUSTER_E_INVALID,
+        "model.path %s has no tokenizer, and a vocabulary of %lld tokens: set data.tokenizer to the "
+        "tokenizer that it was trained with, or to bytes",
+        model_path, (long long)vocabulary);
+    return NULL;
+}
+
+struct tokenizer *tokenizer_open_of_model(const char *model_path, struct muster_error *err)
+{
+    struct muster_error reason = {0};
+    const int folder = model_path && *model_path ? io_is_folder(model_path, err) : 0;
+    if (folder <= 0)
+        return folder < 0 ? NULL : tokenizer_open("bytes", err);
+    struct tokenizer *found = tokenizer_open(model_path, &reason);
+    if (found)
+        return found;
+    if (reason.code == MUSTER_E_NOT_FOUND)
+        return open_bytes_for(model_path, err);
+    (void)error_set(err, (enum muster_error_code)reason.code,
+                    "%s; data.tokenizer names another one, or bytes", reason.text);
+    return NULL;
+}
+
+const char *tokenizer_kind(const struct tokenizer *tokenizer)
+{
+    return tokenizer->opened.ops->kind;
+}
+
+const char *tokenizer_path(const struct tokenizer *tokenizer)
+{
+    return tokenizer->path;
+}
+
+int64_t tokenizer_vocabulary(const struct tokenizer *tokenizer)
+{
+    return tokenizer->opened.ops->vocabulary(tokenizer->opened.self);
+}
+
+struct tokenizer_special tokenizer_special(const struct tokenizer *tokenizer)
+{
+    return tokenizer->special;
+}
+
+int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *text)
+{
+    return tokenizer->opened.ops->find(tokenizer->opened.self, text);
+}
+
+uint64_t tokenizer_fingerprint(const struct tokenizer *tokenizer)
+{
+    return tokenizer->opened.fingerprint;
+}
+
+size_t tokenizer_cut(const struct tokenizer *tokenizer, const char *text, size_t length, size_t most)
+{
+    const struct tokenizer_opened *opened = &tokenizer->opened;
+    return length <= most || !opened->ops->cut ? length : opened->ops->cut(opened->self, text, length, most);
+}
+
+int tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t length, struct token_list *out,
+                     struct muster_error *err)
+{
+    if (length > TOKENIZER_TEXT_LIMIT)
+        return error_set(
+            err, MUSTER_E_LIMIT,
+            "a text of %zu bytes; at most %d become tokens at once: cut it, or make JSON lines of it", length,
+            TOKENIZER_TEXT_LIMIT);
+    return length ? tokenizer->opened.ops->encode(tokenizer->opened.self, text, length, out, err) : 0;
+}
+
+int tokenizer_decode(struct tokenizer *tokenizer, const int32_t *tokens, size_t count, struct buffer *out,
+                     struct muster_error *err)
+{
+    const int64_t vocabulary = tokenizer_vocabulary(tokenizer);
+    for (size_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= vocabulary)
+            return error_set(err, MUSTER_E_INVALID, "token %d is not from 0 to %lld", (int)tokens[i],
+                             (long long)vocabulary - 1);
+    return count ? tokenizer->opened.ops->decode(tokenizer->opened.self, tokens, count, out, err) : 0;
+}

@@ -1,0 +1,119 @@
+/* vocabulary.c - see vocabulary.h. */
+#include "trainer/tokens/vocabulary.h"
+
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+
+enum { FIRST_TABLE = 1 << 10 };
+
+uint64_t vocabulary_hash(const char *text, size_t length)
+{
+    uint64_t hash = length * UINT64_C(0x9E3779B97F4A7C15);
+    for (; length >= 8; text += 8, length -= 8) {
+        uint64_t eight;
+        memcpy(&eight, text, 8);
+        hash = (hash ^ eight) * UINT64_C(0xFF51AFD7ED558CCD);
+        hash ^= hash >> 32;
+    }
+    uint64_t rest = 0;
+    memcpy(&rest, text, length);
+    hash = (hash ^ rest) * UINT64_C(0xC4CEB9FE1A85EC53);
+    return hash ^ hash >> 29;
+}
+
+/* Where the text stands in the table, or where it would. */
+static int64_t find_slot(const struct vocabulary *v, const char *text, size_t length)
+{
+    int64_t slot = (int64_t)(vocabulary_hash(text, length) & (uint64_t)(v->table_size - 1));
+    for (;; slot = (slot + 1) & (v->table_size - 1)) {
+        const int32_t id = v->table[slot];
+        if (id < 0)
+            return slot;
+        const struct vocabulary_entry *entry = &v->by_id[id];
+        if ((size_t)entry->length == length && !memcmp(v->texts.data + entry->at, text, length))
+            return slot;
+    }
+}
+
+static int grow_table(struct vocabulary *v)
+{
+    if (v->table && v->count * 2 < v->table_size)
+        return 0;
+    struct vocabulary grown = *v;
+    grown.table_size = v->table_size ? v->table_size * 2 : FIRST_TABLE;
+    grown.table = mem_calloc((size_t)grown.table_size, sizeof *grown.table);
+    if (!grown.table)
+        return -1;
+    memset(grown.table, 0xFF, (size_t)grown.table_size * sizeof *grown.table);
+    for (int64_t i = 0; i < v->table_size; i++) {
+        if (v->table[i] < 0)
+            continue;
+        const struct vocabulary_entry *entry = &v->by_id[v->table[i]];
+        grown.table[find_slot(&grown, v->texts.data + entry->at, (size_t)entry->length)] = v->table[i];
+    }
+    mem_free(v->table);
+    *v = grown;
+    return 0;
+}
+
+static int grow_ids(struct vocabulary *v, int64_t id)
+{
+    if (id >= v->by_id_capacity) {
+        const int64_t wanted = id * 2 + FIRST_TABLE;
+        struct vocabulary_entry *grown = mem_realloc(v->by_id, (size_t)wanted, sizeof *grown);
+        if (!grown)
+            return -1;
+        v->by_id = grown;
+        v->by_id_capacity = wanted;
+    }
+    for (; v->size <= id; v->size++)
+        v->by_id[v->size] = (struct vocabulary_entry){.length = -1};
+    return 0;
+}
+
+int vocabulary_add(struct vocabulary *v, const char *text, size_t length, int64_t id,
+                   struct muster_error *err)
+{
+    if (id < 0 || id >= VOCABULARY_LIMIT)
+        return error_set(err, MUSTER_E_INVALID, "the id %lld of token '%.*s' is not from 0 to %d",
+                         (long long)id, (int)(length < 64 ? length : 64), text, VOCABULARY_LIMIT - 1);
+    size_t other;
+    const char *there = vocabulary_text(v, id, &other);
+    if (there && (other != length || memcmp(there, text, length) != 0))
+        return error_set(err, MUSTER_E_INVALID, "two tokens have the id %lld", (long long)id);
+    if (there)
+        return 0;
+    const uint64_t at = v->texts.length;
+    if (grow_ids(v, id) < 0 || grow_table(v) < 0 || buffer_append(&v->texts, text, length) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the vocabulary");
+    v->by_id[id] = (struct vocabulary_entry){at, (int32_t)length, (int32_t)id};
+    const int64_t slot = find_slot(v, text, length);
+    v->count += v->table[slot] < 0;
+    v->table[slot] = (int32_t)id;
+    return 0;
+}
+
+int32_t vocabulary_find(const struct vocabulary *v, const char *text, size_t length)
+{
+    return v->table ? v->table[find_slot(v, text, length)] : -1;
+}
+
+const char *vocabulary_text(const struct vocabulary *v, int64_t id, size_t *length)
+{
+    if (id < 0 || id >= v->size || v->by_id[id].length < 0)
+        return NULL;
+    *length = (size_t)v->by_id[id].length;
+    return v->texts.data + v->by_id[id].at;
+}
+
+void vocabulary_free(struct vocabulary *v)
+{
+    if (!v)
+        return;
+    buffer_free(&v->texts);
+    mem_free(v->by_id);
+    mem_free(v->table);
+    *v = (struct vocabulary){0};
+}
