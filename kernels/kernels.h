@@ -306,8 +306,8 @@ struct kernels {
     /* out (rows,width) = beta*out + in * mask / (1 - p), each element kept with probability 1 - p. The mask
      * is Philox of (scalars->seed; sample, layer, element), with sample = scalars->first_sample + sample +
      * row / rows_per_sample and element the index in the sample's (rows_per_sample,width): the same when it
-     * is formed again and in any world (kernels/philox.h). `sample`, the number of the step's samples before
-     * these rows, is constant at a place of the schedule; `layer` names the place of use in the model.
+     * is formed again and in any world (kernels/dropout_place.h). `sample`, the number of the step's samples
+     * before these rows, is constant at a place of the schedule; `layer` names the place of use in the model.
      * Backward is the same call on dout. p in 0..1; with beta 0 out may be in. */
     void (*dropout)(void *out, const void *in, int64_t rows, int width, int rows_per_sample, int64_t sample,
                     uint32_t layer, double p, int beta, const struct step_scalars *scalars, void *stream);

@@ -1,4 +1,4 @@
-/* philox_lanes.h - Philox4x32-10 of 16 neighbouring blocks at once, for dropout (kernels/philox.h).
+/* philox_lanes.h - Philox4x32-10 of 16 neighbouring blocks at once, for dropout (kernels/dropout_place.h).
  *
  * Its product of two 32-bit numbers into 64 bits is one instruction on x86, for every second lane of a
  * vector, and compilers do not find it: blocks with even and with odd numbers are therefore two vectors of
@@ -7,7 +7,7 @@
 #define MUSTER_KERNELS_CPU_PHILOX_LANES_H
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/philox.h"
+#include "kernels/dropout_place.h"
 
 #ifdef __SSE2__
 #include <immintrin.h>

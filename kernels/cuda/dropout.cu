@@ -1,10 +1,10 @@
-/* dropout.cu - dropout with a mask that is a function of its place (kernels/philox.h), one thread a block of
- * Philox, whose four words are four elements of a group of 64. */
+/* dropout.cu - dropout with a mask that is a function of its place (kernels/dropout_place.h), one thread a
+ * block of Philox, whose four words are four elements of a group of 64. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
-#include "kernels/philox.h"
+#include "kernels/dropout_place.h"
 
 static __global__ void dropout_kernel(float *out, const float *in, int64_t n, int64_t size, int64_t sample,
                                       uint32_t layer, double p, int beta, const struct step_scalars *scalars)

@@ -1,6 +1,6 @@
 /* dropout.c - the reference of dropout (Srivastava et al. 2014) with a mask that is a function of its place:
- * kernels/philox.h. */
-#include "kernels/philox.h"
+ * kernels/dropout_place.h. */
+#include "kernels/dropout_place.h"
 #include "kernels/ref/real.h"
 
 static int is_kept(const struct dropout_place *place, int64_t element)

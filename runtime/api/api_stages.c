@@ -13,11 +13,11 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
+#include "proto/json/json_text.h"
 #include "runtime/api/api_saving.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/folder.h"
 #include "runtime/checkpoint/refusal.h"
-#include "runtime/files/json_text.h"
 
 static const char stage_key[] = "stage";
 

@@ -5,13 +5,13 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/json/json_text.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/chunk_reader.h"
 #include "runtime/checkpoint/folder.h"
 #include "runtime/checkpoint/local_copy.h"
 #include "runtime/checkpoint/rank_file.h"
 #include "runtime/checkpoint/refusal.h"
-#include "runtime/files/json_text.h"
 
 /* ---- bytes of slices ---- */
 

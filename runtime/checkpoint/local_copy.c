@@ -10,8 +10,8 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/json/json_text.h"
 #include "runtime/checkpoint/folder.h"
-#include "runtime/files/json_text.h"
 
 char *local_copy_path(const char *dir, int64_t step, int rank, struct muster_error *err)
 {

@@ -7,7 +7,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "runtime/files/json_text.h"
+#include "proto/json/json_text.h"
 #include "runtime/files/tensors.h"
 
 struct reading {

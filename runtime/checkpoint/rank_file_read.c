@@ -10,8 +10,8 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
+#include "proto/json/json_text.h"
 #include "runtime/checkpoint/folder.h"
-#include "runtime/files/json_text.h"
 #include "runtime/files/safetensors.h"
 
 static int rank_file_no_memory(struct muster_error *err)

@@ -8,7 +8,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
-#include "runtime/files/json_text.h"
+#include "proto/json/json_text.h"
 
 /* ---- reading ---- */
 

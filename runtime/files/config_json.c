@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "runtime/files/json_text.h"
+#include "proto/json/json_text.h"
 
 /* A reader that keeps the first error; later calls return their fallback. */
 struct config_reader {

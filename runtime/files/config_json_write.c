@@ -5,8 +5,8 @@
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
+#include "proto/json/json_text.h"
 #include "runtime/files/config_json.h"
-#include "runtime/files/json_text.h"
 
 static const char quantization[] = "quantization_config";
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/archive/zip.h"
+#include "proto/archive/zip.h"
 #include "runtime/files/files.h"
 #include "runtime/files/layout.h"
 #include "runtime/files/output.h"

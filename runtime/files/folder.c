@@ -8,9 +8,9 @@
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
+#include "proto/json/json_text.h"
 #include "runtime/files/adapter_json.h"
 #include "runtime/files/config_json.h"
-#include "runtime/files/json_text.h"
 
 enum { COPIED_BYTES = 256 << 20 }; /* a tokenizer.json has up to some tens of megabytes */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "runtime/files/json_text.h"
+#include "proto/json/json_text.h"
 
 /* ---- types ---- */
 

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/archive/unpickle.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/archive/unpickle.h"
 
 enum { PICKLE_LIMIT = 32 << 20, NAME_LIMIT = 512 };
 

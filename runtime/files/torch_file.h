@@ -2,7 +2,7 @@
 #ifndef MUSTER_RUNTIME_FILES_TORCH_FILE_H
 #define MUSTER_RUNTIME_FILES_TORCH_FILE_H
 
-#include "runtime/archive/zip.h"
+#include "proto/archive/zip.h"
 #include "runtime/files/tensors.h"
 
 /* Whether a file's first bytes are those of an archive; of other files that name parameters, an error with

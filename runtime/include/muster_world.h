@@ -57,6 +57,12 @@ struct muster_world;
  * follows from it: the caller prints and exits. */
 MUSTER_API int muster_fatal(struct muster_world *world, const struct muster_error *error);
 
+/* For ranks that fail alike: a launcher stops all ranks as soon as one has exited, and the rank that knows
+ * the reason may not have printed it yet. Called after this rank has printed its error, or has left that to
+ * another rank. Waits until every rank of the world has called this, for at most wait_ns nanoseconds; 0: this
+ * rank is counted and waits for none. world NULL, or a world of one: returns at once. */
+MUSTER_API void muster_fatal_meet(struct muster_world *world, int64_t wait_ns);
+
 /* ---- planned stops ---- */
 
 enum muster_coming {

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "kernels/philox.h"
+#include "proto/philox.h"
 
 /* The counter's words: index (64 bits), site, domain. */
 static void block(uint64_t seed, enum rng_domain domain, uint32_t site, uint64_t index, uint32_t out[4])

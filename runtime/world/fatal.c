@@ -1,6 +1,6 @@
 /* fatal.c - errors that a restart does not mend: reported to the launcher by a line in the pipe of heartbeats
  * (launcher/docs/heartbeat.md), and printed by one rank. */
-#include "runtime/world/fatal.h"
+#include "runtime/include/muster_world.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -55,7 +55,7 @@ int muster_fatal(struct muster_world *world, const struct muster_error *error)
     return prints_it(world, error);
 }
 
-void fatal_meet(struct muster_world *world, int64_t wait_ns)
+void muster_fatal_meet(struct muster_world *world, int64_t wait_ns)
 {
     static const char count_key[] = "failed/count", all_key[] = "failed/all";
     const struct kv_store *store = world ? world_store(world) : NULL;

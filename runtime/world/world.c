@@ -10,6 +10,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/processor/processor.h"
+#include "proto/world/world_environment.h"
 #include "rendezvous/tcpstore/tcpstore.h"
 #include "rendezvous/tcpstore/tcpstore_client.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
@@ -17,7 +18,6 @@
 #include "runtime/world/sized.h"
 #include "runtime/world/store_key.h"
 #include "runtime/world/world_comm.h"
-#include "runtime/world/world_environment.h"
 
 #define TIMEOUT_NS (300 * NS_PER_S)
 #define LEAVE_NS   (1 * NS_PER_S)

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/dropout_place.h"
 #include "kernels/kernels.h"
-#include "kernels/philox.h"
 
 enum { VALUES_MAX = 1 << 16, BUFFERS = 10 };
 

@@ -23,7 +23,7 @@ DIRECTIONS = {
     r"rendezvous\b": r"proto\b|rendezvous\b",
     r"runtime/nccl/": r"proto\b|runtime/nccl/",
     r"runtime/": r"proto\b|kernels\b|runtime/|rendezvous/(store|tcpstore)$",
-    r"trainer/": r"proto\b|kernels\b|runtime/|trainer/",
+    r"trainer/": r"proto\b|runtime/(include|config)$|trainer/",
     r"launcher\b": r"proto\b|rendezvous\b|runtime/nccl/|launcher\b",
 }
 FILES_LIMIT = 40

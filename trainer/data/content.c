@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "proto/base/text.h"
-#include "runtime/files/json_text.h"
+#include "proto/json/json_text.h"
 #include "trainer/data/documents.h"
 #include "trainer/data/token_file.h"
 

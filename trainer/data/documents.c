@@ -6,7 +6,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
-#include "runtime/files/json_text.h"
+#include "proto/json/json_text.h"
 #include "trainer/data/csv.h"
 #include "trainer/data/mapping.h"
 

@@ -9,7 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "runtime/files/json_text.h"
+#include "proto/json/json_text.h"
 
 enum { INDEX_LIMIT = 256 << 20, SHARD_HEADER = 256 * 4 };
 

@@ -8,7 +8,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
-#include "runtime/files/json_text.h"
+#include "proto/json/json_text.h"
 #include "trainer/data/csv.h"
 
 /* ---- names ---- */

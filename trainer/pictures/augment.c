@@ -1,7 +1,7 @@
 /* augment.c - see augment.h. */
 #include "trainer/pictures/augment.h"
 
-#include "kernels/philox.h"
+#include "proto/philox.h"
 
 /* In the counter's last word: other uses of a seed have small numbers, dropout the highest bit. */
 #define AUGMENT_DOMAIN 0x40000000u

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
+#include "proto/archive/zip.h"
 #include "proto/base/error.h"
-#include "runtime/archive/zip.h"
 
 enum { ARCHIVE_ALIGN = 64 }; /* as torch.save has it */
 

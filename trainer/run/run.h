@@ -5,9 +5,9 @@
 #include <stdio.h>
 
 #include "proto/base/clock.h"
+#include "proto/nvml/nvml_usage.h"
 #include "runtime/config/train_config.h"
 #include "runtime/include/muster.h"
-#include "runtime/nccl/nvml/nvml_usage.h"
 #include "trainer/data/data.h"
 #include "trainer/report/report.h"
 #include "trainer/report/stragglers.h"

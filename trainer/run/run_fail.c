@@ -4,7 +4,6 @@
 
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
-#include "runtime/world/fatal.h"
 #include "trainer/run/run.h"
 
 /* For other ranks to print theirs; all meet such an error, and at once where none of them is in a long piece
@@ -31,9 +30,9 @@ static int code_of(const struct run *run, int error)
 static void run_meet(struct run *run, int code, bool fatal)
 {
     if (fatal)
-        fatal_meet(run->world, MEETING_NS);
+        muster_fatal_meet(run->world, MEETING_NS);
     else if (has_no_step(run))
-        fatal_meet(run->world, code == MUSTER_E_PEER ? PEER_MEETING_NS : 0);
+        muster_fatal_meet(run->world, code == MUSTER_E_PEER ? PEER_MEETING_NS : 0);
 }
 
 /* A rank whose settings are refused has no world yet: the others learn of it there, instead of waiting. */

@@ -7,7 +7,7 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
-#include "runtime/files/json_text.h"
+#include "proto/json/json_text.h"
 
 #define CONFIG "tokenizer_config.json"
 #define MAP    "special_tokens_map.json"

@@ -7,7 +7,7 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
-#include "runtime/files/json_text.h"
+#include "proto/json/json_text.h"
 #include "trainer/tokens/bpe.h"
 
 struct reader {

@@ -5,7 +5,7 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
-#include "runtime/files/json_text.h"
+#include "proto/json/json_text.h"
 #include "trainer/tokens/bpe.h"
 
 /* By what a class of `transformers` cuts words; the names are without "Fast". */

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "proto/include/muster_error.h"
+#include "proto/nvml/nvml_library.h"
 #include "runtime/nccl/describe/description.h"
 
 #ifdef __cplusplus
@@ -20,7 +21,6 @@ enum {
     NVML_REPORT_PAIRS = DESCRIPTION_GPUS_LIMIT * (DESCRIPTION_GPUS_LIMIT - 1) / 2,
     NVML_REPORT_PROCESSES = 256,
     NVML_REPORT_INSTANCES = 256,
-    NVML_UUID_SIZE = 96,
 };
 
 struct nvml_instance {

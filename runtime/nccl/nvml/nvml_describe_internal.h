@@ -2,8 +2,8 @@
 #ifndef MUSTER_RUNTIME_NCCL_NVML_NVML_DESCRIBE_INTERNAL_H
 #define MUSTER_RUNTIME_NCCL_NVML_NVML_DESCRIBE_INTERNAL_H
 
+#include "proto/nvml/nvml_library.h"
 #include "runtime/nccl/nvml/nvml_describe.h"
-#include "runtime/nccl/nvml/nvml_library.h"
 
 /* Records the next query. */
 void nvml_doing(struct nvml_report *report, const char *format, ...) __attribute__((format(printf, 2, 3)));

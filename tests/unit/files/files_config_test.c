@@ -1,9 +1,9 @@
 /* files_config_test.c - config.json: what is read, what is refused by its name, what is written. */
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/json/json_text.h"
 #include "runtime/files/adapter_json.h"
 #include "runtime/files/config_json.h"
-#include "runtime/files/json_text.h"
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>

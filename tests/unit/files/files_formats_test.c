@@ -1,11 +1,11 @@
 /* files_formats_test.c - headers of safetensors and llm.c from hostile files, element types, checksums and
  * places in an archive. */
 #include "kernels/kernels.h"
+#include "proto/archive/zip.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/archive/zip.h"
+#include "proto/json/json_text.h"
 #include "runtime/files/elements.h"
-#include "runtime/files/json_text.h"
 #include "runtime/files/llmc.h"
 #include "runtime/files/pickle.h"
 #include "runtime/files/safetensors.h"

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "kernels/philox.h"
+#include "kernels/dropout_place.h"
 #include "tests/unit/kernels/kernels_support.h"
 
 #define U FLOAT_ROUNDOFF
@@ -231,7 +231,7 @@ static void dropout_matches(void **state)
         }
 }
 
-/* The mask as kernels/philox.h defines it, its share, and what it depends on. */
+/* The mask as kernels/dropout_place.h defines it, its share, and what it depends on. */
 static void dropout_mask(void **state)
 {
     enum { WIDTH = 100, ROWS = 5, SAMPLES = 40, PER_SAMPLE = ROWS * WIDTH, ALL = SAMPLES * PER_SAMPLE };

@@ -9,8 +9,8 @@
 #include "proto/base/clock.h"
 #include "proto/base/mem.h"
 #include "proto/env_names.h"
+#include "proto/nvml/nvml_library.h"
 #include "runtime/nccl/nvml/nvml_describe.h"
-#include "runtime/nccl/nvml/nvml_library.h"
 #include "tests/support/cmocka_all.h"
 
 static const int64_t generous_ns = 60 * NS_PER_S, short_ns = 100 * NS_PER_MS;

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "proto/base/clock.h"
-#include "runtime/nccl/nvml/nvml_usage.h"
+#include "proto/nvml/nvml_usage.h"
 
 static void the_gpu_of_a_rank(void **state)
 {

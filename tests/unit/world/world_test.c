@@ -8,11 +8,10 @@
 #include <stdlib.h>
 
 #include "proto/base/clock.h"
+#include "proto/world/world_alone.h"
+#include "proto/world/world_environment.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
-#include "runtime/world/fatal.h"
 #include "runtime/world/world.h"
-#include "runtime/world/world_alone.h"
-#include "runtime/world/world_environment.h"
 #include "tests/support/faults.h"
 #include "tests/support/rank_threads.h"
 #include "tests/unit/comm/comm_test_ranks.h"
@@ -532,7 +531,7 @@ static int fail_after_it_is_printed(int rank, int size, void *context)
         clock_sleep_until(instant_add(clock_now(NULL), 200 * NS_PER_MS));
         atomic_store(&p->printed, true);
     }
-    fatal_meet(world, 60 * NS_PER_S);
+    muster_fatal_meet(world, 60 * NS_PER_S);
     const bool early = !atomic_load(&p->printed);
     if (early)
         fprintf(stderr, "rank %d did not wait\n", rank);
@@ -559,7 +558,7 @@ static int fail_where_one_waits_for_none(int rank, int size, void *context)
     const struct instant limit = instant_add(clock_now(NULL), 60 * NS_PER_S);
     while (rank != 2 && !atomic_load(&p->printed) && !instant_reached(clock_now(NULL), limit))
         clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
-    fatal_meet(world, rank == 2 ? 0 : 600 * NS_PER_S);
+    muster_fatal_meet(world, rank == 2 ? 0 : 600 * NS_PER_S);
     int result = 0;
     if (rank == 2)
         atomic_store(&p->printed, true);
@@ -587,9 +586,9 @@ static void a_rank_that_fails_alone_waits_for_a_while(void **state)
     struct test_environment e = test_environment_of(0, 2, test_free_port(), false, 0);
     struct muster_world *world = test_environment_open(&e, 60000, &err);
     assert_non_null(world);
-    fatal_meet(world, 50 * NS_PER_MS);
+    muster_fatal_meet(world, 50 * NS_PER_MS);
     muster_world_close(&world);
-    fatal_meet(NULL, 60 * NS_PER_S);
+    muster_fatal_meet(NULL, 60 * NS_PER_S);
 }
 
 static void alone_values_stay(void **state)

@@ -1,5 +1,5 @@
 /* zip.c - see zip.h. */
-#include "runtime/archive/zip.h"
+#include "proto/archive/zip.h"
 
 #include <string.h>
 

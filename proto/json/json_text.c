@@ -1,5 +1,5 @@
 /* json_text.c - see json_text.h. */
-#include "runtime/files/json_text.h"
+#include "proto/json/json_text.h"
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"

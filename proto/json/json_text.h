@@ -1,7 +1,7 @@
 /* json_text.h - JSON objects from untrusted text (jansson): the whole text, no key twice, an error with its
  * place. A byte order mark in front is skipped. */
-#ifndef MUSTER_RUNTIME_FILES_JSON_TEXT_H
-#define MUSTER_RUNTIME_FILES_JSON_TEXT_H
+#ifndef MUSTER_PROTO_JSON_JSON_TEXT_H
+#define MUSTER_PROTO_JSON_JSON_TEXT_H
 
 #include <stddef.h>
 

@@ -3,8 +3,8 @@
  * All sizes are known before the first byte is written, so that places are decided at once and members may be
  * written in any order; their checksums are put in afterwards. Format: APPNOTE.TXT 6.3 (PKWARE), 4.3.7,
  * 4.3.12, 4.3.14 to 4.3.16; sizes and offsets of 64 bits only where 32 are too few. */
-#ifndef MUSTER_RUNTIME_ARCHIVE_ZIP_H
-#define MUSTER_RUNTIME_ARCHIVE_ZIP_H
+#ifndef MUSTER_PROTO_ARCHIVE_ZIP_H
+#define MUSTER_PROTO_ARCHIVE_ZIP_H
 
 #include <stdbool.h>
 #include <stddef.h>

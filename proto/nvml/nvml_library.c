@@ -1,5 +1,5 @@
 /* nvml_library.c - see nvml_library.h. */
-#include "runtime/nccl/nvml/nvml_library.h"
+#include "proto/nvml/nvml_library.h"
 
 #include <ctype.h>
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 /* world_environment.h - rank and sizes, read from the variables set by a launcher. Pure: the variables
  * come through a callback. */
-#ifndef MUSTER_RUNTIME_WORLD_WORLD_ENVIRONMENT_H
-#define MUSTER_RUNTIME_WORLD_WORLD_ENVIRONMENT_H
+#ifndef MUSTER_PROTO_WORLD_WORLD_ENVIRONMENT_H
+#define MUSTER_PROTO_WORLD_WORLD_ENVIRONMENT_H
 
 #include <stdbool.h>
 #include <stdint.h>

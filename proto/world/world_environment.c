@@ -1,5 +1,5 @@
 /* world_environment.c - see world_environment.h. */
-#include "runtime/world/world_environment.h"
+#include "proto/world/world_environment.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -8,9 +8,9 @@
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "proto/env_names.h"
-#include "runtime/world/world_alone.h"
-#include "runtime/world/world_launchers.h"
-#include "runtime/world/world_variables.h"
+#include "proto/world/world_alone.h"
+#include "proto/world/world_launchers.h"
+#include "proto/world/world_variables.h"
 
 const char *world_text(const struct world_variables *v, const char *name)
 {

@@ -1,9 +1,9 @@
 /* zip_read.c - the members of an archive that another program wrote. See zip.h. */
 #include <string.h>
 
+#include "proto/archive/zip.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/archive/zip.h"
 
 enum {
     END_RECORD = 22,

@@ -1,11 +1,11 @@
 /* world_launchers.h - ranks that another launcher than ours or torchrun has started: mpirun, mpiexec, srun.
  * Pure.
  */
-#ifndef MUSTER_RUNTIME_WORLD_WORLD_LAUNCHERS_H
-#define MUSTER_RUNTIME_WORLD_WORLD_LAUNCHERS_H
+#ifndef MUSTER_PROTO_WORLD_WORLD_LAUNCHERS_H
+#define MUSTER_PROTO_WORLD_WORLD_LAUNCHERS_H
 
-#include "runtime/world/world_environment.h"
-#include "runtime/world/world_variables.h"
+#include "proto/world/world_environment.h"
+#include "proto/world/world_variables.h"
 
 /* Whether the variables of a launcher of the table are set: 1 and the place of this rank, 0 if none is. Where
  * MASTER_ADDR and MASTER_PORT are not set they are derived, so that all ranks find the same: the address

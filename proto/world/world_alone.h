@@ -1,9 +1,9 @@
 /* world_alone.h - whether a process that would be a world of one is meant to be one of several. Pure. */
-#ifndef MUSTER_RUNTIME_WORLD_WORLD_ALONE_H
-#define MUSTER_RUNTIME_WORLD_WORLD_ALONE_H
+#ifndef MUSTER_PROTO_WORLD_WORLD_ALONE_H
+#define MUSTER_PROTO_WORLD_WORLD_ALONE_H
 
-#include "runtime/world/world_environment.h"
-#include "runtime/world/world_variables.h"
+#include "proto/world/world_environment.h"
+#include "proto/world/world_variables.h"
 
 /* MUSTER_E_INVALID where torchrun's variables (PET_NNODES, PET_NPROC_PER_NODE) ask for several processes and
  * nothing has started them: the program is a pod's command in place of torchrun's argument. ranked: RANK and

@@ -1,5 +1,5 @@
 /* world_launchers.c - see world_launchers.h. */
-#include "runtime/world/world_launchers.h"
+#include "proto/world/world_launchers.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* nvml_usage.c - see nvml_usage.h. */
-#include "runtime/nccl/nvml/nvml_usage.h"
+#include "proto/nvml/nvml_usage.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -9,8 +9,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/mem.h"
 #include "proto/base/thread.h"
-#include "runtime/nccl/nvml/nvml_describe.h"
-#include "runtime/nccl/nvml/nvml_library.h"
+#include "proto/nvml/nvml_library.h"
 
 enum { PATH_SIZE = 4096 };
 #define ASK_NS  NS_PER_S
@@ -49,7 +48,7 @@ bool nvml_usage_choose(const char *visible, int local_rank, int *index, char *uu
     const long number = strtol(at, &end, 10);
     if (length && end == at + length) {
         *index = (int)number;
-        return number >= 0 && number < DESCRIPTION_GPUS_LIMIT; /* CUDA ends its list at -1 */
+        return number >= 0 && number < NVML_GPUS_LIMIT; /* CUDA ends its list at -1 */
     }
     *index = -1;
     (void)snprintf(uuid, size, "%.*s", (int)length, at);

@@ -1,5 +1,5 @@
 /* unpickle.c - see unpickle.h. The letters are pickle's operation codes. */
-#include "runtime/archive/unpickle.h"
+#include "proto/archive/unpickle.h"
 
 #include <stdbool.h>
 #include <string.h>

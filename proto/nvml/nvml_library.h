@@ -4,8 +4,8 @@
  * The few declarations are copied here, so that the build does not need CUDA's toolkit. Sizes and numbers
  * are those of nvml.h of CUDA 13; NVML keeps them for ever and gives a function that changes a new name.
  * Used by the parts of this folder that call NVML, inside a process that may hang. */
-#ifndef MUSTER_RUNTIME_NCCL_NVML_NVML_LIBRARY_H
-#define MUSTER_RUNTIME_NCCL_NVML_NVML_LIBRARY_H
+#ifndef MUSTER_PROTO_NVML_NVML_LIBRARY_H
+#define MUSTER_PROTO_NVML_NVML_LIBRARY_H
 
 #include <stdint.h>
 
@@ -74,6 +74,8 @@ enum nvml_code {
 };
 
 enum {
+    NVML_GPUS_LIMIT = 64, /* of a node */
+    NVML_UUID_SIZE = 96,
     NVML_LINKS = 36, /* at most, of a GPU */
     NVML_PROCESSES = 256,
     NVML_MEMORY_V2 = sizeof(nvmlMemory_v2_t) | 2 << 24,

@@ -4,8 +4,8 @@
  * Of pickle's protocols 2 to 5 those operations are known that build these. A global is a name that is
  * compared with those of a state dict, and nothing is ever called; any other one is an error that names it.
  */
-#ifndef MUSTER_RUNTIME_ARCHIVE_UNPICKLE_H
-#define MUSTER_RUNTIME_ARCHIVE_UNPICKLE_H
+#ifndef MUSTER_PROTO_ARCHIVE_UNPICKLE_H
+#define MUSTER_PROTO_ARCHIVE_UNPICKLE_H
 
 #include <stddef.h>
 #include <stdint.h>

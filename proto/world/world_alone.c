@@ -1,5 +1,5 @@
 /* world_alone.c - see world_alone.h. */
-#include "runtime/world/world_alone.h"
+#include "proto/world/world_alone.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  *
  * Any call can hang in a sick driver: a reader gets the last answer, and none once it is old; a thread that
  * hangs at the end stays, with its memory. */
-#ifndef MUSTER_RUNTIME_NCCL_NVML_NVML_USAGE_H
-#define MUSTER_RUNTIME_NCCL_NVML_NVML_USAGE_H
+#ifndef MUSTER_PROTO_NVML_NVML_USAGE_H
+#define MUSTER_PROTO_NVML_NVML_USAGE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* world_variables.h - a rank's environment as the readers of runtime/world see it: a callback, and where
  * errors go. */
-#ifndef MUSTER_RUNTIME_WORLD_WORLD_VARIABLES_H
-#define MUSTER_RUNTIME_WORLD_WORLD_VARIABLES_H
+#ifndef MUSTER_PROTO_WORLD_WORLD_VARIABLES_H
+#define MUSTER_PROTO_WORLD_WORLD_VARIABLES_H
 
 #include <stdint.h>
 
