@@ -120,6 +120,29 @@ int buffer_json_bytes(struct buffer *b, const char *data, size_t length)
     return buffer_text(b, "\"");
 }
 
+/* The well-formed character of n bytes is a control character, and neither a line end nor a tab. */
+static bool is_control(const unsigned char *s, size_t n)
+{
+    if (n == 1)
+        return (*s < 0x20 && *s != '\n' && *s != '\t') || *s == 0x7F;
+    return n == 2 && s[0] == 0xC2 && s[1] < 0xA0; /* C1, which terminals obey too */
+}
+
+int buffer_printable(struct buffer *b, const char *data, size_t length)
+{
+    const unsigned char *s = (const unsigned char *)data, *end = s + length;
+    while (s < end) {
+        const size_t n = utf8_length(s, (size_t)(end - s)), bytes = n ? n : 1;
+        if (n && !is_control(s, n))
+            buffer_append(b, s, n);
+        else
+            for (size_t i = 0; i < bytes; i++)
+                buffer_printf(b, "\\x%02x", s[i]);
+        s += bytes;
+    }
+    return b->failed ? -1 : 0;
+}
+
 int buffer_json_string(struct buffer *b, const char *text)
 {
     return text ? buffer_json_bytes(b, text, strlen(text)) : buffer_text(b, "null");

@@ -27,6 +27,9 @@ int buffer_printf(struct buffer *b, const char *format, ...) __attribute__((form
 int buffer_json_string(struct buffer *b, const char *text);
 /* The same for length bytes, which may hold NULs. */
 int buffer_json_bytes(struct buffer *b, const char *data, size_t length);
+/* Text for a terminal: line ends, tabs and valid UTF-8 stay; other control characters (C0, DEL, C1) and bytes
+ * that are no UTF-8 become "\\x1b", byte by byte. */
+int buffer_printable(struct buffer *b, const char *data, size_t length);
 /* text so that a shell reads it as one word; what needs no quotes gets none. */
 int buffer_shell_word(struct buffer *b, const char *text);
 /* Makes room for more bytes and returns where they go (then add to length), or NULL. */

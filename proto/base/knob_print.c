@@ -85,18 +85,33 @@ static const char *dashes_of(const struct knob *knob)
     return strchr(knob->name, '.') ? "" : "--";
 }
 
+/* A text that ends as a sentence is followed by sentences. */
+static bool is_sentence(const char *help)
+{
+    const size_t length = strlen(help);
+    return length && help[length - 1] == '.';
+}
+
 void knob_describe(const struct knob *knob, struct buffer *out)
 {
     buffer_text(out, knob->refused ? knob->refused : knob->help);
-    if (!knob->refused && knob->choices) {
-        buffer_text(out, "; one of");
-        for (int i = 0; knob->choices[i]; i++)
-            buffer_printf(out, " %s", knob->choices[i]);
-    }
-    if (!knob->refused && knob->implied)
-        buffer_printf(out, "; without a value: %s", knob->implied);
-    if (!knob->refused && knob->initial && *knob->initial && knob->type != KNOB_BOOL)
-        buffer_printf(out, " (default %s%s%s)", knob->initial, knob->unit ? " " : "",
+    if (knob->refused)
+        return;
+    const bool sentence = is_sentence(knob->help);
+    for (int i = 0; knob->choices && knob->choices[i]; i++)
+        buffer_printf(out, "%s%s",
+                      i          ? (sentence ? ", " : " ")
+                      : sentence ? " One of "
+                                 : "; one of ",
+                      knob->choices[i]);
+    if (knob->choices && sentence)
+        buffer_text(out, ".");
+    if (knob->implied)
+        buffer_printf(out, sentence ? " Without a value: %s." : "; without a value: %s", knob->implied);
+    const bool line_end = knob->initial && !strcmp(knob->initial, "\n");
+    if (knob->initial && *knob->initial && knob->type != KNOB_BOOL)
+        buffer_printf(out, sentence ? " Default: %s%s%s." : " (default %s%s%s)",
+                      line_end ? "a line end" : knob->initial, knob->unit ? " " : "",
                       knob->unit ? knob->unit : "");
 }
 

@@ -296,11 +296,14 @@ class Train(unittest.TestCase):
             while piece := os.read(main, 65536):
                 output += piece
         os.close(main)
-        return run.wait(timeout=LIMIT), output.decode(errors="replace").replace("\r\n", "\n")
+        return run.wait(timeout=LIMIT), output.decode(errors="surrogateescape").replace("\r\n", "\n")
 
     def test_a_progress_line_is_written_over_where_it_fits(self):
-        code, output = self.on_terminal(240)
+        code, output = self.on_terminal(240, "--set", "logging.sample_length=300")
         self.assertEqual(code, 0, output)
+        sample = output.partition("sample:\n")[2]  # of a model that has learned nothing: bytes at random
+        self.assertRegex(sample, r"\\x[0-9a-f]{2}")
+        self.assertIsNone(re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", sample), ascii(sample))
         self.assertEqual(output.count("\rstep "), 5)
         self.assertEqual(output.count("\nstep "), 0)
         code, output = self.on_terminal(80)  # written over it would leave a row behind for every step

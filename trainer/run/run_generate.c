@@ -3,6 +3,7 @@
  *
  * Rank 0 has the prompt, draws and prints; the others hold their parts of the parameters. */
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -129,7 +130,10 @@ static int print_drawn(const struct run *run, struct tokenizer *tokenizer, const
     if (json) {
         drawn_json(run, d, &text, &out);
     } else {
-        (void)buffer_append(&out, text.data, text.length);
+        if (isatty(fileno(to)))
+            (void)buffer_printable(&out, text.data, text.length);
+        else
+            (void)buffer_append(&out, text.data, text.length);
         (void)buffer_text(&out, "\n");
     }
     if (out.failed)

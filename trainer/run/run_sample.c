@@ -27,10 +27,13 @@ static int print_sample(const struct run *run, struct tokenizer *tokenizer, cons
     scope_buffer text = {0};
     if (tokenizer_decode(tokenizer, tokens, (size_t)run->config.sample_length, &text, err) < 0)
         return -1;
-    if (buffer_text(&text, "\n") < 0)
+    scope_buffer shown = {0}; /* a model that has learned little draws control characters */
+    if (buffer_text(&text, "\n") < 0 ||
+        (run->terminal && buffer_printable(&shown, text.data, text.length) < 0))
         return error_set(err, MUSTER_E_NOMEM, "no memory for the sample");
+    const struct buffer *printed = run->terminal ? &shown : &text;
     printf("sample:\n");
-    (void)fwrite(text.data, 1, text.length, stdout); /* an error stays in the stream, for the end */
+    (void)fwrite(printed->data, 1, printed->length, stdout); /* an error stays in the stream, for the end */
     run_log_sample(run, text.data, text.length);
     return fflush(stdout) ? error_errno(err, "cannot print the sample") : 0;
 }

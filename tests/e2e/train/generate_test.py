@@ -4,6 +4,7 @@ ranks, with the options that choose tokens; past the end of the context; and its
 import json
 import os
 import pathlib
+import pty
 import re
 import subprocess
 import tempfile
@@ -66,6 +67,16 @@ class Generate(SmallModels):
             self.assertEqual(earlier["step"], 45)
             plain = run("generate", "--model", folder / "exported", "--prompt=the quick", "--temperature=0", "--max-tokens=40")  # no configuration
             self.assertEqual(plain.stdout, newest["text"] + "\n")
+
+    def test_a_terminal_gets_no_control_characters(self):
+        main, other = pty.openpty()
+        with open(other, "wb") as terminal:
+            subprocess.run([TRAIN, "generate", self.folders["gpt2"] / "config.yaml", "--prompt=the", "--temperature=50"], stdout=terminal,
+                           stderr=subprocess.DEVNULL, check=True, timeout=LIMIT)
+            shown = os.read(main, 65536).decode().replace("\r\n", "\n")
+        os.close(main)
+        self.assertRegex(shown, r"\\x[0-9a-f]{2}")
+        self.assertIsNone(re.search("[\0-\x08\x0b-\x1f\x7f-\x9f]", shown), ascii(shown))
 
     def test_ranks_and_standard_input(self):
         folder = self.folders["gpt2"]

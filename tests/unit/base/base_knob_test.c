@@ -124,6 +124,29 @@ static void help_shows_every_row(void **state)
     assert_non_null(strstr(out.data, "(default 0.1 s)"));
 }
 
+static void sentences_are_followed_by_sentences(void **state)
+{
+    (void)state;
+    static const struct {
+        struct knob knob;
+        const char *text;
+    } cases[] = {
+        {{.type = KNOB_DOUBLE, .initial = "0.1", .unit = "s", .help = "How long."},
+         "How long. Default: 0.1 s."},
+        {{.type = KNOB_CHOICE, .initial = "fork", .choices = starts, .help = "Kind."},
+         "Kind. One of spawn, fork. Default: fork."},
+        {{.type = KNOB_TEXT, .initial = "\n", .help = "Text."}, "Text. Default: a line end."},
+        {{.type = KNOB_TEXT, .initial = "", .implied = "here", .help = "Place."},
+         "Place. Without a value: here."},
+        {{.type = KNOB_BOOL, .initial = "false", .help = "Waits."}, "Waits."},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        scope_buffer out = {0};
+        knob_describe(&cases[i].knob, &out);
+        assert_string_equal(out.data, cases[i].text);
+    }
+}
+
 static void markdown_has_a_table_for_each_section(void **state)
 {
     (void)state;
@@ -176,7 +199,7 @@ int main(void)
         cmocka_unit_test(values_ranges_and_sources),  cmocka_unit_test(environment_gives_defaults),
         cmocka_unit_test(names_prefixes_and_hints),   cmocka_unit_test(help_shows_every_row),
         cmocka_unit_test(defaults_survive_no_memory), cmocka_unit_test(markdown_has_a_table_for_each_section),
-        cmocka_unit_test(values_as_json_have_types),
+        cmocka_unit_test(values_as_json_have_types),  cmocka_unit_test(sentences_are_followed_by_sentences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

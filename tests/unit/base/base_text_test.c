@@ -243,6 +243,37 @@ static void words_for_a_shell(void **state)
     }
 }
 
+static void terminals_get_no_control_characters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t length;
+        const char *shown;
+    } rows[] = {
+        {"plain\ttext\n", 11, "plain\ttext\n"},
+        {"\0\a\b\r\x1b[31m\x7f", 10, "\\x00\\x07\\x08\\x0d\\x1b[31m\\x7f"},
+        {"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 9, "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"},
+        {"\xc2\x9b"
+         "31m\xc2\xa0",
+         7,
+         "\\xc2\\x9b"
+         "31m\xc2\xa0"}, /* C1's CSI; a blank */
+        {"a\xff\xc0\x80"
+         "b\xe2\x82",
+         7,
+         "a\\xff\\xc0\\x80"
+         "b\\xe2\\x82"},                        /* no UTF-8, cut off */
+        {"\xed\xa0\x80", 3, "\\xed\\xa0\\x80"}, /* half a pair */
+        {"", 0, ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        scope_buffer out = {0};
+        assert_int_equal(buffer_printable(&out, rows[i].text, rows[i].length), 0);
+        assert_string_equal(out.data ? out.data : "", rows[i].shown);
+    }
+}
+
 static void time_is_a_type(void **state)
 {
     (void)state;
@@ -378,6 +409,7 @@ int main(void)
         cmocka_unit_test(addresses_have_several_spellings),
         cmocka_unit_test(what_is_an_address),
         cmocka_unit_test(words_for_a_shell),
+        cmocka_unit_test(terminals_get_no_control_characters),
         cmocka_unit_test(files_are_replaced_whole),
         cmocka_unit_test(a_planted_link_is_not_followed),
         cmocka_unit_test(an_unfinished_line_is_cut_off),

@@ -295,6 +295,27 @@ static void steps_to_trace_are_read(void **state)
     }
 }
 
+/* A capital at the beginning, a full stop at the end, and at most 25 words up to each of . ; and : */
+static void help_is_written_in_sentences(void **state)
+{
+    (void)state;
+    const struct knob_table *table = train_config_table();
+    for (size_t i = 0; i < table->count; i++) {
+        const char *name = table->knobs[i].name, *help = table->knobs[i].help;
+        const size_t length = strlen(help);
+        int words = 1;
+        if (!(help[0] >= 'A' && help[0] <= 'Z') || help[length - 1] != '.')
+            fail_msg("%s: no sentence: %s", name, help);
+        for (const char *at = help; *at; at++) {
+            words += *at == ' ';
+            if (strchr(".;:", *at) && at[1] == ' ')
+                words = 0;
+            if (words > 25)
+                fail_msg("%s: a sentence of more than 25 words: %s", name, help);
+        }
+    }
+}
+
 static void the_keys_of_a_llama_are_its_own(void **state)
 {
     (void)state;
@@ -384,6 +405,7 @@ int main(void)
         cmocka_unit_test(the_default_minimum_follows_a_small_peak),
         cmocka_unit_test(tokens_are_a_length),
         cmocka_unit_test(steps_to_trace_are_read),
+        cmocka_unit_test(help_is_written_in_sentences),
         cmocka_unit_test(the_keys_of_a_llama_are_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
