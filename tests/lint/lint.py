@@ -44,6 +44,7 @@ LINKING = {
 FILE_LIMIT, FUNCTION_LIMIT = 800, 150
 WITHOUT_README = {"proto/base", "proto/include", "proto/json", "proto/nvml", "proto/processor", "proto/tree", "proto/world", "runtime/include"}  # the folder above describes them
 CELL_LIMIT = 120  # characters of a table's cell in the README at the top
+LINES_LIMIT = {"README.md": 250, "benchmarks/README.md": 150}
 
 
 def sources(root, *suffixes, folders=CODE):
@@ -241,8 +242,11 @@ def check_docs(root, build):
         cells = [cell.strip() for cell in line.split("|")[1:-1]] if line.startswith("|") else []
         breaches += [f"README.md:{number}: a cell of {len(cell)} characters; the limit is {CELL_LIMIT}" for cell in cells
                      if len(cell) > CELL_LIMIT]
+    for name, most in LINES_LIMIT.items():
+        lines = (root / name).read_text().count("\n")
+        breaches += [f"{name} has {lines} lines; the limit is {most}: move text to docs/ of its part"] if lines > most else []
     named = 0
-    for readme in [root / "README.md", *root.glob("*/README.md"), *root.glob("*/*/README.md")]:
+    for readme in [root / "README.md", *root.glob("*/README.md"), *root.glob("*/*/README.md"), *root.glob("*/docs/*.md")]:
         if "build" in readme.relative_to(root).parts[0] or not readme.is_file():
             continue
         base = readme.parent
@@ -258,6 +262,13 @@ def check_docs(root, build):
             breaches.append(f"{name_of(root, path)} does not open with a comment that says what it is for")
     print(f"{len(folders)} folders have a README; {named} files named in them exist")
     return breaches
+
+
+def check_measured(root, build):
+    """README's measured table and the charts are what benchmarks/results says."""
+    run = subprocess.run([sys.executable, str(root / "benchmarks/support/report.py"), "--check"], capture_output=True, text=True)
+    print(f"{len(list((root / 'benchmarks/results').glob('*.json')))} files of results")
+    return (run.stdout + run.stderr).splitlines() if run.returncode else []
 
 
 def check_flags(root, build):

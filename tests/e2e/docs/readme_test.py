@@ -1,8 +1,9 @@
-"""Every command of the README at the top, in a block of code or in backquotes, is run here or named with the test that runs it.
+"""Every command of the README at the top and of the pages beside it, in a block of code or in backquotes, is run here or named with the
+test that runs it.
 
     MUSTER_BUILD=build python3 tests/e2e/docs/readme_test.py
 
-A command that has no row in RUN, TESTED or KNOWN fails, and so does a row whose command the README no longer has."""
+A command that has no row in RUN, TESTED or KNOWN fails, and so does a row whose command the pages no longer have."""
 
 import os
 import pathlib
@@ -18,6 +19,12 @@ from harness import BUILD, LIMIT, AgentTest, environment  # noqa: E402
 
 SOURCE = pathlib.Path(os.environ.get("MUSTER_SOURCE") or HERE.parents[2])
 README = (SOURCE / "README.md").read_text()
+PAGES = [
+    "README.md", "launcher/docs/install.md", "launcher/docs/failures.md", "launcher/docs/torchrun.md", "launcher/docs/how_it_works.md",
+    "launcher/docs/works.md", "runtime/docs/own_model.md", "runtime/docs/torch.md", "runtime/docs/precision.md", "runtime/docs/gpu.md",
+    "runtime/docs/works.md", "trainer/docs/works.md", "benchmarks/README.md",
+]  # fmt: skip
+TEXT = "\n".join((SOURCE / name).read_text() for name in PAGES)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
 PROGRAM = r"(?:\./dev|muster|muster-train|torchrun|build/bin/[\w-]+|docker|cmake|ninja|examples/[\w.]+\.sh)"
 COMMAND = re.compile(rf"(?:export \w+=|(?:\w+=\S+ )*{PROGRAM}(?: |$))")
@@ -50,6 +57,8 @@ RUN = {
     ),
     "muster run --standalone --nproc_per_node=2 muster-train run.yaml": ((0,), [r"evaluation after step", r"saved tuned"]),
     "muster-train ds_config.json --data_path corpus --print-config": ((0,), [r'path: "corpus" +# --data_path', r"global_batch: 8 +# ds_config\.json:1:22"]),
+    "muster run --standalone --nproc_per_node=2 examples/own_model.py model.safetensors": ((0,), [r"(?i)loss"]),
+    "muster-train --help": ((0,), [r"training\.steps"]),
     "muster secret": ((0,), [r"^muster-secret-1:\w{64}$"]),
     "muster doctor": ((0, 1, 3), [r"."]),
 }  # fmt: skip
@@ -66,6 +75,10 @@ TESTED = {
     "./dev package images": "e2e/packages/images_test.py::test_the_trainer_trains_on_two_ranks",
     "muster run --metrics-port=8080": "e2e/page/page_test.py::test_all_nodes_meet_at_the_server_and_a_kill_is_told",
     "muster run --hosts=a:8,b:8": "e2e/hosts/hosts_test.py::test_a_job_on_three_hosts",
+    "build/bin/muster run --standalone --nproc_per_node=3 train.py": "e2e/docs/readme_test.py::test_every_command_that_is_run",
+    "muster run --nproc_per_node=gpu": "e2e/launcher_cli_test.py",
+    "muster link-torchrun --remove": "e2e/packages/install_test.py::test_torchrun_is_a_link_on_request",
+    "./dev bench --report": "lint/lint.py",
     "muster top": "e2e/page/page_test.py::test_a_script_that_logs",
     "muster report": "e2e/page/page_test.py::test_all_nodes_meet_at_the_server_and_a_kill_is_told",
     "muster local": "e2e/local_test.py::test_master_and_two_workers",
@@ -91,20 +104,17 @@ TESTED = {
 # Names of programs and of muster run without more, and commands of ./dev that are this run, its build or a measurement: looked up.
 KNOWN = {
     "muster", "muster-train", "torchrun", "muster run", "./dev", "./dev test", "./dev build", "cmake --preset release && ninja -C build",
-    *(f"./dev bench {name}" for name in (
-        "checkpoint", "comm", "fsdp", "launch", "logs", "precision", "recovery", "rendezvous", "store", "tcpstore", "tokenizer",
-        "torch-fsdp", "train-cpu", "train-gpu",
-    )),
+    "./dev bench", "./dev test --full", "./dev bench launch", "./dev bench launch --record", "./dev bench precision", "./dev bench torch-fsdp",
 }  # fmt: skip
 
 
 def commands():
     """Every command once: lines of blocks without a language, and what is in backquotes."""
     found = []
-    for language, text in BLOCK.findall(README):
+    for language, text in BLOCK.findall(TEXT):
         if language in ("", "sh"):
             found += [re.sub(r"\s+# .*$", "", line.removeprefix("$ ")) for line in text.splitlines()]
-    found += re.findall(r"`([^`\n]+)`", BLOCK.sub("", README))
+    found += re.findall(r"`([^`\n]+)`", BLOCK.sub("", TEXT))
     return list(dict.fromkeys(line.strip() for line in found if COMMAND.match(line)))
 
 
@@ -125,7 +135,9 @@ class Readme(AgentTest):
         (self.folder / "bin").mkdir()
         for name in ("muster", "muster-train"):
             (self.folder / "bin" / name).symlink_to(BUILD / "bin" / name)
-        self.variables = environment(PATH=f"{self.folder}/bin:{os.environ['PATH']}", E2E_FOLDER=str(self.folder))
+        self.variables = environment(
+            PATH=f"{self.folder}/bin:{os.environ['PATH']}", E2E_FOLDER=str(self.folder), MUSTER_LIBRARY=str(BUILD / "lib/libmuster.so")
+        )
 
     def small_run(self):
         """The README's own file with a model of no folder and smaller numbers."""
@@ -146,8 +158,8 @@ class Readme(AgentTest):
     def test_every_command_has_its_row(self):
         found, rows = commands(), [*RUN, *TESTED, *KNOWN]
         self.assertGreater(len(found), 40)
-        self.assertEqual([line for line in found if line not in rows], [], "commands of the README that no test runs")
-        self.assertEqual([line for line in rows if line not in found], [], "rows whose command the README does not have")
+        self.assertEqual([line for line in found if line not in rows], [], "commands of the pages that no test runs")
+        self.assertEqual([line for line in rows if line not in found], [], "rows whose command no page has")
         self.assertEqual(len(rows), len(set(rows)))
 
     def test_named_tests_exist(self):
@@ -166,7 +178,7 @@ class Readme(AgentTest):
         subcommands = re.findall(r"^  ([\w-]+) +\S", shown, re.M)
         for line in commands():
             words = line.split()
-            if words[:2] == ["./dev", "bench"]:
+            if words[:2] == ["./dev", "bench"] and len(words) > 2 and words[2] != "--report":
                 self.assertIn(words[2], benches)
             elif words[0] == "./dev" and len(words) > 1:
                 about = [row for row in known.splitlines() if row.startswith(f"./dev {words[1]} ")]

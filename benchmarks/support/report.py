@@ -1,0 +1,180 @@
+"""README's measured table and one chart a benchmark, made of benchmarks/results/*.json. Standard library only.
+
+    python3 benchmarks/support/report.py           writes README.md between its markers, and benchmarks/results/NAME.svg
+    python3 benchmarks/support/report.py --check   writes nothing; prints what is not equal, and exits 1 then"""
+
+import html
+import math
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support.results import RESULTS, SOURCE, read_all  # noqa: E402
+
+README = SOURCE / "README.md"
+BEGIN, END = "<!-- measured: ./dev bench --report writes these lines -->\n", "<!-- end of measured -->\n"
+
+# README's columns: the peers of each
+COLUMNS = {
+    "PyTorch": ("torchrun", "torch's server", "torch's store", "PyTorch eager", "torch.distributed.checkpoint",
+                "torch.distributed.checkpoint async_save", "FSDP2 with gloo", "fully_shard with gloo"),
+    "torch.compile": ("torch.compile",),
+    "JAX": ("JAX",),
+    "gloo": ("gloo",),
+    "MPI": ("MPICH hydra", "best MPI"),
+    "HF tokenizers": ("tokenizers 0.23.3",),
+    "cat": ("cat into one file",),
+}  # fmt: skip
+
+# README's rows: benchmark, figure, and a part of the processor's name where the figure is shown for one kind
+ROWS = (
+    ("launch", "start and finish 1 worker", ""),
+    ("launch", "start and finish 8 workers", ""),
+    ("launch", "start and finish 64 workers", ""),
+    ("logs", "tee of 64 workers with heavy output", ""),
+    ("rendezvous", "32 agents on one host start a worker each, elastic", ""),
+    ("rendezvous", "4,000 simulated agents form a world, elastic", ""),
+    ("recovery", "a worker is killed, all run again, 2 nodes, elastic", ""),
+    ("recovery", "a worker is killed, all run again, 16 nodes, elastic", ""),
+    ("recovery", "--warm-keep, scripts that import torch: a killed worker is back", ""),
+    ("tcpstore", "TCPStore server, requests a second of CPU time", ""),
+    ("store", "store: get, 64 clients", ""),
+    ("store", "store: barrier of 64", ""),
+    ("train_cpu", "GPT-2 124M step, fp32, 256 tokens", "EPYC"),
+    ("train_cpu", "GPT-2 124M step, fp32, 256 tokens", "Xeon"),
+    ("train_cpu", "GPT-2 124M step, fp32, 1,024 tokens", "EPYC"),
+    ("train_cpu", "GPT-2 124M step, fp32, 1,024 tokens", "Xeon"),
+    ("train_gpu", "GPT-2 124M step, tf32, 8 x 1,024 tokens", ""),
+    ("train_gpu", "GPT-2 124M step, fp32, 8 x 1,024 tokens", ""),
+    ("checkpoint", "checkpoint of GPT-2 124M saved", ""),
+    ("checkpoint", "checkpoint of GPT-2 124M loaded", ""),
+    ("fsdp", "FULL_SHARD step of GPT-2 124M, 2 ranks", ""),
+    ("torch_fsdp", "PyTorch GPT of 124M sharded, 2 ranks", ""),
+    ("tokenizer", "token ids of prose, GPT-2's BPE", ""),
+    ("comm", "all_gather, 2 ranks, 64 KB", ""),
+    ("comm", "all_gather, 2 ranks, 16 MB", ""),
+    ("comm", "reduce_scatter, 2 ranks, 64 KB", ""),
+    ("comm", "reduce_scatter, 8 ranks on 2 cores, 1 MB", ""),
+)
+
+
+def quiet(run):
+    return run["beside"] == "nothing"
+
+
+def cells(figure):
+    return len(figure.get("peers", {})) + ("limit" in figure)
+
+
+def newest(result, name, processor=""):
+    """(run, figure) of the newest run with nothing beside it; among those of one day the one with the most cells."""
+    found = [(run, figure) for run in result["runs"] for figure in run["figures"] if figure["figure"] == name and processor in run["processor"]]
+    return max(found, key=lambda pair: (quiet(pair[0]), pair[0]["date"][:10], cells(pair[1]), pair[0]["date"]), default=None)
+
+
+def number(value):
+    """Three digits, as a table has them; 0.005 stays."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def kind(run):
+    """The processor's kind, as the table writes it."""
+    return next((word for word in ("H100", "EPYC", "Xeon") if word in run["processor"]), run["processor"])
+
+
+def table(results):
+    head = ["figure", "`./dev bench`", "processor, day", *COLUMNS, "limit"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for benchmark, name, processor in ROWS:
+        found = newest(results[benchmark], name, processor) if benchmark in results else None
+        if not found:
+            raise SystemExit(f"report.py: benchmarks/results/{benchmark}.json has no figure '{name}' {processor}")
+        run, figure = found
+        row = [name, benchmark.replace("_", "-"), f"{kind(run)}, {run['date'][:10]}" + ("" if quiet(run) else ", busy")]
+        for peers in COLUMNS.values():
+            row.append(next((number(figure["peers"][peer]["ratio"]) for peer in peers if peer in figure["peers"]), ""))
+        row.append(number(figure.get("limit", {}).get("ratio")))
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+WIDTH, LEFT, BAR, GAP = 940, 440, 16, 6
+LOW, HIGH = 0.1, 2000.0  # of the axis, times
+COLOURS = ("#3465a4", "#75507b", "#4e9a06", "#c17d11", "#cc0000", "#06989a")
+
+
+def place(value):
+    """Where a ratio lies on the axis, which is logarithmic."""
+    share = (math.log10(min(max(value, LOW), HIGH)) - math.log10(LOW)) / (math.log10(HIGH) - math.log10(LOW))
+    return LEFT + share * (WIDTH - LEFT - 70)
+
+
+def chart(result):
+    """A bar a peer and figure: how many times as fast muster is. A tick: muster's time by the limit's."""
+    names = list(dict.fromkeys(figure["figure"] for run in result["runs"] for figure in run["figures"]))
+    peers, rows = {}, []
+    for name in names:
+        run, figure = newest(result, name)
+        bars = [(peer, entry["ratio"]) for peer, entry in figure["peers"].items() if entry["ratio"] is not None]
+        limit = figure.get("limit", {}).get("ratio")
+        if bars or limit is not None:
+            rows.append((name, run, bars, limit))
+            for peer, _ in bars:
+                peers.setdefault(peer, COLOURS[len(peers) % len(COLOURS)])
+    body, y = [], 64
+    for name, run, bars, limit in rows:
+        title = f"{name} ({kind(run)}, {run['date'][:10]})"
+        body.append(f'<text x="{LEFT - 8}" y="{y + 12}" text-anchor="end">{html.escape(title)}</text>')
+        for peer, value in bars:
+            begin, end = sorted((place(1), place(value)))
+            body.append(f'<rect x="{begin:.1f}" y="{y}" width="{max(end - begin, 1):.1f}" height="{BAR}" fill="{peers[peer]}"/>')
+            body.append(f'<text x="{end + 4:.1f}" y="{y + 12}">{number(value)}</text>')
+            y += BAR + 2
+        if limit is not None:
+            body.append(f'<path d="M{place(limit):.1f} {y} v10" stroke="#888" stroke-width="3"/>')
+            body.append(f'<text x="{place(limit) + 6:.1f}" y="{y + 10}" fill="#888">limit {number(limit)}</text>')
+            y += BAR
+        y += GAP
+    key, x = [], 8
+    for peer, colour in peers.items():
+        key.append(f'<rect x="{x}" y="28" width="12" height="12" fill="{colour}"/><text x="{x + 16}" y="38">{html.escape(peer)}</text>')
+        x += 32 + 7 * len(peer)
+    title = f"{result['command']}: times as fast as the peer (bars), muster's time by the limit's (ticks)"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y + 8}" font-family="sans-serif" font-size="11" fill="#777">\n'
+        f'<text x="8" y="18" font-size="13">{html.escape(title)}</text>\n' + "\n".join(key)
+        + f'\n<path d="M{place(1):.1f} 50 V{y}" stroke="#aaa"/><text x="{place(1) - 3:.1f}" y="58">1</text>\n' + "\n".join(body) + "\n</svg>\n"
+    )  # fmt: skip
+
+
+def made(root=SOURCE):
+    """{path: text} of everything that is made of the results."""
+    results = read_all()
+    text = README.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, marker, after = rest.partition(END)
+    if not marker:
+        raise SystemExit("report.py: README.md lacks the markers of its measured table")
+    files = {README: before + BEGIN + table(results) + END + after}
+    for name, result in results.items():
+        if any(figure["peers"] or "limit" in figure for run in result["runs"] for figure in run["figures"]):
+            files[RESULTS / f"{name}.svg"] = chart(result)
+    return files
+
+
+def main():
+    wrong = []
+    for path, text in made().items():
+        if not path.exists() or path.read_text() != text:
+            wrong.append(path.relative_to(SOURCE).as_posix())
+            if "--check" not in sys.argv:
+                path.write_text(text)
+    for name in wrong:
+        print(f"{name} {'is not what ./dev bench --report writes' if '--check' in sys.argv else 'is written'}")
+    sys.exit(1 if wrong and "--check" in sys.argv else 0)
+
+
+if __name__ == "__main__":
+    main()

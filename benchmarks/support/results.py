@@ -1,0 +1,104 @@
+"""Results of benchmarks as data: benchmarks/results/NAME.json, one file a benchmark, one entry a run.
+
+A program makes a Run, adds its figures, and calls write(). `--record` puts the run into the tree's file; without it the run is written to
+build/benchmarks/results/. README's table and the charts are made from the tree's files by report.py (`./dev bench --report`).
+
+    {"benchmark": "launch", "command": "./dev bench launch", "runs": [
+      {"date": "2026-11-28 15:41", "processor": "AMD EPYC", "cores": 2, "beside": "nothing", "source": "measured", "figures": [
+        {"figure": "start and finish 8 workers", "unit": "ms", "muster": 6.1, "least": 5.7, "most": 9.0,
+         "peers": {"torchrun": {"median": 2650.0, "ratio": 435.0}},
+         "limit": {"name": "bare posix_spawn loop", "median": 4.5, "ratio": 1.35}}]}]}
+
+A peer's ratio is how many times as fast muster is. The limit's ratio is muster's time by the shortest possible time. `beside` is "nothing" or
+the other work of that time. `source` is "measured" by a program, or "recorded": taken from notes of that day."""
+
+import datetime
+import json
+import os
+import pathlib
+import re
+import statistics
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+RESULTS = SOURCE / "benchmarks" / "results"
+QUIET_LOAD = 1.0  # a load of more than this at the start is other work
+KEPT_RUNS = 8  # of one benchmark in the tree; the oldest measured run goes first
+
+
+def add_argument(parser):
+    parser.add_argument("--record", action="store_true", help="put the figures into benchmarks/results, for README's table and the charts")
+
+
+def processor():
+    """The name of the processor, as short as README's table writes it."""
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            name = re.sub(r"\((?:R|TM|r|tm)\)|@.*", "", line.split(":", 1)[1])
+            return re.sub(r" +", " ", re.sub(r"\b(?:CPU|Processor|\d+-Core)\b", "", name)).strip()
+    return os.uname().machine
+
+
+def ratio(value, by, digits=4):
+    return None if not value or not by else float(f"{value / by:.{digits}g}")
+
+
+class Run:
+    """One run of one benchmark: figures with their peers and limit."""
+
+    def __init__(self, benchmark, build=None, record=False, **about):
+        self.benchmark, self.build, self.record = benchmark, pathlib.Path(build or SOURCE / "build"), record
+        load = os.getloadavg()[0]
+        self.about = {
+            "date": f"{datetime.datetime.now():%Y-%m-%d %H:%M}", "processor": processor(), "cores": len(os.sched_getaffinity(0)),
+            "beside": "nothing" if load < QUIET_LOAD else f"other work (load {load:.1f})", "source": "measured", **about,
+        }  # fmt: skip
+        self.figures = []
+
+    def add(self, figure, unit, muster, peers=None, limit=None, more_is_better=False, **other):
+        """Values are medians, or lists of samples. `limit` is (name, value). With more_is_better they are rates and not times."""
+        entry = {"figure": figure, "unit": unit, "muster": self.median(muster), **other}
+        if isinstance(muster, (list, tuple)):
+            entry.update(least=min(muster), most=max(muster))
+        by = (lambda ours, theirs: ratio(ours, theirs)) if more_is_better else (lambda ours, theirs: ratio(theirs, ours))
+        middle = {name: self.median(value) for name, value in (peers or {}).items()}
+        entry["peers"] = {name: {"median": value, "ratio": by(entry["muster"], value)} for name, value in middle.items() if value is not None}
+        if limit:
+            value = self.median(limit[1])
+            entry["limit"] = {"name": limit[0], "median": value, "ratio": by(value, entry["muster"])}
+        self.figures.append(entry)
+
+    @staticmethod
+    def median(value):
+        middle = statistics.median(value) if isinstance(value, (list, tuple)) and value else value
+        return float(f"{middle:.5g}") if isinstance(middle, (int, float)) else None
+
+    def write(self):
+        """Nothing where no figure was added. Prints the file's name."""
+        if not self.figures:
+            return
+        target = (RESULTS if self.record else self.build / "benchmarks" / "results") / f"{self.benchmark}.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        held = json.loads(target.read_text()) if target.exists() else {"runs": []}
+        runs = held["runs"] + [{**self.about, "figures": self.figures}]
+        while len([run for run in runs if run["source"] == "measured"]) > KEPT_RUNS:
+            runs.remove(next(run for run in runs if run["source"] == "measured"))
+        target.write_text(text_of({
+            "benchmark": self.benchmark, "command": f"./dev bench {self.benchmark.replace('_', '-')}", "runs": runs,
+        }))  # fmt: skip
+        print(f"results: {target}")
+
+
+def text_of(result):
+    """One line a figure, so that a change of one is one line of a diff."""
+    lines = [f'{{"benchmark": {json.dumps(result["benchmark"])}, "command": {json.dumps(result["command"])}, "runs": [']
+    for number, run in enumerate(result["runs"]):
+        about = json.dumps({key: value for key, value in run.items() if key != "figures"})
+        lines.append(f'{about[:-1]}, "figures": [')
+        lines.append(",\n".join("  " + json.dumps(figure) for figure in run["figures"]))
+        lines.append("]}" + ("," if number + 1 < len(result["runs"]) else ""))
+    return "\n".join(lines) + "\n]}\n"
+
+
+def read_all():
+    """{benchmark: its file's content}"""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
