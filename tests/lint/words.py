@@ -3,7 +3,9 @@
 
 words.py --source DIR     looks at log, error and help texts (string literals of product C with several words), the comments of
 headers, the head comments of sources, and Markdown, in the folders of CLEAN, in those of COMMENTED at comments and docstrings of
-Python and CMake too; then at all static functions of product C. Prints one line per breach and exits 1 where there is one.
+Python and CMake too; then at all static functions of product C, then at the density of a private grammar (density.py). Prints
+one line per breach and exits 1 where there is one.
+words.py --density [FOLDER] [--list] prints that density by folder, or each hit; --density --lower takes its ratchet down.
 """
 import argparse
 import ast
@@ -12,6 +14,8 @@ import pathlib
 import re
 import sys
 import tokenize
+
+import density
 
 CODE = ("proto", "rendezvous", "kernels", "runtime", "trainer", "launcher")
 # Folders whose texts are held against WORDS; a folder covers those below it.
@@ -139,9 +143,16 @@ def check_statics(root):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=pathlib.Path, required=True)
-    root = parser.parse_args().source.resolve()
-    breaches = check_words(root) + check_statics(root)
+    parser.add_argument("--source", type=pathlib.Path, default=pathlib.Path(__file__).parents[2])
+    parser.add_argument("--density", metavar="FOLDER", nargs="?", const="", help="print the density table, of a folder or of all")
+    parser.add_argument("--list", action="store_true", help="with --density: each hit with file and line")
+    parser.add_argument("--lower", action="store_true", help="with --density: take the ratchet down to what the tree has")
+    options = parser.parse_args()
+    root = options.source.resolve()
+    if options.density is not None:
+        density.lower(root) if options.lower else density.report(root, options.density, options.list)
+        return 0
+    breaches = check_words(root) + check_statics(root) + density.check(root)
     for breach in breaches:
         print(breach)
     print(f"lint words: {len(breaches)} breaches")
