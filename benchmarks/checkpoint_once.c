@@ -171,7 +171,7 @@ static struct trainer *open_trainer(const struct model *model, struct muster_err
     const struct trainer_options options = {
         .plan = {.strategy = STRATEGY_NO_SHARD,
                  .shape = {1, POSITIONS},
-                 .mesh = {1, 1, 1},
+                 .mesh = MESH(1, 1, 1),
                  .micro_batches = MICRO_BATCHES,
                  .train = true},
         .world_size = 1,

@@ -124,7 +124,7 @@ int main(int argc, char **argv)
     const struct trainer_options options = {
         .plan = {.strategy = STRATEGY_NO_SHARD,
                  .shape = {1, 8},
-                 .mesh = {1, 1, 1},
+                 .mesh = MESH(1, 1, 1),
                  .micro_batches = 1,
                  .train = true},
         .world_size = 1,

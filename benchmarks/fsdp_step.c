@@ -115,7 +115,7 @@ static int run(const struct settings *s, struct muster_error *err)
     const struct comm_delay_options delay = {.ns_per_byte = (double)s->delay / 1000};
     const struct trainer_options options = {
         .plan = {.strategy = s->strategy,
-                 .mesh = {1, 1, size},
+                 .mesh = MESH(1, 1, size),
                  .shape = {s->batch, s->positions},
                  .micro_batches = s->micro,
                  .prefetch_forward = 2,

@@ -62,7 +62,7 @@ static struct trainer *make_trainer(struct bench *b, const struct model *model, 
 {
     const struct trainer_options options = {
         .plan = {.strategy = STRATEGY_FULL_SHARD,
-                 .mesh = {1, 1, RANKS},
+                 .mesh = MESH(1, 1, RANKS),
                  .shape = {ROWS, b->positions},
                  .micro_batches = 1,
                  .prefetch_forward = 2,

@@ -137,7 +137,7 @@ static struct trainer *make_trainer(const struct model *model, const struct sett
         return NULL;
     const struct trainer_options options = {
         .plan = {.strategy = STRATEGY_NO_SHARD,
-                 .mesh = {1, 1, 1},
+                 .mesh = MESH(1, 1, 1),
                  .shape = {s->batch, s->positions},
                  .micro_batches = 1,
                  .clip = true,

@@ -343,7 +343,7 @@ static bool api_stops_early(const struct muster_trainer *t)
     X(checkpoint_ns, t->checkpoint_ns) X(checkpoint_bytes, t->checkpoint_bytes)                              \
     X(checkpoint_stall_ns, t->checkpoint_stall_ns) X(checkpoint_writing, t->saving_count) X(checkpoint_busy, api_saving_busy(t)) X(checkpoint_oldest, t->saving_count ? t->saving[0].step : -1) X(samples, api_samples(t)) X(micro_batch, t->plan.shape.B)                            \
     X(micro_batches, t->plan.micro_batches) X(positions, t->plan.shape.T) X(most_positions, t->model.max_positions) X(threads, t->threads)             \
-    X(replicas, t->plan.mesh.replicate) X(parameters, model_parameters(&t->model))                           \
+    X(replicas, t->plan.mesh.side[SIDE_REPLICATE]) X(parameters, model_parameters(&t->model))                           \
     X(groups, plan->group_count) X(gathers_in_flight, plan->gathers_in_flight)                               \
     X(evaluations, t->evaluation.count) X(evaluated_step, t->evaluation.last_step)                            \
     X(best_step, t->evaluation.best_step) X(best_loss, t->evaluation.best_step < 0 ? NAN : t->evaluation.best_loss)                   \

@@ -86,25 +86,35 @@ static int read_texts(const struct reading *r, const char *key, manifest_texts *
     return 0;
 }
 
+/* A side that the writer did not know is 1. */
+static struct mesh read_mesh(const json_t *object)
+{
+    struct mesh mesh;
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        const char *name = mesh_side_name((enum mesh_side)side);
+        mesh.side[side] = json_object_get(object, name) ? (int)count_of(object, name) : 1;
+    }
+    return mesh;
+}
+
 static int read_run(const struct reading *r)
 {
     struct manifest_run *run = &r->m->run;
     const json_t *root = r->m->root, *scale = json_object_get(root, "loss_scale"),
-                 *mesh = json_object_get(root, "mesh"), *overflow = json_object_get(scale, "last_overflow");
+                 *overflow = json_object_get(scale, "last_overflow");
     run->step = count_of(root, "step");
     run->updates = count_of(root, "updates");
     run->samples = count_of(root, "samples");
     run->world_size = (int)count_of(root, "world_size");
-    run->mesh = (struct mesh){.pipeline = (int)count_of(mesh, "pipeline"),
-                              .replicate = (int)count_of(mesh, "replicate"),
-                              .shard = (int)count_of(mesh, "shard")};
+    run->mesh = read_mesh(json_object_get(root, "mesh"));
     run->scale = (struct loss_scale){.scale = json_number_value(json_object_get(scale, "scale")),
                                      .step = count_of(scale, "step"),
                                      .last_overflow = json_integer_value(overflow),
                                      .left = (int)count_of(scale, "left")};
     run->numerics = text_of(root, "numerics");
     if (run->step < 0 || run->updates < 0 || run->samples < 0 || run->world_size < 1 || !run->numerics ||
-        run->scale.step < 0 || run->scale.left < 0 || count_of(root, "chunk") != MANIFEST_CHUNK)
+        mesh_size(run->mesh) < 1 || run->scale.step < 0 || run->scale.left < 0 ||
+        count_of(root, "chunk") != MANIFEST_CHUNK)
         return damaged(r, "a number of the run is missing or wrong");
     return read_texts(r, "settings", &run->settings) || read_texts(r, "notes", &run->notes) ? -1 : 0;
 }

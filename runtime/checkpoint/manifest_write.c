@@ -89,9 +89,11 @@ static void put_run(struct buffer *out, const struct manifest_run *run)
     (void)buffer_printf(
         out, ",\n\"loss_scale\":{\"scale\":%.17g,\"step\":%lld,\"last_overflow\":%lld,\"left\":%d}",
         run->scale.scale, (long long)run->scale.step, (long long)run->scale.last_overflow, run->scale.left);
-    (void)buffer_printf(out,
-                        ",\n\"world_size\":%d,\n\"mesh\":{\"pipeline\":%d,\"replicate\":%d,\"shard\":%d}",
-                        run->world_size, run->mesh.pipeline, run->mesh.replicate, run->mesh.shard);
+    (void)buffer_printf(out, ",\n\"world_size\":%d,\n\"mesh\":{", run->world_size);
+    for (int side = 0; side < SIDE_COUNT; side++)
+        (void)buffer_printf(out, "%s\"%s\":%d", side ? "," : "", mesh_side_name((enum mesh_side)side),
+                            run->mesh.side[side]);
+    (void)buffer_text(out, "}");
     (void)buffer_text(out, ",\n\"numerics\":");
     (void)buffer_json_string(out, run->numerics);
     put_texts(out, "settings", run->settings);

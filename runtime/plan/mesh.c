@@ -1,26 +1,98 @@
-/* mesh.c - ranks and their coordinates. */
-#include "runtime/plan/plan.h"
+/* mesh.c - see mesh.h; and the mesh that settings choose. */
+#include "runtime/plan/mesh.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "proto/base/error.h"
+#include "runtime/plan/plan.h"
+
+#define NAME_ENTRY(symbol, name) [symbol] = name,
+const char *mesh_side_name(enum mesh_side side)
+{
+    static const char *const names[] = {MESH_SIDES(NAME_ENTRY)};
+    return (unsigned)side < SIDE_COUNT ? names[side] : "unknown";
+}
+
+#define AXIS_ENTRY(symbol, name, sides) [symbol] = {name, sides},
+static const struct {
+    const char *name;
+    unsigned sides;
+} axes[] = {MESH_AXES(AXIS_ENTRY)};
+
+const char *axis_name(enum mesh_axis axis)
+{
+    return (unsigned)axis < AXIS_COUNT ? axes[axis].name : "unknown";
+}
 
 struct mesh_place mesh_place_of(struct mesh mesh, int rank)
 {
-    return (struct mesh_place){
-        .stage = rank / mesh.shard / mesh.replicate,
-        .replica = rank / mesh.shard % mesh.replicate,
-        .shard = rank % mesh.shard,
-    };
+    struct mesh_place place;
+    for (int side = SIDE_COUNT - 1; side >= 0; side--) {
+        place.at[side] = rank % mesh.side[side];
+        rank /= mesh.side[side];
+    }
+    return place;
+}
+
+int mesh_rank_of(struct mesh mesh, struct mesh_place place)
+{
+    int rank = 0;
+    for (int side = 0; side < SIDE_COUNT; side++)
+        rank = rank * mesh.side[side] + place.at[side];
+    return rank;
 }
 
 int mesh_size(struct mesh mesh)
 {
     const int64_t limit = INT64_C(1) << 30;
-    if (mesh.pipeline < 1 || mesh.replicate < 1 || mesh.shard < 1)
-        return 0;
-    int64_t size = (int64_t)mesh.pipeline * mesh.replicate;
-    if (size > limit || size * mesh.shard > limit)
-        return 0;
-    return (int)(size * mesh.shard);
+    int64_t size = 1;
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        if (mesh.side[side] < 1 || (size *= mesh.side[side]) > limit)
+            return 0;
+    }
+    return (int)size;
+}
+
+const char *mesh_text(struct mesh mesh, char *text, size_t size)
+{
+    size_t used = 0;
+    (void)snprintf(text, size, "1 rank");
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        if (mesh.side[side] == 1)
+            continue;
+        (void)snprintf(text + used, size - used, "%s%s %d", used ? ", " : "",
+                       mesh_side_name((enum mesh_side)side), mesh.side[side]);
+        used = strlen(text);
+    }
+    return text;
+}
+
+struct mesh_line mesh_line(struct mesh mesh, enum mesh_axis axis, int rank)
+{
+    const struct mesh_place place = mesh_place_of(mesh, rank);
+    struct mesh_line line = {0, 0, 1};
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        const bool along = axes[axis].sides & MESH_BIT(side);
+        int *at = along ? &line.place : &line.color;
+        *at = *at * mesh.side[side] + place.at[side];
+        line.size *= along ? mesh.side[side] : 1;
+    }
+    return line;
+}
+
+int mesh_line_rank(struct mesh mesh, enum mesh_axis axis, int rank, int place)
+{
+    struct mesh_place at = mesh_place_of(mesh, rank);
+    for (int side = SIDE_COUNT - 1; side >= 0; side--) {
+        if (!(axes[axis].sides & MESH_BIT(side)))
+            continue;
+        at.at[side] = place % mesh.side[side];
+        place /= mesh.side[side];
+    }
+    return mesh_rank_of(mesh, at);
 }
 
 static int reject_replicas(int64_t replicas, int world_size, struct muster_error *err)
@@ -73,6 +145,6 @@ int mesh_choose(enum strategy strategy, int64_t replicas, int world_size, int lo
         return -1;
     if (world_size % replicas)
         return reject_replicas(replicas, world_size, err);
-    *mesh = (struct mesh){.pipeline = 1, .replicate = (int)replicas, .shard = (int)(world_size / replicas)};
+    *mesh = (struct mesh)MESH(1, (int)replicas, (int)(world_size / replicas));
     return 0;
 }

@@ -13,29 +13,37 @@ enum { PREFETCH_LIMIT = 64, MICRO_BATCH_LIMIT = 1 << 16, CALL_LIMIT = 1 << 18, T
 
 static int check_mesh(const struct model *model, const struct plan_options *o, struct muster_error *err)
 {
-    struct mesh mesh = o->mesh;
-    int ranks = mesh_size(mesh), world = o->world_size ? o->world_size : ranks;
+    const struct mesh mesh = o->mesh;
+    const int ranks = mesh_size(mesh), world = o->world_size ? o->world_size : ranks;
+    const int stages = mesh.side[SIDE_PIPELINE], replicas = mesh.side[SIDE_REPLICATE],
+              shards = mesh.side[SIDE_SHARD];
+    char text[MESH_TEXT];
     if (ranks == 0)
         return error_set(err, MUSTER_E_INVALID,
-                         "mesh %d x %d x %d (pipeline, replicate, shard): every side is at least 1",
-                         mesh.pipeline, mesh.replicate, mesh.shard);
+                         "mesh %d x %d x %d (pipeline, replicate, shard): every side is at least 1", stages,
+                         replicas, shards);
+    for (int side = SIDE_SHARD + 1; side < SIDE_COUNT; side++)
+        if (mesh.side[side] > 1)
+            return error_set(err, MUSTER_E_UNSUPPORTED, "mesh: %s %d, and no plan uses this side; use 1",
+                             mesh_side_name((enum mesh_side)side), mesh.side[side]);
     if (ranks != world)
-        return error_set(err, MUSTER_E_INVALID,
-                         "mesh %d x %d x %d (pipeline, replicate, shard) has %d ranks but the world has %d",
-                         mesh.pipeline, mesh.replicate, mesh.shard, ranks, world);
+        return error_set(err, MUSTER_E_INVALID, "the mesh (%s) has %d ranks but the world has %d",
+                         mesh_text(mesh, text, sizeof text), ranks, world);
     if (o->rank < 0 || o->rank >= world)
         return error_set(err, MUSTER_E_INVALID, "rank %d is not in a world of %d", o->rank, world);
-    if (mesh.pipeline != model->stages)
+    if (stages != model->stages)
         return error_set(err, MUSTER_E_INVALID, "the mesh has %d pipeline stages but model %s is cut into %d",
-                         mesh.pipeline, model->name, model->stages);
-    if (mesh.replicate > 1 && mesh.shard > 1 && o->strategy != STRATEGY_HYBRID_SHARD)
+                         stages, model->name, model->stages);
+    if (stages > PLAN_STAGES)
+        return error_set(err, MUSTER_E_LIMIT, "%d pipeline stages; use at most %d", stages, PLAN_STAGES);
+    if (replicas > 1 && shards > 1 && o->strategy != STRATEGY_HYBRID_SHARD)
         return error_set(err, MUSTER_E_INVALID,
-                         "mesh with replicate %d and shard %d needs HYBRID_SHARD, not %s", mesh.replicate,
-                         mesh.shard, strategy_name(o->strategy));
-    if (mesh.replicate > 1 && o->strategy != STRATEGY_HYBRID_SHARD && o->strategy != STRATEGY_NO_SHARD)
+                         "mesh with replicate %d and shard %d needs HYBRID_SHARD, not %s", replicas, shards,
+                         strategy_name(o->strategy));
+    if (replicas > 1 && o->strategy != STRATEGY_HYBRID_SHARD && o->strategy != STRATEGY_NO_SHARD)
         return error_set(err, MUSTER_E_INVALID,
                          "%s shards over `shard`, which is 1 while replicate is %d; swap them",
-                         strategy_name(o->strategy), mesh.replicate);
+                         strategy_name(o->strategy), replicas);
     return 0;
 }
 
@@ -115,12 +123,12 @@ static int check_embedding(const struct plan_options *o, struct muster_error *er
                          (int)o->embedding_gradient);
     if (o->embedding_gradient != EMBEDDING_ROWS)
         return 0;
-    if (o->mesh.pipeline > 1 || o->compression != COMPRESSION_NONE)
+    if (o->mesh.side[SIDE_PIPELINE] > 1 || o->compression != COMPRESSION_NONE)
         return error_set(
             err, MUSTER_E_UNSUPPORTED,
             "gradients of embeddings as rows with %d pipeline stages%s; they need one stage and no "
             "compression: use auto or dense",
-            o->mesh.pipeline, o->compression == COMPRESSION_NONE ? "" : " and compression");
+            o->mesh.side[SIDE_PIPELINE], o->compression == COMPRESSION_NONE ? "" : " and compression");
     if (o->kernels && !o->kernels->rows_add)
         return error_set(err, MUSTER_E_UNSUPPORTED,
                          "gradients of embeddings as rows: kernels %s cannot add them; use auto or dense",
@@ -175,19 +183,19 @@ static void set_traits(struct plan_builder *b)
     b->real = dtype_size(o->dtype);
     b->param = dtype_size(o->param_dtype);
     b->reduce = dtype_size(o->reduce_dtype);
-    b->shard_ranks = o->strategy == STRATEGY_NO_SHARD ? 1 : o->mesh.shard;
+    b->shard_ranks = o->strategy == STRATEGY_NO_SHARD ? 1 : o->mesh.side[SIDE_SHARD];
     b->reshard = b->shard_ranks > 1 && o->strategy != STRATEGY_SHARD_OPTIM;
     b->keep = o->strategy == STRATEGY_SHARD_GRAD_OP;
     b->replica_axis = AXIS_REPLICATE;
-    b->replicas = o->mesh.replicate;
-    if (o->strategy == STRATEGY_NO_SHARD && o->mesh.shard > 1) {
+    b->replicas = o->mesh.side[SIDE_REPLICATE];
+    if (o->strategy == STRATEGY_NO_SHARD && o->mesh.side[SIDE_SHARD] > 1) {
         b->replica_axis = AXIS_SHARD;
-        b->replicas = o->mesh.shard;
+        b->replicas = o->mesh.side[SIDE_SHARD];
     }
     const bool both = b->shard_ranks > 1 && b->replicas > 1;
     b->row_ranks = b->shard_ranks * b->replicas;
     b->row_axis = both ? AXIS_WORLD : b->shard_ranks > 1 ? AXIS_SHARD : b->replica_axis;
-    b->row_place = both ? o->rank : b->row_axis == AXIS_REPLICATE ? b->place.replica : b->place.shard;
+    b->row_place = mesh_line(o->mesh, b->row_axis, o->rank).place;
     b->stall = -1;
     for (int s = 0; s < STREAM_COUNT; s++)
         for (int other = 0; other < STREAM_COUNT; other++)
@@ -329,9 +337,9 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
 {
     const int fields[] = {
         (int)o->strategy,
-        o->mesh.pipeline,
-        o->mesh.replicate,
-        o->mesh.shard,
+        o->mesh.side[SIDE_PIPELINE],
+        o->mesh.side[SIDE_REPLICATE],
+        o->mesh.side[SIDE_SHARD],
         o->shape.B,
         o->shape.T,
         o->micro_batches,
@@ -377,6 +385,9 @@ static void hash_plan(struct plan_builder *b)
 {
     const struct plan *plan = b->plan;
     uint64_t hash = hash_asked(TEXT_HASH_START, b->model, &plan->options);
+    b->plan->asked = hash;
+    for (int l = 0; l < b->model->layer_count; l++)
+        b->plan->asked = hash_ints(b->plan->asked, &b->model->layers[l].stage, 1);
     for (int p = 0; p < b->model->param_count; p++) {
         hash = hash_ints(hash, &plan->places[p].group, 1);
         hash = text_hash(hash, &plan->places[p].offset, sizeof plan->places[p].offset);

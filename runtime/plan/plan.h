@@ -24,6 +24,7 @@
 #include "proto/base/buffer.h"
 #include "runtime/comm/comm.h"
 #include "runtime/device/device.h"
+#include "runtime/plan/mesh.h"
 #include "runtime/plan/model.h"
 
 /* ---- options ---- */
@@ -44,16 +45,8 @@ enum strategy {
 };
 const char *strategy_name(enum strategy strategy);
 
-/* rank = (stage * replicate + replica) * shard + s; coordinates and back are pure. NO_SHARD is data-parallel
- * over whichever of replicate and shard is above 1; only HYBRID_SHARD may have both. */
-struct mesh {
-    int pipeline, replicate, shard;
-};
-struct mesh_place {
-    int stage, replica, shard;
-};
-struct mesh_place mesh_place_of(struct mesh mesh, int rank);
-int mesh_size(struct mesh mesh); /* ranks; 0 if a side is below 1 or the product is above 2^30 */
+/* NO_SHARD is data-parallel over whichever of replicate and shard is above 1; only HYBRID_SHARD may have
+ * both. */
 /* The mesh of a world without pipeline stages. replicas: of HYBRID_SHARD, a divisor of world_size; 0: one a
  * node, where local_size ranks run on each of several nodes. HYBRID_SHARD on one node needs the number: with
  * one replica it is FULL_SHARD. Other strategies have none: 0 or 1. MUSTER_E_INVALID names the values and
@@ -153,8 +146,7 @@ struct param_group {
     enum stored stored; /* how its parameters are held and gathered; `param` and its slots are bytes then */
     bool whole;     /* kept whole by the ranks that shard the others: shard_size is 1 (keep_whole_bytes) */
     bool statistic; /* running statistics: kept whole, in no norm, and its gradient is added to it as it is */
-    int stage;
-    int tied_stage;   /* the other pipeline stage that holds a copy; -1: none */
+    uint64_t stages;  /* the pipeline stages that hold it, in bits; of several each has a copy */
     int64_t elements; /* of its parameters with their alignment gaps */
     int64_t padded;   /* elements, a multiple of shard_size * alignment (whole: of the ranks' number * it) */
     int64_t shard;    /* padded / shard_size */
@@ -269,14 +261,18 @@ enum op_kind {
 };
 const char *op_kind_name(enum op_kind kind);
 
-enum stream_id { STREAM_COMPUTE, STREAM_GATHER, STREAM_REDUCE, STREAM_COUNT };
+/* Transfers between pipeline stages have streams of their own, one for each direction, so that a transfer
+ * waits neither for one of the other direction nor for a gather. A plan of one stage does not use them. */
+enum stream_id {
+    STREAM_COMPUTE,
+    STREAM_GATHER,
+    STREAM_REDUCE,
+    STREAM_ACTIVATIONS,
+    STREAM_GRADIENTS,
+    STREAM_COUNT
+};
 const char *stream_name(enum stream_id stream);
-/* The ranks that differ in one coordinate only, in its order; AXIS_TIED: first and last stage, same replica
- * and shard (they hold copies of tied parameters). */
-enum mesh_axis { AXIS_SHARD, AXIS_REPLICATE, AXIS_PIPELINE, AXIS_TIED, AXIS_WORLD, AXIS_COUNT };
-const char *axis_name(enum mesh_axis axis);
-
-enum { OP_WAITS = 8 };
+enum { OP_WAITS = 8, PLAN_TIES = 8, PLAN_STAGES = 64 };
 
 /* clang-format off */
 /* Buffers are indices into plan.entries, -1 for none; offsets are bytes into the buffer.
@@ -345,9 +341,9 @@ struct plan {
     int entry_count;
     struct schedule_op *ops; /* one optimizer step */
     int op_count;
-    /* The ops before it prepare and run the first micro-batch's forward: run alone, the loss layer in mode
-     * LAYER_EVAL (its work is large enough for it), they evaluate a loss (pipeline 1 only). op_count
-     * without a backward. */
+    /* The ops before it that are of no micro-batch or of the first prepare and run its forward: run alone,
+     * the loss layer in mode LAYER_EVAL (its work is large enough for it), they evaluate a loss; of several
+     * stages the last one has it. op_count in a plan that only evaluates. */
     int first_backward;
     /* Entries by their role; loss and scalars are COMM memory, staging is PINNED. */
     int scalars, loss;
@@ -355,16 +351,30 @@ struct plan {
     int staging_batch;  /* the arrays of all micro-batches, likewise */
     int staging_result; /* struct plan_result, to be read by the host after the step */
     int checkpoint;     /* checkpoint_bytes of HOST memory, which no operation uses; -1: none */
+    /* The sets of stages that hold trained parameters together, as group.stages: a comm of AXIS_TIED each. */
+    uint64_t ties[PLAN_TIES];
+    int tie_count;
     int64_t arena_bytes[MEMORY_CLASS_COUNT]; /* memory to allocate, to the byte */
     int64_t kind_bytes[PLAN_KIND_COUNT];     /* at their sum, not counting sharing */
     int gathers_in_flight;                   /* most gathers issued and not yet used at any point */
-    uint64_t hash; /* of the schedule without this rank's coordinates: equal on all ranks of a stage */
+    uint64_t hash;  /* of the schedule without this rank's coordinates: equal on all ranks of a stage */
+    uint64_t asked; /* of the options, the parameters and the stages of the layers: equal on all ranks */
 };
 
 /* Builds the whole plan; the caller owns it (plan_free). Errors name the value and how to fix it. */
 int plan_build(const struct model *model, const struct plan_options *options, struct plan *plan,
                struct muster_error *err);
 void plan_free(struct plan *plan); /* accepts NULL and a zeroed plan */
+
+/* The group's first stage, which counts it where others only hold a copy. */
+int plan_first_stage(const struct param_group *group);
+bool plan_is_tied(const struct param_group *group);                     /* several stages hold it */
+int plan_tie(const struct plan *plan, const struct param_group *group); /* its set in plan.ties; -1: none */
+/* The ranks of a set of stages that differ in nothing else, as mesh_line; size 0: this rank is none of them.
+ */
+struct mesh_line plan_tie_line(struct mesh mesh, uint64_t stages, int rank);
+/* The ranks that a collective or a transfer of the plan is between. */
+struct mesh_line plan_line(const struct plan *plan, const struct schedule_op *op);
 
 /* What a layer needs in a plan of these options. */
 void plan_layer_sizes(const struct plan_options *options, const struct layer_desc *layer,

@@ -134,8 +134,8 @@ static void apply(const struct change *change, struct plan_options *o)
     switch (change->kind) {
     case CHANGE_STRATEGY:
         o->strategy = (enum strategy)change->value;
-        o->mesh.shard *= o->mesh.replicate; /* none of these has replicas */
-        o->mesh.replicate = 1;
+        o->mesh.side[SIDE_SHARD] *= o->mesh.side[SIDE_REPLICATE]; /* none of these has replicas */
+        o->mesh.side[SIDE_REPLICATE] = 1;
         break;
     case CHANGE_RECOMPUTE:
         o->recompute = (struct recompute_options){(enum recompute)change->value, change->extra};

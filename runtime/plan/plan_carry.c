@@ -73,7 +73,9 @@ static int carried_need(const struct plan *plan, const struct schedule_op *op, c
 /* known: [op] the last carried operation of the step before that is finished when the op is. */
 static void add_carried_waits(struct plan *plan, const struct carried *entries, int *known)
 {
-    int streams[STREAM_COUNT] = {-1, -1, -1};
+    int streams[STREAM_COUNT];
+    for (int s = 0; s < STREAM_COUNT; s++)
+        streams[s] = -1;
     streams[STREAM_GATHER] = INT_MAX; /* the carried operations' own */
     for (int o = 0; o < plan->op_count; o++) {
         struct schedule_op *op = &plan->ops[o];

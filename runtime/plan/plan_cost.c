@@ -56,13 +56,8 @@ static double layer_passes(const struct model *model, const struct schedule_op *
 
 static double received_bytes(const struct plan *plan, const struct schedule_op *op)
 {
-    const struct mesh *mesh = &plan->options.mesh;
-    const int sizes[AXIS_COUNT] = {[AXIS_SHARD] = mesh->shard,
-                                   [AXIS_REPLICATE] = mesh->replicate,
-                                   [AXIS_PIPELINE] = mesh->pipeline,
-                                   [AXIS_TIED] = 2,
-                                   [AXIS_WORLD] = mesh_size(*mesh)};
-    const double bytes = (double)op->comm.count * dtype_size(op->comm.dtype), ranks = sizes[op->axis];
+    const double bytes = (double)op->comm.count * dtype_size(op->comm.dtype),
+                 ranks = plan_line(plan, op).size;
     if (op->comm.kind == COMM_ALL_GATHER || op->comm.kind == COMM_REDUCE_SCATTER)
         return bytes * (ranks - 1);
     return op->comm.kind == COMM_ALL_REDUCE ? 2 * bytes * (ranks - 1) / ranks : bytes;

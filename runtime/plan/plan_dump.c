@@ -15,10 +15,10 @@ static void dump_head(const struct model *model, const struct plan *plan, struct
 {
     const struct plan_options *o = &plan->options;
     (void)buffer_printf(out, "plan %s %s mesh %dx%dx%d rank %d micro %dx%dx%d %s prefetch %d/%d%s%s",
-                        model->name, strategy_name(o->strategy), o->mesh.pipeline, o->mesh.replicate,
-                        o->mesh.shard, o->rank, o->micro_batches, o->shape.B, o->shape.T,
-                        dtype_name(o->dtype), o->prefetch_forward, o->prefetch_backward,
-                        o->clip ? " clip" : "", o->train ? "" : " evaluate");
+                        model->name, strategy_name(o->strategy), o->mesh.side[SIDE_PIPELINE],
+                        o->mesh.side[SIDE_REPLICATE], o->mesh.side[SIDE_SHARD], o->rank, o->micro_batches,
+                        o->shape.B, o->shape.T, dtype_name(o->dtype), o->prefetch_forward,
+                        o->prefetch_backward, o->clip ? " clip" : "", o->train ? "" : " evaluate");
     if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype)
         (void)buffer_printf(out, " params %s reduce %s", dtype_name(o->param_dtype),
                             dtype_name(o->reduce_dtype));
@@ -41,9 +41,10 @@ static void dump_groups(const struct model *model, const struct plan *plan, stru
     for (int g = 0; g < plan->group_count; g++) {
         const struct param_group *group = &plan->groups[g];
         (void)buffer_printf(out, "g%d %s %s stage %d", g, group->name, group->trainable ? "train" : "frozen",
-                            group->stage);
-        if (group->tied_stage >= 0)
-            (void)buffer_printf(out, " tied %d", group->tied_stage);
+                            plan_first_stage(group));
+        for (int stage = plan_first_stage(group) + 1; stage < PLAN_STAGES; stage++)
+            if (group->stages >> stage & 1)
+                (void)buffer_printf(out, " tied %d", stage);
         if (group->stored != STORED_PLAIN)
             (void)buffer_printf(out, " %s", stored_name(group->stored));
         (void)buffer_printf(out, " padded %" PRId64 " / %d = %" PRId64 " at %" PRId64, group->padded,
@@ -240,12 +241,13 @@ int plan_summary(const struct model *model, const struct plan *plan, struct buff
     const struct plan_options *o = &plan->options;
     char text[32];
     int64_t total = 0;
-    (void)buffer_printf(
-        out,
-        "%s: %" PRId64 " parameters, %s on %d ranks (pipeline %d, replicate %d, shard %d), %d x %d x %d "
-        "tokens a rank and step\n",
-        model->name, model_parameters(model), strategy_name(o->strategy), o->world_size, o->mesh.pipeline,
-        o->mesh.replicate, o->mesh.shard, o->micro_batches, o->shape.B, o->shape.T);
+    (void)buffer_printf(out,
+                        "%s: %" PRId64
+                        " parameters, %s on %d ranks (pipeline %d, replicate %d, shard %d), %d x %d x %d "
+                        "tokens a rank and step\n",
+                        model->name, model_parameters(model), strategy_name(o->strategy), o->world_size,
+                        o->mesh.side[SIDE_PIPELINE], o->mesh.side[SIDE_REPLICATE], o->mesh.side[SIDE_SHARD],
+                        o->micro_batches, o->shape.B, o->shape.T);
     if (model->adapter_scale != 0) {
         int64_t adapters = 0;
         for (int i = 0; i < model->param_count; i++)

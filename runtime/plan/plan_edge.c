@@ -1,8 +1,5 @@
-/* plan_edge.c - activations and gradients that cross the boundary between two pipeline stages.
- *
- * Activations travel on the gather stream, gradients on the reduce stream: each direction has a
- * communicator and a stream of its own, so that a stage never waits in one direction for a peer that waits
- * for it in the other. */
+/* plan_edge.c - activations and gradients that cross the boundary between two pipeline stages, each direction
+ * on a stream of its own. */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "runtime/plan/plan_internal.h"
@@ -28,7 +25,8 @@ void plan_make_edges(struct plan_builder *b)
             error_set(b->err, MUSTER_E_NOMEM, "no memory for the edges of %d layers", b->model->layer_count);
     if (!b->edges || b->model->stages == 1)
         return;
-    int held = b->model->stages - b->place.stage; /* micro-batches between their forward and their backward */
+    int held = b->model->stages -
+               b->place.at[SIDE_PIPELINE]; /* micro-batches between their forward and their backward */
     held = !b->options->train ? 1 : held > m ? m : held;
     int in = held < m ? held + 1 : m, pair = m < 2 ? m : 2;
     int out = b->options->train ? held : pair;
@@ -64,7 +62,7 @@ static void receive_activations(struct plan_builder *b, int micro)
         if (ring->count == 0)
             continue;
         int entry = b->out[l * b->options->micro_batches + micro] = ring->first + micro % ring->count;
-        emit_edge(b, COMM_RECV, STREAM_GATHER, l, micro, entry, b->place.stage - 1);
+        emit_edge(b, COMM_RECV, STREAM_ACTIVATIONS, l, micro, entry, b->place.at[SIDE_PIPELINE] - 1);
     }
 }
 
@@ -90,14 +88,14 @@ static void receive_gradients(struct plan_builder *b, int micro)
 {
     for (int l = b->model->layer_count - 1; l >= 0; l--) {
         const struct layer_desc *layer = &b->model->layers[l];
-        for (int i = 0; layer->stage == b->place.stage + 1 && i < layer->source_count; i++) {
+        for (int i = 0; layer->stage == b->place.at[SIDE_PIPELINE] + 1 && i < layer->source_count; i++) {
             int source = layer->source[i];
             if (source == SOURCE_BATCH || b->edges[source].grad_in.count == 0 || !completes(b, l, i))
                 continue;
             const struct plan_edge_ring *ring = &b->edges[source].grad_in;
             int entry = b->dout[source * b->options->micro_batches + micro] =
                 ring->first + micro % ring->count;
-            emit_edge(b, COMM_RECV, STREAM_REDUCE, source, micro, entry, b->place.stage + 1);
+            emit_edge(b, COMM_RECV, STREAM_GRADIENTS, source, micro, entry, b->place.at[SIDE_PIPELINE] + 1);
         }
     }
 }
@@ -120,12 +118,13 @@ void plan_send(struct plan_builder *b, int index)
     const struct layer_desc *layer = &b->model->layers[step->layer];
     int m = b->options->micro_batches;
     if (step->phase == PHASE_FORWARD && b->layers[step->layer].used_next)
-        emit_edge(b, COMM_SEND, STREAM_GATHER, step->layer, step->micro,
-                  b->out[step->layer * m + step->micro], b->place.stage + 1);
+        emit_edge(b, COMM_SEND, STREAM_ACTIVATIONS, step->layer, step->micro,
+                  b->out[step->layer * m + step->micro], b->place.at[SIDE_PIPELINE] + 1);
     for (int i = 0; step->phase == PHASE_BACKWARD && i < layer->source_count; i++) {
         int source = layer->source[i], at = source * m + step->micro;
         if (source == SOURCE_BATCH || b->edges[source].grad_out.count == 0 || --b->consumers_left[at] > 0)
             continue;
-        emit_edge(b, COMM_SEND, STREAM_REDUCE, source, step->micro, b->dout[at], b->place.stage - 1);
+        emit_edge(b, COMM_SEND, STREAM_GRADIENTS, source, step->micro, b->dout[at],
+                  b->place.at[SIDE_PIPELINE] - 1);
     }
 }

@@ -17,7 +17,8 @@
 enum { GROUP_ALIGNMENT = 64 }; /* bytes */
 
 struct piece {
-    int unit, stage, tied_stage, first_layer, first_param;
+    int unit, first_layer, first_param;
+    uint64_t stages;
     bool trainable, whole, statistic, alone;
     enum stored stored;
     int64_t bytes;
@@ -26,29 +27,29 @@ struct piece {
 
 /* How a parameter is used. */
 struct use {
-    int first_layer, first_stage, last_stage, piece;
+    int first_layer, piece;
+    uint64_t stages;
 };
 
-static int collect_uses(struct plan_builder *b, struct use *uses)
+static void collect_uses(const struct plan_builder *b, struct use *uses)
 {
     const struct model *model = b->model;
     for (int p = 0; p < model->param_count; p++)
-        uses[p] = (struct use){-1, 0, 0, -1};
+        uses[p] = (struct use){.first_layer = -1, .piece = -1};
     for (int l = 0; l < model->layer_count; l++) {
         int stage = model->layers[l].stage;
         for (int i = 0; i < model->layers[l].param_count; i++) {
             struct use *use = &uses[model->layers[l].param[i]];
             if (use->first_layer < 0)
-                *use = (struct use){l, stage, stage, -1};
-            if (use->first_stage != stage && (use->first_stage != 0 || stage != model->stages - 1))
-                return error_set(
-                    b->err, MUSTER_E_UNSUPPORTED,
-                    "parameter %s is shared by stages %d and %d; only the first and the last stage can share",
-                    model->params[model->layers[l].param[i]].name, use->first_stage, stage);
-            use->last_stage = stage;
+                use->first_layer = l;
+            use->stages |= UINT64_C(1) << stage;
         }
     }
-    return 0;
+}
+
+static bool several(uint64_t stages)
+{
+    return stages & (stages - 1);
 }
 
 static bool kept_whole(const struct plan_builder *b, int param)
@@ -62,25 +63,22 @@ static int piece_of(const struct plan_builder *b, const struct use *use, int par
                     int *count)
 {
     const struct param_desc *desc = &b->model->params[param];
-    int tied = use->first_stage != use->last_stage ? use->last_stage : -1;
     const bool whole = kept_whole(b, param);
     for (int i = *count - 1; i >= 0; i--)
         if (pieces[i].unit == desc->unit && pieces[i].trainable == desc->trainable &&
             pieces[i].whole == whole && pieces[i].statistic == !!desc->statistic &&
-            pieces[i].stored == desc->stored && pieces[i].stage == use->first_stage &&
-            pieces[i].tied_stage == tied)
+            pieces[i].stored == desc->stored && pieces[i].stages == use->stages)
             return i;
     pieces[*count] = (struct piece){
         .unit = desc->unit,
-        .stage = use->first_stage,
-        .tied_stage = tied,
+        .stages = use->stages,
         .first_layer = use->first_layer,
         .first_param = param,
         .trainable = desc->trainable,
         .whole = whole,
         .statistic = desc->statistic != PARAM_LEARNED,
         .stored = desc->stored,
-        .alone = tied >= 0,
+        .alone = several(use->stages),
         .group = -1,
     };
     return (*count)++;
@@ -125,7 +123,8 @@ static int merge_pieces(const struct plan_builder *b, struct piece *const *order
     int groups = 0;
     struct {
         bool begun;
-        int group, stage;
+        int group;
+        uint64_t stages;
         int64_t filled;
     } open[8 * STORED_KIND_COUNT] = {0}; /* frozen, trainable; kept whole: frozen, trainable; statistics
                                           * likewise; of each kind */
@@ -136,10 +135,10 @@ static int merge_pieces(const struct plan_builder *b, struct piece *const *order
             continue;
         }
         int t = piece->trainable + 2 * piece->whole + 4 * piece->statistic + 8 * (int)piece->stored;
-        if (!open[t].begun || open[t].stage != piece->stage || open[t].filled + piece->bytes > target) {
+        if (!open[t].begun || open[t].stages != piece->stages || open[t].filled + piece->bytes > target) {
             open[t].begun = true;
             open[t].group = groups++;
-            open[t].stage = piece->stage;
+            open[t].stages = piece->stages;
             open[t].filled = 0;
         }
         piece->group = open[t].group;
@@ -156,10 +155,9 @@ static void start_group(struct plan_builder *b, int index, const struct piece *p
         .whole = piece->whole,
         .statistic = piece->statistic,
         .stored = piece->stored,
-        .stage = piece->stage,
-        .tied_stage = piece->tied_stage,
+        .stages = piece->stages,
         .shard_size = shard_size,
-        .local = piece->stage == b->place.stage || piece->tied_stage == b->place.stage,
+        .local = piece->stages >> b->place.at[SIDE_PIPELINE] & 1,
         .param = -1,
         .master = -1,
         .grad = -1,
@@ -196,7 +194,7 @@ static void fill_group(struct plan_builder *b, int index, const struct use *uses
     group->shard = group->padded / group->shard_size;
     bool cut = b->reshard || group->trainable;
     group->resident = !b->reshard || group->shard_size == 1;
-    group->shard_start = cut ? group->shard * (group->shard_size > 1 ? b->place.shard : 0) : 0;
+    group->shard_start = cut ? group->shard * (group->shard_size > 1 ? b->place.at[SIDE_SHARD] : 0) : 0;
 }
 
 static void make_groups(struct plan_builder *b, const struct use *uses, struct piece *pieces,
@@ -222,6 +220,60 @@ static void make_groups(struct plan_builder *b, const struct use *uses, struct p
         fill_group(b, g, uses, pieces, &next);
 }
 
+/* In the order of the groups, the same on every stage. */
+static void list_ties(struct plan_builder *b)
+{
+    struct plan *plan = b->plan;
+    for (int g = 0; b->options->train && g < plan->group_count; g++) {
+        const struct param_group *group = &plan->groups[g];
+        if (!group->trainable || !plan_is_tied(group) || plan_tie(plan, group) >= 0)
+            continue;
+        if (plan->tie_count == PLAN_TIES) {
+            b->failed =
+                error_set(b->err, MUSTER_E_LIMIT,
+                          "parameters are shared by more than %d sets of pipeline stages, the last one "
+                          "of %s; cut the model into fewer stages",
+                          PLAN_TIES, group->name);
+            return;
+        }
+        plan->ties[plan->tie_count++] = group->stages;
+    }
+}
+
+int plan_first_stage(const struct param_group *group)
+{
+    return __builtin_ctzll(group->stages);
+}
+
+bool plan_is_tied(const struct param_group *group)
+{
+    return several(group->stages);
+}
+
+int plan_tie(const struct plan *plan, const struct param_group *group)
+{
+    for (int i = 0; i < plan->tie_count; i++)
+        if (plan->ties[i] == group->stages)
+            return i;
+    return -1;
+}
+
+struct mesh_line plan_tie_line(struct mesh mesh, uint64_t stages, int rank)
+{
+    struct mesh_line line = mesh_line(mesh, AXIS_TIED, rank);
+    const uint64_t own = UINT64_C(1) << line.place;
+    line.place = __builtin_popcountll(stages & (own - 1));
+    line.size = stages & own ? __builtin_popcountll(stages) : 0;
+    return line;
+}
+
+struct mesh_line plan_line(const struct plan *plan, const struct schedule_op *op)
+{
+    const struct plan_options *o = &plan->options;
+    return op->axis == AXIS_TIED ? plan_tie_line(o->mesh, plan->groups[op->group].stages, o->rank)
+                                 : mesh_line(o->mesh, op->axis, o->rank);
+}
+
 void plan_cut_groups(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
@@ -234,8 +286,9 @@ void plan_cut_groups(struct plan_builder *b)
     scope_free int *last_user = mem_calloc(params, sizeof *last_user);
     if (!plan->places || !plan->group_params || !uses || !pieces || !order || !last_user)
         b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to group %zu parameters", params);
-    if (b->failed || (b->failed = collect_uses(b, uses)) < 0)
+    if (b->failed)
         return;
+    collect_uses(b, uses);
     int count = 0;
     for (int p = 0; p < b->model->param_count; p++) {
         int piece = uses[p].piece = piece_of(b, &uses[p], p, pieces, &count);
@@ -246,6 +299,8 @@ void plan_cut_groups(struct plan_builder *b)
     }
     mark_scattered(b, uses, pieces, last_user);
     make_groups(b, uses, pieces, order, count);
+    if (!b->failed)
+        list_ties(b);
 }
 
 /* ---- segments ---- */

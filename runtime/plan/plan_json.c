@@ -20,9 +20,10 @@ static void json_model(const struct model *model, const struct plan *plan, struc
                         " \"mesh\": {\"pipeline\": %d, \"replicate\": %d, \"shard\": %d}, \"rank\": %d,\n"
                         " \"batch\": %d, \"positions\": %d, \"micro_batches\": %d, \"dtype\": \"%s\",\n"
                         " \"recompute\": \"%s\", \"recompute_every\": %d, \"optimizer_memory\": \"%s\",\n",
-                        model_parameters(model), strategy_name(o->strategy), o->world_size, o->mesh.pipeline,
-                        o->mesh.replicate, o->mesh.shard, o->rank, o->shape.B, o->shape.T, o->micro_batches,
-                        dtype_name(o->dtype), recompute_name(o->recompute.kind), o->recompute.every,
+                        model_parameters(model), strategy_name(o->strategy), o->world_size,
+                        o->mesh.side[SIDE_PIPELINE], o->mesh.side[SIDE_REPLICATE], o->mesh.side[SIDE_SHARD],
+                        o->rank, o->shape.B, o->shape.T, o->micro_batches, dtype_name(o->dtype),
+                        recompute_name(o->recompute.kind), o->recompute.every,
                         memory_class_name(o->optimizer_memory));
 }
 

@@ -40,14 +40,8 @@ const char *op_kind_name(enum op_kind kind)
 
 const char *stream_name(enum stream_id stream)
 {
-    static const char *const names[] = {"compute", "gather", "reduce"};
+    static const char *const names[] = {"compute", "gather", "reduce", "activations", "gradients"};
     return NAME_OF(names, stream);
-}
-
-const char *axis_name(enum mesh_axis axis)
-{
-    static const char *const names[] = {"shard", "replicate", "pipeline", "tied", "world"};
-    return NAME_OF(names, axis);
 }
 
 static bool sends_rows(const struct plan *plan, int layer)

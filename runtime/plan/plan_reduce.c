@@ -189,7 +189,7 @@ static void emit_compressed(struct plan_builder *b, int g, int micro, int gradie
 {
     const struct param_group *group = &b->plan->groups[g];
     int64_t words = kept_elements(b, group) * (1 + b->real / 4); /* an i32 index and a value each */
-    int replica = b->replica_axis == AXIS_SHARD ? b->place.shard : b->place.replica;
+    int replica = b->replica_axis == AXIS_SHARD ? b->place.at[SIDE_SHARD] : b->place.at[SIDE_REPLICATE];
     int encoded = plan_add_buffer(b, PLAN_ENCODED, MEMORY_COMM, words * 4 * b->replicas);
     b->plan->entries[encoded].group = g;
     struct schedule_op op = plan_op(OP_ENCODE, STREAM_REDUCE);
@@ -237,14 +237,13 @@ static void reduce_group(struct plan_builder *b, int g, int micro)
         emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, group->grad, group->grad, false);
 }
 
-/* Sums the two copies of parameters shared by the first and the last stage. Only after all micro-batches:
- * the last stage has its part long before the first, and its reduce stream must not wait while gradients
- * are to be sent. */
+/* Sums the parts that stages have formed of the gradient of a parameter that they share. Only after all
+ * micro-batches, since a late stage has its part long before an early one; in one order on all stages. */
 void plan_reduce_tied(struct plan_builder *b)
 {
     for (int g = 0; b->options->train && g < b->plan->group_count; g++) {
         const struct param_group *group = &b->plan->groups[g];
-        if (!group->local || !group->trainable || group->tied_stage < 0)
+        if (!group->local || !group->trainable || !plan_is_tied(group))
             continue;
         plan_finish_gradient(b, g);
         emit_reduction(b, COMM_ALL_REDUCE, AXIS_TIED, g, -1, group->grad, group->grad, false);

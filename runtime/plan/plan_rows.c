@@ -47,7 +47,7 @@ static bool possible(const struct plan_builder *b, int layer)
 {
     const struct plan_options *o = b->options;
     return b->model->layers[layer].lookup && o->train && b->layers[layer].trainable &&
-           o->mesh.pipeline == 1 && b->row_ranks > 1 && o->compression == COMPRESSION_NONE &&
+           o->mesh.side[SIDE_PIPELINE] == 1 && b->row_ranks > 1 && o->compression == COMPRESSION_NONE &&
            (!o->kernels || o->kernels->rows_add) && row_count(b) * b->row_ranks <= INT_MAX;
 }
 

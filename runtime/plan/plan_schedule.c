@@ -242,6 +242,8 @@ void plan_emit_calls(struct plan_builder *b)
     plan_choose_carried(b);
     for (int t = 0; t < b->step_count; t++)
         emit_step(b, t);
+    if (b->plan->first_backward < 0 && b->options->train) /* a stage with nothing to train */
+        b->plan->first_backward = b->plan->op_count;
 }
 
 void plan_finish_schedule(struct plan_builder *b)

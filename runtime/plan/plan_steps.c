@@ -61,7 +61,7 @@ static int describe_layer(struct plan_builder *b, int index)
                          "layer %s requests %lld bytes of output, %lld saved, %lld work", layer->name,
                          (long long)info->sizes.out, (long long)info->sizes.saved,
                          (long long)info->sizes.work);
-    info->local = layer->stage == b->place.stage;
+    info->local = layer->stage == b->place.at[SIDE_PIPELINE];
     for (int i = 0; i < layer->param_count; i++)
         info->trainable |= b->options->train && b->model->params[layer->param[i]].trainable;
     info->needs_grad = info->trainable;
@@ -180,7 +180,7 @@ void plan_list_steps(struct plan_builder *b)
         b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to plan %zu layer calls", most);
         return;
     }
-    int ahead = b->model->stages - 1 - b->place.stage;
+    int ahead = b->model->stages - 1 - b->place.at[SIDE_PIPELINE];
     ahead = !b->options->train || ahead > m ? m : ahead;
     for (int i = 0; i < ahead; i++)
         add_forward(b, i);

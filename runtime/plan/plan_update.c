@@ -70,7 +70,8 @@ static void emit_norm(struct plan_builder *b, const struct turn *turns)
     bool started = false;
     for (int i = 0; i < plan->group_count; i++) {
         const int g = turns[i].group;
-        if (!stepped(b, g) || plan->groups[g].statistic || plan->groups[g].stage != b->place.stage)
+        if (!stepped(b, g) || plan->groups[g].statistic ||
+            plan_first_stage(&plan->groups[g]) != b->place.at[SIDE_PIPELINE])
             continue;
         plan_finish_gradient(b, g);
         struct schedule_op op = plan_op(OP_NORM, STREAM_COMPUTE);
@@ -80,7 +81,7 @@ static void emit_norm(struct plan_builder *b, const struct turn *turns)
         op.bytes = plan->groups[g].shard * b->real;
         if (plan->groups[g].whole) {
             op.bytes /= b->shard_ranks;
-            op.from_offset = op.bytes * b->place.shard;
+            op.from_offset = op.bytes * b->place.at[SIDE_SHARD];
         }
         op.beta = started;
         started = true;
@@ -89,7 +90,7 @@ static void emit_norm(struct plan_builder *b, const struct turn *turns)
     int64_t at = offsetof(struct step_scalars, norm_squared);
     if (b->shard_ranks > 1)
         emit_sum(b, AXIS_SHARD, plan->scalars, at, 1);
-    if (b->options->mesh.pipeline > 1)
+    if (b->options->mesh.side[SIDE_PIPELINE] > 1)
         emit_sum(b, AXIS_PIPELINE, plan->scalars, at, 1);
 }
 

@@ -8,88 +8,130 @@
 #include "proto/base/mem.h"
 #include "runtime/comm/comm_text.h"
 
-/* The ranks whose hashes differ from rank 0's, as text. */
-static int name_differing(const uint64_t *hashes, int count, struct muster_error *err)
+/* What a rank tells all others of its plan. */
+struct plan_card {
+    uint64_t hash, asked; /* plan.hash, plan.asked */
+    uint64_t used;        /* bits of the pairs (axis, stream) that its operations use */
+};
+_Static_assert(AXIS_COUNT *STREAM_COUNT <= 64, "bits of plan_card.used");
+
+static uint64_t pair_bit(int axis, int stream)
 {
-    struct comm_ranks ranks = {0};
-    for (int rank = 1; rank < count; rank++) {
-        if (hashes[rank] != hashes[0])
-            comm_ranks_add(&ranks, rank);
-    }
-    if (!ranks.count)
-        return 0;
-    return error_set(
-        err, MUSTER_E_REFUSED,
-        "the schedule of rank %s differs from rank 0's; give every rank the same model, strategy "
-        "and batch configuration and the same build",
-        comm_ranks_text(&ranks));
+    return UINT64_C(1) << (axis * STREAM_COUNT + stream);
 }
 
-static int compare_plans(struct comm_table *table, const struct comm_table_options *options,
+static struct plan_card card_of(const struct plan *plan)
+{
+    struct plan_card card = {.hash = plan->hash, .asked = plan->asked};
+    for (int i = 0; i < plan->op_count; i++)
+        if (plan->ops[i].kind == OP_COMM && plan->ops[i].axis != AXIS_TIED)
+            card.used |= pair_bit((int)plan->ops[i].axis, (int)plan->ops[i].stream);
+    return card;
+}
+
+static int refuse_differing(const struct comm_ranks *ranks, int first, struct muster_error *err)
+{
+    return error_set(
+        err, MUSTER_E_REFUSED,
+        "the schedule of rank %s differs from rank %d's; give every rank the same model, strategy "
+        "and batch configuration and the same build",
+        comm_ranks_text(ranks), first);
+}
+
+/* All ranks have been asked for the same, and those of a stage have the same schedule. */
+static int compare_cards(const struct plan_card *cards, struct mesh mesh, struct muster_error *err)
+{
+    const int count = mesh_size(mesh), of_stage = count / mesh.side[SIDE_PIPELINE];
+    struct comm_ranks ranks = {0};
+    for (int rank = 1; rank < count; rank++)
+        if (cards[rank].asked != cards[0].asked)
+            comm_ranks_add(&ranks, rank);
+    if (ranks.count)
+        return refuse_differing(&ranks, 0, err);
+    for (int first = 0; first < count; first += of_stage) {
+        for (int rank = first + 1; rank < first + of_stage; rank++)
+            if (cards[rank].hash != cards[first].hash)
+                comm_ranks_add(&ranks, rank);
+        if (ranks.count)
+            return refuse_differing(&ranks, first, err);
+    }
+    return 0;
+}
+
+/* used: of all ranks together. */
+static int compare_plans(struct comm_table *table, const struct comm_table_options *options, uint64_t *used,
                          struct muster_error *err)
 {
-    int count = options->comm.size;
-    uint64_t mine = options->plan->hash;
-    scope_free uint64_t *all = mem_calloc((size_t)count, sizeof *all);
+    const struct mesh mesh = options->plan->options.mesh;
+    const int count = options->comm.size;
+    const struct plan_card mine = card_of(options->plan);
+    scope_free struct plan_card *all = mem_calloc((size_t)count, sizeof *all);
     if (!all)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the plan hashes of %d ranks", count);
     const struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_U8, .count = sizeof mine};
     if (table->ops->issue(table->control, &op, &mine, all, options->stream, err) ||
         options->comm.device_ops->sync(options->stream, INSTANT_NEVER, err))
         return error_wrap(err, "comparing the plans of all ranks");
-    return name_differing(all, count, err);
+    for (int rank = 0; rank < count; rank++)
+        *used |= all[rank].used;
+    return compare_cards(all, mesh, err);
 }
 
-/* Color (which comm of the axis) and key (rank in it). */
-static void axis_place(enum mesh_axis axis, const struct plan *plan, int *color, int *key)
-{
-    struct mesh mesh = plan->options.mesh;
-    struct mesh_place at = mesh_place_of(mesh, plan->options.rank);
-    *color = 0;
-    *key = plan->options.rank;
-    if (axis == AXIS_SHARD) {
-        *color = at.stage * mesh.replicate + at.replica;
-        *key = at.shard;
-    } else if (axis == AXIS_REPLICATE) {
-        *color = at.stage * mesh.shard + at.shard;
-        *key = at.replica;
-    }
-}
-
-static int axis_size(enum mesh_axis axis, struct mesh mesh)
-{
-    return axis == AXIS_SHARD ? mesh.shard : axis == AXIS_REPLICATE ? mesh.replicate : mesh_size(mesh);
-}
-
+/* Collective; the ranks of a line get one comm. */
 static struct comm *make_comm(struct comm_table *table, const struct comm_table_options *options,
-                              enum mesh_axis axis, enum stream_id stream, struct muster_error *err)
+                              struct mesh_line line, const char *name, struct muster_error *err)
 {
-    char name[64];
-    int color, key;
-    axis_place(axis, options->plan, &color, &key);
-    (void)snprintf(name, sizeof name, "%s-%s", axis_name(axis), stream_name(stream));
     if (!options->delay)
-        return table->ops->split(table->control, color, key, name, err);
+        return table->ops->split(table->control, line.color, line.place, name, err);
     struct comm_options comm = options->comm; /* mirrors of this rank need no split */
-    comm.rank = key;
-    comm.size = axis_size(axis, options->plan->options.mesh);
+    comm.rank = line.place;
+    comm.size = line.size;
     comm.key = name;
     return comm_delay_create(&comm, options->delay, err);
 }
 
-static int make_all(struct comm_table *table, const struct comm_table_options *options,
+/* Stages that do not hold a tied parameter get a comm that only they are in, and which is not kept: a split
+ * takes all ranks. */
+static int make_tied(struct comm_table *table, const struct comm_table_options *options, int tie,
+                     struct muster_error *err)
+{
+    const struct plan_options *plan = &options->plan->options;
+    char name[64];
+    struct mesh_line line = plan_tie_line(plan->mesh, options->plan->ties[tie], plan->rank);
+    const bool member = line.size > 0;
+    if (!member)
+        line = (struct mesh_line){plan->world_size + plan->rank, 0, 1};
+    (void)snprintf(name, sizeof name, "%s-%d", axis_name(AXIS_TIED), tie);
+    struct comm *comm = make_comm(table, options, line, name, err);
+    if (!comm)
+        return error_wrap(err, "comm number %d for tied parameters", tie);
+    if (member)
+        table->tied[tie] = comm;
+    else
+        table->ops->destroy(comm);
+    return 0;
+}
+
+/* On every rank in the same order: what this rank's schedule does not use another stage's may. */
+static int make_all(struct comm_table *table, const struct comm_table_options *options, uint64_t used,
                     struct muster_error *err)
 {
-    for (int i = 0; i < options->plan->op_count; i++) {
-        const struct schedule_op *op = &options->plan->ops[i];
-        if (op->kind != OP_COMM || table->comm[op->axis][op->stream])
+    const struct plan_options *plan = &options->plan->options;
+    for (int pair = 0; pair < AXIS_COUNT * STREAM_COUNT; pair++) {
+        const enum mesh_axis axis = (enum mesh_axis)(pair / STREAM_COUNT);
+        const enum stream_id stream = (enum stream_id)(pair % STREAM_COUNT);
+        char name[64];
+        if (!(used & pair_bit((int)axis, (int)stream)))
             continue;
-        struct comm *comm = make_comm(table, options, op->axis, op->stream, err);
+        (void)snprintf(name, sizeof name, "%s-%s", axis_name(axis), stream_name(stream));
+        struct comm *comm = make_comm(table, options, mesh_line(plan->mesh, axis, plan->rank), name, err);
         if (!comm)
-            return error_wrap(err, "comm for axis %s on stream %s", axis_name(op->axis),
-                              stream_name(op->stream));
-        table->comm[op->axis][op->stream] = comm;
+            return error_wrap(err, "comm for axis %s on stream %s", axis_name(axis), stream_name(stream));
+        table->comm[axis][stream] = comm;
     }
+    for (int tie = 0; tie < options->plan->tie_count; tie++)
+        if (make_tied(table, options, tie, err))
+            return -1;
     return 0;
 }
 
@@ -101,7 +143,8 @@ int comm_table_create(struct comm_table *table, const struct comm_table_options 
         return 0;
     table->control = options->delay ? comm_delay_create(&options->comm, options->delay, err)
                                     : table->ops->create(&options->comm, err);
-    if (!table->control || compare_plans(table, options, err) || make_all(table, options, err)) {
+    uint64_t used = 0;
+    if (!table->control || compare_plans(table, options, &used, err) || make_all(table, options, used, err)) {
         comm_table_destroy(table);
         return -1;
     }
@@ -109,10 +152,14 @@ int comm_table_create(struct comm_table *table, const struct comm_table_options 
 }
 
 /* The comm over all ranks, then those of the table; NULL if there is none. */
-enum { COMM_SLOTS = 1 + AXIS_COUNT * STREAM_COUNT };
+enum { COMM_PAIRS = AXIS_COUNT * STREAM_COUNT, COMM_SLOTS = 1 + COMM_PAIRS + PLAN_TIES };
 static struct comm *comm_at(const struct comm_table *table, int slot)
 {
-    return slot == 0 ? table->control : table->comm[(slot - 1) / STREAM_COUNT][(slot - 1) % STREAM_COUNT];
+    const int pair = slot - 1;
+    if (slot == 0)
+        return table->control;
+    return pair < COMM_PAIRS ? table->comm[pair / STREAM_COUNT][pair % STREAM_COUNT]
+                             : table->tied[pair - COMM_PAIRS];
 }
 
 void comm_table_destroy(struct comm_table *table)

@@ -17,6 +17,7 @@ struct op_block {
     const struct schedule_op *op;
     void (*run)(void *block); /* NULL: not launched but a device or comm call */
     void *from, *to;
+    int ranks; /* with samples of their own */
     struct comm *comm;
     struct device_event *done;  /* NULL if no operation waits for it */
     struct device_graph *graph; /* NULL: not launched as one yet */
@@ -154,7 +155,7 @@ static void run_rows(void *argument)
     const struct plan *plan = parts->plan;
     const struct param_group *group = &plan->groups[b->op->group];
     const struct layer_desc *layer = &parts->model->layers[b->op->layer];
-    const int T = plan->options.shape.T, rows = mesh_size(plan->options.mesh) * plan->options.shape.B * T;
+    const int T = plan->options.shape.T, rows = b->ranks * plan->options.shape.B * T;
     const int width = (int)parts->model->params[layer->param[0]].dim[1];
     for (int i = 0; i < layer->param_count; i++) {
         const struct param_place *place = &plan->places[layer->param[i]];
@@ -225,10 +226,6 @@ static void (*const runs[OP_KIND_COUNT])(void *) = {
 
 int executor_supports(const struct plan *plan, struct muster_error *err)
 {
-    if (plan->options.mesh.pipeline > 1)
-        return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "a mesh with %d pipeline stages can be planned but not executed yet; use 1 stage",
-                         plan->options.mesh.pipeline);
     for (int i = 0; i < plan->op_count; i++) {
         const struct schedule_op *op = &plan->ops[i];
         if (op->kind == OP_ENCODE || op->kind == OP_DECODE)
@@ -236,10 +233,6 @@ int executor_supports(const struct plan *plan, struct muster_error *err)
                 err, MUSTER_E_UNSUPPORTED,
                 "operation %d (%s) can be planned but not executed yet; switch gradient compression off", i,
                 op_kind_name(op->kind));
-        if (op->kind == OP_COMM && (op->comm.kind == COMM_SEND || op->comm.kind == COMM_RECV))
-            return error_set(err, MUSTER_E_UNSUPPORTED,
-                             "operation %d (%s) can be planned but not executed yet; use 1 pipeline stage", i,
-                             comm_kind_name(op->comm.kind));
     }
     return 0;
 }
@@ -273,19 +266,11 @@ static int resolve_params(const struct executor_parts *parts, struct op_block *b
     return 0;
 }
 
-/* Rows of a step's global batch as config/train_batch.h deals them out. */
-static int64_t first_sample(const struct plan *plan, int micro)
-{
-    const struct mesh *mesh = &plan->options.mesh;
-    struct mesh_place place = mesh_place_of(*mesh, plan->options.rank);
-    int64_t ranks = (int64_t)mesh->replicate * mesh->shard;
-    return (micro * ranks + place.replica * mesh->shard + place.shard) * plan->options.shape.B;
-}
-
 static int resolve_layer(const struct executor *executor, struct op_block *b, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
     const struct schedule_op *op = b->op;
+    const struct mesh_line data = mesh_line(parts->plan->options.mesh, AXIS_DATA, parts->plan->options.rank);
     b->layer = &parts->model->layers[op->layer];
     (void)snprintf(b->name, sizeof b->name, "%s %.32s", op_kind_name(op->kind), b->layer->name);
     if (resolve_params(parts, b, err))
@@ -317,10 +302,11 @@ static int resolve_layer(const struct executor *executor, struct op_block *b, st
         .work = executor_address(parts, op->work, 0),
         .batch = &b->batch,
         .scalars = executor->scalars,
-        .sample = first_sample(parts->plan, op->micro),
+        /* rows of a step's global batch as config/train_batch.h deals them out */
+        .sample = ((int64_t)op->micro * data.size + data.place) * parts->plan->options.shape.B,
         .own_sample = (int64_t)op->micro * parts->plan->options.shape.B,
-        .ranks = parts->plan->options.mesh.replicate * parts->plan->options.mesh.shard,
-        .rank = (int)(first_sample(parts->plan, 0) / parts->plan->options.shape.B),
+        .ranks = data.size,
+        .rank = data.place,
         .loss_total = loss ? &loss->total : NULL,
         .loss_count = loss ? &loss->count : NULL,
         .correct_total = loss ? &loss->correct : NULL,
@@ -337,13 +323,16 @@ static int resolve(struct executor *executor, int index, struct muster_error *er
     b->executor = executor;
     b->op = op;
     b->run = runs[op->kind];
+    b->ranks = mesh_line(parts->plan->options.mesh, AXIS_DATA, parts->plan->options.rank).size;
     b->from = executor_address(parts, op->from, op->from_offset);
     b->to = executor_address(parts, op->to, op->to_offset);
     if ((op->kind == OP_FORWARD || op->kind == OP_BACKWARD) && resolve_layer(executor, b, err))
         return -1;
     b->context.stream = parts->ops->stream_handle(parts->streams[op->stream]);
     if (op->kind == OP_COMM)
-        b->comm = parts->comms->comm[op->axis][op->stream];
+        b->comm = op->axis == AXIS_TIED
+                      ? parts->comms->tied[plan_tie(parts->plan, &parts->plan->groups[op->group])]
+                      : parts->comms->comm[op->axis][op->stream];
     if (op->kind == OP_COMM && !b->comm)
         return error_set(err, MUSTER_E_STATE, "operation %d has no comm for axis %s on stream %s", index,
                          axis_name(op->axis), stream_name(op->stream));
@@ -388,7 +377,7 @@ struct executor *executor_create(const struct executor_parts *parts, struct must
     for (int i = 0; i < parts->plan->options.micro_batches; i++)
         executor->positions[i] = parts->plan->options.shape.T;
     for (int i = 0; i < STREAM_COUNT; i++) {
-        if (!(executor->joined[i] = parts->ops->event_create(parts->device, err)))
+        if (parts->streams[i] && !(executor->joined[i] = parts->ops->event_create(parts->device, err)))
             return NULL;
     }
     bool rows = false;
@@ -547,19 +536,30 @@ void executor_forget(struct executor *executor)
 static int record_join(struct executor *executor, enum stream_id stream, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
-    return parts->ops->record(parts->streams[stream], executor->joined[stream])
+    return executor->joined[stream] && parts->ops->record(parts->streams[stream], executor->joined[stream])
                ? executor_refused(parts->ops, parts->device, err)
                : 0;
 }
 
-static int join_compute(struct executor *executor, struct muster_error *err)
+/* gathered: the gather stream has been recorded already, before the carried gathers. */
+static int join_compute(struct executor *executor, bool gathered, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
     for (int i = 0; i < STREAM_COUNT; i++) {
-        if (i != STREAM_COMPUTE && parts->ops->wait(parts->streams[STREAM_COMPUTE], executor->joined[i]))
+        if (i == STREAM_COMPUTE || !executor->joined[i])
+            continue;
+        if (!(i == STREAM_GATHER && gathered) && record_join(executor, (enum stream_id)i, err))
+            return -1;
+        if (parts->ops->wait(parts->streams[STREAM_COMPUTE], executor->joined[i]))
             return executor_refused(parts->ops, parts->device, err);
     }
     return 0;
+}
+
+/* A forward pass alone is that of the first micro-batch; none of its operations needs one of another. */
+static bool is_left_out(const struct schedule_op *op, bool evaluate)
+{
+    return evaluate && op->micro > 0;
 }
 
 int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err)
@@ -568,14 +568,13 @@ int executor_run(struct executor *executor, int end, bool evaluate, struct muste
     if (!executor->carried && gather_first(executor, err))
         return -1;
     for (int i = 0; i < end; i++) {
+        if (is_left_out(executor->blocks[i].op, evaluate))
+            continue;
         if ((i == executor->first_carried && record_join(executor, STREAM_GATHER, err)) ||
             enqueue_waits(executor, executor->blocks[i].op, err) ||
             enqueue(executor, &executor->blocks[i], err))
             return -1;
     }
     executor->carried = end > executor->first_carried;
-    if ((!executor->carried && record_join(executor, STREAM_GATHER, err)) ||
-        record_join(executor, STREAM_REDUCE, err))
-        return -1;
-    return join_compute(executor, err);
+    return join_compute(executor, executor->carried, err);
 }

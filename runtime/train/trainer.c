@@ -66,6 +66,21 @@ static int check_memory(const struct trainer *trainer, const struct trainer_opti
     return -1;
 }
 
+/* Those between stages are made where there are several. */
+static bool uses_stream(const struct plan *plan, enum stream_id stream)
+{
+    bool uses = stream < STREAM_ACTIVATIONS;
+    for (int i = 0; i < plan->op_count && !uses; i++)
+        uses = plan->ops[i].stream == stream;
+    return uses;
+}
+
+static int sync_stream(const struct trainer *trainer, int stream, struct instant deadline,
+                       struct muster_error *err)
+{
+    return trainer->streams[stream] ? trainer->ops->sync(trainer->streams[stream], deadline, err) : 0;
+}
+
 static int make_arenas(struct trainer *trainer, struct muster_error *err)
 {
     for (int i = 0; i < MEMORY_CLASS_COUNT; i++) {
@@ -75,6 +90,8 @@ static int make_arenas(struct trainer *trainer, struct muster_error *err)
             return error_wrap(err, "%s memory of the plan", memory_class_name((enum memory_class)i));
     }
     for (int i = 0; i < STREAM_COUNT; i++) {
+        if (!uses_stream(&trainer->plan, (enum stream_id)i))
+            continue;
         trainer->streams[i] = trainer->ops->stream_create(trainer->device, stream_name((enum stream_id)i),
                                                           i == STREAM_COMPUTE, err);
         if (!trainer->streams[i])
@@ -226,8 +243,7 @@ void trainer_destroy(struct trainer *trainer)
         return;
     /* Streams may still wait for peers only after a failure, and then the comms are aborted. */
     for (int i = 0; i < STREAM_COUNT; i++) {
-        if (trainer->streams[i])
-            (void)trainer->ops->sync(trainer->streams[i], INSTANT_NEVER, NULL); /* its error was reported */
+        (void)sync_stream(trainer, i, INSTANT_NEVER, NULL); /* its error was reported */
     }
     executor_destroy(trainer->executor);
     comm_table_destroy(&trainer->comms);
@@ -258,11 +274,10 @@ int trainer_break(struct trainer *trainer, struct muster_error *err, const char 
      * it. */
     const struct instant soon = instant_add(clock_now(NULL), 200 * NS_PER_MS);
     for (int i = 0; i < STREAM_COUNT && !trainer->ops->host_streams; i++)
-        (void)trainer->ops->sync(trainer->streams[i], soon, NULL); /* its error is read below */
+        (void)sync_stream(trainer, i, soon, NULL); /* its error is read below */
     comm_table_abort(&trainer->comms);
     for (int i = 0; i < STREAM_COUNT; i++)
-        (void)trainer->ops->sync(trainer->streams[i], INSTANT_NEVER,
-                                 NULL); /* drains; its error is read below */
+        (void)sync_stream(trainer, i, INSTANT_NEVER, NULL); /* drains; its error is read below */
     if (device_failed)
         (void)trainer->ops->poll_error(trainer->device, err);  /* fails, as it did above: that is the error */
     (void)error_wrap(err, "rank %d, %s", trainer->rank, what); /* returns -1, as we do */
@@ -283,7 +298,7 @@ int trainer_sync(struct trainer *trainer, struct muster_error *err)
 {
     /* No deadline: a collective has its own time-out, and compute is not bounded. */
     for (int i = 0; i < STREAM_COUNT; i++) {
-        if (trainer->ops->sync(trainer->streams[i], INSTANT_NEVER, err))
+        if (sync_stream(trainer, i, INSTANT_NEVER, err))
             return -1;
     }
     return trainer->ops->poll_error(trainer->device, err);
@@ -292,7 +307,7 @@ int trainer_sync(struct trainer *trainer, struct muster_error *err)
 int trainer_settle(struct trainer *trainer, struct muster_error *err)
 {
     for (int i = 0; i < STREAM_COUNT; i++) {
-        if (i != STREAM_COMPUTE && trainer->ops->sync(trainer->streams[i], INSTANT_NEVER, err))
+        if (i != STREAM_COMPUTE && sync_stream(trainer, i, INSTANT_NEVER, err))
             return -1;
     }
     return trainer->ops->poll_error(trainer->device, err);
@@ -454,9 +469,9 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
     const struct plan_options *plan = &trainer->plan.options;
     *fingerprint = (struct fingerprint){
         .world_size = trainer->world_size,
-        .mesh_pipeline = plan->mesh.pipeline,
-        .mesh_replicate = plan->mesh.replicate,
-        .mesh_shard = plan->mesh.shard,
+        .mesh_pipeline = plan->mesh.side[SIDE_PIPELINE],
+        .mesh_replicate = plan->mesh.side[SIDE_REPLICATE],
+        .mesh_shard = plan->mesh.side[SIDE_SHARD],
         .threads = trainer->threads,
         .batch = plan->shape.B,
         .positions = plan->shape.T,

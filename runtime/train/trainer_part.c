@@ -36,7 +36,7 @@ bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor 
         .first = piece.first,
         .count = piece.count,
         .copies = trainer->world_size / group->shard_size,
-        .copy = cut ? mesh_place_of(plan->options.mesh, trainer->rank).replica : trainer->rank,
+        .copy = cut ? mesh_place_of(plan->options.mesh, trainer->rank).at[SIDE_REPLICATE] : trainer->rank,
         .entry = entry,
         .at = piece.at + (whole ? group->shard_start : 0),
     };

@@ -40,27 +40,24 @@ static void put_step(const struct trainer *trainer, struct buffer *out)
     buffer_text(out, "\n");
 }
 
-/* The rank in the world of a member of one of this rank's comms. */
-static int world_rank(const struct plan *plan, enum mesh_axis axis, int member)
-{
-    const struct mesh *mesh = &plan->options.mesh;
-    struct mesh_place at = mesh_place_of(*mesh, plan->options.rank);
-    if (axis == AXIS_SHARD)
-        at.shard = member;
-    else if (axis == AXIS_REPLICATE)
-        at.replica = member;
-    else
-        return member;
-    return (at.stage * mesh->replicate + at.replica) * mesh->shard + at.shard;
-}
-
 static const char *seen_text(char out[COMM_TEXT], const struct comm_seen *seen)
 {
     const struct comm_op op = {.kind = seen->kind, .dtype = seen->dtype, .count = seen->count};
     return comm_op_text(out, &op);
 }
 
-static void put_comm(const struct trainer *trainer, struct comm *comm, enum mesh_axis axis,
+/* stages: of AXIS_TIED, those that share the comm. */
+static int world_rank(const struct plan *plan, enum mesh_axis axis, uint64_t stages, int member)
+{
+    for (int stage = 0; axis == AXIS_TIED && stage < PLAN_STAGES; stage++)
+        if (stages >> stage & 1 && member-- == 0) {
+            member = stage;
+            break;
+        }
+    return mesh_line_rank(plan->options.mesh, axis, plan->options.rank, member);
+}
+
+static void put_comm(const struct trainer *trainer, struct comm *comm, enum mesh_axis axis, uint64_t stages,
                      const char *stream, struct buffer *out)
 {
     struct comm_status status;
@@ -77,7 +74,7 @@ static void put_comm(const struct trainer *trainer, struct comm *comm, enum mesh
                       seen_text(finished, &status.last_finished));
     for (int i = 0; i < status.missing_count; i++)
         buffer_printf(out, i ? ", %d" : "; waits for rank %d",
-                      world_rank(&trainer->plan, axis, status.missing[i]));
+                      world_rank(&trainer->plan, axis, stages, status.missing[i]));
     buffer_text(out, "\n");
 }
 
@@ -86,10 +83,14 @@ int trainer_place(const struct trainer *trainer, struct buffer *out)
     for (int axis = 0; axis < AXIS_COUNT; axis++)
         for (int stream = 0; stream < STREAM_COUNT; stream++)
             if (trainer->comms.comm[axis][stream])
-                put_comm(trainer, trainer->comms.comm[axis][stream], (enum mesh_axis)axis,
+                put_comm(trainer, trainer->comms.comm[axis][stream], (enum mesh_axis)axis, 0,
                          stream_name((enum stream_id)stream), out);
+    for (int tie = 0; tie < trainer->plan.tie_count; tie++)
+        if (trainer->comms.tied[tie])
+            put_comm(trainer, trainer->comms.tied[tie], AXIS_TIED, trainer->plan.ties[tie],
+                     stream_name(STREAM_REDUCE), out);
     if (trainer->comms.control)
-        put_comm(trainer, trainer->comms.control, AXIS_WORLD, "between steps", out);
+        put_comm(trainer, trainer->comms.control, AXIS_WORLD, 0, "between steps", out);
     if (trainer->comms.control && trainer->comms.ops->report)
         (void)trainer->comms.ops->report(trainer->comms.control, out); /* out says so */
     put_step(trainer, out); /* last: a launcher that shows one line of a worker shows this one */

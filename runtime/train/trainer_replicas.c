@@ -106,7 +106,7 @@ static int add_opened(struct look *look, int param, int class, struct muster_err
 static bool are_replicas(const struct trainer *trainer, int class, int a, int b)
 {
     const struct mesh mesh = trainer->plan.options.mesh;
-    return class == OF_ALL || mesh_place_of(mesh, a).shard == mesh_place_of(mesh, b).shard;
+    return class == OF_ALL || mesh_place_of(mesh, a).at[SIDE_SHARD] == mesh_place_of(mesh, b).at[SIDE_SHARD];
 }
 
 /* sums: [ranks], `stride` apart. The first rank whose sum fewer of its replicas have than another sum, or as

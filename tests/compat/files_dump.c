@@ -126,7 +126,7 @@ static int run_rank(const struct dump *d, int rank, struct muster_error *err)
     struct trainer_options options = {
         .plan = {.strategy = d->strategy,
                  .shape = {1, d->T ? d->T : 1},
-                 .mesh = {1, 1, d->ranks},
+                 .mesh = MESH(1, 1, d->ranks),
                  .micro_batches = 1,
                  .prefetch_forward = 2,
                  .prefetch_backward = 2,

@@ -305,7 +305,7 @@ static int rank_body(int rank, int ranks, void *context)
     struct muster_error err = {0};
     struct trainer_options options = {
         .plan = {.shape = {s->samples / ranks / s->micro_batches, s->T},
-                 .mesh = {1, 1, ranks},
+                 .mesh = MESH(1, 1, ranks),
                  .micro_batches = s->micro_batches,
                  .prefetch_forward = 2,
                  .prefetch_backward = 2,
@@ -329,7 +329,7 @@ static int rank_body(int rank, int ranks, void *context)
            strcmp(strategy_name(options.plan.strategy), s->strategy))
         options.plan.strategy++;
     if (options.plan.strategy == STRATEGY_HYBRID_SHARD)
-        options.plan.mesh = (struct mesh){1, 2, ranks / 2};
+        options.plan.mesh = (struct mesh)MESH(1, 2, ranks / 2);
     GUARD(guard_trainer) struct trainer *trainer = trainer_create(run->model, &options, &err);
     if (trainer && !train(trainer, run, rank, &err))
         return 0;

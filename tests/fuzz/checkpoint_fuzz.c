@@ -101,7 +101,7 @@ static void write_good(struct buffer *text)
     const struct manifest_run run = {.step = 3,
                                      .samples = 12,
                                      .world_size = 2,
-                                     .mesh = {1, 1, 2},
+                                     .mesh = MESH(1, 1, 2),
                                      .numerics = "world_size=2\n",
                                      .settings = settings};
     manifest_writer_begin(&writer);

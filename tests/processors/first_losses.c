@@ -60,7 +60,7 @@ static int create(struct rank *r, struct muster_error *err)
         return -1;
     const struct trainer_options options = {
         .plan = {.strategy = (enum strategy)c->strategy,
-                 .mesh = {.pipeline = 1, .replicate = 1, .shard = size},
+                 .mesh = MESH(1, 1, size),
                  .shape = {(int)c->micro_batch, (int)c->sequence_length},
                  .micro_batches = r->micro_batches,
                  .prefetch_forward = (int)c->prefetch,

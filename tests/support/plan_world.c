@@ -11,7 +11,7 @@ struct plan_options plan_world_options(enum strategy strategy, int pipeline, int
 {
     return (struct plan_options){
         .strategy = strategy,
-        .mesh = {pipeline, replicate, shard},
+        .mesh = MESH(pipeline, replicate, shard),
         .shape = {4, 128},
         .micro_batches = 1,
         .dtype = DTYPE_F32,

@@ -23,7 +23,7 @@ struct checker {
     struct muster_error *err;
 };
 
-static const struct plan_clock never = {{-1, -1, -1}};
+static const struct plan_clock never = {{-1, -1, -1, -1, -1}};
 
 /* ---- order ---- */
 
@@ -94,7 +94,7 @@ static void follow_order(struct checker *c, struct plan_clock *streams, int firs
 
 static int derive_order(struct checker *c)
 {
-    struct plan_clock streams[STREAM_COUNT] = {never, never, never};
+    struct plan_clock streams[STREAM_COUNT] = {never, never, never, never, never};
     for (int o = 0; o < c->plan->op_count; o++)
         if (check_waits(c, o) < 0)
             return -1;

@@ -13,9 +13,6 @@ int plan_check(const struct model *model, const struct plan *plan, struct muster
  * and collectives and fails where a signature differs or a rank waits for ever. */
 int plan_check_world(const struct plan *const *plans, int count, struct muster_error *err);
 
-/* The inverse of mesh_place_of. */
-int plan_check_rank_of(struct mesh mesh, struct mesh_place place);
-
 /* The part of plan_check that follows what every buffer holds through the schedule (plan_check_content.c). */
 int plan_check_content(const struct model *model, const struct plan *plan, struct muster_error *err);
 

@@ -216,8 +216,9 @@ int64_t follower_own_bytes(const struct follower *f, int g, enum dtype dtype)
 {
     const struct param_group *group = &f->plan->groups[g];
     const struct plan_options *o = &f->plan->options;
-    return group->shard_size > 1 ? group->shard * mesh_place_of(o->mesh, o->rank).shard * dtype_size(dtype)
-                                 : 0;
+    return group->shard_size > 1
+               ? group->shard * mesh_place_of(o->mesh, o->rank).at[SIDE_SHARD] * dtype_size(dtype)
+               : 0;
 }
 
 /* A reduction in place on a slot that holds the group's rounded gradient. */
@@ -392,7 +393,7 @@ static int follow_comm(struct follower *f, const struct schedule_op *op)
 int follower_check_reduced(const struct follower *f, int entry, int g)
 {
     const struct group_progress *group = &f->groups[g];
-    if (group->replicated != wanted_sums(f, g) || group->tied != (f->plan->groups[g].tied_stage >= 0))
+    if (group->replicated != wanted_sums(f, g) || group->tied != plan_is_tied(&f->plan->groups[g]))
         return WRONG(f, "op %d uses the gradient of group %d after %d sums over replicas and %d over ties",
                      f->op, g, group->replicated, group->tied);
     return check_scattered(f, entry, g);
@@ -409,7 +410,7 @@ static int follow_norm(struct follower *f, const struct schedule_op *op)
     const struct param_group *desc = &f->plan->groups[op->group];
     const struct plan_options *o = &f->plan->options;
     const int ranks = desc->whole ? f->shard_ranks : 1,
-              part = desc->whole ? mesh_place_of(o->mesh, o->rank).shard : 0;
+              part = desc->whole ? mesh_place_of(o->mesh, o->rank).at[SIDE_SHARD] : 0;
     const int64_t bytes = desc->shard * dtype_size(o->dtype);
     if (bytes % ranks || op->bytes != bytes / ranks || op->from_offset != part * op->bytes)
         return WRONG(f, "op %d counts %lld bytes at %lld of group %d", f->op, (long long)op->bytes,
@@ -559,7 +560,7 @@ static int check_frame(const struct follower *f)
         return WRONG(f, "scalars come in %d times, the loss begins %d times, %d results go out",
                      f->scalars_in, f->loss_begun, f->results);
     if (f->norm_sums[AXIS_SHARD] != (normed && f->shard_ranks > 1) ||
-        f->norm_sums[AXIS_PIPELINE] != (normed && o->mesh.pipeline > 1))
+        f->norm_sums[AXIS_PIPELINE] != (normed && o->mesh.side[SIDE_PIPELINE] > 1))
         return WRONG(f, "the norm is summed %d times over shards and %d times over stages",
                      f->norm_sums[AXIS_SHARD], f->norm_sums[AXIS_PIPELINE]);
     if (f->loss_sums != (mesh_size(o->mesh) > 1))
@@ -578,7 +579,7 @@ static int check_groups(const struct follower *f)
         bool wanted = desc->local && desc->trainable;
         if (group->stepped != wanted ||
             group->normed != (wanted && !desc->statistic && (plan->options.clip || plan->options.check) &&
-                              desc->stage == f->stage))
+                              plan_first_stage(desc) == f->stage))
             return WRONG(f, "group %d has %d steps and %d norms", g, group->stepped, group->normed);
         if (group->averaged != (wanted && !desc->statistic && plan->options.average_decay > 0))
             return WRONG(f, "group %d is averaged %d times", g, group->averaged);
@@ -623,11 +624,13 @@ static void begin_run(struct follower *f)
     f->scalars_in = f->loss_begun = f->results = f->loss_sums = f->votes = 0;
 }
 
+/* A forward pass alone leaves out what belongs to another micro-batch than the first. */
 static int follow_run(struct follower *f, int end)
 {
+    const bool alone = end < f->plan->op_count;
     begin_run(f);
     for (f->op = 0; f->op < end; f->op++)
-        if (follow(f, &f->plan->ops[f->op]) < 0)
+        if (!(alone && f->plan->ops[f->op].micro > 0) && follow(f, &f->plan->ops[f->op]) < 0)
             return -1;
     return 0;
 }
@@ -643,11 +646,12 @@ static int follow_step_run(struct follower *f)
 static int follow_all(struct follower *f)
 {
     const struct plan_options *o = &f->plan->options;
-    f->stage = mesh_place_of(o->mesh, o->rank).stage;
-    f->shard_ranks = o->strategy == STRATEGY_NO_SHARD ? 1 : o->mesh.shard;
+    f->stage = mesh_place_of(o->mesh, o->rank).at[SIDE_PIPELINE];
+    f->shard_ranks = o->strategy == STRATEGY_NO_SHARD ? 1 : o->mesh.side[SIDE_SHARD];
     f->reshard = f->shard_ranks > 1 && o->strategy != STRATEGY_SHARD_OPTIM;
-    f->replicas = o->strategy == STRATEGY_NO_SHARD ? o->mesh.shard * o->mesh.replicate : o->mesh.replicate;
-    f->replica_axis = f->shard_ranks < o->mesh.shard ? AXIS_SHARD : AXIS_REPLICATE;
+    f->replicas = o->strategy == STRATEGY_NO_SHARD ? o->mesh.side[SIDE_SHARD] * o->mesh.side[SIDE_REPLICATE]
+                                                   : o->mesh.side[SIDE_REPLICATE];
+    f->replica_axis = f->shard_ranks < o->mesh.side[SIDE_SHARD] ? AXIS_SHARD : AXIS_REPLICATE;
     f->narrow = o->reduce_dtype != o->dtype;
     f->sums = f->narrow && f->reshard && f->replicas > 1 && o->micro_batches > 1;
     expect_layers(f);

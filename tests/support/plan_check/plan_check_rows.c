@@ -161,7 +161,7 @@ int follower_rows(struct follower *f, const struct schedule_op *op)
         return WRONG(f, "op %d adds rows of layer %d before they are gathered", f->op, op->layer);
     if (desc->shard_start !=
         (desc->shard_size > 1
-             ? desc->shard * mesh_place_of(f->plan->options.mesh, f->plan->options.rank).shard
+             ? desc->shard * mesh_place_of(f->plan->options.mesh, f->plan->options.rank).at[SIDE_SHARD]
              : 0))
         return WRONG(f, "op %d: the shard of group %d begins at %lld", f->op, g,
                      (long long)desc->shard_start);

@@ -8,11 +8,6 @@
 #include "runtime/plan/plan_internal.h"
 #include "tests/support/plan_check/plan_check.h"
 
-int plan_check_rank_of(struct mesh mesh, struct mesh_place place)
-{
-    return (place.stage * mesh.replicate + place.replica) * mesh.shard + place.shard;
-}
-
 struct world {
     const struct plan *const *plans;
     int count;
@@ -54,24 +49,13 @@ static const struct schedule_op *ready(const struct world *w, int rank, enum str
     return op;
 }
 
-/* Whether two ranks belong to one communicator of an axis. */
-static bool same_comm(struct mesh mesh, enum mesh_axis axis, int left, int right)
+/* Whether a rank belongs to the communicator of another one's operation. */
+static bool same_comm(const struct world *w, int rank, const struct schedule_op *op, int other)
 {
-    struct mesh_place a = mesh_place_of(mesh, left), b = mesh_place_of(mesh, right);
-    bool stage = a.stage == b.stage, replica = a.replica == b.replica, shard = a.shard == b.shard;
-    switch (axis) {
-    case AXIS_SHARD:
-        return stage && replica;
-    case AXIS_REPLICATE:
-        return stage && shard;
-    case AXIS_PIPELINE:
-        return replica && shard;
-    case AXIS_TIED:
-        return replica && shard && (a.stage == 0 || a.stage == mesh.pipeline - 1) &&
-               (b.stage == 0 || b.stage == mesh.pipeline - 1);
-    default:
-        return true;
-    }
+    const struct mesh mesh = w->plans[rank]->options.mesh;
+    const bool along = mesh_line(mesh, op->axis, rank).color == mesh_line(mesh, op->axis, other).color;
+    return along && (op->axis != AXIS_TIED ||
+                     plan_tie_line(mesh, w->plans[rank]->groups[op->group].stages, other).size > 0);
 }
 
 static int check_signature(const struct world *w, int left, const struct schedule_op *a, int right,
@@ -96,9 +80,8 @@ static bool is_pair(const struct schedule_op *op)
 /* 1: finished on all members, 0: not all are there, -1: they differ. */
 static int try_collective(struct world *w, int rank, const struct schedule_op *op)
 {
-    struct mesh mesh = w->plans[rank]->options.mesh;
     for (int other = 0; other < w->count; other++) {
-        if (!same_comm(mesh, op->axis, rank, other))
+        if (!same_comm(w, rank, op, other))
             continue;
         const struct schedule_op *theirs = ready(w, other, op->stream);
         if (!theirs || theirs->kind != OP_COMM || theirs->axis != op->axis || is_pair(theirs))
@@ -107,7 +90,7 @@ static int try_collective(struct world *w, int rank, const struct schedule_op *o
             return -1;
     }
     for (int other = 0; other < w->count; other++)
-        if (same_comm(mesh, op->axis, rank, other))
+        if (same_comm(w, rank, op, other))
             finish(w, other, op->stream);
     return 1;
 }
@@ -116,14 +99,16 @@ static int try_pair(struct world *w, int rank, const struct schedule_op *op)
 {
     struct mesh mesh = w->plans[rank]->options.mesh;
     struct mesh_place place = mesh_place_of(mesh, rank), peer_place = place;
-    peer_place.stage = op->comm.root;
-    if (op->axis != AXIS_PIPELINE || peer_place.stage < 0 || peer_place.stage >= mesh.pipeline ||
-        peer_place.stage == place.stage)
+    peer_place.at[SIDE_PIPELINE] = op->comm.root;
+    if (op->axis != AXIS_PIPELINE || peer_place.at[SIDE_PIPELINE] < 0 ||
+        peer_place.at[SIDE_PIPELINE] >= mesh.side[SIDE_PIPELINE] ||
+        peer_place.at[SIDE_PIPELINE] == place.at[SIDE_PIPELINE])
         return error_set(w->err, MUSTER_E_STATE, "rank %d sends to or receives from stage %d of %d", rank,
-                         peer_place.stage, mesh.pipeline);
-    int peer = plan_check_rank_of(mesh, peer_place);
+                         peer_place.at[SIDE_PIPELINE], mesh.side[SIDE_PIPELINE]);
+    int peer = mesh_rank_of(mesh, peer_place);
     const struct schedule_op *theirs = ready(w, peer, op->stream);
-    if (!theirs || theirs->kind != OP_COMM || theirs->axis != op->axis || theirs->comm.root != place.stage)
+    if (!theirs || theirs->kind != OP_COMM || theirs->axis != op->axis ||
+        theirs->comm.root != place.at[SIDE_PIPELINE])
         return 0;
     enum comm_kind wanted = op->comm.kind == COMM_SEND ? COMM_RECV : COMM_SEND;
     if (theirs->comm.kind != wanted || theirs->comm.count != op->comm.count ||
@@ -186,7 +171,7 @@ static int check_hashes(const struct world *w)
 {
     struct mesh mesh = w->plans[0]->options.mesh;
     for (int rank = 0; rank < w->count; rank++) {
-        int first = plan_check_rank_of(mesh, (struct mesh_place){mesh_place_of(mesh, rank).stage, 0, 0});
+        int first = mesh_rank_of(mesh, (struct mesh_place){{mesh_place_of(mesh, rank).at[SIDE_PIPELINE]}});
         if (w->plans[rank]->options.rank != rank || w->plans[rank]->hash != w->plans[first]->hash)
             return error_set(w->err, MUSTER_E_STATE, "ranks %d and %d of one stage have different schedules",
                              first, rank);

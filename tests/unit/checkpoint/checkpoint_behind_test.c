@@ -159,7 +159,7 @@ static struct training large(enum strategy strategy, struct mesh mesh, enum dtyp
 {
     struct training run = training_small();
     run.gpt.layers = 6;
-    run.gpt.channels = mesh.shard > 1 ? 160 : 112;
+    run.gpt.channels = mesh.side[SIDE_SHARD] > 1 ? 160 : 112;
     run.strategy = strategy;
     run.mesh = mesh;
     run.param_dtype = run.reduce_dtype = dtype;
@@ -217,7 +217,7 @@ static int slow(void **state)
 static void steps_do_not_change_what_is_written_behind_them(void **state)
 {
     (void)state;
-    const struct mesh one = {1, 1, 1}, two = {1, 1, 2}, replicas = {1, 2, 1};
+    const struct mesh one = MESH(1, 1, 1), two = MESH(1, 1, 2), replicas = MESH(1, 2, 1);
     is_the_state_of_its_step(large(STRATEGY_FULL_SHARD, two, DTYPE_F32), BY_STEPS);
     is_the_state_of_its_step(large(STRATEGY_FULL_SHARD, two, DTYPE_BF16), BY_STEPS);
     is_the_state_of_its_step(large(STRATEGY_SHARD_OPTIM, two, DTYPE_F32), BY_STEPS);
@@ -231,7 +231,7 @@ static void steps_do_not_change_what_is_written_behind_them(void **state)
 static void nor_what_is_copied_whole(void **state)
 {
     (void)state;
-    struct training run = large(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2}, DTYPE_F32);
+    struct training run = large(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 2), DTYPE_F32);
     run.gpt.layers = 2;
     (void)is_the_state_once(run, BY_STEPS);
     (void)is_the_state_once(run, BY_SETTING);
@@ -241,7 +241,7 @@ static void nor_what_is_copied_whole(void **state)
 static void a_disk_with_other_sectors_is_written_too(void **state)
 {
     (void)state;
-    struct training run = large(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2}, DTYPE_F32);
+    struct training run = large(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 2), DTYPE_F32);
     atomic_store(&refuses, true);
     (void)is_the_state_once(run, BY_STEPS);
     atomic_store(&no_direct, false);
@@ -252,15 +252,15 @@ static void a_disk_with_other_sectors_is_written_too(void **state)
 static void nor_do_values_that_are_set(void **state)
 {
     (void)state;
-    is_the_state_of_its_step(large(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 1}, DTYPE_F32), BY_SETTING);
-    is_the_state_of_its_step(large(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2}, DTYPE_BF16), BY_RESTART);
+    is_the_state_of_its_step(large(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 1), DTYPE_F32), BY_SETTING);
+    is_the_state_of_its_step(large(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 2), DTYPE_BF16), BY_RESTART);
 }
 
 static void a_device_with_its_own_memory_is_read_at_once(void **state)
 {
     (void)state;
     struct device_ops apart = *device_cpu();
-    struct training run = large(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2}, DTYPE_F32);
+    struct training run = large(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 2), DTYPE_F32);
     apart.host_memory = false;
     run.device = &apart;
     is_the_state_of_its_step(run, BY_STEPS);
@@ -270,7 +270,7 @@ static void a_full_disk_ends_it_on_every_rank_and_training_goes_on(void **state)
 {
     (void)state;
     struct twice t = twice_begin();
-    struct training run = large(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2}, DTYPE_F32);
+    struct training run = large(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 2), DTYPE_F32);
     int64_t *steps;
     t.fails = true;
     run_twice(&run, &t);
@@ -300,7 +300,7 @@ static void one_that_is_given_up_is_not_there_and_is_in_no_way(void **state)
 {
     (void)state;
     struct twice t = twice_begin();
-    struct training run = large(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2}, DTYPE_F32);
+    struct training run = large(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 2), DTYPE_F32);
     int64_t *steps;
     run.context = &t;
     run.visit = begin_and_leave;
@@ -366,7 +366,7 @@ static void ranks_agree_by_their_steps(void **state)
     struct training run = training_small();
     int64_t *steps;
     atomic_store(&nap_ns, 0);
-    run.mesh = (struct mesh){1, 1, 2};
+    run.mesh = (struct mesh)MESH(1, 1, 2);
     run.steps = 400; /* of a ms, and slower while it is not at its end */
     run.context = &a;
     run.visit = come_one_by_one;

@@ -74,7 +74,7 @@ static void are_the_same(struct training run)
     struct both b = {.kept = "/tmp/muster-kept-XXXXXX", .alone = "/tmp/muster-alone-XXXXXX"};
     assert_non_null(mkdtemp(b.kept));
     assert_non_null(mkdtemp(b.alone));
-    run.mesh = (struct mesh){1, 1, RANKS};
+    run.mesh = (struct mesh)MESH(1, 1, RANKS);
     run.strategy = STRATEGY_FULL_SHARD;
     run.steps = STEPS;
     run.context = &b;

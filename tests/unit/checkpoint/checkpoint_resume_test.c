@@ -157,11 +157,11 @@ static void stop_and_resume_is_the_same_to_the_bit(void **state)
     (void)state;
     const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     for (size_t d = 0; d < 3; d++) {
-        struct training alone = small(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 1}, dtypes[d]);
+        struct training alone = small(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 1), dtypes[d]);
         (void)is_the_same_cut_anywhere(&alone);
-        struct training two = small(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2}, dtypes[d]);
+        struct training two = small(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 2), dtypes[d]);
         (void)is_the_same_cut_anywhere(&two);
-        struct training optimizer = small(STRATEGY_SHARD_OPTIM, (struct mesh){1, 1, 2}, dtypes[d]);
+        struct training optimizer = small(STRATEGY_SHARD_OPTIM, (struct mesh)MESH(1, 1, 2), dtypes[d]);
         (void)is_the_same_cut_anywhere(&optimizer);
     }
 }
@@ -170,9 +170,9 @@ static void every_strategy_is_saved(void **state)
 {
     (void)state;
     struct training plans[] = {
-        small(STRATEGY_NO_SHARD, (struct mesh){1, 2, 1}, DTYPE_F32),
-        small(STRATEGY_SHARD_GRAD_OP, (struct mesh){1, 1, 2}, DTYPE_F32),
-        small(STRATEGY_HYBRID_SHARD, (struct mesh){1, 2, 2}, DTYPE_BF16),
+        small(STRATEGY_NO_SHARD, (struct mesh)MESH(1, 2, 1), DTYPE_F32),
+        small(STRATEGY_SHARD_GRAD_OP, (struct mesh)MESH(1, 1, 2), DTYPE_F32),
+        small(STRATEGY_HYBRID_SHARD, (struct mesh)MESH(1, 2, 2), DTYPE_BF16),
     };
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
         (void)is_the_same_cut_anywhere(&plans[i]);
@@ -182,10 +182,10 @@ static void averages_are_saved(void **state)
 {
     (void)state;
     struct training plans[] = {
-        small(STRATEGY_NO_SHARD, (struct mesh){1, 2, 1}, DTYPE_F32),
-        small(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2}, DTYPE_F32),
-        small(STRATEGY_SHARD_OPTIM, (struct mesh){1, 1, 2}, DTYPE_F32),
-        small(STRATEGY_HYBRID_SHARD, (struct mesh){1, 2, 2}, DTYPE_BF16),
+        small(STRATEGY_NO_SHARD, (struct mesh)MESH(1, 2, 1), DTYPE_F32),
+        small(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 2), DTYPE_F32),
+        small(STRATEGY_SHARD_OPTIM, (struct mesh)MESH(1, 1, 2), DTYPE_F32),
+        small(STRATEGY_HYBRID_SHARD, (struct mesh)MESH(1, 2, 2), DTYPE_BF16),
     };
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         plans[i].average_decay = 0.7;
@@ -197,7 +197,7 @@ static void averages_are_saved(void **state)
 static void a_loss_scale_that_overflows_goes_on(void **state)
 {
     (void)state;
-    struct training plan = small(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2}, DTYPE_F16);
+    struct training plan = small(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 2), DTYPE_F16);
     plan.loss_scale = (struct loss_scale_options){
         .initial = 0x1p22, .minimum = 1, .window = 2, .hysteresis = 2, .consecutive = false};
     int skipped = is_the_same_cut_anywhere(&plan);
@@ -221,9 +221,9 @@ static void any_number_of_ranks_goes_on(void **state)
     const struct {
         enum strategy strategy;
         struct mesh mesh;
-    } parts[STEPS] = {{STRATEGY_FULL_SHARD, {1, 1, 4}},  {STRATEGY_FULL_SHARD, {1, 1, 3}},
-                      {STRATEGY_SHARD_OPTIM, {1, 1, 2}}, {STRATEGY_HYBRID_SHARD, {1, 2, 2}},
-                      {STRATEGY_NO_SHARD, {1, 3, 1}},    {STRATEGY_FULL_SHARD, {1, 1, 4}}};
+    } parts[STEPS] = {{STRATEGY_FULL_SHARD, MESH(1, 1, 4)},  {STRATEGY_FULL_SHARD, MESH(1, 1, 3)},
+                      {STRATEGY_SHARD_OPTIM, MESH(1, 1, 2)}, {STRATEGY_HYBRID_SHARD, MESH(1, 2, 2)},
+                      {STRATEGY_NO_SHARD, MESH(1, 3, 1)},    {STRATEGY_FULL_SHARD, MESH(1, 1, 4)}};
     for (int i = 0; i < STEPS; i++) {
         plan.strategy = parts[i].strategy;
         plan.mesh = parts[i].mesh;

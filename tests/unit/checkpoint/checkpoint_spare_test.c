@@ -250,7 +250,7 @@ static void an_error_at_any_call_leaves_the_one_before(void **state)
     assert_non_null(mkdtemp(s.folder));
     assert_non_null(mkdtemp(s.alone));
     (void)snprintf(watched, sizeof watched, "%s/", s.folder); /* fits */
-    run.mesh = (struct mesh){1, 1, RANKS};
+    run.mesh = (struct mesh)MESH(1, 1, RANKS);
     run.strategy = STRATEGY_FULL_SHARD;
     run.steps = STEPS;
     run.context = &s;

@@ -100,7 +100,7 @@ static void neither_holds_the_model(void **state)
         assert_int_equal(pthread_barrier_init(&m.together, NULL, (unsigned)ranks), 0);
         struct training run = training_small();
         run.gpt = gpt2.gpt2;
-        run.mesh = (struct mesh){1, 1, ranks};
+        run.mesh = (struct mesh)MESH(1, 1, ranks);
         run.strategy = ranks > 1 ? STRATEGY_FULL_SHARD : STRATEGY_NO_SHARD;
         run.samples = 2;
         run.positions = 8;

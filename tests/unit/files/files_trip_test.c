@@ -68,7 +68,7 @@ static int visit(const struct training *run, struct trainer *trainer, int rank, 
 static int run_trip(struct trip *trip, int ranks, enum strategy strategy)
 {
     struct training run = training_small();
-    run.mesh = (struct mesh){1, 1, ranks};
+    run.mesh = (struct mesh)MESH(1, 1, ranks);
     run.strategy = strategy;
     run.steps = 0;
     run.visit = visit;

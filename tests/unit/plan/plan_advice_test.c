@@ -30,7 +30,7 @@ static void follow_advice(const char *text, struct plan_options *o)
         for (int s = 0; s < STRATEGY_COUNT; s++)
             if (!strncmp(at, strategy_name((enum strategy)s), strlen(strategy_name((enum strategy)s))))
                 o->strategy = (enum strategy)s;
-        o->mesh = (struct mesh){1, 1, mesh_size(o->mesh)};
+        o->mesh = (struct mesh)MESH(1, 1, mesh_size(o->mesh));
     }
     if (strstr(text, "training.recompute: all"))
         o->recompute = (struct recompute_options){RECOMPUTE_ALL, 0};

@@ -65,13 +65,13 @@ static void options_are_rejected_with_reasons(void **state)
          __VA_ARGS__;                                                                                        \
          o;                                                                                                  \
      })}
-        CASE("every side is at least 1", o.mesh.shard = 0),
+        CASE("every side is at least 1", o.mesh.side[SIDE_SHARD] = 0),
         CASE("has 2 ranks but the world has 4", o.world_size = 4),
         CASE("rank 2 is not in a world of 2", o.rank = 2),
         CASE("rank -1", o.rank = -1),
-        CASE("2 pipeline stages but model gpt is cut into 1", o.mesh.pipeline = 2),
-        CASE("needs HYBRID_SHARD", o.mesh.replicate = 2),
-        CASE("swap them", o.mesh = ((struct mesh){1, 2, 1})),
+        CASE("2 pipeline stages but model gpt is cut into 1", o.mesh.side[SIDE_PIPELINE] = 2),
+        CASE("needs HYBRID_SHARD", o.mesh.side[SIDE_REPLICATE] = 2),
+        CASE("swap them", o.mesh = ((struct mesh)MESH(1, 2, 1))),
         CASE("0 x 128 tokens", o.shape.B = 0),
         CASE("4 x -1 tokens", o.shape.T = -1),
         CASE("sequence length 129 is above the 128 positions", o.shape.T = 129),
@@ -100,7 +100,7 @@ static void model_refused(void (*spoil)(struct plan_model *m), int code, const c
     struct plan_model *m = small_gpt();
     struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
     spoil(m);
-    options.mesh.pipeline = m->model.stages > 0 ? m->model.stages : 1;
+    options.mesh.side[SIDE_PIPELINE] = m->model.stages > 0 ? m->model.stages : 1;
     options.rank = 0;
     refused(&m->model, &options, code, text);
     plan_model_destroy(m);
@@ -123,11 +123,6 @@ static void skips_a_stage(struct plan_model *m)
 {
     plan_model_stages(m, 3);
     plan_model_source(m, 5, 0);
-}
-static void shared_in_the_middle(struct plan_model *m)
-{
-    plan_model_stages(m, 3);
-    plan_model_use(m, 2, m->layers[0].param[0]); /* the head on the last stage uses it too */
 }
 static void source_after_user(struct plan_model *m)
 {
@@ -181,7 +176,6 @@ static void models_are_rejected_with_reasons(void **state)
     model_refused(no_stages, MUSTER_E_INVALID, "0 pipeline stages");
     model_refused(stage_backwards, MUSTER_E_INVALID, "stages are runs of layers in order");
     model_refused(skips_a_stage, MUSTER_E_INVALID, "only the stage before can be read");
-    model_refused(shared_in_the_middle, MUSTER_E_UNSUPPORTED, "only the first and the last stage can share");
     model_refused(source_after_user, MUSTER_E_INVALID, "does not come before it");
     model_refused(unused_param, MUSTER_E_INVALID, "is used by no layer");
     model_refused(unknown_param, MUSTER_E_INVALID, "uses parameter 4000");
@@ -577,17 +571,42 @@ static void evaluation_only_goes_forward(void **state)
     plan_model_destroy(m);
 }
 
+/* Any stages, and not only the first and the last: their copies are summed in one order. */
+static void parameters_lie_on_any_stages(void **state)
+{
+    (void)state;
+    struct plan_model *m = small_gpt();
+    struct plan_world world;
+    struct muster_error err = {0};
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 3, 1, 2);
+    options.micro_batches = 4;
+    plan_model_stages(m, 3);
+    plan_model_use(m, 2, m->layers[0].param[0]); /* the head on the last stage uses it too */
+    plan_model_use(m, 3, m->layers[4].param[0]);
+    if (plan_world_build(&m->model, &options, &world, &err) < 0)
+        fail_msg("%s", err.text);
+    const struct plan *middle = &world.plans[2];
+    int tied = 0;
+    for (int o = 0; o < middle->op_count; o++)
+        tied += middle->ops[o].kind == OP_COMM && middle->ops[o].axis == AXIS_TIED;
+    assert_int_equal(middle->tie_count, 2);
+    assert_int_equal(middle->ties[0], 7);
+    assert_true(tied > 0);
+    plan_world_free(&world);
+    plan_model_destroy(m);
+}
+
 static void mesh_places_are_unique(void **state)
 {
     (void)state;
-    struct mesh mesh = {3, 2, 4};
+    struct mesh mesh = MESH(3, 2, 4);
     assert_int_equal(mesh_size(mesh), 24);
     for (int rank = 0; rank < 24; rank++)
-        assert_int_equal(plan_check_rank_of(mesh, mesh_place_of(mesh, rank)), rank);
-    assert_int_equal(mesh_place_of(mesh, 23).stage, 2);
-    assert_int_equal(mesh_place_of(mesh, 5).shard, 1);
-    assert_int_equal(mesh_size((struct mesh){1, 0, 4}), 0);
-    assert_int_equal(mesh_size((struct mesh){1 << 20, 1 << 20, 1 << 20}), 0);
+        assert_int_equal(mesh_rank_of(mesh, mesh_place_of(mesh, rank)), rank);
+    assert_int_equal(mesh_place_of(mesh, 23).at[SIDE_PIPELINE], 2);
+    assert_int_equal(mesh_place_of(mesh, 5).at[SIDE_SHARD], 1);
+    assert_int_equal(mesh_size((struct mesh)MESH(1, 0, 4)), 0);
+    assert_int_equal(mesh_size((struct mesh)MESH(1 << 20, 1 << 20, 1 << 20)), 0);
 }
 
 struct sweep {
@@ -674,9 +693,9 @@ static void worlds_become_meshes(void **state)
         struct muster_error err = {0};
         int result =
             mesh_choose(cases[i].strategy, cases[i].replicas, cases[i].world, cases[i].local, &mesh, &err);
-        if (result != (cases[i].error ? -1 : 0) || mesh.replicate != cases[i].replicate ||
+        if (result != (cases[i].error ? -1 : 0) || mesh.side[SIDE_REPLICATE] != cases[i].replicate ||
             !strstr(err.text, cases[i].error ? cases[i].error : ""))
-            fail_msg("case %zu: %d, %d replicas, '%s'", i, result, mesh.replicate, err.text);
+            fail_msg("case %zu: %d, %d replicas, '%s'", i, result, mesh.side[SIDE_REPLICATE], err.text);
         assert_int_equal(mesh_size(mesh), result ? 0 : cases[i].world);
     }
 }
@@ -701,6 +720,7 @@ int main(void)
         cmocka_unit_test(gathers_are_not_repeated),
         cmocka_unit_test(one_rank_communicates_nothing),
         cmocka_unit_test(evaluation_only_goes_forward),
+        cmocka_unit_test(parameters_lie_on_any_stages),
         cmocka_unit_test(mesh_places_are_unique),
         cmocka_unit_test(worlds_become_meshes),
         cmocka_unit_test(failing_allocations_leak_nothing),

@@ -46,7 +46,7 @@ static struct bench make(int which)
         return bench("full shard", gpt, &o);
     case 1:
         o.strategy = STRATEGY_HYBRID_SHARD;
-        o.mesh = (struct mesh){1, 2, 2};
+        o.mesh = (struct mesh)MESH(1, 2, 2);
         o.compression = COMPRESSION_TOPK;
         o.topk_ratio = 0.1;
         return bench("hybrid with top-k", gpt, &o);
@@ -58,18 +58,18 @@ static struct bench make(int which)
     case 3:
         return bench("cnn", gpt, &o);
     case 4:
-        o.mesh = (struct mesh){2, 1, 2};
+        o.mesh = (struct mesh)MESH(2, 1, 2);
         o.micro_batches = 3;
         plan_model_stages(gpt, 2);
         return bench("pipeline", gpt, &o);
     case 5:
         o.strategy = STRATEGY_NO_SHARD;
-        o.mesh = (struct mesh){1, 2, 1};
+        o.mesh = (struct mesh)MESH(1, 2, 1);
         gpt->layers[2].recompute = true;
         return bench("no shard", gpt, &o);
     case 6:
         o.strategy = STRATEGY_HYBRID_SHARD;
-        o.mesh = (struct mesh){1, 2, 2};
+        o.mesh = (struct mesh)MESH(1, 2, 2);
         o.micro_batches = 2;
         o.param_dtype = o.reduce_dtype = DTYPE_BF16;
         o.average_decay = 0.9;
@@ -84,7 +84,7 @@ static struct bench make(int which)
         return bench("full shard, rows", gpt, &o);
     case 10:
         o.strategy = STRATEGY_HYBRID_SHARD;
-        o.mesh = (struct mesh){1, 2, 2};
+        o.mesh = (struct mesh)MESH(1, 2, 2);
         o.reduce_dtype = DTYPE_BF16;
         o.embedding_gradient = EMBEDDING_ROWS;
         return bench("hybrid, reduced in bf16, rows", gpt, &o);
@@ -98,7 +98,7 @@ static struct bench make(int which)
         return bench("untied, shard optim, rows", gpt, &o);
     case 13:
         o.strategy = STRATEGY_NO_SHARD;
-        o.mesh = (struct mesh){1, 2, 1};
+        o.mesh = (struct mesh)MESH(1, 2, 1);
         o.embedding_gradient = EMBEDDING_ROWS;
         return bench("no shard, rows", gpt, &o);
     case 14:
@@ -106,14 +106,14 @@ static struct bench make(int which)
         return bench("full shard, the base in few bits", gpt, &o);
     case 15:
         o.strategy = STRATEGY_HYBRID_SHARD;
-        o.mesh = (struct mesh){1, 2, 2};
+        o.mesh = (struct mesh)MESH(1, 2, 2);
         o.param_dtype = DTYPE_BF16;
         o.micro_batches = 2;
         plan_model_store(gpt, STORED_PLAIN);
         return bench("hybrid in bf16, the base in several ways", gpt, &o);
     default:
         o.strategy = STRATEGY_HYBRID_SHARD;
-        o.mesh = (struct mesh){1, 2, 2};
+        o.mesh = (struct mesh)MESH(1, 2, 2);
         o.param_dtype = DTYPE_F16;
         o.reduce_dtype = DTYPE_BF16;
         o.clip = false;

@@ -36,7 +36,7 @@ static double hidden(const struct model *model, int ranks, int micro_batches,
 {
     const struct plan_options options = {
         .strategy = STRATEGY_FULL_SHARD,
-        .mesh = {1, 1, ranks},
+        .mesh = MESH(1, 1, ranks),
         .shape = {1, 256},
         .micro_batches = micro_batches,
         .dtype = DTYPE_F32,

@@ -16,15 +16,16 @@ enum { MODELS = 3000, KEPT = 400 };
 static struct plan_options random_options(uint64_t *seed)
 {
     enum strategy strategy = (enum strategy)plan_model_next(seed, STRATEGY_COUNT);
-    struct mesh mesh = {1, 1, 1};
+    struct mesh mesh = MESH(1, 1, 1);
     if (plan_model_next(seed, 3) == 0)
-        mesh.pipeline = 2 + (int)plan_model_next(seed, 3);
+        mesh.side[SIDE_PIPELINE] = 2 + (int)plan_model_next(seed, 3);
     int ranks = 1 + (int)plan_model_next(seed, 3);
     if (strategy == STRATEGY_HYBRID_SHARD || strategy == STRATEGY_NO_SHARD)
-        mesh.replicate = ranks;
+        mesh.side[SIDE_REPLICATE] = ranks;
     if (strategy != STRATEGY_NO_SHARD)
-        mesh.shard = 1 + (int)plan_model_next(seed, 3);
-    struct plan_options options = plan_world_options(strategy, mesh.pipeline, mesh.replicate, mesh.shard);
+        mesh.side[SIDE_SHARD] = 1 + (int)plan_model_next(seed, 3);
+    struct plan_options options = plan_world_options(strategy, mesh.side[SIDE_PIPELINE],
+                                                     mesh.side[SIDE_REPLICATE], mesh.side[SIDE_SHARD]);
     options.shape = (struct shape){1, 1 + (int)plan_model_next(seed, 9)};
     options.micro_batches = 1 + (int)plan_model_next(seed, 6);
     options.prefetch_forward = (int)plan_model_next(seed, 4);
@@ -70,12 +71,12 @@ static void random_plans_are_right(void **state)
     for (int i = 0; i < MODELS; i++) {
         uint64_t one = seed + (uint64_t)i * UINT64_C(0x9E3779B97F4A7C15), start = one;
         struct plan_options options = random_options(&one);
-        struct plan_model *m = plan_model_random(&one, options.mesh.pipeline);
+        struct plan_model *m = plan_model_random(&one, options.mesh.side[SIDE_PIPELINE]);
         if (i % 2)
             random_dtypes(start, &options);
         if (i % 3 == 0)
             plan_model_look_up(m);
-        if (i % 4 && options.mesh.pipeline == 1 && options.compression == COMPRESSION_NONE)
+        if (i % 4 && options.mesh.side[SIDE_PIPELINE] == 1 && options.compression == COMPRESSION_NONE)
             options.embedding_gradient = EMBEDDING_ROWS;
         if (i % 5 == 0)
             plan_model_statistics(m, 1 + i % 90);
@@ -113,7 +114,7 @@ static void random_plans_are_what_they_were(void **state)
     for (uint64_t i = 0; i < KEPT; i++) {
         uint64_t seed = i * UINT64_C(0x9E3779B97F4A7C15), hash = TEXT_HASH_START;
         struct plan_options options = random_options(&seed);
-        struct plan_model *m = plan_model_random(&seed, options.mesh.pipeline);
+        struct plan_model *m = plan_model_random(&seed, options.mesh.side[SIDE_PIPELINE]);
         options.world_size = mesh_size(options.mesh);
         int64_t ops = 0, bytes = 0;
         for (options.rank = 0; options.rank < options.world_size; options.rank++) {
@@ -187,13 +188,13 @@ static void spoil(uint64_t *seed, struct plan_model *m, struct plan_options *opt
         options->strategy = (enum strategy)value;
         break;
     case 1:
-        options->mesh.shard = value;
+        options->mesh.side[SIDE_SHARD] = value;
         break;
     case 2:
-        options->mesh.replicate = value;
+        options->mesh.side[SIDE_REPLICATE] = value;
         break;
     case 3:
-        options->mesh.pipeline = value;
+        options->mesh.side[SIDE_PIPELINE] = value;
         break;
     case 4:
         options->rank = value;
@@ -269,7 +270,7 @@ static void spoilt_plans_are_rejected_as_they_were(void **state)
     for (uint64_t i = 0; i < 8 * KEPT; i++) {
         uint64_t seed = (i + 7000) * UINT64_C(0x9E3779B97F4A7C15);
         struct plan_options options = random_options(&seed);
-        struct plan_model *m = plan_model_random(&seed, options.mesh.pipeline);
+        struct plan_model *m = plan_model_random(&seed, options.mesh.side[SIDE_PIPELINE]);
         struct plan plan = {0};
         struct muster_error err = {0};
         scope_buffer dump = {0};
@@ -316,7 +317,7 @@ static void random_plans_without_memory(void **state)
     for (uint64_t i = 0; i < 60; i++) {
         uint64_t seed = i * UINT64_C(0x9E3779B97F4A7C15);
         struct one_plan one = {.options = random_options(&seed)};
-        one.m = plan_model_random(&seed, one.options.mesh.pipeline);
+        one.m = plan_model_random(&seed, one.options.mesh.side[SIDE_PIPELINE]);
         one.options.world_size = mesh_size(one.options.mesh);
         one.options.rank = one.options.world_size / 2;
         if (i % 2)
@@ -331,21 +332,32 @@ static void meshes(void **state)
 {
     (void)state;
     enum { MOST = 1 << 30 };
-    assert_int_equal(mesh_size((struct mesh){2, 3, 4}), 24);
-    assert_int_equal(mesh_size((struct mesh){MOST, 1, 1}), MOST);
-    assert_int_equal(mesh_size((struct mesh){1, 1 << 15, 1 << 15}), MOST);
-    assert_int_equal(mesh_size((struct mesh){MOST, 1, 2}), 0);
-    assert_int_equal(mesh_size((struct mesh){MOST, 2, 1}), 0);
-    assert_int_equal(mesh_size((struct mesh){INT32_MAX, INT32_MAX, INT32_MAX}), 0); /* it would wrap around */
-    for (int side = 0; side < 3; side++)
-        for (int length = -1; length < 2; length++)
-            assert_int_equal(mesh_size((struct mesh){side == 0 ? length : 1, side == 1 ? length : 1,
-                                                     side == 2 ? length : 1}),
-                             length == 1);
-    const struct mesh mesh = {2, 3, 4};
+    assert_int_equal(mesh_size((struct mesh)MESH(2, 3, 4)), 24);
+    assert_int_equal(mesh_size((struct mesh)MESH(MOST, 1, 1)), MOST);
+    assert_int_equal(mesh_size((struct mesh)MESH(1, 1 << 15, 1 << 15)), MOST);
+    assert_int_equal(mesh_size((struct mesh)MESH(MOST, 1, 2)), 0);
+    assert_int_equal(mesh_size((struct mesh)MESH(MOST, 2, 1)), 0);
+    assert_int_equal(mesh_size((struct mesh)MESH(INT32_MAX, INT32_MAX, INT32_MAX)),
+                     0); /* it would wrap around */
+    for (int side = 0; side < SIDE_COUNT; side++)
+        for (int length = -1; length < 2; length++) {
+            struct mesh one = MESH(1, 1, 1);
+            one.side[side] = length;
+            assert_int_equal(mesh_size(one), length == 1);
+        }
+    const struct mesh mesh = MESH(2, 3, 4);
     for (int rank = 0; rank < 24; rank++) {
         struct mesh_place place = mesh_place_of(mesh, rank);
-        assert_int_equal((place.stage * 3 + place.replica) * 4 + place.shard, rank);
+        assert_int_equal((place.at[0] * 3 + place.at[1]) * 4 + place.at[2], rank);
+        assert_int_equal(mesh_rank_of(mesh, place), rank);
+        for (int axis = 0; axis < AXIS_COUNT; axis++) {
+            const struct mesh_line line = mesh_line(mesh, (enum mesh_axis)axis, rank);
+            assert_int_equal(mesh_line_rank(mesh, (enum mesh_axis)axis, rank, line.place), rank);
+        }
+        const struct mesh_line data = mesh_line(mesh, AXIS_DATA, rank);
+        assert_int_equal(data.color, rank / 12);
+        assert_int_equal(data.place, rank % 12);
+        assert_int_equal(data.size, 12);
     }
 }
 

@@ -44,7 +44,7 @@ static void rows_where_they_are_at_most_half_of_the_tables(void **state)
         const int ranks = 2 + (strategy == STRATEGY_HYBRID_SHARD) * 2;
         struct plan_model *m = plan_model_gpt(2, 16, 100, 28, 64 / ranks + 4, 0);
         struct plan_options o = plan_world_options((enum strategy)strategy, 1, ranks / 2, 2);
-        o.mesh = ranks == 2 ? (struct mesh){1, 1, 2} : o.mesh;
+        o.mesh = ranks == 2 ? (struct mesh)MESH(1, 1, 2) : o.mesh;
         o.shape = (struct shape){64 / ranks / 4, 4};
         assert_int_equal(exchanges(m, &o), 1);
         o.shape = (struct shape){64 / ranks / 4 + 1, 4};
@@ -62,7 +62,7 @@ static void rows_where_they_are_at_most_half_of_the_tables(void **state)
         assert_int_equal(exchanges(m, &o), 1);
         o.shape = (struct shape){64 / ranks / 4, 4};
         assert_int_equal(exchanges(m, &o), 0);
-        o.mesh = (struct mesh){1, 1, 1};
+        o.mesh = (struct mesh)MESH(1, 1, 1);
         assert_int_equal(exchanges(m, &o), 0);
         plan_model_destroy(m);
     }

@@ -12,7 +12,7 @@
 static struct plan_options small(enum strategy strategy, int ranks)
 {
     return (struct plan_options){.strategy = strategy,
-                                 .mesh = {1, 1, ranks},
+                                 .mesh = MESH(1, 1, ranks),
                                  .shape = {2, 16},
                                  .micro_batches = 2,
                                  .prefetch_forward = 2,

@@ -104,7 +104,7 @@ static void steps_allocate_nothing(void **state)
     struct training run = training_small();
     run.micro_batches = 2;
     check_no_allocation(run);
-    run.mesh.shard = 2;
+    run.mesh.side[SIDE_SHARD] = 2;
     run.strategy = STRATEGY_FULL_SHARD;
     check_no_allocation(run);
     run.param_dtype = run.reduce_dtype = DTYPE_BF16;
@@ -198,7 +198,7 @@ static void the_process_grows_by_the_plan(void **state)
         check_process(run);
     }
     run.micro_batches = 2;
-    run.mesh.shard = 2;
+    run.mesh.side[SIDE_SHARD] = 2;
     for (int s = 0; s < STRATEGY_COUNT; s++) {
         run.strategy = (enum strategy)s;
         run.policy = policies[s % 4];

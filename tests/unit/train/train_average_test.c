@@ -120,10 +120,10 @@ static void follow_the_rule_in_every_strategy(void **state)
     static const struct {
         enum strategy strategy;
         struct mesh mesh;
-    } rows[] = {{STRATEGY_NO_SHARD, {1, 1, 1}},    {STRATEGY_NO_SHARD, {1, 1, 2}},
-                {STRATEGY_SHARD_OPTIM, {1, 1, 2}}, {STRATEGY_SHARD_GRAD_OP, {1, 1, 2}},
-                {STRATEGY_FULL_SHARD, {1, 1, 2}},  {STRATEGY_FULL_SHARD, {1, 1, 4}},
-                {STRATEGY_HYBRID_SHARD, {1, 2, 2}}};
+    } rows[] = {{STRATEGY_NO_SHARD, MESH(1, 1, 1)},    {STRATEGY_NO_SHARD, MESH(1, 1, 2)},
+                {STRATEGY_SHARD_OPTIM, MESH(1, 1, 2)}, {STRATEGY_SHARD_GRAD_OP, MESH(1, 1, 2)},
+                {STRATEGY_FULL_SHARD, MESH(1, 1, 2)},  {STRATEGY_FULL_SHARD, MESH(1, 1, 4)},
+                {STRATEGY_HYBRID_SHARD, MESH(1, 2, 2)}};
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int d = 0; d < 3; d++) {
@@ -137,7 +137,7 @@ static void follow_the_rule_in_every_strategy(void **state)
             run.keep_whole_bytes = 200; /* biases and norms */
             run.optimizer_memory = MEMORY_HOST;
             run.clip_norm = 0;
-            if (run.mesh.shard == 2)
+            if (run.mesh.side[SIDE_SHARD] == 2)
                 check(run);
         }
 }

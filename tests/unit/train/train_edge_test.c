@@ -180,31 +180,31 @@ static void check_strategy(enum strategy strategy, struct mesh mesh)
 static void full_shard(void **state)
 {
     (void)state;
-    check_strategy(STRATEGY_FULL_SHARD, (struct mesh){1, 1, 2});
+    check_strategy(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 2));
 }
 
 static void shard_grad_op(void **state)
 {
     (void)state;
-    check_strategy(STRATEGY_SHARD_GRAD_OP, (struct mesh){1, 1, 2});
+    check_strategy(STRATEGY_SHARD_GRAD_OP, (struct mesh)MESH(1, 1, 2));
 }
 
 static void shard_optim(void **state)
 {
     (void)state;
-    check_strategy(STRATEGY_SHARD_OPTIM, (struct mesh){1, 1, 2});
+    check_strategy(STRATEGY_SHARD_OPTIM, (struct mesh)MESH(1, 1, 2));
 }
 
 static void hybrid_shard(void **state)
 {
     (void)state;
-    check_strategy(STRATEGY_HYBRID_SHARD, (struct mesh){1, 2, 2});
+    check_strategy(STRATEGY_HYBRID_SHARD, (struct mesh)MESH(1, 2, 2));
 }
 
 static void no_shard(void **state)
 {
     (void)state;
-    check_strategy(STRATEGY_NO_SHARD, (struct mesh){1, 1, 2});
+    check_strategy(STRATEGY_NO_SHARD, (struct mesh)MESH(1, 1, 2));
 }
 
 int main(void)

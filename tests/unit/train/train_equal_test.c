@@ -64,7 +64,7 @@ static void the_same_run_twice_on_two_ranks(void **state)
 {
     (void)state;
     struct training run = training_small();
-    run.mesh.shard = 2;
+    run.mesh.side[SIDE_SHARD] = 2;
     run.strategy = STRATEGY_FULL_SHARD;
     check_twice(run);
     run.strategy = STRATEGY_NO_SHARD;
@@ -125,7 +125,7 @@ static void check_strategy(enum strategy strategy)
     struct training run = training_small();
     char what[64];
     run.strategy = strategy;
-    run.mesh.shard = 2;
+    run.mesh.side[SIDE_SHARD] = 2;
     for (int micro = 1; micro <= 2; micro++) {
         run.micro_batches = micro;
         (void)snprintf(what, sizeof what, "2 ranks, %s, %d", strategy_name(strategy), micro);
@@ -166,7 +166,7 @@ static void hybrid_shard(void **state)
     (void)state;
     struct training run = training_small();
     run.strategy = STRATEGY_HYBRID_SHARD;
-    run.mesh = (struct mesh){1, 2, 2};
+    run.mesh = (struct mesh)MESH(1, 2, 2);
     check_against_base(run, "2x2 ranks, HYBRID_SHARD");
     run.micro_batches = 2;
     check_against_base(run, "2x2 ranks, HYBRID_SHARD, 2");

@@ -16,7 +16,7 @@ struct training training_small(void)
     return (struct training){
         .gpt = {.layers = 2, .channels = 32, .heads = 4, .vocab = 48, .max_positions = 20},
         .strategy = STRATEGY_NO_SHARD,
-        .mesh = {1, 1, 1},
+        .mesh = MESH(1, 1, 1),
         .samples = 8,
         .micro_batches = 1,
         .positions = 16,

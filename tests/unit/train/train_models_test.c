@@ -74,10 +74,10 @@ static void check_worlds(struct model *(*create)(const struct training *, struct
         int micro_batches;
         bool recompute;
     } runs[] = {
-        {STRATEGY_NO_SHARD, {1, 1, 1}, 4, false},     {STRATEGY_NO_SHARD, {1, 1, 1}, 1, true},
-        {STRATEGY_NO_SHARD, {1, 1, 2}, 1, false},     {STRATEGY_SHARD_OPTIM, {1, 1, 2}, 2, false},
-        {STRATEGY_SHARD_GRAD_OP, {1, 1, 2}, 1, true}, {STRATEGY_FULL_SHARD, {1, 1, 4}, 2, false},
-        {STRATEGY_FULL_SHARD, {1, 1, 2}, 2, true},    {STRATEGY_HYBRID_SHARD, {1, 2, 2}, 1, false},
+        {STRATEGY_NO_SHARD, MESH(1, 1, 1), 4, false},     {STRATEGY_NO_SHARD, MESH(1, 1, 1), 1, true},
+        {STRATEGY_NO_SHARD, MESH(1, 1, 2), 1, false},     {STRATEGY_SHARD_OPTIM, MESH(1, 1, 2), 2, false},
+        {STRATEGY_SHARD_GRAD_OP, MESH(1, 1, 2), 1, true}, {STRATEGY_FULL_SHARD, MESH(1, 1, 4), 2, false},
+        {STRATEGY_FULL_SHARD, MESH(1, 1, 2), 2, true},    {STRATEGY_HYBRID_SHARD, MESH(1, 2, 2), 1, false},
     };
     double base[STEPS], losses[STEPS];
     struct training run = training_of(create);
@@ -120,7 +120,7 @@ static void what_is_frozen_stays(void **state)
     size_t count = (size_t)model_parameters(model);
     double *before = calloc(count, sizeof *before), *after = calloc(count, sizeof *after);
     assert_true(before && after);
-    run.mesh.shard = 2;
+    run.mesh.side[SIDE_SHARD] = 2;
     run.strategy = STRATEGY_FULL_SHARD;
     run.steps = 0;
     run.params = before;

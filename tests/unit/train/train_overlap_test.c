@@ -49,7 +49,7 @@ static struct training overlap_run(const struct overlap_case *shape, int prefetc
     struct training run = training_small();
     run.gpt = shape->gpt;
     run.strategy = STRATEGY_FULL_SHARD;
-    run.mesh.shard = 2;
+    run.mesh.side[SIDE_SHARD] = 2;
     run.samples = shape->samples;
     run.micro_batches = shape->micro_batches;
     run.positions = 64;

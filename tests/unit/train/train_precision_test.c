@@ -28,7 +28,7 @@ static struct training bf16(enum dtype reduce)
 static struct training on_two(struct training run, enum strategy strategy)
 {
     run.strategy = strategy;
-    run.mesh.shard = 2;
+    run.mesh.side[SIDE_SHARD] = 2;
     return run;
 }
 
@@ -133,7 +133,7 @@ static void check_worlds(struct training run, const double *base, double bound)
     for (int micro = 1; micro <= 2; micro++) {
         struct training four = run;
         four.strategy = STRATEGY_HYBRID_SHARD;
-        four.mesh = (struct mesh){1, 2, 2};
+        four.mesh = (struct mesh)MESH(1, 2, 2);
         four.micro_batches = micro;
         (void)snprintf(what, sizeof what, "2x2 ranks, HYBRID_SHARD, %d", micro);
         deviation(four, base, bound, what);

@@ -96,12 +96,12 @@ static void no_shard(void **state)
     (void)state;
     struct training run = training_small();
     run.strategy = STRATEGY_NO_SHARD;
-    run.mesh.shard = 4;
+    run.mesh.side[SIDE_SHARD] = 4;
     run.samples = 8;
     check(run, (struct planted){.rank = -1});
     check(run, (struct planted){2, "h.0.mlp.c_fc.weight", TRAINER_VALUE, true, 2, 0, false});
     check(run, (struct planted){0, "wte.weight", TRAINER_MOMENT2, true, 0, 1, false});
-    run.mesh.shard = 2;
+    run.mesh.side[SIDE_SHARD] = 2;
     check(run,
           (struct planted){0, "ln_f.bias", TRAINER_MOMENT1, true, 1, 0, false}); /* of two: the later one */
 }
@@ -111,8 +111,8 @@ static void hybrid_shard(void **state)
     (void)state;
     struct training run = training_small();
     run.strategy = STRATEGY_HYBRID_SHARD;
-    run.mesh.shard = 2;
-    run.mesh.replicate = 2;
+    run.mesh.side[SIDE_SHARD] = 2;
+    run.mesh.side[SIDE_REPLICATE] = 2;
     check(run, (struct planted){.rank = -1});
     check(run, (struct planted){3, "h.1.mlp.c_proj.weight", TRAINER_VALUE, true, 3, 1, false});
 }
@@ -123,7 +123,7 @@ static void full_shard(void **state)
     (void)state;
     struct training run = training_small();
     run.strategy = STRATEGY_FULL_SHARD;
-    run.mesh.shard = 3;
+    run.mesh.side[SIDE_SHARD] = 3;
     run.samples = 6;
     check(run, (struct planted){1, "h.1.mlp.c_fc.weight", TRAINER_VALUE, false, 0, 0, false});
     run.keep_whole_bytes = 1024;
@@ -154,7 +154,7 @@ static void few_bits(void **state)
     struct training run = training_small();
     run.create = create_nf4;
     run.strategy = STRATEGY_NO_SHARD;
-    run.mesh.shard = 3;
+    run.mesh.side[SIDE_SHARD] = 3;
     run.samples = 6;
     check(run, (struct planted){.rank = -1});
     check(run, (struct planted){1, "h.0.mlp.c_fc.weight", TRAINER_VALUE, true, 1, 0, false});
@@ -163,14 +163,14 @@ static void few_bits(void **state)
     check(run, (struct planted){2, "wte.weight", TRAINER_VALUE, true, 2, 0, true});
     run.create = create_int8;
     run.strategy = STRATEGY_HYBRID_SHARD;
-    run.mesh.shard = 2;
-    run.mesh.replicate = 2;
+    run.mesh.side[SIDE_SHARD] = 2;
+    run.mesh.side[SIDE_REPLICATE] = 2;
     run.samples = 8;
     check(run, (struct planted){.rank = -1});
     check(run, (struct planted){3, "h.1.mlp.c_proj.weight", TRAINER_VALUE, true, 3, 1, false});
     run.strategy = STRATEGY_FULL_SHARD; /* nobody holds it twice */
-    run.mesh.shard = 3;
-    run.mesh.replicate = 1;
+    run.mesh.side[SIDE_SHARD] = 3;
+    run.mesh.side[SIDE_REPLICATE] = 1;
     run.samples = 6;
     check(run, (struct planted){2, "wte.weight", TRAINER_VALUE, false, 0, 0, true});
     run.strategy = STRATEGY_SHARD_OPTIM; /* and here all do */

@@ -46,10 +46,10 @@ static const struct world_shape {
     enum strategy strategy;
     struct mesh mesh;
 } worlds[] = {
-    {STRATEGY_NO_SHARD, {1, 1, 2}},     {STRATEGY_NO_SHARD, {1, 3, 1}},
-    {STRATEGY_SHARD_OPTIM, {1, 1, 2}},  {STRATEGY_SHARD_GRAD_OP, {1, 1, 3}},
-    {STRATEGY_FULL_SHARD, {1, 1, 2}},   {STRATEGY_FULL_SHARD, {1, 1, 4}},
-    {STRATEGY_HYBRID_SHARD, {1, 2, 2}}, {STRATEGY_HYBRID_SHARD, {1, 2, 1}},
+    {STRATEGY_NO_SHARD, MESH(1, 1, 2)},     {STRATEGY_NO_SHARD, MESH(1, 3, 1)},
+    {STRATEGY_SHARD_OPTIM, MESH(1, 1, 2)},  {STRATEGY_SHARD_GRAD_OP, MESH(1, 1, 3)},
+    {STRATEGY_FULL_SHARD, MESH(1, 1, 2)},   {STRATEGY_FULL_SHARD, MESH(1, 1, 4)},
+    {STRATEGY_HYBRID_SHARD, MESH(1, 2, 2)}, {STRATEGY_HYBRID_SHARD, MESH(1, 2, 1)},
 };
 enum { WORLDS = sizeof worlds / sizeof *worlds };
 
@@ -93,8 +93,8 @@ static void check(const struct training *like, const char *name, double bound, d
     const double loss = training_deviation(losses[1], losses[0], STEPS),
                  norm = training_deviation(norms[1], norms[0], STEPS);
     printf("%-16s %dx%d %-13s %d micro-batches: losses %.2e, norms %.2e (at most %.2e, %.2e)\n", name,
-           like->mesh.replicate, like->mesh.shard, strategy_name(like->strategy), like->micro_batches, loss,
-           norm, bound, norm_bound);
+           like->mesh.side[SIDE_REPLICATE], like->mesh.side[SIDE_SHARD], strategy_name(like->strategy),
+           like->micro_batches, loss, norm, bound, norm_bound);
     assert_true(loss <= bound);
     assert_true(norm <= norm_bound);
     assert_memory_equal(losses[1], losses[2], sizeof losses[1]);

@@ -24,17 +24,17 @@ static const struct world_shape {
     enum strategy strategy;
     struct mesh mesh;
 } worlds[] = {
-    {STRATEGY_NO_SHARD, {1, 1, 1}},      {STRATEGY_SHARD_OPTIM, {1, 1, 1}},
-    {STRATEGY_SHARD_GRAD_OP, {1, 1, 1}}, {STRATEGY_FULL_SHARD, {1, 1, 1}},
-    {STRATEGY_NO_SHARD, {1, 1, 2}},      {STRATEGY_SHARD_OPTIM, {1, 1, 2}},
-    {STRATEGY_SHARD_GRAD_OP, {1, 1, 2}}, {STRATEGY_FULL_SHARD, {1, 1, 2}},
-    {STRATEGY_NO_SHARD, {1, 3, 1}},      {STRATEGY_SHARD_OPTIM, {1, 1, 3}},
-    {STRATEGY_SHARD_GRAD_OP, {1, 1, 3}}, {STRATEGY_FULL_SHARD, {1, 1, 3}},
-    {STRATEGY_NO_SHARD, {1, 1, 4}},      {STRATEGY_SHARD_OPTIM, {1, 1, 4}},
-    {STRATEGY_SHARD_GRAD_OP, {1, 1, 4}}, {STRATEGY_FULL_SHARD, {1, 1, 4}},
-    {STRATEGY_HYBRID_SHARD, {1, 1, 2}},  {STRATEGY_HYBRID_SHARD, {1, 2, 1}},
-    {STRATEGY_HYBRID_SHARD, {1, 1, 4}},  {STRATEGY_HYBRID_SHARD, {1, 2, 2}},
-    {STRATEGY_HYBRID_SHARD, {1, 4, 1}},
+    {STRATEGY_NO_SHARD, MESH(1, 1, 1)},      {STRATEGY_SHARD_OPTIM, MESH(1, 1, 1)},
+    {STRATEGY_SHARD_GRAD_OP, MESH(1, 1, 1)}, {STRATEGY_FULL_SHARD, MESH(1, 1, 1)},
+    {STRATEGY_NO_SHARD, MESH(1, 1, 2)},      {STRATEGY_SHARD_OPTIM, MESH(1, 1, 2)},
+    {STRATEGY_SHARD_GRAD_OP, MESH(1, 1, 2)}, {STRATEGY_FULL_SHARD, MESH(1, 1, 2)},
+    {STRATEGY_NO_SHARD, MESH(1, 3, 1)},      {STRATEGY_SHARD_OPTIM, MESH(1, 1, 3)},
+    {STRATEGY_SHARD_GRAD_OP, MESH(1, 1, 3)}, {STRATEGY_FULL_SHARD, MESH(1, 1, 3)},
+    {STRATEGY_NO_SHARD, MESH(1, 1, 4)},      {STRATEGY_SHARD_OPTIM, MESH(1, 1, 4)},
+    {STRATEGY_SHARD_GRAD_OP, MESH(1, 1, 4)}, {STRATEGY_FULL_SHARD, MESH(1, 1, 4)},
+    {STRATEGY_HYBRID_SHARD, MESH(1, 1, 2)},  {STRATEGY_HYBRID_SHARD, MESH(1, 2, 1)},
+    {STRATEGY_HYBRID_SHARD, MESH(1, 1, 4)},  {STRATEGY_HYBRID_SHARD, MESH(1, 2, 2)},
+    {STRATEGY_HYBRID_SHARD, MESH(1, 4, 1)},
 };
 enum { WORLDS = sizeof worlds / sizeof *worlds };
 
@@ -82,9 +82,9 @@ static void check_cell(const struct world_shape *world, int micro_batches,
     run.policy = *policy;
     assert_int_equal(training_run(&run), 0);
     double deviation = training_deviation(losses, base, STEPS);
-    printf("%dx%d %-13s %d micro-batches, recompute %-11s %d: %.2e (at most %.2e)\n", world->mesh.replicate,
-           world->mesh.shard, strategy_name(world->strategy), micro_batches, recompute_name(policy->kind),
-           policy->every, deviation, bound);
+    printf("%dx%d %-13s %d micro-batches, recompute %-11s %d: %.2e (at most %.2e)\n",
+           world->mesh.side[SIDE_REPLICATE], world->mesh.side[SIDE_SHARD], strategy_name(world->strategy),
+           micro_batches, recompute_name(policy->kind), policy->every, deviation, bound);
     assert_true(deviation <= bound);
 }
 
@@ -106,7 +106,7 @@ static void recomputation_changes_nothing(void **state)
     for (int p = 1; p < POLICIES; p++) {
         struct training run = strategies_run(kept);
         run.strategy = STRATEGY_FULL_SHARD;
-        run.mesh.shard = 2;
+        run.mesh.side[SIDE_SHARD] = 2;
         run.micro_batches = 2;
         assert_int_equal(training_run(&run), 0);
         run.losses = formed;
@@ -122,9 +122,9 @@ static void parameters_kept_whole_learn_the_same(void **state)
 {
     (void)state;
     static const struct world_shape sharding[] = {
-        {STRATEGY_SHARD_OPTIM, {1, 1, 2}}, {STRATEGY_SHARD_GRAD_OP, {1, 1, 2}},
-        {STRATEGY_FULL_SHARD, {1, 1, 2}},  {STRATEGY_FULL_SHARD, {1, 1, 3}},
-        {STRATEGY_FULL_SHARD, {1, 1, 4}},  {STRATEGY_HYBRID_SHARD, {1, 2, 2}},
+        {STRATEGY_SHARD_OPTIM, MESH(1, 1, 2)}, {STRATEGY_SHARD_GRAD_OP, MESH(1, 1, 2)},
+        {STRATEGY_FULL_SHARD, MESH(1, 1, 2)},  {STRATEGY_FULL_SHARD, MESH(1, 1, 3)},
+        {STRATEGY_FULL_SHARD, MESH(1, 1, 4)},  {STRATEGY_HYBRID_SHARD, MESH(1, 2, 2)},
     };
     const double bound = 3 * control > 1e-6 ? 3 * control : 1e-6;
     for (size_t w = 0; w < sizeof sharding / sizeof *sharding; w++)
@@ -141,7 +141,7 @@ static void parameters_kept_whole_learn_the_same(void **state)
             assert_int_equal(training_run(&run), 0);
             assert_memory_equal(losses, again, sizeof losses);
             double deviation = training_deviation(losses, base, STEPS);
-            printf("%dx%d %-13s %s whole: %.2e\n", run.mesh.replicate, run.mesh.shard,
+            printf("%dx%d %-13s %s whole: %.2e\n", run.mesh.side[SIDE_REPLICATE], run.mesh.side[SIDE_SHARD],
                    strategy_name(run.strategy), all ? "all" : "small ones", deviation);
             assert_true(deviation <= bound);
         }
@@ -156,7 +156,7 @@ static void kept_whole_in_16_bits(void **state)
     for (int whole = 0; whole < 2; whole++) {
         struct training run = strategies_run(losses[whole]);
         run.strategy = whole ? STRATEGY_HYBRID_SHARD : STRATEGY_FULL_SHARD;
-        run.mesh = (struct mesh){1, 1 + whole, 2};
+        run.mesh = (struct mesh)MESH(1, 1 + whole, 2);
         run.micro_batches = 2;
         run.param_dtype = run.reduce_dtype = DTYPE_BF16;
         run.keep_whole_bytes = whole << 10;

@@ -82,7 +82,7 @@ static void chosen_steps_are_traced(void **state)
     for (int i = 0; i < 2; i++) {
         struct training run = training_small();
         run.strategy = strategies[i];
-        run.mesh.shard = 2;
+        run.mesh.side[SIDE_SHARD] = 2;
         run.steps = STEPS;
         run.clip_norm = 1;
         run.visit = trace;
@@ -136,7 +136,7 @@ static void a_place_is_read_meanwhile(void **state)
     static struct places places[2];
     struct training run = training_small();
     run.strategy = STRATEGY_FULL_SHARD;
-    run.mesh.shard = 2;
+    run.mesh.side[SIDE_SHARD] = 2;
     run.steps = STEPS;
     run.visit = place;
     run.context = places;
