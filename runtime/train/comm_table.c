@@ -8,7 +8,7 @@
 #include "proto/base/mem.h"
 #include "runtime/comm/comm_text.h"
 
-/* What a rank tells all others of its plan. */
+/* The part of its plan that a rank tells all others. */
 struct plan_card {
     uint64_t hash, asked; /* plan.hash, plan.asked */
     uint64_t used;        /* bits of the pairs (axis, stream) that its operations use */
@@ -38,7 +38,7 @@ static int refuse_differing(const struct comm_ranks *ranks, int first, struct mu
         comm_ranks_text(ranks), first);
 }
 
-/* All ranks have been asked for the same, and those of a stage have the same schedule. */
+/* All ranks have the same options, and the ranks of a stage the same schedule. */
 static int compare_cards(const struct plan_card *cards, struct mesh mesh, struct muster_error *err)
 {
     const int count = mesh_size(mesh), of_stage = count / mesh.side[SIDE_PIPELINE];
@@ -112,7 +112,7 @@ static int make_tied(struct comm_table *table, const struct comm_table_options *
     return 0;
 }
 
-/* On every rank in the same order: what this rank's schedule does not use another stage's may. */
+/* On every rank in the same order. A pair may be used by the schedule of another stage alone. */
 static int make_all(struct comm_table *table, const struct comm_table_options *options, uint64_t used,
                     struct muster_error *err)
 {
@@ -151,7 +151,7 @@ int comm_table_create(struct comm_table *table, const struct comm_table_options 
     return 0;
 }
 
-/* The comm over all ranks, then those of the table; NULL if there is none. */
+/* The comm over all ranks, then the others of the table; NULL: not made. */
 enum { COMM_PAIRS = AXIS_COUNT * STREAM_COUNT, COMM_SLOTS = 1 + COMM_PAIRS + PLAN_TIES };
 static struct comm *comm_at(const struct comm_table *table, int slot)
 {

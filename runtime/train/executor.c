@@ -556,7 +556,7 @@ static int join_compute(struct executor *executor, bool gathered, struct muster_
     return 0;
 }
 
-/* A forward pass alone is that of the first micro-batch; none of its operations needs one of another. */
+/* A forward pass alone runs the first micro-batch. Its operations wait for no operation of another. */
 static bool is_left_out(const struct schedule_op *op, bool evaluate)
 {
     return evaluate && op->micro > 0;

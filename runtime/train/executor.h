@@ -19,7 +19,7 @@
 struct comm_table {
     const struct comm_ops *ops;
     struct comm *comm[AXIS_COUNT][STREAM_COUNT]; /* NULL: no plan has an operation on it */
-    struct comm *tied[PLAN_TIES];                /* of AXIS_TIED, by plan.ties; NULL: not of this rank */
+    struct comm *tied[PLAN_TIES];                /* by plan.ties; NULL: other stages have it */
     struct comm *control;
 };
 

@@ -50,7 +50,7 @@ static int keep_weight(void *context, int param, const void *values, struct must
     return to_device(g, g->weights[param], values, weight_bytes(g, param), err);
 }
 
-/* The positions behind those that are kept. */
+/* The positions after the kept ones. */
 static void run_positions(struct generator *g, void *stream)
 {
     while (g->past.at < g->used) {

@@ -98,7 +98,7 @@ static void free_values(struct moments_walk *w)
     w->value_count = 0;
 }
 
-/* Those that are copied out, in a list. */
+/* All that are copied out, in a list. */
 static const struct layer_capture *captures(struct moments_walk *w)
 {
     const struct layer_capture *first = NULL;

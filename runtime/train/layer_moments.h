@@ -2,7 +2,7 @@
  * quantisation that looks at it.
  *
  * All samples go through a layer before the next one begins, so that what a visit makes of a layer's weights
- * is what the layers behind it read. */
+ * is what the layers after it read. */
 #ifndef MUSTER_RUNTIME_TRAIN_LAYER_MOMENTS_H
 #define MUSTER_RUNTIME_TRAIN_LAYER_MOMENTS_H
 

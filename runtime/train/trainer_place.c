@@ -46,7 +46,7 @@ static const char *seen_text(char out[COMM_TEXT], const struct comm_seen *seen)
     return comm_op_text(out, &op);
 }
 
-/* stages: of AXIS_TIED, those that share the comm. */
+/* stages: which share the comm of AXIS_TIED; for another axis 0. */
 static int world_rank(const struct plan *plan, enum mesh_axis axis, uint64_t stages, int member)
 {
     for (int stage = 0; axis == AXIS_TIED && stage < PLAN_STAGES; stage++)
