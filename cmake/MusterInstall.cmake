@@ -3,11 +3,17 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/muster)
 
-muster_same_rpath(muster muster-train libmuster)
-if(CMAKE_CROSSCOMPILING) # below a sysroot CMake leaves OpenBLAS's folder out
-  set_property(TARGET muster-train libmuster APPEND PROPERTY INSTALL_RPATH /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp)
+set(programs muster muster-train)
+if(MUSTER_LIBRARY_ONLY)
+  set(programs "")
 endif()
-install(TARGETS muster muster-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+muster_same_rpath(libmuster ${programs})
+if(CMAKE_CROSSCOMPILING) # below a sysroot CMake leaves OpenBLAS's folder out
+  set_property(TARGET libmuster ${programs} APPEND PROPERTY INSTALL_RPATH /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp)
+endif()
+if(programs)
+  install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 install(TARGETS libmuster EXPORT muster-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # muster.h finds muster_error.h below itself, as in the tree
 install(FILES runtime/include/muster.h runtime/include/muster_model.h runtime/include/muster_shard.h

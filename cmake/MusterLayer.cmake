@@ -29,6 +29,13 @@ function(muster_layer)
   set_property(GLOBAL APPEND PROPERTY MUSTER_LAYER_TARGETS ${name})
 endfunction()
 
+# The objects of a program are held against the row of the folder that makes it.
+function(muster_program target)
+  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  set_property(GLOBAL APPEND PROPERTY MUSTER_PROGRAMS "${folder} $<JOIN:$<TARGET_OBJECTS:${target}>, >")
+  set_property(GLOBAL APPEND PROPERTY MUSTER_LAYER_TARGETS ${target})
+endfunction()
+
 # An installed program or library has the same search path in the build folder: where CMake writes another one at
 # installation it fills the first with colons, and between two colons the loader reads the working directory.
 function(muster_same_rpath)
@@ -42,13 +49,16 @@ function(muster_finds_modules target)
   set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH $ORIGIN/../lib $ORIGIN/../${CMAKE_INSTALL_LIBDIR} $ORIGIN/../${CMAKE_INSTALL_LIBDIR}/muster)
 endfunction()
 
-# Writes the table of layers, and has the build fail on a call or an include against it (where there is a Python; ./dev test
+# Writes the table of layers and the list of programs' objects, and has the build fail on a call or an include against it (where there is a Python; ./dev test
 # installs one and checks again).
 function(muster_layers_check)
   get_property(rows GLOBAL PROPERTY MUSTER_LAYERS)
   get_property(targets GLOBAL PROPERTY MUSTER_LAYER_TARGETS)
   list(JOIN rows "\n" table)
   file(WRITE ${CMAKE_BINARY_DIR}/layers.txt "${table}\n")
+  get_property(programs GLOBAL PROPERTY MUSTER_PROGRAMS)
+  list(JOIN programs "\n" objects)
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/layers_programs.txt CONTENT "${objects}\n")
   find_program(PYTHON3 python3)
   if(NOT PYTHON3)
     return()
