@@ -71,5 +71,6 @@ function(muster_layers_check)
     DEPENDS ${targets} ${check} ${CMAKE_BINARY_DIR}/layers.txt
     COMMENT "Holding the code against the table of layers"
     VERBATIM)
+  add_custom_target(readmes COMMAND ${PYTHON3} ${check} --readmes --source ${CMAKE_SOURCE_DIR} --build ${CMAKE_BINARY_DIR} VERBATIM)
   add_custom_target(layers ALL DEPENDS ${CMAKE_BINARY_DIR}/layers.checked)
 endfunction()

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Folders are layers: one folder is one library is one row of the table that CMake writes to BUILD/layers.txt (muster_layer's USES).
 
-layers.py --source DIR --build DIR [--circles | --quiet]
+layers.py --source DIR --build DIR [--circles | --quiet | --readmes]
 Held against the table: every #include, every undefined symbol of every archive and of the objects of programs (an object file calls
 the folders that its row names and nothing else), that rows name no folder in vain, that rows make no circle, that few files of a
-folder call each other in a circle, and the directions of the whole. --circles prints these circles, too.
+folder call each other in a circle, and the directions of the whole. --circles prints these circles, too. --readmes writes the line of
+callers and uses into the README of each folder; lint.py docs holds it equal.
 """
 import argparse
 import collections
@@ -52,6 +53,27 @@ def read_table(build):
         if archive != "-":
             archives[folder] = build / "lib" / archive
     return table, archives
+
+
+def readme_lines(table):
+    """{folder: the line of its README that names its callers and the folders that it uses}"""
+    def names(folders):
+        return ", ".join(f"`{folder}/`" for folder in sorted(folders)) or "none"
+    return {row: f"Callers: {names(caller for caller, used in table.items() if row in used)}; uses: {names(uses)}."
+            for row, uses in table.items() if row not in EVERYBODY}
+
+
+README_LINE = re.compile(r"^Callers: .*; uses: .*\.$", re.M)
+
+
+def write_readmes(source, table):
+    for row, line in readme_lines(table).items():
+        path = source / row / "README.md"
+        if path.is_file():
+            text = path.read_text()
+            found = README_LINE.sub(lambda _: line, text, count=1) if README_LINE.search(text) else f"{text.rstrip()}\n\n{line}\n"
+            if found != text:
+                path.write_text(found)
 
 
 def row_of(table, folder):
@@ -204,8 +226,12 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--circles", action="store_true")
     parser.add_argument("--quiet", action="store_true", help="print breaches only")
+    parser.add_argument("--readmes", action="store_true", help="write the READMEs' lines of callers and uses")
     options = parser.parse_args()
     source, build = options.source.resolve(), options.build.resolve()
+    if options.readmes:
+        write_readmes(source, read_table(build)[0])
+        return 0
     (table, archives), used = read_table(build), collections.defaultdict(set)
     breaches, includes = check_includes(source, table, used)
     of_symbols, contents, calls = check_symbols(source, build, table, archives, used)

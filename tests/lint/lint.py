@@ -12,6 +12,8 @@ import re
 import subprocess
 import sys
 
+import layers
+
 CODE = ("proto", "rendezvous", "kernels", "runtime", "trainer", "launcher")
 
 # call -> (where it is allowed, why not elsewhere)
@@ -233,11 +235,14 @@ def check_sizes(root, build):
 
 def check_docs(root, build):
     breaches = []
-    layers = [line.split()[0] for line in (build / "layers.txt").read_text().splitlines()]
-    folders = sorted({*CODE, *layers, "k8s", "benchmarks", "tests", "tests/lint", "tests/fuzz", "kernels/cuda"} - WITHOUT_README)
+    lines = layers.readme_lines(layers.read_table(build)[0])
+    folders = sorted({*CODE, *lines, "k8s", "benchmarks", "tests", "tests/lint", "tests/fuzz", "kernels/cuda"} - WITHOUT_README)
     for folder in folders:
         if not (root / folder / "README.md").is_file():
             breaches.append(f"{folder}/README.md is missing")
+        elif folder in lines and lines[folder] not in (root / folder / "README.md").read_text().splitlines():
+            breaches.append(f"{folder}/README.md does not name its callers and the folders that it uses as the build has them: "
+                            "ninja -C build readmes writes that line")
     for number, line in enumerate((root / "README.md").read_text().splitlines(), 1):
         cells = [cell.strip() for cell in line.split("|")[1:-1]] if line.startswith("|") else []
         breaches += [f"README.md:{number}: a cell of {len(cell)} characters; the limit is {CELL_LIMIT}" for cell in cells
