@@ -144,21 +144,6 @@ static void announce_lines(const char *lines, enum log_level level, const struct
     }
 }
 
-static void announce(const struct run_config *config, const struct log_sink *log)
-{
-    announce_lines(config->notes, LOG_LEVEL_INFO, log);
-    announce_lines(config->warnings, LOG_LEVEL_WARNING, log);
-    if (config->interpreter)
-        log_info(log,
-                 "the workers' Python is %s, of the environment that this program is in; PYTHON_EXEC names "
-                 "another",
-                 config->interpreter);
-    int threads = worker_command_omp_threads(config, environ, config->cores);
-    if (threads > 0)
-        log_info(log, "OMP_NUM_THREADS is not set: %d for each of %d workers (%d cores)", threads,
-                 config->nproc_per_node, config->cores);
-}
-
 /* NCCL's environment as far as it is known before the node joins. */
 static int look(const struct run_config *config, bool always, struct nvml_probe *nvml, struct nccl_env *tune,
                 struct muster_error *err)
@@ -260,7 +245,17 @@ static int run_resolved(const char *shown, struct run_config *config, struct nvm
                            .who = "muster"};
     if (find_program_check(config, read_variable, NULL, &exit_code, &err) < 0)
         return fail(shown, config, err.text, exit_code);
-    announce(config, &log);
+    announce_lines(config->notes, LOG_LEVEL_INFO, &log);
+    announce_lines(config->warnings, LOG_LEVEL_WARNING, &log);
+    if (config->interpreter)
+        log_info(&log,
+                 "the workers' Python is %s, of the environment that this program is in; PYTHON_EXEC names "
+                 "another",
+                 config->interpreter);
+    int threads = worker_command_omp_threads(config, environ, config->cores);
+    if (threads > 0)
+        log_info(&log, "OMP_NUM_THREADS is not set: %d for each of %d workers (%d cores)", threads,
+                 config->nproc_per_node, config->cores);
     struct nccl_env __attribute__((cleanup(nccl_env_free))) tune = {0};
     if (look(config, false, nvml, &tune, &err) < 0 || nccl_env_check(&tune, &err) < 0)
         return fail(shown, config, err.text, start_code(&err));
@@ -501,17 +496,6 @@ static int muster_help(void)
     return print(STDOUT_FILENO, &out);
 }
 
-static int unknown_subcommand(const char *name)
-{
-    const char *names[SUBCOMMAND_COUNT];
-    for (int i = 0; i < SUBCOMMAND_COUNT; i++)
-        names[i] = subcommands[i].name;
-    const char *hint = text_nearest(name, names, SUBCOMMAND_COUNT);
-    (void)fprintf(stderr, "muster: error: unknown subcommand '%s'; %s%s\n", name,
-                  hint ? "did you mean muster " : "muster --help lists them", hint ? hint : "");
-    return EXIT_CODE_USAGE;
-}
-
 int main(int argc, char *argv[])
 {
     const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
@@ -539,5 +523,11 @@ int main(int argc, char *argv[])
         if (!strcmp(argv[1], subcommands[i].name))
             return subcommands[i].run(shown ? shown : "muster", argc - 2, argv + 2);
     }
-    return unknown_subcommand(argv[1]);
+    const char *names[SUBCOMMAND_COUNT];
+    for (int i = 0; i < SUBCOMMAND_COUNT; i++)
+        names[i] = subcommands[i].name;
+    const char *hint = text_nearest(argv[1], names, SUBCOMMAND_COUNT);
+    (void)fprintf(stderr, "muster: error: unknown subcommand '%s'; %s%s\n", argv[1],
+                  hint ? "did you mean muster " : "muster --help lists them", hint ? hint : "");
+    return EXIT_CODE_USAGE;
 }

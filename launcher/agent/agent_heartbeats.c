@@ -129,24 +129,19 @@ static void log_lines(struct agent *agent, const char *text)
 
 static void take_hang_step(struct agent *agent, enum hang_event event);
 
-/* Among equally slow ones the one that cannot run is the cause. */
-static void blame_stopped(struct agent *agent, pid_t pid)
-{
-    const int64_t step = agent->round.beats[agent->heartbeats->slowest].step;
-    for (int i = 0; pid && i < agent->round.worker_count; i++)
-        if (agent->round.workers[i].pid == pid && agent->round.beats[i].stalled &&
-            agent->round.beats[i].step == step) {
-            agent->heartbeats->slowest = i;
-            log_error(&agent->log, "rank %d (pid %d) was stopped by a signal or a debugger",
-                      agent->round.workers[i].rank, (int)pid);
-        }
-}
-
 static void answered(void *context)
 {
     struct agent *agent = context;
     int asked = agent->heartbeats->dump->asked;
-    blame_stopped(agent, agent->heartbeats->dump->stopped);
+    /* Among equally slow ones the one that cannot run is the cause. */
+    const int64_t step = agent->round.beats[agent->heartbeats->slowest].step;
+    for (int i = 0; agent->heartbeats->dump->stopped && i < agent->round.worker_count; i++)
+        if (agent->round.workers[i].pid == agent->heartbeats->dump->stopped &&
+            agent->round.beats[i].stalled && agent->round.beats[i].step == step) {
+            agent->heartbeats->slowest = i;
+            log_error(&agent->log, "rank %d (pid %d) was stopped by a signal or a debugger",
+                      agent->round.workers[i].rank, (int)agent->heartbeats->dump->stopped);
+        }
     log_lines(agent, agent->heartbeats->dump->text.data ? agent->heartbeats->dump->text.data : "");
     background_watch_end(&agent->heartbeats->asking);
     if (!asked) /* else their output takes a moment: the deadline ends it */
@@ -179,27 +174,6 @@ static void ask_kernel(struct agent *agent)
         log_warning(&agent->log, "%s", err.text); /* the deadline continues without it */
 }
 
-static void abort_stalled(struct agent *agent)
-{
-    background_watch_end(&agent->heartbeats->asking); /* /proc did not respond in time */
-    for (int i = 0; i < agent->round.worker_count; i++)
-        if (agent->round.beats[i].stalled && agent->round.workers[i].alive) {
-            (void)kill(-agent->round.workers[i].pid, SIGABRT); /* it is not reaped: the number is its own */
-            (void)kill(-agent->round.workers[i].pid, SIGCONT); /* a stopped process handles nothing */
-        }
-}
-
-static void tell_hang(struct agent *agent)
-{
-    const int slowest = agent->heartbeats->slowest;
-    const struct instant since = agent->heartbeats->outside
-                                     ? agent->heartbeats->activities[slowest].quiet_since
-                                     : beat_of(agent, slowest)->last;
-    agent_emit(agent, &(struct agent_event){.kind = AGENT_HUNG,
-                                            .worker = &agent->round.workers[slowest],
-                                            .duration_ns = instant_diff_ns(clock_now(NULL), since)});
-}
-
 static void take_hang_step(struct agent *agent, enum hang_event event)
 {
     enum hang_state before = agent->heartbeats->hang.state;
@@ -209,22 +183,23 @@ static void take_hang_step(struct agent *agent, enum hang_event event)
                   hang_state_name(agent->heartbeats->hang.state));
     if (action == HANG_ASK)
         ask_kernel(agent);
-    else if (action == HANG_ABORT)
-        abort_stalled(agent);
-    else if (action == HANG_TELL)
-        tell_hang(agent);
-}
-
-/* The workers are being stopped: a hang does not matter any more. */
-static void reset_hang(struct agent *agent)
-{
-    take_hang_step(agent, HANG_RESET);
-    background_watch_end(&agent->heartbeats->asking);
-    background_watch_end(&agent->heartbeats->probing);
-    agent->heartbeats->outside = false;
-    memset(agent->heartbeats->activities, 0,
-           (size_t)agent->round.worker_count * sizeof *agent->heartbeats->activities);
-    agent->heartbeats->probe_at = (struct instant){0};
+    else if (action == HANG_ABORT) {
+        background_watch_end(&agent->heartbeats->asking); /* /proc did not respond in time */
+        for (int i = 0; i < agent->round.worker_count; i++)
+            if (agent->round.beats[i].stalled && agent->round.workers[i].alive) {
+                (void)kill(-agent->round.workers[i].pid,
+                           SIGABRT); /* it is not reaped: the number is its own */
+                (void)kill(-agent->round.workers[i].pid, SIGCONT); /* a stopped process handles nothing */
+            }
+    } else if (action == HANG_TELL) {
+        const int slowest = agent->heartbeats->slowest;
+        const struct instant since = agent->heartbeats->outside
+                                         ? agent->heartbeats->activities[slowest].quiet_since
+                                         : beat_of(agent, slowest)->last;
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_HUNG,
+                                                .worker = &agent->round.workers[slowest],
+                                                .duration_ns = instant_diff_ns(clock_now(NULL), since)});
+    }
 }
 
 bool agent_heartbeats_hold_ends(struct agent *agent)
@@ -236,19 +211,6 @@ bool agent_heartbeats_hold_ends(struct agent *agent)
             return true;
     take_hang_step(agent, HANG_GONE);
     return true; /* all were handled by the failure */
-}
-
-static void look_for_silence(struct agent *agent, struct instant now)
-{
-    if (!instant_reached(
-            now, heartbeats_deadline(agent->round.beats, agent->round.worker_count, timeout_ns(agent))))
-        return;
-    for (int i = 0; i < agent->round.worker_count; i++)
-        drain_pipe(&agent->heartbeats->pipes[i]); /* this agent may have been the stopped process */
-    agent->heartbeats->slowest =
-        heartbeats_stalled(agent->round.beats, agent->round.worker_count, timeout_ns(agent), now);
-    if (agent->heartbeats->slowest >= 0)
-        take_hang_step(agent, HANG_STALLED);
 }
 
 /* --- workers without heartbeats --- */
@@ -361,20 +323,6 @@ static struct instant early_exit_deadline(const struct agent *agent)
     return first;
 }
 
-static void name_early_exits(struct agent *agent, struct instant now)
-{
-    for (int i = 0; i < agent->round.worker_count; i++) {
-        const struct worker *worker = &agent->round.workers[i];
-        if (!worker->pid || worker->alive || agent->heartbeats->pipes[i].named ||
-            !instant_reached(now, instant_add(worker->ended, early_exit_ns)))
-            continue;
-        agent->heartbeats->pipes[i].named = true;
-        log_info(&agent->log, "rank %d (pid %d) exited 0 %d s ago; of %d workers here %d still run",
-                 worker->rank, (int)worker->pid, (int)(early_exit_ns / NS_PER_S), agent->round.worker_count,
-                 agent->round.alive);
-    }
-}
-
 /* --- the part --- */
 
 static int beats_create(struct agent *agent, struct muster_error *err)
@@ -411,8 +359,25 @@ static void beats_tick(struct agent *agent, struct instant now)
         take_hang_step(agent, HANG_DEADLINE);
         return;
     }
-    name_early_exits(agent, now);
-    look_for_silence(agent, now);
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        const struct worker *worker = &agent->round.workers[i];
+        if (!worker->pid || worker->alive || agent->heartbeats->pipes[i].named ||
+            !instant_reached(now, instant_add(worker->ended, early_exit_ns)))
+            continue;
+        agent->heartbeats->pipes[i].named = true;
+        log_info(&agent->log, "rank %d (pid %d) exited 0 %d s ago; of %d workers here %d still run",
+                 worker->rank, (int)worker->pid, (int)(early_exit_ns / NS_PER_S), agent->round.worker_count,
+                 agent->round.alive);
+    }
+    if (instant_reached(
+            now, heartbeats_deadline(agent->round.beats, agent->round.worker_count, timeout_ns(agent)))) {
+        for (int i = 0; i < agent->round.worker_count; i++)
+            drain_pipe(&agent->heartbeats->pipes[i]); /* this agent may have been the stopped process */
+        agent->heartbeats->slowest =
+            heartbeats_stalled(agent->round.beats, agent->round.worker_count, timeout_ns(agent), now);
+        if (agent->heartbeats->slowest >= 0)
+            take_hang_step(agent, HANG_STALLED);
+    }
     watch_unarmed(agent, now);
 }
 
@@ -426,9 +391,16 @@ static void close_pipes(struct agent *agent)
 
 static void beats_event(struct agent *agent, const struct agent_event *event)
 {
-    if (event->kind == AGENT_STATE && agent->group.state != GROUP_RUNNING)
-        reset_hang(agent);
-    else if (event->kind == AGENT_ROUND_ENDS)
+    if (event->kind == AGENT_STATE && agent->group.state != GROUP_RUNNING) {
+        /* The workers are being stopped: a hang does not matter any more. */
+        take_hang_step(agent, HANG_RESET);
+        background_watch_end(&agent->heartbeats->asking);
+        background_watch_end(&agent->heartbeats->probing);
+        agent->heartbeats->outside = false;
+        memset(agent->heartbeats->activities, 0,
+               (size_t)agent->round.worker_count * sizeof *agent->heartbeats->activities);
+        agent->heartbeats->probe_at = (struct instant){0};
+    } else if (event->kind == AGENT_ROUND_ENDS)
         close_pipes(agent);
 }
 

@@ -195,15 +195,6 @@ static void save_state(struct agent *agent)
         log_warning(&agent->log, "the job's state is not saved: %s", *err.text ? err.text : "no memory");
 }
 
-static void keep_count(struct agent *agent)
-{
-    if (!agent->config->state_dir || !agent->job_state->serves)
-        return;
-    agent->job_state->state.phase = JOB_RUNS;
-    agent->job_state->state.restart_count = agent->round.world.restart_count;
-    save_state(agent);
-}
-
 /* Whether the job must not be run again: it succeeded, or a worker's or node's failure was the last that
  * it could have. */
 static bool is_final(const struct membership_event *verdict)
@@ -245,8 +236,11 @@ void agent_job_state_keep_end(struct agent *agent, const struct membership_event
 
 static void job_state_event(struct agent *agent, const struct agent_event *event)
 {
-    if (event->kind == AGENT_WORLD)
-        keep_count(agent);
+    if (event->kind == AGENT_WORLD && agent->config->state_dir && agent->job_state->serves) {
+        agent->job_state->state.phase = JOB_RUNS;
+        agent->job_state->state.restart_count = agent->round.world.restart_count;
+        save_state(agent);
+    }
 }
 
 static void job_state_destroy(struct agent *agent)

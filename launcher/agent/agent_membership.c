@@ -96,14 +96,6 @@ static void membership_ready(void *context, uint32_t events)
     (void)events;
 }
 
-static void close_membership(struct agent *agent)
-{
-    if (agent->membership->source.fd >= 0)
-        loop_remove(&agent->loop, &agent->membership->source);
-    agent->membership->source.fd = -1;
-    membership_destroy(take_pointer(&agent->membership->handle), 0);
-}
-
 /* Of a world that this node could not join or serve. */
 static int join_code(const struct muster_error *err)
 {
@@ -114,7 +106,10 @@ static void lose_membership(struct agent *agent, const char *why, int exit_code)
 {
     log_error(&agent->log, "%s", why);
     (void)snprintf(agent->end_reason, sizeof agent->end_reason, "%s", why);
-    close_membership(agent);
+    if (agent->membership->source.fd >= 0)
+        loop_remove(&agent->loop, &agent->membership->source);
+    agent->membership->source.fd = -1;
+    membership_destroy(take_pointer(&agent->membership->handle), 0);
     agent_emit(agent, &(struct agent_event){.kind = AGENT_LOST, .code = exit_code});
 }
 
@@ -263,17 +258,6 @@ static void holder_known(struct agent *agent, const struct port_holder *holder)
     lose_membership(agent, err.text, EXIT_CODE_FAILURE);
 }
 
-/* The address of this machine that the others connect to, if they use a name for it: for the choice of an
- * interface (agent_nccl.c), and no reason to wait or to fail. */
-static void start_own_look_up(struct agent *agent)
-{
-    const struct run_config *config = agent->config;
-    struct agent_membership *membership = agent->membership;
-    if (config_meets(config) && agent->tune->looked && !membership->resolver &&
-        !address_is_numeric(config->master_addr))
-        membership->resolver = resolver_start(config->master_addr, membership->join_deadline, NULL);
-}
-
 /* Joins as the member that hosts the roster, and opens the workers' store beside it. */
 static int serve_job(struct agent *agent, struct muster_error *err)
 {
@@ -281,7 +265,13 @@ static int serve_job(struct agent *agent, struct muster_error *err)
     agent->membership->serves_here = true;
     if (agent_server_open_store(agent, err) < 0)
         return -1;
-    start_own_look_up(agent);
+    /* The address of this machine that the others connect to, if they use a name for it: for the choice of an
+     * interface (agent_nccl.c), and no reason to wait or to fail. */
+    const struct run_config *config = agent->config;
+    struct agent_membership *membership = agent->membership;
+    if (config_meets(config) && agent->tune->looked && !membership->resolver &&
+        !address_is_numeric(config->master_addr))
+        membership->resolver = resolver_start(config->master_addr, membership->join_deadline, NULL);
     if (!config_meets(agent->config))
         return join_in_mode(agent, MEMBERSHIP_IN_PROCESS, NULL, err);
     if (!address)
@@ -462,17 +452,6 @@ static void look_server_up(struct agent *agent)
     log_warning(&agent->log, "%s", err.text);
 }
 
-/* If the server is silent, checks whether its name has another address now. */
-static void follow_server(struct agent *agent, struct instant now)
-{
-    if (!agent->membership->handle || !membership_silence_ns(agent->membership->handle) ||
-        address_is_numeric(agent->config->master_addr) ||
-        !instant_reached(now, agent->membership->look_up_at))
-        return;
-    agent->membership->look_up_at = instant_add(now, look_up_every_ns);
-    look_server_up(agent);
-}
-
 /* --- while the world forms --- */
 
 static void begin_waiting(struct agent *agent, struct instant now)
@@ -488,14 +467,6 @@ static struct instant progress_deadline(const struct agent *agent)
     return waits ? agent->membership->progress_at : INSTANT_NEVER;
 }
 
-static void describe_parting(const struct agent *agent, char *out, size_t size)
-{
-    int others = agent_membership_departing(agent);
-    if (others)
-        (void)snprintf(out, size, "leaving: waiting for the acknowledgement of %d node%s", others,
-                       others > 1 ? "s" : "");
-}
-
 void agent_membership_describe(const struct agent *agent, char *out, size_t size)
 {
     const struct agent_membership *membership = agent->membership;
@@ -504,9 +475,12 @@ void agent_membership_describe(const struct agent *agent, char *out, size_t size
     if (!membership)
         return;
     const char *trouble = membership->resolver ? resolver_trouble(membership->resolver) : NULL;
-    if (agent->group.state == GROUP_OVER)
-        describe_parting(agent, out, size);
-    else if (membership->handle)
+    if (agent->group.state == GROUP_OVER) {
+        int others = agent_membership_departing(agent);
+        if (others)
+            (void)snprintf(out, size, "leaving: waiting for the acknowledgement of %d node%s", others,
+                           others > 1 ? "s" : "");
+    } else if (membership->handle)
         membership_progress(membership->handle, out, size);
     else if (agent_server_describe(agent, out, size), *out)
         return;
@@ -514,16 +488,6 @@ void agent_membership_describe(const struct agent *agent, char *out, size_t size
         (void)snprintf(out, size, "the name %s does not resolve yet: %s", name, trouble);
     else if (membership->resolver)
         (void)snprintf(out, size, "resolving the name %s", name);
-}
-
-/* The same as a line of the log, every now and then. */
-static void log_progress(struct agent *agent, struct instant now)
-{
-    char text[MUSTER_ERROR_TEXT];
-    agent->membership->progress_at = instant_add(now, progress_every_ns);
-    agent_membership_describe(agent, text, sizeof text);
-    if (*text)
-        log_info(&agent->log, "waiting for the world: %s", text);
 }
 
 /* --- messages of this agent --- */
@@ -615,9 +579,21 @@ static struct instant agent_membership_deadline(const struct agent *agent)
 
 static void agent_membership_tick(struct agent *agent, struct instant now)
 {
-    if (instant_reached(now, progress_deadline(agent)))
-        log_progress(agent, now);
-    follow_server(agent, now);
+    if (instant_reached(now, progress_deadline(agent))) {
+        /* The same as a line of the log, every now and then. */
+        char text[MUSTER_ERROR_TEXT];
+        agent->membership->progress_at = instant_add(now, progress_every_ns);
+        agent_membership_describe(agent, text, sizeof text);
+        if (*text)
+            log_info(&agent->log, "waiting for the world: %s", text);
+    }
+    /* If the server is silent, checks whether its name has another address now. */
+    if (agent->membership->handle && membership_silence_ns(agent->membership->handle) &&
+        !address_is_numeric(agent->config->master_addr) &&
+        instant_reached(now, agent->membership->look_up_at)) {
+        agent->membership->look_up_at = instant_add(now, look_up_every_ns);
+        look_server_up(agent);
+    }
     poll_membership(agent);
 }
 

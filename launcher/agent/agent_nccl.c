@@ -397,15 +397,6 @@ static void read_round(struct agent *agent)
     read_log(agent, nccl->files, pids);
 }
 
-static void begin_files(struct agent *agent)
-{
-    struct agent_nccl *nccl = agent->nccl;
-    const char *pattern = text_list_value(agent_nccl_environment(agent), "NCCL_DEBUG_FILE");
-    if (nccl_log_is_file(pattern)) /* without memory nothing is read */
-        nccl->files = nccl_log_create(pattern, agent->host, agent->round.world.rank_base);
-    nccl->read_at = instant_add(clock_now(NULL), log_every_ns);
-}
-
 /* The last lines of a round say most: they are read behind whatever comes next. */
 static void end_files(struct agent *agent)
 {
@@ -457,7 +448,11 @@ static void nccl_event(struct agent *agent, const struct agent_event *event)
     if (event->kind == AGENT_STARTED && event->code) {
         exchange_facts(agent);
         check_paths(agent);
-        begin_files(agent);
+        struct agent_nccl *nccl = agent->nccl;
+        const char *pattern = text_list_value(agent_nccl_environment(agent), "NCCL_DEBUG_FILE");
+        if (nccl_log_is_file(pattern)) /* without memory nothing is read */
+            nccl->files = nccl_log_create(pattern, agent->host, agent->round.world.rank_base);
+        nccl->read_at = instant_add(clock_now(NULL), log_every_ns);
     } else if (event->kind == AGENT_ROUND_ENDS) {
         end_files(agent);
     } else if (event->kind == AGENT_ENDED) {

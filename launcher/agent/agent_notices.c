@@ -104,17 +104,6 @@ enum membership_change agent_notices_coming(const struct agent *agent)
     return agent->group.drains ? MEMBERSHIP_CHANGE_LEAVE : MEMBERSHIP_CHANGE_END;
 }
 
-static struct stop_notice describe_stop(const struct agent *agent)
-{
-    const struct round_stop *stop = &agent->round.stop;
-    return (struct stop_notice){.change = agent_notices_coming(agent),
-                                .round = agent->round.world.id.round,
-                                .nodes = agent->round.world.group_world_size,
-                                .next_nodes = stop->next_nodes,
-                                .deadline = agent->group.deadline,
-                                .reason = stop->given ? stop->reason : "the agent of this node was stopped"};
-}
-
 /* A line always fits unless a worker has stopped reading after several of them. */
 static bool send_notice(struct agent *agent, const struct worker *worker, const struct buffer *line)
 {
@@ -127,15 +116,16 @@ static bool send_notice(struct agent *agent, const struct worker *worker, const 
     return false;
 }
 
-static void terminate_worker(const struct agent *agent, const struct worker *worker)
-{
-    worker_signal(worker, agent->group.signal, (enum signal_scope)agent->config->signal_scope);
-    worker_signal(worker, SIGCONT, agent->config->signal_scope); /* a stopped process handles nothing */
-}
-
 void agent_notices_announce(struct agent *agent)
 {
-    const struct stop_notice notice = describe_stop(agent);
+    const struct round_stop *stop = &agent->round.stop;
+    const struct stop_notice notice =
+        (struct stop_notice){.change = agent_notices_coming(agent),
+                             .round = agent->round.world.id.round,
+                             .nodes = agent->round.world.group_world_size,
+                             .next_nodes = stop->next_nodes,
+                             .deadline = agent->group.deadline,
+                             .reason = stop->given ? stop->reason : "the agent of this node was stopped"};
     const struct instant now = clock_now(NULL);
     scope_buffer line = {.limit = STOP_NOTICE_LINE_LIMIT};
     int notified = 0, others = 0;
@@ -147,7 +137,9 @@ void agent_notices_announce(struct agent *agent)
         if (!line.failed && is_listening(agent, worker) && send_notice(agent, worker, &line)) {
             notified++;
         } else {
-            terminate_worker(agent, worker);
+            worker_signal(worker, agent->group.signal, (enum signal_scope)agent->config->signal_scope);
+            worker_signal(worker, SIGCONT,
+                          agent->config->signal_scope); /* a stopped process handles nothing */
             others++;
         }
     }
@@ -156,16 +148,6 @@ void agent_notices_announce(struct agent *agent)
              notified == 1 ? "" : "s", (double)left_ns / NS_PER_S,
              others ? "; sent the stop signal to the others, which do not handle notices" : "");
     agent_emit(agent, &(struct agent_event){.kind = AGENT_NOTICE, .duration_ns = left_ns});
-}
-
-/* SAVING is over: logs the workers that did not use the time. */
-static void end_notice(struct agent *agent)
-{
-    for (int i = 0; i < agent->round.worker_count; i++)
-        if (is_listening(agent, &agent->round.workers[i]))
-            log_warning(&agent->log,
-                        "rank %d (pid %d) got the stop notice but still runs: sending the stop signal",
-                        agent->round.workers[i].rank, (int)agent->round.workers[i].pid);
 }
 
 /* --- the part --- */
@@ -191,9 +173,14 @@ static void close_sockets(struct agent *agent)
 
 static void notices_event(struct agent *agent, const struct agent_event *event)
 {
-    if (event->kind == AGENT_STATE && event->code == GROUP_SAVING)
-        end_notice(agent);
-    else if (event->kind == AGENT_ROUND_ENDS)
+    if (event->kind == AGENT_STATE && event->code == GROUP_SAVING) {
+        /* SAVING is over: logs the workers that did not use the time. */
+        for (int i = 0; i < agent->round.worker_count; i++)
+            if (is_listening(agent, &agent->round.workers[i]))
+                log_warning(&agent->log,
+                            "rank %d (pid %d) got the stop notice but still runs: sending the stop signal",
+                            agent->round.workers[i].rank, (int)agent->round.workers[i].pid);
+    } else if (event->kind == AGENT_ROUND_ENDS)
         close_sockets(agent);
 }
 

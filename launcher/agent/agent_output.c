@@ -330,20 +330,6 @@ bool agent_output_opens_files(const struct agent *agent)
     return agent->output->deadline.ns != INSTANT_NEVER.ns;
 }
 
-static void check_files(struct agent *agent, struct instant now)
-{
-    struct agent_output *output = agent->output;
-    struct muster_error err = {0};
-    if (!instant_reached(now, output->deadline))
-        return;
-    error_set(&err, MUSTER_E_TIMEOUT,
-              "the log file %s could not be opened: its file system did not respond within %.4g s",
-              log_files_path(output->opening), agent->config->log_open_timeout_s);
-    close_files(agent);
-    if (agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING)
-        fail_round(agent, &err);
-}
-
 static void close_files(struct agent *agent)
 {
     struct agent_output *output = agent->output;
@@ -439,7 +425,16 @@ static void output_tick(struct agent *agent, struct instant now)
 {
     if (instant_reached(now, pump_deadline(agent->pump)))
         pump_tick(agent->pump, now);
-    check_files(agent, now);
+    struct agent_output *output = agent->output;
+    struct muster_error err = {0};
+    if (!instant_reached(now, output->deadline))
+        return;
+    error_set(&err, MUSTER_E_TIMEOUT,
+              "the log file %s could not be opened: its file system did not respond within %.4g s",
+              log_files_path(output->opening), agent->config->log_open_timeout_s);
+    close_files(agent);
+    if (agent->group.state == GROUP_RUNNING || agent->group.state == GROUP_DRAINING)
+        fail_round(agent, &err);
 }
 
 static void output_event(struct agent *agent, const struct agent_event *event)

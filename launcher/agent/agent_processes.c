@@ -105,17 +105,6 @@ void agent_processes_terminate(struct agent *agent, int signal)
         agent->processes->late_signal = signal;
 }
 
-/* What the workers have left behind gets the stop signal too. */
-static void signal_remains(struct agent *agent)
-{
-    int signal = agent->processes->late_signal;
-    if (!signal || agent->round.alive)
-        return;
-    agent->processes->late_signal = 0;
-    if (!agent_processes_are_gone(agent))
-        send_killer(agent, signal);
-}
-
 void agent_processes_kill(struct agent *agent)
 {
     struct instant now = clock_now(NULL);
@@ -329,7 +318,13 @@ static void processes_tick(struct agent *agent, struct instant now)
         agent_processes_kill(agent);
     if (instant_reached(now, processes->second_at))
         start_second(agent);
-    signal_remains(agent);
+    /* What the workers have left behind gets the stop signal too. */
+    int signal = agent->processes->late_signal;
+    if (!signal || agent->round.alive)
+        return;
+    agent->processes->late_signal = 0;
+    if (!agent_processes_are_gone(agent))
+        send_killer(agent, signal);
 }
 
 static void forget_sessions(struct agent *agent)

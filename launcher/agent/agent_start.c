@@ -52,17 +52,6 @@ static void starting_free(struct starting *s)
     guard_close(&s->notices);
 }
 
-static int open_routes(struct agent *agent, struct starting *s, struct muster_error *err)
-{
-    struct worker *worker = s->worker;
-    return agent_output_route(agent, worker, STDOUT_FILENO, &s->out, err) < 0 ||
-                   agent_output_route(agent, worker, STDERR_FILENO, &s->error, err) < 0 ||
-                   agent_heartbeats_open(agent, worker, &s->beats, err) < 0 ||
-                   agent_notices_open(agent, worker, &s->notices, err) < 0
-               ? -1
-               : 0;
-}
-
 static struct spawn_options options_of(const struct agent *agent, const struct starting *s)
 {
     const int key = agent_server_store_key_fd(agent);
@@ -148,7 +137,13 @@ static int prepare_worker(struct agent *agent, struct starting *s, int *exit_cod
     if (find_once(agent, s->command->argv[0], err) < 0)
         return -1;
     *exit_code = EXIT_CODE_ENVIRONMENT;
-    return open_routes(agent, s, err);
+    struct worker *worker = s->worker;
+    return agent_output_route(agent, worker, STDOUT_FILENO, &s->out, err) < 0 ||
+                   agent_output_route(agent, worker, STDERR_FILENO, &s->error, err) < 0 ||
+                   agent_heartbeats_open(agent, worker, &s->beats, err) < 0 ||
+                   agent_notices_open(agent, worker, &s->notices, err) < 0
+               ? -1
+               : 0;
 }
 
 static int start_cold(struct agent *agent, struct start_failure *out, struct muster_error *err)

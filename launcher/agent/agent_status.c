@@ -192,16 +192,6 @@ static int read_token(const struct run_config *config, struct page_keys *keys, s
     return 0;
 }
 
-static void tell_page(const struct agent *agent, uint16_t port)
-{
-    const char *address = agent->config->metrics_addr;
-    if (!address || address_is_any(address))
-        address = "127.0.0.1";
-    const bool six = address_is_six(address);
-    log_info(&agent->log, "the job's page: http://%s%s%s:%u/", six ? "[" : "", address, six ? "]" : "",
-             (unsigned)port);
-}
-
 static int serve_http(struct agent *agent, struct agent_audience *audience, struct muster_error *err)
 {
     const struct run_config *config = agent->config;
@@ -219,7 +209,12 @@ static int serve_http(struct agent *agent, struct agent_audience *audience, stru
     if (!audience->server)
         return error_wrap(err, "--metrics-port");
     audience->http.keys.port = http_server_port(audience->server);
-    tell_page(agent, audience->http.keys.port);
+    const char *address = agent->config->metrics_addr;
+    if (!address || address_is_any(address))
+        address = "127.0.0.1";
+    const bool six = address_is_six(address);
+    log_info(&agent->log, "the job's page: http://%s%s%s:%u/", six ? "[" : "", address, six ? "]" : "",
+             (unsigned)audience->http.keys.port);
     return 0;
 }
 

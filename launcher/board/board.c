@@ -86,19 +86,6 @@ static struct board_round *new_round(struct board *board)
     return &board->rounds[board->round_count++];
 }
 
-/* Of a round that nobody's failure has ended: the silence of the node that was heard of least. */
-static int64_t silence_began(const struct board *board, const struct board_round *round)
-{
-    int64_t first = -1;
-    for (int i = 0; i < board->node_count; i++) {
-        const struct board_node *node = &board->nodes[i];
-        if (node->member >= 0 && node->round == round->number &&
-            round->stop_at - node->heard_at > SILENT_MS && (first < 0 || node->heard_at < first))
-            first = node->heard_at;
-    }
-    return first;
-}
-
 static int64_t at_least_0(int64_t value)
 {
     return value > 0 ? value : 0;
@@ -109,8 +96,17 @@ static void part_recovery(struct board *board, struct board_round *last, struct 
 {
     if (last->stop_at < 0) /* this agent was not told, or came later */
         return;
-    if (last->failed_at < 0 && !last->planned)
-        last->failed_at = silence_began(board, last);
+    if (last->failed_at < 0 && !last->planned) {
+        /* Of a round that nobody's failure has ended: the silence of the node that was heard of least. */
+        int64_t first = -1;
+        for (int i = 0; i < board->node_count; i++) {
+            const struct board_node *node = &board->nodes[i];
+            if (node->member >= 0 && node->round == last->number &&
+                last->stop_at - node->heard_at > SILENT_MS && (first < 0 || node->heard_at < first))
+                first = node->heard_at;
+        }
+        last->failed_at = first;
+    }
     if (last->failed_at < 0 && !last->planned && last->failed_late)
         last->failed_at = last->stop_at;
     if (last->failed_at >= 0)
@@ -296,17 +292,6 @@ static void longest(int64_t *of, int64_t value)
         *of = value;
 }
 
-/* Of a rank that failed: its end is known by its age when the state was written, and so appears later than it
- * was by the time that the state took to come. What appears to be after the stop may be its cause, or its
- * consequence: it counts where nothing else is known (part_recovery). */
-static void note_failure(struct board_round *round, int64_t ended)
-{
-    if (round->stop_at >= 0 && ended > round->stop_at)
-        round->failed_late = true;
-    else if (round->failed_at < 0 || ended < round->failed_at)
-        round->failed_at = ended;
-}
-
 /* What the state of one node says of the round. */
 static void note_round(struct board *board, const struct board_node *node, int64_t now)
 {
@@ -320,8 +305,16 @@ static void note_round(struct board *board, const struct board_node *node, int64
         longest(&round->import_ms, rank->import_ms);
         if (rank->first_ms >= 0) /* what follows the import */
             longest(&round->first_ms, rank->first_ms - (rank->import_ms > 0 ? rank->import_ms : 0));
-        if (!strcmp(rank->state, "failed") && rank->ended_ms >= 0)
-            note_failure(round, now - rank->ended_ms);
+        if (!strcmp(rank->state, "failed") && rank->ended_ms >= 0) {
+            /* Of a rank that failed: its end is known by its age when the state was written, and so appears
+             * later than it was by the time that the state took to come. What appears to be after the stop
+             * may be its cause, or its consequence: it counts where nothing else is known (part_recovery). */
+            int64_t ended = now - rank->ended_ms;
+            if (round->stop_at >= 0 && ended > round->stop_at)
+                round->failed_late = true;
+            else if (round->failed_at < 0 || ended < round->failed_at)
+                round->failed_at = ended;
+        }
         if (rank->step < 0)
             continue;
         const bool first = rank->first_step >= 0 && rank->first_beat_ms >= 0;
@@ -381,16 +374,6 @@ static int group_rank_of(struct board *board, int member)
     return node && node->group_rank >= 0 ? node->group_rank : BOARD_NODES;
 }
 
-/* Every other point goes; the last stays. */
-static void thin_out(struct board *board)
-{
-    int kept = 0;
-    for (int i = 1 - board->point_count % 2; i < board->point_count; i += 2)
-        board->points[kept++] = board->points[i];
-    board->point_count = kept;
-    board->point_gap_ms *= 2;
-}
-
 void board_point(struct board *board, int member, const struct board_point *point)
 {
     const struct board_point *last = board->point_count ? &board->points[board->point_count - 1] : NULL;
@@ -400,8 +383,14 @@ void board_point(struct board *board, int member, const struct board_point *poin
     if (last && (point->at - last->at < board->point_gap_ms || point->step == last->step))
         return;
     board->point_member = member;
-    if (board->point_count == BOARD_POINTS)
-        thin_out(board);
+    if (board->point_count == BOARD_POINTS) {
+        /* Every other point goes; the last stays. */
+        int kept = 0;
+        for (int i = 1 - board->point_count % 2; i < board->point_count; i += 2)
+            board->points[kept++] = board->points[i];
+        board->point_count = kept;
+        board->point_gap_ms *= 2;
+    }
     board->points[board->point_count++] = *point;
 }
 

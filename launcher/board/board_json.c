@@ -30,14 +30,6 @@ static void known(struct buffer *out, const char *name, int64_t value)
         number(out, name, value);
 }
 
-static void real(struct buffer *out, double value)
-{
-    if (isfinite(value))
-        buffer_printf(out, "%.7g", value);
-    else
-        buffer_text(out, "null");
-}
-
 static void figures_json(const struct worker_figures *figures, struct buffer *out)
 {
     const char *before = "";
@@ -127,7 +119,10 @@ static void points_json(const struct board_point *points, int count, int64_t age
                       (long long)p->step);
         for (size_t j = 0; j < sizeof values / sizeof *values; j++) {
             buffer_text(out, ",");
-            real(out, values[j]);
+            if (isfinite(values[j]))
+                buffer_printf(out, "%.7g", values[j]);
+            else
+                buffer_text(out, "null");
         }
         buffer_text(out, "]");
     }

@@ -79,14 +79,6 @@ static void figure_rows(struct screen *screen, const struct board *board)
             board_duration(each, sizeof each, (int64_t)figures->value[FIGURE_SLOW_MS]));
 }
 
-static void warning_rows(struct screen *screen, const struct board *board)
-{
-    int shown = 0;
-    for (int i = 0; i < board->node_count; i++)
-        for (int j = board->nodes[i].warning_count - 1; j >= 0 && shown < WARNINGS_SHOWN; j--, shown++)
-            row(screen, SCREEN_DIM, "warning: %s: %s", board->nodes[i].host, board->nodes[i].warnings[j]);
-}
-
 static void job_rows(struct screen *screen, const struct board *board, int64_t now)
 {
     char up[24];
@@ -185,8 +177,13 @@ int board_screen(const struct board *board, int64_t now, int columns, int rows, 
     int count = 0;
     job_rows(&screen, board, now);
     round_rows(&screen, board);
-    if (rows > ROUNDS_SHOWN + 2 * LINES_SHOWN + WARNINGS_SHOWN) /* else the ranks need the room */
-        warning_rows(&screen, board);
+    if (rows > ROUNDS_SHOWN + 2 * LINES_SHOWN + WARNINGS_SHOWN) { /* else the ranks need the room */
+        int shown = 0;
+        for (int i = 0; i < board->node_count; i++)
+            for (int j = board->nodes[i].warning_count - 1; j >= 0 && shown < WARNINGS_SHOWN; j--, shown++)
+                row(&screen, SCREEN_DIM, "warning: %s: %s", board->nodes[i].host,
+                    board->nodes[i].warnings[j]);
+    }
     row(&screen, SCREEN_HEAD, "%6s  %-16s %-18s %9s %10s %10s %10s %9s", "RANK", "NODE", "STATE", "STEP",
         "LOSS", "STEP TIME", "EXPOSED", "MEMORY");
     const int kept = screen.left > 2 * (LINES_SHOWN + 1) ? LINES_SHOWN + 1 : 0;

@@ -66,20 +66,6 @@ static size_t survey(const struct agent_choice *choice, const struct status_name
     return kept_count;
 }
 
-static void say_none(const struct agent_choice *choice, size_t others, struct buffer *complaint)
-{
-    buffer_printf(complaint, "%s: error: no agent (muster run) of this user", choice->command);
-    if (choice->pid)
-        buffer_printf(complaint, " with pid %lld", (long long)choice->pid);
-    if (choice->job)
-        buffer_printf(complaint, " of job '%s'", choice->job);
-    buffer_text(complaint, " responds in this network namespace");
-    if (others)
-        buffer_printf(complaint, "; there %s %zu other%s, muster status without --pid and --job lists them",
-                      others == 1 ? "is" : "are", others, others == 1 ? "" : "s");
-    buffer_text(complaint, "\n");
-}
-
 int agents_find(const struct agent_choice *choice, struct agents_found *agents, struct buffer *complaint,
                 struct muster_error *err)
 {
@@ -91,8 +77,20 @@ int agents_find(const struct agent_choice *choice, struct agents_found *agents, 
     if (!agents->found)
         return error_set(err, MUSTER_E_NOMEM, "no memory");
     agents->count = survey(choice, agents->names, count, agents->found, complaint);
-    if (!agents->count)
-        say_none(choice, choice->pid || choice->job ? count : 0, complaint);
+    if (!agents->count) {
+        size_t others = choice->pid || choice->job ? count : 0;
+        buffer_printf(complaint, "%s: error: no agent (muster run) of this user", choice->command);
+        if (choice->pid)
+            buffer_printf(complaint, " with pid %lld", (long long)choice->pid);
+        if (choice->job)
+            buffer_printf(complaint, " of job '%s'", choice->job);
+        buffer_text(complaint, " responds in this network namespace");
+        if (others)
+            buffer_printf(complaint,
+                          "; there %s %zu other%s, muster status without --pid and --job lists them",
+                          others == 1 ? "is" : "are", others, others == 1 ? "" : "s");
+        buffer_text(complaint, "\n");
+    }
     return 0;
 }
 

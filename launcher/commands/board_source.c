@@ -133,12 +133,6 @@ static struct board *from_url(const struct board_source *source, struct muster_e
 
 /* --- a file --- */
 
-static bool is_board(const char *name)
-{
-    const size_t length = strlen(name), suffix = strlen(BOARD_FILE_SUFFIX);
-    return length > suffix && !strcmp(name + length - suffix, BOARD_FILE_SUFFIX);
-}
-
 /* The only one of the folder. */
 static char *only_file(const struct board_source *source, struct buffer *complaint, struct muster_error *err)
 {
@@ -150,7 +144,8 @@ static char *only_file(const struct board_source *source, struct buffer *complai
         return NULL;
     }
     for (struct dirent *one; (one = readdir(folder));) {
-        if (!is_board(one->d_name))
+        const size_t length = strlen(one->d_name), suffix = strlen(BOARD_FILE_SUFFIX);
+        if (!(length > suffix && !strcmp(one->d_name + length - suffix, BOARD_FILE_SUFFIX)))
             continue;
         buffer_printf(complaint, "%s: a job of %s: %.*s\n", source->command, source->state_dir,
                       (int)(strlen(one->d_name) - strlen(BOARD_FILE_SUFFIX)), one->d_name);

@@ -31,16 +31,6 @@ static void print_json(const struct run_config *config, const struct worker_comm
     buffer_text(out, "}");
 }
 
-static void explain(const struct run_config *config, struct buffer *out)
-{
-    if (config->max_nodes > 1)
-        buffer_printf(out, "Ranks are right if every other node starts %d workers too.\n",
-                      config->nproc_per_node);
-    buffer_printf(out, "At the start MUSTER_AGENT_ID becomes unique%s%s; nothing was started.\n",
-                  config->master_port ? "" : ", MASTER_PORT a free port",
-                  config->max_nodes > 1 ? ", MASTER_PORT that of the workers' store" : "");
-}
-
 int dry_run_print(const struct run_config *config, char *const *inherited, char *const *given,
                   struct buffer *out, struct muster_error *err)
 {
@@ -67,7 +57,13 @@ int dry_run_print(const struct run_config *config, char *const *inherited, char 
     }
     if (config->output == OUTPUT_JSON)
         buffer_text(out, "]\n");
-    else
-        explain(config, out);
+    else {
+        if (config->max_nodes > 1)
+            buffer_printf(out, "Ranks are right if every other node starts %d workers too.\n",
+                          config->nproc_per_node);
+        buffer_printf(out, "At the start MUSTER_AGENT_ID becomes unique%s%s; nothing was started.\n",
+                      config->master_port ? "" : ", MASTER_PORT a free port",
+                      config->max_nodes > 1 ? ", MASTER_PORT that of the workers' store" : "");
+    }
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for the output of --dry-run") : 0;
 }

@@ -30,15 +30,6 @@ static int read_words(const struct flag_command *command, int argc, char *const 
     return 0;
 }
 
-/* out remembers a failure */
-static void help(const struct command_page *page, struct buffer *out)
-{
-    buffer_printf(out, "usage: %s [flags]%s%s\n\n%s\n\n", page->name, page->words ? " " : "",
-                  page->words ? page->words : "", page->description);
-    (void)knob_help(page->table, KNOB_HELP_COLUMNS, out);
-    buffer_printf(out, "\nExit codes: %s\n", page->exit_codes);
-}
-
 int flag_command(const struct flag_command *command, int argc, char *const argv[], struct buffer *out,
                  struct buffer *complaint)
 {
@@ -52,9 +43,14 @@ int flag_command_words(const struct flag_command *command, int argc, char *const
     int code = EXIT_CODE_OK;
     if (read_words(command, argc, argv, words, &err) < 0)
         code = err.code == MUSTER_E_NOMEM ? EXIT_CODE_FAILURE : EXIT_CODE_USAGE;
-    else if (*command->help_wanted)
-        help(command->page, out);
-    else
+    else if (*command->help_wanted) {
+        /* out remembers a failure */
+        buffer_printf(out, "usage: %s [flags]%s%s\n\n%s\n\n", command->page->name,
+                      command->page->words ? " " : "", command->page->words ? command->page->words : "",
+                      command->page->description);
+        (void)knob_help(command->page->table, KNOB_HELP_COLUMNS, out);
+        buffer_printf(out, "\nExit codes: %s\n", command->page->exit_codes);
+    } else
         code = command->run(command, out, complaint, &err);
     if (err.code)
         buffer_printf(complaint, "%s: error: %s\n", command->page->name, err.text);

@@ -67,16 +67,6 @@ static void describe_disk(const char *log_dir, struct description *description)
 
 /* --- all of it --- */
 
-static void say_source(const char *host, struct description *description)
-{
-    time_t now = (time_t)(clock_wall_ns() / NS_PER_S);
-    struct tm parts = {0};
-    char when[32] = "";
-    if (gmtime_r(&now, &parts))
-        (void)strftime(when, sizeof when, " at %Y-%m-%dT%H:%M:%SZ", &parts);
-    (void)snprintf(description->source, sizeof description->source, "read on %.200s%s", host, when);
-}
-
 static int describe_gpus(const struct describe_request *request, struct description *description,
                          struct muster_error *err)
 {
@@ -111,7 +101,12 @@ int describe_host(const struct describe_request *request, struct description *de
     };
     if (reader_read(&options, description, err) < 0)
         return -1;
-    say_source(host, description);
+    time_t now = (time_t)(clock_wall_ns() / NS_PER_S);
+    struct tm parts = {0};
+    char when[32] = "";
+    if (gmtime_r(&now, &parts))
+        (void)strftime(when, sizeof when, " at %Y-%m-%dT%H:%M:%SZ", &parts);
+    (void)snprintf(description->source, sizeof description->source, "read on %.200s%s", host, when);
     describe_disk(request->log_dir, description);
     if (describe_gpus(request, description, err) == 0)
         return 0;

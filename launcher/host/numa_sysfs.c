@@ -88,16 +88,6 @@ static int read_cache(const char *sys, int cpu)
     return group;
 }
 
-static void read_cpu(const char *sys, int cpu, struct numa_cpu *out)
-{
-    struct numa_mask siblings;
-    out->package = (int)read_number(sys, "devices/system/cpu/cpu%d/topology/physical_package_id", cpu, 0, 0);
-    out->core = cpu;
-    if (read_mask(&siblings, NULL, sys, "devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu) == 0)
-        out->core = lowest(&siblings, cpu);
-    out->cache = read_cache(sys, cpu);
-}
-
 /* The nodes' CPUs; one node with all allowed CPUs if the kernel has no NUMA. */
 static int read_nodes(const char *sys, const struct numa_mask *allowed, struct numa_topology *topology,
                       struct muster_error *err)
@@ -137,8 +127,16 @@ int numa_read(const char *sys, const struct numa_mask *allowed, struct numa_topo
     while (topology->cpu_count > 1 && topology->cpus[topology->cpu_count - 1].node < 0)
         topology->cpu_count--;
     for (int cpu = 0; cpu < topology->cpu_count; cpu++)
-        if (topology->cpus[cpu].node >= 0)
-            read_cpu(sys, cpu, &topology->cpus[cpu]);
+        if (topology->cpus[cpu].node >= 0) {
+            struct numa_mask siblings;
+            topology->cpus[cpu].package =
+                (int)read_number(sys, "devices/system/cpu/cpu%d/topology/physical_package_id", cpu, 0, 0);
+            topology->cpus[cpu].core = cpu;
+            if (read_mask(&siblings, NULL, sys, "devices/system/cpu/cpu%d/topology/thread_siblings_list",
+                          cpu) == 0)
+                topology->cpus[cpu].core = lowest(&siblings, cpu);
+            topology->cpus[cpu].cache = read_cache(sys, cpu);
+        }
     return 0;
 }
 

@@ -54,17 +54,6 @@ static bool is_over(const struct node *n)
     return true;
 }
 
-static void signal_all(struct node *n, int number)
-{
-    char line[16];
-    (void)snprintf(line, sizeof line, "s%d\n", number);
-    for (int i = 0; i < n->count; i++) {
-        if (n->children[i].is_agent && n->children[i].pid > 0)
-            (void)kill(n->children[i].pid, number); /* not reaped: the number is its own */
-        hosts_child_tell(&n->children[i], line);
-    }
-}
-
 /* The agent's guardian ends its workers; the end of an ssh is the end of what is below it. */
 static void node_kill_all(struct node *n)
 {
@@ -89,7 +78,13 @@ static void tell_to_end(struct node *n, int number)
     if (!n->told)
         n->kill_at = instant_add(clock_now(NULL), (int64_t)(n->spec->patience_s * (double)NS_PER_S));
     n->told = true;
-    signal_all(n, number);
+    char line[16];
+    (void)snprintf(line, sizeof line, "s%d\n", number);
+    for (int i = 0; i < n->count; i++) {
+        if (n->children[i].is_agent && n->children[i].pid > 0)
+            (void)kill(n->children[i].pid, number); /* not reaped: the number is its own */
+        hosts_child_tell(&n->children[i], line);
+    }
 }
 
 /* What is left of the job is not a job: the others are told, after their own verdict had its time. cut: of a
@@ -132,15 +127,6 @@ static void reap(struct node *n)
 
 /* --- what is heard --- */
 
-static void handle_line(struct node *n, const char *line)
-{
-    char *end;
-    long number = *line == 's' ? strtol(line + 1, &end, 10) : 0;
-    n->silent_at = instant_add(clock_now(NULL), silence_ns);
-    if (number > 0 && number < NSIG)
-        tell_to_end(n, (int)number);
-}
-
 static void upstream_ready(void *context, uint32_t events)
 {
     struct node *n = context;
@@ -156,7 +142,11 @@ static void upstream_ready(void *context, uint32_t events)
     buffer_append(&n->heard, data, (size_t)got);
     for (char *newline; n->heard.data && (newline = memchr(n->heard.data, '\n', n->heard.length));) {
         *newline = '\0';
-        handle_line(n, n->heard.data);
+        char *end;
+        long number = *n->heard.data == 's' ? strtol(n->heard.data + 1, &end, 10) : 0;
+        n->silent_at = instant_add(clock_now(NULL), silence_ns);
+        if (number > 0 && number < NSIG)
+            tell_to_end(n, (int)number);
         buffer_consume(&n->heard, (size_t)(newline - n->heard.data) + 1);
     }
     if (n->heard.length > LINE_LIMIT || n->heard.failed)
@@ -257,17 +247,6 @@ static int prepare_node(struct node *n, struct muster_error *err)
     return node_watch(n, err);
 }
 
-/* Everything that is not over yet ends with us. */
-static void end_all(struct node *n)
-{
-    node_kill_all(n);
-    for (int i = 0; i < n->count; i++) {
-        while (n->children[i].pid > 0 && waitpid(n->children[i].pid, NULL, 0) < 0 && errno == EINTR)
-            ;
-        hosts_child_close(&n->children[i]);
-    }
-}
-
 int hosts_node_run(const struct hosts_node *spec, const struct log_sink *log)
 {
     struct muster_error err = {0};
@@ -289,7 +268,13 @@ int hosts_node_run(const struct hosts_node *spec, const struct log_sink *log)
         log_error(&n.log, "%s", err.text);
         n.exit_code = err.code == MUSTER_E_NOT_FOUND ? EXIT_CODE_NOT_FOUND : EXIT_CODE_FAILURE;
     }
-    end_all(&n);
+    /* Everything that is not over yet ends with us. */
+    node_kill_all(&n);
+    for (int i = 0; i < n.count; i++) {
+        while (n.children[i].pid > 0 && waitpid(n.children[i].pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+        hosts_child_close(&n.children[i]);
+    }
     if (n.pump)
         (void)pump_destroy(n.pump); /* output lost on a stuck console cannot be reported either */
     if (n.signals.fd >= 0)

@@ -122,15 +122,6 @@ static void check_master(struct checking *c, const struct run_config *config)
 
 /* --- one pod --- */
 
-static void report_lines(struct checking *c, const char *lines)
-{
-    for (const char *line = lines ? lines : ""; *line;) {
-        size_t length = strcspn(line, "\n");
-        warn_once(c, "muster run would warn: %.*s", (int)length, line);
-        line += length + (line[length] == '\n');
-    }
-}
-
 static void ask_launcher(struct checking *c, const struct launch_words *launch)
 {
     struct muster_error err = {0};
@@ -155,7 +146,11 @@ static void ask_launcher(struct checking *c, const struct launch_words *launch)
         warn_once(c, "muster run would refuse its settings and exit with %d: %s",
                   err.code == MUSTER_E_NOMEM ? 1 : 2, err.text);
     else if (!config.help) {
-        report_lines(c, config.warnings);
+        for (const char *line = config.warnings ? config.warnings : ""; *line;) {
+            size_t length = strcspn(line, "\n");
+            warn_once(c, "muster run would warn: %.*s", (int)length, line);
+            line += length + (line[length] == '\n');
+        }
         check_master(c, &config);
     }
     config_free(&config);

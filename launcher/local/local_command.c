@@ -57,19 +57,6 @@ static int help(const char *shown, int output)
     return print(&out);
 }
 
-/* Properties of this machine, for manifests that refer to them. */
-static void read_machine(struct command *command, struct local_machine *machine)
-{
-    struct machine here;
-    machine_read(NULL, &here);
-    if (gethostname(command->node, sizeof command->node) < 0)
-        command->node[0] = 0;
-    command->node[sizeof command->node - 1] = 0;
-    machine->node_name = command->node[0] ? command->node : "localhost";
-    machine->cores = here.cores;
-    machine->memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-}
-
 static int read_files(struct command *command, struct muster_error *err)
 {
     for (char *const *file = command->settings.files; *file; file++)
@@ -90,27 +77,20 @@ static int build(struct command *command, struct muster_error *err)
         return error_wrap(err, "--entrypoint");
     settings.command =
         (struct pod_command_settings){command->entrypoint.items, command->program, command->settings.dry_run};
-    read_machine(command, &settings.machine);
+    /* Properties of this machine, for manifests that refer to them. */
+    struct machine here;
+    machine_read(NULL, &here);
+    if (gethostname(command->node, sizeof command->node) < 0)
+        command->node[0] = 0;
+    command->node[sizeof command->node - 1] = 0;
+    settings.machine.node_name = command->node[0] ? command->node : "localhost";
+    settings.machine.cores = here.cores;
+    settings.machine.memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     if (!command->settings.dry_run)
         settings.network = network_claim(&command->network);
     return read_files(command, err) < 0
                ? -1
                : manifest_build(&command->documents, &settings, &command->job, &command->problems, err);
-}
-
-static void report(const struct command *command)
-{
-    const struct problems *problems = &command->problems;
-    bool warn = command->settings.validate == LOCAL_VALIDATE_WARN && !problems->fatal;
-    for (size_t i = 0; i < problems->count; i++) {
-        enum problem_type type = problems->list[i].type;
-        enum log_level level = type == PROBLEM_NOTE              ? LOG_LEVEL_INFO
-                               : type == PROBLEM_WARNING || warn ? LOG_LEVEL_WARNING
-                                                                 : LOG_LEVEL_ERROR;
-        log_write(&command->log, level, "%s", problems->list[i].text);
-    }
-    if (problems->left_out)
-        log_warning(&command->log, "%zu more are not listed", problems->left_out);
 }
 
 static int dry_run(const struct command *command)
@@ -125,7 +105,17 @@ static int run_or_print(struct command *command)
 {
     bool refused = command->problems.fatal ||
                    (command->problems.errors && command->settings.validate == LOCAL_VALIDATE_STRICT);
-    report(command);
+    const struct problems *problems = &command->problems;
+    bool warn = command->settings.validate == LOCAL_VALIDATE_WARN && !problems->fatal;
+    for (size_t i = 0; i < problems->count; i++) {
+        enum problem_type type = problems->list[i].type;
+        enum log_level level = type == PROBLEM_NOTE              ? LOG_LEVEL_INFO
+                               : type == PROBLEM_WARNING || warn ? LOG_LEVEL_WARNING
+                                                                 : LOG_LEVEL_ERROR;
+        log_write(&command->log, level, "%s", problems->list[i].text);
+    }
+    if (problems->left_out)
+        log_warning(&command->log, "%zu more are not listed", problems->left_out);
     if (!command->problems.fatal && launch_check(&command->job, &command->documents, &command->log) < 0) {
         log_error(&command->log, "no memory");
         return EXIT_CODE_FAILURE;

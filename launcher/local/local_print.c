@@ -19,17 +19,6 @@ static const char *replica_name(const struct local_job *job, const struct local_
 
 /* --- JSON --- */
 
-static void add_text(struct buffer *out, const char *text, size_t length)
-{
-    struct buffer copy = {0};
-    buffer_append(&copy, text, length);
-    if (copy.failed)
-        out->failed = true;
-    else
-        buffer_json_string(out, copy.data ? copy.data : "");
-    buffer_free(&copy);
-}
-
 static void add_pod(const struct local_job *job, const struct local_pod *pod, struct buffer *out)
 {
     buffer_text(out, "{\"name\": ");
@@ -42,7 +31,13 @@ static void add_pod(const struct local_job *job, const struct local_pod *pod, st
     for (char *const *entry = pod->env; entry && *entry; entry++) {
         size_t name = strcspn(*entry, "=");
         buffer_text(out, entry == pod->env ? "" : ", ");
-        add_text(out, *entry, name);
+        struct buffer copy = {0};
+        buffer_append(&copy, *entry, name);
+        if (copy.failed)
+            out->failed = true;
+        else
+            buffer_json_string(out, copy.data ? copy.data : "");
+        buffer_free(&copy);
         buffer_text(out, ": ");
         buffer_json_string(out, *entry + name + 1);
     }

@@ -60,14 +60,6 @@ static char *missing_program(const struct local_pod *pod, const char *path)
     return !found && err.code == MUSTER_E_NOT_FOUND ? mem_strdup(name) : NULL;
 }
 
-static char *missing_script(const struct local_pod *pod, char *const *words)
-{
-    for (char *const *word = words; *word && strcmp(*word, "-m") != 0 && strcmp(*word, "-c") != 0; word++)
-        if (is_script(*word))
-            return missing_path(pod, *word);
-    return NULL;
-}
-
 char *missing_file_find(const struct local_pod *pod, const char *path, const char **kind)
 {
     scope_text_list words = {0};
@@ -84,7 +76,11 @@ char *missing_file_find(const struct local_pod *pod, const char *path, const cha
     if (text && split_shell_text(pod, text, &words) < 0)
         return NULL;
     *kind = "its script";
-    return missing_script(pod, text ? words.items : pod->command);
+    for (char *const *word = text ? words.items : pod->command;
+         *word && strcmp(*word, "-m") != 0 && strcmp(*word, "-c") != 0; word++)
+        if (is_script(*word))
+            return missing_path(pod, *word);
+    return NULL;
 }
 
 /* --- the warnings --- */

@@ -91,14 +91,6 @@ int loop_add_signals(struct loop *loop, struct loop_source *source, const sigset
     return loop_add(loop, source, EPOLLIN, err);
 }
 
-static void timer_expired(struct loop *loop)
-{
-    uint64_t expirations;
-    ssize_t got = read(loop->timer_fd, &expirations, sizeof expirations);
-    (void)got; /* the count adds nothing to the clock */
-    loop->armed = INSTANT_NEVER;
-}
-
 int loop_turn(struct loop *loop, struct instant deadline, struct muster_error *err)
 {
     bool due = instant_reached(clock_now(NULL), deadline);
@@ -110,9 +102,12 @@ int loop_turn(struct loop *loop, struct instant deadline, struct muster_error *e
     loop->count = count;
     for (int i = 0; i < count; i++) {
         struct loop_source *source = loop->events[i].data.ptr;
-        if (!source)
-            timer_expired(loop);
-        else if (loop->events[i].events) /* 0: removed in this turn */
+        if (!source) {
+            uint64_t expirations;
+            ssize_t got = read(loop->timer_fd, &expirations, sizeof expirations);
+            (void)got; /* the count adds nothing to the clock */
+            loop->armed = INSTANT_NEVER;
+        } else if (loop->events[i].events) /* 0: removed in this turn */
             source->ready(source->context, loop->events[i].events);
     }
     loop->count = 0;

@@ -76,35 +76,6 @@ static void resources(const struct writing *w)
         buffer_printf(w->out, "%*snvidia.com/gpu: \"%lld\"\n", w->indent + 8, "", (long long)o->gpus);
 }
 
-static void probe(const struct writing *w)
-{
-    if (!w->o->metrics_port)
-        return;
-    line(w, 4, "ports:");
-    buffer_printf(w->out, "%*s- {name: metrics, containerPort: %lld}\n", w->indent + 6, "",
-                  (long long)w->o->metrics_port);
-    line(w, 4,
-         "livenessProbe: # the agent's loop turns; no readiness probe: pods wait for each other's names");
-    line(w, 6, "httpGet: {path: /healthz, port: metrics}");
-    line(w, 6, "initialDelaySeconds: 5");
-    line(w, 6, "failureThreshold: 6");
-}
-
-static void mounts(const struct writing *w)
-{
-    line(w, 4, "volumeMounts:");
-    line(w, 6, "- {name: launcher, mountPath: /opt/muster, readOnly: true}");
-    line(w, 6, "- {name: shm, mountPath: /dev/shm}");
-    if (manifest_has_secret(w->o))
-        line(w, 6, "- {name: job-secret, mountPath: /etc/muster-secret, readOnly: true}");
-    for (char *const *claim = w->o->claims; claim && *claim; claim++) {
-        buffer_printf(w->out, "%*s- {name: claim-%d, mountPath: ", w->indent + 6, "",
-                      (int)(claim - w->o->claims));
-        buffer_json_string(w->out, strchr(*claim, '=') + 1);
-        buffer_text(w->out, "}\n");
-    }
-}
-
 static void volumes(const struct writing *w)
 {
     line(w, 2, "volumes:");
@@ -135,31 +106,45 @@ static void container(const struct writing *w, const char *name, const struct ma
     }
     buffer_text(w->out, "]\n");
     environment(w, place);
-    probe(w);
-    resources(w);
-    mounts(w);
-}
-
-static void metadata(const struct writing *w)
-{
-    line(w, 0, "metadata:");
-    line(w, 2, "labels:");
-    pair(w, 4, "app.kubernetes.io/part-of", w->o->name);
-    line(w, 2, "annotations:");
     if (w->o->metrics_port) {
-        line(w, 4, "prometheus.io/scrape: \"true\"");
-        buffer_printf(w->out, "%*sprometheus.io/port: \"%lld\"\n", w->indent + 4, "",
+        line(w, 4, "ports:");
+        buffer_printf(w->out, "%*s- {name: metrics, containerPort: %lld}\n", w->indent + 6, "",
                       (long long)w->o->metrics_port);
+        line(w, 4,
+             "livenessProbe: # the agent's loop turns; no readiness probe: pods wait for each other's names");
+        line(w, 6, "httpGet: {path: /healthz, port: metrics}");
+        line(w, 6, "initialDelaySeconds: 5");
+        line(w, 6, "failureThreshold: 6");
     }
-    line(w, 4,
-         "sidecar.istio.io/inject: \"false\" # a mesh proxy in front of NCCL and the rendezvous breaks both");
+    resources(w);
+    line(w, 4, "volumeMounts:");
+    line(w, 6, "- {name: launcher, mountPath: /opt/muster, readOnly: true}");
+    line(w, 6, "- {name: shm, mountPath: /dev/shm}");
+    if (manifest_has_secret(w->o))
+        line(w, 6, "- {name: job-secret, mountPath: /etc/muster-secret, readOnly: true}");
+    for (char *const *claim = w->o->claims; claim && *claim; claim++) {
+        buffer_printf(w->out, "%*s- {name: claim-%d, mountPath: ", w->indent + 6, "",
+                      (int)(claim - w->o->claims));
+        buffer_json_string(w->out, strchr(*claim, '=') + 1);
+        buffer_text(w->out, "}\n");
+    }
 }
 
 void manifest_pod(const struct manifest_options *o, const char *name, const char *restart_policy,
                   const char *subdomain, const struct manifest_place *place, int indent, struct buffer *out)
 {
     const struct writing w = {o, out, indent};
-    metadata(&w);
+    line(&w, 0, "metadata:");
+    line(&w, 2, "labels:");
+    pair(&w, 4, "app.kubernetes.io/part-of", w.o->name);
+    line(&w, 2, "annotations:");
+    if (w.o->metrics_port) {
+        line(&w, 4, "prometheus.io/scrape: \"true\"");
+        buffer_printf(w.out, "%*sprometheus.io/port: \"%lld\"\n", w.indent + 4, "",
+                      (long long)w.o->metrics_port);
+    }
+    line(&w, 4,
+         "sidecar.istio.io/inject: \"false\" # a mesh proxy in front of NCCL and the rendezvous breaks both");
     line(&w, 0, "spec:");
     if (restart_policy)
         pair(&w, 2, "restartPolicy", restart_policy);

@@ -22,20 +22,19 @@ static void write_request(const struct manifest_options *o, struct buffer *out)
     buffer_text(out, "#SBATCH --output=%x-%j.log\nset -u\n");
 }
 
-static void write_secret(const struct manifest_options *o, struct buffer *out)
+/* The batch shell waits for srun also where a signal ends its waiting. */
+int manifest_write_slurm(const struct manifest_options *o, struct buffer *out)
 {
-    if (!manifest_has_secret(o))
-        return;
-    buffer_text(
-        out, "\n# Only a reader of this file can join the job. The submit folder is one that all nodes see.\n"
-             "secret=$(mktemp \"${SLURM_SUBMIT_DIR:-.}/.muster-secret-${SLURM_JOB_ID:-0}-XXXXXX\") || exit\n"
-             "trap 'rm -f \"$secret\"' EXIT\n"
-             "muster secret > \"$secret\" || exit\n"
-             "export MUSTER_SECRET_FILE=\"$secret\"\n");
-}
-
-static void write_environment(const struct manifest_options *o, struct buffer *out)
-{
+    write_request(o, out);
+    if (manifest_has_secret(o)) {
+        buffer_text(
+            out,
+            "\n# Only a reader of this file can join the job. The submit folder is one that all nodes see.\n"
+            "secret=$(mktemp \"${SLURM_SUBMIT_DIR:-.}/.muster-secret-${SLURM_JOB_ID:-0}-XXXXXX\") || exit\n"
+            "trap 'rm -f \"$secret\"' EXIT\n"
+            "muster secret > \"$secret\" || exit\n"
+            "export MUSTER_SECRET_FILE=\"$secret\"\n");
+    }
     buffer_printf(out, "\nexport PET_NPROC_PER_NODE=%lld PET_MAX_RESTARTS=%lld PET_SHUTDOWN_TIMEOUT=%lld\n",
                   (long long)manifest_workers(o), (long long)o->restarts,
                   (long long)o->grace_s - MANIFEST_GRACE_MARGIN_S);
@@ -46,14 +45,6 @@ static void write_environment(const struct manifest_options *o, struct buffer *o
         buffer_shell_word(out, strchr(*entry, '=') + 1);
         buffer_text(out, "\n");
     }
-}
-
-/* The batch shell waits for srun also where a signal ends its waiting. */
-int manifest_write_slurm(const struct manifest_options *o, struct buffer *out)
-{
-    write_request(o, out);
-    write_secret(o, out);
-    write_environment(o, out);
     buffer_text(
         out,
         "\n# The agents find each other by Slurm's variables; all of them end with the job's exit code.\n"

@@ -50,14 +50,6 @@ static bool policy_names_gpus(const struct policy *policy)
     return false;
 }
 
-/* Only if the result matters: it can take seconds. A single worker shares its GPU with no other. */
-static bool asks_driver(const struct run_config *config, const struct nccl_env *tune)
-{
-    bool counts = tune->mode == NCCL_ENV_EXPLAIN ||
-                  (tune->mode == NCCL_ENV_ON && (config->nproc_per_node > 1 || config->max_nodes > 1));
-    return nvml_probe_has_driver() && (counts || policy_names_gpus(&tune->policy));
-}
-
 static int read_machine(const struct run_config *config, char *const *environment, struct nvml_probe *nvml,
                         struct nccl_env *tune, struct muster_error *err)
 {
@@ -75,7 +67,10 @@ static int read_machine(const struct run_config *config, char *const *environmen
     };
     if (reader_read(&options, &tune->machine, err) < 0)
         return -1;
-    if (!asks_driver(config, tune))
+    /* Only if the result matters: it can take seconds. A single worker shares its GPU with no other. */
+    bool counts = tune->mode == NCCL_ENV_EXPLAIN ||
+                  (tune->mode == NCCL_ENV_ON && (config->nproc_per_node > 1 || config->max_nodes > 1));
+    if (!(nvml_probe_has_driver() && (counts || policy_names_gpus(&tune->policy))))
         return 0;
     return nvml_probe_describe(nvml, nvml_patience_ns, &tune->machine, err) < 0
                ? -1

@@ -25,11 +25,6 @@ enum {
 
 /* --- sending --- */
 
-static int headers_of(const struct path_probe *probe)
-{
-    return address_is_six(probe->address) ? HEADERS_6 : HEADERS_4;
-}
-
 static void end_probe(struct path_probe *probe, enum path_result result)
 {
     if (probe->fd >= 0)
@@ -41,7 +36,7 @@ static void end_probe(struct path_probe *probe, enum path_result result)
 static void begin_probe(struct path_probe *probe)
 {
     struct address to;
-    int most = probe->largest - headers_of(probe);
+    int most = probe->largest - (address_is_six(probe->address) ? HEADERS_6 : HEADERS_4);
     probe->fd = -1;
     probe->sent = 0;
     probe->connected = false;

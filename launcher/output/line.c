@@ -39,16 +39,6 @@ bool line_state(struct line_splitter *s, const struct line_sink *sink)
     return state > 0;
 }
 
-/* Drops the states before the latest one. */
-static void drop_states(struct line_splitter *s)
-{
-    size_t state;
-    const char *text = latest_state(s->partial.data, s->partial.length, &state);
-    memmove(s->partial.data + 1, text, state);
-    s->partial.data[0] = '\r'; /* line_has_state */
-    s->partial.length = state + 1;
-}
-
 /* The end of a line of which a state was passed on. */
 static void finish_states(struct line_splitter *s, const char *data, size_t length,
                           const struct line_sink *sink)
@@ -87,8 +77,14 @@ static void finish(struct line_splitter *s, const char *data, size_t length, con
 /* A part without newline. */
 static void keep(struct line_splitter *s, const char *data, size_t length, const struct line_sink *sink)
 {
-    if (s->partial.length + length > LINE_PIECE_LIMIT && s->states && line_has_state(s))
-        drop_states(s);
+    if (s->partial.length + length > LINE_PIECE_LIMIT && s->states && line_has_state(s)) {
+        /* Drops the states before the latest one. */
+        size_t state;
+        const char *text = latest_state(s->partial.data, s->partial.length, &state);
+        memmove(s->partial.data + 1, text, state);
+        s->partial.data[0] = '\r'; /* line_has_state */
+        s->partial.length = state + 1;
+    }
     if (s->partial.length + length > LINE_PIECE_LIMIT)
         line_flush(s, sink);
     if (length > LINE_PIECE_LIMIT || buffer_append(&s->partial, data, length) < 0) {

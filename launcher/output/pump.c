@@ -223,20 +223,16 @@ static size_t finish_outlets(struct pump *pump)
     return files.bytes + finish_consoles(pump, limit);
 }
 
-/* The same terminal, file or pipe: one queue, so that lines keep their order. */
-static bool same_file(int a, int b)
-{
-    struct stat x, y;
-    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 static int make_outlets(struct pump *pump, const struct pump_options *options, struct muster_error *err)
 {
     struct write_queue_options outlet = {pump->wake.fd, options->spool_folder, options->spool_limit};
     struct output_file_options console = {.fd = STDOUT_FILENO, .name = "the console", .style = &pump->style};
     pump->files = write_queue_create(&outlet, err);
     pump->consoles[1] = pump->files ? write_queue_create(&outlet, err) : NULL;
-    bool one = same_file(STDOUT_FILENO, STDERR_FILENO);
+    /* The same terminal, file or pipe: one queue, so that lines keep their order. */
+    struct stat x, y;
+    bool one = fstat(STDOUT_FILENO, &x) == 0 && fstat(STDERR_FILENO, &y) == 0 && x.st_dev == y.st_dev &&
+               x.st_ino == y.st_ino;
     pump->consoles[2] = one ? pump->consoles[1] : pump->consoles[1] ? write_queue_create(&outlet, err) : NULL;
     if (!pump->consoles[2])
         return -1;
@@ -244,17 +240,6 @@ static int make_outlets(struct pump *pump, const struct pump_options *options, s
     console.fd = STDERR_FILENO;
     pump->shown[2] = one ? pump->shown[1] : write_queue_target(pump->consoles[2], &console);
     return pump->shown[1] && pump->shown[2] ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for the console");
-}
-
-/* Of a pump that could not be made: some may be missing, and nothing was queued. */
-static void drop_outlets(struct pump *pump)
-{
-    struct write_queue_lost none;
-    const struct instant now = clock_now(NULL);
-    (void)write_queue_finish(pump->files, 0, now, &none);
-    (void)write_queue_finish(pump->consoles[1], 0, now, &none);
-    if (pump->consoles[2] != pump->consoles[1])
-        (void)write_queue_finish(pump->consoles[2], 0, now, &none);
 }
 
 static int watch_sources(struct pump *pump, struct muster_error *err)
@@ -302,7 +287,13 @@ struct pump *pump_create(const struct pump_options *options, struct muster_error
         error_set(err, MUSTER_E_NOMEM, "no memory for the workers' output");
     if (pump->chunk && watch_sources(pump, err) == 0 && make_outlets(pump, options, err) == 0)
         return pump;
-    drop_outlets(pump);
+    /* Of a pump that could not be made: some may be missing, and nothing was queued. */
+    struct write_queue_lost none;
+    const struct instant now = clock_now(NULL);
+    (void)write_queue_finish(pump->files, 0, now, &none);
+    (void)write_queue_finish(pump->consoles[1], 0, now, &none);
+    if (pump->consoles[2] != pump->consoles[1])
+        (void)write_queue_finish(pump->consoles[2], 0, now, &none);
     pump_free(pump, false);
     return NULL;
 }

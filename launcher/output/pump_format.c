@@ -151,15 +151,6 @@ static void show_lines(struct pump_stream *s, const char *data, size_t length)
     }
 }
 
-/* How many bytes of data are whole lines for show_lines; in the middle of a line none. */
-static size_t plain_lines(const struct pump_stream *s, const char *data, size_t length)
-{
-    bool plain = s->console && !s->matches && s->pump->style.format != LOG_FORMAT_JSON && !s->middle &&
-                 !s->dropping && !line_pending(&s->lines);
-    const char *last = plain ? memrchr(data, '\n', length) : NULL;
-    return last ? (size_t)(last + 1 - data) : 0;
-}
-
 void pump_format(struct pump_stream *s, const char *data, size_t length)
 {
     struct line_sink sink;
@@ -171,7 +162,11 @@ void pump_format(struct pump_stream *s, const char *data, size_t length)
         data += part;
         length -= part;
     }
-    size_t lines = plain_lines(s, data, length);
+    /* How many bytes of data are whole lines for show_lines; in the middle of a line none. */
+    bool plain = s->console && !s->matches && s->pump->style.format != LOG_FORMAT_JSON && !s->middle &&
+                 !s->dropping && !line_pending(&s->lines);
+    const char *last = plain ? memrchr(data, '\n', length) : NULL;
+    size_t lines = last ? (size_t)(last + 1 - data) : 0;
     show_lines(s, data, lines);
     line_feed(&s->lines, data + lines, length - lines, &sink);
     put_blocks(s);

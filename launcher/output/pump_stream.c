@@ -246,23 +246,19 @@ bool pump_idle(const struct pump *pump)
     return !s;
 }
 
-/* The line has had no news for a while. Its end may be in the pipe, which was not read while a queue was
- * full. */
-static void flush_waiting(struct pump_stream *s, struct instant now)
-{
-    s->flush_at = INSTANT_NEVER;
-    if (!has_room(s, now))
-        s->flush_at = instant_add(now, flush_after_ns);
-    else if (!read_once(s) || s->lines.states) /* a progress bar always has more */
-        pump_format_flush(s);
-}
-
 void pump_flush_streams(struct pump *pump, struct instant now)
 {
     pump->flush_at = INSTANT_NEVER;
     for (struct pump_stream *s = pump->streams; s; s = s->next) {
-        if (instant_reached(now, s->flush_at))
-            flush_waiting(s, now);
+        if (instant_reached(now, s->flush_at)) {
+            /* The line has had no news for a while. Its end may be in the pipe, which was not read while a
+             * queue was full. */
+            s->flush_at = INSTANT_NEVER;
+            if (!has_room(s, now))
+                s->flush_at = instant_add(now, flush_after_ns);
+            else if (!read_once(s) || s->lines.states) /* a progress bar always has more */
+                pump_format_flush(s);
+        }
         pump->flush_at = instant_min(pump->flush_at, s->flush_at);
     }
     kick(pump);

@@ -31,12 +31,6 @@ static void tell_room(struct write_queue *o)
 
 /* --- writing --- */
 
-static void note_error(struct write_queue *o, int error)
-{
-    if (__atomic_exchange_n(&o->error, error, __ATOMIC_RELAXED) != error)
-        wake(o);
-}
-
 /* A full disk gets space when files are removed: until then output waits in the queue and the spool. False
  * at the end of the run, and where this is not the writer: there is other work to do. */
 static bool await_space(struct write_queue *o)
@@ -70,7 +64,8 @@ static bool may_retry(struct write_queue *o, int fd, int error)
         if (poll(&room, 1, is_writer(o) ? -1 : (int)(WRITE_QUEUE_WINDOW_NS / NS_PER_MS)) || is_writer(o))
             return true; /* interrupted or not, the write is tried again */
     }
-    note_error(o, error);
+    if (__atomic_exchange_n(&o->error, error, __ATOMIC_RELAXED) != error)
+        wake(o);
     return (error == ENOSPC || error == EDQUOT) && await_space(o);
 }
 
@@ -124,20 +119,6 @@ static void write_records(struct write_queue *o, const struct buffer *b)
 
 /* --- the writer --- */
 
-/* Everything was passed to the writer: the files keep up. */
-static void take_filling(struct write_queue *o)
-{
-    struct buffer full = o->filling;
-    o->filling = o->writing;
-    o->writing = full;
-    /* it was a moment without CPU time, not a slow file: producers may wait for it again */
-    if (o->late && !instant_reached(clock_now(NULL), instant_add(o->late_since, 2 * WRITE_QUEUE_WINDOW_NS)))
-        o->grudge = (struct instant){0};
-    o->late = o->spool_late = o->spool_wanted = false;
-    o->full_since = o->spool_since = INSTANT_NEVER;
-    tell_room(o);
-}
-
 /* The oldest batch of the spool into `writing`; releases the lock while it reads. */
 static void take_spooled(struct write_queue *o)
 {
@@ -161,22 +142,6 @@ static void take_spooled(struct write_queue *o)
     }
 }
 
-/* The spooler's current batch, in which it may hang. Both only read it. */
-static bool write_spilling(struct write_queue *o)
-{
-    o->spill_taken = o->spill_reading = true;
-    pthread_mutex_unlock(&o->lock);
-    write_records(o, &o->spilling);
-    pthread_mutex_lock(&o->lock);
-    o->spill_reading = false;
-    if (!o->spill_busy) {
-        buffer_clear(&o->spilling);
-        o->spill_taken = false;
-        pthread_cond_signal(&o->spill);
-    }
-    return true;
-}
-
 static bool has_work(const struct write_queue *o)
 {
     return !spool_is_empty(&o->spool) || (o->spilling.length && !o->spill_taken) || o->filling.length;
@@ -189,31 +154,37 @@ static bool write_oldest(struct write_queue *o)
         return false;
     if (!spool_is_empty(&o->spool))
         take_spooled(o);
-    else if (o->spilling.length && !o->spill_taken)
-        return write_spilling(o);
-    else
-        take_filling(o);
+    else if (o->spilling.length && !o->spill_taken) {
+        /* The spooler's current batch, in which it may hang. Both only read it. */
+        o->spill_taken = o->spill_reading = true;
+        pthread_mutex_unlock(&o->lock);
+        write_records(o, &o->spilling);
+        pthread_mutex_lock(&o->lock);
+        o->spill_reading = false;
+        if (!o->spill_busy) {
+            buffer_clear(&o->spilling);
+            o->spill_taken = false;
+            pthread_cond_signal(&o->spill);
+        }
+        return true;
+    } else {
+        /* Everything was passed to the writer: the files keep up. */
+        struct buffer full = o->filling;
+        o->filling = o->writing;
+        o->writing = full;
+        /* it was a moment without CPU time, not a slow file: producers may wait for it again */
+        if (o->late &&
+            !instant_reached(clock_now(NULL), instant_add(o->late_since, 2 * WRITE_QUEUE_WINDOW_NS)))
+            o->grudge = (struct instant){0};
+        o->late = o->spool_late = o->spool_wanted = false;
+        o->full_since = o->spool_since = INSTANT_NEVER;
+        tell_room(o);
+    }
     pthread_mutex_unlock(&o->lock);
     write_records(o, &o->writing);
     buffer_clear(&o->writing);
     pthread_mutex_lock(&o->lock);
     return true;
-}
-
-/* Nothing is queued: bytes that a file has not received were refused or dropped, and get their notice now.
- * With the lock, which it releases meanwhile; only this thread takes files out of the list. */
-static void settle_targets(struct write_queue *o)
-{
-    struct output_file_port port = {write_parts, o};
-    for (struct output_file *t = o->targets; t; t = t->next) {
-        t->due_bytes = t->put_bytes;
-        t->due_lines = t->put_lines;
-    }
-    for (struct output_file *t = o->targets; t; t = t->next) {
-        pthread_mutex_unlock(&o->lock);
-        output_file_settle(t, &port);
-        pthread_mutex_lock(&o->lock);
-    }
 }
 
 /* Without the lock: closing a file on NFS writes it. */
@@ -246,7 +217,18 @@ static bool write_all(struct write_queue *o)
             continue;
         o->release_asked = false;
         bool closing = o->closing;
-        settle_targets(o);
+        /* Nothing is queued: bytes that a file has not received were refused or dropped, and get their notice
+         * now. With the lock, which it releases meanwhile; only this thread takes files out of the list. */
+        struct output_file_port port = {write_parts, o};
+        for (struct output_file *t = o->targets; t; t = t->next) {
+            t->due_bytes = t->put_bytes;
+            t->due_lines = t->put_lines;
+        }
+        for (struct output_file *t = o->targets; t; t = t->next) {
+            pthread_mutex_unlock(&o->lock);
+            output_file_settle(t, &port);
+            pthread_mutex_lock(&o->lock);
+        }
         close_targets(o);
         if (!has_work(o) && !o->release_asked)
             return closing;

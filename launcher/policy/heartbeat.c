@@ -50,9 +50,9 @@ static void end_line(struct heartbeat *beat, struct instant now)
     begin_line(beat);
 }
 
-/* The word "fatal", a blank, the message. */
-static void match_byte(struct heartbeat *beat, char c)
+static void take_byte(struct heartbeat *beat, char c)
 {
+    /* The word "fatal", a blank, the message. */
     const int matched = beat->line.matched;
     const size_t used = strlen(beat->message);
     if (matched == IN_MESSAGE && used < sizeof beat->message - 1)
@@ -63,11 +63,6 @@ static void match_byte(struct heartbeat *beat, char c)
         beat->line.matched++;
     else if (matched != IN_MESSAGE)
         beat->line.matched = -1;
-}
-
-static void take_byte(struct heartbeat *beat, char c)
-{
-    match_byte(beat, c);
     if (beat->line.bytes < FIGURES_LINE)
         beat->line.text[beat->line.bytes] = c;
     if (beat->line.bytes <= FIGURES_LINE)

@@ -116,12 +116,6 @@ static void begin_announced_stop(struct step *s, int signal, int64_t grace_ns)
     act(s, GROUP_ANNOUNCE);
 }
 
-/* Reports to the server that this agent leaves: with a drain if all nodes stop for it, otherwise at once. */
-static void say_going(struct step *s)
-{
-    act(s, s->group->drains || (s->group->ends_together && s->group->planned) ? GROUP_DRAIN : GROUP_LEAVE);
-}
-
 static int signal_code(const struct step *s)
 {
     return EXIT_CODE_SIGNAL_BASE + s->event->signal;
@@ -204,14 +198,6 @@ static void quit_alone(struct step *s)
     begin_announced_stop(s, s->group->signal, s->group->shutdown_grace_ns);
 }
 
-static void drain(struct step *s)
-{
-    s->group->state = GROUP_DRAINING;
-    s->group->signal = s->event->signal;
-    s->group->deadline = instant_add(s->now, drain_answer_ns);
-    act(s, GROUP_DRAIN);
-}
-
 /* The last worker exited 0 while the stop was being requested. */
 static void succeed_last(struct step *s)
 {
@@ -239,7 +225,10 @@ static void quit(struct step *s)
 {
     decide(s, signal_code(s));
     if (s->group->drains || (s->group->ends_together && s->group->listens)) {
-        drain(s);
+        s->group->state = GROUP_DRAINING;
+        s->group->signal = s->event->signal;
+        s->group->deadline = instant_add(s->now, drain_answer_ns);
+        act(s, GROUP_DRAIN);
         return;
     }
     act(s, GROUP_LEAVE);
@@ -259,7 +248,9 @@ static void quit_too(struct step *s)
     if (s->group->leaving)
         act(s, GROUP_REMIND);
     decide(s, signal_code(s));
-    say_going(s);
+    /* Reports to the server that this agent leaves: with a drain if all nodes stop for it, otherwise at once.
+     */
+    act(s, s->group->drains || (s->group->ends_together && s->group->planned) ? GROUP_DRAIN : GROUP_LEAVE);
 }
 
 /* The agent's own time may be shorter than the time announced to the workers. */
@@ -340,18 +331,6 @@ static void (*const table[GROUP_STATE_COUNT][GROUP_EVENT_COUNT])(struct step *) 
     [GROUP_OVER] = {ignore, ignore, ignore, ignore, ignore, ignore, remind, ignore, ignore, ignore},
 };
 
-/* The invariants of worker_group.h on a group and its actions. */
-static void worker_group_check(const struct worker_group *group, unsigned actions)
-{
-    bool timed = group->state == GROUP_DRAINING || group->state == GROUP_SAVING ||
-                 group->state == GROUP_STOPPING || group->state == GROUP_KILLING ||
-                 group->state == GROUP_CLEANING;
-    const unsigned start = 1U << GROUP_START, leave = 1U << GROUP_EXIT;
-    assert(timed == (group->deadline.ns != INSTANT_NEVER.ns));
-    assert(!(actions & leave) || group->leaving);
-    assert((actions & (start | leave)) != (start | leave)); /* a leaving agent starts no workers */
-}
-
 int worker_group_step(struct worker_group *group, const struct worker_group_event *event, struct instant now,
                       unsigned *actions, struct muster_error *err)
 {
@@ -361,7 +340,14 @@ int worker_group_step(struct worker_group *group, const struct worker_group_even
         return error_set(err, MUSTER_E_STATE, "workers that are %s cannot have %s",
                          worker_group_state_name(group->state), worker_group_event_name(event->kind));
     table[group->state][event->kind](&s);
-    worker_group_check(group, s.actions);
+    /* The invariants of worker_group.h on a group and its actions. */
+    bool timed = group->state == GROUP_DRAINING || group->state == GROUP_SAVING ||
+                 group->state == GROUP_STOPPING || group->state == GROUP_KILLING ||
+                 group->state == GROUP_CLEANING;
+    const unsigned start = 1U << GROUP_START, leave = 1U << GROUP_EXIT;
+    assert(timed == (group->deadline.ns != INSTANT_NEVER.ns));
+    assert(!(s.actions & leave) || group->leaving);
+    assert((s.actions & (start | leave)) != (start | leave)); /* a leaving agent starts no workers */
     *actions = s.actions;
     return 0;
 }

@@ -38,17 +38,6 @@ static struct {
     size_t count;
 } guarded;
 
-static void take_sessions(const struct guardian_table *table)
-{
-    uint32_t used = __atomic_load_n(&table->used, __ATOMIC_ACQUIRE);
-    for (uint32_t i = 0; i < used && i < GUARDIAN_SESSIONS_LIMIT; i++) {
-        uint64_t place = __atomic_load_n(&table->places[i], __ATOMIC_RELAXED);
-        if (place)
-            guarded.sessions[guarded.count++] =
-                (struct descendants_session){(pid_t)(uint32_t)place, (place & LEADERLESS) != 0};
-    }
-}
-
 /* Kills until so many consecutive scans find nothing: a process may be created behind a scan, and in the
  * middle of an exec its environment reads empty for as long as it waits for CPU time. */
 static void kill_descendants(const struct descendants *descendants, int clean_looks)
@@ -65,22 +54,6 @@ static void kill_descendants(const struct descendants *descendants, int clean_lo
                    found ? PAUSE_MS : clean_pauses_ms[clean]); /* killed processes need a moment to end */
         clean = found ? 0 : clean + 1;
     }
-}
-
-/* Everything that can be found without reading a process's memory is killed before the first such read,
- * which may block for ever at an unrelated process that is stuck in the kernel. */
-static void kill_all(void)
-{
-    enum { BLIND_CLEAN_LOOKS = 2, CLEAN_LOOKS = 4 };
-    struct descendants descendants = {.id = guarded.id,
-                                      .family = true,
-                                      .blind = true,
-                                      .except = {getpid(), 0},
-                                      .sessions = guarded.sessions,
-                                      .session_count = guarded.count};
-    kill_descendants(&descendants, BLIND_CLEAN_LOOKS);
-    descendants.blind = false;
-    kill_descendants(&descendants, CLEAN_LOOKS);
 }
 
 /* In /proc/self/stat, after the command: arg_start is the 48th field and the next one is arg_end. */
@@ -141,8 +114,25 @@ guard(const struct guardian_task *task, const struct guardian_table *table, int 
         ; /* nothing is ever written: it ends when the agent does */
     if (second)
         (void)poll(NULL, 0, SECOND_WAITS_MS);
-    take_sessions(table);
-    kill_all();
+    uint32_t used = __atomic_load_n(&table->used, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; i < used && i < GUARDIAN_SESSIONS_LIMIT; i++) {
+        uint64_t place = __atomic_load_n(&table->places[i], __ATOMIC_RELAXED);
+        if (place)
+            guarded.sessions[guarded.count++] =
+                (struct descendants_session){(pid_t)(uint32_t)place, (place & LEADERLESS) != 0};
+    }
+    /* Everything that can be found without reading a process's memory is killed before the first such read,
+     * which may block for ever at an unrelated process that is stuck in the kernel. */
+    enum { BLIND_CLEAN_LOOKS = 2, CLEAN_LOOKS = 4 };
+    struct descendants descendants = {.id = guarded.id,
+                                      .family = true,
+                                      .blind = true,
+                                      .except = {getpid(), 0},
+                                      .sessions = guarded.sessions,
+                                      .session_count = guarded.count};
+    kill_descendants(&descendants, BLIND_CLEAN_LOOKS);
+    descendants.blind = false;
+    kill_descendants(&descendants, CLEAN_LOOKS);
     if (task->afterwards)
         task->afterwards(task->context);
     _exit(0);

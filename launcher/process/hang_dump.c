@@ -161,14 +161,6 @@ static void count_threads(int pid, struct buffer *text, struct hang_dump_threads
     (void)closedir(directory);
 }
 
-static void note_stopped(struct hang_dump *dump, const struct descendants_process *process)
-{
-    bool stopped = process->state == 'T' || process->state == 't';
-    for (size_t i = 0; stopped && !dump->stopped && i < dump->count; i++)
-        if (dump->sessions[i] == process->pid)
-            dump->stopped = process->pid;
-}
-
 /* Called for every process of the sessions; true: it is sent SIGUSR1. */
 static bool look(void *context, const struct descendants_process *process)
 {
@@ -176,7 +168,10 @@ static bool look(void *context, const struct descendants_process *process)
     struct hang_dump_threads threads = {0};
     scope_buffer text = {0};
     const int pid = (int)process->pid;
-    note_stopped(dump, process);
+    bool stopped = process->state == 'T' || process->state == 't';
+    for (size_t i = 0; stopped && !dump->stopped && i < dump->count; i++)
+        if (dump->sessions[i] == process->pid)
+            dump->stopped = process->pid;
     count_threads(pid, &text, &threads);
     buffer_printf(&dump->text, "pid %d (%s) is in state %c; ", pid, process->name, process->state);
     (void)hang_dump_format(&threads, &dump->text); /* the text remembers a failure */

@@ -51,14 +51,6 @@ static long duplicate(int from, int to)
     return from == to ? raw_call(SYS_fcntl, to, F_SETFD, 0, 0) : raw_call(SYS_dup3, from, to, 0, 0);
 }
 
-static void take_descriptors(struct spawn_child *child)
-{
-    /* the caller's descriptors are above 2, or are the very number that they become; the extra ones that are
-     * overwritten are copied already, or are close-on-exec and the parent's */
-    for (int i = 0; i < 2 + child->options->extra_count; i++)
-        check(child, SPAWN_DESCRIPTORS, duplicate(child->given[i], i < 2 ? i + 1 : SPAWN_EXTRA_FD + i - 2));
-}
-
 /* Every descriptor from first on closes at the exec. */
 static void close_rest(unsigned first)
 {
@@ -87,16 +79,6 @@ static void put_mark(uint64_t mark)
     (void)set_limit(RLIMIT_RTTIME, &limit); /* up to the hard limit is always allowed */
 }
 
-static void reset_signals(const struct spawn_child *child)
-{
-    const long initial[8] = {(long)SIG_DFL}; /* the kernel's struct, which is all zeros and shorter */
-    const uint64_t none = 0;
-    for (int number = 1; number <= SIGNALS; number++)
-        if (child->reset >> (number - 1) & 1)
-            (void)raw_call(SYS_rt_sigaction, number, (long)initial, 0, SIGNAL_SET_BYTES);
-    (void)raw_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, SIGNAL_SET_BYTES);
-}
-
 int spawn_child_run(void *context)
 {
     struct spawn_child *child = context;
@@ -114,7 +96,10 @@ int spawn_child_run(void *context)
         (void)raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0); /* a sandbox may refuse it */
     if (raw_call(SYS_getppid, 0, 0, 0, 0) != child->parent)
         child_fail(child, SPAWN_PARENT, -ESRCH); /* it died before the death signal was set */
-    take_descriptors(child);
+    /* the caller's descriptors are above 2, or are the very number that they become; the extra ones that are
+     * overwritten are copied already, or are close-on-exec and the parent's */
+    for (int i = 0; i < 2 + child->options->extra_count; i++)
+        check(child, SPAWN_DESCRIPTORS, duplicate(child->given[i], i < 2 ? i + 1 : SPAWN_EXTRA_FD + i - 2));
     close_rest((unsigned)(SPAWN_EXTRA_FD + o->extra_count));
     check(child, SPAWN_DESCRIPTORS, set_limit(RLIMIT_NOFILE, o->descriptors));
     (void)set_limit(RLIMIT_CORE, o->core_dumps); /* what was inherited: always allowed */
@@ -122,6 +107,11 @@ int spawn_child_run(void *context)
         check(child, SPAWN_CPUS,
               raw_call(SYS_sched_setaffinity, 0, sizeof o->cpus->bits, (long)o->cpus->bits, 0));
     put_mark(o->mark);
-    reset_signals(child);
+    const long initial[8] = {(long)SIG_DFL}; /* the kernel's struct, which is all zeros and shorter */
+    const uint64_t none = 0;
+    for (int number = 1; number <= SIGNALS; number++)
+        if (child->reset >> (number - 1) & 1)
+            (void)raw_call(SYS_rt_sigaction, number, (long)initial, 0, SIGNAL_SET_BYTES);
+    (void)raw_call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, SIGNAL_SET_BYTES);
     child_fail(child, SPAWN_EXEC, raw_call(SYS_execve, (long)o->path, (long)o->argv, (long)o->envp, 0));
 }

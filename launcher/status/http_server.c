@@ -77,18 +77,6 @@ static struct MHD_Response *make_response(struct http_server *server, const stru
     return response;
 }
 
-static bool add_headers(struct MHD_Response *response, const struct http_reply *reply)
-{
-    bool whole = http_calls.add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, reply->content_type);
-    for (int i = 0; whole && i < reply->header_count; i++)
-        whole = http_calls.add_response_header(response, reply->headers[i].name, reply->headers[i].value);
-    if (whole && reply->own_name)
-        whole = http_calls.add_response_header(response, reply->own_name, reply->own_value);
-    if (whole && reply->status == MHD_HTTP_METHOD_NOT_ALLOWED)
-        whole = http_calls.add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-    return whole;
-}
-
 static void forget_reply(struct kept_reply *kept)
 {
     if (kept->response)
@@ -119,7 +107,14 @@ static enum MHD_Result send_reply(struct http_server *server, struct MHD_Connect
     if (!response)
         return MHD_NO;
     enum MHD_Result sent = MHD_NO;
-    if (add_headers(response, reply))
+    bool whole = http_calls.add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, reply->content_type);
+    for (int i = 0; whole && i < reply->header_count; i++)
+        whole = http_calls.add_response_header(response, reply->headers[i].name, reply->headers[i].value);
+    if (whole && reply->own_name)
+        whole = http_calls.add_response_header(response, reply->own_name, reply->own_value);
+    if (whole && reply->status == MHD_HTTP_METHOD_NOT_ALLOWED)
+        whole = http_calls.add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    if (whole)
         sent = http_calls.queue_response(connection, reply->status, response);
     struct kept_reply *place =
         reply->keep_ns && sent == MHD_YES && reply->status == HTTP_OK && strlen(path) < PATH_LENGTH
@@ -248,15 +243,6 @@ static void note_connection(void *context, struct MHD_Connection *connection, vo
         cut_connection(first);
 }
 
-/* Those whose time is over; returns when the next one's is. */
-static struct instant cut_old(struct http_server *server, struct instant now)
-{
-    struct connection *one;
-    while ((one = oldest(server)) && instant_reached(now, instant_add(one->begun, HTTP_LIFE_S * NS_PER_S)))
-        cut_connection(one);
-    return one ? instant_add(one->begun, HTTP_LIFE_S * NS_PER_S) : INSTANT_NEVER;
-}
-
 /* --- in the loop --- */
 
 /* One call of the library: what is ready now. What that leaves to do, or an idle connection's end, is for a
@@ -266,7 +252,11 @@ static void turn(struct http_server *server)
     MHD_UNSIGNED_LONG_LONG left_ms;
     struct itimerspec when = {0}; /* zero disarms */
     const struct instant now = clock_now(NULL);
-    struct instant next = cut_old(server, now);
+    /* Those whose time is over; returns when the next one's is. */
+    struct connection *one;
+    while ((one = oldest(server)) && instant_reached(now, instant_add(one->begun, HTTP_LIFE_S * NS_PER_S)))
+        cut_connection(one);
+    struct instant next = one ? instant_add(one->begun, HTTP_LIFE_S * NS_PER_S) : INSTANT_NEVER;
     (void)http_calls.run(server->daemon); /* refuses daemons with threads only */
     if (server->full && server->open < HTTP_CONNECTIONS) {
         /* its next call, and no event, has it watch the listener again: clients may wait there already */

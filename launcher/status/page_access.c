@@ -27,18 +27,13 @@ static bool is_same(const char *secret, const char *given, size_t length)
     return !difference;
 }
 
-/* The host without its port. */
-static size_t host_length(const char *host)
-{
-    const char *close = *host == '[' ? strchr(host, ']') : NULL;
-    return close ? (size_t)(close + 1 - host) : strcspn(host, ":");
-}
-
 /* A name may begin like an address, too. */
 static bool is_loopback_name(const char *host)
 {
     char text[ADDRESS_TEXT];
-    size_t length = host_length(host);
+    /* The host without its port. */
+    const char *close = *host == '[' ? strchr(host, ']') : NULL;
+    size_t length = close ? (size_t)(close + 1 - host) : strcspn(host, ":");
     const bool brackets = *host == '[';
     if (length == 9 && !strncasecmp(host, "localhost", 9))
         return true;

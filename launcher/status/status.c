@@ -67,15 +67,6 @@ static void json_worker(const struct status_worker *worker, struct buffer *out)
     buffer_text(out, "}");
 }
 
-static void json_notice(const struct agent_status *status, struct buffer *out)
-{
-    if (status->notice.coming)
-        buffer_printf(out, "\"notice\": {\"coming\": \"%s\", \"listeners\": %d, \"left_s\": %.3f}, ",
-                      status->notice.coming, status->notice.listeners, seconds(status->notice.left_ns));
-    else
-        buffer_text(out, "\"notice\": null, ");
-}
-
 static void json_world(const struct agent_status *status, struct buffer *out)
 {
     const struct membership_world *world = &status->world;
@@ -107,7 +98,11 @@ void status_json(const struct agent_status *status, struct buffer *out)
     buffer_printf(out, "\"node_rank\": %d, \"min_nodes\": %d, \"max_nodes\": %d, ", status->node_rank,
                   status->min_nodes, status->max_nodes);
     json_text(out, "waiting", status->waiting);
-    json_notice(status, out);
+    if (status->notice.coming)
+        buffer_printf(out, "\"notice\": {\"coming\": \"%s\", \"listeners\": %d, \"left_s\": %.3f}, ",
+                      status->notice.coming, status->notice.listeners, seconds(status->notice.left_ns));
+    else
+        buffer_text(out, "\"notice\": null, ");
     json_world(status, out);
     buffer_printf(out, "\"restarts\": %lld, \"max_restarts\": %lld, \"failures\": %lld, ",
                   (long long)status->world.restart_count, (long long)status->max_restarts,

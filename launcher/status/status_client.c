@@ -137,16 +137,6 @@ pid_t status_whose(const struct status_name *name, struct muster_error *err)
     return fd < 0 ? -1 : pid;
 }
 
-/* Control characters could make a terminal do things. */
-static void scrub(char *text, size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
-            text[i] = '?';
-    }
-}
-
 /* 1: bytes came, 0: the end, -1: err. */
 static int read_some(int fd, const struct status_name *from, struct instant deadline, struct buffer *answer,
                      struct muster_error *err)
@@ -168,7 +158,13 @@ static int read_some(int fd, const struct status_name *from, struct instant dead
     ssize_t got = recv(fd, room, CHUNK, MSG_DONTWAIT);
     if (got < 0)
         return errno == EAGAIN || errno == EINTR ? 1 : error_errno(err, "agent %d", (int)from->pid);
-    scrub(room, (size_t)got);
+    /* Control characters could make a terminal do things. */
+    size_t length = (size_t)got;
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)room[i];
+        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+            room[i] = '?';
+    }
     answer->length += (size_t)got;
     return got > 0;
 }

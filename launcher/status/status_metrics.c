@@ -47,14 +47,6 @@ static void info(const struct agent_status *status, struct buffer *out)
     buffer_text(out, "\"} 1\n");
 }
 
-static void states(const struct agent_status *status, struct buffer *out)
-{
-    family(out, "muster_agent_state", "gauge", "1 for the state of this node's workers.");
-    for (int state = 0; state < GROUP_STATE_COUNT; state++)
-        buffer_printf(out, "muster_agent_state{state=\"%s\"} %d\n", worker_group_state_name(state),
-                      status->state == (enum worker_group_state)state);
-}
-
 static void round_failures(const struct agent_status *status, struct buffer *out)
 {
     family(out, "muster_round_failures_total", "counter",
@@ -94,14 +86,6 @@ static void beats(const struct agent_status *status, struct buffer *out)
                           (double)status->workers[i].beat_age_ns / (double)NS_PER_S);
 }
 
-static void workers_up(const struct agent_status *status, struct buffer *out)
-{
-    family(out, "muster_worker_up", "gauge", "1 while the worker runs.");
-    for (int i = 0; i < status->worker_count; i++)
-        buffer_printf(out, "muster_worker_up{rank=\"%d\",local_rank=\"%d\"} %d\n", status->workers[i].rank,
-                      status->workers[i].local_rank, status->workers[i].state == STATUS_WORKER_RUNNING);
-}
-
 /* As the workers have reported them; absent where none has. */
 static void figures(const struct agent_status *status, struct buffer *out)
 {
@@ -126,7 +110,10 @@ void status_metrics(const struct agent_status *status, struct buffer *out)
     info(status, out);
     gauge(out, "muster_uptime_seconds", (double)status->uptime_ns / (double)NS_PER_S,
           "Seconds since the agent started.");
-    states(status, out);
+    family(out, "muster_agent_state", "gauge", "1 for the state of this node's workers.");
+    for (int state = 0; state < GROUP_STATE_COUNT; state++)
+        buffer_printf(out, "muster_agent_state{state=\"%s\"} %d\n", worker_group_state_name(state),
+                      status->state == (enum worker_group_state)state);
     gauge(out, "muster_world_size", status->formed ? status->world.world_size : 0,
           "Workers of all nodes in the last world; 0 before the first.");
     gauge(out, "muster_nodes", status->formed ? status->world.group_world_size : 0,
@@ -147,7 +134,10 @@ void status_metrics(const struct agent_status *status, struct buffer *out)
     buffer_printf(out, "muster_log_lost_bytes_total{to=\"console\"} %llu\n",
                   (unsigned long long)status->console_bytes_lost);
     worker_counts(status, out);
-    workers_up(status, out);
+    family(out, "muster_worker_up", "gauge", "1 while the worker runs.");
+    for (int i = 0; i < status->worker_count; i++)
+        buffer_printf(out, "muster_worker_up{rank=\"%d\",local_rank=\"%d\"} %d\n", status->workers[i].rank,
+                      status->workers[i].local_rank, status->workers[i].state == STATUS_WORKER_RUNNING);
     beats(status, out);
     figures(status, out);
 }

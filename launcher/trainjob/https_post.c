@@ -158,16 +158,6 @@ static int begin_tls(struct connection *c, const char *ca_file, struct muster_er
     return shake_hands(c, err);
 }
 
-static void end_connection(struct connection *c)
-{
-    if (c->session)
-        c->tls.deinit(c->session);
-    if (c->credentials)
-        c->tls.certificate_free_credentials(c->credentials);
-    if (c->fd >= 0)
-        (void)close(c->fd); /* the answer is read, or is not wanted */
-}
-
 /* --- the exchange --- */
 
 static int send_all(struct connection *c, const char *data, size_t length, struct muster_error *err)
@@ -208,25 +198,20 @@ static int https_receive(struct connection *c, struct buffer *answer, struct mus
     return 0;
 }
 
-static int write_request(const struct https_request *request, const struct https_address *address,
-                         struct buffer *out)
-{
-    const bool six = strchr(address->host, ':') != NULL;
-    buffer_printf(out, "POST %s HTTP/1.1\r\nHost: %s%s%s:%s\r\nConnection: close\r\nUser-Agent: muster\r\n",
-                  *address->path ? address->path : "/", six ? "[" : "", address->host, six ? "]" : "",
-                  address->port);
-    if (request->token)
-        buffer_printf(out, "Authorization: Bearer %s\r\n", request->token);
-    buffer_printf(out, "Content-Type: %s\r\nContent-Length: %zu\r\n\r\n", request->content_type,
-                  request->length);
-    return buffer_append(out, request->body, request->length);
-}
-
 static int https_exchange(struct connection *c, const struct https_request *request, struct buffer *text,
                           struct muster_error *err)
 {
     scope_buffer message = {0};
-    if (write_request(request, c->address, &message) < 0)
+    const bool six = strchr(c->address->host, ':') != NULL;
+    buffer_printf(&message,
+                  "POST %s HTTP/1.1\r\nHost: %s%s%s:%s\r\nConnection: close\r\nUser-Agent: muster\r\n",
+                  *c->address->path ? c->address->path : "/", six ? "[" : "", c->address->host,
+                  six ? "]" : "", c->address->port);
+    if (request->token)
+        buffer_printf(&message, "Authorization: Bearer %s\r\n", request->token);
+    buffer_printf(&message, "Content-Type: %s\r\nContent-Length: %zu\r\n\r\n", request->content_type,
+                  request->length);
+    if ((buffer_append(&message, request->body, request->length)) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a request");
     if (connect_to(c, err) < 0 || (c->address->encrypted && begin_tls(c, request->ca_file, err) < 0))
         return -1;
@@ -243,7 +228,12 @@ int https_post(const struct https_request *request, int *status, struct buffer *
     struct connection c = {
         .address = &address, .deadline = instant_add(clock_now(NULL), HTTPS_PATIENCE_S * NS_PER_S), .fd = -1};
     const int failed = https_exchange(&c, request, &text, err);
-    end_connection(&c);
+    if (c.session)
+        c.tls.deinit(c.session);
+    if (c.credentials)
+        c.tls.certificate_free_credentials(c.credentials);
+    if (c.fd >= 0)
+        (void)close(c.fd); /* the answer is read, or is not wanted */
     if (failed)
         return -1;
     const char *body = text.data ? strstr(text.data, "\r\n\r\n") : NULL;

@@ -198,13 +198,6 @@ static int append_json(const char *bytes, size_t length, void *out)
     return buffer_append(out, bytes, length);
 }
 
-static int dump(const json_t *root, struct buffer *out, struct muster_error *err)
-{
-    if (json_dump_callback(root, append_json, out, JSON_COMPACT) < 0)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to write an error file");
-    return 0;
-}
-
 int error_file_with_code(const char *text, size_t length, int exit_code, struct buffer *out,
                          struct muster_error *err)
 {
@@ -215,7 +208,9 @@ int error_file_with_code(const char *text, size_t length, int exit_code, struct 
     if (json_is_object(message) && exit_code &&
         json_object_set_new(message, "errorCode", json_integer(exit_code)) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory to write an error file");
-    return dump(root, out, err);
+    if (json_dump_callback(root, append_json, out, JSON_COMPACT) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to write an error file");
+    return 0;
 }
 
 int error_file_format(const char *message, const char *traceback, int64_t wall_ns, int exit_code,

@@ -252,15 +252,6 @@ void postmortem_add(struct postmortem *p, struct observed_failure *failure)
     append(&p->waiting, failure);
 }
 
-/* The kernel evidence, once it is open. */
-static void take_evidence(struct postmortem *p)
-{
-    if (!p->open_errand || !background_job_is_done(p->open_errand))
-        return;
-    p->evidence = take_pointer(&p->opening->evidence);
-    background_job_release(take_pointer(&p->open_errand));
-}
-
 /* Deep. False without memory. */
 static bool copy_failures(const struct list *list, struct examination *x)
 {
@@ -301,7 +292,11 @@ void postmortem_go(struct postmortem *p)
 {
     if (p->job || !p->waiting.first)
         return;
-    take_evidence(p);
+    /* The kernel evidence, once it is open. */
+    if (p->open_errand && background_job_is_done(p->open_errand)) {
+        p->evidence = take_pointer(&p->opening->evidence);
+        background_job_release(take_pointer(&p->open_errand));
+    }
     struct examination *x = p->stalled ? NULL : make_examination(p);
     p->job =
         x ? background_job_start_or_run("the post-mortem of a worker", examine, x, free_examination, NULL)

@@ -24,17 +24,6 @@ int report_line(const char *name, const struct worker_failure *failure, struct b
 
 /* --- one failure --- */
 
-static void format_time(int64_t wall_ns, struct buffer *out)
-{
-    time_t seconds = (time_t)(wall_ns / NS_PER_S);
-    struct tm parts;
-    char text[32];
-    if (localtime_r(&seconds, &parts) && strftime(text, sizeof text, "%Y-%m-%d_%H:%M:%S", &parts))
-        buffer_text(out, text);
-    else
-        buffer_text(out, "unknown");
-}
-
 /* The lines of text, each after indent but for the first. */
 static void format_lines(const char *text, const char *indent, struct buffer *out)
 {
@@ -43,13 +32,6 @@ static void format_lines(const char *text, const char *indent, struct buffer *ou
         buffer_printf(out, "%s%.*s\n", first ? "" : indent, (int)length, text);
         text += length + (text[length] == '\n');
     }
-}
-
-/* An exit without a message: its output is all there is. shown: the report prints it further down. */
-static void format_exit(const struct worker_failure *failure, const char *shown, struct buffer *out)
-{
-    buffer_printf(out, "none was recorded; exited with code %d, %s", failure->exit_code,
-                  shown ? shown : "and nothing was captured from its stderr");
 }
 
 /* Without a traceback. */
@@ -74,12 +56,14 @@ static void format_reason(const struct worker_failure *failure, bool root, struc
                       failure_signal_name(failure->signal, scratch, sizeof scratch), failure->pid);
     else if (*failure->message)
         buffer_text(out, failure->message);
-    else
-        format_exit(failure,
-                    root && *failure->tail ? "the last lines of its stderr are below"
-                    : !root && *excerpt    ? "the most informative line of its stderr is below"
-                                           : NULL,
-                    out);
+    else {
+        /* An exit without a message: its output is all there is. shown: the report prints it further down. */
+        const char *shown = root && *failure->tail ? "the last lines of its stderr are below"
+                            : !root && *excerpt    ? "the most informative line of its stderr is below"
+                                                   : NULL;
+        buffer_printf(out, "none was recorded; exited with code %d, %s", failure->exit_code,
+                      shown ? shown : "and nothing was captured from its stderr");
+    }
     buffer_text(out, failure->core_dumped ? ", core dumped\n" : "\n");
 }
 
@@ -117,7 +101,13 @@ static void format_failure(int index, const struct report_failure *entry, struct
     char scratch[16];
     const struct worker_failure *failure = entry->failure;
     buffer_printf(out, "[%d]:\n  time      : ", index);
-    format_time(failure->wall_ns, out);
+    time_t seconds = (time_t)(failure->wall_ns / NS_PER_S);
+    struct tm parts;
+    char text[32];
+    if (localtime_r(&seconds, &parts) && strftime(text, sizeof text, "%Y-%m-%d_%H:%M:%S", &parts))
+        buffer_text(out, text);
+    else
+        buffer_text(out, "unknown");
     buffer_printf(out,
                   "\n  host      : %s\n"
                   "  rank      : %d (local_rank: %d)\n"
@@ -145,17 +135,6 @@ static void format_failure(int index, const struct report_failure *entry, struct
         buffer_text(out, "  note      : the launcher had sent it SIGTERM\n");
 }
 
-static void format_other(int index, const struct report_failure *entry, struct buffer *out)
-{
-    char excerpt[FAILURE_EXCERPT_LIMIT];
-    format_failure(index, entry, out);
-    failure_excerpt(entry->failure, excerpt, sizeof excerpt);
-    if (*excerpt && !*entry->failure->traceback && !entry->failure->not_started)
-        buffer_printf(out, "  output    : %s\n", excerpt);
-    if (entry->timed && entry->after_ns >= 0)
-        buffer_printf(out, "  after     : %.3f s\n", (double)entry->after_ns / NS_PER_S);
-}
-
 /* --- the sections --- */
 
 static bool follows(const struct report_failure *entry)
@@ -169,7 +148,14 @@ static int format_others(const struct report *report, bool followers, struct buf
     int count = 0;
     for (int i = 1; i < report->count; i++)
         if (follows(&report->failures[i]) == followers) {
-            format_other(i, &report->failures[i], out);
+            char excerpt[FAILURE_EXCERPT_LIMIT];
+            format_failure(i, &report->failures[i], out);
+            failure_excerpt(report->failures[i].failure, excerpt, sizeof excerpt);
+            if (*excerpt && !*report->failures[i].failure->traceback &&
+                !report->failures[i].failure->not_started)
+                buffer_printf(out, "  output    : %s\n", excerpt);
+            if (report->failures[i].timed && report->failures[i].after_ns >= 0)
+                buffer_printf(out, "  after     : %.3f s\n", (double)report->failures[i].after_ns / NS_PER_S);
             count++;
         }
     return count;

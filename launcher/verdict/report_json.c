@@ -79,15 +79,6 @@ static void put_gpu(struct buffer *out, const struct worker_failure *failure)
     buffer_text(out, "}");
 }
 
-static void put_hang(struct buffer *out, const struct worker_failure *failure)
-{
-    put_bool(out, "hung", failure->hung);
-    if (failure->hung && failure->step >= 0)
-        buffer_printf(out, ", \"last_step\": %" PRId64, failure->step);
-    else
-        buffer_text(out, ", \"last_step\": null");
-}
-
 static void put_failure(struct buffer *out, const struct report_failure *entry)
 {
     const struct worker_failure *failure = entry->failure;
@@ -107,7 +98,11 @@ static void put_failure(struct buffer *out, const struct report_failure *entry)
     put_bool(out, "unkillable", failure->unkillable);
     put_bool(out, "after_stop", failure->after_stop);
     put_bool(out, "no_restart", failure->no_restart);
-    put_hang(out, failure);
+    put_bool(out, "hung", failure->hung);
+    if (failure->hung && failure->step >= 0)
+        buffer_printf(out, ", \"last_step\": %" PRId64, failure->step);
+    else
+        buffer_text(out, ", \"last_step\": null");
     put_memory(out, failure);
     put_gpu(out, failure);
     put_text(out, "message", failure->message);

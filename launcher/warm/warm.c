@@ -83,20 +83,6 @@ static void warm_end(struct warm *warm, const char *reason)
     end_control(warm);
 }
 
-/* "NAME\tREASON\n..." as "NAME: REASON; ...". */
-static void keep_left_out(struct warm *warm, const char *lines)
-{
-    size_t used = 0;
-    for (const char *at = lines; *at && used + 4 < sizeof warm->reason; at++)
-        if (*at == '\t' || (*at == '\n' && at[1])) {
-            warm->reason[used++] = *at == '\t' ? ':' : ';';
-            warm->reason[used++] = ' ';
-        } else if (*at != '\n') {
-            warm->reason[used++] = *at;
-        }
-    warm->reason[used] = '\0';
-}
-
 static const char reaper_ended[] = "the parent of its workers (muster-reaper) ended";
 
 /* With the reaper the job's template and its workers end, and any of these ends may be seen first. */
@@ -149,7 +135,16 @@ static void readable(void *context, uint32_t events)
     if (got == 0)
         return;
     if (got > 0 && warm->state == WARM_IMPORTING && !warm->ready && answer.kind == WARM_READY) {
-        keep_left_out(warm, answer.text);
+        /* "NAME\tREASON\n..." as "NAME: REASON; ...". */
+        size_t used = 0;
+        for (const char *at = answer.text; *at && used + 4 < sizeof warm->reason; at++)
+            if (*at == '\t' || (*at == '\n' && at[1])) {
+                warm->reason[used++] = *at == '\t' ? ':' : ';';
+                warm->reason[used++] = ' ';
+            } else if (*at != '\n') {
+                warm->reason[used++] = *at;
+            }
+        warm->reason[used] = '\0';
         warm->ready = true;
         if (!begin_serving(warm))
             return;       /* its reaper is not ready */
@@ -282,16 +277,6 @@ static int connect_job(struct warm *warm, struct muster_error *err)
     return warm_kept_greet(&warm->kept, err);
 }
 
-/* "changed FILE": it imports anew, and will answer then. */
-static int ask_again(struct warm *warm, struct muster_error *err)
-{
-    loop_remove(warm->loop, &warm->control);
-    warm->control.ready = NULL;
-    drop_job(warm);
-    warm->deadline = INSTANT_NEVER;
-    return warm_kept_connect(&warm->kept, err) < 0 ? -1 : connect_job(warm, err);
-}
-
 /* "serving PID KILOBYTES JOBS" */
 static void note_kept(struct warm *warm, const char *text)
 {
@@ -336,7 +321,12 @@ static void control_readable(void *context, uint32_t events)
         else if (!begin_serving(warm))
             return;
     } else if (!strncmp(text, "changed ", 8)) {
-        if (ask_again(warm, &err) == 0)
+        /* "changed FILE": it imports anew, and will answer then. */
+        loop_remove(warm->loop, &warm->control);
+        warm->control.ready = NULL;
+        drop_job(warm);
+        warm->deadline = INSTANT_NEVER;
+        if ((warm_kept_connect(&warm->kept, &err) < 0 ? -1 : connect_job(warm, &err)) == 0)
             return;
         warm_end(warm, err.text);
     } else {

@@ -15,8 +15,10 @@
 #include "launcher/process/close_descriptors.h"
 #include "proto/base/error.h"
 
-static void detach(pid_t agent)
+static void __attribute__((noreturn)) keep(const struct spawn_options *options, int its_end, pid_t agent)
 {
+    struct muster_error err = {0};
+    int exit_code;
     sigset_t all;
     sigfillset(&all);
     (void)sigprocmask(SIG_BLOCK, &all, NULL);
@@ -25,13 +27,6 @@ static void detach(pid_t agent)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != agent)
         _exit(0); /* it died before that */
-}
-
-static void __attribute__((noreturn)) keep(const struct spawn_options *options, int its_end, pid_t agent)
-{
-    struct muster_error err = {0};
-    int exit_code;
-    detach(agent);
     pid_t pid = spawn_worker(options, &exit_code, &err);
     if (pid < 0) {
         char text[MUSTER_ERROR_TEXT + 16];

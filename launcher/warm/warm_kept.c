@@ -64,12 +64,6 @@ int warm_kept_connect(struct warm_kept *kept, struct muster_error *err)
     return kept->control < 0 ? -1 : 0;
 }
 
-static int complete_environment(const struct warm_kept *kept, struct text_list *environment)
-{
-    return text_list_take(
-        environment, mem_printf(WARM_KEPT_ENV "=%.9g %s/%s", kept->seconds, kept->folder.path, kept->name));
-}
-
 static int start_template(struct warm_kept *kept, const struct spawn_options *options,
                           struct text_list *environment, struct muster_error *err)
 {
@@ -82,7 +76,8 @@ static int start_template(struct warm_kept *kept, const struct spawn_options *op
         return error_errno(err, "cannot make a pipe for the kept template");
     kept->life = ends[1];
     scope_close int its_life = ends[0];
-    if (complete_environment(kept, environment) < 0)
+    if (text_list_take(environment, mem_printf(WARM_KEPT_ENV "=%.9g %s/%s", kept->seconds, kept->folder.path,
+                                               kept->name)) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the kept template's environment");
     /* above the numbers that they become: none overwrites another before it is copied */
     int fds[] = {listener, its_life, key}, high[3] = {-1, -1, -1}, failed = 0;
@@ -198,12 +193,6 @@ void warm_kept_close(struct warm_kept *kept)
 
 /* --- all that there are --- */
 
-static bool is_template(const char *name)
-{
-    const size_t length = strlen(name), suffix = sizeof WARM_SUFFIX - 1;
-    return length > suffix && length < WARM_NAME_SIZE && !strcmp(name + length - suffix, WARM_SUFFIX);
-}
-
 /* An answer and the descriptor that it carries, -1: none. -1: it has ended. */
 static ssize_t receive_with(int fd, char answer[WARM_MESSAGE_LIMIT], int *carried)
 {
@@ -253,7 +242,9 @@ int warm_kept_ask_all(const struct warm_folder *folder, const char *text, int pa
     copy = -1; /* the list's */
     for (struct dirent *entry; (entry = readdir(list));) {
         struct muster_error failed = {0};
-        if (!is_template(entry->d_name))
+        const size_t length = strlen(entry->d_name), suffix = sizeof WARM_SUFFIX - 1;
+        if (!(length > suffix && length < WARM_NAME_SIZE &&
+              !strcmp(entry->d_name + length - suffix, WARM_SUFFIX)))
             continue;
         int carried = -1;
         if (ask(folder, entry->d_name, text, patience_ms, answer, &carried, &failed) == 0)

@@ -204,15 +204,6 @@ static void put_limits(struct buffer *out, const struct warm_key_subject *subjec
     }
 }
 
-static void put_signals(struct buffer *out, const sigset_t *ignored)
-{
-    buffer_text(out, "ignored signals=");
-    for (int number = 1; ignored && number <= 64; number++)
-        if (sigismember(ignored, number) == 1)
-            buffer_printf(out, " %d", number);
-    end_record(out);
-}
-
 static void put_process(struct buffer *out)
 {
     put_status(out);
@@ -240,7 +231,11 @@ int warm_key_write(const struct warm_key_subject *subject, struct buffer *out, s
         buffer_printf(out, "variable %s", *entry);
         end_record(out);
     }
-    put_signals(out, subject->ignored);
+    buffer_text(out, "ignored signals=");
+    for (int number = 1; subject->ignored && number <= 64; number++)
+        if (sigismember(subject->ignored, number) == 1)
+            buffer_printf(out, " %d", number);
+    end_record(out);
     put_limits(out, subject);
     put_process(out);
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for the key of a template") : 0;

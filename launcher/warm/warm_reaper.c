@@ -60,27 +60,6 @@ static bool take_order(struct reaper *reaper)
     return reaper_look(reaper, true);
 }
 
-static int take_signals(void)
-{
-    sigset_t all, children;
-    sigfillset(&all);
-    sigemptyset(&children);
-    sigaddset(&children, SIGCHLD);
-    (void)sigprocmask(SIG_BLOCK, &all, NULL);
-    return signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
-/* The agent's streams are not held. */
-static void close_streams(void)
-{
-    close_descriptors(WARM_REAPER_FD + 1, UINT_MAX);
-    int nothing = open("/dev/null", O_RDWR);
-    for (int fd = 0; nothing >= 0 && fd < 3; fd++)
-        (void)dup2(nothing, fd);
-    if (nothing > 2)
-        (void)close(nothing);
-}
-
 int warm_reaper_main(int argc, char *argv[])
 {
     struct reaper reaper = {.reported_empty = true};
@@ -90,9 +69,20 @@ int warm_reaper_main(int argc, char *argv[])
     socklen_t size = sizeof type;
     if (keeper <= 0 || getsockopt(WARM_REAPER_FD, SOL_SOCKET, SO_TYPE, &type, &size) < 0)
         return EXIT_CODE_USAGE;
-    close_streams();
+    /* The agent's streams are not held. */
+    close_descriptors(WARM_REAPER_FD + 1, UINT_MAX);
+    int nothing = open("/dev/null", O_RDWR);
+    for (int fd = 0; nothing >= 0 && fd < 3; fd++)
+        (void)dup2(nothing, fd);
+    if (nothing > 2)
+        (void)close(nothing);
     (void)prctl(PR_SET_NAME, "muster-reaper");
-    int signals = take_signals();
+    sigset_t all, children;
+    sigfillset(&all);
+    sigemptyset(&children);
+    sigaddset(&children, SIGCHLD);
+    (void)sigprocmask(SIG_BLOCK, &all, NULL);
+    int signals = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 ||
         !tell(WARM_REAPER_READY, getpid(), 0, (int)keeper))
         return EXIT_CODE_FAILURE;

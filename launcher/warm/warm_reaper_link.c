@@ -105,15 +105,6 @@ static void reaper_forget(struct warm_reaper_link *link, pid_t pid)
         }
 }
 
-/* What it answers to an order; a reaper that is stopped does so later, in the loop. */
-static void await_answer(struct warm_reaper_link *link)
-{
-    enum { PATIENCE_MS = 100 };
-    struct pollfd wait = {link->source.fd, POLLIN, 0};
-    if (poll(&wait, 1, PATIENCE_MS) > 0)
-        (void)reaper_receive(link);
-}
-
 bool warm_reaper_take(struct warm_reaper_link *link, struct warm_end *end)
 {
     const struct warm_reaper_message reap = {.kind = WARM_REAPER_REAP};
@@ -126,8 +117,13 @@ bool warm_reaper_take(struct warm_reaper_link *link, struct warm_end *end)
         link->orders++;
         reaper_forget(link, end->pid);
         if (!link->gone &&
-            send(link->source.fd, &reap, sizeof reap, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof reap)
-            await_answer(link);
+            send(link->source.fd, &reap, sizeof reap, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof reap) {
+            /* What it answers to an order; a reaper that is stopped does so later, in the loop. */
+            enum { PATIENCE_MS = 100 };
+            struct pollfd wait = {link->source.fd, POLLIN, 0};
+            if (poll(&wait, 1, PATIENCE_MS) > 0)
+                (void)reaper_receive(link);
+        }
         return true;
     }
     if (link->gone && link->count) { /* the kernel killed them: their parent ended */

@@ -93,21 +93,6 @@ static void take_notes(struct agent *agent, int limit)
 
 /* --- a sample --- */
 
-static void fill_job(struct agent *agent, struct board *board)
-{
-    const struct run_config *config = agent->config;
-    board_text(board->state, sizeof board->state, worker_group_state_name(agent->group.state));
-    board->waiting[0] = '\0';
-    if (agent->group.state == GROUP_WAITING || agent->group.state == GROUP_OVER) {
-        char text[MUSTER_ERROR_TEXT];
-        agent_membership_describe(agent, text, sizeof text);
-        board_text(board->waiting, sizeof board->waiting, text);
-    }
-    board->serves = agent->membership && agent_membership_serves(agent);
-    if (!board->serves)
-        board_text(board->server, sizeof board->server, config->master_addr ? config->master_addr : "");
-}
-
 static void sample(struct agent *agent)
 {
     struct agent_board *own = agent->board;
@@ -118,7 +103,18 @@ static void sample(struct agent *agent)
         board_node_clear(&node);
         return;
     }
-    fill_job(agent, own->board);
+    const struct run_config *config = agent->config;
+    board_text(own->board->state, sizeof own->board->state, worker_group_state_name(agent->group.state));
+    own->board->waiting[0] = '\0';
+    if (agent->group.state == GROUP_WAITING || agent->group.state == GROUP_OVER) {
+        char text[MUSTER_ERROR_TEXT];
+        agent_membership_describe(agent, text, sizeof text);
+        board_text(own->board->waiting, sizeof own->board->waiting, text);
+    }
+    own->board->serves = agent->membership && agent_membership_serves(agent);
+    if (!own->board->serves)
+        board_text(own->board->server, sizeof own->board->server,
+                   config->master_addr ? config->master_addr : "");
     agent_board_add_point(agent, &node, now);
     send_note(agent, &node, now);
     board_take(own->board, &node, now);

@@ -85,9 +85,12 @@ void agent_board_tap(struct agent *agent)
     agent->log.context = own;
 }
 
-/* Those that were decided on with the reason of each; the log has one line for all of them. */
-static void add_decisions(const struct agent *agent, struct board_node *node)
+static void copy_warnings(const struct agent *agent, struct board_node *node)
 {
+    struct agent_board *own = agent->board;
+    if (!own->taps)
+        return;
+    /* Those that were decided on with the reason of each; the log has one line for all of them. */
     const struct decision_list *list = &agent->tune->decisions;
     for (int i = 0; i < list->count && node->warning_count < BOARD_WARNINGS; i++)
         if (list->items[i].kind == DECISION_WARNED)
@@ -95,14 +98,6 @@ static void add_decisions(const struct agent *agent, struct board_node *node)
                               "NCCL: %s%s%.60s: %s", /* cut */
                               list->items[i].name, *list->items[i].value ? "=" : "", list->items[i].value,
                               list->items[i].reason);
-}
-
-static void copy_warnings(const struct agent *agent, struct board_node *node)
-{
-    struct agent_board *own = agent->board;
-    if (!own->taps)
-        return;
-    add_decisions(agent, node);
     (void)pthread_mutex_lock(&own->lock);
     const int room = BOARD_WARNINGS - node->warning_count;
     for (int i = own->warning_count > room ? own->warning_count - room : 0; i < own->warning_count; i++)

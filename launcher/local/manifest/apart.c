@@ -98,13 +98,6 @@ static void read_pod(const struct local_pod *pod, struct world *world)
         read_world(pod, words.items, words.count, world);
 }
 
-static const char *advice(const struct local_job *job)
-{
-    return job->kind == LOCAL_PYTORCHJOB || job->kind == LOCAL_TRAINJOB
-               ? "leave it out: the pods' PET_NNODES and address then make one world of them"
-               : "set PET_NNODES to the number of pods and PET_MASTER_ADDR to the first one's name";
-}
-
 int apart_check(struct local_job *job, const char *file, struct problems *problems)
 {
     int launched = 0;
@@ -121,7 +114,10 @@ int apart_check(struct local_job *job, const char *file, struct problems *proble
     problems_add(problems, PROBLEM_WARNING, file, NULL, NULL,
                  "%s %.63s: each of its %d pods forms a world of its own (%s), so that %d models are trained "
                  "apart and none of them by all pods; %s",
-                 local_kind_name(job->kind), job->name, launched, first.why, launched, advice(job));
+                 local_kind_name(job->kind), job->name, launched, first.why, launched,
+                 job->kind == LOCAL_PYTORCHJOB || job->kind == LOCAL_TRAINJOB
+                     ? "leave it out: the pods' PET_NNODES and address then make one world of them"
+                     : "set PET_NNODES to the number of pods and PET_MASTER_ADDR to the first one's name");
     job->apart = mem_printf("its %d pods are %d worlds apart (%s): nothing was trained together", launched,
                             launched, first.why);
     return job->apart ? 0 : -1;

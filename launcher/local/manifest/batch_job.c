@@ -25,19 +25,6 @@ static bool is_indexed(const struct batch_job *job)
 
 /* --- the group --- */
 
-static int read_codes(const struct building *b, const struct tree_node *values,
-                      struct local_failure_rule *rule)
-{
-    size_t count = values && values->kind == TREE_LIST ? values->count : 0;
-    rule->codes = mem_calloc(count + 1, sizeof *rule->codes);
-    if (!rule->codes)
-        return building_no_memory(b);
-    for (size_t i = 0; i < count && i < CODES_LIMIT; i++)
-        if (values->items[i]->kind == TREE_INT)
-            rule->codes[rule->code_count++] = (int)values->items[i]->integer;
-    return 0;
-}
-
 /* Conditions of pods, such as a disruption, do not come about here: such rules never match. */
 static int read_rule(struct building *b, const struct batch_job *job, const struct tree_node *node,
                      const struct path *path, struct local_group *group)
@@ -60,7 +47,15 @@ static int read_rule(struct building *b, const struct batch_job *job, const stru
         rule->action = (enum local_failure_action)known;
     if (rule->action == LOCAL_FAILURE_FAIL_INDEX && !group->per_index)
         ERROR(b, INVALID, job, node, PATH_FIELD(path, "action"), "FailIndex needs backoffLimitPerIndex");
-    return read_codes(b, tree_get(codes, "values"), rule);
+    const struct tree_node *values = tree_get(codes, "values");
+    size_t count = values && values->kind == TREE_LIST ? values->count : 0;
+    rule->codes = mem_calloc(count + 1, sizeof *rule->codes);
+    if (!rule->codes)
+        return building_no_memory(b);
+    for (size_t i = 0; i < count && i < CODES_LIMIT; i++)
+        if (values->items[i]->kind == TREE_INT)
+            rule->codes[rule->code_count++] = (int)values->items[i]->integer;
+    return 0;
 }
 
 static int read_rules(struct building *b, const struct batch_job *job, struct local_group *group)
@@ -280,21 +275,6 @@ static int add_pod(struct building *b, const struct batch_job *job, int index, s
     return result;
 }
 
-/* The container that is run, -1 if there is none (reported). */
-static int find_container(struct building *b, const struct batch_job *job)
-{
-    const struct tree_node *template_ = tree_get(job->spec, "template");
-    const struct tree_node *list = tree_get(tree_get(template_, "spec"), "containers");
-    int found = !list || list->kind != TREE_LIST || !list->count ? -1
-                : job->container                                 ? pod_source_find(template_, job->container)
-                                                                 : 0;
-    const struct path *path = PATH_FIELD(PATH_FIELD(PATH_FIELD(job->path, "template"), "spec"), "containers");
-    if (found < 0)
-        FATAL(b, REQUIRED, job, template_ ? template_ : job->spec, path, "there is no container%s%s",
-              job->container ? " with the name " : "", job->container ? job->container : "");
-    return found;
-}
-
 int batch_job_add(struct building *b, const struct batch_job *job)
 {
     struct local_group *group = add_group(b, job);
@@ -305,7 +285,16 @@ int batch_job_add(struct building *b, const struct batch_job *job)
     if (job->replicated)
         group->active_deadline_s = schema_integer(job->spec, "activeDeadlineSeconds", 0);
     read_counts(b, job, group);
-    int container = find_container(b, job);
+    /* The container that is run, -1 if there is none (reported). */
+    const struct tree_node *template_ = tree_get(job->spec, "template");
+    const struct tree_node *list = tree_get(tree_get(template_, "spec"), "containers");
+    int container = !list || list->kind != TREE_LIST || !list->count ? -1
+                    : job->container ? pod_source_find(template_, job->container)
+                                     : 0;
+    const struct path *path = PATH_FIELD(PATH_FIELD(PATH_FIELD(job->path, "template"), "spec"), "containers");
+    if (container < 0)
+        FATAL(b, REQUIRED, job, template_ ? template_ : job->spec, path, "there is no container%s%s",
+              job->container ? " with the name " : "", job->container ? job->container : "");
     if (read_indexed(b, job, group) < 0 || read_rules(b, job, group) < 0)
         return -1;
     if (b->job->pod_count + group->count > BUILDING_PODS_LIMIT)

@@ -32,14 +32,6 @@ static const struct kind *kind_of(const struct document_object *object)
     return NULL;
 }
 
-/* What the files hold instead, for people. */
-static void list_objects(const struct documents *documents, struct buffer *out)
-{
-    for (size_t i = 0; i < documents->object_count && out->length < 200; i++)
-        buffer_printf(out, "%s%.60s %.60s (%.60s)", i ? ", " : "", documents->objects[i].kind,
-                      documents->objects[i].name, documents->objects[i].api_version);
-}
-
 /* A job of a version that is not read: an old one, or a newer. */
 static const struct document_object *other_version(const struct documents *documents,
                                                    const struct kind **read)
@@ -68,7 +60,10 @@ static int no_job(const struct documents *documents, const char *wanted, struct 
                          other->file, other->kind, other->name, other->api_version, read->api_version,
                          read->release);
     scope_buffer list = {0}, known = {0};
-    list_objects(documents, &list);
+    /* What the files hold instead, for people. */
+    for (size_t i = 0; i < documents->object_count && list.length < 200; i++)
+        buffer_printf(&list, "%s%.60s %.60s (%.60s)", i ? ", " : "", documents->objects[i].kind,
+                      documents->objects[i].name, documents->objects[i].api_version);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         buffer_printf(&known, "%s%s (%s)",
                       !i                                     ? ""

@@ -61,18 +61,6 @@ static int64_t world_size(const struct pytorchjob *job)
     return total;
 }
 
-static bool add_master(struct facts *env, const struct pytorchjob *job, enum local_replica_type type,
-                       int index)
-{
-    int rank = type == LOCAL_MASTER ? 0 : index + 1;
-    int port = job->replicas[LOCAL_MASTER].port;
-    return facts_add_number(env, "MASTER_PORT", port) && facts_add_number(env, "PET_MASTER_PORT", port) &&
-           facts_add(env, "MASTER_ADDR", operator_pod_name(job, LOCAL_MASTER, 0)) &&
-           facts_add(env, "PET_MASTER_ADDR", operator_pod_name(job, LOCAL_MASTER, 0)) &&
-           facts_add_number(env, "WORLD_SIZE", world_size(job)) && facts_add_number(env, "RANK", rank) &&
-           facts_add_number(env, "PET_NODE_RANK", rank);
-}
-
 static bool add_rdzv_conf(struct facts *env, const struct tree_node *conf)
 {
     if (!conf || conf->kind != TREE_LIST)
@@ -120,8 +108,15 @@ static bool add_elastic(struct facts *env, const struct pytorchjob *job)
 int operator_env(const struct pytorchjob *job, enum local_replica_type type, int index, struct facts *env)
 {
     bool done = facts_add(env, "PYTHONUNBUFFERED", mem_strdup("1"));
-    if (done && has_master(job))
-        done = add_master(env, job, type, index);
+    if (done && has_master(job)) {
+        int rank = type == LOCAL_MASTER ? 0 : index + 1;
+        int port = job->replicas[LOCAL_MASTER].port;
+        done = facts_add_number(env, "MASTER_PORT", port) && facts_add_number(env, "PET_MASTER_PORT", port) &&
+               facts_add(env, "MASTER_ADDR", operator_pod_name(job, LOCAL_MASTER, 0)) &&
+               facts_add(env, "PET_MASTER_ADDR", operator_pod_name(job, LOCAL_MASTER, 0)) &&
+               facts_add_number(env, "WORLD_SIZE", world_size(job)) && facts_add_number(env, "RANK", rank) &&
+               facts_add_number(env, "PET_NODE_RANK", rank);
+    }
     if (done && job->nproc)
         done = facts_add(env, "PET_NPROC_PER_NODE", mem_strdup(job->nproc));
     if (done)

@@ -33,12 +33,6 @@ static const char *merge_key(const char *list)
     return !strcmp(list, "hostAliases") ? "ip" : NULL;
 }
 
-static bool is_same(const struct tree_node *a, const struct tree_node *b, const char *key)
-{
-    const struct tree_node *one = tree_get(a, key), *two = tree_get(b, key);
-    return one && two && one->text && two->text && !strcmp(one->text, two->text);
-}
-
 static bool is_deleted(const struct tree_node *item)
 {
     const char *directive = tree_text(tree_get(item, "$patch"));
@@ -91,7 +85,8 @@ static const struct tree_node *merge_lists(struct patch_memory *memory, const st
     for (size_t i = 0; i < base->count; i++) {
         const struct tree_node *item = base->items[i];
         for (size_t k = 0; item && k < patch->count; k++) {
-            if (!is_same(item, patch->items[k], key))
+            const struct tree_node *one = tree_get(item, key), *two = tree_get(patch->items[k], key);
+            if (!(one && two && one->text && two->text && !strcmp(one->text, two->text)))
                 continue;
             used[k] = true;
             item = is_deleted(patch->items[k]) ? NULL

@@ -97,20 +97,6 @@ static void read_replica(struct pytorchjob *job, enum local_replica_type type, s
 
 /* --- the rest --- */
 
-static void read_elastic(struct pytorchjob *job)
-{
-    const int64_t none = INT64_MIN;
-    job->elastic = typed(job->spec, "elasticPolicy", TREE_MAP);
-    int64_t workers = job->replicas[LOCAL_WORKER].count;
-    int64_t min = schema_integer(job->elastic, "minReplicas", none);
-    int64_t max = schema_integer(job->elastic, "maxReplicas", none);
-    job->min_replicas = min != none ? min : max != none ? max : workers;
-    job->max_replicas = max != none ? max : min != none ? min : workers;
-    job->nproc = tree_text(tree_get(job->spec, "nprocPerNode"));
-    if (!job->nproc && !tree_get(job->elastic, "nProcPerNode"))
-        job->nproc = "auto";
-}
-
 static void read_clean_policy(struct pytorchjob *job, struct problems *problems)
 {
     const struct tree_node *node = tree_get(job->run_policy, "cleanPodPolicy");
@@ -143,6 +129,15 @@ void pytorchjob_read(const char *file, const struct tree_node *object, const cha
         job->namespace_ = "default";
     for (int type = 0; type < LOCAL_REPLICA_TYPES; type++)
         read_replica(job, (enum local_replica_type)type, problems);
-    read_elastic(job);
+    const int64_t none = INT64_MIN;
+    job->elastic = typed(job->spec, "elasticPolicy", TREE_MAP);
+    int64_t workers = job->replicas[LOCAL_WORKER].count;
+    int64_t min = schema_integer(job->elastic, "minReplicas", none);
+    int64_t max = schema_integer(job->elastic, "maxReplicas", none);
+    job->min_replicas = min != none ? min : max != none ? max : workers;
+    job->max_replicas = max != none ? max : min != none ? min : workers;
+    job->nproc = tree_text(tree_get(job->spec, "nprocPerNode"));
+    if (!job->nproc && !tree_get(job->elastic, "nProcPerNode"))
+        job->nproc = "auto";
     read_clean_policy(job, problems);
 }

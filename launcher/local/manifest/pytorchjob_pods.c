@@ -26,19 +26,6 @@ static int fill_source(const struct making *m, enum local_replica_type type, int
                : building_no_memory(m->b);
 }
 
-static void note_containers(const struct making *m, const struct pod_source *source,
-                            enum local_replica_type type)
-{
-    building_note_containers(m->b, source);
-    if (tree_get(pod_source_spec(source), "restartPolicy"))
-        problems_add(m->b->problems, PROBLEM_NOTE, source->file, NULL, NULL,
-                     "restartPolicy: the template's is overwritten by the replica's");
-    if (operator_adds_init_container(m->source, type))
-        problems_add(
-            m->b->problems, PROBLEM_NOTE, source->file, NULL, NULL,
-            "in a cluster a Worker's container starts once the master's name resolves; here it does at once");
-}
-
 static int add_pod(const struct making *m, enum local_replica_type type, int index)
 {
     const struct pytorchjob_replica *replica = &m->source->replicas[type];
@@ -50,8 +37,16 @@ static int add_pod(const struct making *m, enum local_replica_type type, int ind
                                 .path = PATH_FIELD(PATH_KEY(specs, replica->entry->key), "template"),
                                 .container = (size_t)replica->pytorch};
     int result = fill_source(m, type, index, &source);
-    if (!result && index == 0)
-        note_containers(m, &source, type);
+    if (!result && index == 0) {
+        building_note_containers(m->b, &source);
+        if (tree_get(pod_source_spec(&source), "restartPolicy"))
+            problems_add(m->b->problems, PROBLEM_NOTE, source.file, NULL, NULL,
+                         "restartPolicy: the template's is overwritten by the replica's");
+        if (operator_adds_init_container(m->source, type))
+            problems_add(m->b->problems, PROBLEM_NOTE, source.file, NULL, NULL,
+                         "in a cluster a Worker's container starts once the master's name resolves; here it "
+                         "does at once");
+    }
     if (!result) {
         result = building_add_pod(m->b, &source, &pod);
         pod->type = type;
@@ -68,19 +63,6 @@ static int64_t count_spares(const struct pytorchjob *source)
     return spares < 0 ? 0 : spares < SPARES_LIMIT ? spares : SPARES_LIMIT;
 }
 
-/* They stand behind the pods; nothing is to be said of them that was not said of those. */
-static int add_spares(const struct making *m)
-{
-    int64_t spares = count_spares(m->source), first = m->source->replicas[LOCAL_WORKER].count;
-    for (int64_t i = 0; i < spares; i++) {
-        if (add_pod(m, LOCAL_WORKER, (int)(first + i)) < 0)
-            return -1;
-        m->b->job->pod_count--;
-        m->b->job->spare_count++;
-    }
-    return 0;
-}
-
 static int add_pods(const struct making *m)
 {
     int64_t total = count_spares(m->source);
@@ -95,7 +77,15 @@ static int add_pods(const struct making *m)
             if (m->b->problems->fatal)
                 return 0; /* the next pods have the same to say */
         }
-    return add_spares(m);
+    /* They stand behind the pods; nothing is to be said of them that was not said of those. */
+    int64_t spares = count_spares(m->source), first = m->source->replicas[LOCAL_WORKER].count;
+    for (int64_t i = 0; i < spares; i++) {
+        if (add_pod(m, LOCAL_WORKER, (int)(first + i)) < 0)
+            return -1;
+        m->b->job->pod_count--;
+        m->b->job->spare_count++;
+    }
+    return 0;
 }
 
 static int fill_job(const struct making *m)

@@ -137,26 +137,21 @@ static void check_elastic(const struct validation *v)
               "an empty list crashes the operator; leave it out");
 }
 
-static void check_managed_by(const struct validation *v)
-{
-    const struct tree_node *node = tree_get(v->job->run_policy, "managedBy");
-    const struct path *path = PATH_FIELD(PATH_FIELD(SPEC, "runPolicy"), "managedBy");
-    const char *text = tree_text(node);
-    if (text && !strcmp(text, managed_by_kueue))
-        problems_add(v->problems, PROBLEM_WARNING, v->job->file, node, path,
-                     "the operator ignores such a job; it runs here all the same");
-    else if (text && strcmp(text, managed_by_operator))
-        ERROR(v, NOT_SUPPORTED, node, path, "'%.100s' is neither %s nor %s", text, managed_by_operator,
-              managed_by_kueue);
-}
-
 void pytorchjob_validate(const struct pytorchjob *job, struct problems *problems)
 {
     const struct validation v = {job, problems};
     check_name(&v);
     check_replicas(&v);
     check_elastic(&v);
-    check_managed_by(&v);
+    const struct tree_node *node = tree_get(v.job->run_policy, "managedBy");
+    const struct path *path = PATH_FIELD(PATH_FIELD(SPEC, "runPolicy"), "managedBy");
+    const char *text = tree_text(node);
+    if (text && !strcmp(text, managed_by_kueue))
+        problems_add(v.problems, PROBLEM_WARNING, v.job->file, node, path,
+                     "the operator ignores such a job; it runs here all the same");
+    else if (text && strcmp(text, managed_by_operator))
+        ERROR(&v, NOT_SUPPORTED, node, path, "'%.100s' is neither %s nor %s", text, managed_by_operator,
+              managed_by_kueue);
 }
 
 /* --- cases that are not validated --- */

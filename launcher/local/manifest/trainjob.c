@@ -52,15 +52,6 @@ static const struct document_object *find_runtime(const struct building *b, cons
     return NULL;
 }
 
-static int use_built_in(struct building *b, struct trainjob *job)
-{
-    if (tree_parse("built-in torch-distributed", built_in, sizeof built_in - 1, &b->built_in, b->err) < 0)
-        return -1;
-    job->file = "built-in torch-distributed";
-    job->runtime_node = b->built_in.documents[0];
-    return 0;
-}
-
 static int read_runtime(struct building *b, struct trainjob *job)
 {
     const struct tree_node *ref = tree_get(job->spec, "runtimeRef");
@@ -72,8 +63,13 @@ static int read_runtime(struct building *b, struct trainjob *job)
         return 0;
     }
     job->runtime = find_runtime(b, kind, name);
-    if (!job->runtime && !strcmp(name, built_in_name) && !strcmp(kind, "ClusterTrainingRuntime"))
-        return use_built_in(b, job);
+    if (!job->runtime && !strcmp(name, built_in_name) && !strcmp(kind, "ClusterTrainingRuntime")) {
+        if (tree_parse("built-in torch-distributed", built_in, sizeof built_in - 1, &b->built_in, b->err) < 0)
+            return -1;
+        job->file = "built-in torch-distributed";
+        job->runtime_node = b->built_in.documents[0];
+        return 0;
+    }
     if (!job->runtime) {
         FATAL(b, INVALID, job->object->file, ref, PATH_FIELD(SPEC, "runtimeRef"),
               "no %.63s %.63s was given; put it into the same file or name its file by another -f "
@@ -317,21 +313,6 @@ static void check_initializer(struct building *b, const struct trainjob *job, co
     }
 }
 
-static void warn_of_policy(struct building *b, const struct trainjob *job, const struct tree_node *policy)
-{
-    const struct path *path = PATH_FIELD(SPEC, "mlPolicy");
-    if (job->mpi)
-        ERROR(b, WARNING, job->file, job->mpi, PATH_FIELD(path, "mpi"),
-              "no ssh keys and no hostfile (/etc/mpi/hostfile) are made here: mpirun in the launcher's pod "
-              "reaches no other pod");
-    else if (!job->torch)
-        ERROR(b, WARNING, job->file, policy, path,
-              "the runtime has no torch policy: the pods get no variables for torchrun");
-    if (job->torch && !job->trainer)
-        ERROR(b, WARNING, job->object->file, job->spec, SPEC,
-              "without a trainer section Trainer sets no variables: each pod starts alone");
-}
-
 /* --- the kind --- */
 
 static int build(struct building *b, struct trainjob *job)
@@ -345,7 +326,17 @@ static int build(struct building *b, struct trainjob *job)
     if (job->nodes < 1 || job->nodes > BUILDING_PODS_LIMIT)
         FATAL(b, INVALID, job->object->file, job->trainer, PATH_FIELD(TRAINER, "numNodes"),
               "%lld nodes: muster local takes 1 to %d", (long long)job->nodes, BUILDING_PODS_LIMIT);
-    warn_of_policy(b, job, policy);
+    const struct path *path = PATH_FIELD(SPEC, "mlPolicy");
+    if (job->mpi)
+        ERROR(b, WARNING, job->file, job->mpi, PATH_FIELD(path, "mpi"),
+              "no ssh keys and no hostfile (/etc/mpi/hostfile) are made here: mpirun in the launcher's pod "
+              "reaches no other pod");
+    else if (!job->torch)
+        ERROR(b, WARNING, job->file, policy, path,
+              "the runtime has no torch policy: the pods get no variables for torchrun");
+    if (job->torch && !job->trainer)
+        ERROR(b, WARNING, job->object->file, job->spec, SPEC,
+              "without a trainer section Trainer sets no variables: each pod starts alone");
     check_reserved(b, job);
     check_injection(b, job, tree_get(job->set_spec, "replicatedJobs"));
     check_initializer(b, job, tree_get(job->set_spec, "replicatedJobs"));

@@ -63,20 +63,6 @@ bool container_base64(const char *text, bool zeros, struct buffer *out)
     return count < 6 && text[strspn(text, "=\r\n \t")] == 0;
 }
 
-/* A cluster would not start the container. Values that --env gives are enough for a whole object, whose keys
- * are not known here; --validate=warn runs without the variable. */
-static void report_absent(const struct container_place *place, const char *kind, const char *name,
-                          const struct tree_node *ref, const struct path *path, struct problems *problems)
-{
-    bool given = !tree_get(ref, "key") && place->extra && *place->extra;
-    problems_add(problems, given ? PROBLEM_WARNING : PROBLEM_INVALID, place->file, ref, path,
-                 "no %s %.100s of the namespace %.100s was given; %s", kind, name ? name : "(without a name)",
-                 place->source->namespace_,
-                 given ? "of its variables the pods have those that --env sets"
-                       : "put it into the same file, name its file by another -f, or give the value by "
-                         "--env NAME=value");
-}
-
 void container_values_find(const struct container_place *place, const char *kind, const struct tree_node *ref,
                            const struct path *path, struct container_values *values,
                            struct problems *problems)
@@ -84,8 +70,17 @@ void container_values_find(const struct container_place *place, const char *kind
     const char *name = tree_text(tree_get(ref, "name")), *namespace_ = place->source->namespace_;
     *values = (struct container_values){
         .object = documents_find(place->documents, kind, namespace_, name ? name : "")};
-    if (!values->object && !is_optional(ref))
-        report_absent(place, kind, name, ref, path, problems);
+    if (!values->object && !is_optional(ref)) {
+        /* A cluster would not start the container. Values that --env gives are enough for a whole object,
+         * whose keys are not known here; --validate=warn runs without the variable. */
+        bool given = !tree_get(ref, "key") && place->extra && *place->extra;
+        problems_add(problems, given ? PROBLEM_WARNING : PROBLEM_INVALID, place->file, ref, path,
+                     "no %s %.100s of the namespace %.100s was given; %s", kind,
+                     name ? name : "(without a name)", place->source->namespace_,
+                     given ? "of its variables the pods have those that --env sets"
+                           : "put it into the same file, name its file by another -f, or give the value by "
+                             "--env NAME=value");
+    }
     if (!values->object)
         return;
     values->data = tree_get(values->object->node, "data");

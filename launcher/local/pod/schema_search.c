@@ -36,18 +36,6 @@ static bool find_at(const struct schema *schema, const char *name, int depth, st
     return false;
 }
 
-static void show_way(const struct way *way, const char *name, struct buffer *out)
-{
-    for (int i = 0; i < way->count; i++) {
-        enum schema_type type = way->steps[i]->type;
-        buffer_printf(out, "%s%s%s", out->length ? "." : "", way->steps[i]->name,
-                      type == SCHEMA_OBJECTS      ? "[]"
-                      : type == SCHEMA_OBJECT_MAP ? "[<TYPE>]"
-                                                  : "");
-    }
-    buffer_printf(out, "%s%s", out->length ? "." : "", name);
-}
-
 bool schema_search(const struct schema_frame *frame, const char *name, struct buffer *place)
 {
     for (; frame; frame = frame->up)
@@ -56,7 +44,14 @@ bool schema_search(const struct schema_frame *frame, const char *name, struct bu
             if (!find_at(frame->schema, name, depth, &way))
                 continue;
             problems_path(frame->path, place);
-            show_way(&way, name, place);
+            for (int i = 0; i < way.count; i++) {
+                enum schema_type type = way.steps[i]->type;
+                buffer_printf(place, "%s%s%s", place->length ? "." : "", way.steps[i]->name,
+                              type == SCHEMA_OBJECTS      ? "[]"
+                              : type == SCHEMA_OBJECT_MAP ? "[<TYPE>]"
+                                                          : "");
+            }
+            buffer_printf(place, "%s%s", place->length ? "." : "", name);
             return true;
         }
     return false;

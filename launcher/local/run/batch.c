@@ -35,17 +35,6 @@ static enum local_failure_action action_of(const struct local_group *group, cons
     return LOCAL_FAILURE_COUNT;
 }
 
-/* The Job controller's sentence. */
-static void fail_by_policy(struct lifecycle *life, int group, int pod, struct instant now)
-{
-    char message[200];
-    (void)snprintf(message, sizeof message,
-                   "Container of pod %s/%s failed with exit code %d matching FailJob rule",
-                   life->job->namespace_ ? life->job->namespace_ : "default", life->job->pods[pod].name,
-                   life->pods[pod].exit_code);
-    fail_group(life, group, pod, LOCAL_FAILED_POLICY, message, now);
-}
-
 /* 10 s, 20 s, 40 s ... 10 min. */
 static int64_t pause_ns(const struct lifecycle *life, int failures)
 {
@@ -83,7 +72,13 @@ static void handle_failed(struct lifecycle *life, int group, int pod, struct ins
     struct lifecycle_group *state = &life->groups[group];
     enum local_failure_action action = action_of(spec, &life->pods[pod]);
     if (action == LOCAL_FAILURE_FAIL_JOB) {
-        fail_by_policy(life, group, pod, now);
+        /* The Job controller's sentence. */
+        char message[200];
+        (void)snprintf(message, sizeof message,
+                       "Container of pod %s/%s failed with exit code %d matching FailJob rule",
+                       life->job->namespace_ ? life->job->namespace_ : "default", life->job->pods[pod].name,
+                       life->pods[pod].exit_code);
+        fail_group(life, group, pod, LOCAL_FAILED_POLICY, message, now);
         return;
     }
     if (spec->per_index) {
@@ -142,12 +137,6 @@ static bool is_satisfied(const struct lifecycle *life, const struct local_group 
     return false;
 }
 
-static void complete_group(struct lifecycle *life, int group)
-{
-    life->groups[group].state = GROUP_COMPLETE;
-    life->groups[group].deadline = INSTANT_NEVER;
-}
-
 /* What still runs of a Job that has ended is deleted by its controller. */
 static void delete_rest(struct lifecycle *life, int group, struct instant now)
 {
@@ -174,9 +163,10 @@ void batch_examine(struct lifecycle *life, int group, struct instant now)
     else if (spec->restart_policy == LOCAL_RESTART_ON_FAILURE && is_past_limit(life, group, &last))
         fail_group(life, group, last, LOCAL_FAILED_BACKOFF, "Job has reached the specified backoff limit",
                    now);
-    else if (is_satisfied(life, spec) || succeeded == spec->count)
-        complete_group(life, group);
-    else if (state->failed_indexes && succeeded + state->failed_indexes == spec->count)
+    else if (is_satisfied(life, spec) || succeeded == spec->count) {
+        life->groups[group].state = GROUP_COMPLETE;
+        life->groups[group].deadline = INSTANT_NEVER;
+    } else if (state->failed_indexes && succeeded + state->failed_indexes == spec->count)
         fail_group(life, group, last_failed_index(life, spec), LOCAL_FAILED_INDEXES, "Job has failed indexes",
                    now);
     else if (instant_reached(now, state->deadline))

@@ -114,27 +114,6 @@ static void remake_group(struct lifecycle *life, int group, struct instant now)
         begin_anew(life, group);
 }
 
-static void restart_set(struct lifecycle *life, bool counts)
-{
-    life->remakes++;
-    life->counted += counts;
-    life->remaking = true;
-    lifecycle_set(life, CONDITION_RESTARTING, true, "JobSetRestarting");
-    log_warning(life->log, "%s %s: all Jobs are made anew (%d of maxRestarts %d)",
-                local_kind_name(life->job->kind), life->job->name, life->counted, life->job->max_restarts);
-}
-
-static void restart_job(struct lifecycle *life, int group, bool counts)
-{
-    struct lifecycle_group *state = &life->groups[group];
-    state->restarts++;
-    state->counted += counts;
-    state->remaking = true;
-    lifecycle_set(life, CONDITION_RESTARTING, true, "JobSetRestarting");
-    log_warning(life->log, "%s %s: the Job %s is made anew (%d)", local_kind_name(life->job->kind),
-                life->job->name, life->job->groups[group].name, state->restarts);
-}
-
 /* failurePolicy: the first rule that fits a failed Job, else all Jobs anew up to maxRestarts. */
 static void decide_failure(struct lifecycle *life, struct instant now)
 {
@@ -158,10 +137,23 @@ static void decide_failure(struct lifecycle *life, struct instant now)
     int used = life->counted + (one ? life->groups[group].counted : 0);
     if (action == LOCAL_FAIL_SET || (counts && used >= job->max_restarts))
         lifecycle_finish(life, false, life->groups[group].exit_code, now);
-    else if (one)
-        restart_job(life, group, counts);
-    else
-        restart_set(life, counts);
+    else if (one) {
+        struct lifecycle_group *state = &life->groups[group];
+        state->restarts++;
+        state->counted += counts;
+        state->remaking = true;
+        lifecycle_set(life, CONDITION_RESTARTING, true, "JobSetRestarting");
+        log_warning(life->log, "%s %s: the Job %s is made anew (%d)", local_kind_name(life->job->kind),
+                    life->job->name, life->job->groups[group].name, state->restarts);
+    } else {
+        life->remakes++;
+        life->counted += counts;
+        life->remaking = true;
+        lifecycle_set(life, CONDITION_RESTARTING, true, "JobSetRestarting");
+        log_warning(life->log, "%s %s: all Jobs are made anew (%d of maxRestarts %d)",
+                    local_kind_name(life->job->kind), life->job->name, life->counted,
+                    life->job->max_restarts);
+    }
 }
 
 static void note_running(struct lifecycle *life)
@@ -171,21 +163,6 @@ static void note_running(struct lifecycle *life)
             lifecycle_set(life, CONDITION_RUNNING, true, "JobRunning");
             return;
         }
-}
-
-static void start_groups(struct lifecycle *life, struct instant now)
-{
-    for (int i = 0; i < life->job->group_count; i++) {
-        const struct local_group *spec = &life->job->groups[i];
-        struct lifecycle_group *state = &life->groups[i];
-        if (state->state == GROUP_WAITING && may_start(life, spec)) {
-            state->state = GROUP_ACTIVE;
-            if (spec->active_deadline_s)
-                state->deadline = instant_add(now, spec->active_deadline_s * NS_PER_S);
-        }
-        if (state->state == GROUP_ACTIVE)
-            batch_create_pods(life, i, now);
-    }
 }
 
 void batch_reconcile(struct lifecycle *life, struct instant now)
@@ -207,5 +184,15 @@ void batch_reconcile(struct lifecycle *life, struct instant now)
         if (life->groups[i].remaking)
             remake_group(life, i, now);
     note_running(life);
-    start_groups(life, now);
+    for (int i = 0; i < life->job->group_count; i++) {
+        const struct local_group *spec = &life->job->groups[i];
+        struct lifecycle_group *state = &life->groups[i];
+        if (state->state == GROUP_WAITING && may_start(life, spec)) {
+            state->state = GROUP_ACTIVE;
+            if (spec->active_deadline_s)
+                state->deadline = instant_add(now, spec->active_deadline_s * NS_PER_S);
+        }
+        if (state->state == GROUP_ACTIVE)
+            batch_create_pods(life, i, now);
+    }
 }

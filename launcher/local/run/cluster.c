@@ -109,16 +109,6 @@ char *cluster_hosts(const struct cluster *cluster, int pod, struct muster_error 
 
 /* --- GPUs --- */
 
-static int divide_gpus(struct cluster *cluster, const struct local_options *options, struct muster_error *err)
-{
-    const char *visible = options->gpus ? options->gpus : getenv("CUDA_VISIBLE_DEVICES");
-    struct machine machine = {0};
-    if (gpu_wanted(cluster->job) || (options->gpus && gpu_claimed(cluster->job)))
-        machine_read(visible, &machine); /* querying the driver takes its time */
-    return gpu_divide(cluster->job, visible, machine.gpus, options->gpu_shortage_allowed, &cluster->gpus,
-                      err);
-}
-
 /* --- life --- */
 
 int cluster_set_up(struct cluster *cluster, const struct local_job *job, const struct local_options *options,
@@ -127,8 +117,13 @@ int cluster_set_up(struct cluster *cluster, const struct local_job *job, const s
     *cluster = (struct cluster){.job = job};
     if (descendants_make_id(cluster->id) < 0)
         return error_errno(err, "getrandom");
-    if (divide_gpus(cluster, options, err) < 0 || make_folder(cluster, err) < 0 ||
-        make_links(cluster, err) < 0 || write_hosts(cluster, err) < 0) {
+    const char *visible = options->gpus ? options->gpus : getenv("CUDA_VISIBLE_DEVICES");
+    struct machine machine = {0};
+    if (gpu_wanted(cluster->job) || (options->gpus && gpu_claimed(cluster->job)))
+        machine_read(visible, &machine); /* querying the driver takes its time */
+    if ((gpu_divide(cluster->job, visible, machine.gpus, options->gpu_shortage_allowed, &cluster->gpus,
+                    err)) < 0 ||
+        make_folder(cluster, err) < 0 || make_links(cluster, err) < 0 || write_hosts(cluster, err) < 0) {
         cluster_tear_down(cluster);
         return -1;
     }

@@ -92,21 +92,6 @@ static int set_state(struct cluster *cluster, int volume, enum volume_verdict ve
     return why ? 0 : cluster_no_memory(err);
 }
 
-static int examine_host_paths(struct cluster *cluster, struct muster_error *err)
-{
-    for (int i = 0; i < cluster->job->volumes.count; i++) {
-        const struct local_volume *volume = &cluster->job->volumes.list[i];
-        struct muster_error why = {0};
-        if (volume->type != LOCAL_VOLUME_HOST ||
-            host_path_prepare(volume->source, volume->host_type, &why) == 0)
-            continue;
-        enum volume_verdict verdict = why.code == MUSTER_E_INVALID ? VOLUME_REFUSED : VOLUME_LEFT_OUT;
-        if (set_state(cluster, i, verdict, mem_strdup(why.text), err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 /* Whether a child can make the pod's mounts (only: one of them); why says what is in the way. */
 static bool permits(const struct cluster *cluster, int pod, int only, struct muster_error *why)
 {
@@ -172,8 +157,16 @@ int cluster_examine_volumes(struct cluster *cluster, struct muster_error *err)
     cluster->states = mem_calloc((size_t)job->volumes.count, sizeof *cluster->states);
     if (!cluster->states)
         return cluster_no_memory(err);
-    if (examine_host_paths(cluster, err) < 0)
-        return -1;
+    for (int i = 0; i < cluster->job->volumes.count; i++) {
+        const struct local_volume *volume = &cluster->job->volumes.list[i];
+        struct muster_error why = {0};
+        if (volume->type != LOCAL_VOLUME_HOST ||
+            host_path_prepare(volume->source, volume->host_type, &why) == 0)
+            continue;
+        enum volume_verdict verdict = why.code == MUSTER_E_INVALID ? VOLUME_REFUSED : VOLUME_LEFT_OUT;
+        if (set_state(cluster, i, verdict, mem_strdup(why.text), err) < 0)
+            return -1;
+    }
     if (cluster->isolation.kind == POD_ISOLATION_NONE)
         return 0;
     if (try_mounting(cluster, err) < 0)

@@ -7,17 +7,6 @@
 #include "proto/base/error.h"
 #include "proto/visible_devices.h"
 
-/* A device's name, appended; visible NULL: its number. */
-static void take_device(const char *visible, int number, struct buffer *out)
-{
-    size_t length = 0;
-    const char *entry = visible ? visible_devices_entry(visible, number, &length) : NULL;
-    if (entry)
-        buffer_append(out, entry, length);
-    else
-        buffer_printf(out, "%d", number);
-}
-
 int gpu_wanted(const struct local_job *job)
 {
     int wanted = 0;
@@ -59,7 +48,14 @@ int gpu_divide(const struct local_job *job, const char *visible, int available, 
         for (int k = 0; k < own && taken < available; k++) {
             if (k)
                 buffer_text(&list, ",");
-            take_device(visible, taken++, &list);
+            /* A device's name, appended; visible NULL: its number. */
+            int number = taken++;
+            size_t length = 0;
+            const char *entry = visible ? visible_devices_entry(visible, number, &length) : NULL;
+            if (entry)
+                buffer_append(&list, entry, length);
+            else
+                buffer_printf(&list, "%d", number);
         }
         if (text_list_take(out, buffer_take(&list)) < 0)
             return error_set(err, MUSTER_E_NOMEM, "no memory for the lists of GPUs");

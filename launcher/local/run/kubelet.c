@@ -113,12 +113,6 @@ static void end_deleted(struct step *s)
     forget(s);
 }
 
-static void kill_all(struct step *s)
-{
-    enter(s, POD_KILLING, instant_add(s->now, s->life->options.kill_bound_ns));
-    act(s, POD_KILL);
-}
-
 static void terminate(struct step *s)
 {
     if (s->pod->actions & 1u << POD_START) { /* it was about to be started: there is no process yet */
@@ -136,7 +130,8 @@ static void terminate(struct step *s)
 static void kill_late(struct step *s)
 {
     log_warning(s->life->log, "pod %s did not end within its grace period: killed", s->spec->name);
-    kill_all(s);
+    enter(s, POD_KILLING, instant_add(s->now, s->life->options.kill_bound_ns));
+    act(s, POD_KILL);
 }
 
 static void give_up(struct step *s)

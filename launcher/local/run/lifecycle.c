@@ -54,12 +54,6 @@ struct tally {
     int active, succeeded, failed;
 };
 
-static bool is_wanted(const struct lifecycle *life, int pod)
-{
-    const struct local_pod *spec = &life->job->pods[pod];
-    return spec->index < life->wanted[spec->type];
-}
-
 static struct tally count_pods(const struct lifecycle *life, enum local_replica_type type)
 {
     struct tally tally = {0};
@@ -88,9 +82,12 @@ void lifecycle_set(struct lifecycle *life, enum condition_type type, bool status
                  status ? "" : " no more");
 }
 
-/* cleanPodPolicy None: pods may go on until ttlSecondsAfterFinished deletes the job, or we leave. */
-static void begin_to_linger(struct lifecycle *life, struct instant now)
+void lifecycle_finish(struct lifecycle *life, bool succeeded, int exit_code, struct instant now)
 {
+    life->state = succeeded ? JOB_SUCCEEDED : JOB_FAILED;
+    life->exit_code = succeeded ? EXIT_CODE_OK : exit_code ? exit_code : EXIT_CODE_FAILURE;
+    life->active_deadline = INSTANT_NEVER;
+    /* cleanPodPolicy None: pods may go on until ttlSecondsAfterFinished deletes the job, or we leave. */
     const struct local_job *job = life->job;
     int64_t patience = life->options.linger_ns;
     life->leaving = patience != INT64_MAX;
@@ -99,14 +96,6 @@ static void begin_to_linger(struct lifecycle *life, struct instant now)
     life->linger_until = instant_add(now, patience);
     if (job->clean_policy == LOCAL_CLEAN_NONE && patience > tell_after_ns)
         life->linger_told = instant_add(now, tell_after_ns);
-}
-
-void lifecycle_finish(struct lifecycle *life, bool succeeded, int exit_code, struct instant now)
-{
-    life->state = succeeded ? JOB_SUCCEEDED : JOB_FAILED;
-    life->exit_code = succeeded ? EXIT_CODE_OK : exit_code ? exit_code : EXIT_CODE_FAILURE;
-    life->active_deadline = INSTANT_NEVER;
-    begin_to_linger(life, now);
     lifecycle_set(life, succeeded ? CONDITION_SUCCEEDED : CONDITION_FAILED, true,
                   succeeded ? "PyTorchJobSucceeded" : "PyTorchJobFailed");
 }
@@ -141,19 +130,6 @@ static int last_failure(const struct lifecycle *life)
         code = pod->exit_code;
     }
     return code;
-}
-
-static void check_limits(struct lifecycle *life, struct instant now)
-{
-    if (is_past_backoff_limit(life)) {
-        log_error(life->log, "job %s: more restarts than backoffLimit %lld allows", life->job->name,
-                  (long long)life->job->backoff_limit);
-        lifecycle_finish(life, false, last_failure(life), now);
-    } else if (instant_reached(now, life->active_deadline)) {
-        log_error(life->log, "job %s: longer active than activeDeadlineSeconds %lld", life->job->name,
-                  (long long)life->job->active_deadline_s);
-        lifecycle_finish(life, false, EXIT_CODE_FAILURE, now);
-    }
 }
 
 /* --- status --- */
@@ -213,23 +189,20 @@ void lifecycle_recreate(struct lifecycle *life, int pod, int64_t pause_ns, struc
     log_info(life->log, "pod %s: recreated (%d)", life->job->pods[pod].name, p->recreated);
 }
 
-static void recreate(struct lifecycle *life, int pod, struct instant now)
-{
-    lifecycle_set(life, CONDITION_RESTARTING, true, "PyTorchJobRestarting");
-    lifecycle_recreate(life, pod,
-                       (int64_t)(LIFECYCLE_RECREATE_S * life->options.backoff_scale * (double)NS_PER_S), now);
-}
-
 /* Pods as the job wants them: recreates failed ones, creates missing ones, deletes surplus ones. */
 static void manage_pods(struct lifecycle *life, struct instant now)
 {
     for (int i = 0; i < life->pod_count; i++) {
         enum pod_state state = life->pods[i].state;
-        if (!is_wanted(life, i))
+        const struct local_pod *spec = &life->job->pods[i];
+        if (spec->index >= life->wanted[spec->type])
             kubelet_step(life, i, POD_DELETE, 0, now);
-        else if (state == POD_FAILED)
-            recreate(life, i, now);
-        else if (state == POD_ABSENT)
+        else if (state == POD_FAILED) {
+            lifecycle_set(life, CONDITION_RESTARTING, true, "PyTorchJobRestarting");
+            lifecycle_recreate(
+                life, i, (int64_t)(LIFECYCLE_RECREATE_S * life->options.backoff_scale * (double)NS_PER_S),
+                now);
+        } else if (state == POD_ABSENT)
             kubelet_step(life, i, POD_CREATE, 0, now);
     }
 }
@@ -243,33 +216,13 @@ void lifecycle_delete_pods(struct lifecycle *life, bool ended_too, struct instan
     }
 }
 
-/* The operator creates no pods of a finished job. */
-static void drop_pending(struct lifecycle *life, struct instant now)
-{
-    for (int i = 0; i < life->pod_count; i++)
-        if (life->pods[i].state == POD_PENDING)
-            kubelet_step(life, i, POD_DELETE, 0, now);
-}
-
-static void tell_linger(struct lifecycle *life, struct instant now)
-{
-    char end[48] = "waiting for them";
-    int running = 0;
-    for (int i = 0; i < life->pod_count; i++)
-        running += kubelet_is_active(life->pods[i].state);
-    life->linger_told = INSTANT_NEVER;
-    if (life->linger_until.ns != INSTANT_NEVER.ns)
-        (void)snprintf(end, sizeof end, "ended in %.1f s",
-                       (double)instant_diff_ns(life->linger_until, now) / (double)NS_PER_S);
-    if (running)
-        log_info(life->log, "job %s is decided, cleanPodPolicy None leaves %d pod%s running: %s",
-                 life->job->name, running, running == 1 ? "" : "s", end);
-}
-
 /* cleanPodPolicy. Pods that it leaves running continue for as long as we stay. */
 static void clean_up(struct lifecycle *life, struct instant now)
 {
-    drop_pending(life, now);
+    /* The operator creates no pods of a finished job. */
+    for (int i = 0; i < life->pod_count; i++)
+        if (life->pods[i].state == POD_PENDING)
+            kubelet_step(life, i, POD_DELETE, 0, now);
     if (life->job->clean_policy != LOCAL_CLEAN_NONE) {
         lifecycle_delete_pods(life, life->job->clean_policy == LOCAL_CLEAN_ALL, now);
         return;
@@ -279,8 +232,19 @@ static void clean_up(struct lifecycle *life, struct instant now)
             kubelet_step(life, i, POD_DELETE, 0, now); /* we would leave before it could achieve anything */
     if (instant_reached(now, life->linger_until))
         lifecycle_delete_pods(life, false, now);
-    else if (instant_reached(now, life->linger_told))
-        tell_linger(life, now);
+    else if (instant_reached(now, life->linger_told)) {
+        char end[48] = "waiting for them";
+        int running = 0;
+        for (int i = 0; i < life->pod_count; i++)
+            running += kubelet_is_active(life->pods[i].state);
+        life->linger_told = INSTANT_NEVER;
+        if (life->linger_until.ns != INSTANT_NEVER.ns)
+            (void)snprintf(end, sizeof end, "ended in %.1f s",
+                           (double)instant_diff_ns(life->linger_until, now) / (double)NS_PER_S);
+        if (running)
+            log_info(life->log, "job %s is decided, cleanPodPolicy None leaves %d pod%s running: %s",
+                     life->job->name, running, running == 1 ? "" : "s", end);
+    }
 }
 
 /* --- one look --- */
@@ -288,7 +252,15 @@ static void clean_up(struct lifecycle *life, struct instant now)
 static void reconcile(struct lifecycle *life, struct instant now)
 {
     if (life->state == JOB_ACTIVE) {
-        check_limits(life, now);
+        if (is_past_backoff_limit(life)) {
+            log_error(life->log, "job %s: more restarts than backoffLimit %lld allows", life->job->name,
+                      (long long)life->job->backoff_limit);
+            lifecycle_finish(life, false, last_failure(life), now);
+        } else if (instant_reached(now, life->active_deadline)) {
+            log_error(life->log, "job %s: longer active than activeDeadlineSeconds %lld", life->job->name,
+                      (long long)life->job->active_deadline_s);
+            lifecycle_finish(life, false, EXIT_CODE_FAILURE, now);
+        }
         if (life->state == JOB_ACTIVE && life->groups)
             batch_reconcile(life, now);
         else if (life->state == JOB_ACTIVE)
@@ -300,13 +272,6 @@ static void reconcile(struct lifecycle *life, struct instant now)
         lifecycle_delete_pods(life, !life->groups || life->state == JOB_DELETED, now);
     else if (is_finished(life))
         clean_up(life, now);
-}
-
-static void pass_time(struct lifecycle *life, struct instant now)
-{
-    for (int i = 0; i < life->pod_count; i++)
-        if (instant_reached(now, life->pods[i].deadline))
-            kubelet_step(life, i, POD_DEADLINE, 0, now);
 }
 
 /* --- events of the job --- */
@@ -334,12 +299,6 @@ static void begin(struct lifecycle *life, struct instant now)
         suspend(life);
     else
         activate(life, now);
-}
-
-static void resume(struct lifecycle *life, struct instant now)
-{
-    lifecycle_set(life, CONDITION_SUSPENDED, false, "PyTorchJobResumed");
-    activate(life, now);
 }
 
 static void delete_job(struct lifecycle *life, int signal, struct instant now)
@@ -380,8 +339,10 @@ static void handle(struct lifecycle *life, const struct job_event *event, struct
             suspend(life);
         break;
     case JOB_RESUME:
-        if (life->state == JOB_SUSPENDED)
-            resume(life, now);
+        if (life->state == JOB_SUSPENDED) {
+            lifecycle_set(life, CONDITION_SUSPENDED, false, "PyTorchJobResumed");
+            activate(life, now);
+        }
         break;
     case JOB_SCALE:
         scale(life, event->number);
@@ -406,8 +367,10 @@ void lifecycle_step(struct lifecycle *life, const struct job_event *event, struc
 {
     handle(life, event, now);
     reconcile(life, now);
-    pass_time(life, now); /* a pod that is due at once starts in this turn, */
-    reconcile(life, now); /* and the operator sees it run */
+    for (int i = 0; i < life->pod_count; i++)
+        if (instant_reached(now, life->pods[i].deadline))
+            kubelet_step(life, i, POD_DEADLINE, 0, now); /* a pod that is due at once starts in this turn, */
+    reconcile(life, now);                                /* and the operator sees it run */
     if (has_stuck_pod(life))
         life->exit_code = EXIT_CODE_NODE;
 }

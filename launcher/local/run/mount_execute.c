@@ -21,11 +21,6 @@ enum {
     MOVE_FROM_EMPTY_PATH = 4,
 };
 
-static int open_source(const char *path)
-{
-    return (int)syscall(CALL_OPEN_TREE, AT_FDCWD, path, TREE_CLONE | TREE_RECURSIVE | O_CLOEXEC);
-}
-
 static int make_directory(const char *path)
 {
     return mkdir(path, 0755) < 0 && errno != EEXIST ? -1 : 0;
@@ -93,7 +88,8 @@ int mount_plan_execute(const struct mount_plan *plan)
     for (int i = 0; i < plan->source_count; i++)
         sources[i] = -1;
     for (int i = 0; !result && i < plan->source_count; i++)
-        if (plan->sources[i] && (sources[i] = open_source(plan->sources[i])) < 0)
+        if (plan->sources[i] && (sources[i] = (int)syscall(CALL_OPEN_TREE, AT_FDCWD, plan->sources[i],
+                                                           TREE_CLONE | TREE_RECURSIVE | O_CLOEXEC)) < 0)
             result = -1;
     for (int i = 0; !result && i < plan->count; i++)
         result = execute(&plan->ops[i], sources);

@@ -143,18 +143,6 @@ static bool is_in_earlier(const struct mount_request *requests, int at)
     return false;
 }
 
-/* The missing parts of `to` behind the first `there` bytes; the last is a file for a file. */
-static int make_parts(struct planning *p, const char *to, size_t there, bool file)
-{
-    for (size_t end = there; to[end];) {
-        end += 1 + strcspn(to + end + 1, "/");
-        enum mount_op_kind kind = file && !to[end] ? MOUNT_OP_FILE : MOUNT_OP_DIRECTORY;
-        if (add(p, kind, NULL, mem_strndup(to, end), 0) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 /* Covers first, so that "/" comes before all others and everything is made in what is seen at last. */
 static int plan_covers(struct planning *p, const struct mount_request *requests, int count, bool root)
 {
@@ -177,8 +165,15 @@ static int plan_covers(struct planning *p, const struct mount_request *requests,
 static int plan_place(struct planning *p, const struct mount_request *requests, int at)
 {
     const struct mount_request *r = &requests[at];
-    if (make_parts(p, r->to, existing(requests, at, r->to), is_file(r->from)) < 0)
-        return -1;
+    /* The missing parts of `to` behind the first `there` bytes; the last is a file for a file. */
+    size_t there = existing(requests, at, r->to);
+    bool file = is_file(r->from);
+    for (size_t end = there; r->to[end];) {
+        end += 1 + strcspn(r->to + end + 1, "/");
+        enum mount_op_kind kind = file && !r->to[end] ? MOUNT_OP_FILE : MOUNT_OP_DIRECTORY;
+        if (add(p, kind, NULL, mem_strndup(r->to, end), 0) < 0)
+            return -1;
+    }
     if (r->from)
         return add(p, MOUNT_OP_PLACE, NULL, mem_strdup(r->to), at);
     char *options =

@@ -11,18 +11,6 @@ static const char visible_devices[] = "CUDA_VISIBLE_DEVICES", usual_path[] = "/u
 
 /* --- names --- */
 
-/* Of a Job's pod others know the name in its headless service alone; the name by itself is its own. */
-static void add_group_pod(const struct local_pod *pod, const char *ns, bool own, struct buffer *out)
-{
-    const char *sub = pod->subdomain;
-    if (sub)
-        buffer_printf(out, "%s %s.%s %s.%s.%s %s.%s.%s.svc %s.%s.%s.svc.cluster.local%s%s\n", pod->address,
-                      pod->hostname, sub, pod->hostname, sub, ns, pod->hostname, sub, ns, pod->hostname, sub,
-                      ns, own ? " " : "", own ? pod->hostname : "");
-    else if (own)
-        buffer_printf(out, "%s %s\n", pod->address, pod->hostname);
-}
-
 int pod_env_hosts(const struct local_job *job, int of, const char *machine_hosts, struct buffer *out)
 {
     const char *ns = job->namespace_ ? job->namespace_ : "default";
@@ -31,7 +19,16 @@ int pod_env_hosts(const struct local_job *job, int of, const char *machine_hosts
     for (int i = 0; i < job->pod_count + job->spare_count; i++) {
         const struct local_pod *pod = &job->pods[i];
         if (job->groups) {
-            add_group_pod(pod, ns, i == of, out);
+            /* Of a Job's pod others know the name in its headless service alone; the name by itself is its
+             * own. */
+            bool own = i == of;
+            const char *sub = pod->subdomain;
+            if (sub)
+                buffer_printf(out, "%s %s.%s %s.%s.%s %s.%s.%s.svc %s.%s.%s.svc.cluster.local%s%s\n",
+                              pod->address, pod->hostname, sub, pod->hostname, sub, ns, pod->hostname, sub,
+                              ns, pod->hostname, sub, ns, own ? " " : "", own ? pod->hostname : "");
+            else if (own)
+                buffer_printf(out, "%s %s\n", pod->address, pod->hostname);
             continue;
         }
         buffer_printf(out, "%s %s %s.%s %s.%s.svc %s.%s.svc.cluster.local", pod->address, pod->name,

@@ -85,13 +85,6 @@ static int open_output(struct pod_process *pod, int stream, const struct pod_pla
 
 /* --- starting --- */
 
-static int not_found(const struct muster_error *why)
-{
-    return why->code == MUSTER_E_NOT_FOUND ? EXIT_CODE_NOT_FOUND
-           : why->code == MUSTER_E_NOMEM   ? EXIT_CODE_FAILURE
-                                           : EXIT_CODE_CANNOT_EXECUTE;
-}
-
 /* The environment and command of the pod, and the path of its program. */
 static int pod_prepare(const struct pod_process *pod, const struct pod_place *place, struct text_list *envp,
                        struct text_list *argv, char **program, int *exit_code, struct muster_error *err)
@@ -118,7 +111,9 @@ static int pod_prepare(const struct pod_process *pod, const struct pod_place *pl
         return 0;
     if (strchr(name, '/'))
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    *exit_code = not_found(err);
+    *exit_code = err->code == MUSTER_E_NOT_FOUND ? EXIT_CODE_NOT_FOUND
+                 : err->code == MUSTER_E_NOMEM   ? EXIT_CODE_FAILURE
+                                                 : EXIT_CODE_CANNOT_EXECUTE;
     return -1;
 }
 

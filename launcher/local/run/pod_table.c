@@ -15,18 +15,6 @@ static const char *end_of(const struct lifecycle_pod *pod)
     return pod->first_start.ns == INSTANT_NEVER.ns ? "never created" : "deleted";
 }
 
-static void format_code(const struct lifecycle_pod *pod, struct buffer *out)
-{
-    char scratch[16], text[40] = "-";
-    int number = pod->exit_code - EXIT_CODE_SIGNAL_BASE;
-    if (pod->has_code && number > 0)
-        (void)snprintf(text, sizeof text, "%d (%s)", pod->exit_code,
-                       failure_signal_name(number, scratch, sizeof scratch));
-    else if (pod->has_code)
-        (void)snprintf(text, sizeof text, "%d", pod->exit_code);
-    buffer_printf(out, "  %-14s", text);
-}
-
 static double duration_s(const struct lifecycle_pod *pod, struct instant now)
 {
     bool ended = pod->last_end.ns != INSTANT_NEVER.ns && !(pod->state == POD_RUNNING);
@@ -60,7 +48,14 @@ int pod_table_format(const struct lifecycle *life, struct instant now, struct bu
         if (spare)
             continue;
         buffer_printf(out, "%-*s  %-13s", width, life->job->pods[i].name, end_of(pod));
-        format_code(pod, out);
+        char scratch[16], text[40] = "-";
+        int number = pod->exit_code - EXIT_CODE_SIGNAL_BASE;
+        if (pod->has_code && number > 0)
+            (void)snprintf(text, sizeof text, "%d (%s)", pod->exit_code,
+                           failure_signal_name(number, scratch, sizeof scratch));
+        else if (pod->has_code)
+            (void)snprintf(text, sizeof text, "%d", pod->exit_code);
+        buffer_printf(out, "  %-14s", text);
         buffer_printf(out, "  %8d  %9d  %9.1f\n", pod->restarts, pod->recreated, duration_s(pod, now));
     }
     const bool apart = life->job->apart && life->state == JOB_SUCCEEDED;

@@ -146,18 +146,6 @@ static void sweep(struct runner *r)
     }
 }
 
-static void take_stop(struct runner *r, int number, unsigned sender)
-{
-    char scratch[16];
-    const char *name = failure_signal_name(number, scratch, sizeof scratch);
-    if (r->told_to_end)
-        log_info(&r->log, "%s: already ending the pods; each has its grace period", name);
-    else
-        log_info(&r->log, "%s from pid %u: the job is deleted", name, sender);
-    r->told_to_end = true;
-    handle(r, &(struct job_event){.kind = JOB_DELETE, .number = number});
-}
-
 /* The action of an autoscaler, within the job's bounds. */
 static void scale(struct runner *r, int change)
 {
@@ -187,8 +175,17 @@ static void signals_ready(void *context, uint32_t events)
             scale(r, 1);
         else if ((int)info.ssi_signo == SIGRTMIN + 2)
             scale(r, -1);
-        else
-            take_stop(r, (int)info.ssi_signo, info.ssi_pid);
+        else {
+            int number = (int)info.ssi_signo;
+            char scratch[16];
+            const char *name = failure_signal_name(number, scratch, sizeof scratch);
+            if (r->told_to_end)
+                log_info(&r->log, "%s: already ending the pods; each has its grace period", name);
+            else
+                log_info(&r->log, "%s from pid %u: the job is deleted", name, info.ssi_pid);
+            r->told_to_end = true;
+            handle(r, &(struct job_event){.kind = JOB_DELETE, .number = number});
+        }
     }
 }
 
@@ -351,16 +348,14 @@ static void announce(const struct runner *r)
                  r->job->name, (int)getpid());
 }
 
-static struct instant next_deadline(const struct runner *r)
-{
-    return instant_min(instant_min(lifecycle_deadline(&r->life), r->sweep_at), pump_deadline(r->pump));
-}
-
 static int run(struct runner *r, struct muster_error *err)
 {
     handle(r, &(struct job_event){.kind = JOB_BEGIN});
     while (!lifecycle_over(&r->life)) {
-        if (loop_turn(&r->loop, next_deadline(r), err) < 0)
+        if (loop_turn(
+                &r->loop,
+                instant_min(instant_min(lifecycle_deadline(&r->life), r->sweep_at), pump_deadline(r->pump)),
+                err) < 0)
             return -1;
         struct instant now = clock_now(NULL);
         if (instant_reached(now, pump_deadline(r->pump)))
@@ -371,20 +366,6 @@ static int run(struct runner *r, struct muster_error *err)
             handle(r, &(struct job_event){.kind = JOB_TIME});
     }
     return 0;
-}
-
-/* Orphans that hid even from their pods: every process that is ours by identity or by adoption. */
-static void kill_rest(const struct runner *r)
-{
-    struct descendants descendants = {
-        .id = r->cluster.id, .family = true, .parent = getpid(), .except = {getpid(), r->guardian.pid}};
-    for (int clean = 0, looks = 0; clean < 2 && looks < 100; looks++) {
-        clean = descendants_sweep(&descendants, SIGKILL, NULL, NULL) > 0 ? 0 : clean + 1;
-        if (clean < 2)
-            clock_sleep_until(instant_add(clock_now(NULL), sweep_every_ns));
-        while (waitpid(-1, NULL, WNOHANG) > 0)
-            ;
-    }
 }
 
 static void print_table(const struct runner *r)
@@ -407,8 +388,18 @@ static int run_job(struct runner *r)
     } else {
         exit_code = r->life.exit_code;
     }
-    if (started)
-        kill_rest(r);
+    if (started) {
+        /* Orphans that hid even from their pods: every process that is ours by identity or by adoption. */
+        struct descendants descendants = {
+            .id = r->cluster.id, .family = true, .parent = getpid(), .except = {getpid(), r->guardian.pid}};
+        for (int clean = 0, looks = 0; clean < 2 && looks < 100; looks++) {
+            clean = descendants_sweep(&descendants, SIGKILL, NULL, NULL) > 0 ? 0 : clean + 1;
+            if (clean < 2)
+                clock_sleep_until(instant_add(clock_now(NULL), sweep_every_ns));
+            while (waitpid(-1, NULL, WNOHANG) > 0)
+                ;
+        }
+    }
     for (int i = 0; r->pods && i < r->pod_count; i++)
         pod_process_release(&r->pods[i], &r->place);
     if (started)
