@@ -121,8 +121,8 @@ int cluster_set_up(struct cluster *cluster, const struct local_job *job, const s
     struct machine machine = {0};
     if (gpu_wanted(cluster->job) || (options->gpus && gpu_claimed(cluster->job)))
         machine_read(visible, &machine); /* querying the driver takes its time */
-    if ((gpu_divide(cluster->job, visible, machine.gpus, options->gpu_shortage_allowed, &cluster->gpus,
-                    err)) < 0 ||
+    if (gpu_divide(cluster->job, visible, machine.gpus, options->gpu_shortage_allowed, &cluster->gpus, err) <
+            0 ||
         make_folder(cluster, err) < 0 || make_links(cluster, err) < 0 || write_hosts(cluster, err) < 0) {
         cluster_tear_down(cluster);
         return -1;
