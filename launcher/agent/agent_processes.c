@@ -7,11 +7,10 @@
 #include <unistd.h>
 
 #include "launcher/agent/agent_output.h"
-#include "launcher/agent/agent_start.h"
 #include "launcher/loop/background_job.h"
-#include "launcher/process/descendant_killer.h"
 #include "launcher/process/guardian.h"
-#include "launcher/process/shm_cleanup.h"
+#include "launcher/process/remains.h"
+#include "launcher/warm/warm.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -25,12 +24,13 @@ struct agent_processes {
     struct loop_source guard, second_guard;
     int guardians;            /* started so far */
     struct instant second_at; /* when the second one is started */
-    struct descendant_killer killer;
-    pid_t spared, reaper;             /* no workers, and not to be signalled with them; 0: none */
+    struct remains_killer killer;
+    const struct warm *warm;          /* the template of workers; NULL: none */
+    pid_t spared, reaper;             /* of the template: not signalled with workers; 0: none */
     int late_signal;                  /* for what is left when no worker is; 0: none */
     struct instant kill_at;           /* next scan for processes to kill */
     struct background_watch cleaning; /* during the clean-up after the workers */
-    struct shm_cleanup *cleanup;      /* of cleaning */
+    struct remains_files *cleanup;    /* of cleaning */
 };
 
 /* The sessions of this round's workers, the caller's to free; NULL without memory. */
@@ -54,10 +54,11 @@ void agent_processes_take_up(struct agent *agent, struct worker *worker, pid_t p
     round_worker_started(&agent->round, worker, pid);
 }
 
-void agent_processes_spare(struct agent *agent, pid_t keeper, pid_t reaper)
+void agent_processes_know_template(struct agent *agent, const struct warm *warm)
 {
-    agent->processes->spared = keeper;
-    agent->processes->reaper = reaper;
+    agent->processes->warm = warm;
+    agent->processes->spared = warm ? warm_keeper(warm) : 0;
+    agent->processes->reaper = warm ? warm_reaper(warm) : 0;
 }
 
 pid_t agent_processes_release(struct agent *agent)
@@ -82,7 +83,7 @@ static void send_killer(struct agent *agent, int signal)
     };
     scope_free struct descendants_session *sessions = list_sessions(agent, &order.descendants.session_count);
     order.descendants.sessions = sessions; /* without memory, by id and parent alone */
-    if (descendant_killer_start(&processes->killer, &order, &err) < 0)
+    if (remains_killer_start(&processes->killer, &order, &err) < 0)
         log_warning(&agent->log, "%s", err.text);
 }
 
@@ -111,27 +112,27 @@ void agent_processes_kill(struct agent *agent)
     struct instant since = instant_add(agent->group.deadline, -agent->group.kill_bound_ns); /* of KILLING */
     signal_workers(agent, SIGKILL);
     send_killer(agent, SIGKILL);
-    agent->processes->kill_at = instant_add(now, descendant_killer_pause_ns(instant_diff_ns(now, since)));
+    agent->processes->kill_at = instant_add(now, remains_killer_pause_ns(instant_diff_ns(now, since)));
 }
 
 void agent_processes_kill_last(struct agent *agent, int64_t patience_ns)
 {
     signal_workers(agent, SIGKILL);
     send_killer(agent, SIGKILL);
-    descendant_killer_wait(&agent->processes->killer, patience_ns);
+    remains_killer_wait(&agent->processes->killer, patience_ns);
 }
 
 void agent_processes_kill_left(struct agent *agent, int64_t patience_ns)
 {
-    agent_processes_spare(agent, 0, 0);
+    agent->processes->spared = agent->processes->reaper = 0;
     send_killer(agent, SIGKILL);
-    descendant_killer_wait(&agent->processes->killer, patience_ns);
+    remains_killer_wait(&agent->processes->killer, patience_ns);
 }
 
 /* Another scan could block, and nothing can be done about them anyway. */
 const struct descendants_process *agent_processes_name_stuck(struct agent *agent)
 {
-    const struct descendant_killer *killer = &agent->processes->killer;
+    const struct remains_killer *killer = &agent->processes->killer;
     for (int i = 0; i < killer->left_count; i++) {
         const struct descendants_process *process = &killer->left[i];
         log_error(&agent->log, "process %d (%s) survived SIGKILL: it is in state %c%s", (int)process->pid,
@@ -149,7 +150,7 @@ const struct descendants_process *agent_processes_name_stuck(struct agent *agent
 bool agent_processes_are_gone(struct agent *agent)
 {
     /* all children of this process are its, and those of the reaper of warm workers */
-    return children_are_none(&agent->children) && agent_start_is_empty(agent);
+    return children_are_none(&agent->children) && warm_is_empty(agent->processes->warm);
 }
 
 /* --- the guardian --- */
@@ -260,7 +261,7 @@ void agent_processes_stop_cleaning(struct agent *agent)
 static void cleaned(void *context)
 {
     struct agent *agent = context;
-    const struct shm_cleanup *cleanup = agent->processes->cleanup;
+    const struct remains_files *cleanup = agent->processes->cleanup;
     if (cleanup->count)
         log_info(&agent->log, "removed %d files of dead workers from /dev/shm: %s", cleanup->count,
                  cleanup->removed.data ? cleanup->removed.data : "");
@@ -272,11 +273,11 @@ void agent_processes_clean(struct agent *agent)
 {
     struct agent_processes *processes = agent->processes;
     struct muster_error err = {0};
-    struct shm_cleanup_scope scope = {.uid = geteuid(),
-                                      .since_ns = agent->round.started_wall_ns,
-                                      .dead = agent->round.dead,
-                                      .dead_count = (size_t)agent->round.dead_count};
-    struct background_job *job = shm_cleanup_start(&scope, "/dev/shm", &processes->cleanup, &err);
+    struct remains_files_scope scope = {.uid = geteuid(),
+                                        .since_ns = agent->round.started_wall_ns,
+                                        .dead = agent->round.dead,
+                                        .dead_count = (size_t)agent->round.dead_count};
+    struct background_job *job = remains_files_start(&scope, "/dev/shm", &processes->cleanup, &err);
     if (background_watch_begin(&processes->cleaning, &agent->loop, job, cleaned, agent, &err) < 0)
         log_warning(&agent->log, "%s", err.text); /* the next round starts all the same, at the deadline */
 }
@@ -304,13 +305,13 @@ static struct instant processes_deadline(const struct agent *agent)
 {
     const struct agent_processes *processes = agent->processes;
     return instant_min(instant_min(processes->kill_at, processes->second_at),
-                       descendant_killer_deadline(&processes->killer));
+                       remains_killer_deadline(&processes->killer));
 }
 
 static void processes_tick(struct agent *agent, struct instant now)
 {
     struct agent_processes *processes = agent->processes;
-    pid_t stuck = descendant_killer_tick(&processes->killer, now);
+    pid_t stuck = remains_killer_tick(&processes->killer, now);
     if (stuck)
         log_warning(&agent->log, "cannot read /proc/%d/environ (blocked in the kernel); skipping it",
                     (int)stuck);
@@ -347,7 +348,7 @@ static void processes_event(struct agent *agent, const struct agent_event *event
             agent->processes->late_signal = 0;
         break;
     case AGENT_EMPTY: /* it must not find the next round's workers */
-        descendant_killer_cancel(&agent->processes->killer);
+        remains_killer_cancel(&agent->processes->killer);
         break;
     case AGENT_ROUND_ENDS:
         forget_sessions(agent);
@@ -362,7 +363,7 @@ static void processes_destroy(struct agent *agent)
     struct agent_processes *processes = agent->processes;
     if (!processes)
         return;
-    descendant_killer_cancel(&processes->killer);
+    remains_killer_cancel(&processes->killer);
     background_watch_end(&processes->cleaning);
     guardian_dismiss(&processes->guardian);
     mem_free(processes);

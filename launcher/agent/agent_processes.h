@@ -9,9 +9,10 @@ extern const struct agent_part agent_processes_part;
 
 /* A worker was started: the guardian records it, and so does the round. */
 void agent_processes_take_up(struct agent *agent, struct worker *worker, pid_t pid);
-/* The keeper of a template is no worker and is not signalled with them, nor is the reaper, whose other
- * children are; 0: there is none. */
-void agent_processes_spare(struct agent *agent, pid_t keeper, pid_t reaper);
+/* The template of workers was started, has changed or (NULL) is about to end. Its keeper and its reaper are
+ * no workers and are not signalled with them; the reaper's other children are. */
+struct warm;
+void agent_processes_know_template(struct agent *agent, const struct warm *warm);
 /* signal, then CONT, to every live worker, and to all descendants: at once or when no worker is left, by
  * --signal-scope. */
 void agent_processes_terminate(struct agent *agent, int signal);

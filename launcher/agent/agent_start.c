@@ -174,7 +174,7 @@ static void template_changed(void *context)
     struct agent *agent = context;
     const struct agent_start *start = agent->start;
     const char *reason = warm_reason(start->warm);
-    agent_processes_spare(agent, warm_keeper(start->warm), warm_reaper(start->warm));
+    agent_processes_know_template(agent, start->warm);
     if (warm_state(start->warm) == WARM_SERVING && *warm_note(start->warm))
         log_info(&agent->log, "--warm-keep: %s", warm_note(start->warm));
     if (warm_state(start->warm) == WARM_ENDED)
@@ -262,7 +262,7 @@ static int open_template(struct agent *agent, struct muster_error *err)
         agent->start->warm = warm_open(&options, &agent->loop, template_changed, agent, err);
     if (!agent->start->warm)
         return -1;
-    agent_processes_spare(agent, warm_keeper(agent->start->warm), warm_reaper(agent->start->warm));
+    agent_processes_know_template(agent, agent->start->warm);
     return 0;
 }
 
@@ -385,11 +385,6 @@ bool agent_start_take_end(struct agent *agent, struct warm_end *end)
     return agent->start && warm_take_end(agent->start->warm, end);
 }
 
-bool agent_start_is_empty(const struct agent *agent)
-{
-    return !agent->start || warm_is_empty(agent->start->warm);
-}
-
 bool agent_start_ran(const struct agent *agent)
 {
     return agent->start && agent->start->ran;
@@ -427,6 +422,7 @@ static void start_destroy(struct agent *agent)
     struct agent_start *start = agent->start;
     if (!start)
         return;
+    agent_processes_know_template(agent, NULL);
     warm_close(start->warm);
     mem_free(start->program);
     mem_free(start);

@@ -23,8 +23,6 @@ int agent_start_workers(struct agent *agent, struct start_failure *out, struct m
  * now. false: none. */
 struct warm_end;
 bool agent_start_take_end(struct agent *agent, struct warm_end *end);
-/* Whether there is no such process. */
-bool agent_start_is_empty(const struct agent *agent);
 /* Whether a worker was started, in any round. */
 bool agent_start_ran(const struct agent *agent);
 

@@ -158,6 +158,14 @@ void pump_log(void *context, enum log_level level, const char *line)
     pump_say(context, level, line);
 }
 
+void pump_tail(const struct pump_stream *s, char *out, size_t size)
+{
+    if (s && s->tail)
+        tail_text(s->tail, out, size);
+    else if (size)
+        *out = '\0';
+}
+
 void pump_keep_log(struct pump *pump, struct output_file *file)
 {
     __atomic_store_n(&pump->log, file, __ATOMIC_RELEASE);

@@ -209,14 +209,6 @@ bool pump_notable(struct pump_stream *s, char *out)
     return s && s->notable && notable_take(s->notable, out);
 }
 
-void pump_tail(const struct pump_stream *s, char *out, size_t size)
-{
-    if (s && s->tail)
-        tail_text(s->tail, out, size);
-    else if (size)
-        *out = '\0';
-}
-
 void pump_close(struct pump_stream *s)
 {
     if (!s)

@@ -194,7 +194,7 @@ static void refuse_piece(struct write_queue *o, const struct write_queue_piece *
 static char *reserve(struct write_queue *o, const struct write_queue_piece *piece, size_t length)
 {
     size_t need = sizeof(struct output_file_record) + length;
-    bool spooling = o->spilling.length || !spool_is_empty(&o->spool);
+    bool spooling = o->spilling.length || write_queue_has_spooled(o);
     bool fits = o->filling.length + need <= WRITE_QUEUE_LIMIT + (piece->urgent ? WRITE_QUEUE_URGENT : 0);
     if (!piece->keep && o->late && (spooling || !fits))
         return NULL;

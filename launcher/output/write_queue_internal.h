@@ -48,6 +48,8 @@ struct write_queue {
 /* What is queued gets to the writer, which is started; without one it is written here. With the lock, which
  * the latter releases meanwhile. */
 void write_queue_pass_on(struct write_queue *o);
+/* Whether the spool holds a batch. With the lock. */
+bool write_queue_has_spooled(const struct write_queue *o);
 /* With the lock. False: no thread. */
 bool write_queue_start_spooler(struct write_queue *o);
 /* Drops one reference; the last one frees. With the lock, which it releases. */

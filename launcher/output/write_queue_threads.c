@@ -119,6 +119,11 @@ static void write_records(struct write_queue *o, const struct buffer *b)
 
 /* --- the writer --- */
 
+bool write_queue_has_spooled(const struct write_queue *o)
+{
+    return o->spool_fd >= 0 && !spool_is_empty(&o->spool);
+}
+
 /* The oldest batch of the spool into `writing`; releases the lock while it reads. */
 static void take_spooled(struct write_queue *o)
 {
@@ -136,7 +141,7 @@ static void take_spooled(struct write_queue *o)
         o->writing.length += batch.length;
     else if (there)
         o->spool.dropped += batch.length;
-    if (spool_is_empty(&o->spool) && !o->spill_busy) {
+    if (!write_queue_has_spooled(o) && !o->spill_busy) {
         o->truncate = true;
         pthread_cond_signal(&o->spill);
     }
@@ -144,7 +149,7 @@ static void take_spooled(struct write_queue *o)
 
 static bool has_work(const struct write_queue *o)
 {
-    return !spool_is_empty(&o->spool) || (o->spilling.length && !o->spill_taken) || o->filling.length;
+    return write_queue_has_spooled(o) || (o->spilling.length && !o->spill_taken) || o->filling.length;
 }
 
 /* With the lock, which it releases while it writes. False: there is nothing. */
@@ -152,7 +157,7 @@ static bool write_oldest(struct write_queue *o)
 {
     if (!has_work(o))
         return false;
-    if (!spool_is_empty(&o->spool))
+    if (write_queue_has_spooled(o))
         take_spooled(o);
     else if (o->spilling.length && !o->spill_taken) {
         /* The spooler's current batch, in which it may hang. Both only read it. */
@@ -310,7 +315,7 @@ static void spill(struct write_queue *o)
 static void cut(struct write_queue *o)
 {
     o->truncate = false;
-    if (o->spool_fd < 0 || !spool_is_empty(&o->spool))
+    if (o->spool_fd < 0 || write_queue_has_spooled(o))
         return;
     pthread_mutex_unlock(&o->lock);
     bool done = ftruncate(o->spool_fd, 0) == 0;

@@ -254,19 +254,20 @@ static void put_place(uint64_t *place, uint64_t value)
     __atomic_store_n(place, value, __ATOMIC_RELEASE);
 }
 
-/* A reused number: its process was started just now. */
 void guardian_add(struct guardian *guardian, pid_t session)
 {
     struct guardian_table *table = guardian->table;
-    uint64_t *place = table ? find_place(table, (uint32_t)session) : NULL;
+    uint64_t *place =
+        table ? find_place(table, (uint32_t)session) : NULL; /* a reused number: started just now */
     if (table && !place)
         place = find_place(table, 0);
+    const bool grows = table && !place && table->used < GUARDIAN_SESSIONS_LIMIT;
+    if (grows)
+        place = &table->places[table->used];
     if (place)
         put_place(place, (uint32_t)session);
-    else if (table && table->used < GUARDIAN_SESSIONS_LIMIT) {
-        put_place(&table->places[table->used], (uint32_t)session);
+    if (grows)
         __atomic_store_n(&table->used, table->used + 1, __ATOMIC_RELEASE);
-    }
 }
 
 void guardian_reaped(struct guardian *guardian, pid_t session)

@@ -2,8 +2,8 @@
  *
  *   client.c          its turn: incoming and outgoing messages, creation and end
  *   client_lease.c    time: the lease that workers run under, and the silence of the server
- *   client_worlds.c   events given out: a WORLD that is fresh enough, each STOP once
- *   client_reports.c  reports not acknowledged yet */
+ *   client_worlds.c   events given out (a WORLD that is fresh enough, each STOP once), and reports not
+ *                     acknowledged yet */
 #ifndef MUSTER_RENDEZVOUS_CLIENT_CLIENT_INTERNAL_H
 #define MUSTER_RENDEZVOUS_CLIENT_CLIENT_INTERNAL_H
 
@@ -98,8 +98,6 @@ void client_forget_withheld(struct client *client);
 int client_stop_held(struct client *client, struct muster_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int client_queue_event(struct client *client, const struct membership_event *event, struct muster_error *err);
-
-/* ---- client_reports.c ---- */
 
 /* Sends all that wait, as far as the connection takes them. */
 void client_send_reports(struct client *client, struct instant now);

@@ -143,18 +143,9 @@ void roster_vacate(struct roster *roster, struct roster_member *member, enum ros
  * agent's part of it is done. */
 void roster_adopt_world(struct roster_work *w);
 /* The first cause, where it has failed. */
-static inline const struct worker_failure *roster_cause(const struct roster *roster)
-{
-    assert(roster->failed && roster->seen_count > 0);
-    return &roster->records[roster->seen[0].record];
-}
-
+const struct worker_failure *roster_cause(const struct roster *roster);
 /* After a failure: whether the job ends with it. */
-static inline bool roster_is_spent(const struct roster *roster)
-{
-    return roster->failed &&
-           (roster->restart_count >= roster->max_restarts || roster_cause(roster)->no_restart);
-}
+bool roster_is_spent(const struct roster *roster);
 
 /* One more cause of the present round's end, or more of one that is known (failure->completes). */
 void roster_record(struct roster_work *w, const struct worker_failure *failure, int slot, struct instant at);

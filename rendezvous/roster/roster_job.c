@@ -10,6 +10,18 @@
 #include "rendezvous/failure/failure.h"
 #include "rendezvous/roster/roster_internal.h"
 
+const struct worker_failure *roster_cause(const struct roster *roster)
+{
+    assert(roster->failed && roster->seen_count > 0);
+    return &roster->records[roster->seen[0].record];
+}
+
+bool roster_is_spent(const struct roster *roster)
+{
+    return roster->failed &&
+           (roster->restart_count >= roster->max_restarts || roster_cause(roster)->no_restart);
+}
+
 void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
                 const char *reason)
 {

@@ -101,7 +101,7 @@ def main():
     files = {name: lines for name, lines in sorted(files.items()) if lines}
     if options.list:
         for name, lines in files.items():
-            print(f"{name}: {len(lines)} lines: {' '.join(dict.fromkeys(lines.values()))}")
+            print(f"{name}: {len(lines)} lines from {min(lines)} on: {' '.join(dict.fromkeys(lines.values()))}")
     folders = {name.rpartition("/")[0] for name in files}
     functions = {(name, function) for name, lines in files.items() for function in lines.values()}
     print(f"a restart on two nodes: {len(files)} files in {len(folders)} folders, {len(functions)} functions; at most {LIMIT} files")

@@ -38,7 +38,7 @@ TABLE = (
     (("launcher/config/rdzv_conf.c",), ("launcher_rdzv_conf_test", *CONFIG)),
     (("proto/slurm.c", "launcher/config/node_identity*.c"), ("launcher_identity_walk_test", "slurm_test", "launcher_place_test", *CONFIG)),
     (("launcher/output/line.c", "launcher/output/log_filter.c", "launcher/output/log_record.c", "launcher/output/event_line.c"), LINES),
-    (("launcher/verdict/evidence_rules.c",), ("launcher_verdict_test",)),
+    (("launcher/verdict/kernel_evidence.c",), ("launcher_verdict_test",)),
     (("launcher/verdict/report*.c",), ("launcher_walk_test", "launcher_report_test")),
     (("launcher/local/pod/quantity.c", "launcher/local/pod/env_map.c", "launcher/local/pod/pod_command.c",
       "launcher/local/manifest/operator.c"), ("local_walk_test", "local_manifest_test", "launcher_local_env_test",

@@ -13,11 +13,6 @@
 static const int64_t sample_ns = NS_PER_S;
 enum { NOTES_A_TURN = 64 };
 
-int64_t agent_board_now(const struct agent *agent)
-{
-    return agent->board->started_ms + instant_diff_ns(clock_now(NULL), agent->started) / NS_PER_MS;
-}
-
 static int64_t since_ms(struct instant later, struct instant earlier)
 {
     return instant_diff_ns(later, earlier) / NS_PER_MS;

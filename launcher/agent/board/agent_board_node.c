@@ -12,6 +12,11 @@
 #include "proto/base/text.h"
 #include "runtime/nccl/decide/decide.h"
 
+int64_t agent_board_now(const struct agent *agent)
+{
+    return agent->board->started_ms + instant_diff_ns(clock_now(NULL), agent->started) / NS_PER_MS;
+}
+
 enum { MEMORY_TEXT = 128 };
 
 /* --- warnings --- */

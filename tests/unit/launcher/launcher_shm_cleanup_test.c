@@ -1,5 +1,5 @@
-/* shm_cleanup.h: what is left over from dead workers, and everything that looks like it and is not. */
-#include "launcher/process/shm_cleanup.h"
+/* remains_files.h: what is left over from dead workers, and everything that looks like it and is not. */
+#include "launcher/process/remains.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -36,9 +36,9 @@ static void only_leftovers_of_the_dead_are_ours(void **state)
         {"sem.mp-abc", 7, 150, true, false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct shm_cleanup_scope scope = {7, 100, rows[i].sees_all, dead, 2};
-        struct shm_cleanup_file file = {rows[i].name, rows[i].uid, rows[i].changed_ns};
-        assert_int_equal(shm_cleanup_is_candidate(&file, &scope), rows[i].ours);
+        struct remains_files_scope scope = {7, 100, rows[i].sees_all, dead, 2};
+        struct remains_files_file file = {rows[i].name, rows[i].uid, rows[i].changed_ns};
+        assert_int_equal(remains_files_is_candidate(&file, &scope), rows[i].ours);
     }
 }
 
@@ -67,7 +67,7 @@ static void what_is_mapped_or_open_stays(void **state)
     static const char *const names[] = {"torch_812_free", "torch_812_mapped", "torch_812_open",
                                         "torch_999_other"};
     assert_non_null(mkdtemp(directory));
-    struct shm_cleanup_scope scope = {geteuid(), clock_wall_ns() - NS_PER_S, false, dead, 1};
+    struct remains_files_scope scope = {geteuid(), clock_wall_ns() - NS_PER_S, false, dead, 1};
     for (int i = 0; i < 4; i++)
         put_file(directory, names[i]);
     (void)snprintf(path, sizeof path, "%s/torch_812_mapped", directory);
@@ -79,8 +79,8 @@ static void what_is_mapped_or_open_stays(void **state)
     fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
 
-    struct shm_cleanup *cleanup;
-    struct background_job *job = shm_cleanup_start(&scope, directory, &cleanup, NULL);
+    struct remains_files *cleanup;
+    struct background_job *job = remains_files_start(&scope, directory, &cleanup, NULL);
     assert_non_null(job);
     assert_true(background_job_wait(job, 60 * NS_PER_S));
     assert_int_equal(cleanup->count, 1);
