@@ -69,7 +69,7 @@ int main(int argc, char **argv)
     must(muster_model_check(model, &err) == 0);
     struct muster_trainer *trainer = muster_trainer_open(world, model, settings, &err);
     must(trainer != NULL);
-    const int64_t mine = (int64_t)muster_trainer_figure(trainer, "samples"); /* of each step */
+    const int64_t mine = muster_trainer_state_now(trainer).samples; /* of each step */
     const int rank = muster_world_rank(world);
     for (int64_t step = 0; step < STEPS; step++) {
         struct muster_result result = {.size = sizeof result};

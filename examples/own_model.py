@@ -13,7 +13,7 @@ ZERO, ONE, NORMAL, FROZEN, CAUSAL = 0, 1, 2, 1, 8
 muster = ctypes.CDLL(os.environ.get("MUSTER_LIBRARY", "libmuster.so.0"))
 error = ctypes.create_string_buffer(512)
 for name, result in {"muster_world_open": c_void_p, "muster_model_new": c_void_p, "muster_trainer_open": c_void_p,
-                     "muster_trainer_figure": c_double, "muster_error_text": c_char_p}.items():
+                     "muster_error_text": c_char_p}.items():
     getattr(muster, name).restype = result
 
 
@@ -23,20 +23,23 @@ def must(ok):
     return ok
 
 
+def figure(trainer, name, value=c_double()):
+    return must(muster.muster_trainer_figure(trainer, name, byref(value), error) == 0) and value.value
+
+
 def linear(model, x, width, name):
     return muster.muster_linear(model, x, c_int64(width), name, c_double(0.02), 0)
 
 
-def norm(model, x, name):
-    return muster.muster_layer_norm(model, x, name, c_double(1e-5), 0)
-
-
 def block(model, name, x):
+    def norm(x, name):
+        return muster.muster_layer_norm(model, x, name, c_double(1e-5), 0)
+
     muster.muster_layer(model, name)  # the unit that is gathered, computed and freed
-    h = linear(model, norm(model, x, b"ln_1"), 3 * WIDTH, b"qkv")
+    h = linear(model, norm(x, b"ln_1"), 3 * WIDTH, b"qkv")
     h = muster.muster_attention_packed(model, h, HEADS, HEADS, CAUSAL)
     x = muster.muster_add(model, x, linear(model, h, WIDTH, b"out"))
-    h = muster.muster_activation(model, linear(model, norm(model, x, b"ln_2"), 4 * WIDTH, b"up"), b"gelu")
+    h = muster.muster_activation(model, linear(model, norm(x, b"ln_2"), 4 * WIDTH, b"up"), b"gelu")
     return muster.muster_add(model, x, linear(model, h, WIDTH, b"down"))
 
 
@@ -48,8 +51,7 @@ def own_model():
         muster.muster_parameter(model, name, c_int64(rows), c_int64(WIDTH), NORMAL, c_double(0.02), flags)
         for name, rows, flags in ((b"table", VOCABULARY, 0), (b"positions", POSITIONS, FROZEN)))
     x = muster.muster_embedding(model, tokens, table, place)
-    for name in (b"block.0", b"block.1"):
-        x = block(model, name, x)
+    x = block(model, b"block.1", block(model, b"block.0", x))
     muster.muster_layer(model, b"head")
     muster.muster_cross_entropy(model, x, table, targets)  # the table again: tied
     must(muster.muster_model_check(model, error) == 0)
@@ -76,12 +78,12 @@ def main():
     world = c_void_p(must(muster.muster_world_open(None, error)))
     model, rank = own_model(), muster.muster_world_rank(world)
     trainer = c_void_p(must(muster.muster_trainer_open(world, model, (c_char_p * 9)(*settings, None), error)))
-    mine = int(muster.muster_trainer_figure(trainer, b"samples"))  # of each step
+    mine = int(figure(trainer, b"samples"))  # of each step
     for step in range(STEPS):
         arrays, _kept = samples(step * SAMPLES + rank * mine, mine)
         must(muster.muster_trainer_train(trainer, arrays, c_int64(mine), None, error) == 0)
         if rank == 0 and step % 10 == 9:
-            print(f"step {step + 1} loss {muster.muster_trainer_figure(trainer, b'loss'):.6f}", flush=True)
+            print(f"step {step + 1} loss {figure(trainer, b'loss'):.6f}", flush=True)
     arrays, _kept = samples(1000 + rank, 1)
     sums = (c_double * 2)()  # of the losses and of the targets, over all ranks
     must(muster.muster_trainer_evaluate(trainer, arrays, c_int64(rank < 2), sums, error) == 0)

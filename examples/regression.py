@@ -13,7 +13,7 @@ F32 = 2  # enum muster_dtype
 muster = ctypes.CDLL(os.environ.get("MUSTER_LIBRARY", "libmuster.so.0"))
 error = ctypes.create_string_buffer(512)
 for name, result in {"muster_world_open": c_void_p, "muster_model_new": c_void_p, "muster_trainer_open": c_void_p,
-                     "muster_trainer_figure": c_double, "muster_error_text": c_char_p}.items():
+                     "muster_error_text": c_char_p}.items():
     getattr(muster, name).restype = result
 
 
@@ -21,6 +21,13 @@ def must(ok):
     if not ok:
         sys.exit(f"regression.py: {muster.muster_error_text(error).decode()}")
     return ok
+
+
+def figure(trainer, name):
+    """A member of struct muster_trainer_state."""
+    value = c_double()
+    must(muster.muster_trainer_figure(trainer, name, byref(value), error) == 0)
+    return value.value
 
 
 def linear(model, x, width, std):
@@ -56,12 +63,12 @@ def main():
     world = c_void_p(must(muster.muster_world_open(None, error)))
     model, rank = own_model(), muster.muster_world_rank(world)
     trainer = c_void_p(must(muster.muster_trainer_open(world, model, (c_char_p * 9)(*settings, None), error)))
-    mine = int(muster.muster_trainer_figure(trainer, b"samples"))  # of each step
+    mine = int(figure(trainer, b"samples"))  # of each step
     for step in range(STEPS):
         arrays, _kept = samples(step * SAMPLES + rank * mine, mine)
         must(muster.muster_trainer_train(trainer, arrays, c_int64(mine), None, error) == 0)
         if rank == 0 and step % 100 == 99:
-            print(f"step {step + 1} loss {muster.muster_trainer_figure(trainer, b'loss'):.6f}", flush=True)
+            print(f"step {step + 1} loss {figure(trainer, b'loss'):.6f}", flush=True)
     arrays, _kept = samples(100000 + rank * 8, 8)
     sums = (c_double * 2)()  # of the squared errors and of the targets, over all ranks
     must(muster.muster_trainer_evaluate(trainer, arrays, c_int64(8 if rank < 2 else 0), sums, error) == 0)

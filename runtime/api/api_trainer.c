@@ -1,4 +1,4 @@
-/* api_trainer.c - muster_trainer.h: trainers are opened and closed, plans printed, figures given. */
+/* api_trainer.c - muster_trainer.h: trainers are opened and closed, plans printed, values set. */
 #include "runtime/api/api_trainer.h"
 
 #include <math.h>
@@ -275,7 +275,7 @@ int64_t muster_plan_text(struct muster_model *model, int32_t world_size, const c
     return (int64_t)out.length;
 }
 
-/* ---- values and figures ---- */
+/* ---- values ---- */
 
 int muster_trainer_set(struct muster_trainer *t, const char *name, double value, struct muster_error *err)
 {
@@ -317,51 +317,4 @@ int muster_trainer_set(struct muster_trainer *t, const char *name, double value,
                          "clip_norm, stop, checkpoint, targets and next_targets",
                          name);
     return 0;
-}
-
-static double planned_bytes(const struct plan *plan)
-{
-    int64_t bytes = 0;
-    for (int i = 0; i < MEMORY_CLASS_COUNT; i++)
-        bytes += plan->arena_bytes[i];
-    return (double)bytes;
-}
-
-static bool api_stops_early(const struct muster_trainer *t)
-{
-    const struct evaluation_rule rule = train_config_evaluation(&t->config);
-    return evaluation_stops(&rule, &t->evaluation);
-}
-
-/* clang-format off */
-#define FIGURES(X)                                                                                           \
-    X(loss, t->last.loss) X(grad_norm, t->last.grad_norm) X(learning_rate, t->last.learning_rate)            \
-    X(targets, t->last.targets) X(skipped, t->last.skipped) X(stop, t->last.stop)                            \
-    X(loss_scale, t->last.loss_scale) X(step_ns, t->last.step_ns) X(comm_ns, t->last.comm_ns) X(exposed_ns, t->last.exposed_ns)                \
-    X(steps, t->steps) X(taken, t->taken)                \
-    X(checkpoint, t->last.checkpoint) X(checkpoint_step, t->saved_step)                                       \
-    X(checkpoint_ns, t->checkpoint_ns) X(checkpoint_bytes, t->checkpoint_bytes)                              \
-    X(checkpoint_stall_ns, t->checkpoint_stall_ns) X(checkpoint_writing, t->saving_count) X(checkpoint_busy, api_saving_busy(t)) X(checkpoint_oldest, t->saving_count ? t->saving[0].step : -1) X(samples, api_samples(t)) X(micro_batch, t->plan.shape.B)                            \
-    X(micro_batches, t->plan.micro_batches) X(positions, t->plan.shape.T) X(most_positions, t->model.max_positions) X(threads, t->threads)             \
-    X(replicas, t->plan.mesh.side[SIDE_REPLICATE]) X(parameters, model_parameters(&t->model))                           \
-    X(groups, plan->group_count) X(gathers_in_flight, plan->gathers_in_flight)                               \
-    X(evaluations, t->evaluation.count) X(evaluated_step, t->evaluation.last_step)                            \
-    X(best_step, t->evaluation.best_step) X(best_loss, t->evaluation.best_step < 0 ? NAN : t->evaluation.best_loss)                   \
-    X(evaluations_without_gain, t->evaluation.waits) X(stops_early, api_stops_early(t)) X(correct, t->last.correct) X(evaluated_correct, t->evaluated_correct) \
-    X(plateau_rate, t->plateau.rate) X(stage_found, t->stage.found) X(stage_first_step, t->stage.first_step)                       \
-    X(planned_bytes, planned_bytes(plan)) X(dropout, t->dropout) X(cuts_batches, trainer_cuts_batches(t->trainer)) \
-    X(checkpoint_again, t->checkpoint_again) X(checkpoint_given_up, t->checkpoint_given_up)                  \
-    X(command_busy, t->hook && hook_is_busy(t->hook)) X(command_step, t->hook ? hook_last(t->hook) : -1) X(command_ns, t->command_ns) \
-    X(step_flops, t->limit.step_flops) X(peak_flops, t->limit.peak_flops)
-/* clang-format on */
-
-double muster_trainer_figure(const struct muster_trainer *t, const char *name)
-{
-    const struct plan *plan = trainer_plan(t->trainer);
-#define FIGURE(figure, value)                                                                                \
-    if (!strcmp(name, #figure))                                                                              \
-        return (double)(value);
-    FIGURES(FIGURE)
-#undef FIGURE
-    return NAN;
 }

@@ -1,6 +1,6 @@
 /* muster.h - the public API of libmuster.
  *
- * C and C++, and from Python by ctypes: opaque objects, settings and figures by name, one `struct
+ * C and C++, and from Python by ctypes: opaque objects, settings by name, one `struct
  * muster_error` as the last parameter (NULL is allowed). Functions return 0, a handle or a pointer, and -1 or
  * NULL on failure. There are no globals: a process may hold several worlds, also as ranks of one job.
  * Functions that destroy take the address of a pointer or the object, as they say, and accept NULL.

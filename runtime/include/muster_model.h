@@ -185,7 +185,7 @@ MUSTER_API int32_t muster_cross_entropy(struct muster_model *model, int32_t in, 
 MUSTER_API int32_t muster_classes(struct muster_model *model, int32_t in, int64_t classes, const char *name,
                                   int32_t labels);
 /* The mean of (in - target)^2 over all elements of an input as wide as in; a target that is NaN does not
- * count (an element, not a row: "targets" of results and figures are elements then). Returns `in`, for
+ * count (an element, not a row: `targets` of results and states are elements then). Returns `in`, for
  * muster_trainer_forward. */
 MUSTER_API int32_t muster_squared_error(struct muster_model *model, int32_t in, int32_t targets);
 

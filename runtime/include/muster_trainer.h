@@ -9,6 +9,7 @@
 #ifndef MUSTER_TRAINER_H
 #define MUSTER_TRAINER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "muster_model.h"
@@ -84,8 +85,8 @@ struct muster_result {
     double correct; /* of a model of classes: rows of the step whose class was found, over all ranks */
 };
 
-/* One optimizer step. It has training.global_batch samples in every world; a rank has figure "samples" of
- * them, 0 too, and muster_trainer_row gives their rows. arrays: one for each input of the model, in their
+/* One optimizer step. It has training.global_batch samples in every world; each rank has `samples` of its
+ * state, 0 too, and muster_trainer_row gives their rows. arrays: one for each input of the model, in their
  * order, of this rank's samples one behind the other, each of training.sequence_length positions. rows: the
  * samples that there are, at most that many, 0 too: the others do not count, and arrays may end. Every number
  * must be in the vocabulary, and a target may be -1; other values must be finite, and a target may be NaN.
@@ -95,21 +96,20 @@ struct muster_result {
  * which may give another. */
 MUSTER_API int muster_trainer_train(struct muster_trainer *trainer, const void *const *arrays, int64_t rows,
                                     struct muster_result *result, struct muster_error *err);
-/* The row in a step's global batch, 0 to training.global_batch - 1, of this rank's sample, 0 to figure
- * "samples"
- * - 1; -1 for another. Sample g of the run is row r of a step where figure "taken" + r is g before it: that
- * depends on no number of ranks, so that a run that goes on with other ranks misses none and takes none
- * twice.
- */
+/* The row in a step's global batch, 0 to training.global_batch - 1, of this rank's sample, 0 to
+ * `samples` of the state - 1; -1 for another. Sample g of the run is row r of a step if `taken` + r is g
+ * before the step. That depends on no number of ranks: a run that continues with other ranks misses no sample
+ * and takes none twice. */
 MUSTER_API int64_t muster_trainer_row(const struct muster_trainer *trainer, int64_t sample);
 /* Collective, after a step whose loss is not finite and that was not skipped: the same two of its gradients.
  */
 MUSTER_API int muster_trainer_nonfinite(struct muster_trainer *trainer, int32_t *parameter, int32_t *rank,
                                         struct muster_error *err);
 /* Forward only, without dropout; changes nothing. Collective. arrays, rows: of at most training.micro_batch
- * samples (figure "micro_batch"). sums: of the losses, and the targets that counted, each over all ranks:
- * sums[0] / sums[1] is the mean, and both may be added up over calls; NULL: not wanted. value: a handle of
- * the model, whose (rows, positions, width) comes to out; -1: none. The logits are muster_cross_entropy's.
+ * samples (`micro_batch` of the state). sums: of the losses, and the targets that counted, each over all
+ * ranks: sums[0] / sums[1] is the mean, and both may be added up over calls; NULL: not wanted. value: a
+ * handle of the model, whose (rows, positions, width) comes to out; -1: none. The logits are
+ * muster_cross_entropy's.
  */
 MUSTER_API int muster_trainer_forward(struct muster_trainer *trainer, const void *const *arrays, int64_t rows,
                                       int32_t value, float *out, double sums[2], struct muster_error *err);
@@ -150,29 +150,87 @@ MUSTER_API int muster_trainer_reduce(struct muster_trainer *trainer, double *val
  */
 MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *name, double value,
                                   struct muster_error *err);
-/* A figure by its name, NaN if there is none of that name. Of the last step: "loss", "grad_norm",
- * "learning_rate", "targets", "skipped", "stop", "loss_scale", "step_ns", "comm_ns", "exposed_ns". Of the
- * run: "steps" so far, "samples" of a step on this rank, "micro_batch", "micro_batches", "positions",
- * "most_positions" (that the model takes; 0: any),
- * "taken" (samples so far, over all ranks), "evaluations" that were judged, "evaluated_step" of the last one
- * and "best_step" of the best (-1: none), "best_loss" (NaN: none), "evaluations_without_gain", "stops_early"
- * (1: the training should end), "plateau_rate" (of ReduceLROnPlateau, after
- * warm-up), "stage_first_step" (steps that were done when the stage began), "stage_found" (see
- * muster_trainer_stage; -1), "checkpoint_step" (that was written or loaded last; -1), "checkpoint_ns" and
- * "checkpoint_bytes" (of the last that was written, on this rank), "checkpoint_stall_ns" (of that time, for
- * which this rank's training was stalled), "checkpoint_writing" (how many are on their way
- * behind steps), "checkpoint_oldest" (step of the oldest of them, which muster_trainer_checkpoint_end is
- * about; -1: none), "checkpoint_busy" (1: another one cannot begin yet),
- * "checkpoint_again" (1: the last one was not saved for lack of room, an older one was given up, and another
- * try may succeed), "checkpoint_given_up" (on rank 0 the step of that; -1), "command_busy" (1: on rank 0
- * training.checkpoint_command runs), "command_step" (the step of its last success; -1) and "command_ns",
- * "threads", "replicas", "parameters" (elements), "groups" that are gathered as one, "gathers_in_flight",
- * "evaluated_correct" (rows whose class was found in the last evaluation of a model of classes, over all
- * ranks), "planned_bytes" (all memory that this rank will ever hold), "dropout" (the largest probability in
- * the config.json of files that were loaded; it is not applied), "cuts_batches" (1: micro-batches end with
- * their longest sample, where samples have lengths), "step_flops" and "peak_flops" (of this rank's matrix
- * products, in a step and in a second at best; 0 before muster_trainer_limit). */
-MUSTER_API double muster_trainer_figure(const struct muster_trainer *trainer, const char *name);
+/* The state of a trainer. Nanoseconds are wall time; a step is counted from 1; -1: there is none yet. */
+struct muster_trainer_state {
+    uint32_t size; /* sizeof(struct muster_trainer_state), set by the caller */
+
+    /* The trainer, fixed when it was opened (peak_flops and step_flops: by muster_trainer_limit). */
+    int32_t threads;           /* compute threads of this rank */
+    int64_t parameters;        /* elements of all parameters */
+    int64_t planned_bytes;     /* all memory that this rank will ever hold */
+    int64_t samples;           /* of this rank in each step */
+    int64_t micro_batch;       /* samples in a forward pass of this rank */
+    int64_t micro_batches;     /* forward passes of a step */
+    int64_t positions;         /* of a sample */
+    int64_t most_positions;    /* that the model takes; 0: any number */
+    int64_t replicas;          /* copies of the model in the world */
+    int64_t groups;            /* of parameters, each gathered as one */
+    int64_t gathers_in_flight; /* groups that are gathered ahead of compute */
+    double dropout;            /* largest probability in the config.json that was loaded; it is not applied */
+    double step_flops;         /* floating-point operations of this rank's matrix products in a step; or 0 */
+    double peak_flops;         /* the same in a second at best; 0: not measured */
+    int32_t cuts_batches; /* 1: micro-batches end with their longest sample, where samples have lengths */
+
+    /* The last step, as in struct muster_result; 0 before the first. */
+    int32_t skipped;      /* 1: a gradient was not finite and nothing was changed */
+    int32_t stop;         /* 1: a rank asked to stop */
+    int32_t checkpoint;   /* 1: a rank asked for a checkpoint */
+    double loss;          /* mean over the targets of all ranks */
+    double grad_norm;     /* before clipping; 0: not clipped */
+    double learning_rate; /* of the step */
+    double loss_scale;    /* of the step; 0: none */
+    double correct;       /* rows whose class was found, over all ranks */
+    int64_t targets;      /* that counted, over all ranks */
+    int64_t step_ns;      /* time of the step */
+    int64_t comm_ns;      /* time of all collectives, waiting for late ranks included */
+    int64_t exposed_ns;   /* part of comm_ns in which compute was stalled */
+
+    /* The run so far. */
+    int64_t steps;            /* done */
+    int64_t taken;            /* samples of all ranks */
+    int64_t stage_first_step; /* steps that were done when the stage began */
+    int32_t stage_found;      /* stage of a checkpoint that muster_trainer_stage refused; -1 */
+
+    /* Evaluations that were judged (muster_trainer_judge). */
+    int32_t stops_early;              /* 1: the training should end */
+    int64_t evaluations;              /* number of them */
+    int64_t evaluated_step;           /* of the last one; -1 */
+    int64_t best_step;                /* of the lowest loss; -1 */
+    int64_t evaluations_without_gain; /* in a row */
+    double best_loss;                 /* NaN: none */
+    double evaluated_correct;         /* rows of the last evaluation whose class was found, over all ranks */
+    double plateau_rate;              /* learning rate of ReduceLROnPlateau after warm-up */
+
+    /* Checkpoints. */
+    int64_t checkpoint_step;     /* written or loaded last; -1 */
+    int64_t checkpoint_ns;       /* time that writing the last one took */
+    int64_t checkpoint_stall_ns; /* part of it in which training was stalled */
+    int64_t checkpoint_bytes;    /* of the last one, written by this rank */
+    int64_t
+        checkpoint_oldest; /* step of the oldest that is being written, muster_trainer_checkpoint_end's; -1 */
+    int64_t checkpoint_given_up; /* step of an older one that was removed for lack of room, on rank 0; -1 */
+    int32_t checkpoint_writing;  /* number of checkpoints that are being written during steps */
+    int32_t checkpoint_busy;     /* 1: another one cannot begin yet */
+    int32_t checkpoint_again;    /* 1: the last one failed for lack of room, and another try may succeed */
+    int32_t command_busy;        /* 1: training.checkpoint_command runs, on rank 0 */
+    int64_t command_step;        /* of the checkpoint of its last success; -1 */
+    int64_t command_ns;          /* time that it took last */
+};
+/* Fills state, up to its size. MUSTER_E_INVALID: the size is too small to be that of any version. */
+MUSTER_API int muster_trainer_state_get(const struct muster_trainer *trainer,
+                                        struct muster_trainer_state *state, struct muster_error *err);
+/* The same by value: muster_trainer_state_now(trainer).steps. */
+static inline struct muster_trainer_state muster_trainer_state_now(const struct muster_trainer *trainer)
+{
+    struct muster_trainer_state state;
+    state.size = sizeof state;
+    (void)muster_trainer_state_get(trainer, &state, NULL); /* which only a wrong size fails */
+    return state;
+}
+/* One member of the state by its name ("loss"), for programs without the struct. MUSTER_E_INVALID: there is
+ * no member of that name; the message has the nearest one. */
+MUSTER_API int muster_trainer_figure(const struct muster_trainer *trainer, const char *name, double *value,
+                                     struct muster_error *err);
 /* "cpu" or "cuda": where this rank computes (training.device). *passed_over (the pointer may be NULL): why a
  * device of "auto" is not a GPU although the module for GPUs is installed; NULL: it is one, or was not asked
  * for. Texts live as long as the trainer. */
@@ -259,51 +317,51 @@ MUSTER_API int muster_trainer_checkpoint(struct muster_trainer *trainer, struct 
 /* The same behind steps: begin returns at once, and the state of this moment is written while training goes
  * on; a step waits for what it is about to change and is not copied yet. Both are collective, between steps.
  * begin: 1: begun; 0: that of this step is there or on its way; -1: as above, MUSTER_E_STATE where the files
- * of another one are still being written, or two are on their way (figure "checkpoint_busy"): while the files
- * of one are made durable, those of the next one may be written. Call end after each step while one is on its
- * way (figure "checkpoint_writing"); it is about the oldest: 1: it is saved (err has a code where there is no
- * copy in training.checkpoint_local_dir); 0: not yet, or none is being written; -1: it was not saved. Its
- * first call behind a step goes by what the step has summed, and waits for no rank. wait:
- * not 0: it does not return before the end of that one. Closing the trainer before gives them up. */
+ * of another one are still being written, or two are on their way (`checkpoint_busy` of the state): while the
+ * files of one are made durable, those of the next one may be written. Call end after each step while one is
+ * on its way (`checkpoint_writing` of the state); it is about the oldest: 1: it is saved (err has a code
+ * where there is no copy in training.checkpoint_local_dir); 0: not yet, or none is being written; -1: it was
+ * not saved. Its first call behind a step goes by what the step has summed, and waits for no rank. wait: not
+ * 0: it does not return before the end of that one. Closing the trainer before gives them up. */
 MUSTER_API int muster_trainer_checkpoint_begin(struct muster_trainer *trainer, struct muster_error *err);
 MUSTER_API int muster_trainer_checkpoint_end(struct muster_trainer *trainer, int32_t wait,
                                              struct muster_error *err);
 /* How training.checkpoint_command, which rank 0 runs after each commit, has ended; on other ranks 0 at once.
  * 1: well, for the checkpoint of *step; -1: it failed, and err has its exit code and last lines, or it was
  * skipped for a newer one (MUSTER_E_CANCELLED); 0: nothing has ended within wait_ns, or nothing is left to do
- * (figure "command_busy"). stop: there is no more time: the one that runs is ended, and a later run, which
- * goes on from that checkpoint, begins it again. Closing the trainer does the same. */
+ * (`command_busy` of the state). stop: there is no more time: the one that runs is ended, and a later run,
+ * which goes on from that checkpoint, begins it again. Closing the trainer does the same. */
 MUSTER_API int muster_trainer_command_end(struct muster_trainer *trainer, int64_t wait_ns, int64_t *step,
                                           struct muster_error *err);
 MUSTER_API void muster_trainer_command_stop(struct muster_trainer *trainer);
-/* Collective, before the first step. Goes on as training.resume asks. 1: from a checkpoint: figures "steps"
- * and "taken" have the place; 0: there is none, and the run begins anew. report: lines of what was refused
- * and of what differs from the run that wrote it, on each rank its own; cut off at size - 1 bytes; may be
- * NULL. -1: MUSTER_E_REFUSED for a checkpoint that is whole and does not fit, with the setting; the run
- * cannot go on as it was. */
+/* Collective, before the first step. Goes on as training.resume asks. 1: from a checkpoint: `steps` and
+ * `taken` of the state are the place; 0: there is none, and the run begins anew. report: lines of what was
+ * refused and of what differs from the run that wrote it, on each rank its own; cut off at size - 1 bytes;
+ * may be NULL. -1: MUSTER_E_REFUSED for a checkpoint that is whole and does not fit, with the setting; the
+ * run cannot go on as it was. */
 MUSTER_API int muster_trainer_resume(struct muster_trainer *trainer, char *report, int64_t size,
                                      struct muster_error *err);
 /* A training in stages has a trainer for each, one after the other, and one folder of checkpoints. Before
  * muster_trainer_resume, on every rank: this trainer is of the stage of that number, from 0. follows: figure
  * "steps" at the end of the stage before: where the newest checkpoint is of that step and stage, resume
- * returns 2, and this stage begins from its parameters: figure "steps" goes on, samples, evaluations and
- * schedule begin anew, the optimizer's moments by training.stage_moments. -1: not known, or the first stage:
- * it is not begun so. A checkpoint of another stage is MUSTER_E_REFUSED, and figure "stage_found" has that
- * stage. */
+ * returns 2, and this stage begins from its parameters: `steps` of the state goes on, samples, evaluations
+ * and schedule begin anew, the optimizer's moments by training.stage_moments. -1: not known, or the first
+ * stage: it is not begun so. A checkpoint of another stage is MUSTER_E_REFUSED, and `stage_found` of the
+ * state has that stage. */
 MUSTER_API int muster_trainer_stage(struct muster_trainer *trainer, int32_t stage, int64_t follows,
                                     struct muster_error *err);
 /* Collective, before the first step: the state of the newest checkpoint of a folder, or of a checkpoint (its
  * step-N) itself, whatever the settings of the run that wrote it: for evaluations, generation and exports.
- * 1: loaded; figure "steps" is its step; 0: there is none. report: as above. Nothing is written. */
+ * 1: loaded; `steps` of the state is its step; 0: there is none. report: as above. Nothing is written. */
 MUSTER_API int muster_trainer_restore(struct muster_trainer *trainer, const char *path, char *report,
                                       int64_t size, struct muster_error *err);
 /* Collective, at the end of a training, to export it: loads the checkpoint that training.keep_best has kept.
- * 1: loaded; figure "steps" is now its step; 0: there is none, or it is the present state. -1: it cannot be
- * read, and the parameters are lost. */
+ * 1: loaded; `steps` of the state is now its step; 0: there is none, or it is the present state. -1: it
+ * cannot be read, and the parameters are lost. */
 MUSTER_API int muster_trainer_best(struct muster_trainer *trainer, struct muster_error *err);
-/* Collective, between steps. Puts parameters, optimizer, figure "steps" and notes back to the newest
- * checkpoint, and goes on with the samples behind the last step: figure "taken" stays. 1: done; 0: there is
- * no checkpoint yet, and nothing has changed. report: as above. */
+/* Collective, between steps. Puts parameters, optimizer, `steps` of the state and notes back to the newest
+ * checkpoint, and goes on with the samples behind the last step: `taken` of the state stays. 1: done; 0:
+ * there is no checkpoint yet, and nothing has changed. report: as above. */
 MUSTER_API int muster_trainer_roll_back(struct muster_trainer *trainer, char *report, int64_t size,
                                         struct muster_error *err);
 /* A text of the caller's that checkpoints keep, under a key without "=" ("evaluation", "plateau" and "stage"

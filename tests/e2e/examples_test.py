@@ -86,6 +86,7 @@ class Examples(unittest.TestCase):
         cls.temporary = tempfile.TemporaryDirectory(prefix="muster-examples-")
         cls.installed = Installed(cls.temporary.name)
         cls.program = cls.installed.with_pkg_config()
+        cls.by_cmake = cls.installed.with_cmake()
         cls.expected = cls.installed.two_ranks("by_pkg_config", cls.program)
 
     @classmethod
@@ -99,8 +100,7 @@ class Examples(unittest.TestCase):
         self.assertRegex(self.expected, r"validation loss [0-9.]+ of 64 targets")
 
     def test_with_find_package(self):
-        program = self.installed.with_cmake()
-        self.assertEqual(self.installed.two_ranks("by_cmake", program), self.expected)
+        self.assertEqual(self.installed.two_ranks("by_cmake", self.by_cmake), self.expected)
         self.assertEqual(self.installed.export("by_cmake").read_bytes(), self.installed.export("by_pkg_config").read_bytes())
 
     def test_from_python(self):
@@ -113,6 +113,17 @@ class Examples(unittest.TestCase):
         self.assertEqual(len(losses), 4, c)
         self.assertLess(losses[3], 0.01, "the targets' variance is 0.2")
         self.assertIn("of 16 targets", c)
+
+    def test_pictures_and_shared_parameters(self):
+        pictures = self.installed.two_ranks("pictures", self.installed.folder / "by_cmake" / "pictures")
+        right, of = re.search(r"validation: (\d+) of (\d+) pictures are right", pictures).groups()
+        self.assertEqual(of, "64")
+        self.assertGreaterEqual(int(right), 60, pictures)
+        losses = re.findall(r"loss ([0-9.]+)", self.installed.two_ranks("shared", self.installed.folder / "by_cmake" / "shared_block"))
+        self.assertEqual(len(losses), 3)
+        self.assertLess(float(losses[2]), 0.1, losses)
+        header = self.installed.export("shared").read_bytes()[8:].split(b"}}")[0]
+        self.assertEqual(header.count(b'"shared.q"'), 1)  # one set of parameters for three blocks
 
     def test_under_mpirun_and_srun(self):
         for name, variables in LAUNCHERS.items():
@@ -133,7 +144,7 @@ class Examples(unittest.TestCase):
         run(out)
 
     def test_an_example_is_short(self):
-        for name in ("own_model.c", "own_model.py", "regression.c", "regression.py"):
+        for name in ("own_model.c", "own_model.py", "pictures.c", "regression.c", "regression.py", "shared_block.c"):
             self.assertLess(len((SOURCE / "examples" / name).read_text().splitlines()), LINES_LIMIT, name)
 
 

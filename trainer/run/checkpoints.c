@@ -108,7 +108,7 @@ int checkpoints_resume(struct checkpoints *c, struct muster_error *err)
     report[0] = '\0';
     int result = muster_trainer_resume(c->trainer, report, sizeof report, err);
     print_report(c, report);
-    c->last = result > 0 ? (int64_t)muster_trainer_figure(c->trainer, "checkpoint_step") : -1;
+    c->last = result > 0 ? muster_trainer_state_now(c->trainer).checkpoint_step : -1;
     return result;
 }
 
@@ -127,14 +127,14 @@ int checkpoints_go_back(struct checkpoints *c, int64_t *step, struct muster_erro
     report[0] = '\0';
     int result = muster_trainer_roll_back(c->trainer, report, sizeof report, err);
     print_report(c, report);
-    *step = result > 0 ? (int64_t)muster_trainer_figure(c->trainer, "steps") : -1;
+    *step = result > 0 ? muster_trainer_state_now(c->trainer).steps : -1;
     if (result > 0)
         c->last = *step;
     if (result > 0 && !c->rank)
         fprintf(stderr,
                 "muster-train: warning: back to the checkpoint of step %lld; the samples since then are left "
                 "out, number %lld is the next\n",
-                (long long)*step, (long long)muster_trainer_figure(c->trainer, "taken"));
+                (long long)*step, (long long)muster_trainer_state_now(c->trainer).taken);
     return result < 0 || (result > 0 && checkpoints_note_data(c, false, err) < 0) ? -1 : 0;
 }
 
@@ -145,9 +145,9 @@ int checkpoints_ask(struct checkpoints *c, struct muster_error *err)
     return muster_trainer_set(c->trainer, "checkpoint", asks, err);
 }
 
-static double seconds(const struct checkpoints *c, const char *figure)
+static double seconds(int64_t ns)
 {
-    return muster_trainer_figure(c->trainer, figure) / (double)NS_PER_S;
+    return (double)ns / (double)NS_PER_S;
 }
 
 /* `muster checkpoint` may wait for it. */
@@ -161,11 +161,12 @@ static void tell_launcher(int64_t step, bool saved, const char *text)
 static void print_written(const struct checkpoints *c)
 {
     char bytes[32], text[600];
-    (void)snprintf(text, sizeof text, "%s/step-%lld: %s a rank in %.2f s, of which training waited %.3f s",
-                   c->config->checkpoint_dir, (long long)c->last,
-                   text_format_bytes(bytes, sizeof bytes,
-                                     (int64_t)muster_trainer_figure(c->trainer, "checkpoint_bytes")),
-                   seconds(c, "checkpoint_ns"), seconds(c, "checkpoint_stall_ns")); /* a long path is cut */
+    (void)snprintf(
+        text, sizeof text, "%s/step-%lld: %s a rank in %.2f s, of which training waited %.3f s",
+        c->config->checkpoint_dir, (long long)c->last,
+        text_format_bytes(bytes, sizeof bytes, muster_trainer_state_now(c->trainer).checkpoint_bytes),
+        seconds(muster_trainer_state_now(c->trainer).checkpoint_ns),
+        seconds(muster_trainer_state_now(c->trainer).checkpoint_stall_ns)); /* a long path is cut */
     tell_launcher(c->last, true, text);
     if (c->rank)
         return;
@@ -177,14 +178,14 @@ static void print_written(const struct checkpoints *c)
 static void print_ended(struct checkpoints *c, int64_t step, int result, const struct muster_error *err)
 {
     if (result > 0) {
-        c->last = (int64_t)muster_trainer_figure(c->trainer, "checkpoint_step");
+        c->last = muster_trainer_state_now(c->trainer).checkpoint_step;
         print_written(c);
         if (err->code)
             fprintf(stderr, "muster-train: rank %d: warning: step %lld has no copy on this node: %s\n",
                     c->rank, (long long)c->last, err->text);
         return;
     }
-    const long long given_up = (long long)muster_trainer_figure(c->trainer, "checkpoint_given_up");
+    const long long given_up = muster_trainer_state_now(c->trainer).checkpoint_given_up;
     char room[80] = "";
     if (given_up >= 0)
         (void)snprintf(room, sizeof room, "; that of step %lld was removed to make room",
@@ -197,11 +198,6 @@ static void print_ended(struct checkpoints *c, int64_t step, int result, const s
         fprintf(stderr, "muster-train: rank %d: warning: %s; there is none yet\n", c->rank, err->text);
 }
 
-static bool is_one(const struct checkpoints *c, const char *figure)
-{
-    return muster_trainer_figure(c->trainer, figure) > 0;
-}
-
 /* The next one is due already: training waits, so that there is one of every step that was asked for. */
 static void say_late(struct checkpoints *c, int64_t step)
 {
@@ -209,7 +205,7 @@ static void say_late(struct checkpoints *c, int64_t step)
         fprintf(stderr,
                 "muster-train: warning: the checkpoint of step %lld waited %.2f s for those before: raise "
                 "training.checkpoint_every (printed once)\n",
-                (long long)step, seconds(c, "checkpoint_stall_ns"));
+                (long long)step, seconds(muster_trainer_state_now(c->trainer).checkpoint_stall_ns));
     c->warned = true;
 }
 
@@ -218,13 +214,20 @@ static void look_at_oldest(struct checkpoints *c, bool wait, void (*before_print
                            void *context)
 {
     struct muster_error err = {0};
-    const int64_t step = (int64_t)muster_trainer_figure(c->trainer, "checkpoint_oldest");
+    const int64_t step = muster_trainer_state_now(c->trainer).checkpoint_oldest;
     int ended = muster_trainer_checkpoint_end(c->trainer, wait, &err);
     if (!ended)
         return;
     before_print(context);
     print_ended(c, step, ended, &err);
-    c->again = is_one(c, "checkpoint_again");
+    c->again = muster_trainer_state_now(c->trainer).checkpoint_again;
+}
+
+/* Whether another one has to wait; ends: for all before. */
+static bool checkpoints_busy(const struct checkpoints *c, bool ends)
+{
+    const struct muster_trainer_state s = muster_trainer_state_now(c->trainer);
+    return ends ? s.checkpoint_writing > 0 : s.checkpoint_busy;
 }
 
 bool checkpoints_go_on(struct checkpoints *c, bool asked, bool ends, int64_t step,
@@ -232,12 +235,12 @@ bool checkpoints_go_on(struct checkpoints *c, bool asked, bool ends, int64_t ste
 {
     const int64_t every = c->config->checkpoint_every;
     bool due = asked || ends || (every > 0 && step % every == 0), late = false;
-    if (!is_one(c, "checkpoint_writing"))
+    if (!muster_trainer_state_now(c->trainer).checkpoint_writing)
         return due;
     look_at_oldest(c, false, before_print, context); /* by what the step has summed */
-    if (due && is_one(c, "checkpoint_busy"))
+    if (due && muster_trainer_state_now(c->trainer).checkpoint_busy)
         look_at_oldest(c, false, before_print, context); /* what was done since */
-    for (; due && is_one(c, ends ? "checkpoint_writing" : "checkpoint_busy"); late = true)
+    for (; due && checkpoints_busy(c, ends); late = true)
         look_at_oldest(c, true, before_print, context);
     if (late && !ends)
         say_late(c, step);
@@ -249,11 +252,11 @@ bool checkpoints_go_on(struct checkpoints *c, bool asked, bool ends, int64_t ste
 void checkpoints_write(struct checkpoints *c, bool ends)
 {
     struct muster_error err = {0};
-    const int64_t step = (int64_t)muster_trainer_figure(c->trainer, "steps");
+    const int64_t step = muster_trainer_state_now(c->trainer).steps;
     int result;
     while ((result = ends ? muster_trainer_checkpoint(c->trainer, &err)
                           : muster_trainer_checkpoint_begin(c->trainer, &err)) < 0 &&
-           ends && is_one(c, "checkpoint_again"))
+           ends && muster_trainer_state_now(c->trainer).checkpoint_again)
         print_ended(c, step, result, &err); /* as many times as there are older ones to give up */
     c->unsaved = ends && result < 0;
     if (result < 0 || (ends && result > 0))
@@ -268,7 +271,7 @@ void checkpoints_write(struct checkpoints *c, bool ends)
 
 void checkpoints_estimate(const struct checkpoints *c, double left_s)
 {
-    double last_s = seconds(c, "checkpoint_ns");
+    double last_s = seconds(muster_trainer_state_now(c->trainer).checkpoint_ns);
     if (c->rank || !(last_s > left_s))
         return;
     fprintf(stderr,

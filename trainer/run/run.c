@@ -49,11 +49,6 @@ bool run_saves(const struct run *run)
     return run->config.output && *run->config.output;
 }
 
-long long run_figure(const struct run *run, const char *name)
-{
-    return (long long)muster_trainer_figure(run->trainer, name);
-}
-
 /* Errors in this rank's input, found before any rank waits for another. */
 static int open_inputs(struct run *run, struct muster_error *err)
 {
@@ -119,14 +114,14 @@ static int open_run(struct run *run, struct muster_error *err)
     if (!resumed && run->stages.number)
         return error_set(err, MUSTER_E_NOT_FOUND, "there is no checkpoint in %s that stage %d can begin from",
                          c->checkpoint_dir, run->stages.number + 1);
-    run->stages.first = run_figure(run, "stage_first_step");
+    run->stages.first = muster_trainer_state_now(run->trainer).stage_first_step;
     double limit_s;
     if (muster_trainer_limit(run->trainer, &limit_s, err) < 0) /* on all ranks at once */
         return -1;
     run->progress.limit_ns = limit_s * (double)NS_PER_S;
     /* of labelled texts as many positions are computed as they have, which differ from step to step */
-    run->progress.step_flops = run->labelled ? 0 : muster_trainer_figure(run->trainer, "step_flops");
-    run->progress.peak_flops = muster_trainer_figure(run->trainer, "peak_flops");
+    run->progress.step_flops = run->labelled ? 0 : muster_trainer_state_now(run->trainer).step_flops;
+    run->progress.peak_flops = muster_trainer_state_now(run->trainer).peak_flops;
     if (c->samples && *c->samples)
         run->samples = sample_log_open(c->samples, run->world, err);
     return c->samples && *c->samples && !run->samples ? -1 : 0;
@@ -135,14 +130,14 @@ static int open_run(struct run *run, struct muster_error *err)
 /* The parameters that the run ends with are those of its best evaluation. */
 static int load_best(struct run *run, struct muster_error *err)
 {
-    const long long last = run_figure(run, "steps");
+    const long long last = muster_trainer_state_now(run->trainer).steps;
     int loaded = muster_trainer_best(run->trainer, err);
     if (loaded < 0 || run->rank)
         return loaded < 0 ? -1 : 0;
     if (loaded > 0)
         printf("the best parameters, of step %lld, take the place of those of step %lld\n",
-               run_figure(run, "steps"), last);
-    else if (run_figure(run, "best_step") != last)
+               (long long)muster_trainer_state_now(run->trainer).steps, last);
+    else if (muster_trainer_state_now(run->trainer).best_step != last)
         fprintf(
             stderr,
             "muster-train: warning: training.export_best: there is no checkpoint of a best evaluation; the "

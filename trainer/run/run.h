@@ -134,8 +134,6 @@ void run_close(struct run *run);
 int64_t run_last_step(const struct run *run);
 /* Whether parameters are written at the end. */
 bool run_saves(const struct run *run);
-/* A figure of the trainer, as a whole number. */
-long long run_figure(const struct run *run, const char *name);
 
 /* run_data.c: the tokenizer and the data, and training.steps where training.epochs is set. Before the model.
  */

@@ -25,7 +25,7 @@ static int64_t samples_of_epoch(const struct run *run)
 /* The samples of a step are counted for the epoch in which it ends. After a resume the sums begin anew. */
 void run_epoch_step(struct run *run, const struct muster_result *result)
 {
-    const int64_t samples = samples_of_epoch(run), taken = run_figure(run, "taken");
+    const int64_t samples = samples_of_epoch(run), taken = muster_trainer_state_now(run->trainer).taken;
     struct run_epoch *e = &run->epoch;
     e->loss += result->loss;
     e->correct += result->correct;

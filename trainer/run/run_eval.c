@@ -67,7 +67,7 @@ static void eval_json(const struct run *run, struct buffer *out)
     (void)buffer_text(out, "{");
     run_result_evaluation(run, out);
     (void)buffer_printf(out, ", \"step\": %lld, \"ranks\": %d, \"seconds\": %.6f}\n",
-                        run_figure(run, "steps"), run->world_size,
+                        (long long)muster_trainer_state_now(run->trainer).steps, run->world_size,
                         (double)run->evaluation.ns / (double)NS_PER_S);
 }
 

@@ -51,7 +51,7 @@ static bool is_due(const struct run *run, int64_t step)
 {
     const struct train_config *c = &run->config;
     const int64_t here = step - run->stages.first; /* a stage evaluates as a run of its own would */
-    if (!run->evaluation.samples || run_figure(run, "evaluated_step") == step)
+    if (!run->evaluation.samples || muster_trainer_state_now(run->trainer).evaluated_step == step)
         return false;
     return (here == 0 && c->evaluate_at_start) || (here == c->steps && c->evaluate_at_end) ||
            (here && c->evaluate_every && here % c->evaluate_every == 0);
@@ -146,5 +146,5 @@ int run_evaluate(struct run *run, int64_t step, bool *keep, struct muster_error 
 
 bool run_stops_early(const struct run *run)
 {
-    return muster_trainer_figure(run->trainer, "stops_early") > 0;
+    return muster_trainer_state_now(run->trainer).stops_early;
 }

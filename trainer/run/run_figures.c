@@ -51,7 +51,7 @@ int run_figures_step(struct run *run, const struct progress_step *step, struct m
         {"slow_rank", slow ? run->watch.streak.rank : -1},
         {"slow_ms", slow ? run->watch.slow.late_ms : 0},
         {"total_steps", (double)run->progress.steps},
-        {"checkpoint_command_step", muster_trainer_figure(run->trainer, "command_step")},
+        {"checkpoint_command_step", (double)muster_trainer_state_now(run->trainer).command_step},
         /* not finite: left out */
         {"gpu_utilization", step->has_gpu && step->gpu_busy >= 0 ? step->gpu_busy : NAN},
         {"gpu_memory", step->has_gpu && step->gpu_total ? (double)step->gpu_used : NAN},

@@ -117,8 +117,8 @@ static void drawn_json(const struct run *run, const struct drawn *d, const struc
     json_tokens(out, "prompt_tokens", d->prompt->tokens, (int64_t)d->prompt->count);
     json_tokens(out, "tokens", d->tokens, d->count);
     (void)buffer_printf(out, "\"ended\": %s, \"step\": %lld, \"seconds\": %.6f, \"tokens_per_s\": %.2f}\n",
-                        d->ended ? "true" : "false", run_figure(run, "steps"), d->seconds,
-                        (double)d->count / d->seconds);
+                        d->ended ? "true" : "false", (long long)muster_trainer_state_now(run->trainer).steps,
+                        d->seconds, (double)d->count / d->seconds);
 }
 
 static int print_drawn(const struct run *run, struct tokenizer *tokenizer, const struct drawn *d, bool json,

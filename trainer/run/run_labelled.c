@@ -72,7 +72,7 @@ static void show_padding(const struct run *run)
     if (!run->trainer)
         return;
     const struct padding found = padding_count(run->labelled, c->global_batch, c->micro_batch);
-    if (!run_figure(run, "cuts_batches")) {
+    if (!muster_trainer_state_now(run->trainer).cuts_batches) {
         if (c->length_buckets)
             printf("data.length_buckets saves nothing here: all micro-batches have all positions, with "
                    "training.cuda_graphs, and where gradients of an embedding are rows "

@@ -50,13 +50,13 @@ static int settings_text(const struct train_config *config, struct buffer *out)
 static void log_start(struct run *run)
 {
     const struct train_config *c = &run->config;
-    struct entry entry = {.kind = ENTRY_START, .step = run_figure(run, "steps")};
+    struct entry entry = {.kind = ENTRY_START, .step = muster_trainer_state_now(run->trainer).steps};
     entry_integer(&entry, "steps", run_last_step(run));
     entry_text(&entry, "model", muster_model_architecture(run->model));
-    entry_integer(&entry, "parameters", run_figure(run, "parameters"));
+    entry_integer(&entry, "parameters", muster_trainer_state_now(run->trainer).parameters);
     entry_text(&entry, "strategy", train_config_strategy(c));
     entry_integer(&entry, "world_size", run->world_size);
-    entry_integer(&entry, "micro_batches", run_figure(run, "micro_batches"));
+    entry_integer(&entry, "micro_batches", muster_trainer_state_now(run->trainer).micro_batches);
     entry_integer(&entry, "global_batch", c->global_batch);
     entry_integer(&entry, "sequence_length", c->sequence_length);
     entry_integer(&entry, "planned_memory", run->progress.planned_bytes);
@@ -71,7 +71,7 @@ static void log_start(struct run *run)
 void run_log_stage(struct run *run)
 {
     const struct train_config *c = &run->config;
-    struct entry entry = {.kind = ENTRY_STAGE, .step = run_figure(run, "steps")};
+    struct entry entry = {.kind = ENTRY_STAGE, .step = muster_trainer_state_now(run->trainer).steps};
     if (!run->report || !run->stages.count)
         return;
     entry_integer(&entry, "stage", run->stages.number + 1);
@@ -150,14 +150,15 @@ static int open_run_files(struct run *run, const struct tracking_choice *choice,
         .json_path = json,
         .tensorboard_folder = c->log_tensorboard ? events : NULL,
         .host = host,
-        .step = run_figure(run, "steps"),
+        .step = muster_trainer_state_now(run->trainer).steps,
         .tracking = {.wandb_folder = choice->wandb_folder,
                      .wandb = tracked_run(choice, settings.data, host),
                      .mlflow_store = choice->mlflow_store,
                      .experiment = choice->experiment,
                      .memory_path = memory,
-                     .goes_on = run_figure(run, "steps") > 0 || (restarts && strcmp(restarts, "0") != 0),
-                     .step = run_figure(run, "steps")},
+                     .goes_on = muster_trainer_state_now(run->trainer).steps > 0 ||
+                                (restarts && strcmp(restarts, "0") != 0),
+                     .step = muster_trainer_state_now(run->trainer).steps},
         .log = &warnings};
     run->report = report_open(&options, err);
     if (!run->report)
@@ -264,9 +265,9 @@ void run_log_evaluation(struct run *run, int64_t step)
     entry_integer(&entry, "tokens", e->counted);
     entry_number(&entry, "ms", milliseconds(e->ns));
     entry_flag(&entry, "best", e->best);
-    entry_integer(&entry, "best_step", run_figure(run, "best_step"));
-    entry_number(&entry, "best_loss", muster_trainer_figure(run->trainer, "best_loss"));
-    entry_integer(&entry, "without_gain", run_figure(run, "evaluations_without_gain"));
+    entry_integer(&entry, "best_step", muster_trainer_state_now(run->trainer).best_step);
+    entry_number(&entry, "best_loss", muster_trainer_state_now(run->trainer).best_loss);
+    entry_integer(&entry, "without_gain", muster_trainer_state_now(run->trainer).evaluations_without_gain);
     report_add(run->report, &entry);
 }
 

@@ -74,7 +74,7 @@ static int read_calibration(struct quantize_run *q, struct muster_error *err)
 
 static double bits(const struct quantize_run *q, int64_t bytes)
 {
-    return 8.0 * (double)bytes / muster_trainer_figure(q->run->trainer, "parameters");
+    return 8.0 * (double)bytes / (double)muster_trainer_state_now(q->run->trainer).parameters;
 }
 
 static void table_row(struct buffer *out, const char *name, double loss, int64_t bytes, double bits_each)

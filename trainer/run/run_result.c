@@ -44,7 +44,7 @@ int run_result_print(FILE *to, struct buffer *out, struct muster_error *err)
 int run_result_training(const struct run *run, FILE *to, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    const int64_t done = run_figure(run, "steps");
+    const int64_t done = muster_trainer_state_now(run->trainer).steps;
     scope_buffer out = {0};
     if (run->rank)
         return 0;
@@ -56,12 +56,14 @@ int run_result_training(const struct run *run, FILE *to, struct muster_error *er
     if (run->evaluation.ns > 0) {
         (void)buffer_text(&out, "{");
         run_result_evaluation(run, &out);
-        (void)buffer_printf(&out, ", \"step\": %lld}, ", run_figure(run, "evaluated_step"));
+        (void)buffer_printf(&out, ", \"step\": %lld}, ",
+                            (long long)muster_trainer_state_now(run->trainer).evaluated_step);
     } else {
         (void)buffer_text(&out, "null, ");
     }
-    (void)buffer_printf(&out, "\"best_step\": %lld, ", run_figure(run, "best_step"));
-    run_result_number(&out, "best_loss", muster_trainer_figure(run->trainer, "best_loss"));
+    (void)buffer_printf(&out, "\"best_step\": %lld, ",
+                        (long long)muster_trainer_state_now(run->trainer).best_step);
+    run_result_number(&out, "best_loss", muster_trainer_state_now(run->trainer).best_loss);
     (void)buffer_text(&out, "\"output\": ");
     if (run_saves(run) && !(run->cut_short && checkpoints_wanted(c)))
         (void)buffer_json_string(&out, c->output);
@@ -143,8 +145,8 @@ static void log_command(struct run *run, int64_t step, bool good, const char *te
 {
     struct entry entry = {.kind = ENTRY_COMMAND, .step = step};
     entry_flag(&entry, "saved", good);
-    entry_number(&entry, "ms", muster_trainer_figure(run->trainer, "command_ns") / (double)NS_PER_MS);
-    entry_integer(&entry, "last_step", run_figure(run, "command_step"));
+    entry_number(&entry, "ms", (double)muster_trainer_state_now(run->trainer).command_ns / (double)NS_PER_MS);
+    entry_integer(&entry, "last_step", muster_trainer_state_now(run->trainer).command_step);
     if (!good)
         entry_text(&entry, "text", text);
     report_add(run->report, &entry);
@@ -153,8 +155,8 @@ static void log_command(struct run *run, int64_t step, bool good, const char *te
 /* Of one that has ended. */
 static void tell_command(struct run *run, int64_t step, const struct muster_error *err)
 {
-    const double seconds = muster_trainer_figure(run->trainer, "command_ns") / (double)NS_PER_S;
-    const long long last = run_figure(run, "command_step");
+    const double seconds = (double)muster_trainer_state_now(run->trainer).command_ns / (double)NS_PER_S;
+    const long long last = muster_trainer_state_now(run->trainer).command_step;
     run_show_line_end(run);
     run->command = *err;
     run->command_step = step;
@@ -207,7 +209,7 @@ static bool wait_a_while(struct run *run, bool *stopped)
     }
     while (take_command(run, ASK_NS))
         ;
-    return muster_trainer_figure(run->trainer, "command_busy") > 0;
+    return muster_trainer_state_now(run->trainer).command_busy;
 }
 
 int run_hook_end(struct run *run, struct muster_error *err)
@@ -233,7 +235,7 @@ static bool is_end(const struct run *run)
 
 static int say_unsaved(const struct run *run, struct muster_error *err)
 {
-    const long long step = (long long)run->progress.done, last = (long long)run->checkpoints.last;
+    const long long step = run->progress.done, last = (long long)run->checkpoints.last;
     return last >= 0
                ? error_set(
                      err, MUSTER_E_IO,

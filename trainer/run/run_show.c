@@ -70,7 +70,7 @@ static void show_short_sequences(const struct run *run)
     const struct train_config *c = &run->config;
     const struct knob *length = knob_find(train_config_table(), "training.sequence_length", 24, false, NULL);
     const bool chosen = c->sources[length - train_config_table()->knobs] != KNOB_FROM_DEFAULT;
-    const long long most = run_figure(run, "most_positions");
+    const long long most = muster_trainer_state_now(run->trainer).most_positions;
     if (!chosen && !run_classifies(run) && most > c->sequence_length)
         printf("the model takes %lld positions, and is trained on sequences of %lld, as "
                "training.sequence_length is not set\n",
@@ -81,7 +81,7 @@ void run_show_start(struct run *run)
 {
     const struct train_config *c = &run->config;
     char bytes[32], replicas[32] = "";
-    run->progress.planned_bytes = run_figure(run, "planned_bytes");
+    run->progress.planned_bytes = muster_trainer_state_now(run->trainer).planned_bytes;
     run->progress.steps = run_last_step(run);
     run->progress.tokens_per_step = c->global_batch * (run->labelled ? 1 : c->sequence_length);
     if (run->rank)
@@ -89,14 +89,16 @@ void run_show_start(struct run *run)
     run_stages_show(run);
     if (c->strategy == STRATEGY_HYBRID_SHARD)
         (void)snprintf(replicas, sizeof replicas, " in %lld replicas",
-                       run_figure(run, "replicas")); /* fits */
+                       (long long)muster_trainer_state_now(run->trainer).replicas); /* fits */
     run_show_data(run);
     printf("model: %s, %lld parameters in %lld groups; %s over %d ranks%s, %lld threads each; %s a rank "
            "planned, %lld gathers in flight\n",
-           muster_model_architecture(run->model), run_figure(run, "parameters"), run_figure(run, "groups"),
-           train_config_strategy(c), run->world_size, replicas, run_figure(run, "threads"),
+           muster_model_architecture(run->model),
+           (long long)muster_trainer_state_now(run->trainer).parameters,
+           (long long)muster_trainer_state_now(run->trainer).groups, train_config_strategy(c),
+           run->world_size, replicas, (long long)muster_trainer_state_now(run->trainer).threads,
            text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes),
-           run_figure(run, "gathers_in_flight"));
+           (long long)muster_trainer_state_now(run->trainer).gathers_in_flight);
     const char *passed_over, *device = muster_trainer_device(run->trainer, &passed_over);
     if (passed_over)
         printf("device: %s, as training.device is auto and %s\n", device, passed_over);
@@ -106,22 +108,23 @@ void run_show_start(struct run *run)
     if (passed_over)
         printf("comm: %s, as %s\n", comm, passed_over);
     run_show_opened(run);
-    if (muster_trainer_figure(run->trainer, "dropout") > 0)
+    if (muster_trainer_state_now(run->trainer).dropout > 0)
         printf("model.path's config.json has a dropout of %g, which is not applied\n",
-               muster_trainer_figure(run->trainer, "dropout"));
+               muster_trainer_state_now(run->trainer).dropout);
     const enum dtype moves = train_config_dtype(c), reduces = train_config_reduce_dtype(c);
     if (moves != DTYPE_F32 || reduces != DTYPE_F32)
         printf("precision: parameters are kept and gathered in %s, gradients reduced in %s; on CPUs that is "
                "storage and traffic: arithmetic, masters and optimizer state are %s\n",
                precision_name(moves), precision_name(reduces), precision_name(DTYPE_F32));
-    const long long rows = run_figure(run, "micro_batches") * c->micro_batch * run->world_size;
+    const long long rows =
+        muster_trainer_state_now(run->trainer).micro_batches * c->micro_batch * run->world_size;
     if (run_classifies(run))
         printf("batch: %lld %s a step", (long long)c->global_batch, run_unit(run));
     else
         printf("batch: %lld sequences of %lld tokens a step", (long long)c->global_batch,
                (long long)c->sequence_length);
-    printf(", %lld micro-batches of %lld a rank", run_figure(run, "micro_batches"),
-           (long long)c->micro_batch);
+    printf(", %lld micro-batches of %lld a rank",
+           (long long)muster_trainer_state_now(run->trainer).micro_batches, (long long)c->micro_batch);
     if (rows > c->global_batch)
         printf("; %lld of the %lld rows are empty", rows - c->global_batch, rows);
     printf("\n");
@@ -204,11 +207,11 @@ void run_show_evaluation(const struct run *run, int64_t step)
     if (e->best)
         printf("; the best so far\n");
     else
-        printf("; the best is %.4f, after step %lld\n", muster_trainer_figure(run->trainer, "best_loss"),
-               run_figure(run, "best_step"));
+        printf("; the best is %.4f, after step %lld\n", muster_trainer_state_now(run->trainer).best_loss,
+               (long long)muster_trainer_state_now(run->trainer).best_step);
     if (e->lowers)
         printf("ReduceLROnPlateau: the learning rate is %g from here\n",
-               muster_trainer_figure(run->trainer, "plateau_rate"));
+               muster_trainer_state_now(run->trainer).plateau_rate);
     (void)fflush(stdout); /* a closed console does not stop the training */
 }
 
@@ -229,7 +232,8 @@ void run_show_end(struct run *run)
     if (run_stops_early(run))
         printf("the %s ends early, after step %lld of %lld: %lld evaluations in a row were without a "
                "gain\n",
-               part, (long long)done, last, run_figure(run, "evaluations_without_gain"));
+               part, (long long)done, last,
+               (long long)muster_trainer_state_now(run->trainer).evaluations_without_gain);
     if (count)
         printf("mean loss of the last %lld steps: %.4f\n", (long long)count,
                progress_mean_loss(&run->progress));

@@ -122,9 +122,9 @@ static int look_ahead(struct run *run, struct muster_error *err)
 /* The newest checkpoint is damaged, and the one before is of an earlier stage: that is trained again. */
 static bool go_to_earlier(struct run *run, struct muster_error *err)
 {
-    if (!run->trainer || run_figure(run, "steps"))
+    if (!run->trainer || muster_trainer_state_now(run->trainer).steps)
         return false;
-    const long long found = run_figure(run, "stage_found");
+    const long long found = muster_trainer_state_now(run->trainer).stage_found;
     if (found < 0 || found >= run->stages.number)
         return false;
     if (!run->rank)
@@ -139,10 +139,10 @@ static bool go_to_earlier(struct run *run, struct muster_error *err)
 /* After its last step: the next one begins from the checkpoint of this one. */
 static int end_stage(struct run *run, struct muster_error *err)
 {
-    const long long end = run_figure(run, "steps");
-    if (run_figure(run, "checkpoint_step") != end)
+    const long long end = muster_trainer_state_now(run->trainer).steps;
+    if (muster_trainer_state_now(run->trainer).checkpoint_step != end)
         checkpoints_write(&run->checkpoints, true); /* it was resumed there from another folder */
-    if (run_figure(run, "checkpoint_step") != end)
+    if (muster_trainer_state_now(run->trainer).checkpoint_step != end)
         return error_set(err, MUSTER_E_IO,
                          "stage %d has ended after step %lld, and there is no checkpoint of it in %s that "
                          "stage %d could begin from: see the warning before; a restart goes on from the last "
@@ -179,7 +179,7 @@ void run_stages_show(const struct run *run)
     const struct train_config *c = &run->config;
     const struct run_stages *s = &run->stages;
     const struct knob_table *table = train_config_table();
-    const long long done = run_figure(run, "steps");
+    const long long done = muster_trainer_state_now(run->trainer).steps;
     scope_buffer schedule = {0};
     if (!s->count)
         return;

@@ -58,7 +58,7 @@ static int take_step(struct run *run, int64_t step, struct muster_result *result
 {
     struct step_batch batch;
     const int64_t waited_ns = next_batch_waited_ns(run->next);
-    if (next_batch_take(run->next, run_figure(run, "taken"), &batch, err) < 0)
+    if (next_batch_take(run->next, muster_trainer_state_now(run->trainer).taken, &batch, err) < 0)
         return error_wrap(err, "step %lld", (long long)step + 1);
     run->data_wait_ns = next_batch_waited_ns(run->next) - waited_ns;
     const double next_targets = batch.targets_next < 0 ? NAN : (double)batch.targets_next;
@@ -134,7 +134,7 @@ static int save_state(struct run *run, int64_t step, bool asked, struct muster_e
 
 int run_steps(struct run *run, struct muster_error *err)
 {
-    const int64_t steps = run_last_step(run), begun = run_figure(run, "steps");
+    const int64_t steps = run_last_step(run), begun = muster_trainer_state_now(run->trainer).steps;
     run->progress.begun = run->progress.done = begun;
     bool keep;
     if (run_evaluate(run, begun, &keep, err) < 0 || (keep && save_state(run, begun, true, err) < 0))

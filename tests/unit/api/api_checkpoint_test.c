@@ -96,19 +96,19 @@ static void one_is_written_at_a_time_behind_steps(void **state)
     assert_int_equal(muster_trainer_checkpoint_end(o.trainer, 1, &err), 0); /* there is none */
     take_step(o.trainer, 0);
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 1);
-    assert_true(muster_trainer_figure(o.trainer, "checkpoint_writing") == 1);
+    assert_true(muster_trainer_state_now(o.trainer).checkpoint_writing == 1);
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 0); /* of the same step */
     take_step(o.trainer, 1);
-    assert_true(muster_trainer_figure(o.trainer, "checkpoint_busy") == 1); /* nobody has looked after it */
+    assert_true(muster_trainer_state_now(o.trainer).checkpoint_busy == 1); /* nobody has looked after it */
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), -1);
     assert_int_equal(err.code, MUSTER_E_STATE);
     assert_non_null(strstr(err.text, "the checkpoint of step 1 is still being written"));
     assert_int_equal(muster_trainer_checkpoint_end(o.trainer, 1, &err), 1);
-    assert_true(muster_trainer_figure(o.trainer, "checkpoint_writing") == 0);
-    assert_true(muster_trainer_figure(o.trainer, "checkpoint_step") == 1);
-    assert_true(muster_trainer_figure(o.trainer, "checkpoint_bytes") > 0);
-    assert_true(muster_trainer_figure(o.trainer, "checkpoint_stall_ns") <=
-                muster_trainer_figure(o.trainer, "checkpoint_ns"));
+    assert_true(muster_trainer_state_now(o.trainer).checkpoint_writing == 0);
+    assert_true(muster_trainer_state_now(o.trainer).checkpoint_step == 1);
+    assert_true(muster_trainer_state_now(o.trainer).checkpoint_bytes > 0);
+    assert_true(muster_trainer_state_now(o.trainer).checkpoint_stall_ns <=
+                muster_trainer_state_now(o.trainer).checkpoint_ns);
     /* One that waits takes the place of one that is being written, and is not written twice. */
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 1);
     take_step(o.trainer, 2);
@@ -127,7 +127,7 @@ static int wait_for_room(struct muster_trainer *t)
 {
     struct muster_error err = {0};
     int saved = 0;
-    while (muster_trainer_figure(t, "checkpoint_busy") > 0) {
+    while (muster_trainer_state_now(t).checkpoint_busy > 0) {
         int ended = muster_trainer_checkpoint_end(t, 0, &err);
         assert_true(ended >= 0);
         saved += ended;
@@ -147,15 +147,15 @@ static void two_are_on_their_way_and_end_in_order(void **state)
         take_step(o.trainer, step);
         saved += wait_for_room(o.trainer);
         assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 1);
-        together += muster_trainer_figure(o.trainer, "checkpoint_writing") > 1;
+        together += muster_trainer_state_now(o.trainer).checkpoint_writing > 1;
         if (saved)
-            assert_true(muster_trainer_figure(o.trainer, "checkpoint_step") == saved);
+            assert_true(muster_trainer_state_now(o.trainer).checkpoint_step == saved);
     }
     assert_true(together > 0);
-    while (muster_trainer_figure(o.trainer, "checkpoint_writing") > 0) {
+    while (muster_trainer_state_now(o.trainer).checkpoint_writing > 0) {
         assert_int_equal(muster_trainer_checkpoint_end(o.trainer, 1, &err), 1);
         saved++;
-        assert_true(muster_trainer_figure(o.trainer, "checkpoint_step") == saved);
+        assert_true(muster_trainer_state_now(o.trainer).checkpoint_step == saved);
     }
     assert_int_equal(saved, 20);
     assert_true(is_there(folder, 19) && is_there(folder, 20) && !is_there(folder, 18));
@@ -173,7 +173,7 @@ static void going_back_leaves_the_samples_since_then_out(void **state)
     struct opened o = open_on(folder);
     take_step(o.trainer, 0);
     assert_int_equal(muster_trainer_roll_back(o.trainer, report, sizeof report, &err), 0); /* none yet */
-    assert_true(muster_trainer_figure(o.trainer, "steps") == 1);
+    assert_true(muster_trainer_state_now(o.trainer).steps == 1);
     take_step(o.trainer, 1);
     assert_int_equal(muster_trainer_get(o.trainer, 0, before, &err), 0);
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 1); /* is waited for */
@@ -182,8 +182,8 @@ static void going_back_leaves_the_samples_since_then_out(void **state)
     assert_int_equal(muster_trainer_roll_back(o.trainer, report, sizeof report, &err), 1);
     assert_non_null(strstr(report, "resumed from step 2"));
     assert_same_values(o.trainer, before);
-    assert_true(muster_trainer_figure(o.trainer, "steps") == 2);
-    assert_true(muster_trainer_figure(o.trainer, "taken") == 4 * GLOBAL);
+    assert_true(muster_trainer_state_now(o.trainer).steps == 2);
+    assert_true(muster_trainer_state_now(o.trainer).taken == 4 * GLOBAL);
     take_step(o.trainer, 4);
     assert_int_equal(muster_trainer_get(o.trainer, 0, after, &err), 0);
     /* The same as a run that never saw samples of steps 2 and 3. */
@@ -197,8 +197,8 @@ static void going_back_leaves_the_samples_since_then_out(void **state)
     close_it(&o);
     other = open_on(folder);
     assert_int_equal(muster_trainer_resume(other.trainer, NULL, 0, &err), 1);
-    assert_true(muster_trainer_figure(other.trainer, "steps") == 3);
-    assert_true(muster_trainer_figure(other.trainer, "taken") == 5 * GLOBAL);
+    assert_true(muster_trainer_state_now(other.trainer).steps == 3);
+    assert_true(muster_trainer_state_now(other.trainer).taken == 5 * GLOBAL);
     close_it(&other);
     remove_folder(folder);
 }

@@ -47,7 +47,7 @@ static int64_t fill(const struct muster_trainer *t, const struct job *job, int64
                     int32_t *targets)
 {
     int64_t counted = 0;
-    const int64_t samples = (int64_t)muster_trainer_figure(t, "samples");
+    const int64_t samples = muster_trainer_state_now(t).samples;
     for (int64_t i = 0; i < samples; i++) {
         const int64_t row = muster_trainer_row(t, i);
         counted +=
@@ -61,14 +61,14 @@ static int train(struct muster_trainer *t, struct job *job, int rank, struct mus
     int32_t tokens[BATCH_LIMIT * T], targets[BATCH_LIMIT * T];
     struct muster_result result = {.size = sizeof result};
     for (int step = 0; step < STEPS; step++) {
-        const int64_t first = (int64_t)muster_trainer_figure(t, "taken");
+        const int64_t first = muster_trainer_state_now(t).taken;
         const int64_t next = fill(t, job, first + job->batch, tokens, targets);
         (void)fill(t, job, first, tokens, targets);
         const bool tells =
             job->counting == ANNOUNCED || (job->counting == ANNOUNCED_BY_SOME && (rank || step % 3));
         if ((tells && muster_trainer_set(t, "next_targets", (double)next, err)) ||
-            muster_trainer_train(t, (const void *[]){tokens, targets},
-                                 (int64_t)muster_trainer_figure(t, "samples"), &result, err))
+            muster_trainer_train(t, (const void *[]){tokens, targets}, muster_trainer_state_now(t).samples,
+                                 &result, err))
             return -1;
         job->losses[rank][step] = result.loss;
         if (!rank)

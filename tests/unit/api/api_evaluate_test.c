@@ -218,7 +218,7 @@ static void the_best_is_kept_over_a_restart(void **state)
     struct muster_model *model;
     assert_non_null(mkdtemp(folder));
     struct muster_trainer *t = judging(folder, &model);
-    assert_true(muster_trainer_figure(t, "best_step") == -1 && isnan(muster_trainer_figure(t, "best_loss")));
+    assert_true(muster_trainer_state_now(t).best_step == -1 && isnan(muster_trainer_state_now(t).best_loss));
     assert_int_equal(muster_trainer_best(t, &err), 0);
     judge_after_a_step(t, 3, MUSTER_JUDGED_BEST);
     judge_after_a_step(t, 2, MUSTER_JUDGED_BEST);
@@ -229,10 +229,10 @@ static void the_best_is_kept_over_a_restart(void **state)
         muster_model_free(model);
         t = judging(folder, &model);
         assert_int_equal(muster_trainer_resume(t, NULL, 0, &err), 1);
-        assert_true(muster_trainer_figure(t, "steps") == 3 + process);
-        assert_true(muster_trainer_figure(t, "best_step") == 2 && muster_trainer_figure(t, "best_loss") == 2);
-        assert_true(muster_trainer_figure(t, "evaluations") == 3 + process);
-        assert_true(muster_trainer_figure(t, "stops_early") == process);
+        assert_true(muster_trainer_state_now(t).steps == 3 + process);
+        assert_true(muster_trainer_state_now(t).best_step == 2 && muster_trainer_state_now(t).best_loss == 2);
+        assert_true(muster_trainer_state_now(t).evaluations == 3 + process);
+        assert_true(muster_trainer_state_now(t).stops_early == process);
         judge_after_a_step(t, 2.25, MUSTER_JUDGED_STOP);
         assert_true(is_there(folder, 2) && is_there(folder, 4 + process) && !is_there(folder, 3 + process));
     }
@@ -241,7 +241,7 @@ static void the_best_is_kept_over_a_restart(void **state)
     assert_int_equal(muster_trainer_best(t, &err), 0); /* it is the present state */
     judge_after_a_step(t, 4, 0);
     assert_int_equal(muster_trainer_best(t, &err), 1);
-    assert_true(muster_trainer_figure(t, "steps") == 6);
+    assert_true(muster_trainer_state_now(t).steps == 6);
     int32_t tokens[GLOBAL * T], targets[GLOBAL * T];
     (void)samples(0, 1, GLOBAL, tokens, targets);
     assert_int_equal(muster_trainer_judge(t, 0.5, &err), MUSTER_JUDGED_BEST);
@@ -250,7 +250,7 @@ static void the_best_is_kept_over_a_restart(void **state)
     assert_int_equal(muster_trainer_checkpoint_begin(t, &err), 1); /* it is waited for */
     assert_int_equal(muster_trainer_train(t, (const void *[]){tokens, targets}, GLOBAL, NULL, &err), 0);
     assert_int_equal(muster_trainer_best(t, &err), 1);
-    assert_true(muster_trainer_figure(t, "steps") == 7);
+    assert_true(muster_trainer_state_now(t).steps == 7);
     assert_int_equal(muster_trainer_average(t, 1, &err), -1);
     assert_non_null(strstr(err.text, "training.ema_decay is 0"));
     muster_trainer_close(&t);

@@ -95,11 +95,6 @@ static void train_first(float values[VALUES])
     close_it(&o);
 }
 
-static double figure(const struct opened *o, const char *name)
-{
-    return muster_trainer_figure(o->trainer, name);
-}
-
 static void a_stage_begins_from_the_end_of_the_one_before(void **state)
 {
     (void)state;
@@ -111,18 +106,19 @@ static void a_stage_begins_from_the_end_of_the_one_before(void **state)
     assert_int_equal(muster_trainer_resume(o.trainer, NULL, 0, &err), 2);
     get(o.trainer, now);
     assert_memory_equal(now, before, sizeof now);
-    assert_true(figure(&o, "steps") == STEPS && figure(&o, "taken") == 0 &&
-                figure(&o, "stage_first_step") == STEPS);
+    assert_true(muster_trainer_state_now(o.trainer).steps == STEPS &&
+                muster_trainer_state_now(o.trainer).taken == 0 &&
+                muster_trainer_state_now(o.trainer).stage_first_step == STEPS);
     take_step(o.trainer, 7);
-    const double rate = figure(&o, "learning_rate");
+    const double rate = muster_trainer_state_now(o.trainer).learning_rate;
     get(o.trainer, now);
     /* back to its begin: values, moments and the place in the schedule */
     assert_int_equal(muster_trainer_roll_back(o.trainer, NULL, 0, &err), 1);
-    assert_true(figure(&o, "steps") == STEPS);
+    assert_true(muster_trainer_state_now(o.trainer).steps == STEPS);
     take_step(o.trainer, 7);
     get(o.trainer, again);
     assert_memory_equal(again, now, sizeof now);
-    assert_true(figure(&o, "learning_rate") == rate);
+    assert_true(muster_trainer_state_now(o.trainer).learning_rate == rate);
     assert_int_equal(muster_trainer_checkpoint(o.trainer, &err), 1);
     assert_true(muster_checkpoint_noted(folder, "stage", note, sizeof note, &err) > 0);
     assert_string_equal(note, "1 3 0");
@@ -131,7 +127,8 @@ static void a_stage_begins_from_the_end_of_the_one_before(void **state)
     for (int64_t follows = -1; follows <= STEPS; follows += STEPS + 1) {
         o = open_stage(1, follows, NULL);
         assert_int_equal(muster_trainer_resume(o.trainer, NULL, 0, &err), 1);
-        assert_true(figure(&o, "steps") == STEPS + 1 && figure(&o, "stage_first_step") == STEPS);
+        assert_true(muster_trainer_state_now(o.trainer).steps == STEPS + 1 &&
+                    muster_trainer_state_now(o.trainer).stage_first_step == STEPS);
         get(o.trainer, again);
         assert_memory_equal(again, now, sizeof now);
         close_it(&o);
@@ -166,7 +163,7 @@ static void a_checkpoint_of_another_stage_is_refused(void **state)
         assert_int_equal(err.code, MUSTER_E_REFUSED);
         assert_non_null(strstr(err.text, cases[i].text));
         if (cases[i].stage >= 0)
-            assert_true(figure(&o, "stage_found") == cases[i].found);
+            assert_true(muster_trainer_state_now(o.trainer).stage_found == cases[i].found);
         close_it(&o);
     }
 }
@@ -193,7 +190,8 @@ static void moments_are_kept_where_they_are_wanted(void **state)
     struct opened first = open_stage(1, STEPS, NULL);
     assert_int_equal(muster_trainer_resume(first.trainer, NULL, 0, &err), 2);
     take_step(first.trainer, 7);
-    assert_int_equal(muster_trainer_set(o.trainer, "learning_rate", figure(&first, "learning_rate"), &err),
+    assert_int_equal(muster_trainer_set(o.trainer, "learning_rate",
+                                        muster_trainer_state_now(first.trainer).learning_rate, &err),
                      0);
     take_step(o.trainer, 7);
     get(o.trainer, before);

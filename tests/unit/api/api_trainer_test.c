@@ -102,12 +102,12 @@ static void trains_tied_and_frozen_parameters(void **state)
         assert_int_equal(step(t, tokens, targets, SAMPLES, i ? &loss : &first), 0);
     }
     assert_true(first > 2.5 && loss < 0.5 * first);
-    assert_true(muster_trainer_figure(t, "loss") == loss && muster_trainer_figure(t, "steps") == 60);
-    assert_true(muster_trainer_figure(t, "learning_rate") == 0.02 &&
-                muster_trainer_figure(t, "grad_norm") > 0);
-    assert_true(muster_trainer_figure(t, "targets") == TOKENS &&
-                muster_trainer_figure(t, "samples") == SAMPLES);
-    assert_true(muster_trainer_figure(t, "planned_bytes") > 0 && isnan(muster_trainer_figure(t, "planned")));
+    assert_true(muster_trainer_state_now(t).loss == loss && muster_trainer_state_now(t).steps == 60);
+    assert_true(muster_trainer_state_now(t).learning_rate == 0.02 &&
+                muster_trainer_state_now(t).grad_norm > 0);
+    assert_true(muster_trainer_state_now(t).targets == TOKENS &&
+                muster_trainer_state_now(t).samples == SAMPLES);
+    assert_true(muster_trainer_state_now(t).planned_bytes > 0);
     assert_int_equal(muster_trainer_get(t, frozen, after, &err), 0);
     assert_int_equal(muster_trainer_get(t, table, now, &err), 0);
     assert_memory_equal(before, after, sizeof before);
@@ -432,6 +432,56 @@ static void mistakes_are_named(void **state)
     muster_model_free(mine.m);
 }
 
+static void the_state_has_a_type_and_names(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    struct mine mine = model(0);
+    struct muster_trainer *t = opened(NULL, mine, settings);
+    const struct muster_trainer_state begun = muster_trainer_state_now(t);
+    assert_true(begun.steps == 0 && begun.best_step == -1 && isnan(begun.best_loss) &&
+                begun.samples == SAMPLES);
+    assert_true(begun.checkpoint_step == -1 && begun.stage_found == -1 && begun.loss == 0);
+    int32_t tokens[TOKENS], targets[TOKENS];
+    batch(0, tokens, targets);
+    double loss;
+    assert_int_equal(step(t, tokens, targets, SAMPLES, &loss), 0);
+    const struct muster_trainer_state now = muster_trainer_state_now(t);
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {{"loss", now.loss},       {"steps", 1},
+                {"threads", now.threads}, {"planned_bytes", (double)now.planned_bytes},
+                {"skipped", 0},           {"command_ns", (double)now.command_ns}};
+    double value;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(muster_trainer_figure(t, rows[i].name, &value, &err), 0);
+        assert_true(value == rows[i].value);
+    }
+    static const char *const wrong[] = {"plannd_bytes", "", "size", "Loss", "steps "};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        err = (struct muster_error){0};
+        assert_int_equal(muster_trainer_figure(t, wrong[i], &value, &err), -1);
+        assert_int_equal(err.code, MUSTER_E_INVALID);
+    }
+    assert_int_equal(muster_trainer_figure(t, "plannd_bytes", &value, &err), -1);
+    assert_non_null(strstr(err.text, "did you mean 'planned_bytes'?"));
+    struct {
+        struct muster_trainer_state state;
+        char later[16];
+    } newer;
+    memset(&newer, 0x55, sizeof newer);
+    newer.state.size = sizeof newer;
+    assert_int_equal(muster_trainer_state_get(t, &newer.state, &err), 0);
+    assert_true(newer.state.size == sizeof newer && newer.state.loss == now.loss && !newer.later[0] &&
+                !newer.later[15]);
+    newer.state.size = 8;
+    assert_int_equal(muster_trainer_state_get(t, &newer.state, &err), -1);
+    assert_non_null(strstr(err.text, "muster_trainer_state"));
+    muster_trainer_close(&t);
+    muster_model_free(mine.m);
+}
+
 /* A program that was built before members were added at the end, and one that was built after. */
 static void structs_of_other_versions_are_filled(void **state)
 {
@@ -449,14 +499,14 @@ static void structs_of_other_versions_are_filled(void **state)
     memset(&newer, 0x55, sizeof newer);
     newer.result.size = sizeof newer;
     assert_int_equal(muster_trainer_train(t, arrays, SAMPLES, &newer.result, &err), 0);
-    assert_true(newer.result.loss == muster_trainer_figure(t, "loss") && newer.result.size == sizeof newer);
+    assert_true(newer.result.loss == muster_trainer_state_now(t).loss && newer.result.size == sizeof newer);
     for (size_t i = 0; i < sizeof newer.later; i++)
         assert_int_equal(newer.later[i], 0);
     struct muster_result older;
     memset(&older, 0x55, sizeof older);
     older.size = offsetof(struct muster_result, learning_rate);
     assert_int_equal(muster_trainer_train(t, arrays, SAMPLES, &older, &err), 0);
-    assert_true(older.loss == muster_trainer_figure(t, "loss"));
+    assert_true(older.loss == muster_trainer_state_now(t).loss);
     assert_true(((const char *)&older)[offsetof(struct muster_result, learning_rate)] == 0x55);
     older.size = 4;
     assert_int_equal(muster_trainer_train(t, arrays, SAMPLES, &older, &err), -1);
@@ -585,8 +635,8 @@ static void train_a_row_at_a_time(bool beside, double losses[2])
         assert_true(!other || fabs(losses[i] / loss - 1) < 1e-5);
     }
     if (other)
-        assert_true(muster_trainer_figure(t, "planned_bytes") <
-                    muster_trainer_figure(other, "planned_bytes"));
+        assert_true(muster_trainer_state_now(t).planned_bytes <
+                    muster_trainer_state_now(other).planned_bytes);
     muster_trainer_close(&t);
     muster_trainer_close(&other);
     muster_model_free(mine.m);
@@ -615,6 +665,7 @@ int main(void)
         cmocka_unit_test(exports_and_generates),
         cmocka_unit_test(plans_are_texts),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(the_state_has_a_type_and_names),
         cmocka_unit_test(structs_of_other_versions_are_filled),
         cmocka_unit_test(two_ranks_are_weighted_by_their_targets),
     };

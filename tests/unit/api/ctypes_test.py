@@ -23,7 +23,6 @@ def load():
         getattr(library, name).restype = ctypes.c_void_p
     for name in ("muster_version", "muster_error_text"):
         getattr(library, name).restype = ctypes.c_char_p
-    library.muster_trainer_figure.restype = ctypes.c_double
     return library
 
 
@@ -34,6 +33,12 @@ def Error():
 def must(ok, error):
     if not ok:
         raise RuntimeError(load().muster_error_text(error).decode())
+
+
+def figure(muster, trainer, name, error):
+    value = ctypes.c_double()
+    must(muster.muster_trainer_figure(trainer, name, ctypes.byref(value), error) == 0, error)
+    return value.value
 
 
 def texts(**settings):
@@ -87,8 +92,8 @@ def worker(out):
         stop = number == STEPS - 1 and rank == size - 1  # one of them asks, and all see it
         must(muster.muster_trainer_set(trainer, b"stop", ctypes.c_double(stop), error) == 0, error)
         must(muster.muster_trainer_train(trainer, arrays(*flat), ctypes.c_int64(rows), None, error) == 0, error)
-        losses.append(muster.muster_trainer_figure(trainer, b"loss"))
-        stopped = muster.muster_trainer_figure(trainer, b"stop")
+        losses.append(figure(muster, trainer, b"loss", error))
+        stopped = figure(muster, trainer, b"stop", error)
         assert bool(stopped) == (number == STEPS - 1), f"step {number}: stop {stopped}"
     values = (ctypes.c_double * 2)(rank + 1, losses[-1])
     must(muster.muster_world_reduce(world, values, ctypes.c_int64(2), 0, error) == 0, error)
