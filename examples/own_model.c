@@ -43,7 +43,7 @@ static struct muster_model *own_model(void)
     x = block(m, "block.1", x);
     muster_layer(m, "head");
     muster_cross_entropy(m, x, table, targets); /* the table again: tied */
-    return m; /* what went wrong on the way is reported by muster_model_check */
+    return m;                                   /* muster_model_check reports the first mistake */
 }
 
 /* Sample number `first` and those after it, of a chain in which a token follows from the one before. */
@@ -69,7 +69,7 @@ int main(int argc, char **argv)
     must(muster_model_check(model, &err) == 0);
     struct muster_trainer *trainer = muster_trainer_open(world, model, settings, &err);
     must(trainer != NULL);
-    const int64_t mine = muster_trainer_state_now(trainer).samples; /* of each step */
+    const int64_t mine = muster_trainer_state_now(trainer).samples; /* in each step */
     const int rank = muster_world_rank(world);
     for (int64_t step = 0; step < STEPS; step++) {
         struct muster_result result = {.size = sizeof result};
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
         if (rank == 0 && step % 10 == 9)
             printf("step %d loss %.6f\n", (int)step + 1, result.loss);
     }
-    double sums[2]; /* of the losses and of the targets, over all ranks */
+    double sums[2]; /* sums over all ranks: losses, targets */
     samples(1000 + rank, 1, tokens, targets);
     must(muster_trainer_evaluate(trainer, arrays, rank < 2, sums, &err) == 0);
     if (rank == 0)

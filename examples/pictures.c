@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     must(muster_model_check(model, &err) == 0);
     struct muster_trainer *trainer = muster_trainer_open(world, model, settings, &err);
     must(trainer != NULL);
-    const int64_t mine = muster_trainer_state_now(trainer).samples; /* of this rank, in each step */
+    const int64_t mine = muster_trainer_state_now(trainer).samples; /* in each step */
     const int rank = muster_world_rank(world);
     for (int64_t step = 0; step < STEPS; step++) {
         struct muster_result result = {.size = sizeof result};
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
             printf("step %d loss %.4f correct %.0f of %d\n", (int)step + 1, result.loss, result.correct,
                    SAMPLES);
     }
-    double sums[2]; /* of the losses and of the pictures, over all ranks */
+    double sums[2]; /* sums over all ranks: losses, pictures */
     samples(100000 + rank * SAMPLES, SAMPLES, pictures, labels);
     must(muster_trainer_evaluate(trainer, arrays, rank < 2 ? SAMPLES : 0, sums, &err) == 0);
     const double correct = muster_trainer_state_now(trainer).evaluated_correct;

@@ -32,7 +32,7 @@ static struct muster_model *own_model(void)
     x = muster_activation(m, muster_linear(m, x, WIDTH, "fc", 0.15, 0), "tanh");
     muster_layer(m, "down");
     muster_squared_error(m, muster_linear(m, x, 1, "fc", 0.1, 0), wanted); /* NaN there: does not count */
-    return m; /* what went wrong on the way is reported by muster_model_check */
+    return m; /* muster_model_check reports the first mistake */
 }
 
 /* Samples from number `first` on: points of a grid in -1..1, and x y + z^2 - 0.5 of each. */
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
     must(muster_model_check(model, &err) == 0);
     struct muster_trainer *trainer = muster_trainer_open(world, model, settings, &err);
     must(trainer != NULL);
-    const int64_t mine = muster_trainer_state_now(trainer).samples; /* of each step */
+    const int64_t mine = muster_trainer_state_now(trainer).samples; /* in each step */
     const int rank = muster_world_rank(world);
     for (int64_t step = 0; step < STEPS; step++) {
         struct muster_result result = {.size = sizeof result};
@@ -69,7 +69,7 @@ int main(int argc, char **argv)
         if (rank == 0 && step % 100 == 99)
             printf("step %d loss %.6f\n", (int)step + 1, result.loss);
     }
-    double sums[2]; /* of the squared errors and of the targets, over all ranks */
+    double sums[2]; /* sums over all ranks: squared errors, targets */
     samples(100000 + rank * 8, 8, features, wanted);
     must(muster_trainer_evaluate(trainer, arrays, rank < 2 ? 8 : 0, sums, &err) == 0);
     if (rank == 0)

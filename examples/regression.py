@@ -63,14 +63,14 @@ def main():
     world = c_void_p(must(muster.muster_world_open(None, error)))
     model, rank = own_model(), muster.muster_world_rank(world)
     trainer = c_void_p(must(muster.muster_trainer_open(world, model, (c_char_p * 9)(*settings, None), error)))
-    mine = int(figure(trainer, b"samples"))  # of each step
+    mine = int(figure(trainer, b"samples"))  # in each step
     for step in range(STEPS):
         arrays, _kept = samples(step * SAMPLES + rank * mine, mine)
         must(muster.muster_trainer_train(trainer, arrays, c_int64(mine), None, error) == 0)
         if rank == 0 and step % 100 == 99:
             print(f"step {step + 1} loss {figure(trainer, b'loss'):.6f}", flush=True)
     arrays, _kept = samples(100000 + rank * 8, 8)
-    sums = (c_double * 2)()  # of the squared errors and of the targets, over all ranks
+    sums = (c_double * 2)()  # sums over all ranks: squared errors, targets
     must(muster.muster_trainer_evaluate(trainer, arrays, c_int64(8 if rank < 2 else 0), sums, error) == 0)
     if rank == 0:
         print(f"validation loss {sums[0] / sums[1]:.8f} of {sums[1]:.0f} targets", flush=True)

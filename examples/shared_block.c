@@ -29,7 +29,7 @@ static int32_t matrix(struct muster_model *m, const char *name, int64_t rows, in
     return muster_parameter(m, name, rows, columns, MUSTER_NORMAL, 0.1, 0);
 }
 
-/* Half of what a block computes is added, so that three of them stay of the same size as one. */
+/* The results of attention and MLP are halved before they are added. */
 static int32_t block(struct muster_model *m, const char *name, int32_t x, const struct shared *s)
 {
     muster_layer(m, name);
@@ -51,7 +51,7 @@ static struct muster_model *shared_model(void)
     muster_layer(m, "embedding");
     int32_t table = matrix(m, "table", VOCABULARY, WIDTH);
     int32_t x = muster_embedding(m, tokens, table, -1);
-    muster_prefix(m, "shared."); /* of the parameters' names */
+    muster_prefix(m, "shared."); /* the parameters are called shared.norm, shared.q, ... */
     struct shared s = {.norm = muster_parameter(m, "norm", WIDTH, 0, MUSTER_ONE, 0, 0)};
     s.q = matrix(m, "q", WIDTH, WIDTH), s.k = matrix(m, "k", WIDTH, WIDTH);
     s.v = matrix(m, "v", WIDTH, WIDTH), s.out = matrix(m, "out", WIDTH, WIDTH);

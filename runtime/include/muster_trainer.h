@@ -74,7 +74,7 @@ struct muster_result {
     double loss;          /* mean over the step's targets of all ranks */
     double grad_norm;     /* before clipping; 0 if not clipped */
     double learning_rate; /* of this step */
-    int64_t targets;      /* that counted, over all ranks */
+    int64_t targets;      /* targets that counted, over all ranks */
     int64_t step_ns;      /* wall time */
     int64_t comm_ns;      /* time that collectives took, waiting for late ranks included, added up */
     int64_t exposed_ns;   /* of it, time in which compute was stalled; never more than comm_ns */
@@ -158,13 +158,13 @@ struct muster_trainer_state {
     int32_t threads;           /* compute threads of this rank */
     int64_t parameters;        /* elements of all parameters */
     int64_t planned_bytes;     /* all memory that this rank will ever hold */
-    int64_t samples;           /* of this rank in each step */
+    int64_t samples;           /* samples of this rank in each step */
     int64_t micro_batch;       /* samples in a forward pass of this rank */
     int64_t micro_batches;     /* forward passes of a step */
-    int64_t positions;         /* of a sample */
-    int64_t most_positions;    /* that the model takes; 0: any number */
+    int64_t positions;         /* positions of a sample */
+    int64_t most_positions;    /* largest number that the model takes; 0: any */
     int64_t replicas;          /* copies of the model in the world */
-    int64_t groups;            /* of parameters, each gathered as one */
+    int64_t groups;            /* groups of parameters, each gathered as a whole */
     int64_t gathers_in_flight; /* groups that are gathered ahead of compute */
     double dropout;            /* largest probability in the config.json that was loaded; it is not applied */
     double step_flops;         /* floating-point operations of this rank's matrix products in a step; or 0 */
@@ -177,25 +177,25 @@ struct muster_trainer_state {
     int32_t checkpoint;   /* 1: a rank asked for a checkpoint */
     double loss;          /* mean over the targets of all ranks */
     double grad_norm;     /* before clipping; 0: not clipped */
-    double learning_rate; /* of the step */
-    double loss_scale;    /* of the step; 0: none */
+    double learning_rate; /* rate that the step used */
+    double loss_scale;    /* factor of the loss in the step; 0: none */
     double correct;       /* rows whose class was found, over all ranks */
-    int64_t targets;      /* that counted, over all ranks */
+    int64_t targets;      /* targets that counted, over all ranks */
     int64_t step_ns;      /* time of the step */
     int64_t comm_ns;      /* time of all collectives, waiting for late ranks included */
     int64_t exposed_ns;   /* part of comm_ns in which compute was stalled */
 
     /* The run so far. */
-    int64_t steps;            /* done */
-    int64_t taken;            /* samples of all ranks */
+    int64_t steps;            /* steps that were done */
+    int64_t taken;            /* samples that all ranks have trained on */
     int64_t stage_first_step; /* steps that were done when the stage began */
     int32_t stage_found;      /* stage of a checkpoint that muster_trainer_stage refused; -1 */
 
     /* Evaluations that were judged (muster_trainer_judge). */
     int32_t stops_early;              /* 1: the training should end */
     int64_t evaluations;              /* number of them */
-    int64_t evaluated_step;           /* of the last one; -1 */
-    int64_t best_step;                /* of the lowest loss; -1 */
+    int64_t evaluated_step;           /* step of the last evaluation; -1 */
+    int64_t best_step;                /* step of the lowest loss; -1 */
     int64_t evaluations_without_gain; /* in a row */
     double best_loss;                 /* NaN: none */
     double evaluated_correct;         /* rows of the last evaluation whose class was found, over all ranks */
@@ -205,16 +205,16 @@ struct muster_trainer_state {
     int64_t checkpoint_step;     /* written or loaded last; -1 */
     int64_t checkpoint_ns;       /* time that writing the last one took */
     int64_t checkpoint_stall_ns; /* part of it in which training was stalled */
-    int64_t checkpoint_bytes;    /* of the last one, written by this rank */
+    int64_t checkpoint_bytes;    /* size of this rank's part of the last one */
+    int64_t checkpoint_oldest;   /* step of the oldest that is being written; -1 */
     int64_t
-        checkpoint_oldest; /* step of the oldest that is being written, muster_trainer_checkpoint_end's; -1 */
-    int64_t checkpoint_given_up; /* step of an older one that was removed for lack of room, on rank 0; -1 */
-    int32_t checkpoint_writing;  /* number of checkpoints that are being written during steps */
-    int32_t checkpoint_busy;     /* 1: another one cannot begin yet */
-    int32_t checkpoint_again;    /* 1: the last one failed for lack of room, and another try may succeed */
-    int32_t command_busy;        /* 1: training.checkpoint_command runs, on rank 0 */
-    int64_t command_step;        /* of the checkpoint of its last success; -1 */
-    int64_t command_ns;          /* time that it took last */
+        checkpoint_given_up; /* rank 0: step of an older checkpoint that was removed for lack of room; -1 */
+    int32_t checkpoint_writing; /* number of checkpoints that are being written during steps */
+    int32_t checkpoint_busy;    /* 1: another one cannot begin yet */
+    int32_t checkpoint_again;   /* 1: the last one failed for lack of room, and another try may succeed */
+    int32_t command_busy;       /* 1: training.checkpoint_command runs, on rank 0 */
+    int64_t command_step;       /* step of the checkpoint of its last success; -1 */
+    int64_t command_ns;         /* time that it took last */
 };
 /* Fills state, up to its size. MUSTER_E_INVALID: the size is too small to be that of any version. */
 MUSTER_API int muster_trainer_state_get(const struct muster_trainer *trainer,
