@@ -246,7 +246,6 @@ int main(int argc, char **argv)
     struct settings s = {
         .batch = 4, .positions = 64, .threads = 2, .layers = 12, .device = "cpu", .matmul = "fp32"};
     struct muster_error err = {0};
-    (void)kernels_cpu_blas_choose();
     if (read_settings(argc, argv, &s)) {
         fprintf(stderr,
                 "usage: train_step [--batch N] [--positions N] [--threads N] [--layers N] [--weights PATH]"

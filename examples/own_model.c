@@ -3,6 +3,7 @@
  *     cc own_model.c -o own_model $(pkg-config --cflags --libs muster)
  *     muster run --standalone --nproc_per_node=2 ./own_model own_model.safetensors
  *
+ * The second argument, where it is there, is the number of steps.
  * mpirun, srun or torchrun --no-python start it as well; without any of them it is a world of one. */
 #include <muster.h>
 #include <stdio.h>
@@ -71,7 +72,8 @@ int main(int argc, char **argv)
     must(trainer != NULL);
     const int64_t mine = muster_trainer_state_now(trainer).samples; /* in each step */
     const int rank = muster_world_rank(world);
-    for (int64_t step = 0; step < STEPS; step++) {
+    const int64_t steps = argc > 2 ? atoll(argv[2]) : STEPS;
+    for (int64_t step = 0; step < steps; step++) {
         struct muster_result result = {.size = sizeof result};
         samples(step * SAMPLES + rank * mine, mine, tokens, targets);
         must(muster_trainer_train(trainer, arrays, mine, &result, &err) == 0);

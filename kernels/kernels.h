@@ -401,13 +401,15 @@ enum { KERNELS_ISA_BASE = 1, KERNELS_ISA_AVX2 = 2, KERNELS_ISA_AVX512 = 4 };
  * thread. The same call gives the same bits for the same number of threads; only the linear_* functions give
  * other bits for another number. */
 int kernels_cpu_threads(int threads, struct muster_error *err);
-/* OpenBLAS takes kernels by the processor's model, and for some that are newer than itself the oldest (0.3.21
- * on a Xeon of the fifth generation: a quarter of the speed). This has it take those of kernels_cpu(-1)'s
- * instruction set then, unless OPENBLAS_CORETYPE is set. For a program's first lines: nothing may use
- * OpenBLAS meanwhile. Returns the kernels' name, static; NULL: nothing was changed. */
-const char *kernels_cpu_blas_choose(void);
-/* For the numerics fingerprint, beside the table's name: "OpenBLAS 0.3.21 ... Zen MAX_THREADS=64". Static. */
+/* Chooses OpenBLAS's kernels, once a process, before the first product: where OpenBLAS took kernels that are
+ * older than the instruction set of kernels_cpu(-1), it is made to take those of that instruction set, unless
+ * OPENBLAS_CORETYPE is set or another object of this process uses the same OpenBLAS. Every CPU device and
+ * kernels_cpu_threads call it. Returns the text of the numerics fingerprint: "OpenBLAS 0.3.21 ... SkylakeX
+ * MAX_THREADS=64"; static. */
 const char *kernels_cpu_blas(void);
+/* One sentence where OpenBLAS computes with kernels older than the processor all the same: why, and the way
+ * out; else "". Static. */
+const char *kernels_cpu_blas_note(void);
 
 #ifdef __cplusplus
 }

@@ -48,6 +48,7 @@ int kernels_cpu_threads(int threads, struct muster_error *err)
     if (threads < 1 || threads > THREADS_MAX)
         return error_set(err, MUSTER_E_INVALID, "%d threads for the CPU kernels: must be 1 to %d", threads,
                          THREADS_MAX);
+    (void)kernels_cpu_blas(); /* before the first product */
     if (openblas_get_parallel() != OPENBLAS_BUILT_WITH_OPENMP)
         return error_set(
             err, MUSTER_E_UNSUPPORTED,

@@ -5,6 +5,7 @@ The library is MUSTER_LIBRARY, else the one installed beside this package, else 
 import ctypes
 import os
 import pathlib
+import warnings
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_uint32, c_void_p
 
 
@@ -52,6 +53,7 @@ class ShardStats(ctypes.Structure):
 FUNCTIONS = {
     "muster_version": (c_char_p, []),
     "muster_fit_processor": (c_char_p, []),
+    "muster_processor_note": (c_char_p, []),
     "muster_world_open": (c_void_p, [c_void_p, POINTER(Error)]),
     "muster_world_close": (None, [POINTER(c_void_p)]),
     "muster_world_rank": (c_int, [c_void_p]),
@@ -120,5 +122,7 @@ _loaded = []
 def load():
     if not _loaded:
         _loaded.append(Library())
-        _loaded[0].muster_fit_processor()  # before anything computes
+        note = _loaded[0].muster_processor_note()
+        if note:
+            warnings.warn(note.decode(), RuntimeWarning, stacklevel=3)
     return _loaded[0]

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "kernels/kernels.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "runtime/device/device_cpu_internal.h"
@@ -21,6 +22,7 @@ static struct device *cpu_open(int local_rank, int threads, struct muster_error 
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a device");
         return NULL;
     }
+    (void)kernels_cpu_blas(); /* chosen here, while no thread of ours computes */
     device->threads = threads;
     device->poison = -1;
     device->memory_limit = -1;

@@ -15,11 +15,15 @@ extern "C" {
 
 /* "0.1.0"; static. */
 MUSTER_API const char *muster_version(void);
-/* For a program's first lines, while nothing uses OpenBLAS: that takes kernels by the processor's model, and
- * for some models newer than itself its oldest, at a quarter of the speed. It takes those of the processor's
- * instruction set then, unless OPENBLAS_CORETYPE is set. Returns their name, static; NULL: nothing was
- * changed. */
+/* The library that multiplies matrices on CPUs, its version and its kernels: "OpenBLAS 0.3.21 ... SkylakeX
+ * MAX_THREADS=64", as the numerics fingerprint has it; static. The first CPU device of a process, or the
+ * first call of this, has OpenBLAS take the kernels of the processor's instruction set, where it took older
+ * ones by itself. OPENBLAS_CORETYPE comes first, and a process whose other libraries use OpenBLAS is left
+ * alone. */
 MUSTER_API const char *muster_fit_processor(void);
+/* One sentence where OpenBLAS computes with kernels that are older than the processor: why, and the way out;
+ * else "". Static. */
+MUSTER_API const char *muster_processor_note(void);
 
 /* The text of an error, for bindings that treat the struct as 512 bytes of memory; lives as long as err. */
 MUSTER_API const char *muster_error_text(const struct muster_error *err);

@@ -45,7 +45,12 @@ const char *muster_version(void)
 
 const char *muster_fit_processor(void)
 {
-    return kernels_cpu_blas_choose();
+    return kernels_cpu_blas();
+}
+
+const char *muster_processor_note(void)
+{
+    return kernels_cpu_blas_note();
 }
 
 static const char *from_process(void *context, const char *name)

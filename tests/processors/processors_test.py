@@ -20,6 +20,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 
 BUILD, SOURCE = (pathlib.Path(os.environ[name]) for name in ("MUSTER_BUILD", "MUSTER_SOURCE"))
@@ -168,17 +169,25 @@ def check_model(model, full):
 
 
 def check_unknown():
-    """OpenBLAS 0.3.21 does not know a Xeon of the fifth generation, and takes the kernels of 2004; muster-train does not."""
-    for given, core in ({}, "Haswell"), ({"OPENBLAS_CORETYPE": "Nehalem"}, "Nehalem"):
-        with tempfile.TemporaryDirectory(prefix="muster processors ") as folder:
-            model = pathlib.Path(folder) / "model.safetensors"
-            sets = ["training.steps=1", f"training.output={model}", f"logging.dir={folder}", "logging.sample_length=0", *settings(False)]
-            run(["qemu-x86_64", "-cpu", "Haswell,model=207", BUILD / "bin/muster-train", SOURCE / "k8s/configs/gpt-demo.yaml",
-                 *(word for setting in sets for word in ("--set", setting))], **given)
+    """OpenBLAS 0.3.21 does not know a Xeon of the fifth generation, and takes the kernels of 2004. muster-train and programs of
+    libmuster take those of the instruction set; OPENBLAS_CORETYPE and another user of the library come first, and a line reports it."""
+    other = pathlib.Path(f"/usr/lib/{sysconfig.get_config_var('MULTIARCH')}/openblas-openmp/libblas.so.3")
+    processor = ["qemu-x86_64", "-cpu", "Haswell,model=207"]
+    with tempfile.TemporaryDirectory(prefix="muster processors ") as folder:
+        model = pathlib.Path(folder) / "model.safetensors"
+        sets = ["training.steps=1", f"training.output={model}", f"logging.dir={folder}", "logging.sample_length=0", *settings(False)]
+        train = [BUILD / "bin/muster-train", SOURCE / "k8s/configs/gpt-demo.yaml", *(word for setting in sets for word in ("--set", setting))]
+        for command, given, core, warning in (
+                (train, {}, "Haswell", None),
+                (train, {"OPENBLAS_CORETYPE": "Nehalem"}, "Nehalem", "OPENBLAS_CORETYPE=Nehalem is set"),
+                (train, {"LD_PRELOAD": str(other)}, "Prescott", "libblas.so.3 uses the same library"),
+                ([BUILD / "tests/own_model", model, "0"], {}, "Haswell", None)):
+            model.unlink(missing_ok=True)
+            done = run([*processor, *(word for name, value in given.items() for word in ("-E", f"{name}={value}")), *command])
             blas = numerics(model)["blas"]
-        if not re.search(rf"\b{core}\b", blas):
-            sys.exit(f"on a processor that OpenBLAS does not know, with {given}, it is {blas}, not {core}")
-        print(f"unknown to OpenBLAS, with {given}: {blas}")
+            if not re.search(rf"\b{core}\b", blas) or (warning or "") not in done.stderr or bool(warning) != ("OpenBLAS computes" in done.stderr):
+                sys.exit(f"on a processor that OpenBLAS does not know, with {given}, it is {blas}, not {core}:\n{done.stderr}")
+            print(f"unknown to OpenBLAS, {command[0].name} with {given}: {blas}")
 
 
 def lines_of_rejection(command, missing, **more):

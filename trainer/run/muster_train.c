@@ -201,7 +201,6 @@ int main(int argc, char *argv[])
     struct run run = {.world_size = 1};
     if (guard_output() < 0)
         return EXIT_CODE_FAILURE; /* there is nowhere to report it */
-    (void)muster_fit_processor(); /* the numerics fingerprint tells */
     if (argc > 1 && !strcmp(argv[1], "prepare"))
         return prepare_command(argc - 2, argv + 2);
     if (command_parse(argc, argv, &command) < 0)

@@ -104,6 +104,8 @@ void run_show_start(struct run *run)
         printf("device: %s, as training.device is auto and %s\n", device, passed_over);
     else if (strcmp(device, "cpu") != 0)
         printf("device: %s\n", device);
+    else if (*muster_processor_note())
+        log_warning(run_log_warnings(), "%s", muster_processor_note());
     const char *comm = muster_trainer_comm(run->trainer, &passed_over);
     if (passed_over)
         printf("comm: %s, as %s\n", comm, passed_over);
