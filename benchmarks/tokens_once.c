@@ -12,7 +12,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
-#include "trainer/tokens/split.h"
+#include "trainer/tokens/bpe.h"
 #include "trainer/tokens/tokenizer.h"
 
 struct texts {

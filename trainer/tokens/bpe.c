@@ -1,21 +1,20 @@
-/* bpe.c - see bpe.h: encoding and decoding. What the files hold is read in bpe_json.c and bpe_pair.c. */
+/* bpe.c - see bpe.h: encoding and decoding. bpe_json.c and bpe_pair.c read the files. */
 #include "trainer/tokens/bpe.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "trainer/tokens/alphabet.h"
 #include "trainer/tokens/unicode.h"
 
 enum {
     CACHE_WORDS = 1 << 16,
-    WORD_BYTES = 22, /* of a word that is kept */
+    WORD_BYTES = 22, /* longest word in the cache */
     WORD_TOKENS = 8,
 };
 
-/* A word and its tokens, in one line of a processor's cache. The place follows from the hash: a later word of
- * the same place replaces an earlier one. */
+/* A word and its tokens, in one line of a processor's cache. The hash gives the place: a word replaces the
+ * word that had its place before. */
 struct bpe_word {
     uint64_t hash;
     uint8_t length, count; /* length 0: empty */
@@ -58,7 +57,7 @@ int bpe_add_token(struct bpe *bpe, const char *text, size_t length, int64_t id, 
     if (vocabulary_add(&bpe->all, text, length, id, err) < 0)
         return -1;
     if (bpe->by_chars || !alphabet_bytes(text, length, &bytes))
-        return 0; /* no word has these bytes: it is found as an added token, if at all */
+        return 0; /* no word has these bytes; only an added token can have this text */
     if (bytes.failed)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the vocabulary");
     return vocabulary_add(&bpe->words, bytes.data ? bytes.data : "", bytes.length, id, err);
@@ -79,15 +78,15 @@ int bpe_add_merge(struct bpe *bpe, const char *left, size_t left_length, const c
                          (int)(right_length < 64 ? right_length : 64), right,
                          first < 0    ? "the first"
                          : second < 0 ? "the second"
-                                      : "what they join to");
+                                      : "the joined text");
     return merges_add(&bpe->merges, first, second, rank, joined, err);
 }
 
-/* Bytes that stand before a mark in a token: no merge joins a mark to any other one. */
+/* Marks the bytes that come before a mark in any token: merges join a mark to these bytes alone. */
 static void find_glue(struct bpe *bpe)
 {
     if (vocabulary_find(&bpe->all, NORMALIZE_MARK, NORMALIZE_MARK_BYTES) < 0)
-        memset(bpe->glued, true, sizeof bpe->glued); /* it is unknown, and may be one with others */
+        memset(bpe->glued, true, sizeof bpe->glued); /* an unknown mark may be fused with its neighbours */
     for (int64_t id = 0; id < bpe->all.size; id++) {
         size_t length;
         const char *text = vocabulary_text(&bpe->all, id, &length);
@@ -112,7 +111,7 @@ static int bpe_no_memory(size_t length, struct muster_error *err)
     return error_set(err, MUSTER_E_NOMEM, "no memory for a text of %zu bytes", length);
 }
 
-/* The normalizer's work on a piece. */
+/* Adds the normalized form of a piece to out. */
 static int normalize_piece(const struct bpe *bpe, const char *text, size_t length, struct buffer *out,
                            struct muster_error *err)
 {
@@ -126,7 +125,7 @@ static int normalize_piece(const struct bpe *bpe, const char *text, size_t lengt
     if (bpe->marks_early)
         normalize_blanks(bpe->early_prefix, true, text, length, out);
     else
-        (void)buffer_append(out, text, length); /* looked at below */
+        (void)buffer_append(out, text, length); /* out remembers a failure */
     return out->failed ? bpe_no_memory(length, err) : 0;
 }
 
@@ -140,7 +139,7 @@ int bpe_add_added(struct bpe *bpe, const struct added_token *token, int pass, st
                      pass ? normal.length : token->length, token, err);
 }
 
-/* After the last added token. */
+/* Prepares the search; called after the last added token. */
 static void finish_added(void *self)
 {
     struct bpe *bpe = self;
@@ -165,7 +164,7 @@ int bpe_finish(struct bpe *bpe, struct muster_error *err)
 
 /* ---- encoding ---- */
 
-/* The bytes of a word as tokens. */
+/* Writes the tokens of a word's bytes; returns their number. */
 static size_t bytes_of_word(const struct bpe *bpe, const char *text, size_t length, int32_t *tokens)
 {
     size_t count = 0;
@@ -185,7 +184,7 @@ static bool has_bytes(const struct bpe *bpe, const char *text, size_t length)
     return all;
 }
 
-/* Its characters. */
+/* Writes the tokens of a word's characters; returns their number. */
 static size_t chars_of_word(const struct bpe *bpe, const char *text, size_t length, int32_t *tokens)
 {
     size_t count = 0;
@@ -269,7 +268,7 @@ static int encode_split(struct bpe *bpe, int at, const char *text, size_t length
     return 0;
 }
 
-/* The end of the word that begins at `from`: before a mark that no token has behind such a byte. */
+/* The end of the word that begins at `from`: a mark, if no token has a mark after the byte before it. */
 static size_t find_mark(const struct bpe *bpe, const char *text, size_t from, size_t length)
 {
     for (size_t at = from + 1; at < length; at++) {
@@ -283,7 +282,7 @@ static size_t find_mark(const struct bpe *bpe, const char *text, size_t from, si
     return length;
 }
 
-/* One that a model of characters sees as a whole; its words are what merges cannot join. */
+/* Encodes a piece for a model of characters; words are the parts that no merge can join. */
 static int encode_chars(struct bpe *bpe, const char *text, size_t length, struct token_list *out,
                         struct muster_error *err)
 {
@@ -295,7 +294,7 @@ static int encode_chars(struct bpe *bpe, const char *text, size_t length, struct
     return 0;
 }
 
-/* A piece of text between added tokens; first: it is the text's first. */
+/* Encodes a piece of text between added tokens; first: it is the text's first piece. */
 static int encode_piece(struct bpe *bpe, bool first, const char *text, size_t length, struct token_list *out,
                         struct muster_error *err)
 {
@@ -303,7 +302,7 @@ static int encode_piece(struct bpe *bpe, bool first, const char *text, size_t le
     if (bpe->marks)
         normalize_blanks(bpe->prefix, first, text, length, &changed);
     else if (bpe->prefix_blank && text[0] != ' ' && !buffer_text(&changed, " "))
-        (void)buffer_append(&changed, text, length); /* looked at below */
+        (void)buffer_append(&changed, text, length); /* changed remembers a failure */
     if (changed.failed)
         return bpe_no_memory(length, err);
     if (changed.length) {
@@ -314,7 +313,7 @@ static int encode_piece(struct bpe *bpe, bool first, const char *text, size_t le
                           : encode_split(bpe, 0, text, length, out, err));
 }
 
-/* What NFC changes has a byte that is not ASCII. */
+/* NFC leaves ASCII unchanged. */
 static bool is_ascii(const char *text, size_t length)
 {
     unsigned char all = 0;
@@ -323,7 +322,8 @@ static bool is_ascii(const char *text, size_t length)
     return all < 0x80;
 }
 
-/* pass: of the added tokens that are looked for; first: the text's first piece. */
+/* Finds the added tokens of pass 0, then 1, and encodes the pieces between them. first: text is the text's
+ * first piece. */
 static int encode_between(struct bpe *bpe, int pass, bool first, const char *text, size_t length,
                           struct token_list *out, struct muster_error *err)
 {
@@ -359,12 +359,12 @@ static int bpe_encode(void *self, const char *text, size_t length, struct token_
 
 /* ---- the rest of the table ---- */
 
-/* Behind a single line's end between two characters of ASCII that are no blanks: every pattern of split.h
- * cuts there, whatever follows. */
+/* Whether a text may be cut here: after a line end between two ASCII characters that are no blanks. Every
+ * pattern of split.c cuts there, whatever follows. */
 static bool may_cut(const char *at)
 {
-    const unsigned char before = (unsigned char)at[-2], behind = (unsigned char)at[0];
-    return at[-1] == '\n' && before > ' ' && before < 0x7F && behind > ' ' && behind < 0x7F;
+    const unsigned char before = (unsigned char)at[-2], after = (unsigned char)at[0];
+    return at[-1] == '\n' && before > ' ' && before < 0x7F && after > ' ' && after < 0x7F;
 }
 
 static size_t bpe_cut(const void *self, const char *text, size_t length, size_t most)
@@ -405,7 +405,7 @@ static void put_chars(const struct bpe *bpe, const char *text, size_t length, st
     }
 }
 
-/* The blank that was put in front. */
+/* Removes the blank that encoding put in front. */
 static void drop_prefix(const struct bpe *bpe, size_t begin, struct buffer *out)
 {
     const bool prefixed = (bpe->marks && bpe->prefix != NORMALIZE_NONE) ||
@@ -416,7 +416,7 @@ static void drop_prefix(const struct bpe *bpe, size_t begin, struct buffer *out)
     out->length--;
 }
 
-/* An added token may have characters outside of the alphabet: it is its text then, as in `tokenizers`. */
+/* An added token with characters outside of the alphabet is written as its text, as in `tokenizers`. */
 static int bpe_decode(void *self, const int32_t *tokens, size_t count, struct buffer *out,
                       struct muster_error *err)
 {
@@ -449,8 +449,8 @@ static struct tokenizer_special bpe_special(const void *self)
     return ((const struct bpe *)self)->special;
 }
 
-static int bpe_add_beside(void *self, const struct added_token *token, bool normalized,
-                          struct muster_error *err)
+static int bpe_add_companion(void *self, const struct added_token *token, bool normalized,
+                             struct muster_error *err)
 {
     struct bpe *bpe = self;
     const int32_t id = vocabulary_find(&bpe->all, token->text, token->length);
@@ -478,6 +478,6 @@ const struct tokenizer_ops bpe_ops = {.kind = "byte-level BPE",
                                       .find = bpe_find,
                                       .cut = bpe_cut,
                                       .encode = bpe_encode,
-                                      .add = bpe_add_beside,
+                                      .add = bpe_add_companion,
                                       .finish_added = finish_added,
                                       .decode = bpe_decode};

@@ -1,66 +1,118 @@
-/* bpe.h - a BPE tokenizer in memory: what its files hold, and the encoding by it. Words begin as bytes (GPT-2
- * and later ones) or as characters (`by_chars`: Llama 2 and others that follow sentencepiece). */
+/* bpe.h - a BPE tokenizer in memory. Words begin as bytes (GPT-2 and later models) or as characters
+ * (`by_chars`: Llama 2 and other models that follow sentencepiece). */
 #ifndef MUSTER_TRAINER_TOKENS_BPE_H
 #define MUSTER_TRAINER_TOKENS_BPE_H
 
-#include "trainer/tokens/added.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/include/muster_error.h"
 #include "trainer/tokens/kinds.h"
-#include "trainer/tokens/merges.h"
-#include "trainer/tokens/normalize.h"
-#include "trainer/tokens/split.h"
-#include "trainer/tokens/vocabulary.h"
+#include "trainer/tokens/unicode.h"
+
+/* ---- split.c: pre-tokenizers cut a text into words before words become tokens. Pure. ----
+ *
+ * A splitter returns the length of the first word of a text; the next call, with the text after that word,
+ * returns the next. All words together are the text. Regular expressions are not interpreted: the patterns of
+ * the supported tokenizers are written out in C, each as a function. */
+
+/* Bytes of the first word, 1 to length; length is 1 or more. A pattern's look-ahead sees the end of the text
+ * at text + length. */
+typedef size_t (*splitter)(const char *text, size_t length);
+
+/* GPT-2's: 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
+size_t split_gpt2(const char *text, size_t length);
+/* Each digit is a word, each run between digits too: Digits with individual_digits. */
+size_t split_digits(const char *text, size_t length);
+/* Runs of digits, and the runs between them: Digits without individual_digits. */
+size_t split_numbers(const char *text, size_t length);
+/* A word begins at each U+2581: Metaspace with split. */
+size_t split_marks(const char *text, size_t length);
+
+/* The splitter of a regular expression as tokenizer.json has it (GPT-2, Llama 3, Qwen 2); NULL: another
+ * expression. */
+splitter split_by_pattern(const char *pattern);
+
+/* ---- merges.c: byte pair encoding of a word ----
+ *
+ * A word begins as one token for each byte or character. Of all neighbours that a merge joins, the pair of
+ * the lowest rank is joined, the leftmost of equal ranks, until no merge applies (Sennrich et al. 2016, as in
+ * `tokenizers`). */
+
+struct merge {
+    uint64_t pair; /* left id << 32 | right id; UINT64_MAX: an empty slot */
+    uint32_t rank;
+    int32_t joined;
+};
+
+/* Zeroed: no merges. */
+struct merges {
+    struct merge *table; /* (size), a power of two */
+    int64_t size, count;
+};
+
+/* The later of two merges of the same pair counts. */
+int merges_add(struct merges *merges, int32_t left, int32_t right, uint32_t rank, int32_t joined,
+               struct muster_error *err);
+void merges_free(struct merges *merges);
+
+/* Joins the count tokens of one word in place. Returns the number of tokens left; -1: no memory (only long
+ * words need memory). */
+int64_t merges_apply(const struct merges *merges, int32_t *tokens, size_t count, struct muster_error *err);
+
+/* ---- the tokenizer ---- */
 
 enum {
     BPE_SPLITTERS = 8,
-    BPE_JSON_LIMIT = 128 << 20 /* bytes of a tokenizer.json: those of 262,144 tokens have 33 million */
+    BPE_JSON_LIMIT = 128 << 20 /* bytes of a tokenizer.json; a file with 262,144 tokens has 33 million */
 };
 
 struct bpe_word;
 
 struct bpe {
-    struct vocabulary words; /* by the bytes of a token, as merges see them: without the added tokens */
-    struct vocabulary all;   /* by the text in the file, added tokens included */
+    struct vocabulary words; /* tokens by the bytes that merges join; without the added tokens */
+    struct vocabulary all;   /* tokens by their text in the file, with the added tokens */
     struct merges merges;
-    /* Found in the text as it stands, and then in what is left, after the normalizer (`normalized`). */
+    /* [0]: found in the original text; [1] (`normalized`): found in the normalizer's result. */
     struct added_tokens added[2];
-    bool nfc;                           /* the normalizer: first this, */
-    bool marks_early;                   /* then marks for blanks, */
-    enum normalize_prefix early_prefix; /* and in front of each piece */
-    bool marks;                         /* the pre_tokenizer Metaspace does that behind the added tokens */
+    bool nfc;                           /* normalizer, step 1: NFC */
+    bool marks_early;                   /* normalizer, step 2: marks for blanks */
+    enum normalize_prefix early_prefix; /* normalizer, step 2: the mark in front of each piece */
+    bool marks;                         /* pre_tokenizer Metaspace: marks for blanks after added tokens */
     enum normalize_prefix prefix;
-    splitter splitters[BPE_SPLITTERS]; /* each cuts what the one before it left; the last word is encoded */
+    splitter splitters[BPE_SPLITTERS]; /* each cuts the words of the splitter before it */
     int splitter_count;
-    bool prefix_blank;  /* a piece between added tokens begins with a blank: add_prefix_space */
-    bool line_in_added; /* an added token has a line's end in it */
+    bool prefix_blank;  /* each piece between added tokens begins with a blank: add_prefix_space */
+    bool line_in_added; /* an added token contains a line end */
     bool whole_words;   /* a word that is a token needs no merges: ignore_merges */
-    int32_t unknown;    /* for a byte or character that is no token; TOKEN_NONE: such ones are left out */
-    bool by_chars;      /* of these: */
-    bool byte_fallback; /* a character that is no token becomes those of its bytes, if there are all */
-    bool fuse_unknown;  /* unknown ones beside each other are one */
+    int32_t unknown;    /* token for unknown bytes or characters; TOKEN_NONE: they are left out */
+    bool by_chars;      /* words begin as characters; the four fields below apply to these alone */
+    bool byte_fallback; /* an unknown character becomes the tokens of its bytes, if all exist */
+    bool fuse_unknown;  /* adjacent unknown characters become one token */
     bool glued[256];    /* a token has this byte before a mark: words are not cut there */
-    int32_t bytes[256]; /* the token of each byte; -1: none */
+    int32_t bytes[256]; /* token of each byte; -1: none */
     struct tokenizer_special special;
-    struct bpe_word *cache; /* words seen, with their tokens */
+    struct bpe_word *cache; /* words that were encoded before, with their tokens */
 };
 
 struct bpe *bpe_create(struct muster_error *err);
 void bpe_destroy(struct bpe *bpe); /* accepts NULL */
 GUARD_DEFINE(bpe, struct bpe *, bpe_destroy);
 
-/* A token of the model; unless by_chars, in the alphabet that GPT-2 writes bytes in. */
+/* Adds a token of the model; its text is in GPT-2's alphabet of bytes, unless by_chars. */
 int bpe_add_token(struct bpe *bpe, const char *text, size_t length, int64_t id, struct muster_error *err);
-/* The merge of rank `rank` of two such texts. MUSTER_E_INVALID where they or what they join to are no
- * tokens. */
+/* Adds the merge of rank `rank` of two such texts. MUSTER_E_INVALID: a text, or both joined, is no token. */
 int bpe_add_merge(struct bpe *bpe, const char *left, size_t left_length, const char *right,
                   size_t right_length, uint32_t rank, struct muster_error *err);
-/* An added token; pass 1: its text is looked for as the normalizer leaves it. */
+/* Adds an added token; pass 1: the normalized form of its text is searched for. */
 int bpe_add_added(struct bpe *bpe, const struct added_token *token, int pass, struct muster_error *err);
-/* After the last addition. */
+/* Call after the last addition. */
 int bpe_finish(struct bpe *bpe, struct muster_error *err);
 
-/* bpe_json.c: the text of a tokenizer.json; name is for errors. NULL on error. */
+/* bpe_json.c: parses the text of a tokenizer.json; name is for errors. NULL on error. */
 struct bpe *bpe_parse_json(const char *name, const char *text, size_t length, struct muster_error *err);
-/* bpe_pair.c: GPT-2's pair: a JSON object of ids, and lines of merges. by_class: see kinds.h. */
+/* bpe_pair.c: parses GPT-2's pair of files: a JSON object of ids, and lines of merges. by_class: see kinds.h.
+ * NULL on error. */
 struct bpe *bpe_parse_pair(const char *name, const char *words, size_t words_length, const char *merges,
                            size_t merges_length, const char *by_class, struct muster_error *err);
 

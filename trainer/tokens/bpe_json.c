@@ -1,5 +1,5 @@
-/* bpe_json.c - reads a BPE tokenizer from tokenizer.json, strictly: a part that would change the
- * ids and is not built here is refused by its name. */
+/* bpe_json.c - reads a BPE tokenizer from tokenizer.json. An unsupported part that would change the ids is an
+ * error that names the part. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static int malformed(const struct reader *r, const char *what)
     return error_set(r->err, MUSTER_E_INVALID, "%s: %s", r->path, what);
 }
 
-/* Absent, null, or "" and false: nothing that changes ids. */
+/* Whether a setting is absent, null, "" or false, and so changes no ids. */
 static bool is_nothing(const json_t *value)
 {
     return !value || json_is_null(value) || json_is_false(value) ||
@@ -50,7 +50,7 @@ static bool is_text(const json_t *value, const char *text)
     return json_is_string(value) && !strcmp(json_string_value(value), text);
 }
 
-/* NFC, then what sentencepiece does to blanks: Prepend, Replace. */
+/* Accepts NFC, then sentencepiece's treatment of blanks: Prepend, Replace. */
 static int read_normalizer(const struct reader *r, const json_t *part, int depth)
 {
     const char *type = type_of(part);
@@ -96,7 +96,7 @@ static int add_splitter(const struct reader *r, splitter split)
     return 0;
 }
 
-/* Every match a word of its own, by a pattern that matches everything. */
+/* Accepts a Split in which every match is a word, by a pattern that matches everything. */
 static int read_split(const struct reader *r, const json_t *part)
 {
     const char *behavior = json_string_value(json_object_get(part, "behavior"));
@@ -113,12 +113,12 @@ static int read_byte_level(const struct reader *r, const json_t *part)
     const json_t *cuts = json_object_get(part, "use_regex");
     const bool prefix = json_is_true(json_object_get(part, "add_prefix_space"));
     if (prefix && r->bpe->splitter_count > 0)
-        return refuse(r, "add_prefix_space behind another pre_tokenizer:", part);
+        return refuse(r, "add_prefix_space after another pre_tokenizer:", part);
     r->bpe->prefix_blank = prefix;
     return !cuts || json_is_true(cuts) ? add_splitter(r, split_gpt2) : 0;
 }
 
-/* Blanks as sentencepiece has them. */
+/* Metaspace: blanks as in sentencepiece. */
 static int read_metaspace(const struct reader *r, const json_t *part)
 {
     static const struct {
@@ -132,14 +132,14 @@ static int read_metaspace(const struct reader *r, const json_t *part)
         (scheme && !json_is_string(scheme)))
         return refuse(r, "pre_tokenizer", part);
     bpe->marks = true;
-    bpe->prefix = prefix ? NORMALIZE_ABSENT : NORMALIZE_NONE; /* files from before there were schemes */
+    bpe->prefix = prefix ? NORMALIZE_ABSENT : NORMALIZE_NONE; /* older files have no prepend_scheme */
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
         if (is_text(scheme, schemes[i].name))
             bpe->prefix = schemes[i].prefix;
     return !split || json_is_true(split) ? add_splitter(r, split_marks) : 0;
 }
 
-/* Adds the splitters of a part; *byte_level: a ByteLevel was among them, behind which nothing may stand. */
+/* Adds the splitters of a part. *byte_level is set by a ByteLevel, which has to be the last part. */
 static int read_pre_tokenizer(const struct reader *r, const json_t *part, bool *byte_level, int depth)
 {
     const char *type = type_of(part);
@@ -215,7 +215,7 @@ static int read_merges(const struct reader *r, const json_t *merges)
 
 static int read_model(const struct reader *r, const json_t *model)
 {
-    /* fuse_unk joins unknown bytes; there are none where every byte is a token */
+    /* the last two apply to models of characters: a byte-level model has a token for every byte */
     static const char *const absent[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
                                          "byte_fallback", "fuse_unk"};
     const size_t refused = sizeof absent / sizeof *absent - (r->bpe->by_chars ? 2 : 0);
@@ -256,7 +256,7 @@ static int read_added(const struct reader *r, const json_t *row)
                                       .length = json_string_length(text),
                                       .id = (int32_t)json_integer_value(id),
                                       .takes_before = json_is_true(json_object_get(row, "lstrip")),
-                                      .takes_behind = json_is_true(json_object_get(row, "rstrip"))};
+                                      .takes_after = json_is_true(json_object_get(row, "rstrip"))};
     return bpe_add_added(r->bpe, &token, json_is_true(json_object_get(row, "normalized")), r->err) < 0
                ? error_wrap(r->err, "%s: added_tokens", r->path)
                : 0;
@@ -274,7 +274,7 @@ static int read_all_added(const struct reader *r, const json_t *rows)
     return 0;
 }
 
-/* Words of bytes behind ByteLevel, or of characters with marks for blanks. */
+/* Decides between words of bytes (ByteLevel) and words of characters with marks for blanks. */
 static int read_words(const struct reader *r, const json_t *pre)
 {
     bool byte_level = false;
@@ -283,7 +283,7 @@ static int read_words(const struct reader *r, const json_t *pre)
         bpe->by_chars = true;
         return read_metaspace(r, pre);
     }
-    /* Gemma's Split at blanks finds none: the normalizer has made marks of them. */
+    /* Gemma's Split at blanks never matches: the normalizer has replaced all blanks by marks. */
     const bool split_at_blanks = !strcmp(type_of(pre), "Split") &&
                                  is_text(json_object_get(json_object_get(pre, "pattern"), "String"), " ");
     if ((is_nothing(pre) || split_at_blanks) && bpe->marks_early) {
@@ -297,7 +297,7 @@ static int read_words(const struct reader *r, const json_t *pre)
             "and BPE with Metaspace are supported, and sentencepiece by its .model file",
             r->path);
     if (bpe->marks_early || bpe->early_prefix != NORMALIZE_NONE)
-        return refuse(r, "behind a normalizer that marks blanks, a pre_tokenizer", pre);
+        return refuse(r, "after a normalizer that marks blanks, a pre_tokenizer", pre);
     if (read_pre_tokenizer(r, pre, &byte_level, 0) < 0)
         return -1;
     return byte_level ? 0 : refuse(r, "without ByteLevel, a pre_tokenizer", pre);

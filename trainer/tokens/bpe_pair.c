@@ -1,5 +1,5 @@
 /* bpe_pair.c - reads GPT-2's pair of files: encoder.json (vocab.json) with the ids of tokens, and vocab.bpe
- * (merges.txt) with one merge a line, behind a first line "#version: 0.2". */
+ * (merges.txt) with one merge a line, after a first line "#version: 0.2". */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -8,7 +8,7 @@
 #include "proto/json/json_text.h"
 #include "trainer/tokens/bpe.h"
 
-/* By what a class of `transformers` cuts words; the names are without "Fast". */
+/* How the classes of `transformers` cut words; the names are without "Fast". */
 static const struct pair_class {
     const char *name;
     splitter split;
@@ -38,7 +38,7 @@ static int choose_class(struct bpe *bpe, const char *by_class, struct muster_err
     return found->nfc ? normalize_open("a tokenizer of this class", err) : 0;
 }
 
-/* Of all added tokens GPT-2 has this one, found in a text as `transformers` does. */
+/* GPT-2's only added token; it is found in a text as `transformers` finds it. */
 static const char document_end[] = "<|endoftext|>";
 
 static int read_words(struct bpe *bpe, const char *name, json_t *words, struct muster_error *err)
@@ -105,7 +105,7 @@ int bpe_tokenizer_open_pair(const char *vocabulary, const char *merges, const ch
         return error_wrap(err, "%s", merges);
     bpe->prefix_blank = prefix_blank;
     uint64_t hash = text_hash(TEXT_HASH_START, words.data, words.length);
-    if (bpe->nfc || prefix_blank) /* other words of the same files */
+    if (bpe->nfc || prefix_blank) /* the same files give other ids */
         hash = text_hash(hash, (const bool[]){bpe->nfc, prefix_blank}, 2 * sizeof(bool));
     *out = (struct tokenizer_opened){&bpe_ops, bpe, text_hash(hash, lines.data, lines.length)};
     return 0;

@@ -1,5 +1,5 @@
-/* earlier_libstdcxx.cc - what Debian 12's libsentencepiece calls and the libstdc++ of GCC 8 lacks, exported
- * for it. See packages/glibc.py. */
+/* earlier_libstdcxx.cc - exports two functions for Debian 12's libsentencepiece that the libstdc++ of GCC 8
+ * lacks. See packages/glibc.py. */
 #include <new>
 #include <sstream>
 

@@ -1,5 +1,5 @@
-/* merges.c - see merges.h. */
-#include "trainer/tokens/merges.h"
+/* merges.c - see bpe.h. */
+#include "trainer/tokens/bpe.h"
 
 #include <string.h>
 
@@ -74,7 +74,7 @@ static uint32_t rank_of(const struct merges *m, int32_t left, int32_t right)
     return found ? found->rank : no_rank;
 }
 
-/* Every round looks at all neighbours: nothing is faster for words of text. */
+/* Each round looks at all neighbours: the fastest way for words of text. */
 static size_t apply_short(const struct merges *m, int32_t *tokens, size_t count)
 {
     uint32_t ranks[SHORT_WORD];
@@ -102,7 +102,7 @@ static size_t apply_short(const struct merges *m, int32_t *tokens, size_t count)
 /* ---- long words: a queue of merges over a chain of tokens ---- */
 
 struct link {
-    int32_t token, before, after; /* places; -1: none. token -1: joined to the one before */
+    int32_t token, before, after; /* indices of the neighbours, -1: none. token -1: joined to the left */
 };
 struct waiting {
     uint32_t rank;
@@ -157,7 +157,7 @@ static void join_links(const struct merges *m, struct queue *q, struct link *lin
 {
     struct link *left = &links[item->at];
     if (left->token != item->left || left->after < 0 || links[left->after].token != item->right)
-        return; /* one of them was joined meanwhile */
+        return; /* an earlier merge took one of the two tokens */
     struct link *right = &links[left->after];
     left->token = item->joined;
     right->token = -1;

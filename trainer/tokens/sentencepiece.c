@@ -1,7 +1,9 @@
-/* sentencepiece.c - the tokenizer of a sentencepiece .model file, by the module of sentencepiece.h; the
- * tokens that the files next to it add are found in the text before the model sees it. */
+/* sentencepiece.c - the tokenizer of a sentencepiece .model file, and the training of a model, by the module
+ * of sentencepiece.h. Added tokens of the files next to the model are found before the model gets the text.
+ */
 #include "trainer/tokens/sentencepiece.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -9,9 +11,9 @@
 #include "proto/base/library.h"
 #include "proto/base/text.h"
 #include "trainer/tokens/kinds.h"
-#include "trainer/tokens/vocabulary.h"
+#include "trainer/tokens/sentencepiece_train.h"
 
-enum { MODEL_LIMIT = 64 << 20, REASON = 256 };
+enum { MODEL_LIMIT = 64 << 20, REASON = 320 };
 
 struct sentencepiece_calls {
     __typeof__(&muster_sentencepiece_open) open;
@@ -41,11 +43,11 @@ struct sentencepiece {
     struct sentencepiece_calls calls;
     void *model;
     struct added_tokens added;
-    struct vocabulary extra; /* their texts and ids */
+    struct vocabulary extra; /* texts and ids of the added tokens */
     bool every_piece;        /* see sentencepiece_tokenizer_open */
-    struct token_list start; /* the tokens of PIECE_START, where not */
+    struct token_list start; /* tokens of PIECE_START; empty with every_piece */
 };
-/* In front of a later piece, so that the model puts no blank there; its tokens are left out then. */
+/* Put in front of a later piece so that the model puts no blank there; its tokens are removed again. */
 #define PIECE_START "<unk>"
 
 static void sentencepiece_destroy(void *self)
@@ -90,7 +92,7 @@ static int sentencepiece_add(void *self, const struct added_token *token, bool n
     struct sentencepiece *s = self;
     const int32_t known = sentencepiece_find(s, token->text);
     struct added_token numbered = *token;
-    (void)normalized; /* of all kinds they are found in the text as it stands */
+    (void)normalized; /* every added token is found in the original text */
     if (known >= 0 && token->id >= 0 && known != token->id)
         return error_set(err, MUSTER_E_INVALID, "the token '%.64s' has the id %d there, and %d in the model",
                          token->text, (int)token->id, (int)known);
@@ -100,7 +102,7 @@ static int sentencepiece_add(void *self, const struct added_token *token, bool n
         numbered.id = known >= 0 ? known : (int32_t)sentencepiece_vocabulary(s);
     if (known < 0 && numbered.id < s->calls.size(s->model))
         return error_set(err, MUSTER_E_INVALID,
-                         "the token '%.64s' has the id %d there, which another one has", token->text,
+                         "the token '%.64s' has the id %d there, which another token has", token->text,
                          (int)numbered.id);
     if (vocabulary_add(&s->extra, token->text, token->length, numbered.id, err) < 0)
         return -1;
@@ -135,7 +137,7 @@ static int encode_by_model(const struct sentencepiece *s, const char *text, size
                      out->failed ? "no memory" : reason);
 }
 
-/* What stands between added tokens. */
+/* Encodes a piece of text between added tokens. */
 static int encode_model_piece(const struct sentencepiece *s, bool first, const char *text, size_t length,
                               struct token_list *out, struct muster_error *err)
 {
@@ -182,7 +184,7 @@ static int decode_by_model(const struct sentencepiece *s, const int32_t *tokens,
                      "sentencepiece cannot decode %zu tokens: %s", count, out->failed ? "no memory" : reason);
 }
 
-/* As it was encoded: a later piece has no blank in front that the model would take away. */
+/* Reverses encode_model_piece: a later piece has no blank in front that the model would remove. */
 static int decode_piece(const struct sentencepiece *s, bool first, const int32_t *tokens, size_t count,
                         struct buffer *out, struct muster_error *err)
 {
@@ -203,7 +205,7 @@ static int decode_piece(const struct sentencepiece *s, bool first, const int32_t
     return 0;
 }
 
-/* Runs of the model's tokens, and between them the texts of added ones. */
+/* Runs of the model's tokens are decoded by the model, the added tokens between them by their texts. */
 static int sentencepiece_decode(void *self, const int32_t *tokens, size_t count, struct buffer *out,
                                 struct muster_error *err)
 {
@@ -257,4 +259,75 @@ int sentencepiece_tokenizer_open(const char *path, bool every_piece, struct toke
     *out = (struct tokenizer_opened){&ops, take_pointer(&s),
                                      every_piece ? hash : text_hash(hash, PIECE_START, sizeof PIECE_START)};
     return 0;
+}
+
+/* ---- training ---- */
+
+struct train_calls {
+    __typeof__(&muster_sentencepiece_train) train;
+};
+static const struct library_function train_functions[] = {
+    {"muster_sentencepiece_train", offsetof(struct train_calls, train), false, NULL}};
+static const struct library train_module = {
+    .file = SENTENCEPIECE_MODULE,
+    .needs = "training a sentencepiece model needs the module of muster for it, which is built where "
+             "libsentencepiece-dev and a C++ compiler are, and libsentencepiece0",
+    .functions = train_functions,
+    .count = sizeof train_functions / sizeof *train_functions,
+};
+
+/* Keeps an error of the caller's sentences until the library returns. */
+struct reading {
+    const struct sentencepiece_training *training;
+    struct muster_error *err;
+    bool failed;
+};
+
+static int next_sentence(void *context, const char **text, size_t *length)
+{
+    struct reading *r = context;
+    const int result = r->training->next(r->training->context, text, length, r->err);
+    r->failed = r->failed || result < 0;
+    return result;
+}
+
+int sentencepiece_train(const struct sentencepiece_training *training, struct buffer *out,
+                        struct muster_error *err)
+{
+    struct train_calls calls = {0};
+    struct reading reading = {.training = training, .err = err};
+    char vocabulary[32], coverage[32], longest[32], reason[REASON] = "";
+    if (library_load(&train_module, &calls, NULL, err) < 0)
+        return -1;
+    (void)snprintf(vocabulary, sizeof vocabulary, "%lld", (long long)training->vocabulary);
+    (void)snprintf(coverage, sizeof coverage, "%.9g", training->coverage);
+    (void)snprintf(longest, sizeof longest, "%d", SENTENCEPIECE_SENTENCE);
+    const char *const options[] = {"model_type",
+                                   training->bpe ? "bpe" : "unigram",
+                                   "vocab_size",
+                                   vocabulary,
+                                   "character_coverage",
+                                   coverage,
+                                   "max_sentence_length",
+                                   longest,
+                                   "hard_vocab_limit",
+                                   "false",
+                                   "byte_fallback",
+                                   "true",
+                                   "normalization_rule_name",
+                                   "identity",
+                                   "remove_extra_whitespaces",
+                                   "false",
+                                   "num_threads",
+                                   "4", /* sums depend on the number of threads, and so does the model */
+                                   "minloglevel",
+                                   "2",
+                                   NULL};
+    if (!calls.train(options, next_sentence, &reading, take_text, out, reason, sizeof reason))
+        return 0;
+    if (reading.failed)
+        return -1;
+    return error_set(err, out->failed ? MUSTER_E_NOMEM : MUSTER_E_INVALID,
+                     "sentencepiece cannot train a model of --vocab_size %lld on these texts: %s",
+                     (long long)training->vocabulary, out->failed ? "no memory" : reason);
 }

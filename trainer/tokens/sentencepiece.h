@@ -11,7 +11,7 @@ extern "C" {
 
 #define SENTENCEPIECE_MODULE "libmuster_sentencepiece.so"
 
-/* Takes what a call gives, in one piece. Returns 0, or -1, which the call returns. */
+/* Takes the result of a call, in one piece. Returns 0 or -1; the call returns the same value. */
 typedef int (*muster_sentencepiece_ids)(void *context, const int *ids, size_t count);
 typedef int (*muster_sentencepiece_text)(void *context, const char *text, size_t length);
 
@@ -22,7 +22,7 @@ int muster_sentencepiece_size(const void *model);
 /* unk, bos, eos; -1: none. */
 void muster_sentencepiece_special(const void *model, int special[3]);
 int muster_sentencepiece_find(const void *model, const char *piece);
-/* -1 with the reason in error; "" where take failed. */
+/* Return -1 with the reason in error; the reason is "" where take failed. */
 int muster_sentencepiece_encode(const void *model, const char *text, size_t length,
                                 muster_sentencepiece_ids take, void *context, char *error, size_t error_size);
 int muster_sentencepiece_decode(const void *model, const int *ids, size_t count,
@@ -31,8 +31,7 @@ int muster_sentencepiece_decode(const void *model, const int *ids, size_t count,
 
 /* 1: the next sentence is *text, until the next call; 0: no more; -1: the training fails. */
 typedef int (*muster_sentencepiece_next)(void *context, const char **text, size_t *length);
-/* options: names and values of sentencepiece's trainer, NULL behind the last. take gets the bytes of the
- * model. */
+/* options: names and values of sentencepiece's trainer, ended by NULL. take gets the bytes of the model. */
 int muster_sentencepiece_train(const char *const *options, muster_sentencepiece_next next, void *sentences,
                                muster_sentencepiece_text take, void *context, char *error, size_t error_size);
 

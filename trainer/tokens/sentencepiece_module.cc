@@ -1,5 +1,5 @@
-/* sentencepiece_module.cc - libsentencepiece behind functions of C. See sentencepiece.h. No exception leaves
- * it. */
+/* sentencepiece_module.cc - the functions of sentencepiece.h over libsentencepiece. No exception leaves a
+ * function. */
 #include "trainer/tokens/sentencepiece.h"
 
 #include <cstdio>

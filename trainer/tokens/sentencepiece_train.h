@@ -1,7 +1,7 @@
 /* sentencepiece_train.h - a sentencepiece model trained on a text, by libsentencepiece (sentencepiece.h).
  *
- * Nothing of a text is lost: no normalization, blanks as they are, and what has no piece is written as bytes.
- * The model is a function of the options and the sentences alone. */
+ * No part of a text is lost: there is no normalization, blanks stay, and characters without a piece become
+ * bytes. The model is a function of the options and the sentences alone. */
 #ifndef MUSTER_TRAINER_TOKENS_SENTENCEPIECE_TRAIN_H
 #define MUSTER_TRAINER_TOKENS_SENTENCEPIECE_TRAIN_H
 
@@ -11,7 +11,7 @@
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
 
-enum { SENTENCEPIECE_SENTENCE = 4192 }; /* bytes of a sentence; longer ones are left out */
+enum { SENTENCEPIECE_SENTENCE = 4192 }; /* bytes of a sentence; longer sentences are left out */
 
 struct sentencepiece_training {
     bool bpe;           /* else unigram */

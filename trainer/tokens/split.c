@@ -1,10 +1,9 @@
-/* split.c - see split.h. */
-#include "trainer/tokens/split.h"
+/* split.c - see bpe.h. */
+#include "trainer/tokens/bpe.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-#include "trainer/tokens/normalize.h"
 #include "trainer/tokens/unicode.h"
 
 enum { WORD = UNICODE_LETTER | UNICODE_NUMBER, LONG_S = 0x17F }; /* LONG_S: (?i:s) matches it */
@@ -14,7 +13,7 @@ static bool is_other(const struct unicode_char *c)
     return !(c->classes & (WORD | UNICODE_BLANK));
 }
 
-/* The end of the run of characters from `at` that have one of the classes, at most `most` of them. */
+/* The end of the run of characters from `at` that have one of the classes; at most `most` characters. */
 static size_t run_of(const char *text, size_t at, size_t length, unsigned classes, size_t most)
 {
     for (; at < length && most > 0; most--) {
@@ -37,7 +36,7 @@ static size_t run_of_others(const char *text, size_t at, size_t length)
     return at;
 }
 
-/* 's|'t|'re|'ve|'m|'ll|'d; 0: none of them. */
+/* Bytes of 's|'t|'re|'ve|'m|'ll|'d at the start; 0: no match. */
 static size_t contraction(const char *text, size_t length)
 {
     if (length < 2 || text[0] != '\'')
@@ -50,7 +49,7 @@ static size_t contraction(const char *text, size_t length)
                : 0;
 }
 
-/* The same in any case. */
+/* The same for upper and lower case. */
 static size_t contraction_of_any_case(const char *text, size_t length)
 {
     if (length < 2 || text[0] != '\'')
@@ -62,7 +61,7 @@ static size_t contraction_of_any_case(const char *text, size_t length)
     return contraction(lower, length > 2 ? 3 : 2);
 }
 
-/* \s+(?!\S)|\s+ behind blanks that end at `end`: the last one is left to the word behind it. */
+/* \s+(?!\S)|\s+ for blanks that end at `end`: the last blank is left to the word after it. */
 static size_t blanks(const char *text, size_t end, size_t length)
 {
     const size_t last = unicode_last(text, end);
@@ -90,7 +89,7 @@ static bool is_line_end(char c)
     return c == '\r' || c == '\n';
 }
 
-/* The end of \s*[\r\n]+ in blanks that end at `end`; 0: no line ends among them. */
+/* The end of \s*[\r\n]+ in blanks that end at `end`; 0: the blanks have no line end. */
 static size_t last_line_end(const char *text, size_t end)
 {
     while (end > 0 && !is_line_end(text[end - 1]))

@@ -9,7 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "proto/json/json_text.h"
-#include "trainer/tokens/beside.h"
+#include "trainer/tokens/kinds.h"
 
 struct tokenizer {
     struct tokenizer_opened opened;
@@ -27,34 +27,112 @@ void tokenizer_destroy(struct tokenizer *tokenizer)
     mem_free(tokenizer);
 }
 
+/* ---- the tokenizer whose ids are the bytes of the text ---- */
+
+enum { BYTES = 256 };
+
+static void bytes_destroy(void *self)
+{
+    (void)self; /* it has no state */
+}
+
+static int64_t bytes_vocabulary(const void *self)
+{
+    (void)self;
+    return BYTES;
+}
+
+static struct tokenizer_special bytes_special(const void *self)
+{
+    (void)self;
+    return (struct tokenizer_special){TOKEN_NONE, TOKEN_NONE, TOKEN_NONE};
+}
+
+static int32_t bytes_find(const void *self, const char *text)
+{
+    (void)self;
+    return text[0] && !text[1] ? (unsigned char)text[0] : TOKEN_NONE;
+}
+
+static size_t bytes_cut(const void *self, const char *text, size_t length, size_t most)
+{
+    (void)self;
+    (void)text;
+    (void)length;
+    return most;
+}
+
+static int bytes_encode(void *self, const char *text, size_t length, struct token_list *out,
+                        struct muster_error *err)
+{
+    (void)self;
+    int32_t *to = token_list_reserve(out, length);
+    if (!to)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for %zu tokens", length);
+    for (size_t i = 0; i < length; i++)
+        to[i] = (unsigned char)text[i];
+    out->count += length;
+    return 0;
+}
+
+static int bytes_decode(void *self, const int32_t *tokens, size_t count, struct buffer *out,
+                        struct muster_error *err)
+{
+    (void)self;
+    char *to = buffer_reserve(out, count);
+    if (!to)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a text of %zu bytes", count);
+    for (size_t i = 0; i < count; i++)
+        to[i] = (char)tokens[i];
+    out->length += count;
+    return 0;
+}
+
+static const struct tokenizer_ops bytes_ops = {.kind = "bytes",
+                                               .destroy = bytes_destroy,
+                                               .vocabulary = bytes_vocabulary,
+                                               .special = bytes_special,
+                                               .find = bytes_find,
+                                               .cut = bytes_cut,
+                                               .encode = bytes_encode,
+                                               .decode = bytes_decode};
+
+static int bytes_open(struct tokenizer_opened *out)
+{
+    *out = (struct tokenizer_opened){.ops = &bytes_ops, .fingerprint = BYTES};
+    return 0;
+}
+
+/* ---- opening ---- */
+
 static bool ends_with(const char *text, const char *end)
 {
     const size_t length = strlen(text), tail = strlen(end);
     return length >= tail && !strcmp(text + length - tail, end);
 }
 
-/* The file of that name beside the one at path. */
-static char *beside(const char *path, const char *name)
+/* The path of the file `name` in the folder of the file at path. */
+static char *sibling(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
     return slash ? mem_printf("%.*s/%s", (int)(slash - path), path, name) : mem_strdup(name);
 }
 
 /* vocab.bpe goes with encoder.json, merges.txt with vocab.json. */
-static int open_pair(const char *merges, const struct beside *files, struct tokenizer_opened *out,
+static int open_pair(const char *merges, const struct companions *files, struct tokenizer_opened *out,
                      struct muster_error *err)
 {
-    scope_free char *words = beside(merges, ends_with(merges, "vocab.bpe") ? "encoder.json" : "vocab.json");
+    scope_free char *words = sibling(merges, ends_with(merges, "vocab.bpe") ? "encoder.json" : "vocab.json");
     scope_buffer class = {0};
     if (!words)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    return beside_class(files, &class, err) < 0
+    return companions_class(files, &class, err) < 0
                ? -1
                : bpe_tokenizer_open_pair(words, merges, class.data,
-                                         beside_flag(files, "add_prefix_space", false), out, err);
+                                         companions_flag(files, "add_prefix_space", false), out, err);
 }
 
-static int open_by_name(const char *path, const struct beside *files, struct tokenizer_opened *out,
+static int open_by_name(const char *path, const struct companions *files, struct tokenizer_opened *out,
                         struct muster_error *err)
 {
     if (ends_with(path, "vocab.bpe") || ends_with(path, "merges.txt"))
@@ -62,7 +140,7 @@ static int open_by_name(const char *path, const struct beside *files, struct tok
     if (ends_with(path, ".json"))
         return bpe_tokenizer_open_json(path, out, err);
     if (strstr(path, ".model")) /* tokenizer.model, tokenizer.model.v1 */
-        return sentencepiece_tokenizer_open(path, beside_flag(files, "legacy", false), out, err);
+        return sentencepiece_tokenizer_open(path, companions_flag(files, "legacy", false), out, err);
     return error_set(
         err, MUSTER_E_UNSUPPORTED,
         "%s is no tokenizer that is known by its name: tokenizer.json, a .model of sentencepiece, "
@@ -70,28 +148,28 @@ static int open_by_name(const char *path, const struct beside *files, struct tok
         path);
 }
 
-/* The file, with what those next to it add. */
+/* Opens the file at path, with the tokens of its companions. */
 static int open_named_file(struct tokenizer *tokenizer, const char *path, struct muster_error *err)
 {
     struct tokenizer_opened *out = &tokenizer->opened;
-    GUARD(beside_free) struct beside files = {0};
+    GUARD(companions_free) struct companions files = {0};
     tokenizer->path = mem_strdup(path);
     if (!tokenizer->path)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    if (beside_read(&files, path, err) < 0 || open_by_name(path, &files, out, err) < 0)
+    if (companions_read(&files, path, err) < 0 || open_by_name(path, &files, out, err) < 0)
         return -1;
     tokenizer->special = out->ops->special(out->self);
-    if (beside_add_tokens(&files, path, out, &out->fingerprint, err) < 0)
+    if (companions_add_tokens(&files, path, out, &out->fingerprint, err) < 0)
         return -1;
-    beside_special(&files, out, &tokenizer->special);
+    companions_special(&files, out, &tokenizer->special);
     return 0;
 }
 
 static const char *const folder_names[] = {"tokenizer.json", "tokenizer.model", "merges.txt", "vocab.bpe"};
 enum { FOLDER_NAMES = sizeof folder_names / sizeof *folder_names };
 
-/* A file that is refused is not passed over for another one, whose ids may be others: the error names the
- * one that could be read, and the choice is the user's. */
+/* muster-train never falls back to another file by itself, since its ids may differ: the error names a file
+ * that can be read, and the user chooses. */
 static void advise_other(const char *folder, int refused, struct muster_error *err)
 {
     for (int i = refused + 1; i < FOLDER_NAMES; i++) {
@@ -107,7 +185,7 @@ static void advise_other(const char *folder, int refused, struct muster_error *e
     }
 }
 
-/* The first of a model's files that is there. */
+/* Opens the first file of folder_names that exists. */
 static int open_folder(struct tokenizer *tokenizer, const char *folder, struct muster_error *err)
 {
     for (int i = 0; i < FOLDER_NAMES; i++) {
@@ -135,7 +213,7 @@ static int open_named(struct tokenizer *tokenizer, const char *name, struct must
 {
     struct stat status;
     if (!strcmp(name, "bytes"))
-        return bytes_tokenizer_open(&tokenizer->opened);
+        return bytes_open(&tokenizer->opened);
     if (stat(name, &status) < 0)
         return error_errno(err, "cannot read the tokenizer %s", name);
     return (S_ISDIR(status.st_mode) ? open_folder : open_named_file)(tokenizer, name, err);
@@ -152,10 +230,10 @@ struct tokenizer *tokenizer_open(const char *name, struct muster_error *err)
     return open_named(tokenizer, name, err) < 0 ? NULL : take_pointer(&tokenizer);
 }
 
-/* Texts would become bytes, which mean nothing to a model that was trained on other tokens. */
+/* Refuses bytes for a model that was trained on other tokens: the ids would mean nothing to it. */
 static struct tokenizer *open_bytes_for(const char *model_path, struct muster_error *err)
 {
-    enum { VOCABULARY_OF_BYTES = 1024 }; /* 256, with room to spare */
+    enum { VOCABULARY_OF_BYTES = 1024 }; /* largest vocabulary of a model of bytes: 256, rounded up */
     scope_free char *path = mem_printf("%s/config.json", model_path);
     GUARD(guard_json) json_t *config = path ? json_text_read(path, NULL) : NULL;
     const json_int_t vocabulary = json_integer_value(json_object_get(config, "vocab_size"));
@@ -241,4 +319,57 @@ int tokenizer_decode(struct tokenizer *tokenizer, const int32_t *tokens, size_t 
             return error_set(err, MUSTER_E_INVALID, "token %d is not from 0 to %lld", (int)tokens[i],
                              (long long)vocabulary - 1);
     return count ? tokenizer->opened.ops->decode(tokenizer->opened.self, tokens, count, out, err) : 0;
+}
+
+/* ---- copies of the files ---- */
+
+enum { COPIED_BYTES = 256 << 20 };
+
+static const struct name {
+    const char *end, *to; /* end of the file's name, and name of its copy */
+} names[] = {{"vocab.bpe", "merges.txt"},
+             {"merges.txt", "merges.txt"},
+             {".json", "tokenizer.json"},
+             {"", "tokenizer.model"}};
+static const struct name companions[] = {{"encoder.json", "vocab.json"},
+                                         {"vocab.json", "vocab.json"},
+                                         {"tokenizer_config.json", "tokenizer_config.json"},
+                                         {"special_tokens_map.json", "special_tokens_map.json"},
+                                         {"added_tokens.json", "added_tokens.json"}};
+
+static int copy_one(const char *from, const char *folder, const char *name, struct muster_error *err)
+{
+    scope_buffer bytes = {0};
+    scope_free char *to = mem_printf("%s/%s", folder, name);
+    if (!to)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+    if (io_read_file(from, COPIED_BYTES, &bytes, err) < 0)
+        return -1;
+    return io_write_file_atomic(to, bytes.data ? bytes.data : "", bytes.length, 0666, err);
+}
+
+static const char *copy_name(const char *path)
+{
+    const size_t length = strlen(path);
+    const struct name *name = names;
+    while (length < strlen(name->end) || strcmp(path + length - strlen(name->end), name->end) != 0)
+        name++; /* the last row fits every path */
+    return name->to;
+}
+
+int tokenizer_copy(const struct tokenizer *tokenizer, const char *folder, struct muster_error *err)
+{
+    const char *path = tokenizer_path(tokenizer), *slash = path ? strrchr(path, '/') : NULL;
+    if (!path)
+        return 0;
+    for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
+        scope_free char *from =
+            mem_printf("%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, companions[i].end);
+        if (!from)
+            return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+        const int there = io_exists(from, err);
+        if (there < 0 || (there && copy_one(from, folder, companions[i].to, err) < 0))
+            return -1;
+    }
+    return copy_one(path, folder, copy_name(path), err);
 }

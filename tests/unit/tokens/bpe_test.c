@@ -4,7 +4,7 @@
 
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
-#include "trainer/tokens/alphabet.h"
+#include "trainer/tokens/unicode.h"
 #include "trainer/tokens/bpe.h"
 
 /* "\u0120" is GPT-2's letter for a blank. */

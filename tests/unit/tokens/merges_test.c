@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tests/support/cmocka_all.h"
-#include "trainer/tokens/merges.h"
+#include "trainer/tokens/bpe.h"
 
 enum { LETTERS = 4, TOKENS = 60, LONGEST = 300 };
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/support/cmocka_all.h"
-#include "trainer/tokens/split.h"
+#include "trainer/tokens/bpe.h"
 #include "trainer/tokens/unicode.h"
 
 #define QWEN2                                                                                                \

@@ -1,5 +1,5 @@
-/* beside.c - see beside.h. */
-#include "trainer/tokens/beside.h"
+/* companions.c - see kinds.h: the tokens and flags that the files next to a tokenizer's own add to it. */
+#include "trainer/tokens/kinds.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +13,15 @@
 #define MAP    "special_tokens_map.json"
 #define ADDED  "added_tokens.json"
 
-/* In the order in which `transformers` gives new ids. */
+/* `transformers` gives new ids in this order. */
 static const char *const special_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                             "pad_token", "cls_token", "mask_token"};
 
 /* ---- the files ---- */
 
-/* *out stays NULL where there is no such file. model_max_length is often an integer of 31 digits, which only
- * a real holds. */
-static int read_beside(const char *path, const char *name, json_t **out, struct muster_error *err)
+/* *out stays NULL where the file does not exist. Integers are read as reals, since model_max_length often has
+ * 31 digits. */
+static int read_companion(const char *path, const char *name, json_t **out, struct muster_error *err)
 {
     const char *slash = strrchr(path, '/');
     scope_free char *file = mem_printf("%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name);
@@ -37,27 +37,27 @@ static int read_beside(const char *path, const char *name, json_t **out, struct 
     return *out ? 0 : -1;
 }
 
-int beside_read(struct beside *beside, const char *path, struct muster_error *err)
+int companions_read(struct companions *companions, const char *path, struct muster_error *err)
 {
-    *beside = (struct beside){0};
-    return read_beside(path, CONFIG, &beside->config, err) < 0 ||
-                   read_beside(path, MAP, &beside->map, err) < 0 ||
-                   read_beside(path, ADDED, &beside->added, err) < 0
+    *companions = (struct companions){0};
+    return read_companion(path, CONFIG, &companions->config, err) < 0 ||
+                   read_companion(path, MAP, &companions->map, err) < 0 ||
+                   read_companion(path, ADDED, &companions->added, err) < 0
                ? -1
                : 0;
 }
 
-void beside_free(struct beside *beside)
+void companions_free(struct companions *companions)
 {
-    json_decref(beside->config);
-    json_decref(beside->map);
-    json_decref(beside->added);
-    *beside = (struct beside){0};
+    json_decref(companions->config);
+    json_decref(companions->map);
+    json_decref(companions->added);
+    *companions = (struct companions){0};
 }
 
-int beside_class(const struct beside *beside, struct buffer *out, struct muster_error *err)
+int companions_class(const struct companions *companions, struct buffer *out, struct muster_error *err)
 {
-    const char *name = json_string_value(json_object_get(beside->config, "tokenizer_class"));
+    const char *name = json_string_value(json_object_get(companions->config, "tokenizer_class"));
     const size_t length = name ? strlen(name) : 0;
     const bool fast = length > 4 && !strcmp(name + length - 4, "Fast");
     if (name && (buffer_append(out, name, length - (fast ? 4 : 0)) < 0 || buffer_append(out, "", 1) < 0))
@@ -65,9 +65,9 @@ int beside_class(const struct beside *beside, struct buffer *out, struct muster_
     return 0;
 }
 
-bool beside_flag(const struct beside *beside, const char *key, bool otherwise)
+bool companions_flag(const struct companions *companions, const char *key, bool otherwise)
 {
-    const json_t *value = json_object_get(beside->config, key);
+    const json_t *value = json_object_get(companions->config, key);
     return json_is_boolean(value) ? json_is_true(value) : otherwise;
 }
 
@@ -79,20 +79,20 @@ static const char *text_of_token(const json_t *value)
     return json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
 }
 
-/* Of the file that decides: the map where it names the token, else the configuration. */
-static const json_t *special_value(const struct beside *beside, const char *name)
+/* The value of a special token: from the map, or else from the configuration. */
+static const json_t *special_value(const struct companions *companions, const char *name)
 {
-    const json_t *value = json_object_get(beside->map, name);
-    return text_of_token(value) ? value : json_object_get(beside->config, name);
+    const json_t *value = json_object_get(companions->map, name);
+    return text_of_token(value) ? value : json_object_get(companions->config, name);
 }
 
-static bool is_special(const struct beside *beside, const char *text)
+static bool is_special(const struct companions *companions, const char *text)
 {
-    const json_t *lists[] = {json_object_get(beside->map, "additional_special_tokens"),
-                             json_object_get(beside->config, "additional_special_tokens")},
+    const json_t *lists[] = {json_object_get(companions->map, "additional_special_tokens"),
+                             json_object_get(companions->config, "additional_special_tokens")},
                  *each;
     for (size_t i = 0; i < sizeof special_names / sizeof *special_names; i++) {
-        const char *name = text_of_token(special_value(beside, special_names[i]));
+        const char *name = text_of_token(special_value(companions, special_names[i]));
         if (name && !strcmp(name, text))
             return true;
     }
@@ -108,16 +108,17 @@ static bool is_special(const struct beside *beside, const char *text)
 }
 
 struct token_adder {
-    const struct beside *beside;
+    const struct companions *companions;
     const char *path;
     const struct tokenizer_opened *tokenizer;
     uint64_t *hash;
     struct muster_error *err;
 };
 
-/* row: an object with the token's flags, or its text. id TOKEN_NONE: the one that it has, or the next one. */
-static int add_beside(const struct token_adder *a, const char *file, const char *text, const json_t *row,
-                      int64_t id, bool normalized)
+/* row: an object with the token's flags, or its text. id TOKEN_NONE: the id that the text has, or the next
+ * free id. */
+static int add_companion(const struct token_adder *a, const char *file, const char *text, const json_t *row,
+                         int64_t id, bool normalized)
 {
     if (!text || !*text)
         return 0;
@@ -132,7 +133,7 @@ static int add_beside(const struct token_adder *a, const char *file, const char 
                                       .length = strlen(text),
                                       .id = (int32_t)id,
                                       .takes_before = json_is_true(json_object_get(row, "lstrip")),
-                                      .takes_behind = json_is_true(json_object_get(row, "rstrip"))};
+                                      .takes_after = json_is_true(json_object_get(row, "rstrip"))};
     const int added = a->tokenizer->ops->add(a->tokenizer->self, &token, normalized, a->err);
     if (added < 0)
         return error_wrap(a->err, "%s next to %s", file, a->path);
@@ -155,7 +156,7 @@ static int compare_numbered(const void *left, const void *right)
     return (a->id > b->id) - (a->id < b->id);
 }
 
-/* Rows of {"32000": {"content": ...}} or {"<|user|>": 32000}, by their ids. */
+/* Adds the rows of {"32000": {"content": ...}} or {"<|user|>": 32000}, in the order of their ids. */
 static int add_numbered(const struct token_adder *a, const char *file, json_t *rows, bool keyed_by_id)
 {
     const size_t count = json_object_size(rows);
@@ -179,8 +180,9 @@ static int add_numbered(const struct token_adder *a, const char *file, json_t *r
         qsort(list, count, sizeof *list, compare_numbered);
     for (size_t i = 0; i < count; i++) {
         const json_t *flag = json_object_get(list[i].row, "normalized");
-        const bool normalized = flag ? json_is_true(flag) : !is_special(a->beside, list[i].text);
-        if (add_beside(a, file, list[i].text, list[i].row, list[i].id < 0 ? -2 : list[i].id, normalized) < 0)
+        const bool normalized = flag ? json_is_true(flag) : !is_special(a->companions, list[i].text);
+        if (add_companion(a, file, list[i].text, list[i].row, list[i].id < 0 ? -2 : list[i].id, normalized) <
+            0)
             return -1;
     }
     return 0;
@@ -188,57 +190,57 @@ static int add_numbered(const struct token_adder *a, const char *file, json_t *r
 
 static int add_named(const struct token_adder *a)
 {
-    const struct beside *beside = a->beside;
-    const json_t *mapped = json_object_get(beside->map, "additional_special_tokens");
+    const struct companions *companions = a->companions;
+    const json_t *mapped = json_object_get(companions->map, "additional_special_tokens");
     const bool by_map = json_array_size(mapped) > 0;
-    const json_t *more = by_map ? mapped : json_object_get(beside->config, "additional_special_tokens"),
+    const json_t *more = by_map ? mapped : json_object_get(companions->config, "additional_special_tokens"),
                  *each;
     size_t i;
     for (i = 0; i < sizeof special_names / sizeof *special_names; i++) {
-        const json_t *value = special_value(beside, special_names[i]);
-        const bool here = value == json_object_get(beside->map, special_names[i]);
-        if (add_beside(a, here ? MAP : CONFIG, text_of_token(value), value, TOKEN_NONE, false) < 0)
+        const json_t *value = special_value(companions, special_names[i]);
+        const bool here = value == json_object_get(companions->map, special_names[i]);
+        if (add_companion(a, here ? MAP : CONFIG, text_of_token(value), value, TOKEN_NONE, false) < 0)
             return -1;
     }
     json_array_foreach(more, i, each)
     {
-        if (add_beside(a, by_map ? MAP : CONFIG, text_of_token(each), each, TOKEN_NONE, false) < 0)
+        if (add_companion(a, by_map ? MAP : CONFIG, text_of_token(each), each, TOKEN_NONE, false) < 0)
             return -1;
     }
     return 0;
 }
 
-int beside_add_tokens(const struct beside *beside, const char *path, const struct tokenizer_opened *tokenizer,
-                      uint64_t *hash, struct muster_error *err)
+int companions_add_tokens(const struct companions *companions, const char *path,
+                          const struct tokenizer_opened *tokenizer, uint64_t *hash, struct muster_error *err)
 {
-    const struct token_adder a = {beside, path, tokenizer, hash, err};
-    json_t *decoder = json_object_get(beside->config, "added_tokens_decoder");
+    const struct token_adder a = {companions, path, tokenizer, hash, err};
+    json_t *decoder = json_object_get(companions->config, "added_tokens_decoder");
     if ((json_is_object(decoder) ? add_numbered(&a, CONFIG, decoder, true)
-                                 : add_numbered(&a, ADDED, beside->added, false)) < 0 ||
+                                 : add_numbered(&a, ADDED, companions->added, false)) < 0 ||
         add_named(&a) < 0)
         return -1;
     tokenizer->ops->finish_added(tokenizer->self);
     return 0;
 }
 
-/* ---- which tokens begin and end a document ---- */
+/* ---- the tokens that begin and end a document ---- */
 
-static int32_t special_id(const struct beside *beside, const struct tokenizer_opened *tokenizer,
+static int32_t special_id(const struct companions *companions, const struct tokenizer_opened *tokenizer,
                           const char *name)
 {
-    const char *text = text_of_token(json_object_get(beside->config, name));
+    const char *text = text_of_token(json_object_get(companions->config, name));
     if (!text)
-        text = text_of_token(json_object_get(beside->map, name));
+        text = text_of_token(json_object_get(companions->map, name));
     return text ? tokenizer->ops->find(tokenizer->self, text) : TOKEN_NONE;
 }
 
-void beside_special(const struct beside *beside, const struct tokenizer_opened *tokenizer,
-                    struct tokenizer_special *special)
+void companions_special(const struct companions *companions, const struct tokenizer_opened *tokenizer,
+                        struct tokenizer_special *special)
 {
     static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
-    const int32_t bos = special_id(beside, tokenizer, "bos_token"),
-                  eos = special_id(beside, tokenizer, "eos_token"),
-                  unk = special_id(beside, tokenizer, "unk_token");
+    const int32_t bos = special_id(companions, tokenizer, "bos_token"),
+                  eos = special_id(companions, tokenizer, "eos_token"),
+                  unk = special_id(companions, tokenizer, "unk_token");
     special->bos = bos >= 0 ? bos : special->bos;
     special->eos = eos >= 0 ? eos : special->eos;
     special->unk = unk >= 0 ? unk : special->unk;
