@@ -1,5 +1,5 @@
-/* content.c - see content.h. */
-#include "trainer/data/content.h"
+/* content.c - see walk.h. */
+#include "trainer/data/walk.h"
 
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #define TO_LINES2 "write its rows as lines of JSON, such as datasets.Dataset.from_file(FILE).to_json(OUT)"
 #define UNPACK    "unpack it; `muster-train prepare` reads .gz and .zst as they are"
 
-/* In the order in which they are looked for. */
+/* The first row that matches counts. */
 static const struct signature {
     size_t at;
     const char *bytes;
@@ -52,15 +52,8 @@ static const struct signature {
 };
 enum { SIGNATURES = sizeof signatures / sizeof *signatures };
 
-/* Pickles of Python begin with a protocol from 2 to 5 and then an opcode of a few; older ones look like
- * text. */
-static bool is_pickle(const char *start, size_t length)
-{
-    return length > 2 && (unsigned char)start[0] == 0x80 && start[1] >= 2 && start[1] <= 5 &&
-           (unsigned char)start[length > 2 ? 2 : 0] != 0;
-}
-
-/* UTF-16 without a mark: half of ASCII text is NUL bytes, all at even places or all at odd ones. */
+/* UTF-16 without a byte order mark: half of the bytes of ASCII text are NUL, all at even or all at odd
+ * places. */
 static bool is_utf16(const char *start, size_t length)
 {
     size_t nul[2] = {0, 0};
@@ -100,9 +93,9 @@ static enum content_kind json_kind(const char *text, size_t length, bool whole)
     bool cut;
     GUARD(guard_json) json_t *first = first_line_object(text + at, length - at, &cut);
     if (json_is_object(first) || (cut && !whole))
-        return CONTENT_LINES; /* or a line that is longer than what is seen of it */
+        return CONTENT_LINES; /* the first line may be longer than CONTENT_BYTES */
     GUARD(guard_json) json_t *all = whole ? json_loadb(text + at, length - at, 0, NULL) : NULL;
-    /* A text may begin with a brace: an object over several lines has a key, and its colon. */
+    /* A text may begin with a brace; an object over several lines has a key and a colon. */
     const char *quote = memchr(text + next + 1, '"', length - next - 1);
     const size_t colon = quote ? skip_blanks(text, (size_t)(quote - text) + 1, length) : length;
     return all || (colon < length && text[colon] == ':') ? CONTENT_OBJECT : CONTENT_TEXT;
@@ -117,7 +110,8 @@ struct content content_of(const char *start, size_t length, bool whole)
         if (length >= s->at + s->length && !memcmp(start + s->at, s->bytes, s->length))
             return (struct content){CONTENT_OTHER, s->what, s->advice};
     }
-    if (is_pickle(start, length))
+    /* Pickles of Python begin with a protocol from 2 to 5; older protocols look like text. */
+    if (length > 2 && (unsigned char)start[0] == 0x80 && start[1] >= 2 && start[1] <= 5 && start[2])
         return (struct content){CONTENT_OTHER, "a pickle of Python", NULL};
     if (is_utf16(start, length))
         return (struct content){CONTENT_OTHER, "UTF-16",

@@ -11,9 +11,9 @@
 #include "trainer/data/walk.h"
 
 struct corpus {
-    struct token_file *file; /* (count): shards, or one with the tokens of all texts */
-    int64_t *start;          /* (count + 1): tokens before each */
-    int64_t *document;       /* (count + 1): documents before each */
+    struct token_file *file; /* (count): the shards, or a single file with the tokens of all texts */
+    int64_t *start;          /* (count + 1): tokens before each file */
+    int64_t *document;       /* (count + 1): documents before each file */
     bool known;              /* all files have the ends of documents */
     int count, files;
     bool masked;
@@ -37,12 +37,6 @@ static int64_t text_bytes(const struct walk *walk)
     for (int i = 0; i < walk->count; i++)
         bytes += walk->file[i].bytes;
     return bytes;
-}
-
-/* Bytes need no tokenizing: they are kept in memory where they fit. */
-static bool fits_in_memory(const struct corpus_options *o, const struct walk *walk)
-{
-    return tokenizer_path(o->tokenizer) == NULL && text_bytes(walk) <= TOKEN_SINK_MEMORY / 4;
 }
 
 struct tokenizing {
@@ -83,20 +77,13 @@ static int open_texts(struct corpus *corpus, const struct corpus_options *o, con
                       struct muster_error *err)
 {
     struct token_cache cache __attribute__((cleanup(token_cache_close))) = TOKEN_CACHE_NONE;
-    if (!fits_in_memory(o, walk)) {
+    /* Bytes need no tokenizing; they stay in memory if they fit. */
+    if (tokenizer_path(o->tokenizer) || text_bytes(walk) > TOKEN_SINK_MEMORY / 4) {
         const int found = token_cache_open(&cache, o, walk, &corpus->file[0], err);
         if (found <= 0)
             return found;
     }
     return tokenize(o, walk, cache.path, cache.key, &corpus->file[0], err);
-}
-
-static int open_shards(struct corpus *corpus, const struct walk *walk, struct muster_error *err)
-{
-    for (int i = 0; i < walk->count; i++)
-        if (token_file_open_shard(&corpus->file[i], walk->file[i].path, err) < 0)
-            return -1;
-    return 0;
 }
 
 static int open_files(struct corpus *corpus, const struct corpus_options *o, const struct walk *walk,
@@ -119,8 +106,11 @@ static int open_files(struct corpus *corpus, const struct corpus_options *o, con
         corpus->count = 0;
         return error_set(err, MUSTER_E_NOMEM, "no memory for the data");
     }
-    if ((shards ? open_shards(corpus, walk, err) : open_texts(corpus, o, walk, err)) < 0)
+    if (!shards && open_texts(corpus, o, walk, err) < 0)
         return -1;
+    for (int i = 0; i < shards; i++)
+        if (token_file_open_shard(&corpus->file[i], walk->file[i].path, err) < 0)
+            return -1;
     for (int i = 0; i < corpus->count; i++) {
         corpus->start[i + 1] = corpus->start[i] + corpus->file[i].count;
         corpus->document[i + 1] = corpus->document[i] + corpus->file[i].documents;
@@ -141,7 +131,7 @@ struct corpus *corpus_open(const struct corpus_options *options, struct muster_e
     }
     if (walk_path(&walk, options->path, err) < 0)
         return NULL;
-    if (walk_tell_left(&walk, options->path, &left) < 0 ||
+    if (walk_list_left(&walk, options->path, &left) < 0 ||
         (options->notes && left.length && buffer_append(options->notes, left.data, left.length) < 0)) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a list of files");
         return NULL;
@@ -176,7 +166,8 @@ bool corpus_masked(const struct corpus *corpus)
     return corpus->masked;
 }
 
-/* The file that has number `at` of its kind, of which so many (count + 1) are before each. */
+/* The file that has token or document number `at`; before (count + 1): tokens or documents before each file.
+ */
 static int file_of(const struct corpus *corpus, const int64_t *before, int64_t at)
 {
     int low = 0, high = corpus->count - 1;

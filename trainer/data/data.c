@@ -1,5 +1,5 @@
-/* data.c - opens the sources of a run and divides them into samples to train on and samples held out. See
- * data.h; samples are read in sample.c. */
+/* data.c - see data.h: opens the sources of a run, and divides them into samples to train on and samples held
+ * out. sample.c reads the samples. */
 #include "trainer/data/data.h"
 
 #include <stdio.h>
@@ -10,10 +10,9 @@
 #include "trainer/data/data_internal.h"
 #include "trainer/data/identity.h"
 #include "trainer/data/order.h"
-#include "trainer/data/usable.h"
 #include "trainer/tokens/tokenizer.h"
 
-/* What the options mean, with the defaults in place. */
+/* The options with defaults applied. */
 struct opening {
     const struct data_options *options;
     struct tokenizer *tokenizer;
@@ -76,7 +75,7 @@ static int64_t count_samples(const struct data_options *o, const char *path, con
     return (tokens - 1) / o->positions;
 }
 
-/* name: of it in what the samples follow from. */
+/* name: the source's name in the identity. */
 static int add_source(struct data *data, const struct opening *opening, const char *path, const char *name,
                       struct muster_error *err)
 {
@@ -142,7 +141,7 @@ static int64_t selected_samples(const struct data *data, const struct selection 
     return data->packing == DATA_DOCUMENTS ? selection->count : tokens > 0 ? (tokens - 1) / data->T : 0;
 }
 
-/* Divides the documents of a source. The numbers of samples are those of both parts then. */
+/* Divides the documents of a source; sets the number of samples of both parts. */
 static int hold_out_of(struct data *data, struct data_part *part, double share, struct muster_error *err)
 {
     struct data *validation = data->validation;
@@ -151,7 +150,7 @@ static int hold_out_of(struct data *data, struct data_part *part, double share, 
         return error_set(
             err, MUSTER_E_UNSUPPORTED,
             "data.validation_split is documents, but token shards do not say where documents end");
-    validation->count++; /* its selection is freed with it, on failure too */
+    validation->count++; /* data_destroy frees its selection, after a failure too */
     held->corpus = part->corpus;
     if (selection_split(part->corpus, share, &part->selection, &held->selection, err) < 0)
         return -1;
@@ -260,7 +259,7 @@ static void count_cut(struct data *data)
     }
 }
 
-/* What the samples follow from, beside the files. */
+/* Adds the settings that determine the samples to the identity. */
 static int identify(struct data *data, const struct opening *opening, struct muster_error *err)
 {
     const struct data_options *o = opening->options;
@@ -284,7 +283,7 @@ static int identify(struct data *data, const struct opening *opening, struct mus
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for the data") : 0;
 }
 
-/* Samples without a target that counts are left out, and that is told. */
+/* Leaves out samples without a target that counts, with a note. */
 static int keep_usable_samples(struct data *data, const struct data_options *o, const char *of,
                                struct muster_error *err)
 {

@@ -10,7 +10,7 @@
 #include "trainer/data/csv.h"
 #include "trainer/data/mapping.h"
 
-enum { PART_BYTES = 4 << 20 }; /* of a text, tokenized at once where the tokenizer says where to cut it */
+enum { PART_BYTES = 4 << 20 }; /* bytes of a text tokenized at once, if the tokenizer can cut it */
 
 static int encode_text(const struct documents_options *o, const char *text, size_t length, bool masked,
                        struct token_sink *sink, struct muster_error *err)
@@ -48,7 +48,7 @@ static int read_document(const struct documents_options *o, const struct mapping
     return end_document(o, sink, err);
 }
 
-/* The keys of a record, for an error; and what records of these keys are made for. */
+/* The error for a record without a text: names its keys, with advice for well-known records. */
 static int no_text(const struct documents_options *o, const json_t *record, struct muster_error *err)
 {
     scope_buffer keys = {0};
@@ -106,7 +106,7 @@ int documents_add_line(const struct documents_options *o, const char *line, size
     return add_record(o, root, sink, err);
 }
 
-static bool is_blank(const char *line, size_t length)
+bool documents_is_blank(const char *line, size_t length)
 {
     for (size_t i = 0; i < length; i++)
         if (!strchr(" \t\r", line[i]))
@@ -118,27 +118,27 @@ static int read_lines(const struct documents_options *o, const struct walk_file 
                       const struct mapping *text, struct token_sink *sink, struct muster_error *err)
 {
     int64_t number = 1;
-    size_t told = 0;
+    size_t reported = 0;
     for (size_t from = text_byte_order_mark(text->data, text->length); from < text->length; number++) {
         const char *line = text->data + from, *end = memchr(line, '\n', text->length - from);
         const size_t length = end ? (size_t)(end - line) : text->length - from;
-        if (!is_blank(line, length) &&
+        if (!documents_is_blank(line, length) &&
             (documents_add_line(o, line, length, sink, err) < 0 || end_document(o, sink, err) < 0))
             return error_wrap(err, "%s:%lld", file->path, (long long)number);
         if (from / PART_BYTES != (from + length + 1) / PART_BYTES) {
             mapping_release(text, from / PART_BYTES * PART_BYTES, from % PART_BYTES + length);
-            report_bytes(o, from + length - told);
-            told = from + length;
+            report_bytes(o, from + length - reported);
+            reported = from + length;
         }
         from += length + 1;
     }
-    report_bytes(o, text->length - told);
+    report_bytes(o, text->length - reported);
     return 0;
 }
 
 /* ---- an array of JSON ---- */
 
-static size_t behind_blanks_of(const struct mapping *text, size_t at, int64_t *lines)
+static size_t after_blanks(const struct mapping *text, size_t at, int64_t *lines)
 {
     while (at < text->length && text->data[at] && strchr(" \t\r\n", text->data[at]))
         *lines += text->data[at++] == '\n';
@@ -151,20 +151,20 @@ static int broken_array(const struct walk_file *file, int64_t line, const char *
     return error_set(err, MUSTER_E_INVALID, "%s:%lld: %s", file->path, (long long)line, what);
 }
 
-/* One element at a time, so that an array may be larger than memory. */
+/* Reads one element at a time: an array may be larger than memory. */
 static int read_array(const struct documents_options *o, const struct walk_file *file,
                       const struct mapping *text, struct token_sink *sink, struct muster_error *err)
 {
     int64_t line = 1;
-    size_t at = behind_blanks_of(text, text_byte_order_mark(text->data, text->length), &line);
-    at = behind_blanks_of(text, at + 1, &line); /* the bracket, by which it was told */
+    size_t at = after_blanks(text, text_byte_order_mark(text->data, text->length), &line);
+    at = after_blanks(text, at + 1, &line); /* the opening bracket is there: content_of saw it */
     for (bool first = true; at < text->length && text->data[at] != ']'; first = false) {
         json_error_t end;
         if (!first && text->data[at] != ',')
             return broken_array(file, line, "not valid JSON: a comma or the end of the array is missing",
                                 err);
         if (!first)
-            at = behind_blanks_of(text, at + 1, &line);
+            at = after_blanks(text, at + 1, &line);
         GUARD(guard_json)
         json_t *record = json_loadb(
             text->data + at, text->length - at,
@@ -181,13 +181,13 @@ static int read_array(const struct documents_options *o, const struct walk_file 
         report_bytes(o, (size_t)end.position);
         for (size_t i = at; i < at + (size_t)end.position; i++)
             line += text->data[i] == '\n';
-        at = behind_blanks_of(text, at + (size_t)end.position, &line);
+        at = after_blanks(text, at + (size_t)end.position, &line);
     }
     if (at == text->length)
         return broken_array(file, line, "not valid JSON: the array does not end", err);
-    return behind_blanks_of(text, at + 1, &line) == text->length
+    return after_blanks(text, at + 1, &line) == text->length
                ? 0
-               : broken_array(file, line, "there is text behind the array", err);
+               : broken_array(file, line, "there is text after the array", err);
 }
 
 /* ---- a table ---- */

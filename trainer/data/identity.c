@@ -7,9 +7,9 @@
 
 #include "proto/base/text.h"
 
-enum { NAMED = 4, VALUE_SIZE = 400 }; /* differences that are named; bytes of a value */
+enum { NAMED = 4, VALUE_SIZE = 400 }; /* most differences in a message; bytes of a value */
 
-/* A line's end is no part of a name or value, and only a name may have the sign between them. */
+/* Replaces line ends, and '=' in a value, by "?". */
 static void put_cleaned(struct buffer *out, const char *text, bool is_value)
 {
     for (const char *at = text; *at; at++)
@@ -21,7 +21,7 @@ void identity_add(struct buffer *out, const char *name, const char *format, ...)
     char value[VALUE_SIZE];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(value, sizeof value, format, arguments); /* a long one is cut */
+    (void)vsnprintf(value, sizeof value, format, arguments); /* a long value is cut */
     va_end(arguments);
     put_cleaned(out, name, false);
     (void)buffer_text(out, "=");
@@ -29,7 +29,7 @@ void identity_add(struct buffer *out, const char *name, const char *format, ...)
     (void)buffer_text(out, "\n");
 }
 
-/* Of a file below the source's path; the path itself is a file without a name. */
+/* The name of a file below the source's path; "" for the path itself. */
 static const char *name_below(const char *path, const char *file)
 {
     const size_t length = strlen(path);
@@ -76,7 +76,7 @@ struct line {
     int name_length, value_length;
 };
 
-/* The line at *at, which moves on; false: there is none. */
+/* Reads the line at *at and moves *at to the next line; false: the text has ended. */
 static bool next_line(const char **at, struct line *line)
 {
     if (!**at)
@@ -102,7 +102,7 @@ static bool find_line(const char *text, const struct line *wanted, struct line *
     return false;
 }
 
-/* Between differences; whether this one is named. */
+/* Counts a difference and writes the separator; false: the message has NAMED differences already. */
 static bool begin_difference(struct buffer *out, int *count)
 {
     if (++*count > NAMED)

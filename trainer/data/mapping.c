@@ -9,7 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-/* A fault brings in the pages of the cache around it, in blocks of this (fault_around_bytes). */
+/* A page fault maps the cached pages around it too, in aligned blocks of this size (fault_around_bytes). */
 enum { AROUND = 1 << 16 };
 
 int mapping_open(struct mapping *mapping, const char *path, struct muster_error *err)
@@ -34,7 +34,7 @@ void mapping_close(struct mapping *mapping)
 {
     if (!mapping || !mapping->data)
         return;
-    (void)munmap((void *)(uintptr_t)mapping->data, mapping->length); /* of what mmap gave */
+    (void)munmap((void *)(uintptr_t)mapping->data, mapping->length); /* cannot fail: mmap's own range */
     *mapping = (struct mapping){0};
 }
 
@@ -44,6 +44,6 @@ void mapping_release(const struct mapping *mapping, size_t from, size_t length)
         return;
     const size_t first = from / AROUND * AROUND, past = (from + length + AROUND - 1) / AROUND * AROUND,
                  end = past < mapping->length ? past : mapping->length;
-    /* a hint: what cannot be given back stays */
+    /* only a hint: after a failure the pages stay */
     (void)madvise((void *)(uintptr_t)(mapping->data + first), end - first, MADV_DONTNEED);
 }

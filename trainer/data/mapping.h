@@ -1,5 +1,5 @@
-/* mapping.h - a file in memory by mmap, read only. Its pages are the page cache's: they can be given back
- * behind each use, so that a process holds what it uses and not what it has mapped. */
+/* mapping.h - a file in memory by mmap, read only. Its pages belong to the page cache. A process gives pages
+ * back after each use, and so holds little of a large file. */
 #ifndef MUSTER_TRAINER_DATA_MAPPING_H
 #define MUSTER_TRAINER_DATA_MAPPING_H
 
@@ -13,8 +13,8 @@ struct mapping {
 };
 
 int mapping_open(struct mapping *mapping, const char *path, struct muster_error *err);
-void mapping_close(struct mapping *mapping); /* accepts NULL and a zeroed one */
-/* Gives back the pages around the bytes from..from + length. */
+void mapping_close(struct mapping *mapping); /* accepts NULL and a zeroed mapping */
+/* Gives back the pages that hold the bytes from..from + length. */
 void mapping_release(const struct mapping *mapping, size_t from, size_t length);
 
 #endif

@@ -40,7 +40,8 @@ void order_shares(const double *weights, int count, int *shares)
         shares[i] = share < 1 ? 1 : share;
         left -= shares[i];
     }
-    /* One at a time to the source that has the least of what is its own, or from the one that has the most.
+    /* Gives each remaining sample to the source that lacks most; takes surplus samples from the source with
+     * most.
      */
     for (; left != 0; left += left > 0 ? -1 : 1) {
         int best = 0;

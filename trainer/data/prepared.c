@@ -39,7 +39,7 @@ static int check_shard(const char *folder, const json_t *shard, int64_t width, s
     return 0;
 }
 
-/* *count: its shards. */
+/* Checks the shards of a split; *count gets their number. */
 static int check_split(const char *folder, const json_t *index, const char *name, size_t *count,
                        struct muster_error *err)
 {
@@ -99,7 +99,7 @@ int prepared_open(struct prepared *p, const char *path, struct muster_error *err
     GUARD(guard_json) json_t *index = json_loadb(text.data ? text.data : "", text.length, 0, &problem);
     const char *format = json_string_value(json_object_get(index, "format"));
     if (!format || strcmp(format, PREPARED_FORMAT) != 0)
-        return 1; /* some other file of this name */
+        return 1; /* another program's index.json */
     if (!take_index(p, path, index, err))
         return 0;
     prepared_free(p);
@@ -114,7 +114,7 @@ int prepared_is(const char *path, uint64_t key, bool *is, struct muster_error *e
     *is = !found && p.key == key;
     prepared_free(&p);
     if (found >= 0 || reason.code != MUSTER_E_NOMEM)
-        return 0; /* what is damaged is made again */
+        return 0; /* prepare makes a damaged folder again */
     if (err)
         *err = reason;
     return -1;

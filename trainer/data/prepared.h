@@ -1,5 +1,5 @@
-/* prepared.h - the folder that `muster-train prepare` writes: index.json names its token shards, those that
- * are held out, and the tokenizer. The index is written last: where it is, all of them are there. */
+/* prepared.h - the folder that `muster-train prepare` writes. index.json names the token shards, the shards
+ * held out, and the tokenizer. The index is written last: a folder with an index is complete. */
 #ifndef MUSTER_TRAINER_DATA_PREPARED_H
 #define MUSTER_TRAINER_DATA_PREPARED_H
 
@@ -16,14 +16,14 @@ enum { PREPARED_VERSION = 1 };
 struct prepared {
     char *train, *validation; /* folders; validation NULL: none */
     char *tokenizer;          /* for tokenizer_open */
-    uint64_t key;             /* of what it was made from */
+    uint64_t key;             /* hash of the inputs and settings of prepare */
 };
 
-/* 0: path is such a folder; 1: it is none. Errors: the index is damaged or of another version, or a shard is
- * missing or of another size. */
+/* 0: path is such a folder; 1: it is not. Errors: the index is damaged or has another version, or a shard is
+ * missing or has another size. */
 int prepared_open(struct prepared *prepared, const char *path, struct muster_error *err);
-void prepared_free(struct prepared *prepared); /* accepts NULL and a zeroed one */
-/* Whether the folder is there as a whole and made with this key. Errors: it cannot be read. */
+void prepared_free(struct prepared *prepared); /* accepts NULL and a zeroed struct */
+/* Sets *is: whether the folder is complete and was made with this key. Error: no memory. */
 int prepared_is(const char *path, uint64_t key, bool *is, struct muster_error *err);
 
 #endif

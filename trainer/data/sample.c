@@ -1,4 +1,4 @@
-/* sample.c - which sample comes when, and its tokens and targets. See data.h. */
+/* sample.c - see data.h: the order of samples, their tokens and targets. */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -8,7 +8,7 @@
 
 enum { BLOCK = 1024 }; /* tokens at a time */
 
-/* A sample of a part: its number among all samples of the corpus, or of the selection. */
+/* A sample of a part, by its number among all samples of the corpus or of the selection. */
 struct place {
     const struct data_part *part;
     int64_t number;
@@ -37,14 +37,7 @@ static struct place place_of(const struct data *data, uint64_t g)
     return (struct place){part, part->kept ? part->kept[index] : part->first + (int64_t)index};
 }
 
-static int refuse_token(const struct data *data, int32_t token, struct muster_error *err)
-{
-    return error_set(err, MUSTER_E_INVALID, "the data has token %d, and model.vocabulary is %lld", (int)token,
-                     (long long)data->vocabulary);
-}
-
-/* Positions at..at + count - 1 of a row, from count + 1 tokens of the corpus. Returns the targets that
- * count. */
+/* Fills `count` positions from count + 1 tokens of the corpus. Returns the number of targets that count. */
 static int fill_block(const struct data *data, const int32_t *values, int count, int32_t *tokens,
                       int32_t *targets, struct muster_error *err)
 {
@@ -53,7 +46,8 @@ static int fill_block(const struct data *data, const int32_t *values, int count,
         const int32_t token = values[t] & ~TOKEN_MASK, target = values[t + 1] & ~TOKEN_MASK;
         const bool counts = !(values[t + 1] & TOKEN_MASK);
         if (token >= data->vocabulary || target >= data->vocabulary)
-            return refuse_token(data, token >= data->vocabulary ? token : target, err);
+            return error_set(err, MUSTER_E_INVALID, "the data has token %d, and model.vocabulary is %lld",
+                             (int)(token >= data->vocabulary ? token : target), (long long)data->vocabulary);
         if (tokens)
             tokens[t] = token;
         if (targets)
@@ -63,7 +57,8 @@ static int fill_block(const struct data *data, const int32_t *values, int count,
     return counted;
 }
 
-/* The first `count` positions of a row, by the tokens from `from` on, of the selection or of the corpus. */
+/* Fills the first `count` positions of a sample with the tokens from `from` on, of the selection or of the
+ * corpus. */
 static int fill_positions(const struct data *data, const struct data_part *part, bool selected, int64_t from,
                           int count, int32_t *tokens, int32_t *targets, struct muster_error *err)
 {
@@ -84,7 +79,7 @@ static int fill_positions(const struct data *data, const struct data_part *part,
     return counted;
 }
 
-/* Positions behind a document: any token, no target. */
+/* Fills the positions after a document: token 0, no target. */
 static void fill_up(const struct data *data, int from, int32_t *tokens, int32_t *targets)
 {
     for (int t = from; t < data->T; t++) {

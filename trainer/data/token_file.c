@@ -120,7 +120,7 @@ int token_file_parse_cache(struct token_file *file, const char *data, size_t len
     return !ends_ascend(file->ends, file->documents, header.tokens);
 }
 
-/* NAME.idx beside NAME.bin, where it is there. */
+/* Opens NAME.idx next to NAME.bin, if it exists. */
 static int open_index(struct token_file *file, const char *path, struct muster_error *err)
 {
     struct muster_error reason = {0};
@@ -192,13 +192,13 @@ void token_file_read(const struct token_file *file, int64_t from, int64_t count,
     const uint32_t top = file->masked ? UINT32_C(1) << (8 * file->width - 1) : 0;
     for (int64_t i = 0; i < count; i++) {
         uint32_t value = 0;
-        memcpy(&value, at + i * file->width, (size_t)file->width); /* little-endian, as the files are */
+        memcpy(&value, at + i * file->width, (size_t)file->width); /* files and machine are little-endian */
         const uint32_t masked = value & top;
         value &= ~top;
-        /* what does not fit is out of every vocabulary, and stays so */
+        /* a value that does not fit stays outside of every vocabulary */
         out[i] = (int32_t)(value < TOKEN_MASK ? value : TOKEN_MASK - 1) | (masked ? TOKEN_MASK : 0);
     }
-    /* A small file may stay where it is. */
+    /* A small file may stay resident. */
     if (file->mapping.length > RESIDENT_BYTES)
         mapping_release(&file->mapping, (size_t)(at - file->mapping.data),
                         (size_t)count * (size_t)file->width);

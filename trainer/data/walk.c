@@ -11,14 +11,13 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
-#include "trainer/data/content.h"
 
 enum {
     DEPTH_LIMIT = 16, /* folders in folders: deeper is a loop or a mistake */
-    TOLD_NAMES = 3,   /* of a reason */
+    LISTED_NAMES = 3, /* most names listed for a reason */
 };
 
-/* Whether the first `length` bytes of text end in it, behind at least one other. */
+/* Whether the first `length` bytes of text end in `end`, after at least one other byte. */
 static bool ends_in(const char *text, size_t length, const char *end)
 {
     const size_t tail = strlen(end);
@@ -38,17 +37,12 @@ static bool ends_in_one(const char *text, size_t length, const char *const *ends
     return false;
 }
 
-static size_t compressed_ending(const char *path)
-{
-    return ends_with(path, ".gz") ? 3 : ends_with(path, ".zst") ? 4 : 0;
-}
-
-/* ---- what a file is ---- */
+/* ---- the kind of a file ---- */
 
 struct looked {
     struct content content;
-    bool has_text; /* a record with a text is in the first line */
-    uint64_t ends; /* a hash of the first and last bytes, by which another text of the same length is told */
+    bool has_text; /* the first line is a record with a text */
+    uint64_t ends; /* hash of the first and last bytes; tells texts of the same length apart */
 };
 
 static int look_into(const struct walk *walk, const char *path, int64_t bytes, struct looked *out,
@@ -65,15 +59,14 @@ static int look_into(const struct walk *walk, const char *path, int64_t bytes, s
     const ssize_t last = pread(fd, end, sizeof end, from);
     out->ends = text_hash(TEXT_HASH_START, start, (size_t)length);
     out->ends =
-        text_hash(out->ends, end, last > 0 ? (size_t)last : 0); /* an error is met when the text is read */
+        text_hash(out->ends, end, last > 0 ? (size_t)last : 0); /* reading the text will report an error */
     out->content = content_of(start, (size_t)length, length == bytes);
     out->has_text = walk->text_key && out->content.kind == CONTENT_LINES &&
                     content_has_text(start, (size_t)length, walk->text_key);
     return 0;
 }
 
-/* Records under other names are told by their content where it is sure: a first line with a text in it, an
- * array. */
+/* Under other names, records are recognized by certain content: an array, or a first line with a text. */
 static enum walk_kind walk_kind_of(const struct walk *walk, const char *path, size_t ending,
                                    const struct looked *looked)
 {
@@ -91,7 +84,7 @@ static enum walk_kind walk_kind_of(const struct walk *walk, const char *path, si
                                            : WALK_TEXT;
 }
 
-/* A program or a note: no text to train on where others are next to it. */
+/* Whether a file is a program or a note, which is left out next to other texts. */
 static bool is_companion(const char *path)
 {
     static const char *const ends[] = {".py",  ".ipynb", ".sh",  ".md",  ".rst", ".yaml",
@@ -106,7 +99,7 @@ static bool is_companion(const char *path)
     return ends_in_one(name, strlen(name), ends);
 }
 
-/* ---- what is left out ---- */
+/* ---- files that are left out ---- */
 
 static int leave_out(struct walk *walk, const char *path, const char *what, const char *advice,
                      struct muster_error *err)
@@ -131,31 +124,31 @@ static int leave_out(struct walk *walk, const char *path, const char *what, cons
     return 0;
 }
 
-int walk_tell_left(const struct walk *walk, const char *path, struct buffer *out)
+int walk_list_left(const struct walk *walk, const char *path, struct buffer *out)
 {
-    scope_free bool *told = walk->left_count ? mem_calloc((size_t)walk->left_count, sizeof *told) : NULL;
-    if (!told)
+    scope_free bool *listed = walk->left_count ? mem_calloc((size_t)walk->left_count, sizeof *listed) : NULL;
+    if (!listed)
         return walk->left_count ? -1 : 0;
     (void)buffer_printf(out, "%s: %d %s taken", path, walk->count, walk->count == 1 ? "file" : "files");
     for (int i = 0; i < walk->left_count; i++) {
         int count = 0;
-        if (told[i])
+        if (listed[i])
             continue;
         (void)buffer_printf(out, "%s", i ? "" : "; left out:");
         for (int j = i; j < walk->left_count; j++) {
-            if (told[j] || strcmp(walk->left[i].why, walk->left[j].why) != 0)
+            if (listed[j] || strcmp(walk->left[i].why, walk->left[j].why) != 0)
                 continue;
-            told[j] = true;
+            listed[j] = true;
             const char *slash = strrchr(walk->left[j].path, '/');
-            if (count++ < TOLD_NAMES)
+            if (count++ < LISTED_NAMES)
                 (void)buffer_printf(out, "%s %s",
                                     count > 1 ? ","
                                     : i       ? ";"
                                               : "",
                                     slash ? slash + 1 : walk->left[j].path);
         }
-        if (count > TOLD_NAMES)
-            (void)buffer_printf(out, " and %d more", count - TOLD_NAMES);
+        if (count > LISTED_NAMES)
+            (void)buffer_printf(out, " and %d more", count - LISTED_NAMES);
         (void)buffer_printf(out, " (%s)", walk->left[i].why);
     }
     return buffer_text(out, "\n"); /* out remembers a failure */
@@ -188,7 +181,7 @@ static int keep_file(struct walk *walk, const char *path, enum walk_kind kind, c
     return 0;
 }
 
-/* named: by the user, not found in a folder. */
+/* named: the user named this file; false: it was found in a folder. */
 static int add_file(struct walk *walk, const char *path, const struct stat *status, bool named,
                     struct muster_error *err)
 {
@@ -196,7 +189,10 @@ static int add_file(struct walk *walk, const char *path, const struct stat *stat
     if (look_into(walk, path, status->st_size, &looked, err) < 0)
         return -1;
     const struct content *content = &looked.content;
-    const size_t ending = walk->compressed ? compressed_ending(path) : 0;
+    const size_t ending = !walk->compressed         ? 0
+                          : ends_with(path, ".gz")  ? 3
+                          : ends_with(path, ".zst") ? 4
+                                                    : 0;
     const bool shard = ends_with(path, ".bin") && (content->kind == CONTENT_SHARD || named);
     const char *what = NULL, *advice = content->advice;
     if (status->st_size == 0)
@@ -269,12 +265,12 @@ static int add_path(struct walk *walk, const char *path, int depth, struct muste
         return error_errno(err, "cannot read %s %s", name, path);
     if (S_ISDIR(status.st_mode))
         return add_folder(walk, path, depth, err);
-    if (!S_ISREG(status.st_mode)) /* a pipe or device may never end, and not every rank can read it */
+    if (!S_ISREG(status.st_mode)) /* a pipe or device may never end, and only one rank could read it */
         return error_set(err, MUSTER_E_INVALID, "%s %s is neither a file nor a folder", name, path);
     return add_file(walk, path, &status, depth == 0, err);
 }
 
-/* Where there are texts, the programs and notes next to them go. */
+/* Leaves out programs and notes if there are other texts. */
 static int leave_companions(struct walk *walk, struct muster_error *err)
 {
     int kept = 0, result = 0;

@@ -104,7 +104,7 @@ static const struct {
     {"a.json", "[{\"text\": \"a\"} {\"text\": \"b\"}]", 0, "!a.json:1: not valid JSON: a comma"},
     {"a.json", "[{\"text\": \"a\"},\n{\"text\": \"b\"}", 0, "!the array does not end"},
     {"a.json", "[{\"text\": \"a\"},\n\n{\"text\": b}]", 0, "!a.json:3: not valid JSON"},
-    {"a.json", "[{\"text\": \"a\"}] x", 0, "!text behind the array"},
+    {"a.json", "[{\"text\": \"a\"}] x", 0, "!text after the array"},
     {"a.json", "[{\"text\": \"a\"}, 7]", 0, "!a record is no JSON object"},
     {"a.json", "[{\"instruction\": \"i\", \"input\": \"\", \"output\": \"o\"}]", 0,
      "!the keys are: instruction, input, output; write a prompt of each"},

@@ -13,7 +13,7 @@
 #include "trainer/data/corpus.h"
 #include "trainer/data/data.h"
 #include "trainer/data/token_file.h"
-#include "trainer/data/token_sink.h"
+#include "trainer/data/token_cache.h"
 #include "trainer/tokens/tokenizer.h"
 
 enum { END = 255 };

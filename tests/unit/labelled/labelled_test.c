@@ -31,7 +31,7 @@ static const struct {
     {"a\r,b\n", "a\r|b", false},
     {"", "", false},
     {"a,b\n\"c", "!line 2: a field begins with a quote and does not end with one", false},
-    {"a\n\n\"x\ny\"z\n", "!line 3: there is text behind the quote that ends a field", false},
+    {"a\n\n\"x\ny\"z\n", "!line 3: there is text after the quote that ends a field", false},
 };
 
 static void show_rows(struct csv *csv, struct buffer *out)
