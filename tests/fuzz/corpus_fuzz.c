@@ -6,10 +6,8 @@
 #include <string.h>
 
 #include "tests/fuzz/random_main.h"
-#include "trainer/corpus/clean.h"
-#include "trainer/corpus/measure.h"
-#include "trainer/corpus/minhash.h"
-#include "trainer/corpus/split.h"
+#include "trainer/corpus/texts.h"
+#include "trainer/corpus/input.h"
 #include "trainer/tokens/unicode.h"
 
 struct source {

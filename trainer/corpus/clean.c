@@ -1,11 +1,10 @@
-/* clean.c - see clean.h. */
-#include "trainer/corpus/clean.h"
+/* clean.c - see texts.h. */
+#include "trainer/corpus/texts.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "trainer/tokens/normalize.h"
 #include "trainer/tokens/unicode.h"
 
 int clean_open(struct muster_error *err)
@@ -13,12 +12,8 @@ int clean_open(struct muster_error *err)
     return normalize_open("muster-train prepare", err);
 }
 
-static bool is_control(char c)
-{
-    return ((unsigned char)c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
-}
-
-/* "\r\n" and '\r' are newlines. Returns bytes read; *out gets at most as many. */
+/* Copies ASCII without control characters; "\r\n" and '\r' become newlines. Returns the bytes read; adds the
+ * bytes written, at most as many, to *written. */
 static size_t copy_ascii(const char *text, size_t length, char *out, size_t *written)
 {
     size_t at = 0;
@@ -28,16 +23,17 @@ static size_t copy_ascii(const char *text, size_t length, char *out, size_t *wri
             continue;
         if (c == '\r')
             out[(*written)++] = '\n';
-        else if (!is_control(c))
+        else if (((unsigned char)c >= 0x20 && c != 0x7F) || c == '\n' || c == '\t')
             out[(*written)++] = c;
     }
     return at;
 }
 
-/* -1: no memory. *composed: no character is one that NFC might change. */
+/* Replaces out by valid UTF-8 without control characters. *composed: NFC would change no character. -1: no
+ * memory. */
 static int decode(const char *text, size_t length, struct buffer *out, size_t *invalid, bool *composed)
 {
-    enum { FIRST_MARK = 0x300 }; /* characters before it are as NFC has them */
+    enum { FIRST_MARK = 0x300 }; /* NFC changes no character below this */
     buffer_clear(out);
     *invalid = 0;
     *composed = true;
@@ -65,7 +61,7 @@ static int decode(const char *text, size_t length, struct buffer *out, size_t *i
     return 0;
 }
 
-/* Blanks behind the text, and empty lines before it. */
+/* Removes blanks after the text, and empty lines before it. */
 static void trim(struct buffer *text)
 {
     size_t first = 0;

@@ -1,11 +1,10 @@
-/* decide.c - the second stage of prepare.h: which documents are duplicates, held out, and in the sample of
- * the tokenizer. All of it follows from the hashes of the texts. */
+/* decide.c - the second stage of prepare.h: marks duplicates, the validation split, and the sample that
+ * trains the tokenizer. All decisions are functions of the hashes of the texts. */
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
-#include "trainer/corpus/duplicates.h"
 #include "trainer/corpus/prepare_internal.h"
 
 enum { OPEN_PARTS = 16, TABLE_BYTES = 32 << 20 };
@@ -15,7 +14,7 @@ struct decisions_header {
     uint64_t magic, key, documents;
 };
 
-/* Parts of which documents were loaded. */
+/* The open parts for load_document; part i is in slot i % OPEN_PARTS. */
 struct loading {
     struct prepare *prepare;
     struct part_reader *reader[OPEN_PARTS];
@@ -102,7 +101,7 @@ static int find_duplicates(struct prepare *p, struct muster_error *err)
 
 /* ---- the split and the sample ---- */
 
-/* Calls each for every record that is kept so far. */
+/* Calls each for every record that is no duplicate. */
 static int visit_kept(struct prepare *p,
                       void (*each)(void *call, int64_t document, const struct part_record *record),
                       void *call, struct muster_error *err)
@@ -123,35 +122,40 @@ static int visit_kept(struct prepare *p,
     return 0;
 }
 
-/* Marks the documents whose number is below a share of all numbers. */
+/* A random choice of documents. A document's draw is a number below 2^64, made from its hash; documents with
+ * a draw below the threshold get the mark. */
 struct choice {
     struct prepare *prepare;
-    uint8_t mark, among;                /* among: only those without these marks */
-    int half;                           /* of the hash that the number is of */
-    double below;                       /* of 2^64 */
-    int64_t first, last, count, chosen; /* the documents of the smallest and the largest number; -1 */
-    uint64_t smallest, largest, bytes;
+    uint8_t mark;
+    uint8_t excluded;   /* documents with these marks take no part */
+    int hash_word;      /* word of the hash, 0 or 1, that gives the draw */
+    double threshold;   /* share of 2^64 */
+    int64_t candidates; /* documents that take part */
+    int64_t chosen;
+    uint64_t bytes;            /* text of the candidates */
+    int64_t smallest, largest; /* documents with the smallest and largest draw; -1: none */
+    uint64_t smallest_draw, largest_draw;
 };
 
 static void choose_document(void *call, int64_t document, const struct part_record *record)
 {
     struct choice *c = call;
-    uint64_t number = record->hash[c->half] ^ (record->hash[c->half] >> 31);
-    number *= UINT64_C(0x9E3779B97F4A7C15);
-    number ^= number >> 29;
-    if (c->prepare->decision[document] & c->among)
+    uint64_t draw = record->hash[c->hash_word] ^ (record->hash[c->hash_word] >> 31);
+    draw *= UINT64_C(0x9E3779B97F4A7C15);
+    draw ^= draw >> 29;
+    if (c->prepare->decision[document] & c->excluded)
         return;
-    c->count++;
+    c->candidates++;
     c->bytes += record->length;
-    if (c->first < 0 || number < c->smallest) {
-        c->first = document;
-        c->smallest = number;
+    if (c->smallest < 0 || draw < c->smallest_draw) {
+        c->smallest = document;
+        c->smallest_draw = draw;
     }
-    if (c->last < 0 || number > c->largest) {
-        c->last = document;
-        c->largest = number;
+    if (c->largest < 0 || draw > c->largest_draw) {
+        c->largest = document;
+        c->largest_draw = draw;
     }
-    if ((double)number < c->below) {
+    if ((double)draw < c->threshold) {
         c->prepare->decision[document] |= c->mark;
         c->chosen++;
     }
@@ -159,42 +163,42 @@ static void choose_document(void *call, int64_t document, const struct part_reco
 
 static int choose_share(struct choice *c, double share, struct muster_error *err)
 {
-    c->first = c->last = -1;
-    c->count = c->chosen = 0;
-    c->bytes = 0;
-    c->below = share * 18446744073709551616.0;
+    c->smallest = c->largest = -1;
+    c->threshold = share * 18446744073709551616.0;
     return visit_kept(c->prepare, choose_document, c, err);
 }
 
-/* At least one is held out, and one is not. */
+/* Marks the validation split: at least one document is held out, and at least one is not. *train_bytes: text
+ * of the documents that are not held out. */
 static int hold_out(struct prepare *p, uint64_t *train_bytes, struct muster_error *err)
 {
-    struct choice c = {.prepare = p, .mark = DECISION_HELD, .half = 0};
+    struct choice c = {.prepare = p, .mark = DECISION_HELD, .hash_word = 0};
     if (choose_share(&c, p->settings->validation_share, err) < 0)
         return -1;
-    if (c.count && c.chosen == c.count)
-        p->decision[c.last] &= (uint8_t)~DECISION_HELD;
-    if (!c.chosen && c.count > 1 && p->settings->validation_share > 0)
-        p->decision[c.first] |= DECISION_HELD;
-    struct choice rest = {.prepare = p, .among = DECISION_HELD, .half = 1};
+    if (c.candidates && c.chosen == c.candidates)
+        p->decision[c.largest] &= (uint8_t)~DECISION_HELD;
+    if (!c.chosen && c.candidates > 1 && p->settings->validation_share > 0)
+        p->decision[c.smallest] |= DECISION_HELD;
+    struct choice rest = {.prepare = p, .excluded = DECISION_HELD, .hash_word = 1};
     if (choose_share(&rest, 0, err) < 0)
         return -1;
     *train_bytes = rest.bytes;
     return 0;
 }
 
+/* Marks the sample: about sample_bytes of the documents that are not held out, at least one document. */
 static int choose_sample(struct prepare *p, uint64_t train_bytes, struct muster_error *err)
 {
-    struct choice c = {.prepare = p, .mark = DECISION_SAMPLED, .among = DECISION_HELD, .half = 1};
+    struct choice c = {.prepare = p, .mark = DECISION_SAMPLED, .excluded = DECISION_HELD, .hash_word = 1};
     const double share = train_bytes ? (double)p->settings->sample_bytes / (double)train_bytes : 1;
     if (choose_share(&c, share < 1 ? share : 1.0 + 1e-9, err) < 0)
         return -1;
-    if (!c.chosen && c.count)
-        p->decision[c.first] |= DECISION_SAMPLED;
+    if (!c.chosen && c.candidates)
+        p->decision[c.smallest] |= DECISION_SAMPLED;
     return 0;
 }
 
-/* ---- kept for a later run ---- */
+/* ---- the file of decisions, for a later run ---- */
 
 static uint64_t decisions_key(const struct prepare *p)
 {
@@ -205,7 +209,7 @@ static uint64_t decisions_key(const struct prepare *p)
     return text_hash(hash, &p->settings->sample_bytes, sizeof p->settings->sample_bytes);
 }
 
-/* The file's bytes are those of the decisions in memory, with the header before them. */
+/* false: there is no file, or it has another key. */
 static bool read_decisions(struct prepare *p, const char *path)
 {
     scope_buffer bytes = {0};
@@ -220,20 +224,15 @@ static bool read_decisions(struct prepare *p, const char *path)
     return true;
 }
 
-static int write_decisions(const struct prepare *p, const char *path, struct muster_error *err)
-{
-    const struct decisions_header header = {DECISIONS_MAGIC, p->decided, p->total.kept};
-    memcpy(p->decisions, &header, sizeof header);
-    return io_write_file_atomic(path, p->decisions, sizeof header + p->total.kept, 0644, err);
-}
-
 static int make_decisions(struct prepare *p, const char *path, struct muster_error *err)
 {
+    const struct decisions_header header = {DECISIONS_MAGIC, p->decided, p->total.kept};
     uint64_t train_bytes;
     if (find_duplicates(p, err) < 0 || hold_out(p, &train_bytes, err) < 0 ||
         choose_sample(p, train_bytes, err) < 0)
         return -1;
-    return write_decisions(p, path, err);
+    memcpy(p->decisions, &header, sizeof header);
+    return io_write_file_atomic(path, p->decisions, sizeof header + p->total.kept, 0644, err);
 }
 
 /* ---- counts ---- */

@@ -1,8 +1,8 @@
-/* duplicates.c - see duplicates.h.
+/* duplicates.c - see prepare_internal.h.
  *
- * A pass keeps the keys that leave its number when divided by the number of passes, sorts them, and looks at
- * the documents that share one. */
-#include "trainer/corpus/duplicates.h"
+ * Pass i of n collects the keys k with k mod n = i, sorts them, and looks at the documents that share a key.
+ */
+#include "trainer/corpus/prepare_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,24 +11,24 @@
 #include "proto/base/guard.h"
 
 enum {
-    COMPARED = 64,
-    PAIRS = 1024
-}; /* earlier documents of a key that a document is compared with; pairs at first */
+    COMPARED = 64, /* most earlier documents of a key that a document is compared with */
+    PAIRS = 1024   /* first capacity of the table of pairs */
+};
 #define NO_DOCUMENT UINT32_MAX
 
 struct row {
-    uint64_t key, more; /* more: the second half of a hash; 0 for a band */
+    uint64_t key, second; /* an exact row has both words of the hash; a band's row has second 0 */
     uint32_t document;
 };
 
-/* A document and the earliest one that it is near to. */
+/* A document and the earliest document that it is near to. */
 struct pair {
     uint32_t document, earlier;
 };
 
-/* By document; few have one. */
+/* A hash table of pairs by document; few documents have a pair. */
 struct pairs {
-    struct pair *slot; /* (capacity), a power of 2; a free one has the document NO_DOCUMENT */
+    struct pair *slot; /* (capacity), a power of 2; a free slot has the document NO_DOCUMENT */
     size_t count, capacity;
 };
 
@@ -59,7 +59,7 @@ static struct pair *pair_slot(const struct pairs *pairs, uint32_t document)
     return &pairs->slot[at];
 }
 
-/* NO_DOCUMENT: it is near to none. */
+/* The earliest document that `document` is near to; NO_DOCUMENT: none. */
 static uint32_t pairs_find(const struct pairs *pairs, uint32_t document)
 {
     return pairs->capacity ? pair_slot(pairs, document)->earlier : NO_DOCUMENT;
@@ -103,24 +103,24 @@ static int compare_rows(const void *a, const void *b)
     const struct row *x = a, *y = b;
     if (x->key != y->key)
         return x->key < y->key ? -1 : 1;
-    if (x->more != y->more)
-        return x->more < y->more ? -1 : 1;
+    if (x->second != y->second)
+        return x->second < y->second ? -1 : 1;
     return (x->document > y->document) - (x->document < y->document);
 }
 
-static int add_row(struct search *s, uint64_t key, uint64_t more, int64_t document)
+static int add_row(struct search *s, uint64_t key, uint64_t second, int64_t document)
 {
     struct table *t = &s->table;
     if (key % t->passes != t->pass)
         return 0;
-    if (t->count == t->room) { /* by more than the passes' mean, where many documents share a key */
+    if (t->count == t->room) { /* a pass has more keys than the mean where many documents share a key */
         struct row *grown = mem_realloc(t->row, t->room + t->room / 4 + 1024, sizeof *grown);
         if (!grown)
             return error_set(s->err, MUSTER_E_NOMEM, "no memory for a table of %zu keys", t->room);
         t->row = grown;
         t->room += t->room / 4 + 1024;
     }
-    t->row[t->count++] = (struct row){key, more, (uint32_t)document};
+    t->row[t->count++] = (struct row){key, second, (uint32_t)document};
     return 0;
 }
 
@@ -140,15 +140,6 @@ static int add_bands(void *call, int64_t document, const struct duplicates_entry
     return 0;
 }
 
-/* Rows from..from + returned value - 1 share a key. */
-static size_t group_at(const struct table *t, size_t from)
-{
-    size_t end = from + 1;
-    while (end < t->count && t->row[end].key == t->row[from].key && t->row[end].more == t->row[from].more)
-        end++;
-    return end - from;
-}
-
 static int take_exact(struct search *s, const struct row *rows, size_t count)
 {
     for (size_t i = 1; i < count; i++)
@@ -164,9 +155,9 @@ static int is_near(struct search *s, uint32_t earlier, bool *near)
     return 0;
 }
 
-/* Looks for the earliest document of the group that is near to row `at`, unless an earlier one is known: over
- * all groups, in any order, the earliest. */
-static int take_one(struct search *s, const struct row *rows, size_t at)
+/* Finds the earliest document of the group that is near to row `at`, unless an earlier document is known.
+ * Over all groups, in any order, this finds the earliest. */
+static int find_earlier(struct search *s, const struct row *rows, size_t at)
 {
     const uint32_t document = rows[at].document, known = pairs_find(&s->near, document);
     bool loaded = false, near = false;
@@ -190,12 +181,12 @@ static int take_one(struct search *s, const struct row *rows, size_t at)
 static int take_near(struct search *s, const struct row *rows, size_t count)
 {
     for (size_t i = 1; i < count; i++)
-        if (rows[i].document != rows[i - 1].document && take_one(s, rows, i) < 0)
+        if (rows[i].document != rows[i - 1].document && find_earlier(s, rows, i) < 0)
             return -1;
     return 0;
 }
 
-/* All keys in so many passes that a table has room for those of one. */
+/* Searches all keys, in as many passes as the memory for a table demands. */
 static int search_in_passes(struct search *s, int64_t keys,
                             int (*add)(void *call, int64_t document, const struct duplicates_entry *entry),
                             int (*take)(struct search *s, const struct row *rows, size_t count))
@@ -209,18 +200,19 @@ static int search_in_passes(struct search *s, int64_t keys,
             return -1;
         if (t->count)
             qsort(t->row, t->count, sizeof *t->row, compare_rows);
-        for (size_t at = 0; at < t->count;) {
-            const size_t group = group_at(t, at);
-            if (group > 1 && take(s, t->row + at, group) < 0)
+        for (size_t at = 0, end; at < t->count; at = end) {
+            end = at + 1;
+            while (end < t->count && t->row[end].key == t->row[at].key &&
+                   t->row[end].second == t->row[at].second)
+                end++;
+            if (end > at + 1 && take(s, t->row + at, end - at) < 0)
                 return -1;
-            at += group;
         }
     }
     return 0;
 }
 
-/* What a document is near to may itself be dropped for an even earlier one, which then has to be near as
- * well. */
+/* The earlier document of a pair may itself be dropped for a third, which then has to be near too. */
 static int decide_pair(struct search *s, const struct pair *pair)
 {
     uint32_t kept = pair->earlier;
@@ -236,7 +228,7 @@ static int decide_pair(struct search *s, const struct pair *pair)
     return pairs_set(&s->near, pair->document, kept, s->err);
 }
 
-/* In the order of documents. */
+/* Decides all pairs, in the order of documents. */
 static int decide_near(struct search *s)
 {
     scope_free struct pair *list = mem_calloc(s->near.count + 1, sizeof *list);

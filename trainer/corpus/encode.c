@@ -1,4 +1,4 @@
-/* encode.c - the fourth stage of prepare.h: the tokens of the documents that are kept, part by part. */
+/* encode.c - the fourth stage of prepare.h: the tokens of the kept documents, part by part. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,6 @@
 #include "proto/base/io.h"
 #include "proto/base/text.h"
 #include "trainer/corpus/prepare_internal.h"
-#include "trainer/corpus/workers.h"
 #include "trainer/tokens/tokenizer.h"
 
 enum { FLUSH_BYTES = 1 << 20, PIECE_BYTES = 4 << 20 };
@@ -90,13 +89,13 @@ static int encode_document(struct encode_room *room, int32_t end, bool held, int
         token_list_add(&room->tokens, &end, 1);
     const uint32_t count = (uint32_t)room->tokens.count | (held ? TOKENS_HELD : 0);
     const size_t bytes = room->tokens.count * (size_t)width;
-    (void)buffer_append(&room->out, &count, sizeof count); /* a failure stays in it */
+    (void)buffer_append(&room->out, &count, sizeof count); /* out remembers a failure */
     char *to = buffer_reserve(&room->out, bytes);
     if (!to || room->tokens.failed)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the tokens of a text of %zu bytes",
                          room->text.length);
     for (size_t i = 0; i < room->tokens.count; i++) {
-        const uint32_t token = (uint32_t)room->tokens.tokens[i]; /* little-endian, as the shards are */
+        const uint32_t token = (uint32_t)room->tokens.tokens[i]; /* shards and machine are little-endian */
         memcpy(to + i * (size_t)width, &token, (size_t)width);
     }
     room->out.length += bytes;
@@ -132,35 +131,37 @@ static int encode_documents(struct prepare *p, struct encode_room *room, int par
     return found;
 }
 
-static int write_tokens(struct prepare *p, struct encode_room *room, int part, const char *beside, int fd,
+static int write_tokens(struct prepare *p, struct encode_room *room, int part, const char *temporary, int fd,
                         struct muster_error *err)
 {
     struct tokens_header header = {.magic = TOKENS_MAGIC,
                                    .key = prepare_tokens_key(p, part),
                                    .width = (uint64_t)prepare_tokens_width(p)};
     buffer_clear(&room->out);
-    (void)buffer_append(&room->out, &header, sizeof header); /* a failure stays in it */
-    if (encode_documents(p, room, part, fd, beside, &header, err) < 0 || flush(room, fd, beside, 0, err) < 0)
+    (void)buffer_append(&room->out, &header, sizeof header); /* out remembers a failure */
+    if (encode_documents(p, room, part, fd, temporary, &header, err) < 0 ||
+        flush(room, fd, temporary, 0, err) < 0)
         return -1;
     if (pwrite(fd, &header, sizeof header, 0) != sizeof header || fdatasync(fd) < 0)
-        return error_errno(err, "cannot write %s", beside);
+        return error_errno(err, "cannot write %s", temporary);
     return 0;
 }
 
 static int encode_part(void *context, void *room, int part, struct muster_error *err)
 {
     struct prepare *p = context;
-    scope_free char *path = prepare_tokens_path(p, part), *beside = path ? mem_printf("%s.new", path) : NULL;
-    if (!beside)
+    scope_free char *path = prepare_tokens_path(p, part),
+                    *temporary = path ? mem_printf("%s.new", path) : NULL;
+    if (!temporary)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
     if (is_encoded(path, prepare_tokens_key(p, part)))
-        return 0; /* by an earlier run */
-    scope_close int fd = io_create_new(beside, O_WRONLY, 0644);
+        return 0; /* an earlier run made it */
+    scope_close int fd = io_create_new(temporary, O_WRONLY, 0644);
     if (fd < 0)
-        return error_errno(err, "cannot write %s", beside);
-    if (write_tokens(p, room, part, beside, fd, err) < 0)
+        return error_errno(err, "cannot write %s", temporary);
+    if (write_tokens(p, room, part, temporary, fd, err) < 0)
         return -1;
-    return rename(beside, path) < 0 ? error_errno(err, "cannot write %s", path) : 0;
+    return rename(temporary, path) < 0 ? error_errno(err, "cannot write %s", path) : 0;
 }
 
 int prepare_encode(struct prepare *p, struct muster_error *err)

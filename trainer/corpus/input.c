@@ -1,12 +1,18 @@
-/* split.c - see split.h. */
-#include "trainer/corpus/split.h"
+/* input.c - see input.h. */
+#include "trainer/corpus/input.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <string.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "proto/json/json_text.h"
+#include "trainer/data/documents.h"
 
 enum { READ_BYTES = 256 << 10, LINE_FACTOR = 8 };
 
@@ -23,7 +29,7 @@ void split_close(struct split *s)
     buffer_free(&s->text);
 }
 
-/* More bytes behind those that are held; the ones given out are dropped. */
+/* Reads more bytes to the end of the held bytes; drops the bytes of earlier documents. */
 static int read_more(struct split *s, struct muster_error *err)
 {
     buffer_consume(&s->held, s->at);
@@ -45,17 +51,18 @@ static int read_more(struct split *s, struct muster_error *err)
     return 0;
 }
 
-/* Gives out `length` bytes as a document, and drops `behind` bytes after it. */
-static int give(struct split *s, size_t length, size_t behind, struct split_document *out)
+/* Makes `length` bytes a document, and skips a separator of `separator` bytes. */
+static int give(struct split *s, size_t length, size_t separator, struct split_document *out)
 {
     s->begun = true;
-    *out = (struct split_document){.text = s->held.data + s->at, .length = length, .bytes = length + behind};
-    s->at += length + behind;
+    *out =
+        (struct split_document){.text = s->held.data + s->at, .length = length, .bytes = length + separator};
+    s->at += length + separator;
     s->scanned = s->at;
     return 1;
 }
 
-/* The end of the next line, without its newline; false: it is not there yet. */
+/* Finds the end of the line at `from`, without its newline; false: the line is not read to its end. */
 static bool find_line(const struct split *s, size_t from, size_t *end)
 {
     const char *newline =
@@ -75,7 +82,7 @@ static bool is_separator(const struct split *s, size_t from, size_t end)
     return length && end - from == length && !memcmp(s->held.data + from, s->options.separator, length);
 }
 
-/* Where a text that is too long is cut: behind its last line, else between two characters. */
+/* Where a text that is too long is cut: after its last line, or else between two characters. */
 static size_t cut_at(const struct split *s)
 {
     const char *text = s->held.data + s->at, *newline = memrchr(text, '\n', s->options.limit);
@@ -87,7 +94,7 @@ static size_t cut_at(const struct split *s)
 
 static int next_text(struct split *s, struct split_document *out, struct muster_error *err)
 {
-    /* a separator that begins within the limit is there as a whole before the text is cut */
+    /* a text is cut only when a separator that begins within the limit would be read to its end */
     const size_t separator = strlen(s->options.separator),
                  most = s->options.limit + (separator ? separator + 2 : 0);
     for (;;) {
@@ -129,14 +136,6 @@ static int parse_line(struct split *s, size_t from, size_t end, struct split_doc
     return 1;
 }
 
-static bool is_empty_line(const char *line, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        if (!strchr(" \t\r", line[i]))
-            return false;
-    return true;
-}
-
 static int next_line(struct split *s, struct split_document *out, struct muster_error *err)
 {
     for (;;) {
@@ -148,7 +147,7 @@ static int next_line(struct split *s, struct split_document *out, struct muster_
                 return 0;
             s->at = s->scanned = end < s->held.length ? end + 1 : end;
             s->line++;
-            if (!is_empty_line(s->held.data + from, end - from))
+            if (!documents_is_blank(s->held.data + from, end - from))
                 return parse_line(s, from, end, out, err);
             continue;
         }
@@ -164,4 +163,157 @@ static int next_line(struct split *s, struct split_document *out, struct muster_
 int split_next(struct split *s, struct split_document *out, struct muster_error *err)
 {
     return s->options.lines ? next_line(s, out, err) : next_text(s, out, err);
+}
+
+/* ---- stream ---- */
+
+enum { GZIP_ROOM = 128 << 10 };
+
+/* A kind of compression. */
+struct stream_ops {
+    const char *ending;
+    int (*open)(struct stream *stream, struct muster_error *err); /* NULL: nothing to open or close */
+    ssize_t (*read)(struct stream *stream, char *out, size_t size, struct muster_error *err);
+    void (*close)(struct stream *stream);
+};
+
+struct stream {
+    const struct stream_ops *ops;
+    char *path;
+    int fd;
+    gzFile gz;
+    ZSTD_DStream *zstd;
+    char *room; /* compressed bytes */
+    ZSTD_inBuffer in;
+    size_t frame_left; /* 0: at the end of a frame */
+};
+
+static ssize_t read_plain(struct stream *s, char *out, size_t size, struct muster_error *err)
+{
+    ssize_t got;
+    do
+        got = read(s->fd, out, size);
+    while (got < 0 && errno == EINTR);
+    return got < 0 ? error_errno(err, "cannot read %s", s->path) : got;
+}
+
+/* ---- gzip ---- */
+
+static int open_gzip(struct stream *s, struct muster_error *err)
+{
+    s->gz = gzdopen(s->fd, "rb");
+    if (!s->gz || gzbuffer(s->gz, GZIP_ROOM) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", s->path);
+    s->fd = -1; /* gzclose closes it */
+    return 0;
+}
+
+static ssize_t read_gzip(struct stream *s, char *out, size_t size, struct muster_error *err)
+{
+    const int got = gzread(s->gz, out, (unsigned)(size < INT_MAX ? size : INT_MAX));
+    int code = Z_OK;
+    const char *reason = gzerror(s->gz, &code);
+    if (got >= 0 && (got > 0 || code == Z_OK || code == Z_STREAM_END))
+        return got;
+    return error_set(err, MUSTER_E_INVALID, "%s is damaged or cut off: gzip: %s", s->path,
+                     code == Z_BUF_ERROR ? "unexpected end" : reason);
+}
+
+static void close_gzip(struct stream *s)
+{
+    if (s->gz)
+        (void)gzclose(s->gz); /* gzread has reported all errors */
+}
+
+/* ---- zstd ---- */
+
+static int open_zstd(struct stream *s, struct muster_error *err)
+{
+    s->zstd = ZSTD_createDStream();
+    s->room = mem_calloc(ZSTD_DStreamInSize(), 1);
+    return s->zstd && s->room ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory to read %s", s->path);
+}
+
+static ssize_t read_zstd(struct stream *s, char *out, size_t size, struct muster_error *err)
+{
+    ZSTD_outBuffer to = {out, size, 0};
+    while (to.pos == 0) {
+        if (s->in.pos == s->in.size) {
+            const ssize_t got = read_plain(s, s->room, ZSTD_DStreamInSize(), err);
+            if (got < 0)
+                return -1;
+            if (got == 0 && s->frame_left)
+                return error_set(err, MUSTER_E_INVALID, "%s is cut off: zstd: a frame has no end", s->path);
+            if (got == 0)
+                return 0;
+            s->in = (ZSTD_inBuffer){s->room, (size_t)got, 0};
+        }
+        s->frame_left = ZSTD_decompressStream(s->zstd, &to, &s->in);
+        if (ZSTD_isError(s->frame_left))
+            return error_set(err, MUSTER_E_INVALID, "%s is damaged: zstd: %s", s->path,
+                             ZSTD_getErrorName(s->frame_left));
+    }
+    return (ssize_t)to.pos;
+}
+
+static void close_zstd(struct stream *s)
+{
+    (void)ZSTD_freeDStream(s->zstd); /* accepts NULL; it cannot fail */
+    mem_free(s->room);
+}
+
+/* ---- all ---- */
+
+static const struct stream_ops kinds[] = {{".gz", open_gzip, read_gzip, close_gzip},
+                                          {".zst", open_zstd, read_zstd, close_zstd},
+                                          {"", NULL, read_plain, NULL}};
+
+static const struct stream_ops *ops_of(const char *path)
+{
+    const size_t length = strlen(path);
+    const struct stream_ops *kind = kinds;
+    for (; *kind->ending; kind++) {
+        const size_t ending = strlen(kind->ending);
+        if (length > ending && !strcmp(path + length - ending, kind->ending))
+            break;
+    }
+    return kind;
+}
+
+size_t stream_ending(const char *path)
+{
+    return strlen(ops_of(path)->ending);
+}
+
+struct stream *stream_open(const char *path, struct muster_error *err)
+{
+    GUARD(guard_stream) struct stream *s = mem_calloc(1, sizeof *s);
+    if (!s || !(s->path = mem_strdup(path))) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory to read %s", path);
+        return NULL;
+    }
+    s->ops = ops_of(path);
+    s->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (s->fd < 0) {
+        (void)error_errno(err, "cannot read %s", path);
+        return NULL;
+    }
+    return s->ops->open && s->ops->open(s, err) < 0 ? NULL : take_pointer(&s);
+}
+
+ssize_t stream_read(struct stream *s, char *out, size_t size, struct muster_error *err)
+{
+    return s->ops->read(s, out, size, err);
+}
+
+void stream_close(struct stream *s)
+{
+    if (!s)
+        return;
+    if (s->ops && s->ops->close)
+        s->ops->close(s);
+    if (s->ops && s->fd >= 0)
+        (void)close(s->fd); /* cannot lose data: the file was only read */
+    mem_free(s->path);
+    mem_free(s);
 }

@@ -1,46 +1,62 @@
-/* split.h - the documents of a file: a text as a whole or cut at lines of a separator, or the lines of JSON.
- * Holds one document at a time. */
-#ifndef MUSTER_TRAINER_CORPUS_SPLIT_H
-#define MUSTER_TRAINER_CORPUS_SPLIT_H
+/* input.h - the documents of a file of the input. */
+#ifndef MUSTER_TRAINER_CORPUS_INPUT_H
+#define MUSTER_TRAINER_CORPUS_INPUT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "proto/base/buffer.h"
+#include "proto/base/guard.h"
 #include "proto/include/muster_error.h"
 
+/* ---- the uncompressed bytes of a file: plain, gzip (zlib) or zstd, by the ending of its name ---- */
+
+struct stream;
+
+/* Bytes of the ending for compression (".gz") in a name; 0: none. */
+size_t stream_ending(const char *path);
+struct stream *stream_open(const char *path, struct muster_error *err);
+/* Reads up to size bytes; 0: the end. Errors: damaged or cut off data, with the path. */
+ssize_t stream_read(struct stream *stream, char *out, size_t size, struct muster_error *err);
+void stream_close(struct stream *stream); /* accepts NULL */
+GUARD_DEFINE(stream, struct stream *, stream_close);
+
+/* ---- documents: a text, whole or cut at lines of a separator, or lines of JSON; one is held at a time ----
+ */
+
 struct split_options {
-    /* The next bytes, as stream_read. */
+    /* Reads the next bytes, as stream_read does. */
     ssize_t (*read)(void *context, char *out, size_t size, struct muster_error *err);
     void *context;
-    const char *name;      /* of the file, for errors */
-    bool lines;            /* of JSON */
-    const char *key;       /* of the text in them */
-    const char *separator; /* ""; of a text: none */
-    size_t limit; /* bytes of a document; a longer text is cut, a line of JSON may have 8 times as many */
+    const char *name;      /* name of the file, for errors */
+    bool lines;            /* lines of JSON */
+    const char *key;       /* key of the text in a line */
+    const char *separator; /* line that ends a document of a text; "": none */
+    size_t limit; /* bytes of a document; a longer text is cut. A line of JSON may have 8 times as many */
 };
 
 struct split {
     struct split_options options;
-    struct buffer held; /* bytes from `at` on are not given out */
+    struct buffer held; /* bytes read; bytes before `at` belong to earlier documents */
     size_t at, scanned;
-    bool begun; /* the mark in front, if there is one, is behind us */
+    bool begun; /* a byte order mark at the start has been skipped */
     bool ended;
-    int64_t line; /* of JSON, the last one read */
+    int64_t line; /* number of the last line of JSON */
     struct buffer text;
 };
 
 struct split_document {
-    const char *text; /* (length) the split's, until the next call */
+    const char *text; /* (length) owned by split, valid until the next call */
     size_t length;
-    size_t bytes; /* of the file, separator included */
-    bool broken;  /* a line that is no JSON object with a text under the key */
+    size_t bytes; /* bytes of the file, separator included */
+    bool broken;  /* the line is no JSON object with a text under the key */
 };
 
 void split_open(struct split *split, const struct split_options *options);
 /* 1: *out is the next document; 0: there are no more; -1: an error. */
 int split_next(struct split *split, struct split_document *out, struct muster_error *err);
-void split_close(struct split *split); /* accepts NULL and a zeroed one */
+void split_close(struct split *split); /* accepts NULL and a zeroed struct */
 
 #endif

@@ -1,5 +1,5 @@
-/* minhash.c - see minhash.h. */
-#include "trainer/corpus/minhash.h"
+/* minhash.c - see texts.h. */
+#include "trainer/corpus/texts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ void shingles_free(struct shingles *s)
 
 /* ---- signatures ---- */
 
-/* splitmix64: the multipliers and masks of the rows, the same in every run. */
+/* splitmix64; gives the multipliers and masks of the rows, equal in every run. */
 static uint64_t mix(uint64_t x)
 {
     x += UINT64_C(0x9E3779B97F4A7C15);
@@ -70,7 +70,8 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Two products with a fold between: one product alone keeps the order of hashes that lie close together. */
+/* Two products with a fold between them: a single product keeps the order of hashes that are close together.
+ */
 static inline uint32_t row_hash(uint32_t hash, uint32_t mask, uint32_t factor)
 {
     uint32_t x = (hash ^ mask) * factor;

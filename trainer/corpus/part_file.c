@@ -1,5 +1,5 @@
-/* part_file.c - see part_file.h. */
-#include "trainer/corpus/part_file.h"
+/* part_file.c - see prepare_internal.h. */
+#include "trainer/corpus/prepare_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,63 +22,15 @@ struct part_header {
 
 /* ---- writing ---- */
 
-/* A file that has its name only when it is complete. */
-struct half_file {
-    char *path, *beside;
-    int fd;
-    struct buffer held;
-};
-
 struct part_writer {
-    struct half_file texts, records;
+    struct new_file texts, records;
     int bands;
     uint64_t key, kept, bytes;
 };
 
-static int half_open(struct half_file *file, const char *folder, uint64_t key, const char *ending,
-                     struct muster_error *err)
+static char *part_path(const char *folder, uint64_t key, const char *ending)
 {
-    file->path = mem_printf("%s/%016llx.%s", folder, (unsigned long long)key, ending);
-    file->beside = mem_printf("%s/%016llx.%s.new", folder, (unsigned long long)key, ending);
-    if (!file->path || !file->beside)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    file->fd = io_create_new(file->beside, O_WRONLY, 0644);
-    return file->fd < 0 ? error_errno(err, "cannot write %s", file->beside) : 0;
-}
-
-static int half_flush(struct half_file *file, size_t above, struct muster_error *err)
-{
-    if (file->held.failed)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to write %s", file->beside);
-    if (file->held.length <= above)
-        return 0;
-    if (io_write_all(file->fd, file->held.data, file->held.length, file->beside, err) < 0)
-        return -1;
-    buffer_clear(&file->held);
-    return 0;
-}
-
-static int half_finish(struct half_file *file, struct muster_error *err)
-{
-    if (half_flush(file, 0, err) < 0)
-        return -1;
-    if (fdatasync(file->fd) < 0)
-        return error_errno(err, "cannot write %s", file->beside);
-    const int fd = take_fd(&file->fd); /* from here on it is not removed */
-    if (close(fd) < 0 || rename(file->beside, file->path) < 0)
-        return error_errno(err, "cannot write %s", file->path);
-    return 0;
-}
-
-static void half_close(struct half_file *file)
-{
-    if (file->fd >= 0) {
-        (void)close(file->fd); /* what is removed need not be complete */
-        (void)unlink(file->beside);
-    }
-    mem_free(file->path);
-    mem_free(file->beside);
-    buffer_free(&file->held);
+    return mem_printf("%s/%016llx.%s", folder, (unsigned long long)key, ending);
 }
 
 struct part_writer *part_writer_create(const char *folder, uint64_t key, int bands, struct muster_error *err)
@@ -92,10 +44,10 @@ struct part_writer *part_writer_create(const char *folder, uint64_t key, int ban
     w->texts.fd = w->records.fd = -1;
     w->bands = bands;
     w->key = key;
-    if (half_open(&w->texts, folder, key, "texts", err) < 0 ||
-        half_open(&w->records, folder, key, "records", err) < 0)
+    if (new_file_open(&w->texts, part_path(folder, key, "texts"), err) < 0 ||
+        new_file_open(&w->records, part_path(folder, key, "records"), err) < 0)
         return NULL;
-    (void)buffer_append(&w->records.held, &empty, sizeof empty); /* a failure stays in it */
+    (void)buffer_append(&w->records.held, &empty, sizeof empty); /* held remembers a failure */
     return take_pointer(&w);
 }
 
@@ -108,12 +60,13 @@ int part_writer_add(struct part_writer *w, const char *text, size_t length, uint
                                        .hash = {hash.low64, hash.high64},
                                        .length = (uint32_t)length,
                                        .shingles = keys ? shingles : 0};
-    (void)buffer_append(&w->texts.held, text, length); /* failures stay in them */
+    (void)buffer_append(&w->texts.held, text, length); /* the buffers remember failures */
     (void)buffer_append(&w->records.held, &record, sizeof record);
     (void)buffer_append(&w->records.held, keys ? keys : none, (size_t)w->bands * sizeof *keys);
     w->bytes += length;
     w->kept++;
-    return half_flush(&w->texts, FLUSH_BYTES, err) < 0 ? -1 : half_flush(&w->records, FLUSH_BYTES, err);
+    return new_file_flush(&w->texts, FLUSH_BYTES, err) < 0 ? -1
+                                                           : new_file_flush(&w->records, FLUSH_BYTES, err);
 }
 
 int part_writer_finish(struct part_writer *w, struct part_counts *counts, struct muster_error *err)
@@ -121,19 +74,18 @@ int part_writer_finish(struct part_writer *w, struct part_counts *counts, struct
     counts->kept = w->kept;
     counts->kept_bytes = w->bytes;
     const struct part_header header = {PART_MAGIC, w->key, *counts, (uint64_t)w->bands};
-    if (half_flush(&w->records, 0, err) < 0 || half_finish(&w->texts, err) < 0)
-        return -1;
-    if (pwrite(w->records.fd, &header, sizeof header, 0) != sizeof header)
-        return error_errno(err, "cannot write %s", w->records.beside);
-    return half_finish(&w->records, err);
+    /* the records last: a reader that finds them finds the texts */
+    return new_file_finish(&w->texts, NULL, 0, err) < 0
+               ? -1
+               : new_file_finish(&w->records, &header, sizeof header, err);
 }
 
 void part_writer_destroy(struct part_writer *w)
 {
     if (!w)
         return;
-    half_close(&w->texts);
-    half_close(&w->records);
+    new_file_close(&w->texts);
+    new_file_close(&w->records);
     mem_free(w);
 }
 
@@ -151,7 +103,7 @@ struct part_reader {
 
 static int open_part_file(const char *folder, uint64_t key, const char *ending, struct muster_error *err)
 {
-    scope_free char *path = mem_printf("%s/%016llx.%s", folder, (unsigned long long)key, ending);
+    scope_free char *path = part_path(folder, key, ending);
     if (!path)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -166,7 +118,8 @@ static int check_header(struct part_reader *r, int bands, uint64_t key, struct p
     if (pread(r->fd_records, &header, sizeof header, 0) != sizeof header || header.magic != PART_MAGIC ||
         header.key != key || header.bands != (uint64_t)bands || texts != (off_t)header.counts.kept_bytes ||
         records != (off_t)(sizeof header + header.counts.kept * r->record_bytes))
-        return error_set(err, MUSTER_E_NOT_FOUND, "%s: it is of other settings or another input", r->name);
+        return error_set(err, MUSTER_E_NOT_FOUND, "%s was made with other settings or from another input",
+                         r->name);
     r->count = (int64_t)header.counts.kept;
     *counts = header.counts;
     return 0;
@@ -189,12 +142,18 @@ struct part_reader *part_reader_open(const char *folder, uint64_t key, int bands
     return r->fd_texts < 0 || check_header(r, bands, key, counts, err) < 0 ? NULL : take_pointer(&r);
 }
 
+struct part_reader *prepare_open_part(const struct prepare *p, int part, struct muster_error *err)
+{
+    struct part_counts counts;
+    return part_reader_open(p->work, p->part[part].key, p->bands.bands, &counts, err);
+}
+
 void part_reader_close(struct part_reader *r)
 {
     if (!r)
         return;
     if (r->fd_texts >= 0)
-        (void)close(r->fd_texts); /* only read, both */
+        (void)close(r->fd_texts); /* cannot lose data: both were only read */
     if (r->fd_records >= 0)
         (void)close(r->fd_records);
     mem_free(r->name);
@@ -211,14 +170,14 @@ static int read_at(const struct part_reader *r, int fd, void *out, size_t bytes,
             continue;
         if (got <= 0)
             return got < 0 ? error_errno(err, "cannot read %s", r->name)
-                           : error_set(err, MUSTER_E_IO, "%s has become shorter; something else writes to it",
-                                       r->name);
+                           : error_set(err, MUSTER_E_IO,
+                                       "%s has become shorter; another program writes to it", r->name);
         done += (size_t)got;
     }
     return 0;
 }
 
-/* The block of records that begins at the one that is wanted. */
+/* Reads a block of records, from the next record on. */
 static int fill_block(struct part_reader *r, int64_t records, struct muster_error *err)
 {
     const int64_t left = r->count - r->at;
@@ -245,7 +204,7 @@ int part_reader_next(struct part_reader *r, struct part_record *record, const ui
     return 1;
 }
 
-/* One record alone is read: what follows is rarely wanted. */
+/* Reads a single record: the record after it is rarely read next. */
 int part_reader_seek(struct part_reader *r, int64_t record, struct muster_error *err)
 {
     r->at = record;

@@ -1,4 +1,4 @@
-/* prepare.c - see prepare.h: the order of the stages, and what they follow from. */
+/* prepare.c - see prepare.h: the order of the stages, and the keys of their inputs. */
 #include "trainer/corpus/prepare.h"
 
 #include <dirent.h>
@@ -14,24 +14,16 @@
 #include "proto/base/io.h"
 #include "proto/base/text.h"
 #include "trainer/corpus/prepare_internal.h"
-#include "trainer/corpus/word_list.h"
+#include "trainer/corpus/texts.h"
 #include "trainer/data/prepared.h"
 #include "trainer/tokens/tokenizer.h"
 
-enum { PARTS = 4096, FORMAT = 1 }; /* FORMAT: another one makes all anew */
+enum {
+    PARTS = 4096, /* most parts, unless part_bytes demands more */
+    FORMAT = 1    /* of the work folder; a new number makes all results anew */
+};
 
-char *prepare_path(const struct prepare *p, const char *name)
-{
-    return mem_printf("%s/%s", p->work, name);
-}
-
-struct part_reader *prepare_open_part(const struct prepare *p, int part, struct muster_error *err)
-{
-    struct part_counts counts;
-    return part_reader_open(p->work, p->part[part].key, p->bands.bands, &counts, err);
-}
-
-/* ---- what the result follows from ---- */
+/* ---- the inputs, and keys of them ---- */
 
 static uint64_t hash_file(uint64_t hash, const struct prepare *p, const struct walk_file *file)
 {
@@ -42,7 +34,7 @@ static uint64_t hash_file(uint64_t hash, const struct prepare *p, const struct w
     return text_hash(hash, &file->ends, sizeof file->ends);
 }
 
-/* Consecutive files of about the same size together, a large one by itself. */
+/* Joins consecutive files to parts of about the same size; a large file is a part. */
 static int make_parts(struct prepare *p, uint64_t hash, struct muster_error *err)
 {
     int64_t total = 0;
@@ -66,24 +58,19 @@ static int make_parts(struct prepare *p, uint64_t hash, struct muster_error *err
     return 0;
 }
 
-static uint64_t hash_tokenizer(uint64_t hash, const struct prepare *p, struct muster_error *err)
-{
-    GUARD(guard_tokenizer) struct tokenizer *tokenizer = tokenizer_open(p->settings->tokenizer, err);
-    const uint64_t fingerprint = tokenizer ? tokenizer_fingerprint(tokenizer) : 0;
-    return text_hash(hash, &fingerprint, sizeof fingerprint);
-}
-
 static int find_key(struct prepare *p, struct muster_error *err)
 {
-    struct muster_error reason = {0};
     p->key = corpus_settings_hash(p->settings, true);
     for (int i = 0; i < p->parts; i++)
         p->key = text_hash(p->key, &p->part[i].key, sizeof p->part[i].key);
-    if (*p->settings->tokenizer)
-        p->key = hash_tokenizer(p->key, p, &reason);
-    if (reason.code && err)
-        *err = reason;
-    return reason.code ? -1 : 0;
+    if (!*p->settings->tokenizer)
+        return 0;
+    GUARD(guard_tokenizer) struct tokenizer *tokenizer = tokenizer_open(p->settings->tokenizer, err);
+    if (!tokenizer)
+        return -1;
+    const uint64_t fingerprint = tokenizer_fingerprint(tokenizer);
+    p->key = text_hash(p->key, &fingerprint, sizeof fingerprint);
+    return 0;
 }
 
 static int read_lists(struct prepare *p, uint64_t *hash, struct muster_error *err)
@@ -120,7 +107,7 @@ static int list_files(struct prepare *p, struct muster_error *err)
 
 /* ---- the folders ---- */
 
-/* The result must not be read as input. */
+/* Refuses an output folder inside of the input: the result must not be read as input. */
 static int check_folders(const struct prepare *p, struct muster_error *err)
 {
     char input[PATH_MAX], output[PATH_MAX];
@@ -150,7 +137,7 @@ static int open_work(struct prepare *p, struct muster_error *err)
     if (flock(p->lock, LOCK_EX | LOCK_NB) < 0)
         return error_set(err, MUSTER_E_BUSY, "another muster-train prepare writes to %s",
                          p->settings->output);
-    return io_remove_unfinished(p->settings->output, err); /* of a run that was killed */
+    return io_remove_unfinished(p->settings->output, err); /* files of a run that was killed */
 }
 
 static void remove_work(const struct prepare *p)
@@ -158,7 +145,7 @@ static void remove_work(const struct prepare *p)
     DIR *folder = opendir(p->work);
     for (struct dirent *entry; folder && (entry = readdir(folder));)
         if (entry->d_type != DT_DIR)
-            (void)unlinkat(dirfd(folder), entry->d_name, 0); /* what stays is in the way of nothing */
+            (void)unlinkat(dirfd(folder), entry->d_name, 0); /* a file that stays does no harm */
     if (folder)
         (void)closedir(folder);
     (void)rmdir(p->work);
@@ -185,13 +172,13 @@ static int run_stages(struct prepare *p, struct muster_error *err)
     if (prepared_is(p->settings->output, p->key, &done, err) < 0)
         return -1;
     if (done) {
-        log_info(p->log, "%s is that of this input and these settings already", p->settings->output);
+        log_info(p->log, "%s already has the result of this input and these settings", p->settings->output);
         return 0;
     }
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
         if (stages[i].run(p, err) < 0)
             return error_wrap(err, "%s", stages[i].name);
-        (void)malloc_trim(0); /* a stage's tables are not those of the next one */
+        (void)malloc_trim(0); /* gives a stage's tables back to the system */
     }
     return 0;
 }
@@ -199,7 +186,7 @@ static int run_stages(struct prepare *p, struct muster_error *err)
 static void close_run(struct prepare *p)
 {
     if (p->lock >= 0)
-        (void)close(p->lock); /* which releases it */
+        (void)close(p->lock); /* releases the lock */
     walk_free(&p->files);
     hash_set_free(&p->blocked);
     hash_set_free(&p->required);

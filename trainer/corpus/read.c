@@ -1,25 +1,22 @@
-/* read.c - the first stage of prepare.h: the input's files, in parts, as cleaned texts that pass the rules
- * and their signatures. */
+/* read.c - the first stage of prepare.h: reads the files of the input, in parts; keeps the cleaned texts that
+ * pass the rules, with their signatures. */
 #include <math.h>
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
-#include "trainer/corpus/clean.h"
-#include "trainer/corpus/language.h"
+#include "trainer/corpus/input.h"
 #include "trainer/corpus/prepare_internal.h"
-#include "trainer/corpus/split.h"
-#include "trainer/corpus/stream.h"
-#include "trainer/corpus/workers.h"
+#include "trainer/corpus/texts.h"
 
-/* What a thread keeps from document to document. */
+/* A thread's memory, reused from document to document. */
 struct read_room {
     struct clean_room clean;
     struct measure_room measure;
     struct words words;
     struct shingles shingles;
     struct buffer text;
-    struct language *language; /* NULL: not asked for */
+    struct language *language; /* NULL: no --languages */
 };
 
 static void close_room(void *opened)
@@ -51,7 +48,7 @@ static void *open_room(void *context, struct muster_error *err)
     return NULL;
 }
 
-/* ---- one document ---- */
+/* ---- a document ---- */
 
 static int measure_document(const struct prepare *p, struct read_room *room,
                             const struct split_document *document, struct measures *out,
@@ -104,7 +101,7 @@ static int take_document(const struct prepare *p, struct read_room *room,
     return 0;
 }
 
-/* ---- one part ---- */
+/* ---- a part ---- */
 
 static ssize_t read_stream(void *context, char *out, size_t size, struct muster_error *err)
 {
@@ -140,7 +137,7 @@ static int read_part(void *context, void *room, int number, struct muster_error 
     struct muster_error reason = {0};
     part_reader_close(part_reader_open(p->work, part->key, p->bands.bands, &part->counts, &reason));
     if (!reason.code)
-        return 0; /* by an earlier run */
+        return 0; /* an earlier run made it */
     part->counts = (struct part_counts){0};
     GUARD(guard_part_writer)
     struct part_writer *writer = part_writer_create(p->work, part->key, p->bands.bands, err);

@@ -1,7 +1,8 @@
-/* rules.h - the quality rules: what is measured of a document, and the limit that it must keep. One table;
- * the flags, the help, the decision and the counters of the report are functions of it. Pure.
+/* rules.h - the quality rules: a measure of a document, and its limit. One table gives the flags, the help,
+ * the decision and the counters of the report. Pure.
  *
- * A document that breaks a rule is left out and counted under the first one that it breaks, in this order. */
+ * A document that breaks rules is left out, and counted under the first rule that it breaks, in this order.
+ */
 #ifndef MUSTER_TRAINER_CORPUS_RULES_H
 #define MUSTER_TRAINER_CORPUS_RULES_H
 
@@ -26,9 +27,8 @@
     X(WORD_LENGTH, "max-word-length", RULE_AT_MOST, "15", 1, 1e6,                                            \
       "largest mean length of a word in characters")                                                         \
     X(LINES, "max-repeated-lines", RULE_AT_MOST, "0.4", 0, 1,                                                \
-      "largest share of characters in lines that stand further up already")                                  \
-    X(NGRAMS, "max-repeated-ngrams", RULE_AT_MOST, "0.4", 0, 1,                                              \
-      "largest share of runs of 4 words that stand further up already")                                      \
+      "largest share of characters in repeated lines")                                                       \
+    X(NGRAMS, "max-repeated-ngrams", RULE_AT_MOST, "0.4", 0, 1, "largest share of repeated runs of 4 words") \
     X(BLOCKED, "max-blocked-words", RULE_AT_MOST, "0", 0, 1e9, "largest number of words of --blocked_words") \
     X(REQUIRED, "min-required-words", RULE_AT_LEAST, "2", 0, 1e9,                                            \
       "least number of words of --required_words")                                                           \
@@ -50,12 +50,12 @@ struct rule_row {
 };
 extern const struct rule_row corpus_rules[RULE_COUNT];
 
-/* Of one document; NAN: not measured, which breaks no limit. */
+/* The measures of a document; NAN: not measured, which breaks no rule. */
 struct measures {
     double value[RULE_COUNT];
 };
 
-/* The first rule that is broken, or RULE_PASSED. */
+/* measure.c: the first rule that is broken, or RULE_PASSED. */
 int rules_check(const struct measures *measures, const double limits[RULE_COUNT]);
 
 #endif

@@ -1,5 +1,5 @@
-/* settings.c - see settings.h. */
-#include "trainer/corpus/settings.h"
+/* settings.c - see prepare.h. */
+#include "trainer/corpus/prepare.h"
 
 #include <string.h>
 
@@ -20,16 +20,16 @@ static const struct knob knobs[] = {
      .offset = AT(input),
      .initial = "data/raw",
      .section = "Files",
-     .help =
-         "file or folder that is read with its sub-folders: text (a file is a document), .jsonl (a line is "
-         "one), and both with .gz or .zst behind"},
+     .help = "file, or folder with its sub-folders, to read: texts (a file is a document) and .jsonl (a line "
+             "is a "
+             "document), also compressed as .gz or .zst"},
     {.name = "output_dir",
      .type = KNOB_TEXT,
      .path = true,
      .offset = AT(output),
      .initial = "data/processed",
      .section = "Files",
-     .help = "folder of the result, which muster-train reads as data.path: token shards (train, validation), "
+     .help = "folder of the result, for data.path of muster-train: token shards (train, validation), "
              "tokenizer.model, index.json, report.json"},
     {.name = "text_key",
      .type = KNOB_TEXT,
@@ -51,7 +51,7 @@ static const struct knob knobs[] = {
      .min = 1024,
      .max = 1 << 28,
      .section = "Files",
-     .help = "a longer text is cut at the last end of a line before, into several documents"},
+     .help = "a longer text is cut into several documents, at the last line end before this size"},
     {.name = "workers",
      .type = KNOB_INT,
      .offset = AT(workers),
@@ -59,7 +59,7 @@ static const struct knob knobs[] = {
      .min = 0,
      .max = 1024,
      .section = "Files",
-     .help = "threads; 0: as many as processors. The result does not depend on it"},
+     .help = "threads; 0: as many as processors. The result does not depend on the number"},
     {.name = "part_bytes",
      .type = KNOB_BYTES,
      .offset = AT(part_bytes),
@@ -67,7 +67,7 @@ static const struct knob knobs[] = {
      .min = 1024,
      .max = 1e12,
      .section = "Files",
-     .help = "small files are read so many bytes at a time by one worker; a larger file by one"},
+     .help = "bytes of small files that a worker reads at a time; a larger file is read by one worker"},
     {.name = "keep_work",
      .type = KNOB_BOOL,
      .offset = AT(keep_work),
@@ -75,8 +75,8 @@ static const struct knob knobs[] = {
      .implied = "true",
      .section = "Files",
      .help =
-         "keep output_dir/.work, the texts and signatures of parts of the input, so that a later run with "
-         "more files or other settings reads what has changed alone"},
+         "keep output_dir/.work, the texts and signatures of parts of the input; a later run with more files "
+         "or other settings then reads only the changed parts"},
 #define RULE_KNOB(id, name_, bound, limit, least, largest, help_)                                            \
     {.name = name_,                                                                                          \
      .type = KNOB_DOUBLE,                                                                                    \
@@ -84,7 +84,7 @@ static const struct knob knobs[] = {
      .initial = limit,                                                                                       \
      .min = least,                                                                                           \
      .max = largest,                                                                                         \
-     .section = "Rules (a document that breaks one is dropped, and counted in the report)",                  \
+     .section = "Rules (a document that breaks a rule is dropped, and counted in the report)",               \
      .help = help_},
     CORPUS_RULES(RULE_KNOB)
 #undef RULE_KNOB
@@ -107,8 +107,9 @@ static const struct knob knobs[] = {
      .offset = AT(languages),
      .initial = "",
      .section = "Lists",
-     .help = "languages that are kept, as en,de; found by n-grams of characters, with libexttextcat; a text "
-             "that is too short to judge is kept"},
+     .help =
+         "languages to keep, such as en,de; libexttextcat finds the language by n-grams of characters, and "
+         "a text too short to judge is kept"},
     {.name = "language_data",
      .type = KNOB_TEXT,
      .path = true,
@@ -122,24 +123,24 @@ static const struct knob knobs[] = {
      .initial = "0.8",
      .min = 0.5,
      .max = 2,
-     .section = "Duplicates (equal texts are always dropped but for the first)",
-     .help =
-         "a text whose runs of 5 words have this Jaccard similarity to those of an earlier one is dropped; "
-         "above 1: none"},
+     .section = "Duplicates (of equal texts the first is kept, always)",
+     .help = "drop a text whose runs of 5 words have this Jaccard similarity to the runs of an earlier text; "
+             "above "
+             "1: drop none"},
     {.name = "tokenizer_type",
      .type = KNOB_CHOICE,
      .offset = AT(tokenizer_type),
      .initial = "sentencepiece",
      .choices = tokenizer_types,
      .section = SECTION_TOKENS,
-     .help = "what is trained on the documents"},
+     .help = "kind of tokenizer to train on the documents; bytes needs no training"},
     {.name = "model_type",
      .type = KNOB_CHOICE,
      .offset = AT(model_type),
      .initial = "unigram",
      .choices = model_types,
      .section = SECTION_TOKENS,
-     .help = "of sentencepiece"},
+     .help = "kind of the sentencepiece model"},
     {.name = "vocab_size",
      .type = KNOB_INT,
      .offset = AT(vocabulary),
@@ -147,7 +148,7 @@ static const struct knob knobs[] = {
      .min = 300,
      .max = 1000000,
      .section = SECTION_TOKENS,
-     .help = "pieces of the model, 256 bytes among them; fewer where the texts have no more"},
+     .help = "pieces of the model, 256 bytes included; fewer if the texts have no more"},
     {.name = "character_coverage",
      .type = KNOB_DOUBLE,
      .offset = AT(character_coverage),
@@ -155,7 +156,7 @@ static const struct knob knobs[] = {
      .min = 0.9,
      .max = 1,
      .section = SECTION_TOKENS,
-     .help = "share of characters that are pieces; the others are written as bytes"},
+     .help = "share of characters that are pieces; other characters are written as bytes"},
     {.name = "sample_bytes",
      .type = KNOB_BYTES,
      .offset = AT(sample_bytes),
@@ -163,14 +164,14 @@ static const struct knob knobs[] = {
      .min = 65536,
      .max = 1e12,
      .section = SECTION_TOKENS,
-     .help = "of the documents that the model is trained on, chosen by their hash"},
+     .help = "bytes of the documents that train the model, chosen by their hash"},
     {.name = "tokenizer",
      .type = KNOB_TEXT,
      .path = true,
      .offset = AT(tokenizer),
      .initial = "",
      .section = SECTION_TOKENS,
-     .help = "use this tokenizer (a file or folder, as data.tokenizer) and train none"},
+     .help = "tokenizer to use (a file or folder, as data.tokenizer) instead of training a new tokenizer"},
     {.name = "validation_share",
      .type = KNOB_DOUBLE,
      .offset = AT(validation_share),
@@ -178,7 +179,7 @@ static const struct knob knobs[] = {
      .min = 0,
      .max = 0.9,
      .section = SECTION_TOKENS,
-     .help = "share of the documents that is held out, chosen by their hash"},
+     .help = "share of the documents to hold out, chosen by their hash"},
     {.name = "shard_tokens",
      .type = KNOB_INT,
      .offset = AT(shard_tokens),
@@ -186,7 +187,7 @@ static const struct knob knobs[] = {
      .min = 1024,
      .max = 2000000000,
      .section = SECTION_TOKENS,
-     .help = "of a shard, which ends with a document"},
+     .help = "most tokens of a shard; a shard ends with a document"},
     KNOB_HELP_ROW(AT(help), "Other"),
 };
 static const struct knob_table table = {knobs, sizeof knobs / sizeof *knobs};
@@ -228,7 +229,7 @@ void corpus_settings_free(struct corpus_settings *s)
         knob_free(&table, s);
 }
 
-/* Where files are and how many threads there are changes nothing of the result. */
+/* Whether a setting cannot change the result: paths, the number of threads. */
 static bool is_about_place(const struct knob *knob)
 {
     static const size_t places[] = {AT(input),         AT(output),         AT(workers),       AT(keep_work),
@@ -247,7 +248,7 @@ uint64_t corpus_settings_hash(const struct corpus_settings *s, bool tokens)
         if (is_about_place(&knobs[i]) || (!tokens && !strcmp(knobs[i].section, SECTION_TOKENS)))
             continue;
         buffer_clear(&text);
-        (void)knob_format(&knobs[i], s, &text); /* without memory another hash, which only costs time */
+        (void)knob_format(&knobs[i], s, &text); /* no memory: another hash, and the work is done again */
         hash = text_hash(text_hash(hash, knobs[i].name, strlen(knobs[i].name) + 1),
                          text.data ? text.data : "", text.length);
     }

@@ -1,5 +1,5 @@
-/* shard_writer.c - see shard_writer.h. */
-#include "trainer/corpus/shard_writer.h"
+/* shard_writer.c - see prepare_internal.h. */
+#include "trainer/corpus/prepare_internal.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,17 +12,10 @@
 
 enum { FLUSH_BYTES = 1 << 20, LLMC_HEADER = 256 };
 
-/* One of the two files of a shard, named when it is complete. */
-struct shard_file {
-    char *path, *beside;
-    int fd;
-    struct buffer held;
-};
-
 struct shard_writer {
     struct shard_writer_options options;
     char *folder;
-    struct shard_file tokens, index; /* of the last shard of the list, while it is open */
+    struct new_file tokens, index; /* the last shard of the list, while it is open */
     bool open;
     struct shard *list;
     uint64_t count, room;
@@ -45,67 +38,28 @@ struct shard_writer *shard_writer_create(const struct shard_writer_options *opti
     return take_pointer(&w);
 }
 
-static void close_file(struct shard_file *file)
-{
-    if (file->fd >= 0) {
-        (void)close(file->fd); /* what is removed need not be complete */
-        (void)unlink(file->beside);
-    }
-    mem_free(file->path);
-    mem_free(file->beside);
-    buffer_free(&file->held);
-    *file = (struct shard_file){.fd = -1};
-}
-
 void shard_writer_destroy(struct shard_writer *w)
 {
     if (!w)
         return;
-    if (w->open) {
-        close_file(&w->tokens);
-        close_file(&w->index);
-    }
+    new_file_close(&w->tokens);
+    new_file_close(&w->index);
     mem_free(w->folder);
     mem_free(w->list);
     mem_free(w);
 }
 
-/* ---- one shard ---- */
+/* ---- a shard ---- */
 
-static int open_shard_file(struct shard_file *file, const struct shard_writer *w, const char *ending,
+static int open_shard_file(struct new_file *file, const struct shard_writer *w, const char *ending,
                            size_t header, struct muster_error *err)
 {
     static const char zeros[LLMC_HEADER * sizeof(int32_t)] = {0};
-    *file = (struct shard_file){.fd = -1};
-    file->path = mem_printf("%s/shard-%05llu.%s", w->folder, (unsigned long long)w->count, ending);
-    file->beside = file->path ? mem_printf("%s.new", file->path) : NULL;
-    if (!file->beside || buffer_append(&file->held, zeros, header) < 0)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a token shard");
-    file->fd = io_create_new(file->beside, O_WRONLY, 0644);
-    return file->fd < 0 ? error_errno(err, "cannot write %s", file->beside) : 0;
-}
-
-static int flush_file(struct shard_file *file, size_t above, struct muster_error *err)
-{
-    if (file->held.failed)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to write %s", file->beside);
-    if (file->held.length <= above)
-        return 0;
-    if (io_write_all(file->fd, file->held.data, file->held.length, file->beside, err) < 0)
+    if (new_file_open(file, mem_printf("%s/shard-%05llu.%s", w->folder, (unsigned long long)w->count, ending),
+                      err) < 0)
         return -1;
-    buffer_clear(&file->held);
-    return 0;
-}
-
-static int finish_file(struct shard_file *file, const void *header, size_t length, struct muster_error *err)
-{
-    if (flush_file(file, 0, err) < 0)
-        return -1;
-    if (pwrite(file->fd, header, length, 0) != (ssize_t)length || fdatasync(file->fd) < 0)
-        return error_errno(err, "cannot write %s", file->beside);
-    const int fd = take_fd(&file->fd); /* from here on it is not removed */
-    return close(fd) < 0 || rename(file->beside, file->path) < 0
-               ? error_errno(err, "cannot write %s", file->path)
+    return buffer_append(&file->held, zeros, header) < 0
+               ? error_set(err, MUSTER_E_NOMEM, "no memory for a token shard")
                : 0;
 }
 
@@ -119,7 +73,6 @@ static int open_shard(struct shard_writer *w, struct muster_error *err)
         w->room = w->room * 2 + 16;
     }
     w->open = true;
-    w->index.fd = -1;
     if (open_shard_file(&w->tokens, w, "bin", LLMC_HEADER * sizeof(int32_t), err) < 0 ||
         open_shard_file(&w->index, w, "idx", sizeof(struct token_index_header), err) < 0)
         return -1;
@@ -134,11 +87,11 @@ static int finish_shard(struct shard_writer *w, struct muster_error *err)
     const struct token_index_header index = {TOKEN_INDEX_MAGIC, shard->tokens, shard->documents};
     token_file_shard_header(w->options.width, (int32_t)shard->tokens, header);
     /* the index first: a reader that finds a shard finds its documents */
-    if (finish_file(&w->index, &index, sizeof index, err) < 0 ||
-        finish_file(&w->tokens, header, sizeof header, err) < 0)
+    if (new_file_finish(&w->index, &index, sizeof index, err) < 0 ||
+        new_file_finish(&w->tokens, header, sizeof header, err) < 0)
         return -1;
-    close_file(&w->tokens);
-    close_file(&w->index);
+    new_file_close(&w->tokens);
+    new_file_close(&w->index);
     w->open = false;
     return 0;
 }
@@ -158,9 +111,10 @@ int shard_writer_add(struct shard_writer *w, const void *tokens, uint64_t count,
     shard->tokens += count;
     shard->documents++;
     (void)buffer_append(&w->tokens.held, tokens,
-                        (size_t)count * (size_t)w->options.width); /* failures stay there */
+                        (size_t)count * (size_t)w->options.width); /* the buffers remember failures */
     (void)buffer_append(&w->index.held, &shard->tokens, sizeof shard->tokens);
-    return flush_file(&w->tokens, FLUSH_BYTES, err) < 0 ? -1 : flush_file(&w->index, FLUSH_BYTES, err);
+    return new_file_flush(&w->tokens, FLUSH_BYTES, err) < 0 ? -1
+                                                            : new_file_flush(&w->index, FLUSH_BYTES, err);
 }
 
 int shard_writer_finish(struct shard_writer *w, struct muster_error *err)

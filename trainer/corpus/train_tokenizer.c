@@ -1,5 +1,5 @@
 /* train_tokenizer.c - the third stage of prepare.h: a sentencepiece model trained on the sample, or the
- * tokenizer that was named. */
+ * tokenizer of --tokenizer. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ struct sentences {
     struct prepare *prepare;
     int part;
     struct part_reader *reader;
-    int64_t document; /* the next one of the reader */
+    int64_t document; /* number of the reader's next document */
     struct buffer text;
     size_t at;
     uint64_t given;
@@ -47,8 +47,7 @@ static int next_document(struct sentences *s, struct muster_error *err)
     }
 }
 
-/* Bytes of a sentence of `length` that are taken at once: all, or up to the last blank or character that
- * fits. */
+/* Bytes that become a sentence: all `length`, or up to the last blank or character that fits. */
 static size_t take_bytes(const char *text, size_t length)
 {
     if (length <= SENTENCEPIECE_SENTENCE)
@@ -97,7 +96,7 @@ static int train_model(struct prepare *p, const char *path, struct muster_error 
     return result < 0 ? -1 : io_write_file_atomic(path, model.data, model.length, 0644, err);
 }
 
-/* ---- kept for a later run ---- */
+/* ---- the model, kept for a later run ---- */
 
 static uint64_t model_key(const struct prepare *p)
 {
@@ -107,7 +106,7 @@ static uint64_t model_key(const struct prepare *p)
     return text_hash(hash, &s->character_coverage, sizeof s->character_coverage);
 }
 
-/* "KEY FINGERPRINT": the model is there for this key when its file has this fingerprint. */
+/* The key file has "KEY FINGERPRINT": the model file with this fingerprint was made for this key. */
 static bool has_model(const struct prepare *p, const char *key_path, const char *path)
 {
     scope_buffer text = {0};

@@ -1,13 +1,16 @@
-/* words.c - see words.h. */
-#include "trainer/corpus/words.h"
-
+/* words.c - see texts.h. */
 #include <string.h>
 #include <xxhash.h>
 
+#include "proto/base/buffer.h"
+#include "proto/base/error.h"
+#include "proto/base/io.h"
 #include "proto/base/mem.h"
+#include "proto/base/text.h"
+#include "trainer/corpus/texts.h"
 #include "trainer/tokens/unicode.h"
 
-enum { LONGEST = 256 }; /* bytes of a word that count: what is longer is no word of a language */
+enum { LONGEST = 256 }; /* bytes of a word that are hashed; no language has longer words */
 
 struct range {
     uint32_t first, last;
@@ -21,7 +24,7 @@ static bool is_in(const struct range *ranges, size_t count, uint32_t point)
     return false;
 }
 
-/* Blocks of combining marks, and the blocks of India's scripts, whose vowel signs are no letters. */
+/* Blocks of combining marks, and of the scripts of India, whose vowel signs are no letters. */
 bool words_is_mark(uint32_t point)
 {
     static const struct range ranges[] = {
@@ -66,7 +69,7 @@ static int add_word(struct words *words, const char *word, size_t length, size_t
     return 0;
 }
 
-/* Bytes of the word at text; 0: none begins there, and *skip bytes are something else. */
+/* Bytes of the word at text; 0: no word begins there, and the next *skip bytes belong to none. */
 static size_t word_at(const char *text, size_t length, size_t *chars, size_t *skip)
 {
     size_t at = 0;
@@ -79,11 +82,11 @@ static size_t word_at(const char *text, size_t length, size_t *chars, size_t *sk
             break;
         }
         if (letter && is_alone(c.point) && *chars)
-            break; /* it is a word by itself, which begins here */
+            break; /* this character is the next word */
         at += c.length;
         ++*chars;
         if (letter && is_alone(c.point)) {
-            while (at < length) { /* with its marks */
+            while (at < length) { /* its marks belong to the word */
                 const struct unicode_char mark = unicode_next(text + at, length - at);
                 if ((mark.classes & (UNICODE_LETTER | UNICODE_NUMBER)) || !words_is_mark(mark.point))
                     break;
@@ -180,4 +183,53 @@ void hash_set_free(struct hash_set *set)
         return;
     mem_free(set->slot);
     memset(set, 0, sizeof *set);
+}
+
+/* ---- lists of words ---- */
+
+enum { LIST_LIMIT = 64 << 20 };
+
+static int add_line(struct words *words, const char *line, size_t length, struct hash_set *out,
+                    struct muster_error *err)
+{
+    while (length && strchr(" \t\r", line[length - 1]))
+        length--;
+    if (!length || *line == '#')
+        return 0;
+    if (words_split(words, line, length) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a list of words");
+    if (words->count != 1)
+        return error_set(err, MUSTER_E_INVALID, "'%.*s' is %zu words, and a line has one",
+                         (int)(length < 40 ? length : 40), line, words->count);
+    return hash_set_add(out, words->hash[0]) < 0
+               ? error_set(err, MUSTER_E_NOMEM, "no memory for a list of words")
+               : 0;
+}
+
+static int add_lines(struct words *words, const char *path, const char *text, size_t length,
+                     struct hash_set *out, struct muster_error *err)
+{
+    for (int number = 1; length; number++) {
+        const char *end = memchr(text, '\n', length);
+        const size_t line = end ? (size_t)(end - text) : length;
+        if (add_line(words, text, line, out, err) < 0)
+            return error_wrap(err, "%s:%d", path, number);
+        text += line + (end != NULL);
+        length -= line + (end != NULL);
+    }
+    return 0;
+}
+
+int word_list_read(const char *path, struct hash_set *out, uint64_t *hash, struct muster_error *err)
+{
+    scope_buffer bytes = {0};
+    struct words words = {0};
+    if (io_read_file(path, LIST_LIMIT, &bytes, err) < 0)
+        return -1;
+    const char *text = bytes.data ? bytes.data : "";
+    *hash = text_hash(*hash, text, bytes.length);
+    const size_t mark = text_byte_order_mark(text, bytes.length);
+    const int result = add_lines(&words, path, text + mark, bytes.length - mark, out, err);
+    words_free(&words);
+    return result;
 }

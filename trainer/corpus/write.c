@@ -1,4 +1,4 @@
-/* write.c - the last stages of prepare.h: the tokens of all parts as shards, their index, and the report. */
+/* write.c - the last stage of prepare.h: the tokens of all parts as shards, their index, and the report. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -7,7 +7,6 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "trainer/corpus/prepare_internal.h"
-#include "trainer/corpus/shard_writer.h"
 #include "trainer/data/prepared.h"
 
 enum { READ_BYTES = 1 << 20 };
@@ -20,7 +19,7 @@ struct writing {
     struct buffer tokens;
 };
 
-/* The tokens of one part, read in order. */
+/* Reads the tokens of a part in order. */
 struct tokens_reader {
     const char *path;
     FILE *file;
@@ -32,7 +31,7 @@ static int read_exactly(struct tokens_reader *r, void *out, size_t bytes, struct
         return 0;
     return ferror(r->file)
                ? error_errno(err, "cannot read %s", r->path)
-               : error_set(err, MUSTER_E_IO, "%s has become shorter; something else writes to it", r->path);
+               : error_set(err, MUSTER_E_IO, "%s has become shorter; another program writes to it", r->path);
 }
 
 static int copy_document(struct writing *w, struct tokens_reader *r, size_t width, struct muster_error *err)
@@ -94,7 +93,7 @@ static struct split_totals totals_of(const struct shard_writer *writer)
 
 /* ---- index and report ---- */
 
-/* Gives the value to the object. A failure shows when the whole is printed. */
+/* Gives the value to the object. After a failure, printing the whole fails. */
 static void put_json(json_t *object, const char *key, json_t *value)
 {
     (void)json_object_set_new(object, key, value);
@@ -131,7 +130,7 @@ static int write_json(const char *path, json_t *root, struct muster_error *err)
     if (!text)
         return error_set(err, MUSTER_E_NOMEM, "no memory to write %s", path);
     const int result = io_write_file_atomic(path, text, strlen(text), 0644, err);
-    free(text); /* the library's, not of mem.h */
+    free(text); /* allocated by jansson, not by mem.h */
     return result;
 }
 
@@ -226,7 +225,7 @@ int prepare_write(struct prepare *p, struct muster_error *err)
     scope_free char *index = mem_printf("%s/" PREPARED_INDEX, p->settings->output);
     if (!index)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    (void)unlink(index); /* until the shards are those of the new one; there may be none */
+    (void)unlink(index); /* an old index, if any, does not fit the new shards */
     struct writing w = {.prepare = p, .train = open_split(p, "train", err)};
     w.held = w.train ? open_split(p, "validation", err) : NULL;
     const int result = w.held ? write_files(&w, err) : -1;

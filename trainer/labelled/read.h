@@ -5,7 +5,7 @@
 #ifndef MUSTER_TRAINER_LABELLED_READ_H
 #define MUSTER_TRAINER_LABELLED_READ_H
 
-#include "trainer/data/token_sink.h"
+#include "trainer/data/token_cache.h"
 #include "trainer/data/walk.h"
 #include "trainer/tokens/tokenizer.h"
 

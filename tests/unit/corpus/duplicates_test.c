@@ -9,7 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
-#include "trainer/corpus/duplicates.h"
+#include "trainer/corpus/prepare_internal.h"
 
 enum { MOST = 600 };
 

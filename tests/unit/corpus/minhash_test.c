@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tests/support/cmocka_all.h"
-#include "trainer/corpus/minhash.h"
+#include "trainer/corpus/texts.h"
 
 static size_t split(struct words *words, const char *text)
 {

@@ -7,10 +7,8 @@
 
 #include "proto/base/error.h"
 #include "tests/support/cmocka_all.h"
-#include "trainer/corpus/clean.h"
-#include "trainer/corpus/measure.h"
-#include "trainer/corpus/settings.h"
-#include "trainer/corpus/word_list.h"
+#include "trainer/corpus/texts.h"
+#include "trainer/corpus/prepare.h"
 
 static struct measures measure(const char *text, const struct measure_lists *lists)
 {

@@ -9,7 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "tests/support/cmocka_all.h"
-#include "trainer/corpus/shard_writer.h"
+#include "trainer/corpus/prepare_internal.h"
 #include "trainer/data/corpus.h"
 #include "trainer/data/prepared.h"
 

@@ -4,7 +4,7 @@
 
 #include "proto/base/error.h"
 #include "tests/support/cmocka_all.h"
-#include "trainer/corpus/split.h"
+#include "trainer/corpus/input.h"
 
 struct source {
     const char *text;
