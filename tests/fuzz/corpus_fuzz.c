@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "tests/fuzz/random_main.h"
-#include "trainer/corpus/texts.h"
 #include "trainer/corpus/input.h"
+#include "trainer/corpus/texts.h"
 #include "trainer/tokens/unicode.h"
 
 struct source {

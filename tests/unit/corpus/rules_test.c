@@ -7,8 +7,8 @@
 
 #include "proto/base/error.h"
 #include "tests/support/cmocka_all.h"
-#include "trainer/corpus/texts.h"
 #include "trainer/corpus/prepare.h"
+#include "trainer/corpus/texts.h"
 
 static struct measures measure(const char *text, const struct measure_lists *lists)
 {

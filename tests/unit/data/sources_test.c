@@ -12,8 +12,8 @@
 #include "tests/support/folder.h"
 #include "trainer/data/corpus.h"
 #include "trainer/data/data.h"
-#include "trainer/data/token_file.h"
 #include "trainer/data/token_cache.h"
+#include "trainer/data/token_file.h"
 #include "trainer/tokens/tokenizer.h"
 
 enum { END = 255 };

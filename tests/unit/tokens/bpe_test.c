@@ -4,8 +4,8 @@
 
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
-#include "trainer/tokens/unicode.h"
 #include "trainer/tokens/bpe.h"
+#include "trainer/tokens/unicode.h"
 
 /* "\u0120" is GPT-2's letter for a blank. */
 #define WORDS  "{\"a\":0,\"b\":1,\"c\":2,\"\\u0120\":3,\"ab\":4,\"\\u0120a\":5,\"\\u0120ab\":6,\"abc\":7}"
