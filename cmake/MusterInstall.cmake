@@ -27,6 +27,10 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/muster-config-version.cmake
 install(FILES ${CMAKE_BINARY_DIR}/muster-config.cmake ${CMAKE_BINARY_DIR}/muster-config-version.cmake
   DESTINATION ${package_folder})
 
+# What muster-train's user reads; its references are also printed by --settings and --keys.
+file(GLOB manual_pages ${CMAKE_SOURCE_DIR}/trainer/docs/*.md)
+install(FILES ${manual_pages} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/muster)
+
 # The prefix follows the file, so that an installed tree can be moved and --prefix can name any.
 file(RELATIVE_PATH up /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" up ${up})

@@ -6,7 +6,7 @@
     bin/muster, bin/torchrun -> muster, bin/muster-train
     lib/                        libmuster.so and the libraries of both
     lib/muster/python           the Python module
-    share/                      licences and a configuration to begin with"""
+    share/                      licences, muster-train's manual and a configuration to begin with"""
 
 import argparse
 import pathlib
@@ -37,6 +37,7 @@ def main():
     shutil.copytree(SOURCE / "python" / "muster", root / "lib/muster/python/muster", ignore=shutil.ignore_patterns("__pycache__", "*.md"))
     shutil.copyfile(SOURCE / "k8s/configs/gpt-demo.yaml", root / "share/configs/gpt-demo.yaml")
     licences(linked, root / "share/doc/muster")
+    shutil.copytree(SOURCE / "trainer" / "docs", root / "share/doc/muster", dirs_exist_ok=True)
 
 
 main()

@@ -24,6 +24,7 @@ from shipped import SOURCE, Machine, licences, linked_files, own_files, version
 def fill(root, machine, build, bundle):
     package, libs = root / "muster", root / "muster" / "libs"
     shutil.copytree(SOURCE / "python" / "muster", package, ignore=shutil.ignore_patterns("__pycache__", "*.md"))
+    shutil.copytree(SOURCE / "trainer" / "docs", package / "docs")
     libs.mkdir()
     (libs / "README").write_text("Programs and libraries of the package muster; licences: the package's .dist-info.\n")
     own = own_files(build)

@@ -352,7 +352,7 @@ static const struct knob rows[] = {
      .section = workers,
      .help = "import these Python modules once on this node, in a template process, and make each worker "
              "from it by "
-             "fork, also after a restart (launcher/docs/warm.md); empty: every worker starts its own "
+             "fork, also after a restart; empty: every worker starts its own "
              "interpreter"},
     {.name = "warm-keep",
      .env = "MUSTER_WARM_KEEP",

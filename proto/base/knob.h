@@ -114,8 +114,13 @@ int knob_format(const struct knob *knob, const void *options, struct buffer *out
 int knob_format_json(const struct knob *knob, const void *options, struct buffer *out);
 /* The row's help text, its choices and its default, appended. */
 void knob_describe(const struct knob *knob, struct buffer *out);
-/* The rows as tables of Markdown, one for each section; with a column for the variables if there are any. */
+/* Columns of a line in a document of Markdown. */
+#define KNOB_MARKDOWN_COLUMNS 120
+/* The rows as lists of Markdown, one for each section. An item has the name, the variable and knob_describe's
+ * text. */
 int knob_markdown(const struct knob_table *table, struct buffer *out);
+/* text and a line end, with further lines at column indent where a line would be longer than columns. */
+void knob_wrap(const char *text, int indent, int columns, struct buffer *out);
 /* The help text of all rows, by section, at most columns wide. */
 int knob_help(const struct knob_table *table, int columns, struct buffer *out);
 const char *knob_source_name(enum knob_source source);

@@ -61,14 +61,13 @@ int knob_format_json(const struct knob *knob, const void *options, struct buffer
 
 enum { HELP_INDENT = 28 };
 
-/* Words of text from column HELP_INDENT on, wrapped at columns. */
-static void wrap(struct buffer *out, const char *text, int columns)
+void knob_wrap(const char *text, int indent, int columns, struct buffer *out)
 {
-    int room = columns - HELP_INDENT, used = 0;
+    int room = columns - indent, used = 0;
     for (const char *word = text; *word;) {
         int length = (int)strcspn(word, " ");
         if (used && used + 1 + length > room) {
-            buffer_printf(out, "\n%*s", HELP_INDENT, "");
+            buffer_printf(out, "\n%*s", indent, "");
             used = 0;
         }
         buffer_printf(out, "%s%.*s", used ? " " : "", length, word);
@@ -134,7 +133,7 @@ static void help_row(const struct knob *knob, int columns, struct buffer *out)
         buffer_printf(out, "%s\n%*s", left.data, HELP_INDENT, "");
     else
         buffer_printf(out, "%-*s", HELP_INDENT, left.data);
-    wrap(out, right.data, columns);
+    knob_wrap(right.data, HELP_INDENT, columns, out);
 }
 
 int knob_help(const struct knob_table *table, int columns, struct buffer *out)
@@ -151,11 +150,11 @@ int knob_help(const struct knob_table *table, int columns, struct buffer *out)
     return out->failed ? -1 : 0;
 }
 
-/* text with the characters escaped that a table cell cannot hold */
-static void put_cell(struct buffer *out, const char *text)
+/* text with the characters escaped that Markdown would read as marks */
+static void put_plain(struct buffer *out, const char *text)
 {
     for (const char *at = text; *at;) {
-        size_t plain = strcspn(at, "|<");
+        const size_t plain = strcspn(at, "<*");
         buffer_append(out, at, plain);
         at += plain;
         if (*at)
@@ -163,39 +162,35 @@ static void put_cell(struct buffer *out, const char *text)
     }
 }
 
-static void markdown_row(const struct knob *knob, bool variables, struct buffer *out)
+static void markdown_item(const struct knob *knob, struct buffer *out)
 {
-    scope_buffer text = {0};
-    knob_describe(knob, &text);
-    if (text.failed) {
+    scope_buffer help = {0}, item = {0};
+    knob_describe(knob, &help);
+    buffer_text(&item, "- ");
+    if (knob->letter)
+        buffer_printf(&item, "`-%c`, ", knob->letter);
+    buffer_printf(&item, "`%s%s`", dashes_of(knob), knob->name);
+    if (knob->env)
+        buffer_printf(&item, " (`%s`)", knob->env);
+    buffer_text(&item, ": ");
+    put_plain(&item, help.data ? help.data : "");
+    if (help.failed || item.failed) {
         out->failed = true;
         return;
     }
-    buffer_text(out, "| ");
-    if (knob->letter)
-        buffer_printf(out, "`-%c`, ", knob->letter);
-    buffer_printf(out, "`%s%s` | ", dashes_of(knob), knob->name);
-    if (knob->env)
-        buffer_printf(out, "`%s`", knob->env);
-    buffer_text(out, variables ? " | " : "");
-    put_cell(out, text.data ? text.data : "");
-    buffer_text(out, " |\n");
+    knob_wrap(item.data, 2, KNOB_MARKDOWN_COLUMNS, out);
 }
 
 int knob_markdown(const struct knob_table *table, struct buffer *out)
 {
     const char *section = NULL;
-    bool variables = false;
-    for (size_t i = 0; i < table->count; i++)
-        variables |= table->knobs[i].env != NULL;
     for (size_t i = 0; i < table->count; i++) {
         const struct knob *knob = &table->knobs[i];
         if (knob->section && (!section || strcmp(section, knob->section))) {
-            buffer_printf(out, "%s## %s\n\n| flag |%s what it does |\n|---|---|%s\n", section ? "\n" : "",
-                          knob->section, variables ? " variable |" : "", variables ? "---|" : "");
+            buffer_printf(out, "%s## %s\n\n", section ? "\n" : "", knob->section);
             section = knob->section;
         }
-        markdown_row(knob, variables, out);
+        markdown_item(knob, out);
     }
     return out->failed ? -1 : 0;
 }

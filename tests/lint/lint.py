@@ -278,13 +278,27 @@ def check_measured(root, build):
 
 def check_flags(root, build):
     breaches = []
-    for command, table in ("run", root / "launcher" / "docs" / "FLAGS.md"), ("local", root / "launcher" / "local" / "FLAGS.md"):
-        call = [str(build / "bin" / "muster"), command, "--output=markdown", "--help"]
+    documents = {"launcher/docs/FLAGS.md": ("muster", "run", "--output=markdown", "--help"),
+                 "launcher/local/FLAGS.md": ("muster", "local", "--output=markdown", "--help"),
+                 "trainer/docs/SETTINGS.md": ("muster-train", "--settings"), "trainer/docs/KEYS.md": ("muster-train", "--keys")}
+    for name, (program, *words) in documents.items():
+        table, call = root / name, [str(build / "bin" / program), *words]
         printed = subprocess.run(call, capture_output=True, text=True, check=True).stdout
-        print(f"{printed.count('`--')} flags of muster {command} are printed")
+        print(f"{len(re.findall('^- `', printed, re.M))} rows of {name} are printed")
         if printed != table.read_text():
             breaches.append(f"{name_of(root, table)} is not what the program prints: ninja -C build flags writes it")
+    subcommands = re.findall(r"^  ([\w-]+) +\S", help_of(build, "muster"), re.M)
+    helps = [("muster",), ("muster-train",), *(("muster", word) for word in subcommands),
+             *(("muster-train", word) for word in ("eval", "generate", "prepare", "preprocess", "quantize"))]
+    for words in helps:
+        breaches += [f"{' '.join(words)} --help names {path}, which no installation has" for path in
+                     re.findall(r"\b(?:launcher|trainer|runtime|tests|benchmarks|k8s|proto)/[\w./-]+", help_of(build, *words))]
+    print(f"{len(helps)} texts of --help are looked at for paths of the sources")
     return breaches
+
+
+def help_of(build, program, *words):
+    return subprocess.run([str(build / "bin" / program), *words, "--help"], capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
 
 
 def check_complaints(root, build):

@@ -55,7 +55,7 @@ const char *formats_nearest_option(const char *name);
  * Defaults are remarks. json: one object, {"training.steps": {"value": 100, "source": "--set"}, ...}. */
 int formats_print(const struct formats_settings *settings, bool json, struct buffer *out);
 
-/* The tables of all keys in Markdown, for the documentation. */
+/* All keys of other programs as a document of Markdown. */
 int formats_markdown(struct buffer *out);
 
 /* One text; name stands for the file in errors. */

@@ -1,6 +1,8 @@
-/* tables.c - the keys of a language as a table of Markdown. See formats.h. */
+/* tables.c - the keys of other programs as lists of Markdown. See formats.h. */
 #include <string.h>
 
+#include "proto/base/guard.h"
+#include "proto/base/knob.h"
 #include "trainer/formats/formats.h"
 #include "trainer/formats/readers.h"
 
@@ -50,19 +52,27 @@ static void print_meaning(const struct key_row *row, struct buffer *out)
     }
 }
 
-static void print_table(const struct key_table *table, struct buffer *out)
+static void print_list(const struct key_table *table, struct buffer *out)
 {
-    buffer_text(out, "| key | here |\n|---|---|\n");
     for (size_t i = 0; i < table->count; i++) {
-        buffer_printf(out, "| `%s` | ", table->rows[i].path);
-        print_meaning(&table->rows[i], out);
-        buffer_text(out, " |\n");
+        scope_buffer item = {0};
+        buffer_printf(&item, "- `%s`: ", table->rows[i].path);
+        print_meaning(&table->rows[i], &item);
+        if (item.failed)
+            out->failed = true;
+        else
+            knob_wrap(item.data, 2, KNOB_MARKDOWN_COLUMNS, out);
     }
-    buffer_text(out, "\n");
 }
 
 int formats_markdown(struct buffer *out)
 {
+    buffer_text(out, "# Keys of other programs\n\n"
+                     "A key of another program becomes a setting of muster-train (`SETTINGS.md`), has no "
+                     "effect here, or is\n"
+                     "refused. Keys without an effect are listed when the run starts. An error names file, "
+                     "line and column.\n"
+                     "`muster-train --keys` prints this document.\n");
     const struct {
         const char *heading;
         const struct key_table *keys;
@@ -72,8 +82,8 @@ int formats_markdown(struct buffer *out)
                   {"A model's config.json", &model_keys},
                   {"Further keys of YAML files with our sections", &sections_aliases}};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        buffer_printf(out, "## %s\n\n", tables[i].heading);
-        print_table(tables[i].keys, out);
+        buffer_printf(out, "\n## %s\n\n", tables[i].heading);
+        print_list(tables[i].keys, out);
     }
     return out->failed ? -1 : 0;
 }

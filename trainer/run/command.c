@@ -206,6 +206,8 @@ static const struct own_option {
     {"--print-config", NULL, offsetof(struct command, print_config), 0},
     {"--help", NULL, offsetof(struct command, help), 0},
     {"-h", NULL, offsetof(struct command, help), 0},
+    {"--settings", NULL, offsetof(struct command, settings), 0},
+    {"--keys", NULL, offsetof(struct command, keys), 0},
     {"--version", NULL, offsetof(struct command, version), 0},
     {"--man", NULL, offsetof(struct command, man), 0},
     {"--completion=bash", NULL, offsetof(struct command, bash), 0},
@@ -354,7 +356,8 @@ static const char *const verbs[COMMAND_VERBS] = {"", "eval", "generate", "prepro
 
 bool command_is_page(const struct command *command)
 {
-    return command->help || command->version || command->man || command->bash || command->zsh;
+    return command->help || command->settings || command->keys || command->version || command->man ||
+           command->bash || command->zsh;
 }
 
 /* Of one that takes no step. */

@@ -52,8 +52,9 @@ struct command {
     /* Overrides as texts: "logging.trace=10-12", "training.device=cuda"; "" */
     char trace[64], device[64], comm[64];
     bool plan, predict, print_config, json, verbose, help, version, man, bash, zsh, sync_errors, cuda_graphs;
-    char *model;      /* override "model.path=..." of --model; owned; NULL: none */
-    char *checkpoint; /* --checkpoint; owned; NULL: none */
+    bool settings, keys; /* references in Markdown: of the settings, of other programs' keys */
+    char *model;         /* override "model.path=..." of --model; owned; NULL: none */
+    char *checkpoint;    /* --checkpoint; owned; NULL: none */
     struct command_draw draw;
     struct command_quantize quantize;
     int64_t world_size; /* for --plan; 0: the current world */
@@ -62,8 +63,8 @@ struct command {
 /* Reads argv into command. An error is printed to standard error. */
 int command_parse(int argc, char *const argv[], struct command *command);
 void command_free(struct command *command);
-/* Whether it asks for something about the program itself (--help, --version, --man, --completion), and prints
- * it; the exit code. */
+/* Whether it asks for something about the program itself (--help, --settings, --keys, --version, --man,
+ * --completion), and prints it; the exit code. */
 bool command_is_page(const struct command *command);
 int command_page(const struct command *command);
 /* The words eval, ..., and the program's own options, a '=' behind those that take a value, in fresh memory

@@ -1,5 +1,5 @@
-/* command_pages.c - what muster-train prints of itself: --help, --version, --man, --completion. See
- * command.h.
+/* command_pages.c - what muster-train prints of itself: --help, --settings, --keys, --version, --man,
+ * --completion. See command.h.
  */
 #include <stdio.h>
 
@@ -9,6 +9,7 @@
 #include "proto/exit_code.h"
 #include "runtime/config/train_config.h"
 #include "runtime/include/muster.h"
+#include "trainer/formats/formats.h"
 #include "trainer/run/command.h"
 
 static const char synopsis[] =
@@ -25,7 +26,7 @@ static const char synopsis[] =
     "PATH] [--group N]\n"
     "             [--prune SHARE] [--tables] [--keep PATTERN ...] [--calibration SAMPLES] [--output=json]\n"
     "muster-train prepare [--input_dir DIR] [--output_dir DIR] [flags]\n"
-    "muster-train --help | --version | --man | --completion=bash | --completion=zsh";
+    "muster-train --help | --settings | --keys | --version | --man | --completion=bash | --completion=zsh";
 /* clang-format off */
 static const char description[] =
     "Trains a model without Python: alone, or as every rank of `muster run` or torchrun.\n"
@@ -33,6 +34,7 @@ static const char description[] =
     "CONFIG is a file, or a folder of files. It is YAML (the keys below), DeepSpeed's ds_config.json, TrainingArguments of\n"
     "the Hugging Face Trainer, a model's config.json, or a ConfigMap. A later file replaces settings of an earlier one.\n"
     "Options of other programs are accepted: --deepspeed FILE, --data_path, --output_dir, --batch_size_per_gpu, ...\n"
+    "--keys prints what each key of another program becomes, --settings the keys below; both as a page of Markdown.\n"
     "--set key=value sets a key of the configuration. --print-config prints all settings and the origin of each.\n"
     "\n"
     "--plan prints the bytes that each rank will hold, by kind, and trains nothing.\n"
@@ -99,11 +101,27 @@ static int print_completion(enum completion_shell shell, struct buffer *out)
     return result;
 }
 
+/* trainer/docs/SETTINGS.md: installed with the program, and held equal by tests/lint. */
+static int print_settings(struct buffer *out)
+{
+    buffer_text(
+        out,
+        "# Settings of `muster-train`\n\n"
+        "A file of YAML has a mapping for each section: `training.steps` is `steps` in the mapping "
+        "`training`.\n"
+        "`--set training.steps=100` sets one on the command line, and a program in C passes the same text.\n"
+        "`muster-train CONFIG --print-config` prints each value and its origin.\n"
+        "`muster-train --settings` prints this document.\n\n");
+    return knob_markdown(train_config_table(), out);
+}
+
 int command_page(const struct command *command)
 {
     scope_buffer out = {0};
-    const int result = command->help      ? print_help(&out)
-                       : command->version ? buffer_printf(&out, "muster-train %s\n", muster_version())
+    const int result = command->help       ? print_help(&out)
+                       : command->settings ? print_settings(&out)
+                       : command->keys     ? formats_markdown(&out)
+                       : command->version  ? buffer_printf(&out, "muster-train %s\n", muster_version())
                        : command->man
                            ? print_man(&out)
                            : print_completion(command->zsh ? COMPLETION_ZSH : COMPLETION_BASH, &out);

@@ -81,6 +81,7 @@ class Wheel(unittest.TestCase):
         self.assertLess(self.wheel.stat().st_size, WHEEL_LIMIT)
         names = zipfile.ZipFile(self.wheel).namelist()
         self.assertFalse([name for name in names if "torchrun" in name])
+        self.assertIn("muster/docs/SETTINGS.md", names)
         self.assertTrue([name for name in names if "licenses/libopenblas" in name], names)
         self.assertEqual(zipfile.ZipFile(self.wheel).testzip(), None)
 
@@ -180,7 +181,8 @@ class DebianFiles(unittest.TestCase):
         files = run("dpkg-deb", "-c", self.deb)
         for name in ("usr/bin/muster", "usr/bin/muster-train", "usr/include/muster.h", "usr/share/man/man1/muster-run.1.gz",
                      "usr/share/man/man1/muster-train.1.gz", "usr/share/bash-completion/completions/muster",
-                     "usr/share/zsh/vendor-completions/_muster", "usr/share/doc/muster/copyright"):
+                     "usr/share/zsh/vendor-completions/_muster", "usr/share/doc/muster/copyright",
+                     "usr/share/doc/muster/SETTINGS.md", "usr/share/doc/muster/KEYS.md"):
             self.assertIn(f"./{name}\n", files)
         control = run("dpkg-deb", "-f", self.deb, "Depends")
         for package in "libzmq5", "libsodium23", "libopenblas0-openmp", "libc6 (>= 2.28)":

@@ -147,17 +147,35 @@ static void sentences_are_followed_by_sentences(void **state)
     }
 }
 
-static void markdown_has_a_table_for_each_section(void **state)
+static void markdown_has_a_list_for_each_section(void **state)
 {
     (void)state;
     scope_buffer out = {0};
     assert_int_equal(knob_markdown(&table, &out), 0);
-    assert_non_null(strstr(out.data, "## World\n\n| flag | variable | what it does |\n|---|---|---|\n"
-                                     "| `--max-restarts` | `PET_MAX_RESTARTS` | how often (default 0) |\n"
-                                     "| `--monitor-interval` |  | how long (default 0.1 s) |\n"
-                                     "| `--standalone` |  | one node |\n\n## Worker\n"));
-    assert_non_null(strstr(out.data, "| `-r`, `--role` |  | name (default default) |\n"));
-    assert_non_null(strstr(out.data, "| `--start-method` |  | how; one of spawn fork (default spawn) |\n"));
+    assert_non_null(strstr(out.data, "## World\n\n"
+                                     "- `--max-restarts` (`PET_MAX_RESTARTS`): how often (default 0)\n"
+                                     "- `--monitor-interval`: how long (default 0.1 s)\n"
+                                     "- `--standalone`: one node\n\n## Worker\n\n"));
+    assert_non_null(strstr(out.data, "- `-r`, `--role`: name (default default)\n"));
+    assert_non_null(strstr(out.data, "- `--start-method`: how; one of spawn fork (default spawn)\n"));
+}
+
+static void markdown_is_wrapped_and_escaped(void **state)
+{
+    (void)state;
+    const struct knob knob = {
+        .name = "training.frozen",
+        .type = KNOB_TEXT,
+        .section = "training",
+        .help = "Patterns: a <name>, or h.* for all layers of a model, with as many words as it "
+                "takes to fill more than a line of a document."};
+    const struct knob_table one = {.knobs = &knob, .count = 1};
+    scope_buffer out = {0};
+    assert_int_equal(knob_markdown(&one, &out), 0);
+    assert_non_null(strstr(out.data, "- `training.frozen`: Patterns: a \\<name>, or h.\\* for all layers"));
+    assert_non_null(strstr(out.data, "\n  "));
+    for (const char *line = out.data; *line; line += strcspn(line, "\n") + 1)
+        assert_true(strcspn(line, "\n") <= KNOB_MARKDOWN_COLUMNS);
 }
 
 static void values_as_json_have_types(void **state)
@@ -196,10 +214,15 @@ static void defaults_survive_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_ranges_and_sources),  cmocka_unit_test(environment_gives_defaults),
-        cmocka_unit_test(names_prefixes_and_hints),   cmocka_unit_test(help_shows_every_row),
-        cmocka_unit_test(defaults_survive_no_memory), cmocka_unit_test(markdown_has_a_table_for_each_section),
-        cmocka_unit_test(values_as_json_have_types),  cmocka_unit_test(sentences_are_followed_by_sentences),
+        cmocka_unit_test(values_ranges_and_sources),
+        cmocka_unit_test(environment_gives_defaults),
+        cmocka_unit_test(names_prefixes_and_hints),
+        cmocka_unit_test(help_shows_every_row),
+        cmocka_unit_test(defaults_survive_no_memory),
+        cmocka_unit_test(markdown_has_a_list_for_each_section),
+        cmocka_unit_test(markdown_is_wrapped_and_escaped),
+        cmocka_unit_test(values_as_json_have_types),
+        cmocka_unit_test(sentences_are_followed_by_sentences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
