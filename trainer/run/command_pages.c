@@ -34,7 +34,7 @@ static const char description[] =
     "CONFIG is a file, or a folder of files. It is YAML (the keys below), DeepSpeed's ds_config.json, TrainingArguments of\n"
     "the Hugging Face Trainer, a model's config.json, or a ConfigMap. A later file replaces settings of an earlier one.\n"
     "Options of other programs are accepted: --deepspeed FILE, --data_path, --output_dir, --batch_size_per_gpu, ...\n"
-    "--keys prints what each key of another program becomes, --settings the keys below; both as a page of Markdown.\n"
+    "--keys lists the keys of other programs with their meaning here, --settings the keys below; both in Markdown.\n"
     "--set key=value sets a key of the configuration. --print-config prints all settings and the origin of each.\n"
     "\n"
     "--plan prints the bytes that each rank will hold, by kind, and trains nothing.\n"
