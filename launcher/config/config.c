@@ -8,59 +8,6 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-const struct knob *config_row(const char *name)
-{
-    return knob_find(config_table(), name, strlen(name), false, NULL);
-}
-
-enum knob_source config_source(const struct run_config *config, const char *name)
-{
-    return config->sources[config_row(name) - config_table()->knobs];
-}
-
-bool config_is_said(const struct run_config *config, const char *name)
-{
-    enum knob_source source = config_source(config, name);
-    return source == KNOB_FROM_FLAG || source == KNOB_FROM_ENVIRONMENT;
-}
-
-const char *config_origin(const struct run_config *config, const struct knob *knob,
-                          char scratch[CONFIG_SETTING_SIZE])
-{
-    size_t row = (size_t)(knob - config_table()->knobs);
-    switch ((enum knob_source)config->sources[row]) {
-    case KNOB_FROM_ENVIRONMENT:
-        return knob->env;
-    case KNOB_FROM_FLAG:
-        (void)snprintf(scratch, CONFIG_SETTING_SIZE, "--%s", knob->name);
-        return scratch;
-    case KNOB_FROM_RULE:
-    case KNOB_FROM_FILE:
-        return config->reasons[row];
-    default:
-        return "default";
-    }
-}
-
-const char *config_setting(const struct run_config *config, const char *name,
-                           char scratch[CONFIG_SETTING_SIZE])
-{
-    if (config_source(config, name) != KNOB_FROM_DEFAULT)
-        return config_origin(config, config_row(name), scratch);
-    (void)snprintf(scratch, CONFIG_SETTING_SIZE, "--%s", name);
-    return scratch;
-}
-
-int config_set(struct run_config *config, const char *name, const char *text, const char *reason,
-               struct muster_error *err)
-{
-    const struct knob *knob = config_row(name);
-    if (knob_set(config_table(), config, config->sources, knob, text, KNOB_FROM_RULE, reason, err) < 0)
-        return -1;
-    config->reasons[knob - config_table()->knobs] = reason;
-    return 0;
-}
-
 static int check_texts(const struct run_config *config, struct muster_error *err)
 {
     if (!*config->rdzv_id || strlen(config->rdzv_id) > 200 || strchr(config->rdzv_id, '/'))

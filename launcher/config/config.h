@@ -112,7 +112,7 @@ struct run_config {
     bool use_env;     /* only with COMMAND_LAUNCH */
     int numa_binding; /* enum numa_binding */
     struct numa_mask
-        *cpus; /* of each worker, nproc_per_node of them; NULL: unbound (launcher/config/config_binding.h) */
+        *cpus; /* of each worker, nproc_per_node of them; NULL: unbound (config_binding_resolve) */
     double shutdown_timeout_s;                   /* grace between TERM and KILL */
     double notice_timeout_s;                     /* the same before new nodes join; 0: shutdown_timeout_s */
     char *signals_to_handle, *forward_signals;   /* as typed: names separated by commas */
@@ -233,5 +233,19 @@ int config_streams(const char *value, int local_rank);
 /* Whether log files are needed at all: a log directory, a redirect or a tee is configured, and the
  * directory is not /dev/null. */
 bool config_wants_log_directory(const struct run_config *config);
+
+struct decision_list; /* runtime/nccl/decide/decide.h */
+/* A resolved configuration as a table or, with --output=json, as one object: settings (name, variable,
+ * value, source, from), node (computed values), notes, warnings and nccl: the decisions about NCCL's
+ * environment (NULL: none). Appended; out remembers a failure. */
+int config_print(const struct run_config *config, const struct machine *machine,
+                 const struct decision_list *nccl, struct buffer *out);
+
+/* --numa-binding on this machine: reads its topology and computes the CPUs of every worker.
+ * After config_resolve and machine_read_gpus. Fills config->cpus; does nothing without --numa-binding.
+ * Local rank n is bound near visible GPU n; without GPUs the workers use the NUMA nodes in turn. sys:
+ * "/sys". A failure is an error: a worker on the wrong CPUs would be a silent loss. */
+int config_binding_resolve(struct run_config *config, const struct machine *machine, const char *sys,
+                           struct muster_error *err);
 
 #endif

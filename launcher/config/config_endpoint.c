@@ -2,13 +2,93 @@
  * this node's own, and those that are listened on; see config_internal.h. */
 #include "launcher/config/config_internal.h"
 
+#include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "launcher/config/host_check.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
+
+/* --- hosts that no look-up can ever find --- */
+
+enum { NAME_LIMIT = 253, SHOWN = 100 };
+
+static bool say_why(char why[CONFIG_HOST_TEXT], const char *text)
+{
+    (void)snprintf(why, CONFIG_HOST_TEXT, "%s", text);
+    return true;
+}
+
+bool config_host_is_template(const char *text, char why[CONFIG_HOST_TEXT])
+{
+    const char *dollar = strchr(text, '$');
+    if (dollar && dollar[1] == '(') {
+        (void)snprintf(
+            why, CONFIG_HOST_TEXT,
+            "%.*s was not replaced: Kubernetes does so where the container's env has that variable, "
+            "and a shell where it is a command",
+            (int)(strcspn(dollar, ")") + 1 < SHOWN ? strcspn(dollar, ")") + 1 : SHOWN), dollar);
+        return true;
+    }
+    if (dollar)
+        return say_why(
+            why, "a shell replaces variables, and none has read this: run the command by sh -c, or write "
+                 "$(NAME) in a pod's command");
+    if (strpbrk(text, "{}"))
+        return say_why(why, "a template was not rendered: the braces hold the place of a value");
+    if (strpbrk(text, "<>"))
+        return say_why(why, "the angle brackets hold the place of a value: put the host there");
+    return false;
+}
+
+/* "10.0.0.256": no last part of a name is a number. "10.1" is an address, in an old spelling. */
+static bool is_broken_number(const char *host)
+{
+    const char *last = strrchr(host, '.');
+    struct in_addr address;
+    return last && last[1] && strspn(last + 1, "0123456789") == strlen(last + 1) &&
+           !inet_aton(host, &address);
+}
+
+bool config_host_is_impossible(const char *host, char why[CONFIG_HOST_TEXT])
+{
+    static const char never[] = "\"'`!#%&()*+;=?@\\^|~";
+    const char *odd = strpbrk(host, never);
+    if (address_is_numeric(host))
+        return false;
+    if (!*host)
+        return say_why(why, "it is empty");
+    if (config_host_is_template(host, why))
+        return true;
+    if (*host == '[')
+        return say_why(why, "brackets hold an IPv6 address, as in [fd00::2]");
+    if (strpbrk(host, "[]"))
+        return say_why(why,
+                       "it is a list of hosts: give one of them, as scontrol show hostnames prints them");
+    if (strpbrk(host, ", \t\r\n"))
+        return say_why(why, "it is a list of hosts, or has a blank: give one host");
+    if (strstr(host, "://") || strchr(host, '/'))
+        return say_why(why, "it is a URL or a path: give the host alone");
+    if (strchr(host, ':'))
+        return say_why(
+            why, "a colon is in IPv6 addresses alone, and this is none: the port has a flag of its own");
+    if (odd) {
+        (void)snprintf(why, CONFIG_HOST_TEXT, "no host name has a %c", *odd);
+        return true;
+    }
+    for (const char *at = host; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            return say_why(why, "it has a control character");
+    if (strlen(host) > NAME_LIMIT)
+        return say_why(why, "it is longer than 253 bytes");
+    if (*host == '.' || strstr(host, ".."))
+        return say_why(why, "a part between its dots is empty");
+    return is_broken_number(host) && say_why(why, "it is not an IPv4 address: four numbers of 0 to 255");
+}
+
+/* --- the settings --- */
 
 enum { DEFAULT_PORT = 29500 };
 
@@ -58,9 +138,9 @@ int config_take_endpoint(struct run_config *config, const char *port, struct mus
     const char *where = CONFIG_SETTING(config, "rdzv-endpoint"), *text = config->rdzv_endpoint;
     const char *colon = strrchr(text, ':'), *bracket = strrchr(text, ']');
     const int64_t least = config_meets(config); /* a single node may take any port */
-    char why[HOST_CHECK_TEXT];
+    char why[CONFIG_HOST_TEXT];
     int64_t number;
-    if (host_check_is_template(text, why))
+    if (config_host_is_template(text, why))
         return not_a_host(where, text, why, err);
     if (colon && bracket > colon) /* "[::1]" */
         colon = NULL;
@@ -91,11 +171,11 @@ static int check_zone(const struct run_config *config, const char *name, const c
 
 static int resolve_master(struct run_config *config, struct muster_error *err)
 {
-    char *host = config->master_addr, why[HOST_CHECK_TEXT];
+    char *host = config->master_addr, why[CONFIG_HOST_TEXT];
     const char *where = CONFIG_SETTING(config, "master-addr");
     strip_brackets(host);
     fold_address(host);
-    if (host_check_is_impossible(host, why))
+    if (config_host_is_impossible(host, why))
         return not_a_host(where, host, why, err);
     if (config_meets(config) && config->master_port == 0)
         config->master_port = DEFAULT_PORT;
@@ -104,12 +184,12 @@ static int resolve_master(struct run_config *config, struct muster_error *err)
 
 static int resolve_own(struct run_config *config, struct muster_error *err)
 {
-    char *host = config->local_addr, why[HOST_CHECK_TEXT];
+    char *host = config->local_addr, why[CONFIG_HOST_TEXT];
     if (!host || !*host)
         return 0;
     strip_brackets(host);
     fold_address(host);
-    if (host_check_is_impossible(host, why))
+    if (config_host_is_impossible(host, why))
         return not_a_host(CONFIG_SETTING(config, "local-addr"), host, why, err);
     return check_zone(config, "local-addr", host, err);
 }

@@ -1,6 +1,6 @@
-/* config_internal.h - shared by the parts of the configuration: config_sources.c (the command line and
- * variables), config_world.c, config_workers.c and config_checks.c (checks of the values), config_print.c,
- * and config.c, which calls them. All pure. */
+/* config_internal.h - shared by the parts of the configuration: config_sources.c (rows, and where their
+ * values come from), config_world.c, config_endpoint.c, config_workers.c and config_checks.c (checks of the
+ * values), config_print.c, and config.c, which calls them. */
 #ifndef MUSTER_LAUNCHER_CONFIG_CONFIG_INTERNAL_H
 #define MUSTER_LAUNCHER_CONFIG_CONFIG_INTERNAL_H
 
@@ -16,7 +16,7 @@ struct config_environment {
     void *context;
 };
 
-/* --- helpers (config.c): name is the row's, "nproc-per-node", and must exist --- */
+/* --- rows (config_sources.c): name is the row's, "nproc-per-node", and must exist --- */
 
 const struct knob *config_row(const char *name);
 enum knob_source config_source(const struct run_config *config, const char *name);
@@ -57,6 +57,19 @@ int config_resolve_world(struct run_config *config, const struct config_environm
                          const struct machine *machine, struct muster_error *err);
 /* The reason of a rule that follows from a row: its variable, or its flag. */
 const char *config_said_by(const struct run_config *config, const char *name, const char *flag);
+/* --- hosts that no look-up can ever find, so that no node waits for one --- */
+
+enum { CONFIG_HOST_TEXT = 320 };
+
+/* Whether text has something that was to be replaced by a value ("$(MASTER)", "<ip>", "{{ host }}"); why gets
+ * what and by whom. */
+bool config_host_is_template(const char *text, char why[CONFIG_HOST_TEXT]);
+/* Whether host, without port and brackets, can be neither a name nor an address; why gets the reason, to be
+ * read after "...: ". A name that may exist passes, whatever it resolves to. */
+bool config_host_is_impossible(const char *host, char why[CONFIG_HOST_TEXT]);
+
+/* --- addresses --- */
+
 /* Whether host can only mean this machine. A name that resolves to it cannot be recognised here. */
 bool config_is_loopback(const char *host);
 /* --rdzv-endpoint host:port as master_addr and master_port. port: the default; NULL: a port must be given. */
@@ -76,8 +89,6 @@ int config_parse_nproc(const struct run_config *config, int *out, struct muster_
 int config_resolve_supervision(struct run_config *config, struct muster_error *err);
 /* Program and flags that fit together: --module, --no-python, --use-env. */
 int config_check_command(const struct run_config *config, struct muster_error *err);
-/* nproc_per_node from a file's number for all nodes, unless a flag or variable gives it (config_file.c). */
-int config_divide_workers(struct run_config *config, struct muster_error *err);
 void config_free_file(struct run_config *config);
 /* Number of workers, and notes about GPUs. */
 int config_resolve_workers(struct run_config *config, const struct config_environment *environment,

@@ -1,7 +1,7 @@
-/* config_print.c - the texts of a configuration (pure): `muster env` (config_print.h), and the lines
+/* config_print.c - the texts of a configuration (pure): `muster env`, and the lines
  * printed when a run starts: notes, warnings, and all settings that did not come from flags in one
  * (config_internal.h). */
-#include "launcher/config/config_print.h"
+#include "launcher/config/config.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include "launcher/config/config_internal.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "runtime/nccl/decide/decide.h"
 
 enum { NAME_WIDTH = 26, VALUE_WIDTH = 28, SOURCE_SIZE = CONFIG_SETTING_SIZE, COLUMNS = 120 };
 

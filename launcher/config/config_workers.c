@@ -1,7 +1,8 @@
-/* config_workers.c - checks of the settings for this node's workers: their number (pure); see
- * config_internal.h. */
+/* config_workers.c - the settings of this node's workers: their number (pure), and the CPUs of each with
+ * --numa-binding, which reads the machine; see config_internal.h. */
 #include "launcher/config/config_internal.h"
 
+#include <sched.h>
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -11,7 +12,6 @@
 
 static const char *const nproc_words[] = {"cpu", "gpu", "auto"};
 
-/* A number (out is it), a word of nproc_words (out is 0) or an error. */
 int config_parse_nproc(const struct run_config *config, int *out, struct muster_error *err)
 {
     const char *where = CONFIG_SETTING(config, "nproc-per-node"), *text = config->nproc;
@@ -130,10 +130,29 @@ int config_check_command(const struct run_config *config, struct muster_error *e
     return 0;
 }
 
+/* nproc_per_node from a file's number for all nodes, unless a flag or variable gives it. */
+static int divide_workers(struct run_config *config, struct muster_error *err)
+{
+    int64_t workers = config->all_workers;
+    if (!workers || !config_is_free(config, "nproc-per-node"))
+        return 0;
+    if (workers % config->max_nodes)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: %lld processes cannot be divided equally among %d nodes; change one of the "
+                         "numbers, or give --nproc-per-node",
+                         config->all_workers_place, (long long)workers, config->max_nodes);
+    scope_free char *text = mem_printf("%lld", (long long)(workers / config->max_nodes));
+    if (!text)
+        return error_set(err, MUSTER_E_NOMEM, "no memory");
+    return config_set_from_file(config, "nproc-per-node", text, config->all_workers_place, err) < 0
+               ? -1
+               : config_parse_nproc(config, &config->nproc_per_node, err);
+}
+
 int config_resolve_workers(struct run_config *config, const struct config_environment *environment,
                            const struct machine *machine, struct muster_error *err)
 {
-    if (config_divide_workers(config, err) < 0)
+    if (divide_workers(config, err) < 0)
         return -1;
     if (config->nproc_per_node == 0 && !strcmp(config->nproc, "gpu") && machine->gpus < 1)
         return error_set(err, MUSTER_E_INVALID,
@@ -148,4 +167,72 @@ int config_resolve_workers(struct run_config *config, const struct config_enviro
                    note_what_changes_nothing(config, err) < 0
                ? -1
                : 0;
+}
+
+/* --- --numa-binding --- */
+
+/* The NUMA node of every visible GPU. */
+static int nodes_of_gpus(const struct run_config *config, const struct machine *machine, const char *sys,
+                         int *nodes, struct muster_error *err)
+{
+    if (config->nproc_per_node > machine->gpus)
+        return error_set(err, MUSTER_E_INVALID, "%d workers, but %d GPUs to bind them by",
+                         config->nproc_per_node, machine->gpus);
+    if (!machine->gpus_named)
+        return error_set(err, MUSTER_E_UNSUPPORTED, "NVML did not report the GPUs' NUMA nodes%s%s",
+                         *machine->gpus_unknown ? ": " : "", machine->gpus_unknown);
+    for (int i = 0; i < machine->gpus; i++)
+        if ((nodes[i] = numa_gpu_node(sys, machine->gpu_bus[i], err)) < 0)
+            return -1;
+    return 0;
+}
+
+static int nodes_in_turn(struct run_config *config, const struct numa_topology *topology, int *nodes,
+                         struct muster_error *err)
+{
+    scope_free int *usable = mem_calloc(NUMA_CPUS_LIMIT, sizeof *usable);
+    int count = usable ? numa_usable_nodes(topology, usable, NUMA_CPUS_LIMIT) : 0;
+    if (!usable)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the NUMA nodes");
+    if (!count)
+        return error_set(err, MUSTER_E_INVALID, "no NUMA node has a CPU that this process may run on");
+    for (int i = 0; i < config->nproc_per_node; i++)
+        nodes[i] = usable[i % count];
+    return config_note(config, err, "no GPU is visible: the workers are bound to %d NUMA node%s in turn",
+                       count, count == 1 ? "" : "s");
+}
+
+static int bind_all(struct run_config *config, const struct machine *machine, const char *sys,
+                    const struct numa_topology *topology, struct muster_error *err)
+{
+    int slots = machine->gpus > 0 ? machine->gpus : config->nproc_per_node;
+    scope_free int *nodes = mem_calloc((size_t)slots, sizeof *nodes);
+    config->cpus = mem_calloc((size_t)config->nproc_per_node, sizeof *config->cpus); /* config_free's */
+    if (!nodes || !config->cpus)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for %d workers' CPUs", config->nproc_per_node);
+    if ((machine->gpus > 0 ? nodes_of_gpus(config, machine, sys, nodes, err)
+                           : nodes_in_turn(config, topology, nodes, err)) < 0)
+        return -1;
+    for (int i = 0; i < config->nproc_per_node; i++)
+        if (numa_bind(topology, (enum numa_binding)config->numa_binding, nodes, slots, i, &config->cpus[i],
+                      err) < 0)
+            return error_wrap(err, "local rank %d", i);
+    return 0;
+}
+
+int config_binding_resolve(struct run_config *config, const struct machine *machine, const char *sys,
+                           struct muster_error *err)
+{
+    struct numa_mask allowed = {0};
+    struct numa_topology topology;
+    if (config->numa_binding == NUMA_UNBOUND)
+        return 0;
+    if (sched_getaffinity(0, sizeof allowed.bits, (cpu_set_t *)allowed.bits) < 0)
+        return error_errno(err, "--numa-binding: cannot read the CPUs that this process may run on");
+    int result = numa_read(sys, &allowed, &topology, err);
+    if (result == 0) {
+        result = bind_all(config, machine, sys, &topology, err);
+        numa_free(&topology);
+    }
+    return result < 0 ? error_wrap(err, "%s", CONFIG_SETTING(config, "numa-binding")) : 0;
 }

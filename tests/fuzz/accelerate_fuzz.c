@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "launcher/accelerate/accelerate_apply.h"
-#include "launcher/config/config_print.h"
+#include "launcher/config/config.h"
 #include "tests/fuzz/random_main.h"
 
 static void must(bool holds)

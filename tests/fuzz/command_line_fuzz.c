@@ -7,7 +7,6 @@
 
 #include "launcher/commands/dry_run.h"
 #include "launcher/config/config.h"
-#include "launcher/config/config_print.h"
 #include "launcher/process/worker_command.h"
 #include "proto/base/mem.h"
 #include "tests/fuzz/random_main.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/config/config_print.h"
+#include "launcher/config/config.h"
 #include "launcher/config/node_identity.h"
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
@@ -14,6 +14,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/walk.h"
 #include "tests/unit/launcher/launcher_config_support.h"
+#include "runtime/nccl/decide/decide.h"
 
 enum { SEEDS = 400, LINES = 120 };
 

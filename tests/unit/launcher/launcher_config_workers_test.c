@@ -1,7 +1,6 @@
 /* launcher_config_workers_test.c - what settings mean for the workers of this node: GPUs, muster launch, what
  * is taken and changes nothing; and what muster env prints of it all. */
-#include "launcher/config/config_binding.h"
-#include "launcher/config/config_print.h"
+#include "launcher/config/config.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"

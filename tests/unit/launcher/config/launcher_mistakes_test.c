@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/config/host_check.h"
+#include "launcher/config/config_internal.h"
 #include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/unit/launcher/launcher_config_support.h"
@@ -43,9 +43,9 @@ static void hosts_that_cannot_exist(void **state)
         {"\001", "a control character"},
         {"", "it is empty"},
     };
-    char why[HOST_CHECK_TEXT];
+    char why[CONFIG_HOST_TEXT];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!host_check_is_impossible(rows[i].host, why) || !strstr(why, rows[i].why))
+        if (!config_host_is_impossible(rows[i].host, why) || !strstr(why, rows[i].why))
             fail_msg("'%s': %s", rows[i].host, why);
     static const char *const may_exist[] = {"localhost",
                                             "node0",
@@ -68,7 +68,7 @@ static void hosts_that_cannot_exist(void **state)
                                             "::ffff:10.0.0.1",
                                             "node.10a"};
     for (size_t i = 0; i < sizeof may_exist / sizeof *may_exist; i++)
-        if (host_check_is_impossible(may_exist[i], why))
+        if (config_host_is_impossible(may_exist[i], why))
             fail_msg("'%s': %s", may_exist[i], why);
 }
 
