@@ -47,7 +47,7 @@ muster_pkg(SODIUM libsodium libsodium-dev)
 muster_pkg(PROTOBUF_C libprotobuf-c libprotobuf-c-dev)
 muster_pkg(YAML yaml-0.1 libyaml-dev)
 muster_pkg(MICROHTTPD libmicrohttpd libmicrohttpd-dev)
-# Its header alone: the library is loaded where a terminal is wanted (launcher/commands/terminal.c).
+# Its header alone: the library is loaded where a terminal is wanted (launcher/commands/top_command.c).
 find_path(NCURSES_INCLUDE ncurses.h)
 if(NOT NCURSES_INCLUDE)
   message(FATAL_ERROR "ncurses.h was not found: install libncurses-dev (./dev installs every package by name)")

@@ -5,6 +5,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include "proto/tree/tree.h"
 
 /* What `accelerate launch` starts workers by. */
 enum accelerate_launcher {
@@ -72,5 +75,25 @@ bool accelerate_known(const char *name);
 const char *accelerate_nearest_type(const char *name);
 const char *accelerate_nearest(const char *name);
 const char *accelerate_nearest_key(const struct accelerate_section *section, const char *name);
+
+/* --- values ---
+ *
+ * values of accelerate's configuration file as its own launcher, which is Python, reads
+ * and prints them (pure). */
+
+/* One value: text without control characters, a number or a boolean. */
+bool accelerate_is_value(const struct tree_node *node);
+/* Text of a file as an error shows it: of at most 60 bytes, control characters as '?'. */
+enum { ACCELERATE_SHOWN_SIZE = 61 };
+const char *accelerate_shown(const char *text, char scratch[ACCELERATE_SHOWN_SIZE]);
+#define ACCELERATE_SHOWN(text) accelerate_shown(text, (char[ACCELERATE_SHOWN_SIZE]){0})
+/* It as text, in fresh memory: True, 2, no. NULL without memory, or where it is not one value. */
+char *accelerate_print(const struct tree_node *node, enum accelerate_form form);
+/* A boolean, or the text of one. */
+bool accelerate_bool(const struct tree_node *node, bool *out);
+/* A whole number, or the text of one. */
+bool accelerate_int(const struct tree_node *node, int64_t *out);
+/* Null, false, or an empty list, map or text: a key that was left as it is. */
+bool accelerate_is_empty(const struct tree_node *node);
 
 #endif

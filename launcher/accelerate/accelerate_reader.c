@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "launcher/accelerate/accelerate_values.h"
+#include "launcher/accelerate/accelerate_keys.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 

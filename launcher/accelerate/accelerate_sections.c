@@ -2,8 +2,8 @@
  * ...; see accelerate_reader.h. */
 #include <string.h>
 
+#include "launcher/accelerate/accelerate_keys.h"
 #include "launcher/accelerate/accelerate_reader.h"
-#include "launcher/accelerate/accelerate_values.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 

@@ -9,7 +9,7 @@
 
 #include "launcher/agent/agent_signals.h"
 #include "launcher/loop/background_job.h"
-#include "launcher/output/event_line.h"
+#include "launcher/output/log_record.h"
 #include "launcher/output/write_queue.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

@@ -9,9 +9,7 @@
 #include <unistd.h>
 
 #include "launcher/loop/background_job.h"
-#include "launcher/policy/activity.h"
 #include "launcher/policy/hang.h"
-#include "launcher/process/activity_probe.h"
 #include "launcher/process/hang_dump.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

@@ -13,10 +13,9 @@
 
 #include "launcher/agent/agent_signals.h"
 #include "launcher/loop/background_job.h"
-#include "launcher/output/log_directory.h"
 #include "launcher/output/log_files.h"
 #include "launcher/output/pump.h"
-#include "launcher/verdict/error_directory.h"
+#include "launcher/verdict/error_file.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "launcher/loop/background_job.h"
-#include "launcher/loop/listener_search.h"
+#include "launcher/loop/resolver.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

@@ -15,7 +15,7 @@
 #include "launcher/process/find_program.h"
 #include "launcher/process/spawn.h"
 #include "launcher/process/worker_command.h"
-#include "launcher/verdict/error_directory.h"
+#include "launcher/verdict/error_file.h"
 #include "launcher/warm/warm.h"
 #include "launcher/warm/warm_message.h"
 #include "proto/base/error.h"

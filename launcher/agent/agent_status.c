@@ -15,7 +15,7 @@
 #include "launcher/agent/board/agent_board.h"
 #include "launcher/board/board_json.h"
 #include "launcher/policy/stop_notice.h"
-#include "launcher/process/process_signals.h"
+#include "launcher/process/hang_dump.h"
 #include "launcher/status/status_http.h"
 #include "launcher/status/status_socket.h"
 #include "proto/base/address.h"

@@ -10,7 +10,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "launcher/board/board_file.h"
 #include "launcher/board/board_json.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

@@ -7,7 +7,7 @@
 
 #include "launcher/commands/flag_command.h"
 #include "launcher/host/describe_host.h"
-#include "launcher/host/nvml_probe.h"
+#include "launcher/host/machine.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

@@ -2,7 +2,10 @@
 #ifndef MUSTER_LAUNCHER_COMMANDS_TOP_COMMAND_H
 #define MUSTER_LAUNCHER_COMMANDS_TOP_COMMAND_H
 
+#include <stdbool.h>
+
 #include "launcher/commands/flag_command.h"
+#include "proto/include/muster_error.h"
 
 extern const struct command_page top_page;
 /* The exit code. argv: after the name. out gets the lines where there is no terminal, or with --once. */

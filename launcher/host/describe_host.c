@@ -9,7 +9,6 @@
 
 #include "launcher/host/isolated_call.h"
 #include "launcher/host/machine.h"
-#include "launcher/host/nvml_probe.h"
 #include "launcher/loop/resolver.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"

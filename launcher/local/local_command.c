@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "launcher/host/machine.h"
-#include "launcher/local/job/network.h"
+#include "launcher/local/job/job.h"
 #include "launcher/local/launch_check.h"
 #include "launcher/local/local_print.h"
 #include "launcher/local/local_settings.h"

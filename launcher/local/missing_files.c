@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "launcher/local/job/python_shim.h"
-#include "launcher/local/launch_words.h"
+#include "launcher/local/launch_check.h"
 #include "launcher/local/pod/pod_command.h"
 #include "launcher/process/find_program.h"
 #include "proto/base/guard.h"

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "proto/base/address.h"
 #include "proto/base/clock.h"
@@ -35,5 +36,21 @@ int resolver_result(struct resolver *resolver, char *address, size_t size, struc
 const char *resolver_address(const struct resolver *resolver, int index);
 /* Does not wait for a thread that hangs in a look-up: it releases itself. Accepts NULL. */
 void resolver_destroy(struct resolver *resolver);
+
+/* --- who listens ---
+ *
+ * looks for a program that listens at one of several addresses; a background job
+ * (background_job.h), since an address that drops packets answers late. Nothing is sent on a connection. */
+
+struct listener_search {
+    char addresses[RESOLVER_ADDRESSES_KEPT][ADDRESS_TEXT];
+    int count;
+    uint16_t port;
+    struct instant until; /* looks at least once, and then until this time */
+    int found;            /* out: index of an address; -1: none */
+};
+
+/* payload: a struct listener_search. */
+void listener_search_run(void *payload);
 
 #endif

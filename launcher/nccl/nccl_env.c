@@ -7,7 +7,6 @@
 
 #include "launcher/host/describe_host.h"
 #include "launcher/host/machine.h"
-#include "launcher/host/nvml_probe.h"
 #include "launcher/loop/resolver.h"
 #include "proto/base/address.h"
 #include "proto/base/clock.h"

@@ -8,7 +8,7 @@
 #define MUSTER_LAUNCHER_NCCL_NCCL_ENV_H
 
 #include "launcher/config/config.h"
-#include "launcher/host/nvml_probe.h"
+#include "launcher/host/machine.h"
 #include "runtime/nccl/decide/decide.h"
 #include "runtime/nccl/decide/policy.h"
 

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 #include "launcher/loop/background_job.h"
-#include "launcher/output/notable.h"
+#include "launcher/output/tail.h"
 
 enum { NCCL_LOG_WARNINGS = 16, NCCL_LOG_FILES = 256, NCCL_LOG_PATH = 512 };
 

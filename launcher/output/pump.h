@@ -21,7 +21,7 @@
 #include "launcher/output/line.h"
 #include "launcher/output/log_filter.h"
 #include "launcher/output/log_record.h"
-#include "launcher/output/notable.h"
+#include "launcher/output/tail.h"
 #include "launcher/output/write_queue.h"
 #include "proto/base/log.h"
 

@@ -2,7 +2,6 @@
 #ifndef MUSTER_LAUNCHER_OUTPUT_PUMP_INTERNAL_H
 #define MUSTER_LAUNCHER_OUTPUT_PUMP_INTERNAL_H
 
-#include "launcher/output/notable.h"
 #include "launcher/output/pump.h"
 #include "launcher/output/tail.h"
 

@@ -21,4 +21,22 @@ void tail_text(const struct tail *t, char *out, size_t size);
 /* The same for the last bytes of a file; cut: they may begin in the middle of a line. */
 void tail_format(const char *bytes, size_t length, bool cut, char *out, size_t size);
 
+/* --- notable lines ---
+ *
+ * pure: the lines of a stream in which NCCL warns, for the job's page, whatever else goes by. */
+
+enum { NOTABLE_LINE = 512, NOTABLE_TEXT = 224, NOTABLE_KEPT = 4 };
+
+/* A zeroed one is empty. */
+struct notable {
+    char line[NOTABLE_LINE]; /* the incomplete one, cut */
+    size_t length;
+    int count;
+    char kept[NOTABLE_KEPT][NOTABLE_TEXT]; /* not taken yet; beyond it new ones are dropped */
+};
+
+void notable_add(struct notable *n, const char *data, size_t length);
+/* The oldest that was not taken yet, from "NCCL WARN" on, of at least NOTABLE_TEXT bytes; false: none. */
+bool notable_take(struct notable *n, char *out);
+
 #endif

@@ -2,7 +2,9 @@
 #include "launcher/process/children.h"
 
 #include <errno.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
 
@@ -65,4 +67,15 @@ bool children_are_none(struct children *children)
     if (children->by_wait4)
         return take_by_wait4(&children->held) < 0 && errno == ECHILD;
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD;
+}
+
+/* --- descriptors --- */
+
+void close_descriptors(unsigned first, unsigned last)
+{
+    if (first > last || syscall(SYS_close_range, first, last, 0) == 0)
+        return;
+    enum { OLD_KERNEL_LIMIT = 65536 }; /* Linux before 5.9 */
+    for (unsigned fd = first; fd <= last && fd < OLD_KERNEL_LIMIT; fd++)
+        (void)close((int)fd); /* most are not open */
 }

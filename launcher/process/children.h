@@ -29,4 +29,12 @@ bool children_next(struct children *children, struct child_end *end);
 /* Whether there is no child, and no end that was not taken. */
 bool children_are_none(struct children *children);
 
+/* --- descriptors ---
+ *
+ * closes a range of descriptors. Async-signal-safe: for processes that were forked from
+ * one with threads. */
+
+/* first to last, both included; UINT_MAX: no end. Nothing if last < first. */
+void close_descriptors(unsigned first, unsigned last);
+
 #endif

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/process/close_descriptors.h"
+#include "launcher/process/children.h"
 #include "launcher/process/descendants.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

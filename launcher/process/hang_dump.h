@@ -4,10 +4,12 @@
 #ifndef MUSTER_LAUNCHER_PROCESS_HANG_DUMP_H
 #define MUSTER_LAUNCHER_PROCESS_HANG_DUMP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
 #include "launcher/loop/background_job.h"
+#include "launcher/policy/hang.h"
 #include "proto/base/buffer.h"
 
 struct hang_dump {
@@ -38,5 +40,34 @@ void hang_dump_count(struct hang_dump_threads *threads, const char *wchan, const
 int hang_dump_format(const struct hang_dump_threads *threads, struct buffer *out);
 /* The functions of a /proc/PID/stack text, innermost first: "futex_wait < do_futex < __x64_sys_futex". */
 int hang_dump_format_stack(const char *stack, struct buffer *out);
+
+/* --- signals ---
+ *
+ * what a process does with a signal. */
+
+/* Whether it has a handler of its own for the signal now, by /proc/PID/status; false where that cannot be
+ * read. */
+bool process_handles(pid_t pid, int number);
+
+/* --- activity ---
+ *
+ * looks at workers from outside: processor time of their sessions, output in regular
+ * files, and what their main threads wait in. On a background thread: /proc and log files may not respond. */
+
+/* The job's payload, to be read when the job is done. */
+struct activity_probe {
+    size_t count;
+    struct {
+        pid_t session;                 /* of a worker, and its pid; 0: none */
+        struct activity_sample sample; /* output: sizes of the regular files that are its stdout and stderr */
+    } workers[];
+};
+
+/* Starts one look at the sessions; *probe belongs to the job. NULL with an error. */
+struct background_job *activity_probe_start(const pid_t *sessions, size_t count,
+                                            struct activity_probe **probe, struct muster_error *err);
+
+/* utime + stime + cutime + cstime of a /proc/PID/stat text in clock ticks; -1 if it has none (pure). */
+long long activity_probe_ticks(const char *stat_text);
 
 #endif

@@ -2,18 +2,62 @@
  * is one source of the loop; when it wants to be called without one being ready is a timer. */
 #include "launcher/status/http_server.h"
 
+#include <microhttpd.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "launcher/status/microhttpd.h"
 #include "proto/base/address.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/library.h"
 #include "rendezvous/net/tcp_listen.h"
+
+/* --- libmicrohttpd ---
+ *
+ * Loading the library with all its own costs as much as the rest of the program's start. So nothing is linked
+ * with it: it is loaded when a metrics port is configured, and every call goes through a table. */
+
+#define MICROHTTPD_CALLS(X)                                                                                  \
+    X(start_daemon)                                                                                          \
+    X(stop_daemon)                                                                                           \
+    X(get_daemon_info)                                                                                       \
+    X(get_timeout)                                                                                           \
+    X(get_connection_info)                                                                                   \
+    X(lookup_connection_value)                                                                               \
+    X(run)                                                                                                   \
+    X(create_response_from_buffer_with_free_callback)                                                        \
+    X(add_response_header)                                                                                   \
+    X(queue_response)                                                                                        \
+    X(destroy_response)
+
+/* http_calls.stop_daemon is MHD_stop_daemon, with the type that microhttpd.h gives it. */
+struct microhttpd {
+#define HTTP_CALL_MEMBER(name) __typeof__(MHD_##name) *name;
+    MICROHTTPD_CALLS(HTTP_CALL_MEMBER)
+#undef HTTP_CALL_MEMBER
+};
+
+/* Filled by microhttpd_load, and constant from then on. */
+static struct microhttpd http_calls;
+
+#define HTTP_CALL_ROW(name) LIBRARY_ROW(struct microhttpd, name, MHD_##name),
+static const struct library_function functions[] = {MICROHTTPD_CALLS(HTTP_CALL_ROW)};
+#undef HTTP_CALL_ROW
+
+int microhttpd_load(struct muster_error *err)
+{
+    static const struct library library = {
+        .file = "libmicrohttpd.so.12", /* microhttpd.h of 0.9.x and 1.x */
+        .needs = "a metrics port needs libmicrohttpd (package libmicrohttpd12)",
+        .functions = functions,
+        .count = sizeof functions / sizeof *functions,
+    };
+    return library_load(&library, &http_calls, NULL, err);
+}
 
 /* A probe, a scraper and some pages need a few connections; some stay free for those that come. A request of
  * ours is a few hundred bytes. */

@@ -70,4 +70,8 @@ uint16_t http_server_port(const struct http_server *server);
 /* Closes all connections. Accepts NULL. */
 void http_server_stop(struct http_server *server);
 
+/* Loads libmicrohttpd unless it is there already; it stays until the process ends. From one thread. -1
+ * (MUSTER_E_NOT_FOUND) names the package that has it. */
+int microhttpd_load(struct muster_error *err);
+
 #endif

@@ -4,8 +4,50 @@
 #define MUSTER_LAUNCHER_STATUS_STATUS_HTTP_H
 
 #include "launcher/status/http_server.h"
-#include "launcher/status/page_access.h"
 #include "launcher/status/status.h"
+
+/* --- access ---
+ *
+ * pure: which clients may see the job's page and its data.
+ *
+ * Without a token: clients on this machine, by a loopback address and under a name of it (else any site could
+ * have its own name resolve to it). With one: clients that show it, in a header "Authorization: Bearer
+ * TOKEN", in the cookie that the page sets, or once as /?token=TOKEN, which sets the cookie. A browser that
+ * asks for another site is refused in any case. */
+
+/* symbol, what a refused client gets to read */
+#define PAGE_ACCESSES(X)                                                                                     \
+    X(PAGE_ALLOWED, "")                                                                                      \
+    X(PAGE_SETS_COOKIE, "")                                                                                  \
+    X(PAGE_NEEDS_TOKEN, "the page needs its token: /?token=..., or a header Authorization: Bearer\n")        \
+    X(PAGE_NOT_LOCAL,                                                                                        \
+      "the page is for this machine alone (127.0.0.1, a port that is forwarded to it); muster run "          \
+      "--page-token-file opens it for others\n")                                                             \
+    X(PAGE_FOREIGN, "the page is not for other sites\n")
+
+#define PAGE_ENUM(symbol, text) symbol,
+enum page_access { PAGE_ACCESSES(PAGE_ENUM) PAGE_ACCESS_COUNT };
+#undef PAGE_ENUM
+
+enum { PAGE_TOKEN_LEAST = 16, PAGE_TOKEN_MOST = 256, PAGE_SESSION = 32 };
+
+/* Zeroed: there is no token. */
+struct page_keys {
+    char token[PAGE_TOKEN_MOST + 1];
+    char
+        session[PAGE_SESSION + 1]; /* value of the cookie; random, so that it contains nothing of the token */
+    uint16_t port;                 /* cookies of a host are of all its ports */
+};
+
+enum page_access page_access_check(const struct page_keys *keys, const struct http_request *request);
+const char *page_access_words(enum page_access access);
+/* "muster_PORT=SESSION; ..." of Set-Cookie. */
+void page_access_cookie(const struct page_keys *keys, char *out, size_t size);
+/* The text of a token file: blanks and newlines around it do not count. -1: MUSTER_E_INVALID names what is
+ * wrong with it. */
+int page_access_token(const char *text, size_t length, struct page_keys *keys, struct muster_error *err);
+
+/* --- the pages --- */
 
 struct status_http {
     struct agent_status *(*fill)(void *context); /* a fresh status, or NULL without memory */

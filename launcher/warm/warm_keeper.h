@@ -19,4 +19,12 @@ pid_t warm_keeper_start(const struct spawn_options *options, int its_end, struct
 /* Kills it, and with it the template, and reaps it. *pid becomes 0. Accepts 0. */
 void warm_keeper_end(pid_t *pid);
 
+/* --- detached ---
+ *
+ * starts a process that outlives the agent, and is not its child. */
+
+/* Starts the program of options, whose parent ends at once: process 1, or the next subreaper above this
+ * process, adopts it. Nothing of the caller's may be adopted meanwhile: call before the first worker. */
+int warm_keeper_detached_start(const struct spawn_options *options, struct muster_error *err);
+
 #endif

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/warm/warm_keeper_detached.h"
+#include "launcher/warm/warm_keeper.h"
 #include "launcher/warm/warm_message.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

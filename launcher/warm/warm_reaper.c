@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/process/close_descriptors.h"
+#include "launcher/process/children.h"
 #include "proto/exit_code.h"
 
 struct reaper {

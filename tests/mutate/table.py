@@ -41,7 +41,7 @@ TABLE = (
     (("launcher/verdict/kernel_evidence.c",), ("launcher_verdict_test",)),
     (("launcher/verdict/report*.c",), ("launcher_walk_test", "launcher_report_test")),
     (("launcher/local/pod/quantity.c", "launcher/local/pod/env_map.c", "launcher/local/pod/pod_command.c",
-      "launcher/local/manifest/operator.c"), ("local_walk_test", "local_manifest_test", "launcher_local_env_test",
+      "launcher/local/manifest/pytorchjob_pods.c"), ("local_walk_test", "local_manifest_test", "launcher_local_env_test",
       "e2e_local_dry_run")),
     (("launcher/local/run/lifecycle.c", "launcher/local/run/conditions.c"), ("local_walk_test", "launcher_lifecycle_test", "launcher_local_env_test",
       "launcher_local_run_test")),

@@ -7,7 +7,6 @@
 #include "launcher/loop/background_job.h"
 #include "launcher/trainjob/https_post.h"
 #include "launcher/trainjob/trainer_report.h"
-#include "launcher/trainjob/trainer_status.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 

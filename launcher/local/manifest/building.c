@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "launcher/local/job/network.h"
+#include "launcher/local/job/job.h"
 #include "launcher/local/pod/schema.h"
 #include "launcher/local/pod/volumes.h"
 #include "proto/base/error.h"

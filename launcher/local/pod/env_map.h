@@ -3,6 +3,7 @@
 #ifndef MUSTER_LAUNCHER_LOCAL_POD_ENV_MAP_H
 #define MUSTER_LAUNCHER_LOCAL_POD_ENV_MAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,5 +37,27 @@ void env_map_free(struct env_map *map);
  * sign that begins nothing, so that $$(NAME) stays $(NAME). Appends to out, whose limit should be set. -1
  * where out has failed. */
 int env_expand(const char *text, const struct env_map *map, struct buffer *out);
+
+/* --- facts ---
+ *
+ * names and values that a controller gives a pod: its labels, annotations or variables (pure). */
+
+enum { FACTS_LIMIT = 24 };
+
+struct fact {
+    const char *name;
+    char *value;
+};
+struct facts {
+    struct fact list[FACTS_LIMIT]; /* in the controller's order; a name may occur twice */
+    int count;
+};
+
+/* Takes value, also on failure: NULL, for which there was no memory. name must outlive the facts. */
+bool facts_add(struct facts *facts, const char *name, char *value);
+bool facts_add_number(struct facts *facts, const char *name, int64_t value);
+/* The value of a name, or NULL. */
+const char *facts_find(const struct facts *facts, const char *name);
+void facts_free(struct facts *facts);
 
 #endif

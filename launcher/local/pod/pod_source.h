@@ -4,7 +4,7 @@
 #ifndef MUSTER_LAUNCHER_LOCAL_POD_POD_SOURCE_H
 #define MUSTER_LAUNCHER_LOCAL_POD_POD_SOURCE_H
 
-#include "launcher/local/pod/facts.h"
+#include "launcher/local/pod/env_map.h"
 #include "launcher/local/pod/problems.h"
 #include "proto/base/text_list.h"
 #include "proto/tree/tree.h"

@@ -7,6 +7,7 @@
 #define MUSTER_LAUNCHER_LOCAL_POD_SCHEMA_H
 
 #include "launcher/local/pod/problems.h"
+#include "proto/base/buffer.h"
 
 enum schema_type {
     SCHEMA_ANY, /* not looked into */
@@ -99,5 +100,22 @@ extern const struct schema pod_env_schema, pod_volume_schema, pod_volume_mount_s
 #define SCHEMA_FIELDS(table, ...)                                                                            \
     static const struct schema_field table##_fields[] = {__VA_ARGS__};                                       \
     static const struct schema table = {table##_fields, sizeof table##_fields / sizeof *table##_fields, NULL}
+
+/* --- searching ---
+ *
+ * finds the place where a field of a name belongs (pure). */
+
+/* The objects from the root down to the one in which an unknown field was found. */
+struct schema_frame {
+    const struct schema_frame *up;
+    const struct schema *schema;
+    const struct path *path;
+};
+
+/* The field of this name in a schema, or NULL. */
+const struct schema_field *schema_field_find(const struct schema *schema, const char *name);
+/* Appends the nearest place of a field of this name: below the object first, then below the ones above it;
+ * "spec.runPolicy.cleanPodPolicy". False: no object of the whole has such a field. */
+bool schema_search(const struct schema_frame *frame, const char *name, struct buffer *place);
 
 #endif

@@ -7,11 +7,13 @@
 
 #include "launcher/local/job/job.h"
 #include "launcher/local/run/cluster.h"
+#include "launcher/local/run/lifecycle.h"
 #include "launcher/local/run/runner.h"
 #include "launcher/output/pump.h"
 #include "launcher/process/descendants.h"
 #include "launcher/process/guardian.h"
 #include "launcher/process/spawn.h"
+#include "proto/base/buffer.h"
 
 /* Shared by all pods of a run. */
 struct pod_place {
@@ -53,5 +55,13 @@ void pod_process_list(const struct pod_process *pod,
                       bool (*found)(void *, const struct descendants_process *), void *context);
 /* Nothing is left: closes its streams and prepares it for another start. */
 void pod_process_release(struct pod_process *pod, const struct pod_place *place);
+
+/* --- the table ---
+ *
+ * pure: the outcome of the pods and the job, as a table. */
+
+/* One line a pod: its end, last exit code, restarts in place, how often it was recreated, and the time
+ * from its first start to its last end (now where it has not ended); then the job's condition. */
+int pod_table_format(const struct lifecycle *life, struct instant now, struct buffer *out);
 
 #endif

@@ -12,7 +12,6 @@
 
 #include "launcher/local/run/lifecycle.h"
 #include "launcher/local/run/pod_process.h"
-#include "launcher/local/run/pod_table.h"
 #include "launcher/loop/loop.h"
 #include "launcher/process/children.h"
 #include "proto/base/error.h"

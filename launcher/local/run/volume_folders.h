@@ -22,4 +22,13 @@ int volume_folders_rewrite(const struct volume_folders *folders, int pod, int se
 char *volume_folders_source(const struct volume_folders *folders, int pod, const struct local_mount *mount,
                             struct muster_error *err);
 
+/* --- removal ---
+ *
+ * removes a run's folder with everything in it, by system calls only: for a guardian too.
+ */
+
+/* Removes what is in the folder; links are not followed. What cannot be removed stays (another user's file
+ * in a folder of his): the folder is in a temporary place. */
+void folder_remove_content(const char *path);
+
 #endif

@@ -10,7 +10,6 @@
 #include "launcher/config/config.h"
 #include "launcher/loop/loop.h"
 #include "launcher/loop/resolver.h"
-#include "launcher/output/log_directory.h"
 #include "launcher/output/log_files.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"

@@ -8,7 +8,7 @@
 #include "launcher/board/board_report.h"
 #include "launcher/board/board_screen.h"
 #include "launcher/policy/heartbeat.h"
-#include "launcher/status/page_access.h"
+#include "launcher/status/status_http.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/golden.h"

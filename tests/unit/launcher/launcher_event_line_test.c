@@ -1,5 +1,5 @@
 /* event_line.h: the schema that readers of torchrun's events rely on. */
-#include "launcher/output/event_line.h"
+#include "launcher/output/log_record.h"
 
 #include "proto/base/clock.h"
 #include "tests/support/cmocka_all.h"

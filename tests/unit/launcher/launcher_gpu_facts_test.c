@@ -1,6 +1,6 @@
 /* launcher_gpu_facts_test.c - what NVML tells reaches a description, from a driver's library that is ours:
  * whole, old, failing, hanging or crashing at each of its functions, with a GPU lost, with 0 to 16 GPUs. */
-#include "launcher/host/nvml_probe.h"
+#include "launcher/host/machine.h"
 
 #include <stdio.h>
 #include <stdlib.h>

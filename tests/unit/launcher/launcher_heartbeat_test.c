@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/policy/activity.h"
 #include "launcher/policy/hang.h"
-#include "launcher/process/activity_probe.h"
 #include "launcher/process/hang_dump.h"
 #include "tests/support/cmocka_all.h"
 

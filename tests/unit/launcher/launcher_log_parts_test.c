@@ -10,9 +10,9 @@
 
 #include "launcher/output/log_filter.h"
 #include "launcher/output/log_record.h"
-#include "launcher/output/notable.h"
 #include "launcher/output/output_file.h"
 #include "launcher/output/spool.h"
+#include "launcher/output/tail.h"
 #include "proto/base/clock.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "launcher/status/microhttpd.h"
+#include "launcher/status/http_server.h"
 #include "launcher/status/status_client.h"
 #include "launcher/status/status_http.h"
 #include "launcher/status/status_socket.h"

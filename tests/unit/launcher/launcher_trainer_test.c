@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "launcher/trainjob/https_post.h"
-#include "launcher/trainjob/trainer_status.h"
+#include "launcher/trainjob/trainer_report.h"
 #include "tests/support/cmocka_all.h"
 
 static struct board *make_board(void)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/host/nvml_probe.h"
+#include "launcher/host/machine.h"
 #include "launcher/nccl/nccl_env.h"
 #include "launcher/nccl/path_check.h"
 #include "launcher/nccl/pre_flight.h"

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "launcher/policy/worker_group.h"
-#include "launcher/verdict/error_directory.h"
 #include "launcher/verdict/error_file.h"
 #include "launcher/verdict/kernel_evidence.h"
 #include "launcher/verdict/postmortem.h"

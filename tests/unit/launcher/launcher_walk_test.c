@@ -7,7 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "launcher/output/event_line.h"
 #include "launcher/output/line.h"
 #include "launcher/output/log_filter.h"
 #include "launcher/output/log_record.h"

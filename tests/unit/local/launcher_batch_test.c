@@ -5,9 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/local/run/folder_remove.h"
 #include "launcher/local/run/lifecycle.h"
 #include "launcher/local/run/mount_plan.h"
+#include "launcher/local/run/volume_folders.h"
 #include "proto/base/buffer.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"

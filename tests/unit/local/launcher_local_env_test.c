@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "launcher/local/job/python_shim.h"
-#include "launcher/local/run/gpu_division.h"
+#include "launcher/local/run/cluster.h"
 #include "launcher/local/run/pod_env.h"
-#include "launcher/local/run/pod_table.h"
+#include "launcher/local/run/pod_process.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"

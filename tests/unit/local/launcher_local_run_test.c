@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/local/job/network.h"
-#include "launcher/local/run/gpu_division.h"
+#include "launcher/local/job/job.h"
+#include "launcher/local/run/cluster.h"
 #include "launcher/local/run/pod_isolation.h"
 #include "launcher/local/run/runner.h"
 #include "proto/base/clock.h"

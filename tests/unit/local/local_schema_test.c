@@ -9,7 +9,7 @@
 #include "launcher/local/manifest/patch.h"
 #include "launcher/local/manifest/pytorchjob.h"
 #include "launcher/local/pod/placeholder.h"
-#include "launcher/local/pod/schema_search.h"
+#include "launcher/local/pod/schema.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/text_list.h"
