@@ -1,5 +1,5 @@
-/* checkpoint_command.c - see checkpoint_command.h. */
-#include "launcher/commands/checkpoint_command.h"
+/* checkpoint_command.c - see commands.h. */
+#include "launcher/commands/commands.h"
 
 #include <poll.h>
 #include <stdio.h>

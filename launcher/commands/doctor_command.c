@@ -1,5 +1,5 @@
-/* doctor_command.c - see doctor_command.h. */
-#include "launcher/commands/doctor_command.h"
+/* doctor_command.c - see commands.h. */
+#include "launcher/commands/commands.h"
 
 #include <stdio.h>
 #include <string.h>

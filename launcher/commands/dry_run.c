@@ -1,5 +1,5 @@
-/* dry_run.c - see dry_run.h. */
-#include "launcher/commands/dry_run.h"
+/* dry_run.c - see commands.h. */
+#include "launcher/commands/commands.h"
 
 #include <stdio.h>
 

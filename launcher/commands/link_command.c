@@ -1,5 +1,5 @@
-/* link_command.c - see link_command.h. */
-#include "launcher/commands/link_command.h"
+/* link_command.c - see commands.h. */
+#include "launcher/commands/commands.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
-/* pages_command.c - see pages_command.h. */
-#include "launcher/commands/pages_command.h"
+/* pages_command.c - see commands.h. */
+#include "launcher/commands/commands.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* report_command.c - see report_command.h. */
-#include "launcher/commands/report_command.h"
+/* report_command.c - see commands.h. */
+#include "launcher/commands/commands.h"
 
 #include "launcher/board/board_report.h"
 #include "launcher/commands/board_source.h"

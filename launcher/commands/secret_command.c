@@ -1,5 +1,5 @@
-/* secret_command.c - see secret_command.h. */
-#include "launcher/commands/secret_command.h"
+/* secret_command.c - see commands.h. */
+#include "launcher/commands/commands.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* status_command.c - see status_command.h. */
-#include "launcher/commands/status_command.h"
+/* status_command.c - see commands.h. */
+#include "launcher/commands/commands.h"
 
 #include "launcher/commands/agent_choice.h"
 #include "launcher/commands/flag_command.h"

@@ -1,5 +1,5 @@
-/* top_command.c - see top_command.h. */
-#include "launcher/commands/top_command.h"
+/* top_command.c - see commands.h. */
+#include "launcher/commands/commands.h"
 
 #define NCURSES_WIDECHAR 1
 #include <locale.h>

@@ -1,5 +1,5 @@
-/* warm_command.c - see warm_command.h. */
-#include "launcher/commands/warm_command.h"
+/* warm_command.c - see commands.h. */
+#include "launcher/commands/commands.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/commands/secret_command.h"
+#include "launcher/commands/commands.h"
 #include "rendezvous/security/secret_file.h"
 #include "tests/support/cmocka_all.h"
 
