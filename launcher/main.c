@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/accelerate/accelerate_apply.h"
+#include "launcher/accelerate/accelerate_config.h"
 #include "launcher/agent/agent.h"
 #include "launcher/commands/commands.h"
 #include "launcher/config/config.h"
@@ -16,7 +16,6 @@
 #include "launcher/local/local_settings.h"
 #include "launcher/manifest/manifest_command.h"
 #include "launcher/nccl/nccl_env.h"
-#include "launcher/nccl/pre_flight.h"
 #include "launcher/output/log_record.h"
 #include "launcher/process/find_program.h"
 #include "launcher/process/interpreter.h"

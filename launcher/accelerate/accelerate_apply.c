@@ -1,10 +1,11 @@
-/* accelerate_apply.c - see accelerate_apply.h. */
-#include "launcher/accelerate/accelerate_apply.h"
+/* accelerate_apply.c - see accelerate_config.h. */
+#include "launcher/accelerate/accelerate_config.h"
 
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "launcher/config/config.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"

@@ -14,6 +14,8 @@
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
 
+struct run_config; /* launcher/config/config.h */
+
 enum { ACCELERATE_SETTINGS_LIMIT = 12, ACCELERATE_VARIABLES_LIMIT = 96 };
 
 struct accelerate_setting {
@@ -48,5 +50,17 @@ int accelerate_read(const char *name, const char *text, size_t length, const cha
 /* The setting of that flag; NULL: the file has none. */
 const struct accelerate_setting *accelerate_setting(const struct accelerate_config *config, const char *flag);
 void accelerate_free(struct accelerate_config *config);
+
+/* --- --accelerate-config: the keys of accelerate's configuration file become settings of
+ * muster run where neither a flag nor a variable has set them, and variables for the workers --- */
+
+/* Between config_parse and config_resolve. get reads an environment variable; one that is set stays as it
+ * is. */
+int accelerate_apply(struct run_config *config, const struct accelerate_config *file,
+                     const char *(*get)(void *context, const char *name), void *context,
+                     struct muster_error *err);
+/* The same with the file that --accelerate-config names; without one it does nothing. */
+int accelerate_load(struct run_config *config, const char *(*get)(void *context, const char *name),
+                    void *context, struct muster_error *err);
 
 #endif

@@ -7,8 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/agent/agent_actions.h"
-#include "launcher/agent/agent_events.h"
 #include "launcher/agent/agent_failures.h"
 #include "launcher/agent/agent_heartbeats.h"
 #include "launcher/agent/agent_internal.h"
@@ -16,15 +14,12 @@
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_nccl.h"
 #include "launcher/agent/agent_notices.h"
-#include "launcher/agent/agent_outcome.h"
 #include "launcher/agent/agent_output.h"
 #include "launcher/agent/agent_processes.h"
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/agent_signals.h"
 #include "launcher/agent/agent_start.h"
-#include "launcher/agent/agent_status.h"
 #include "launcher/agent/board/agent_board.h"
-#include "launcher/agent/board/agent_trainer.h"
 #include "launcher/process/guardian.h"
 #include "launcher/verdict/report.h"
 #include "proto/base/error.h"

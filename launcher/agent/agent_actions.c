@@ -1,6 +1,6 @@
 /* agent_actions.c - one step of the worker group for each of its events, and the actions of the step. See
- * agent_actions.h. */
-#include "launcher/agent/agent_actions.h"
+ * agent_internal.h. */
+#include "launcher/agent/agent_internal.h"
 
 #include "launcher/agent/agent_failures.h"
 #include "launcher/agent/agent_membership.h"

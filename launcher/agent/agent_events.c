@@ -1,5 +1,5 @@
-/* agent_events.c - event lines to the destination of --event-log-handler. See agent_events.h. */
-#include "launcher/agent/agent_events.h"
+/* agent_events.c - event lines to the destination of --event-log-handler. See agent_internal.h. */
+#include "launcher/agent/agent_internal.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* agent_outcome.c - the end of a failed job: the report and its destinations. See agent_outcome.h. */
-#include "launcher/agent/agent_outcome.h"
+/* agent_outcome.c - the end of a failed job: the report and its destinations. See agent_internal.h. */
+#include "launcher/agent/agent_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

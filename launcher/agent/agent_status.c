@@ -1,6 +1,6 @@
 /* agent_status.c - the agent's status (status.h) and its servers: the local socket and, with a metrics
- * port, HTTP. See agent_status.h. */
-#include "launcher/agent/agent_status.h"
+ * port, HTTP. See agent_internal.h. */
+#include "launcher/agent/agent_internal.h"
 
 #include <signal.h>
 #include <stdio.h>

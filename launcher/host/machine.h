@@ -65,7 +65,7 @@ bool machine_in_first_pid_namespace(void);
 /* Reads the machine. visible_devices is CUDA_VISIBLE_DEVICES or NULL. Cannot fail: an unreadable source
  * sets no limit. */
 void machine_read(const char *visible_devices, struct machine *machine);
-/* Queries NVML for the GPUs (nvml_probe.h: once a start), after machine_read, whose count by /dev stays if
+/* Queries NVML for the GPUs (once a start), after machine_read, whose count by /dev stays if
  * NVML fails; gpus_unknown holds the reason. Blocks for as long as the driver does, up to a limit: only if
  * the result is needed (config_wants_gpus). Fails without memory only. */
 int machine_read_gpus(const char *visible_devices, struct nvml_probe *probe, struct machine *machine,

@@ -1,5 +1,5 @@
-/* launch_check.c - see launch_check.h. */
-#include "launcher/local/launch_check.h"
+/* launch_check.c - see local_internal.h. */
+#include "launcher/local/local_internal.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -8,11 +8,9 @@
 
 #include "launcher/host/machine.h"
 #include "launcher/local/job/job.h"
-#include "launcher/local/launch_check.h"
-#include "launcher/local/local_print.h"
+#include "launcher/local/local_internal.h"
 #include "launcher/local/local_settings.h"
 #include "launcher/local/manifest/manifest.h"
-#include "launcher/local/missing_files.h"
 #include "launcher/local/run/runner.h"
 #include "launcher/process/interpreter.h"
 #include "proto/base/error.h"

@@ -1,5 +1,5 @@
-/* local_print.c - see local_print.h. */
-#include "launcher/local/local_print.h"
+/* local_print.c - see local_internal.h. */
+#include "launcher/local/local_internal.h"
 
 #include <string.h>
 

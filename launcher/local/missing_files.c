@@ -1,6 +1,5 @@
-/* missing_files.c - see missing_files.h. A guess must not cry wolf: what cannot be determined counts as
+/* missing_files.c - see local_internal.h. A guess must not cry wolf: what cannot be determined counts as
  * present. */
-#include "launcher/local/missing_files.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +8,7 @@
 #include <unistd.h>
 
 #include "launcher/local/job/python_shim.h"
-#include "launcher/local/launch_check.h"
+#include "launcher/local/local_internal.h"
 #include "launcher/local/pod/pod_command.h"
 #include "launcher/process/find_program.h"
 #include "proto/base/guard.h"

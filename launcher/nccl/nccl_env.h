@@ -9,6 +9,7 @@
 
 #include "launcher/config/config.h"
 #include "launcher/host/machine.h"
+#include "proto/base/log.h"
 #include "runtime/nccl/decide/decide.h"
 #include "runtime/nccl/decide/policy.h"
 
@@ -19,7 +20,7 @@ struct nccl_env {
     struct description machine;
     struct policy policy; /* empty without a file */
     struct decision_list decisions;
-    char *unfit; /* why this node must not join (pre_flight.h); NULL: it may */
+    char *unfit; /* why this node must not join (--pre-flight); NULL: it may */
 };
 
 /* The properties of a world when its workers are to start. */
@@ -52,5 +53,15 @@ int nccl_env_check(const struct nccl_env *tune, struct muster_error *err);
 char **nccl_env_environment(const struct nccl_env *tune, char *const *inherited, struct muster_error *err);
 /* {"decisions": [...], "description": {...}}, appended. */
 int nccl_env_json(const struct nccl_env *tune, struct buffer *out);
+
+/* --- --pre-flight ---
+ *
+ * pure but for the log: --pre-flight, the checks of muster doctor before this node joins. */
+
+/* Checks tune->machine if configured, and logs each row that is not fine, with its remedy; they are warnings
+ * of config, too, for the job's page. tune->unfit becomes the reason why the node must not join, NULL if it
+ * may. */
+int pre_flight_examine(struct run_config *config, const struct log_sink *log, struct nccl_env *tune,
+                       struct muster_error *err);
 
 #endif

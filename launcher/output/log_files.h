@@ -29,7 +29,7 @@ struct log_round {
     unsigned filtered;      /* enum stream_bits: the files that all of them share */
 };
 
-/* Makes the run directory (log_directory.h); with --log-dir agent.log in it too. random: 64 random bits. */
+/* Makes the run directory (below); with --log-dir agent.log in it too. random: 64 random bits. */
 struct log_files *log_files_prepare(const char *log_dir, const char *run_id, uint64_t random,
                                     struct muster_error *err);
 /* Makes the directories of a round and opens its files for appending. An error.json of an earlier round with

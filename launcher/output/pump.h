@@ -66,7 +66,7 @@ void pump_drain(struct pump_stream *stream);
 uint64_t pump_bytes(const struct pump_stream *stream);
 /* The last lines of a stream with tail; "" for NULL. */
 void pump_tail(const struct pump_stream *stream, char *out, size_t size);
-/* The next line of a stream with tail in which NCCL warns, of at least NOTABLE_TEXT bytes (notable.h); false:
+/* The next line of a stream with tail in which NCCL warns, of at least NOTABLE_TEXT bytes (tail.h); false:
  * there is none. Accepts NULL. */
 bool pump_notable(struct pump_stream *stream, char *out);
 /* Drains, passes on an unfinished line and frees. Accepts NULL. */

@@ -3,7 +3,7 @@
  * A worker writes lines into a pipe, each a decimal step. Its first heartbeat arms hang detection for it;
  * a negative step disarms it until the next heartbeat, for a long phase. The line "fatal MESSAGE" does so
  * too, and reports an error that a restart does not mend. A line of figures of its training (figures.h), of a
- * checkpoint (saved.h) or that its imports are done ("mark/1 imported") is no heartbeat. */
+ * checkpoint (below) or that its imports are done ("mark/1 imported") is no heartbeat. */
 #ifndef MUSTER_LAUNCHER_POLICY_HEARTBEAT_H
 #define MUSTER_LAUNCHER_POLICY_HEARTBEAT_H
 

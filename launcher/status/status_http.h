@@ -1,5 +1,5 @@
 /* status_http.h - what an agent serves by HTTP: /healthz, /metrics and /status to every peer that reaches the
- * port; the job's page (/) and its data (/board.json, /lines.json?rank=N) by the rules of page_access.h. */
+ * port; the job's page (/) and its data (/board.json, /lines.json?rank=N) by the rules of access below. */
 #ifndef MUSTER_LAUNCHER_STATUS_STATUS_HTTP_H
 #define MUSTER_LAUNCHER_STATUS_STATUS_HTTP_H
 

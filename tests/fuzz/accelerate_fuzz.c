@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/accelerate/accelerate_apply.h"
+#include "launcher/accelerate/accelerate_config.h"
 #include "launcher/config/config.h"
 #include "tests/fuzz/random_main.h"
 

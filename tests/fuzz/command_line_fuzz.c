@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/commands/flag_command.h"
+#include "launcher/commands/commands.h"
 #include "launcher/config/config.h"
 #include "launcher/process/worker_command.h"
 #include "proto/base/mem.h"

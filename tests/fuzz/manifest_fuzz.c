@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/local/local_print.h"
+#include "launcher/local/local_internal.h"
 #include "launcher/local/manifest/manifest.h"
 #include "tests/fuzz/random_main.h"
 

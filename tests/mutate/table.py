@@ -37,7 +37,7 @@ TABLE = (
      ("accelerate_test",)),
     (("launcher/config/rdzv_conf.c",), ("launcher_rdzv_conf_test", *CONFIG)),
     (("proto/slurm.c", "launcher/config/node_identity*.c"), ("launcher_identity_walk_test", "slurm_test", "launcher_place_test", *CONFIG)),
-    (("launcher/output/line.c", "launcher/output/log_filter.c", "launcher/output/log_record.c", "launcher/output/event_line.c"), LINES),
+    (("launcher/output/line.c", "launcher/output/log_filter.c", "launcher/output/log_record.c"), LINES),
     (("launcher/verdict/kernel_evidence.c",), ("launcher_verdict_test",)),
     (("launcher/verdict/report*.c",), ("launcher_walk_test", "launcher_report_test")),
     (("launcher/local/pod/quantity.c", "launcher/local/pod/env_map.c", "launcher/local/pod/pod_command.c",

@@ -41,7 +41,7 @@ void agent_board_tap(struct agent *agent);
 int agent_board_fill_node(struct agent *agent, struct board_node *node);
 void agent_board_add_point(struct agent *agent, const struct board_node *node, int64_t now);
 
-/* agent_board_file.c */
+/* agent_board_node.c: the file in --state-dir */
 void agent_board_load(struct agent *agent); /* what an earlier agent has kept: this one goes on */
 bool agent_board_keeps_file(const struct agent *agent);
 void agent_board_save(struct agent *agent);     /* behind the loop; at most one at a time */

@@ -1,5 +1,5 @@
-/* agent_trainer.c - see agent_trainer.h. */
-#include "launcher/agent/board/agent_trainer.h"
+/* agent_trainer.c - see agent_internal.h. */
+#include "launcher/agent/agent_internal.h"
 
 #include <string.h>
 

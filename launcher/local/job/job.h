@@ -99,7 +99,7 @@ struct local_pod {
                            setHostnameAsFQDN */
     char *subdomain;    /* of a Job: <hostname>.<subdomain> is its name for others; NULL: it has none */
     char *address; /* loopback address of the name, also the pod's status.podIP: 127.77.0.1 for the first pod,
-                      127.77.0.2 for the second (network.h) */
+                      127.77.0.2 for the second (network_claim) */
     enum local_replica_type type;
     int group;      /* of a Job: index into groups */
     int index;      /* within its replica type or group */

@@ -1,4 +1,4 @@
-/* mount_plan.c - see mount_plan.h: makes the list. mount_execute.c executes it. */
+/* mount_plan.c - see mount_plan.h: makes the list, and executes it. */
 #include "launcher/local/run/mount_plan.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /* launcher_command_test.c - a worker's argv and environment: torchrun's contract, the argument template,
  * --dry-run. */
-#include "launcher/commands/flag_command.h"
+#include "launcher/commands/commands.h"
 #include "launcher/process/find_program.h"
 #include "launcher/process/worker_command.h"
 #include "proto/base/guard.h"

@@ -1,4 +1,4 @@
-/* event_line.h: the schema that readers of torchrun's events rely on. */
+/* Event lines of log_record.h: the schema that readers of torchrun's events rely on. */
 #include "launcher/output/log_record.h"
 
 #include "proto/base/clock.h"

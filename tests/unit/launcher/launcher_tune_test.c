@@ -9,7 +9,6 @@
 #include "launcher/host/machine.h"
 #include "launcher/nccl/nccl_env.h"
 #include "launcher/nccl/path_check.h"
-#include "launcher/nccl/pre_flight.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text_list.h"

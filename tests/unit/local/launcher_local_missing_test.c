@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/local/missing_files.h"
+#include "launcher/local/local_internal.h"
 #include "proto/base/guard.h"
 #include "proto/base/log.h"
 #include "tests/support/cmocka_all.h"

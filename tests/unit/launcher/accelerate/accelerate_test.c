@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/accelerate/accelerate_apply.h"
 #include "launcher/accelerate/accelerate_config.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
