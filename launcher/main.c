@@ -188,8 +188,8 @@ static int run_help(const char *shown, const struct run_config *config)
     return print(STDOUT_FILENO, &out);
 }
 
-/* Flags, variables and --accelerate-config, whose variables become this process's own: what is found out
- * about the machine, agents on other hosts and workers see them. */
+/* Flags, variables and --accelerate-config, whose variables become this process's own: the look at the
+ * machine, agents on other hosts and workers see them. */
 static int read_settings(int argc, char *argv[], struct run_config *config, struct muster_error *err)
 {
     if (config_parse(argc, argv, read_variable, NULL, config, err) < 0)
@@ -401,7 +401,7 @@ static int manifest_main(const char *shown, int argc, char *argv[])
     return text_main(manifest_command, argc, argv);
 }
 
-/* What the manual and the shells' completions are made of. */
+/* The source of the manual and of the shells' completions. */
 static int print_pages(int (*print_them)(const struct pages_subject *, int, int, char *const[],
                                          struct buffer *, struct buffer *),
                        int argc, char *argv[])
@@ -505,7 +505,7 @@ int main(int argc, char *argv[])
     }
     if (!strcmp(argv[1], "host-node")) /* what run --hosts starts on each host: not for people */
         return hosts_node_main("muster host-node", argc - 2, argv + 2);
-    if (!strcmp(argv[1], WARM_REAPER_COMMAND)) /* what a kept template starts: not for people */
+    if (!strcmp(argv[1], WARM_REAPER_COMMAND)) /* started by a kept template, not by people */
         return warm_reaper_main(argc - 2, argv + 2);
     for (int i = 0; i < SUBCOMMAND_COUNT; i++) {
         scope_free char *shown = mem_printf("muster %s", subcommands[i].name);

@@ -11,7 +11,7 @@
 #include "proto/base/io.h"
 #include "proto/tree/tree.h"
 
-enum { DEFAULT_PORT = 29500 }; /* of main_process_port */
+enum { DEFAULT_PORT = 29500 }; /* default of main_process_port */
 
 struct source {
     const char *(*get)(void *context, const char *name);

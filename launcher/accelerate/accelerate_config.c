@@ -197,7 +197,7 @@ static int note_unused(struct accelerate_reader *r)
     return 0;
 }
 
-/* The backend of torch.compile as older versions wrote it, beside no dynamo_config. */
+/* The backend of torch.compile as older versions wrote it, without a dynamo_config. */
 static int read_old_dynamo(struct accelerate_reader *r)
 {
     const struct tree_node *node = tree_get(r->root, "dynamo_backend");

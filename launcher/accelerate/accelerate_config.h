@@ -2,9 +2,9 @@
  * `accelerate config` writes it, or the same in JSON), as settings of muster run and as the variables that
  * `accelerate launch` gives its workers (pure).
  *
- * Every key of the file is one of five: a setting, variables, without effect here (listed in `aside`),
- * without effect in accelerate as well (a line of `warnings`: an unknown key of a section, the first of a key
- * given twice), or an error that names the file, the line and the alternative. */
+ * Every key of the file has one of five effects: a setting, variables, without effect here (listed in
+ * `aside`), without effect in accelerate as well (a line of `warnings`: an unknown key of a section, the
+ * first of a key given twice), or an error that names the file, the line and the alternative. */
 #ifndef MUSTER_LAUNCHER_ACCELERATE_ACCELERATE_CONFIG_H
 #define MUSTER_LAUNCHER_ACCELERATE_ACCELERATE_CONFIG_H
 
@@ -19,7 +19,7 @@ struct run_config; /* launcher/config/config.h */
 enum { ACCELERATE_SETTINGS_LIMIT = 12, ACCELERATE_VARIABLES_LIMIT = 96 };
 
 struct accelerate_setting {
-    const char *flag; /* of muster run, without dashes: "master-addr" */
+    const char *flag; /* flag of muster run, without dashes: "master-addr" */
     char *value;
     int line;
 };
@@ -28,7 +28,7 @@ struct accelerate_variable {
     const char *name;
     char *value;
     int line;  /* 0: a default of accelerate's own, which the file does not name */
-    bool path; /* the value goes behind the variable's own, after a colon */
+    bool path; /* the value is appended to the variable's own, after a colon */
 };
 
 struct accelerate_config {
@@ -36,7 +36,7 @@ struct accelerate_config {
     int setting_count;
     struct accelerate_variable variables[ACCELERATE_VARIABLES_LIMIT];
     int variable_count;
-    int64_t processes; /* of all machines together; 0: the file does not give a number */
+    int64_t processes; /* number on all machines together; 0: the file does not give it */
     int processes_line;
     struct buffer aside;    /* "tpu_name (TPUs only), ..." */
     struct buffer warnings; /* lines */
@@ -54,8 +54,8 @@ void accelerate_free(struct accelerate_config *config);
 /* --- --accelerate-config: the keys of accelerate's configuration file become settings of
  * muster run where neither a flag nor a variable has set them, and variables for the workers --- */
 
-/* Between config_parse and config_resolve. get reads an environment variable; one that is set stays as it
- * is. */
+/* Between config_parse and config_resolve. get reads an environment variable; a variable that is set stays as
+ * it is. */
 int accelerate_apply(struct run_config *config, const struct accelerate_config *file,
                      const char *(*get)(void *context, const char *name), void *context,
                      struct muster_error *err);

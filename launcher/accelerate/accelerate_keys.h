@@ -36,7 +36,7 @@ struct accelerate_key {
     const char *name;
     const char *variable; /* NULL: the reader handles it by name */
     enum accelerate_form form;
-    const char *initial; /* what the variable is where the key is missing; NULL: not set */
+    const char *initial; /* value of the variable where the key is missing; NULL: not set */
     const char *when;    /* only where this key of the section is above 1; NULL: always */
 };
 

@@ -12,7 +12,7 @@
 struct accelerate_reader {
     const char *file, *directory;
     const struct tree_node *root;
-    const struct accelerate_type *type; /* of distributed_type */
+    const struct accelerate_type *type; /* value of distributed_type */
     const char *precision;              /* no, fp16, bf16, fp8 */
     bool precision_given;
     int64_t machines; /* 0: not given */

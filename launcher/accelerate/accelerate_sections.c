@@ -182,7 +182,7 @@ static bool has_effect(const struct accelerate_reader *r, const struct accelerat
     return false;
 }
 
-/* What a section has besides rows of the table; none of these is called for a section without effect. */
+/* Rules of sections besides the rows of the table; a section without effect has none. */
 static int read_rest(struct accelerate_reader *r, const struct accelerate_section *section,
                      const struct tree_node *map)
 {

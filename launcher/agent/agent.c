@@ -48,7 +48,7 @@ enum { PARTS = sizeof parts / sizeof parts[0] };
 static int create_parts(struct agent *agent, struct muster_error *err)
 {
     for (int i = 0; i < PARTS && !agent->finished; i++) {
-        agent->created = i + 1; /* what its create has begun, its destroy ends */
+        agent->created = i + 1; /* its destroy ends whatever its create began */
         if (parts[i]->create(agent, err) < 0)
             return -1;
         agent->whole = i + 1;
@@ -131,7 +131,7 @@ static void open_standard_descriptors(void)
 {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
-            return; /* no /dev/null: what is written is lost either way */
+            return; /* no /dev/null: the output is lost either way */
 }
 
 static int begin_run(struct agent *agent, struct muster_error *err)
@@ -151,7 +151,7 @@ static int run_loop(struct agent *agent, struct muster_error *err)
 {
     for (bool begins = true;; begins = false) {
         tick_parts(agent);
-        if (begins) /* behind the start of the workers of a node that is alone */
+        if (begins) /* after the start of the workers of a node that is alone */
             agent_signals_warn_of_init(agent);
         if (agent->finished)
             return 0;
@@ -160,7 +160,7 @@ static int run_loop(struct agent *agent, struct muster_error *err)
     }
 }
 
-/* The server outlives its agent's part in the job until the others have acknowledged the end. Meanwhile
+/* The server outlives its agent's part in the job until the others have acknowledged the end. Until then
  * signals and requests are handled as always. */
 static int see_off(struct agent *agent, struct muster_error *err)
 {
@@ -232,7 +232,8 @@ static int run_parts(struct agent *agent)
     }
     if (agent->finished) { /* before it began: the job is over */
         agent->group.exit_code = agent_job_state_exit_code(agent);
-    } else if (run_loop(agent, &err) < 0) { /* the kernel refuses what it gave before: leave nothing behind */
+    } else if (run_loop(agent, &err) <
+               0) { /* the kernel refuses a resource that it gave before: end all processes */
         log_error(&agent->log, "%s", err.text);
         agent_processes_kill_last(agent, linger_ns);
         return fail_run(agent, EXIT_CODE_ENVIRONMENT, &err);

@@ -16,7 +16,7 @@ static const unsigned char steps[] = {
 #undef AGENT_EVENT_STEP
 };
 
-/* --- what an action does --- */
+/* --- effects of the actions --- */
 
 static void start_round(struct agent *agent)
 {

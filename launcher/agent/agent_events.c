@@ -90,7 +90,7 @@ static int events_create(struct agent *agent, struct muster_error *err)
     file->outlet = write_queue_create(&(struct write_queue_options){.wake_fd = file->wake_fd}, err);
     if (!file->outlet)
         return -1;
-    struct log_style json = {LOG_FORMAT_JSON, agent->host}; /* of a notice that lines are missing */
+    struct log_style json = {LOG_FORMAT_JSON, agent->host}; /* style of a notice that lines are missing */
     struct output_file_options target = {.fd = fd, .owned = true, .name = "the event log", .style = &json};
     file->target = write_queue_target(file->outlet, &target);
     if (!file->target)

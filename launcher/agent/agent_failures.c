@@ -29,9 +29,10 @@ static const int64_t settling_ns = 5 * NS_PER_MS;
 /* At all times: deadline is set if watched.fd is; every record is owned by the post-mortem, the round or
  * one function here. */
 struct agent_failures {
-    int64_t seen, rounds[FAILURE_CLASS_COUNT]; /* of this node's workers; of the job, as in the header */
+    int64_t seen, rounds[FAILURE_CLASS_COUNT]; /* failures of this node's workers, in this run; rounds of the
+                                                  job, as in the header */
     struct instant started, watch_at;          /* the round's workers; when the kernel's evidence is opened */
-    struct postmortem *postmortem;             /* of this round; NULL: not yet, or no memory */
+    struct postmortem *postmortem;             /* this round's; NULL: not yet, or no memory */
     struct loop_source watched;                /* its thread, while one is in progress; fd -1 */
     struct instant deadline;
 };
@@ -71,7 +72,7 @@ static struct observed_failure *make_end_record(struct agent *agent, struct work
     failure->core_dumped = worker->end_code == CLD_DUMPED;
     const struct heartbeat *beat = &agent->round.beats[worker->local_rank];
     failure->no_restart = exited && beat->fatal;
-    if (failure->no_restart) /* what it writes into an error file takes its place */
+    if (failure->no_restart) /* a message in its error file replaces this one */
         (void)snprintf(failure->message, sizeof failure->message, "%s", beat->message);
     agent_output_last_words(agent, worker, failure->tail, sizeof failure->tail);
     record->stderr_file = take_pointer(&worker->stderr_file);
@@ -81,7 +82,7 @@ static struct observed_failure *make_end_record(struct agent *agent, struct work
 
 static bool has_worker(const struct worker_failure *failure)
 {
-    /* of a hang, all hung workers are reported where it is detected */
+    /* hung workers are all reported where the hang is detected */
     return !failure->not_started && !failure->hung && !failure->unkillable && !failure->lost_node;
 }
 
@@ -167,7 +168,7 @@ static void postmortem_ready(void *context, uint32_t events)
     complete_ready(agent);
 }
 
-/* Starts the thread for those that wait. */
+/* Starts the thread for the waiting failures. */
 static void start_postmortem(struct agent *agent)
 {
     struct agent_failures *failures = agent->failures;
@@ -175,7 +176,7 @@ static void start_postmortem(struct agent *agent)
     if (!agent_failures_are_pending(agent) || failures->watched.fd >= 0)
         return;
     postmortem_go(failures->postmortem);
-    complete_ready(agent); /* those that could not be examined at all */
+    complete_ready(agent); /* failures that could not be examined at all */
     int fd = postmortem_fd(failures->postmortem);
     if (fd < 0)
         return;
@@ -287,7 +288,7 @@ void agent_failures_unkillable(struct agent *agent)
     const struct descendants_process *process = agent_processes_name_stuck(agent);
     int rank = agent->round.worker_count - 1;
     while (rank > 0 && !agent->round.workers[rank].alive)
-        rank--; /* 0 also if all workers are gone and one of their children remains */
+        rank--; /* 0 also if all workers are gone and a child of theirs remains */
     struct observed_failure *record = make_record(agent, &agent->round.workers[rank], clock_now(NULL));
     if (!record)
         return;
@@ -315,7 +316,7 @@ static void note_lost_server(struct agent *agent)
 
 /* --- reaping --- */
 
-/* Of our children, and of those of the reaper of warm workers. */
+/* The next end of a child of ours, or of a child of the reaper of warm workers. */
 static bool reap_next(struct agent *agent, struct warm_end *end)
 {
     struct child_end child;
@@ -343,7 +344,7 @@ static void collect_children(struct agent *agent)
     }
 }
 
-/* Of a worker that hung beside the one that is reported: where it was stands in the report. */
+/* A worker that hung next to the reported worker: the report has the place where it hung. */
 static void take_place(struct agent *agent, struct observed_failure *record)
 {
     struct postmortem *postmortem = agent->failures->postmortem;

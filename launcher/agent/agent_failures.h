@@ -1,10 +1,10 @@
 /* agent_failures.h - the ends of workers: reaps and classifies them (policy/worker_group.h), keeps the
  * records of failures.
  *
- * A failure is reported to the others at once, with the facts known to the agent (AGENT_FAILURE). The
- * worker's files are read meanwhile by a thread (verdict/postmortem.h); the findings are sent as a second
- * report of the same failure, before this node reports STOPPED. So a file system that hangs delays the
- * verdict, with a bound, but not the stop of the other nodes. */
+ * A failure is reported to the others at once, with the facts known to the agent (AGENT_FAILURE). A thread
+ * then reads the worker's files (verdict/postmortem.h); the findings are sent as a second report of the same
+ * failure, before this node reports STOPPED. So a file system that hangs delays the verdict, with a bound,
+ * but not the stop of the other nodes. */
 #ifndef MUSTER_LAUNCHER_AGENT_AGENT_FAILURES_H
 #define MUSTER_LAUNCHER_AGENT_AGENT_FAILURES_H
 

@@ -21,7 +21,7 @@ struct heartbeat_pipe {
     struct agent *agent;
     int local_rank;
     struct loop_source source;
-    bool named; /* as one that exited early */
+    bool named; /* the log names it as exited early */
 };
 
 struct agent_heartbeats {
@@ -29,13 +29,13 @@ struct agent_heartbeats {
     struct hang hang;
     int slowest;                    /* local rank of the worker that is reported as hung */
     struct background_watch asking; /* while the kernel's view of it is read */
-    struct hang_dump *dump;         /* of asking */
+    struct hang_dump *dump;         /* result of asking */
 
     bool unarmed_noted;          /* no worker sends heartbeats, or none can be looked at */
-    struct activity *activities; /* of this round's workers, as seen from outside */
+    struct activity *activities; /* one for each worker of this round, as seen from outside */
     struct instant probe_at;     /* the next look */
     struct background_watch probing;
-    struct activity_probe *probe; /* of probing */
+    struct activity_probe *probe; /* result of probing */
     bool outside;                 /* the hang was seen from outside */
 };
 
@@ -55,8 +55,8 @@ static void close_pipe(struct heartbeat_pipe *pipe)
     pipe->source.fd = -1;
 }
 
-/* What a pipe holds, and no more: a worker that never stops writing must not keep the agent from everything
- * else. */
+/* Reads the present content of a pipe and no more: a worker that never stops writing must not keep the agent
+ * from everything else. */
 static void drain_pipe(struct heartbeat_pipe *pipe)
 {
     enum { PIPE_HOLDS = 64 << 10 };
@@ -131,7 +131,7 @@ static void answered(void *context)
 {
     struct agent *agent = context;
     int asked = agent->heartbeats->dump->asked;
-    /* Among equally slow ones the one that cannot run is the cause. */
+    /* Among equally slow workers the stopped one is the cause. */
     const int64_t step = agent->round.beats[agent->heartbeats->slowest].step;
     for (int i = 0; agent->heartbeats->dump->stopped && i < agent->round.worker_count; i++)
         if (agent->round.workers[i].pid == agent->heartbeats->dump->stopped &&

@@ -28,10 +28,10 @@ struct agent_event;
 struct agent_part {
     const char *name;
     int (*create)(struct agent *agent, struct muster_error *err);
-    struct instant (*deadline)(const struct agent *agent); /* of tick; NULL: never */
+    struct instant (*deadline)(const struct agent *agent); /* when tick is due; NULL: never */
     void (*tick)(struct agent *agent, struct instant now); /* after every turn of the loop; or NULL */
     void (*event)(struct agent *agent, const struct agent_event *event); /* or NULL */
-    void (*destroy)(struct agent *agent); /* also of one whose create failed; or NULL */
+    void (*destroy)(struct agent *agent); /* also called if create failed; or NULL */
 };
 
 /* --- what happens --- */

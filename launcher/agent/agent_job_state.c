@@ -30,7 +30,7 @@ struct agent_job_state {
     bool serves;  /* this agent keeps it */
     struct background_watch saving;
     struct state_file *state_file;
-    bool save_again; /* it changed meanwhile */
+    bool save_again; /* it changed while it was saved */
 };
 
 static void state_file_free(void *payload)

@@ -7,7 +7,7 @@
 
 extern const struct agent_part agent_job_state_part;
 
-/* Of a job that is over. */
+/* For a job that is over. */
 int agent_job_state_exit_code(const struct agent *agent);
 /* Used by earlier agents of the job. */
 int64_t agent_job_state_restarts(const struct agent *agent);

@@ -22,7 +22,7 @@ static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * 
 struct agent_membership {
     struct membership *handle; /* NULL: none yet, or it is lost */
     struct loop_source source;
-    struct resolver *resolver; /* of the server's name */
+    struct resolver *resolver; /* looks up the server's name */
     struct loop_source name;
     bool resolved;                         /* its addresses can be read */
     bool following;                        /* it is for a server that is silent */
@@ -46,7 +46,7 @@ static void tell_of_idleness(const struct agent *agent, struct membership_event 
     verdict->exit_code = EXIT_CODE_SECOND_RUN;
     (void)snprintf(
         verdict->reason, sizeof verdict->reason,
-        "nothing was run: the job %s at %s port %u was another run's, which has ended well. A run beside it "
+        "nothing was run: the job %s at %s port %u was another run's, which has ended well. Another run "
         "needs another --rdzv-id and another port",
         config->rdzv_id, config->master_addr, (unsigned)agent_master_port(agent));
 }
@@ -96,7 +96,7 @@ static void membership_ready(void *context, uint32_t events)
     (void)events;
 }
 
-/* Of a world that this node could not join or serve. */
+/* The exit code where this node could not join or serve the world. */
 static int join_code(const struct muster_error *err)
 {
     return exit_code_of_error(err->code) == EXIT_CODE_ENVIRONMENT ? EXIT_CODE_NODE : EXIT_CODE_FAILURE;
@@ -131,7 +131,7 @@ static void poll_membership(struct agent *agent)
 }
 
 /* The keys of the last round (NCCL's ids among them) must not be found in the next one. Not later: a
- * worker of another node may connect as soon as its agent has the world. Not earlier: one of the last
+ * worker of another node may connect as soon as its agent has the world. Not earlier: a worker of the last
  * round may still write. On the server's thread: it touches the store only. */
 static uint16_t world_forms(void *context, struct world_id id)
 {
@@ -258,7 +258,7 @@ static void holder_known(struct agent *agent, const struct port_holder *holder)
     lose_membership(agent, err.text, EXIT_CODE_FAILURE);
 }
 
-/* Joins as the member that hosts the roster, and opens the workers' store beside it. */
+/* Joins as the member that hosts the roster, and also opens the workers' store. */
 static int serve_job(struct agent *agent, struct muster_error *err)
 {
     const char *address = agent_server_address(agent);
@@ -354,7 +354,7 @@ static void name_ready(void *context, uint32_t events)
     if (!serves && address_is_loopback(address))
         log_warning(&agent->log,
                     "the name %s leads to %s here, which is this machine itself and does not serve the job: "
-                    "/etc/hosts may have the server's name beside localhost",
+                    "/etc/hosts may have the server's name in the line of localhost",
                     agent->config->master_addr, address);
     if ((serves ? serve_job(agent, &err) : join_in_mode(agent, MEMBERSHIP_CLIENT, address, &err)) < 0)
         lose_membership(agent, err.text, join_code(&err));

@@ -31,18 +31,18 @@ enum { COLUMNS = 120 };
 struct exchange;
 
 struct agent_nccl {
-    char **environment; /* of the workers; NULL: the agent's own */
+    char **environment; /* the workers'; NULL: the agent's own */
     char *logged;       /* the last summary; NULL: none */
     struct background_job *writing;
     struct background_watch asking;  /* while the nodes' facts are exchanged */
-    struct exchange *exchange;       /* of asking */
+    struct exchange *exchange;       /* result of asking */
     char *told_differences;          /* the last ones; NULL: none */
-    struct nccl_log *files;          /* of this round, NULL: NCCL writes none */
+    struct nccl_log *files;          /* this round's; NULL: NCCL writes none */
     struct background_watch probing; /* while the paths between the nodes are checked */
-    struct path_check *paths;        /* of probing */
+    struct path_check *paths;        /* result of probing */
     struct background_watch reading;
-    struct nccl_log *read;  /* what reading reads, of this round or of the last one; held */
-    bool once_more;         /* a round has ended meanwhile */
+    struct nccl_log *read;  /* files that are being read: of this round or the last; held */
+    bool once_more;         /* a round has ended while they were read */
     struct instant read_at; /* the next time */
 };
 
@@ -271,7 +271,7 @@ static void exchange_facts(struct agent *agent)
     if (world->group_world_size < 2 || !agent->tune->looked || agent->tune->mode == NCCL_ENV_OFF)
         return;
     if (agent->config->worker_store != WORKER_STORE_AGENT)
-        return; /* there is no store but the one that a worker may open */
+        return; /* the only store is that of a worker, which may not be open yet */
     struct exchange *e = mem_calloc(1, sizeof *e);
     if (!e)
         return;
@@ -322,7 +322,7 @@ static void paths_checked(void *context)
     background_watch_end(&agent->nccl->probing);
 }
 
-/* While the workers start: what they would wait for in vain is known before their own time-outs. Failures are
+/* While the workers start: a broken path is found before their own time-outs. Failures are
  * logged alone. */
 static void check_paths(struct agent *agent)
 {
@@ -397,13 +397,14 @@ static void read_round(struct agent *agent)
     read_log(agent, nccl->files, pids);
 }
 
-/* The last lines of a round say most: they are read behind whatever comes next. */
+/* The last lines of a round say most: they are read after the next event. */
 static void end_files(struct agent *agent)
 {
     struct agent_nccl *nccl = agent->nccl;
     if (!nccl->files)
         return;
-    if (nccl->reading.job) /* of this round, or of one whose file system is slow: it keeps its turn */
+    if (nccl->reading
+            .job) /* a read of this round, or of an older one with a slow file system, keeps its turn */
         nccl->once_more = true;
     else
         read_round(agent);

@@ -35,7 +35,7 @@ static void close_socket(struct notice_socket *socket)
     if (socket->source.fd < 0)
         return;
     loop_remove(&socket->agent->loop, &socket->source);
-    (void)close(socket->source.fd); /* a socket: what was sent stays readable */
+    (void)close(socket->source.fd); /* a socket: sent notices stay readable */
     socket->source.fd = -1;
     socket->listener = (struct stop_notice_listener){0};
 }

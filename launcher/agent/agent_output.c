@@ -21,17 +21,17 @@
 
 static const int64_t making_patience_ns = 5 * NS_PER_S, discarding_patience_ns = 5 * NS_PER_S;
 
-/* At all times: at most one of the two directories exists; opened is in the loop if deadline is set. */
+/* At all times: at most one directory of the two exists; opened is in the loop if deadline is set. */
 struct agent_output {
     char *run_directory;       /* NULL: no log files */
     char *error_directory;     /* for error files if there are no log files; NULL: none either */
     bool prompt_errors;        /* created and removed without a thread */
     bool may_inherit;          /* workers, our standard output */
-    struct log_files *opening; /* of this round, until its workers are started */
+    struct log_files *opening; /* this round's, until its workers are started */
     struct loop_source opened;
     struct instant deadline;
     struct log_filter filters[3];    /* by stream */
-    struct output_file *filtered[3]; /* of this round; NULL: none */
+    struct output_file *filtered[3]; /* this round's; NULL: none */
     const char *prefix;
 };
 
@@ -101,7 +101,7 @@ static int await_directory(struct agent *agent, const struct log_files *files, s
 
 /* Created and removed by threads if TMPDIR may be on a network file system. */
 struct folder {
-    char *path; /* of the one created, or to remove */
+    char *path; /* path of the created directory, or of the one to remove */
     struct temporary_folder temporary;
 };
 
@@ -179,7 +179,7 @@ static void discard_error_directory(struct agent *agent)
     struct background_job *job =
         background_job_start("removing the folder of error files", discard_folder, folder, free_folder, NULL);
     if (job)
-        (void)background_job_wait(job, discarding_patience_ns); /* one that hangs is left to its thread */
+        (void)background_job_wait(job, discarding_patience_ns); /* a job that hangs is left to its thread */
     background_job_release(job);
 }
 

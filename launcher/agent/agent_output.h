@@ -7,7 +7,7 @@
 
 /* The pump, through which the agent's own log passes from then on; the first part to be created. */
 extern const struct agent_part agent_output_part;
-/* The run directory or, without log files, the one of the workers' error files. */
+/* The run directory or, without log files, the directory of the workers' error files. */
 extern const struct agent_part agent_folders_part;
 
 /* NULL: there are no log files. */

@@ -26,11 +26,11 @@ struct agent_processes {
     struct instant second_at; /* when the second one is started */
     struct remains_killer killer;
     const struct warm *warm;          /* the template of workers; NULL: none */
-    pid_t spared, reaper;             /* of the template: not signalled with workers; 0: none */
-    int late_signal;                  /* for what is left when no worker is; 0: none */
+    pid_t spared, reaper;             /* the template's processes, not signalled with workers; 0: none */
+    int late_signal;                  /* for processes that remain after the workers; 0: none */
     struct instant kill_at;           /* next scan for processes to kill */
     struct background_watch cleaning; /* during the clean-up after the workers */
-    struct remains_files *cleanup;    /* of cleaning */
+    struct remains_files *cleanup;    /* result of cleaning */
 };
 
 /* The sessions of this round's workers, the caller's to free; NULL without memory. */
@@ -109,7 +109,8 @@ void agent_processes_terminate(struct agent *agent, int signal)
 void agent_processes_kill(struct agent *agent)
 {
     struct instant now = clock_now(NULL);
-    struct instant since = instant_add(agent->group.deadline, -agent->group.kill_bound_ns); /* of KILLING */
+    struct instant since =
+        instant_add(agent->group.deadline, -agent->group.kill_bound_ns); /* when KILLING began */
     signal_workers(agent, SIGKILL);
     send_killer(agent, SIGKILL);
     agent->processes->kill_at = instant_add(now, remains_killer_pause_ns(instant_diff_ns(now, since)));
@@ -149,7 +150,7 @@ const struct descendants_process *agent_processes_name_stuck(struct agent *agent
 
 bool agent_processes_are_gone(struct agent *agent)
 {
-    /* all children of this process are its, and those of the reaper of warm workers */
+    /* all children of this process and of the reaper of warm workers */
     return children_are_none(&agent->children) && warm_is_empty(agent->processes->warm);
 }
 
@@ -319,7 +320,7 @@ static void processes_tick(struct agent *agent, struct instant now)
         agent_processes_kill(agent);
     if (instant_reached(now, processes->second_at))
         start_second(agent);
-    /* What the workers have left behind gets the stop signal too. */
+    /* Processes that the workers have left get the stop signal too. */
     int signal = agent->processes->late_signal;
     if (!signal || agent->round.alive)
         return;

@@ -18,13 +18,13 @@ void agent_processes_know_template(struct agent *agent, const struct warm *warm)
 void agent_processes_terminate(struct agent *agent, int signal);
 /* KILL to every session and all descendants, again and again until the worker group is not KILLING. */
 void agent_processes_kill(struct agent *agent);
-/* The reaper of warm workers was killed, and they with it: KILL to what they have left, which no process of
- * ours adopted.
+/* The reaper of warm workers was killed, and they with it: KILL to their remaining processes, which no
+ * process of ours adopted.
  */
 void agent_processes_kill_left(struct agent *agent, int64_t patience_ns);
 /* The loop has failed: KILL once more, and waits so long for it. */
 void agent_processes_kill_last(struct agent *agent, int64_t patience_ns);
-/* Logs the remaining processes, as found by the last scan; one of them, NULL: unknown. */
+/* Logs the remaining processes, as found by the last scan. Returns the first; NULL: unknown. */
 const struct descendants_process *agent_processes_name_stuck(struct agent *agent);
 /* Whether not even an orphan is left. */
 bool agent_processes_are_gone(struct agent *agent);

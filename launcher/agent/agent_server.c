@@ -23,16 +23,16 @@
 #include "rendezvous/tcpstore/tcpstore_server.h"
 
 struct agent_server {
-    struct job_keys keys; /* of the job's secret */
+    struct job_keys keys; /* derived from the job's secret */
     bool has_keys;
     int store_key_fd;               /* a file that holds the workers' key; -1: none */
     char localhost[ADDRESS_TEXT];   /* "": not asked for yet */
-    struct rlimit core_dumps;       /* what this process inherited */
+    struct rlimit core_dumps;       /* the limit that this process inherited */
     struct background_watch asking; /* while the holder of the port is searched */
-    struct port_question *question; /* of asking */
+    struct port_question *question; /* result of asking */
     void (*known)(struct agent *agent, const struct port_holder *holder);
     struct background_watch searching; /* while another node of this name is searched */
-    struct listener_search *search;    /* of searching */
+    struct listener_search *search;    /* result of searching */
     void (*rival_known)(struct agent *agent, const char *address);
     struct job_store *store;  /* NULL: this node does not serve */
     struct loop_source knock; /* the first peer of store, which has no thread before; fd -1: it has */
@@ -166,7 +166,7 @@ static const char *localhost(struct agent_server *server)
     return server->localhost;
 }
 
-/* The master's address if it is one of this machine, else --bind-addr, else every one, since the own name is
+/* The master's address if this machine has it, else --bind-addr, else every one, since the own name is
  * often mapped to a loopback address that no other node reaches. */
 const char *agent_server_address(const struct agent *agent)
 {
@@ -224,7 +224,7 @@ static void search_over(void *context)
 int agent_server_seek_rival(struct agent *agent, const struct resolver *resolver,
                             void (*known)(struct agent *agent, const char *address), struct muster_error *err)
 {
-    static const int64_t patience_ns = 5 * NS_PER_S; /* of each place */
+    static const int64_t patience_ns = 5 * NS_PER_S; /* for each place */
     const struct server_question question = question_of(agent);
     struct listener_search *search = mem_calloc(1, sizeof *search);
     const char *address, *own = NULL;
@@ -257,7 +257,8 @@ void agent_server_describe(const struct agent *agent, char *out, size_t size)
 {
     out[0] = '\0';
     if (agent->server && agent->server->searching.job)
-        (void)snprintf(out, size, "the name %s is that of several nodes: looking for one that serves the job",
+        (void)snprintf(out, size,
+                       "the name %s belongs to several nodes: looking for the node that serves the job",
                        agent->config->master_addr);
 }
 
@@ -269,7 +270,7 @@ struct job_store {
     pthread_mutex_t lock;
     const struct run_config *config;
     const struct log_sink *log;
-    const unsigned char *key; /* of the job, for muster's own keys; NULL: no secret */
+    const unsigned char *key; /* the job's, for muster's own keys; NULL: no secret */
     const char *address;      /* to bind */
     bool is_the_workers;      /* --worker-store=worker */
     struct tcpstore_server *tcpstore;
@@ -355,7 +356,7 @@ static int take_first_port(struct agent *agent, struct job_store *store, struct 
     const struct run_config *config = agent->config;
     if (!config_meets(config)) /* 0 with --standalone, unless the flag was given */
         return take_port(store, (uint16_t)config->master_port, err);
-    /* Beside the rendezvous if nodes have ranks beforehand (65536 wraps to any); but with a range there
+    /* Next to the rendezvous if nodes have ranks beforehand (65536 wraps to any); but with a range there
      * may be a firewall that blocks all other ports. */
     bool beside = !config->elastic && !config->first_port;
     uint16_t port = (uint16_t)(beside ? agent_master_port(agent) + 1 : 0);

@@ -24,7 +24,7 @@ static inline uint16_t agent_master_port(const struct agent *agent)
     return (uint16_t)agent->config->master_port; /* never 0 with several nodes */
 }
 
-/* Of the job's secret; NULL: it has none. */
+/* The keys of the job's secret; NULL: it has none. */
 /* The file with the key that workers inherit (ENV_STORE_KEY_FD); -1: the job has no secret. */
 int agent_server_store_key_fd(const struct agent *agent);
 const struct job_keys *agent_server_keys(const struct agent *agent);
@@ -33,7 +33,7 @@ const struct rlimit *agent_server_core_dumps(const struct agent *agent);
 
 /* The numeric address that this node binds; NULL: every one. */
 const char *agent_server_address(const struct agent *agent);
-/* Of an elastic job: whether this node serves it (server_choice.h); the second once the resolver is done. */
+/* For an elastic job: whether this node serves it (server_choice.h); the second once the resolver is done. */
 enum server_choice agent_server_choose(const struct agent *agent);
 bool agent_server_choose_resolved(const struct agent *agent, const struct resolver *resolver);
 /* Where other nodes have addresses of the resolved name, too: each of them would serve, and one may. A server

@@ -16,9 +16,9 @@
 #include "rendezvous/failure/failure.h"
 
 struct agent_signals {
-    struct loop_source source; /* of the signalfd; fd -1: not open yet */
+    struct loop_source source; /* the signalfd; fd -1: not open yet */
     sigset_t ignored;          /* ignored when this process started */
-    int early;                 /* one that stopped the job during set-up; 0: none */
+    int early;                 /* signal that stopped the job during set-up; 0: none */
 };
 
 static void pass_on(struct agent *agent, int number, const char *name, unsigned sender)

@@ -1,4 +1,4 @@
-/* agent_signals.h - signals to the agent: those that stop the job are AGENT_SIGNAL, others AGENT_PASS_ON,
+/* agent_signals.h - signals to the agent: a signal that stops the job is AGENT_SIGNAL, another AGENT_PASS_ON,
  * the end of a child AGENT_CHILDREN. Before the loop runs they are handled while it waits for something. */
 #ifndef MUSTER_LAUNCHER_AGENT_AGENT_SIGNALS_H
 #define MUSTER_LAUNCHER_AGENT_AGENT_SIGNALS_H
@@ -19,7 +19,7 @@ int agent_signals_await(struct agent *agent, int fd, int64_t patience_ns, const 
 /* The same for the end of a job, whose payload may be read then. */
 int agent_signals_await_job(struct agent *agent, const struct background_job *job, int64_t patience_ns,
                             const char *what, struct muster_error *err);
-/* The signal for which one of these was cancelled; 0: none. */
+/* The signal for which a wait was cancelled; 0: none. */
 int agent_signals_early(const struct agent *agent);
 /* If PID 1 is a shell that does not forward signals, logs it with the remedy. */
 void agent_signals_warn_of_init(const struct agent *agent);

@@ -204,7 +204,7 @@ static void worker_of_template_ended(void *context)
     agent_emit(agent, &(struct agent_event){.kind = AGENT_CHILDREN});
 }
 
-/* NULL: one that ends with the job is used, and the log says why. */
+/* NULL: a template that ends with the job is used, and the log says why. */
 static struct warm *open_kept(struct agent *agent, const struct spawn_options *options)
 {
     const struct run_config *config = agent->config;
@@ -294,7 +294,7 @@ bool agent_start_awaits_template(const struct agent *agent)
     return agent->start->awaits_template;
 }
 
-/* Requests all, so that the workers' own set-up runs beside the template's next fork, and then takes them up
+/* Requests all, so that a worker's own set-up runs during the template's next fork, and then takes them up
  * as they answer. Returns how many did. */
 static int start_requested(struct agent *agent, struct starting *all, int requested)
 {
@@ -328,7 +328,7 @@ static int prepare_and_request(struct agent *agent, struct starting *s, bool *re
     return 0;
 }
 
-/* Those that the template did not make. */
+/* Starts the workers that the template did not make. */
 static int start_rest(struct agent *agent, struct starting *all, struct start_failure *out,
                       struct muster_error *err)
 {

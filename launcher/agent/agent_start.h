@@ -16,11 +16,11 @@ struct start_failure {
 bool agent_start_await_template(struct agent *agent);
 /* Whether that has been answered, and AGENT_TEMPLATE did not follow yet. */
 bool agent_start_awaits_template(const struct agent *agent);
-/* Starts all workers of the round back to back. -1: those that were started are left to be stopped; out
- * names the one that was not. */
+/* Starts all workers of the round back to back. -1: the started workers are left to be stopped; out names the
+ * worker that was not started. */
 int agent_start_workers(struct agent *agent, struct start_failure *out, struct muster_error *err);
-/* The next process that has ended, of those that are not this process's children (--warm-keep); it is reaped
- * now. false: none. */
+/* The next process that has ended, among the workers that are not this process's children (--warm-keep); it
+ * is reaped now. false: none. */
 struct warm_end;
 bool agent_start_take_end(struct agent *agent, struct warm_end *end);
 /* Whether a worker was started, in any round. */

@@ -158,7 +158,7 @@ static void fill_board(void *context, struct buffer *out)
         out->failed = true;
 }
 
-/* For one who asks through the local socket: with the lines. */
+/* For clients of the local socket: with the lines. */
 static void fill_board_lines(void *context, struct buffer *out)
 {
     struct board *board = agent_board(context);

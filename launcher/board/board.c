@@ -97,7 +97,7 @@ static void part_recovery(struct board *board, struct board_round *last, struct 
     if (last->stop_at < 0) /* this agent was not told, or came later */
         return;
     if (last->failed_at < 0 && !last->planned) {
-        /* Of a round that nobody's failure has ended: the silence of the node that was heard of least. */
+        /* A round that ended without a failure: the node with the longest silence is taken. */
         int64_t first = -1;
         for (int i = 0; i < board->node_count; i++) {
             const struct board_node *node = &board->nodes[i];
@@ -116,7 +116,7 @@ static void part_recovery(struct board *board, struct board_round *last, struct 
         next->form_ms = at_least_0(next->formed_at - last->stop_at - last->stopped_ms);
 }
 
-/* Only nodes of the present world, and those that have not heard of it yet. */
+/* Only nodes of the present world, and nodes that have not heard of it yet. */
 static void drop_old_nodes(struct board *board, int64_t round)
 {
     int kept = 0;
@@ -292,7 +292,7 @@ static void longest(int64_t *of, int64_t value)
         *of = value;
 }
 
-/* What the state of one node says of the round. */
+/* Updates the round by the state of one node. */
 static void note_round(struct board *board, const struct board_node *node, int64_t now)
 {
     struct board_round *round = present(board);
@@ -303,12 +303,12 @@ static void note_round(struct board *board, const struct board_node *node, int64
     for (int i = 0; i < node->rank_count; i++) {
         const struct board_rank *rank = &node->ranks[i];
         longest(&round->import_ms, rank->import_ms);
-        if (rank->first_ms >= 0) /* what follows the import */
+        if (rank->first_ms >= 0) /* the time after the import */
             longest(&round->first_ms, rank->first_ms - (rank->import_ms > 0 ? rank->import_ms : 0));
         if (!strcmp(rank->state, "failed") && rank->ended_ms >= 0) {
-            /* Of a rank that failed: its end is known by its age when the state was written, and so appears
-             * later than it was by the time that the state took to come. What appears to be after the stop
-             * may be its cause, or its consequence: it counts where nothing else is known (part_recovery). */
+            /* A failed rank: its end is known by its age when the state was written, and so appears too late
+             * by the time that the state was on its way. A failure that appears after the stop may be its
+             * cause or its consequence: it counts where nothing else is known (part_recovery). */
             int64_t ended = now - rank->ended_ms;
             if (round->stop_at >= 0 && ended > round->stop_at)
                 round->failed_late = true;
@@ -412,7 +412,7 @@ void board_points(struct board *board, int member, const struct board_point *poi
         board->point_member = before;
 }
 
-/* --- what follows --- */
+/* --- derived values --- */
 
 const struct board_rank *board_rank_find(const struct board *board, int rank)
 {

@@ -1,13 +1,13 @@
-/* board.h - pure: what the job's page shows, a bounded model of one job: nodes and their ranks, rounds with
+/* board.h - pure: the data of the job's page, a bounded model of one job: nodes and their ranks, rounds with
  * the time that each recovery took, curves of the training, the verdict.
  *
  * Each agent keeps a board with its own node on it; the serving agent's has the nodes of all others as well,
  * from the notes that they send (board_note.h). The agent that keeps one calls board_world, board_stop and
  * board_verdict when its agent gets them, and board_take for each fresh state of a node. Times are the
- * keeper's: milliseconds since 1970 (`now`); what comes from another node is an age or a duration, never a
+ * keeper's: milliseconds since 1970 (`now`); a time from another node is an age or a duration, never a
  * reading of its clock. -1 is "not known", NAN for figures.
  *
- * Memory is bounded whatever is taken: BOARD_NODES nodes, BOARD_RANKS ranks in all, BOARD_LINES_BYTES of text
+ * Memory is bounded: BOARD_NODES nodes, BOARD_RANKS ranks in all, BOARD_LINES_BYTES of text
  * a rank, BOARD_ROUNDS rounds (the first and the latest), BOARD_POINTS points of a curve (when it is full
  * every other one is dropped and as many seconds are let pass from then on, so that the whole run is on it).
  */
@@ -25,7 +25,7 @@
 enum {
     BOARD_NODES = 1024,
     BOARD_RANKS = 4096,
-    BOARD_NODE_RANKS = 1024, /* of one node */
+    BOARD_NODE_RANKS = 1024, /* ranks of one node */
     BOARD_LINES_BYTES = 1024,
     BOARD_ROUNDS = 64,
     BOARD_POINTS = 512,
@@ -39,9 +39,9 @@ struct board_rank {
     int rank, local_rank, pid;   /* pid 0: not started in this round */
     char state[BOARD_WORD];      /* "absent", "running", "exited", "failed" */
     int exit_code, signal;       /* failed: exit_code -1 where a signal ended it; signal 0 where none did */
-    int64_t step;                /* of its last heartbeat */
+    int64_t step;                /* step of its last heartbeat */
     int64_t beat_ms;             /* age of that */
-    int64_t first_step;          /* of its first heartbeat with one in this round */
+    int64_t first_step;          /* step of its first heartbeat with a step in this round */
     int64_t first_beat_ms;       /* age of that */
     int64_t memory;              /* resident bytes of its process */
     int64_t import_ms, first_ms; /* from its start: to its import mark, to its first heartbeat with a step */
@@ -55,7 +55,7 @@ struct board_node {
     int member; /* whose notes: the keeper's own is -1 */
     char host[BOARD_NAME];
     int group_rank; /* -1: not in a world yet */
-    int64_t round;  /* of which its ranks are; -1 */
+    int64_t round;  /* round of its ranks; -1 */
     char state[BOARD_WORD];
     int64_t heard_at;   /* when its last state was taken */
     int64_t start_ms;   /* from the world to its workers' start */
@@ -74,19 +74,19 @@ struct board_point {
 /* A round and, from round 1 on, how the job came to it: the time from the failure to its detection, for the
  * stop of all workers, the next world, the start of the workers, their imports and the first step. */
 struct board_round {
-    uint64_t epoch; /* of the server that formed it: numbers are of one server; 0: not known */
+    uint64_t epoch; /* the server that formed it, which counts the rounds; 0: not known */
     int64_t number;
     int64_t formed_at, stop_at; /* stop_at: -1 while it runs */
-    int64_t failed_at;          /* of its first failure, as near as is known */
+    int64_t failed_at;          /* time of its first failure, as near as is known */
     bool failed_late;           /* a rank failed, by a state that came after the stop: see note_failure */
     int nodes, world_size;
-    int64_t restarts;       /* of the job so far, as they count */
+    int64_t restarts;       /* counted restarts of the job so far */
     bool planned;           /* stopped for nodes that come or go */
     char cause[BOARD_TEXT]; /* why it was stopped; "" */
     int64_t stopped_ms;     /* the longest of its nodes */
     int64_t detect_ms, stop_ms, form_ms, start_ms, import_ms, first_ms;
     int64_t first_step, last_step, first_step_at, last_step_at;
-    bool earlier; /* of another keeper's board: causes that arrive here are not about it */
+    bool earlier; /* from another keeper's board: causes that arrive here are not about it */
 };
 
 struct board {
@@ -117,7 +117,7 @@ void board_text(char *out, size_t size, const char *text);
 /* NULL without memory. */
 struct board *board_create(int64_t now);
 void board_free(struct board *board);
-/* Frees what a node points to, not the node; zeroes it. */
+/* Frees the memory of a node, not the node itself; zeroes it. */
 void board_node_clear(struct board_node *node);
 /* A node with so many ranks, all not known; -1: no memory, or above BOARD_NODE_RANKS. */
 int board_node_init(struct board_node *node, int rank_count, struct muster_error *err);
@@ -126,7 +126,7 @@ struct board_world {
     uint64_t epoch;
     int64_t round, restarts;
     int nodes, world_size;
-    const char *cause; /* of the stop before it; "" */
+    const char *cause; /* cause of the stop before it; "" */
 };
 void board_world(struct board *board, const struct board_world *world, int64_t now);
 /* The present round is stopped. cause: "" where none is known. */
@@ -141,8 +141,8 @@ void board_take(struct board *board, struct board_node *node, int64_t now);
 void board_point(struct board *board, int member, const struct board_point *point);
 /* The curve of another keeper (the last server's) where it begins earlier than ours. */
 void board_points(struct board *board, int member, const struct board_point *points, int count);
-/* Rounds of another keeper, or of an earlier life of this one, from the oldest: those that are not known here
- * take their places before ours; the job began at started_at. */
+/* Rounds of another keeper, or of an earlier life of this one, from the oldest: unknown ones take their
+ * places before ours; the job began at started_at. */
 void board_history(struct board *board, const struct board_round *rounds, int count, int64_t started_at);
 /* NULL: it has sent nothing. */
 struct board_node *board_find(struct board *board, int member);

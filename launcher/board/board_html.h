@@ -19,7 +19,7 @@ int64_t board_part(const struct board_round *round, int part);
 void board_svg_timeline(struct buffer *out, const struct board *board, int64_t end);
 /* The parts of one recovery, side by side. */
 void board_svg_recovery(struct buffer *out, const struct board_round *round);
-/* A curve; value picks what is drawn. Nothing where there are less than two points. */
+/* A curve; value picks the drawn figure. Nothing where there are less than two points. */
 void board_svg_curve(struct buffer *out, const struct board *board, const char *name,
                      double (*value)(const struct board_point *point));
 

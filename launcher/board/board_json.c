@@ -275,7 +275,7 @@ int board_note_write(const struct board_note *whole, int64_t now, struct buffer 
 struct board_file {
     char *path;
     struct buffer text;
-    struct board *found; /* what was read */
+    struct board *found; /* the board that was read */
     struct muster_error err;
 };
 

@@ -1,8 +1,8 @@
-/* board_json.h - a board as JSON, and back: what the page and muster top read, what --state-dir keeps for
- * muster report, and the notes that agents send to the serving one about their node.
+/* board_json.h - a board as JSON, and back: for the page and muster top, for the file in --state-dir (muster
+ * report), and the notes that agents send to the serving one about their node.
  *
  * Texts are whatever workers and hosts have written: they are cleaned of control characters, and a program
- * that shows them has to quote them. What is read is checked: kinds, ranges, counts; the limits are those of
+ * that shows them has to quote them. Everything read is checked (kinds, ranges, counts) against the limits of
  * board.h. */
 #ifndef MUSTER_LAUNCHER_BOARD_BOARD_JSON_H
 #define MUSTER_LAUNCHER_BOARD_BOARD_JSON_H
@@ -27,7 +27,7 @@ void board_lines_json(const struct board *board, int rank, struct buffer *out);
 struct board *board_read(const char *name, const char *text, size_t length, int64_t now,
                          struct muster_error *err);
 
-/* What a note has: one node's state, points of its curve, rounds that it has seen end; since when it is in
+/* A note: one node's state, points of its curve, rounds that it has seen end; since when it is in
  * the job. */
 struct board_note {
     const struct board_node *node;
@@ -40,7 +40,7 @@ struct board_note {
 /* Within BOARD_NOTE_LIMIT; lines are left out first, then points. Times become ages. */
 int board_note_write(const struct board_note *note, int64_t now, struct buffer *out,
                      struct muster_error *err);
-/* One that came: the node's contents are the caller's (board_node_clear), also on failure. */
+/* A received note: the node's contents are the caller's (board_node_clear), also on failure. */
 struct board_note_read {
     struct board_node node;
     int point_count, round_count;
@@ -61,7 +61,7 @@ int board_note_read(const char *text, size_t length, int64_t now, struct board_n
 /* directory/job.muster-board.json, owned by the caller; NULL without memory. */
 char *board_file_path(const char *directory, const char *job);
 
-/* What the thread writes; the job's. */
+/* The text that the thread writes; the job's. */
 struct board_file;
 /* Starts to write the board as it is now: a whole new file takes the old one's place. *file is valid until
  * the job is released. NULL: err. */

@@ -140,7 +140,7 @@ static int take_node(const struct tree_node *map, int64_t now, struct board_node
 
 /* --- points --- */
 
-/* age_of: their times are ages at that time; -1: times. Those that are none are left out. */
+/* age_of: their times are ages at that time; -1: times. Values that are no times are left out. */
 static int take_points(const struct tree_node *map, int64_t age_of, struct board_point *points)
 {
     enum { FIELDS = 6 };

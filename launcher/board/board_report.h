@@ -1,5 +1,5 @@
 /* board_report.h - a board as one HTML file without script, for reading later: verdict, timeline of the
- * rounds with each recovery split into its parts, curves, ranks, the last lines of those that failed. Pure.
+ * rounds with each recovery split into its parts, curves, ranks, the last lines of failed ranks. Pure.
  *
  * Nothing is loaded from elsewhere, and every text of the board is quoted. At most BOARD_REPORT_LIMIT bytes:
  * ranks, then lines and warnings that would go beyond are left out, with a note. */

@@ -46,7 +46,8 @@ static void row(struct screen *screen, char mark, const char *format, ...)
     buffer_text(screen->out, "\n");
 }
 
-/* Of the first rank that has handed over figures: what is of all ranks they all say. */
+/* The figures of the first rank that has handed some over: figures of the whole job are the same for all
+ * ranks. */
 static const struct worker_figures *first_figures(const struct board *board)
 {
     for (int i = 0; i < board->node_count; i++)

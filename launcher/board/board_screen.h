@@ -4,12 +4,12 @@
 
 #include "launcher/board/board.h"
 
-/* How a line is to look; each begins with one of these bytes, which is not part of it. */
+/* How a line is to look; each line begins with such a byte, which is not part of it. */
 enum { SCREEN_PLAIN = ' ', SCREEN_HEAD = '#', SCREEN_GOOD = '+', SCREEN_BAD = '!', SCREEN_DIM = '.' };
 
-/* Lines of at most `columns` characters behind their mark, ASCII but for what hosts and workers have written;
- * at most `rows`, of which the ranks from first_rank on get what the rest leaves. Returns how many ranks
- * there are. */
+/* Lines of at most `columns` characters after their mark, ASCII but for texts of hosts and workers; at most
+ * `rows`. The ranks from first_rank on get the rows that the rest leaves. Returns how many ranks there are.
+ */
 int board_screen(const struct board *board, int64_t now, int columns, int rows, int first_rank,
                  struct buffer *out);
 

@@ -43,7 +43,7 @@ static bool is_asked(const struct agent_choice *choice, const struct status_name
     return pid == choice->pid || (pid < 0 && name->pid == choice->pid);
 }
 
-/* Queries every agent for its line and keeps the wanted ones. Those that do not respond are reported. */
+/* Queries every agent for its line and keeps the wanted ones. Silent agents are reported. */
 static size_t survey(const struct agent_choice *choice, const struct status_name *names, size_t count,
                      struct agent_found *kept, struct buffer *complaint)
 {

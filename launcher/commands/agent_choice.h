@@ -48,7 +48,7 @@ struct agents_found {
     size_t count;
 };
 
-/* Queries all agents; complaint gets those that do not respond, and that there is none. */
+/* Queries all agents; complaint gets the silent agents, or that there is none. */
 int agents_find(const struct agent_choice *choice, struct agents_found *agents, struct buffer *complaint,
                 struct muster_error *err);
 void agents_free(struct agents_found *agents);

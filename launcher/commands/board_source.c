@@ -20,7 +20,7 @@ enum { HOST = 256, PORT = 8, TOKEN = 1024, CHUNK = 16384, PATIENCE_S = 5 };
 
 /* --- an agent's page --- */
 
-/* "http://host:port", a path behind it does not count; "host:port" will do. */
+/* "http://host:port", a path after it does not count; "host:port" will do. */
 static int split_url(const char *url, char host[HOST], char port[PORT], struct muster_error *err)
 {
     const char *at = !strncmp(url, "http://", 7) ? url + 7 : url;
@@ -132,7 +132,7 @@ static struct board *from_url(const struct board_source *source, struct muster_e
 
 /* --- a file --- */
 
-/* The only one of the folder. */
+/* The only file of the folder. */
 static char *only_file(const struct board_source *source, struct buffer *complaint, struct muster_error *err)
 {
     char *found = NULL;

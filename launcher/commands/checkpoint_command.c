@@ -81,7 +81,7 @@ static int look_at_result(const struct agent_found *agent, const struct asked *a
         return 1;
     }
     return error_set(err, MUSTER_E_PEER,
-                     "rank %d (pid %d) has ended before the checkpoint was written; what it saved at its end "
+                     "rank %d (pid %d) has ended before the checkpoint was written; its last checkpoint "
                      "is in training.checkpoint_dir",
                      asked->rank, asked->pid);
 }

@@ -51,7 +51,7 @@ int link_command(int argc, char *const argv[], struct buffer *out, struct buffer
 /* --- `muster man` and `muster completion`: the manual pages and the shells' completions, made
  * of the tables that the subcommands read --- */
 
-/* One subcommand of muster, with what its page holds. */
+/* One subcommand of muster, with the contents of its page. */
 struct pages_subject {
     struct command_page page;
     const char *synopsis; /* "muster run [flags] [--] program [arguments]" */

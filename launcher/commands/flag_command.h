@@ -17,7 +17,7 @@ struct command_page {
     const char *description; /* its lines as --help shows them */
     const char *exit_codes;
     const struct knob_table *table;
-    const char *words; /* what follows the flags; NULL: nothing may */
+    const char *words; /* words after the flags, for the usage line; NULL: none */
 };
 
 struct flag_command {

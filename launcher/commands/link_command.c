@@ -24,7 +24,7 @@ static const struct knob rows[] = {
      .no_address = true,
      .offset = AT(folder),
      .section = "Flags",
-     .help = "where the link is made; without it, beside muster itself"},
+     .help = "where the link is made; without it, next to muster itself"},
     {.name = "replace",
      .type = KNOB_BOOL,
      .offset = AT(replace),
@@ -86,7 +86,7 @@ static int remove_link(const struct place *place, struct buffer *out, struct mus
     const bool back = access(place->kept, F_OK) == 0;
     if (back && rename(place->kept, place->link) < 0)
         return error_errno(err, "%s cannot be renamed to %s", place->kept, place->link);
-    buffer_printf(out, "%s %s\n", place->link, back ? "is what it was before" : "is removed");
+    buffer_printf(out, "%s %s\n", place->link, back ? "is restored" : "is removed");
     return 0;
 }
 

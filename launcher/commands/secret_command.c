@@ -97,7 +97,7 @@ static int make(const struct options *options, struct buffer *out, struct muster
     struct job_secret secret;
     char line[SECRET_TEXT_SIZE];
     int failed = 0;
-    /* growing would leave copies behind */
+    /* growing would leave copies in memory */
     if (!buffer_reserve(out, MANIFEST_LIMIT))
         return error_set(err, MUSTER_E_NOMEM, "no memory");
     if (getrandom(secret.bytes, sizeof secret.bytes, 0) != sizeof secret.bytes)

@@ -116,7 +116,7 @@ static int attributes_of(char mark)
 /* Lines as board_screen gives them. */
 static void terminal_show(const char *lines)
 {
-    (void)calls.werase(window); /* what a terminal refuses is not shown */
+    (void)calls.werase(window); /* a terminal may refuse: then nothing is shown */
     for (int row = 0; *lines; row++) {
         const size_t length = strcspn(lines, "\n");
         (void)calls.wattrset(window, attributes_of(*lines));

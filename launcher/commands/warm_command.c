@@ -45,7 +45,7 @@ struct listing {
     struct buffer *out;
 };
 
-/* "PID KILOBYTES JOBS INTERPRETER MODULES", or "PID" of one that ends. */
+/* "PID KILOBYTES JOBS INTERPRETER MODULES", or "PID" of a template that ends. */
 static void show(void *context, const char *name, const char *answer, int fd)
 {
     struct listing *listing = context;

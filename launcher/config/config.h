@@ -31,7 +31,7 @@ enum config_command { COMMAND_RUN, COMMAND_LAUNCH, COMMAND_ENV };
 
 /* --signal-scope */
 enum signal_scope {
-    SIGNAL_SCOPE_WORKER, /* the worker's process; what is left of it when all workers have ended */
+    SIGNAL_SCOPE_WORKER, /* the worker's process; its descendants when all workers have ended */
     SIGNAL_SCOPE_GROUP,  /* its whole session, and descendants that have left it */
 };
 
@@ -92,27 +92,27 @@ struct run_config {
     double join_timeout_s, last_call_timeout_s, regroup_interval_s;
     char *local_addr;          /* NULL: not given */
     char *bind_addr;           /* numeric; NULL: not given */
-    char *full_name;           /* of this machine, "" if unknown; elastic jobs only */
+    char *full_name;           /* this machine's, "" if unknown; elastic jobs only */
     char *port_range;          /* as typed; NULL: any */
-    int first_port, last_port; /* of port_range; 0: any */
+    int first_port, last_port; /* ends of port_range; 0: any */
     int worker_store;          /* enum worker_store */
     char *secret_file;         /* NULL: none */
     bool require_auth;
     char *hosts, *hostfile, *ssh; /* launcher/hosts/; NULL: none */
     char *accelerate_config;      /* a file, read by launcher/accelerate/; NULL: none */
-    int64_t
-        all_workers; /* of all nodes together, from a file; nproc_per_node follows from it. 0: not given */
+    int64_t all_workers; /* number on all nodes together, from a file; nproc_per_node follows from it. 0: not
+                            given */
     const char *all_workers_place;
     struct config_variable *variables; /* variable_count of them */
     size_t variable_count;
-    struct text_list places; /* of what comes from a file */
+    struct text_list places; /* places of the values that come from a file */
     /* workers */
     bool module, no_python;
     bool virtual_local_rank;
     bool use_env;     /* only with COMMAND_LAUNCH */
     int numa_binding; /* enum numa_binding */
     struct numa_mask
-        *cpus; /* of each worker, nproc_per_node of them; NULL: unbound (config_binding_resolve) */
+        *cpus; /* one set for each worker, nproc_per_node; NULL: unbound (config_binding_resolve) */
     double shutdown_timeout_s;                   /* grace between TERM and KILL */
     double notice_timeout_s;                     /* the same before new nodes join; 0: shutdown_timeout_s */
     char *signals_to_handle, *forward_signals;   /* as typed: names separated by commas */
@@ -125,7 +125,7 @@ struct run_config {
     double restart_grace_s; /* the same before a restart */
     int cores; /* available to the workers: affinity and cgroup quota, >= 1 after config_resolve */
     enum program_kind kind; /* after find_program_check (launcher/process/find_program.h), and so: */
-    char *interpreter;      /* of Python programs without PYTHON_EXEC; NULL: python3 of PATH */
+    char *interpreter;      /* for Python programs without PYTHON_EXEC; NULL: python3 of PATH */
     /* logs */
     char *log_dir;
     char *event_log_handler; /* null, console, or a path with a slash */

@@ -14,7 +14,7 @@
 #include "proto/base/text.h"
 #include "proto/env_names.h"
 
-/* One "local:value" of a map; returns what follows it, or NULL. */
+/* One "local:value" of a map; returns the rest of the text, or NULL. */
 static const char *map_entry(const char *text, long *local, int *value)
 {
     char *end;

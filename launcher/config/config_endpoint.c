@@ -1,5 +1,5 @@
 /* config_endpoint.c - checks of the settings that are addresses (pure): the endpoint, the address of node 0,
- * this node's own, and those that are listened on; see config_internal.h. */
+ * this node's own, and listening addresses; see config_internal.h. */
 #include "launcher/config/config_internal.h"
 
 #include <arpa/inet.h>

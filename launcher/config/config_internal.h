@@ -65,7 +65,7 @@ enum { CONFIG_HOST_TEXT = 320 };
  * what and by whom. */
 bool config_host_is_template(const char *text, char why[CONFIG_HOST_TEXT]);
 /* Whether host, without port and brackets, can be neither a name nor an address; why gets the reason, to be
- * read after "...: ". A name that may exist passes, whatever it resolves to. */
+ * read after "...: ". A name that may exist passes without a look-up. */
 bool config_host_is_impossible(const char *host, char why[CONFIG_HOST_TEXT]);
 
 /* --- addresses --- */

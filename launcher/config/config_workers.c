@@ -40,7 +40,7 @@ static bool shares_gpus(const struct run_config *config, const struct machine *m
     return machine->gpus > 0 && config->nproc_per_node > machine->gpus;
 }
 
-/* One worker beside several GPUs, if the number was not typed: operators leave the variable out, or give
+/* One worker but several GPUs, if the number was not typed: operators leave the variable out, or give
  * 1. */
 static bool leaves_gpus(const struct run_config *config, const struct machine *machine)
 {

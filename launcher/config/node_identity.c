@@ -222,7 +222,7 @@ static int bare_node_rank(const struct node_identity_known *known, struct node_i
     return 1;
 }
 
-/* The short names of both are equal, or one of them is not known. */
+/* The short names of both are equal, or one is not known. */
 static bool same_host(const char *a, const char *b)
 {
     size_t length = strcspn(a, ".");

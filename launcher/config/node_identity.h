@@ -19,7 +19,7 @@ struct node_identity_known {
     int nodes;                                           /* 0: not given */
     const char *master_addr;                             /* NULL: not given */
     int64_t master_port;                                 /* -1: not given */
-    const char *host_name;                               /* of this machine */
+    const char *host_name;                               /* this machine's */
     const char *full_name;                               /* with its domain; "" if unknown */
     const char *(*get)(void *context, const char *name); /* the environment */
     void *context;

@@ -20,7 +20,7 @@ static const struct conf_key {
     const char *name;
     enum value_kind kind;
     int offset;
-    int64_t least; /* of a COUNT */
+    int64_t least; /* least value of a COUNT */
 } keys[] = {
     {"join_timeout", SECONDS, AT(join_timeout), 0},
     {"last_call_timeout", SECONDS, AT(last_call_timeout), 0},

@@ -75,7 +75,7 @@ void machine_full_name(const char *hosts, const char *host_name, char out[MACHIN
         const char *full = NULL;
         size_t full_length = 0;
         bool ours = false;
-        for (size_t at = strcspn(line, " \t\n"); at < text;) { /* behind the address */
+        for (size_t at = strcspn(line, " \t\n"); at < text;) { /* after the address */
             at += strspn(line + at, " \t\r");
             if (at >= text)
                 break;

@@ -41,7 +41,7 @@ struct numa_cpu {
 };
 
 struct numa_topology {
-    int cpu_count;            /* of cpus: the highest CPU of any node, and one */
+    int cpu_count;            /* length of cpus: the highest CPU of any node, plus one */
     struct numa_cpu *cpus;    /* node -1: no such CPU */
     struct numa_mask allowed; /* the CPUs this process may run on */
 };

@@ -122,7 +122,7 @@ int host_list_parse(const char *text, struct host_list *list, struct muster_erro
 
 /* --- files --- */
 
-/* key=value behind a host; what does not concern us is passed over. */
+/* key=value after a host; unknown keys are passed over. */
 static int read_property(const char *word, size_t length, int64_t *slots, struct muster_error *err)
 {
     static const char *const ignored[] = {

@@ -50,7 +50,7 @@ static int set_pair(struct text_list *env, const char *pair)
     return name ? text_list_set(env, name, strchr(pair, '=') + 1) : -1;
 }
 
-/* This host's own environment, what the starting host sent, and the place in the job. */
+/* This host's own environment, the variables that the starting host sent, and the place in the job. */
 static int agent_environment(const struct hosts_message *m, struct text_list *env)
 {
     for (char **entry = environ; *entry; entry++)
@@ -131,7 +131,7 @@ int hosts_ssh_words(const struct hosts_message *m, const char *host, const char 
                : 0;
 }
 
-/* What the host below is told. Texts are borrowed; only the list of hosts is its own. */
+/* The message to the host below. Texts are borrowed; only the list of hosts is its own. */
 static int write_message(const struct hosts_message *m, int first, int count, struct buffer *out)
 {
     struct hosts_message below = *m;

@@ -12,7 +12,7 @@
 #define HOSTS_PLACED_ENV "MUSTER_HOSTS_PLACED"
 
 struct hosts_child {
-    const char *name; /* of the host */
+    const char *name; /* the host's */
     pid_t pid;        /* 0: ended */
     int control;      /* ssh's standard input; -1 for the agent */
     bool is_agent;
@@ -20,7 +20,7 @@ struct hosts_child {
 };
 
 struct hosts_place {
-    const struct hosts_message *message; /* of the node itself */
+    const struct hosts_message *message; /* the node's own */
     const char *program;                 /* this program's path */
     const sigset_t *ignored;
     struct pump *pump;
@@ -32,7 +32,8 @@ int hosts_child_start_agent(struct hosts_child *child, const struct hosts_place 
 /* ssh to host number `first` of the message, which gets count hosts, itself included. */
 int hosts_child_connect(struct hosts_child *child, const struct hosts_place *place, int first, int count,
                         struct muster_error *err);
-/* A line behind the message: "s15", ".". What cannot be written now is lost: the other end has gone or hangs.
+/* A line after the message: "s15", ".". A line that cannot be written now is lost: the other end has gone or
+ * hangs.
  */
 void hosts_child_tell(const struct hosts_child *child, const char *line);
 /* It was reaped: closes what belongs to it. */

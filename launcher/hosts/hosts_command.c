@@ -25,7 +25,7 @@ bool hosts_wanted(const struct run_config *config)
     return (config->hosts || config->hostfile) && !getenv(HOSTS_PLACED_ENV);
 }
 
-/* --- what all hosts get --- */
+/* --- the message to all hosts --- */
 
 /* Variables that are about the program, not about this machine or a job that we are in. */
 static bool is_passed_on(const char *entry)
@@ -89,8 +89,8 @@ static int check_flags(const struct run_config *config, struct muster_error *err
     for (size_t i = 0; i < sizeof settled / sizeof *settled; i++) {
         const struct knob *knob = knob_find(table, settled[i], strlen(settled[i]), false, NULL);
         if (knob && config->sources[knob - table->knobs] == KNOB_FROM_FLAG)
-            return error_set(err, MUSTER_E_INVALID,
-                             "--%s beside --hosts or --hostfile: the hosts decide that", settled[i]);
+            return error_set(err, MUSTER_E_INVALID, "--%s with --hosts or --hostfile: the hosts decide that",
+                             settled[i]);
     }
     return 0;
 }
@@ -174,7 +174,7 @@ int hosts_run(const struct run_config *config, int argc, char *const argv[], con
 
 /* --- a host of the job --- */
 
-/* The orders, and what stands behind them already. */
+/* The orders, and the lines after them that have arrived already. */
 static int read_orders(int fd, struct hosts_message *m, struct muster_error *err)
 {
     scope_buffer data = {.limit = HOSTS_MESSAGE_LIMIT + 64};
@@ -187,7 +187,7 @@ static int read_orders(int fd, struct hosts_message *m, struct muster_error *err
             return state < 0 ? -1 : 0;
         }
         hosts_message_free(m);
-        char *room = buffer_reserve(&data, 1); /* no byte of what follows is read */
+        char *room = buffer_reserve(&data, 1); /* no byte after the message is read */
         ssize_t got = room ? TEMP_FAILURE_RETRY(read(fd, room, 1)) : -1;
         if (got <= 0)
             return error_set(err, MUSTER_E_PEER, "the starting host has gone before it sent its orders");

@@ -1,8 +1,8 @@
-/* hosts_message.h - what a node of the tree is sent through ssh's standard input: its place, the job's
+/* hosts_message.h - the message to a node of the tree, through ssh's standard input: its place, the job's
  * secret, environment, command, and the hosts below it (pure).
  *
  * "muster-hosts-1 BYTES\n", then so many bytes: fields of a letter and a text, each ended by a zero byte.
- * Behind them come lines: "s15" is a signal for the agent, "." a sign of life. */
+ * Lines follow: "s15" is a signal for the agent, "." a sign of life. */
 #ifndef MUSTER_LAUNCHER_HOSTS_HOSTS_MESSAGE_H
 #define MUSTER_LAUNCHER_HOSTS_HOSTS_MESSAGE_H
 
@@ -17,7 +17,7 @@ struct hosts_message {
     int first_rank;
     struct host_list hosts;
     char *secret, *directory, *subcommand, *ssh;
-    struct text_list env, argv; /* argv: behind "muster run" */
+    struct text_list env, argv; /* argv: after "muster run" */
 };
 
 int hosts_message_write(const struct hosts_message *message, struct buffer *out);

@@ -54,7 +54,7 @@ static bool is_over(const struct node *n)
     return true;
 }
 
-/* The agent's guardian ends its workers; the end of an ssh is the end of what is below it. */
+/* The agent's guardian ends its workers; the end of an ssh is the end of all hosts below it. */
 static void node_kill_all(struct node *n)
 {
     for (int i = 0; i < n->count; i++)
@@ -87,8 +87,8 @@ static void tell_to_end(struct node *n, int number)
     }
 }
 
-/* What is left of the job is not a job: the others are told, after their own verdict had its time. cut: of a
- * connection, which has none. */
+/* The remaining nodes are no job: they are told to end, after their own verdict had its time. cut: a
+ * connection was cut, so there is no verdict. */
 static void note_end(struct node *n, const struct hosts_child *child, const struct child_end *end)
 {
     const bool killed = end->code != CLD_EXITED;
@@ -125,7 +125,7 @@ static void reap(struct node *n)
     }
 }
 
-/* --- what is heard --- */
+/* --- lines from above --- */
 
 static void upstream_ready(void *context, uint32_t events)
 {
@@ -150,7 +150,7 @@ static void upstream_ready(void *context, uint32_t events)
         buffer_consume(&n->heard, (size_t)(newline - n->heard.data) + 1);
     }
     if (n->heard.length > LINE_LIMIT || n->heard.failed)
-        be_cut(n, "the starting host sends what is not understood");
+        be_cut(n, "the starting host sends an unknown line");
 }
 
 static void signals_ready(void *context, uint32_t events)

@@ -55,7 +55,7 @@ static bool begins_with(const char *name, const char *own)
     return !strncmp(name, own, length) && (!name[length] || name[length] == '.');
 }
 
-/* Whether text is one of the endings of a cluster's names: "", ".ns", ".ns.svc", ".ns.svc.cluster.local". */
+/* Whether text is an ending of a cluster's names: "", ".ns", ".ns.svc", ".ns.svc.cluster.local". */
 static bool is_ending(const struct checking *c, const char *text)
 {
     static const char *const after[] = {"", ".svc", ".svc.cluster.local"};
@@ -246,7 +246,7 @@ int launch_expand(const char *text, char *const *env, struct buffer *out)
     return out->failed ? -1 : 0;
 }
 
-/* One simple command of a shell's text, appended without line continuations; returns what follows it. */
+/* One simple command of a shell's text, appended without line continuations; returns the rest of the text. */
 static const char *take_command(const char *text, struct buffer *out)
 {
     char quote = 0;

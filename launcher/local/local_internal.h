@@ -51,7 +51,7 @@ int local_print_text(const struct local_job *job, struct buffer *out);
  * them it fails at once and, under most restart policies, is restarted again and again --- */
 
 /* The first of the pod's working directory, program and script that does not exist, in fresh memory
- * (mem_free), and in *kind what it is. NULL: none is missing, or it cannot be determined.
+ * (mem_free), and its kind in *kind. NULL: none is missing, or it cannot be determined.
  *
  * The script is the first word of the command that ends in .py or .sh, before any -m. In `sh -c TEXT` the
  * words of TEXT count, with variables of the pod's environment filled in, if TEXT is a single command. path:

@@ -8,7 +8,7 @@ static const char *type_name(enum local_replica_type type)
     return type == LOCAL_MASTER ? "Master" : "Worker";
 }
 
-/* Of a Job: its own name, or the replicated job's. */
+/* For a Job: its own name, or the replicated job's. */
 static const char *replica_name(const struct local_job *job, const struct local_pod *pod)
 {
     if (!job->groups)

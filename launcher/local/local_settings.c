@@ -74,8 +74,9 @@ static const struct knob rows[] = {
      .initial = "strict",
      .choices = validations,
      .section = manifest,
-     .help = "strict refuses a manifest that a cluster would refuse or that needs what is not emulated, warn "
-             "runs it if the operator without its webhook would"},
+     .help =
+         "strict refuses a manifest that a cluster would refuse or that needs more than is emulated, warn "
+         "runs it if the operator without its webhook would"},
 
     {.name = "log-dir",
      .type = KNOB_TEXT,
@@ -253,7 +254,7 @@ int local_settings_help(const char *name, int columns, struct buffer *out)
 static void add_table(const char *title, const char *column, const struct meaning *rows, size_t count,
                       struct buffer *out)
 {
-    buffer_printf(out, "\n## %s\n\n| %s | what it means |\n|---|---|\n", title, column);
+    buffer_printf(out, "\n## %s\n\n| %s | meaning |\n|---|---|\n", title, column);
     for (size_t i = 0; i < count; i++)
         buffer_printf(out, "| %s | %s |\n", rows[i].name, rows[i].meaning);
 }

@@ -25,7 +25,7 @@ struct local_settings {
 };
 
 const struct knob_table *local_settings_table(void);
-/* argv behind "muster local". settings must be zeroed; local_settings_free on success and on failure. */
+/* argv after "muster local". settings must be zeroed; local_settings_free on success and on failure. */
 int local_settings_parse(int argc, char *const argv[], struct local_settings *settings,
                          struct muster_error *err);
 void local_settings_free(struct local_settings *settings);

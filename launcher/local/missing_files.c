@@ -1,5 +1,4 @@
-/* missing_files.c - see local_internal.h. A guess must not cry wolf: what cannot be determined counts as
- * present. */
+/* missing_files.c - see local_internal.h. A guess must not cry wolf: an unclear file counts as present. */
 
 #include <errno.h>
 #include <stdio.h>

@@ -19,8 +19,8 @@ struct background_job;
 struct background_job *background_job_start(const char *what, void (*run)(void *payload), void *payload,
                                             void (*release)(void *payload), struct muster_error *err);
 /* The same for a job without which the agent cannot go on, or would lose something: where no thread can be
- * started run is called before this returns, and what it waits for holds the caller. NULL: there is no memory
- * or descriptor. */
+ * started, run is called before this returns, and its waits hold the caller. NULL: there is no memory or
+ * descriptor. */
 struct background_job *background_job_start_or_run(const char *what, void (*run)(void *payload),
                                                    void *payload, void (*release)(void *payload),
                                                    struct muster_error *err);

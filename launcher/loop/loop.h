@@ -20,8 +20,8 @@ enum { LOOP_BATCH = 32 };
 
 struct loop {
     int epoll_fd, timer_fd;
-    struct instant armed;                  /* what the timer is set to */
-    struct epoll_event events[LOOP_BATCH]; /* of the turn that is being handled */
+    struct instant armed;                  /* time that the timer is set to */
+    struct epoll_event events[LOOP_BATCH]; /* events of the present turn */
     int count;
 };
 
@@ -37,10 +37,10 @@ int loop_modify(struct loop *loop, struct loop_source *source, uint32_t events, 
  * SIGPIPE is blocked so that a closed console is an error of write, not an end. */
 int loop_add_signals(struct loop *loop, struct loop_source *source, const sigset_t *wanted,
                      struct muster_error *err);
-/* The source's ready is not called again, not even for what this turn has already seen. */
+/* The source's ready is not called again, not even for an event that this turn has already seen. */
 void loop_remove(struct loop *loop, struct loop_source *source);
 
-/* One turn: waits until a source is ready or the deadline is reached, and calls what is ready. */
+/* One turn: waits until a source is ready or the deadline is reached, and calls the ready sources. */
 int loop_turn(struct loop *loop, struct instant deadline, struct muster_error *err);
 
 #endif

@@ -17,7 +17,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-enum { FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 4000, PLACES = 4 /* of resolver_place */ };
+enum { FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 4000, PLACES = 4 /* values of resolver_place */ };
 
 /* The job's payload. */
 struct look_up {
@@ -26,7 +26,7 @@ struct look_up {
     char *host;
     char addresses[RESOLVER_ADDRESSES_KEPT][ADDRESS_TEXT];
     int count;
-    int failure;  /* of getaddrinfo; 0: there is an address */
+    int failure;  /* getaddrinfo's; 0: there is an address */
     int troubled; /* atomic: failure of the last attempt that is over; 0: there is none yet */
 };
 
@@ -59,7 +59,7 @@ static bool has_route(const struct addrinfo *to)
 }
 
 /* The place of an address in the order in which they are tried: IPv4 first if there is a choice, since
- * clusters route it; but first of all what this machine has a route to. */
+ * clusters route it; but first of all the addresses to which this machine has a route. */
 static int resolver_place(const struct addrinfo *address)
 {
     return 2 * !has_route(address) + (address->ai_family != AF_INET);
@@ -163,15 +163,15 @@ void resolver_destroy(struct resolver *r)
 {
     if (!r)
         return;
-    (void)eventfd_write(r->look_up->cancel_fd, 1); /* one that refuses is readable already */
+    (void)eventfd_write(r->look_up->cancel_fd, 1); /* an eventfd that refuses is readable already */
     background_job_release(r->job);
     mem_free(r);
 }
 
 /* --- addresses of this machine --- */
 
-/* Of an interface. The kernel lists an address before it may be used: IPv6 looks for its double first, which
- * takes a second in a new pod. */
+/* Whether an interface has the address. The kernel lists an address before it may be used: IPv6 looks for its
+ * double first, which takes a second in a new pod. */
 static bool is_listed(const char *text)
 {
     struct ifaddrs *list = NULL;

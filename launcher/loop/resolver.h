@@ -39,7 +39,7 @@ void resolver_destroy(struct resolver *resolver);
 
 /* --- who listens ---
  *
- * looks for a program that listens at one of several addresses; a background job
+ * looks for a program that listens at an address of several; a background job
  * (background_job.h), since an address that drops packets answers late. Nothing is sent on a connection. */
 
 struct listener_search {

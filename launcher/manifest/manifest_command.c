@@ -203,10 +203,10 @@ static int manifest_check(const struct manifest_options *o, struct muster_error 
 {
     if (!o->program || !*o->program)
         return error_set(err, MUSTER_E_INVALID,
-                         "which program? Put it behind the flags: muster manifest --nodes=2 -- train.py");
+                         "which program? Put it after the flags: muster manifest --nodes=2 -- train.py");
     if (!o->image && o->kind != MANIFEST_SLURM)
         return error_set(err, MUSTER_E_INVALID,
-                         "--image is needed: the image that holds the program and what it imports");
+                         "--image is needed: the image that holds the program and its modules");
     if (o->claims && o->kind == MANIFEST_SLURM)
         return error_set(err, MUSTER_E_INVALID,
                          "--claim is for pods: under Slurm all nodes see the same folders");
@@ -243,7 +243,7 @@ static int carry_out(const struct flag_command *command, struct buffer *out, str
         return EXIT_CODE_USAGE;
     if (with_secret && make_secret(line, err) < 0)
         return EXIT_CODE_FAILURE;
-    if (!buffer_reserve(out, FILE_LIMIT)) /* growing would leave copies of the secret behind */
+    if (!buffer_reserve(out, FILE_LIMIT)) /* growing would leave copies of the secret in memory */
         return error_set(err, MUSTER_E_NOMEM, "no memory"), EXIT_CODE_FAILURE;
     int result = manifest_write(o, with_secret ? line : NULL, out);
     secret_wipe(line, sizeof line);

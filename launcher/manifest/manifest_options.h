@@ -26,7 +26,7 @@ struct manifest_options {
     char *const *program; /* NULL-terminated, at least one word */
 };
 
-/* Seconds of the grace period that are left for what comes after the workers' end. */
+/* Seconds of the grace period that are left for the work after the workers' end. */
 enum { MANIFEST_GRACE_MARGIN_S = 15, MANIFEST_PORT = 29500 };
 
 /* Workers of a node: as given, else one a GPU, else one. */

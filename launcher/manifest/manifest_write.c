@@ -67,7 +67,7 @@ static void write_pytorchjob(const struct manifest_options *o, struct buffer *ou
         write_replica(o, "Worker", o->nodes - 1, out);
 }
 
-/* Of a Job, indented: what does not help is not tried again. */
+/* A Job's failure policy, indented: failures that a retry does not mend are final. */
 static void write_batch(const struct manifest_options *o, const char *container, int indent,
                         struct buffer *out)
 {

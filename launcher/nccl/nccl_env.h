@@ -38,7 +38,7 @@ struct nccl_env_place {
  * initialisation; nccl_env_free on success and on failure. */
 int nccl_env_read(const struct run_config *config, char *const *environment, bool always,
                   struct nvml_probe *nvml, struct nccl_env *tune, struct muster_error *err);
-/* Accepts one that is zeroed. */
+/* Accepts a zeroed struct. */
 void nccl_env_free(struct nccl_env *tune);
 
 /* tune->decisions anew. */

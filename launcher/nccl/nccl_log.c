@@ -168,7 +168,7 @@ static pid_t pid_in(const struct nccl_log *log, const char *path)
     return 0;
 }
 
-/* A worker that is a script has NCCL in a child of its own: one of the worker's session. */
+/* A worker that is a script has NCCL in a child of its own: a process of the worker's session. */
 static void find_others(struct nccl_log *log)
 {
     char all[NCCL_LOG_PATH * 2];
@@ -243,7 +243,7 @@ struct background_job *nccl_log_read(struct nccl_log *log, const pid_t *pids, in
     return background_job_start("reading NCCL's files", log_read_files, nccl_log_hold(log), log_drop, err);
 }
 
-/* --- what was found --- */
+/* --- findings --- */
 
 static bool is_told(const struct nccl_log *log, const char *text)
 {

@@ -25,10 +25,9 @@ struct nccl_log *nccl_log_hold(struct nccl_log *log);
 /* An owner less. Accepts NULL. */
 void nccl_log_release(struct nccl_log *log);
 
-/* A job that reads what the files of these workers, and of the processes in their sessions, have got since
- * the last one (at most 4 MB of each). pids: count of them, 0 for a worker that was not started; copied;
- * NULL: the same as before. At most one job at a time, and nothing else but hold and release is called
- * meanwhile. NULL: err. */
+/* A job that reads the new bytes (at most 4 MB of each) in the files of these workers and of the processes in
+ * their sessions. pids: count of them, 0 for a worker that was not started; copied; NULL: the same as before.
+ * At most one job at a time; until it is done only hold and release are called. NULL: err. */
 struct background_job *nccl_log_read(struct nccl_log *log, const pid_t *pids, int count,
                                      struct muster_error *err);
 
@@ -36,10 +35,10 @@ struct nccl_log_warning {
     int rank;
     char text[NOTABLE_TEXT], path[NCCL_LOG_PATH];
 };
-/* The next one that no worker has printed before; false: none, or there were NCCL_LOG_WARNINGS. */
+/* The next warning that no worker has printed before; false: none, or there were NCCL_LOG_WARNINGS. */
 bool nccl_log_take(struct nccl_log *log, struct nccl_log_warning *out);
 
-/* Pure. Whether NCCL_DEBUG_FILE (NULL: not set) names files: what is below /dev and /proc is a worker's own
+/* Pure. Whether NCCL_DEBUG_FILE (NULL: not set) names files: a path below /dev and /proc is a worker's own
  * stream, which is looked at as it passes, and here would be the agent's. */
 bool nccl_log_is_file(const char *pattern);
 /* Pure. The file of a process (pid < 0: what glob finds them all with; special characters are escaped).

@@ -142,7 +142,7 @@ static int exchange_probes(struct path_check *check, struct tcpstore_client *cli
     if (done == check->count)
         return tcpstore_client_set(client, "over", "1", 1, &check->err);
     return tcpstore_client_get(client, "over", &nothing, patience_ns,
-                               &check->err); /* others send to us meanwhile */
+                               &check->err); /* others send to us at the same time */
 }
 
 void path_check_run(struct path_check *check)
@@ -166,7 +166,7 @@ void path_check_run(struct path_check *check)
 enum {
     AMOUNT = 32 << 10, /* some packets of every size in use */
     CALLERS = 64,
-    HEADERS_4 = 40, /* of IP and TCP, without options */
+    HEADERS_4 = 40, /* bytes of IP and TCP, without options */
     HEADERS_6 = 60,
 };
 
@@ -175,7 +175,7 @@ enum {
 static void end_probe(struct path_probe *probe, enum path_result result)
 {
     if (probe->fd >= 0)
-        (void)close(probe->fd); /* what was sent was answered, or never will be */
+        (void)close(probe->fd); /* the request was answered, or never will be */
     probe->fd = -1;
     probe->result = result;
 }

@@ -15,7 +15,7 @@
 
 enum { PATH_CHECK_NAME = 256, PATH_CHECK_PEERS = 16 };
 
-/* Owned by the thread that runs it; zeroed but for what is in. */
+/* Owned by the thread that runs it; zeroed but for its input. */
 struct path_check {
     char store[PATH_CHECK_NAME], prefix[48]; /* in: the store of the world, and where in it */
     uint16_t port;
@@ -29,8 +29,8 @@ struct path_check {
     struct muster_error err; /* out: why nothing could be checked */
 };
 
-/* The peers to which this rank sends: all in a small world, else those whose distance is a power of two.
- * Returns their number. */
+/* The peers to which this rank sends: all in a small world, else the peers at a distance that is a power of
+ * two. Returns their number. */
 int path_check_peers(int rank, int count, int peers[PATH_CHECK_PEERS]);
 /* Blocks for seconds, longer where a node is slow to come. */
 void path_check_run(struct path_check *check);
@@ -48,7 +48,7 @@ enum { PATH_TOKEN = 16 };
 enum path_result { PATH_PASSES, PATH_UNREACHED, PATH_STALLS };
 
 struct path_probe {
-    char address[ADDRESS_TEXT]; /* of a receiver */
+    char address[ADDRESS_TEXT]; /* a receiver's */
     uint16_t port;
     unsigned char token[PATH_TOKEN]; /* the receiver's */
     int largest; /* bytes of a packet with its headers; 0: as large as the kernel makes them */

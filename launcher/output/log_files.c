@@ -20,12 +20,12 @@ static const char *const filtered_names[] = {NULL, "filtered_stdout.log", "filte
 
 /* Shared by the thread and the agent; the agent reads the results once the thread is done. */
 struct work {
-    /* of the run directory */
+    /* the run directory */
     char *log_dir, *run_id;
     uint64_t random;
     bool logs;
     struct temporary_folder temporary; /* for the run directory without --log-dir */
-    /* of a round */
+    /* a round */
     char *run;
     int64_t attempt;
     int workers;

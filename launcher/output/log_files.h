@@ -17,7 +17,7 @@ struct log_files;
 /* An open file; fd -1: there is none. */
 struct log_file {
     int fd;
-    int64_t size; /* of an existing regular file */
+    int64_t size; /* bytes of an existing regular file */
     char *path;
 };
 
@@ -45,7 +45,7 @@ const char *log_files_path(const struct log_files *files);
 int log_files_result(const struct log_files *files, struct muster_error *err);
 
 /* When done without an error: the run directory; the agent's log; a file of a worker; a shared file. The
- * caller owns what it takes: fd to close, path to free. */
+ * caller owns the taken file: fd to close, path to free. */
 char *log_files_take_run(struct log_files *files);
 /* A warning about TMPDIR, "" without; valid until log_files_release. */
 const char *log_files_warning(const struct log_files *files);
@@ -53,7 +53,7 @@ struct log_file log_files_take_log(struct log_files *files);
 struct log_file log_files_take(struct log_files *files, int local_rank, int stream);
 struct log_file log_files_take_filtered(struct log_files *files, int stream);
 
-/* Closes what was not taken, even if the thread is still running. Accepts NULL. */
+/* Closes the files that were not taken, even if the thread is still running. Accepts NULL. */
 void log_files_release(struct log_files *files);
 
 /* --- directories ---

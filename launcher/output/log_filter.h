@@ -12,7 +12,7 @@ struct log_filter {
 
 /* "a,b" is two words, ",," a comma inside of a word; empty words are left out. -1: no memory. */
 int log_filter_parse(const char *text, struct log_filter *filter);
-/* Whether the line contains one of the words. */
+/* Whether the line contains any of the words. */
 bool log_filter_matches(const struct log_filter *filter, const char *line, size_t length);
 /* Accepts a zeroed filter. */
 void log_filter_free(struct log_filter *filter);

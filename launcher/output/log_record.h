@@ -80,7 +80,7 @@ struct event_line {
     int group_rank, group_world_size;
     bool ended; /* exit_code is valid: that of a process, -n for signal n */
     int exit_code;
-    /* of a worker */
+    /* events of a worker */
     int rank, local_rank, role_rank, role_world_size, pid;
 };
 

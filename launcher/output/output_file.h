@@ -17,10 +17,10 @@ struct output_file_options {
     int fd;
     bool owned;                    /* closed with the output file */
     const char *name;              /* in notices: "the console" */
-    const struct log_style *style; /* of notices; copied; NULL: text */
+    const struct log_style *style; /* style of notices; copied; NULL: text */
     /* rotation, of a regular file that was opened for appending */
     const char *path; /* copied; NULL: none */
-    int64_t size;     /* of the file now */
+    int64_t size;     /* present size of the file */
     int64_t max_size; /* bytes; 0: no rotation */
     int keep;         /* older files: path.1 is the newest, path.<keep> the oldest; >= 1 */
 };
@@ -52,9 +52,9 @@ struct output_file {
     int keep;
     uint64_t seen_bytes, seen_lines;     /* written, or known to be missing; atomic */
     uint64_t untold_bytes, untold_lines; /* missing, and no notice written yet */
-    uint64_t written_bytes;              /* of the queued bytes; atomic */
+    uint64_t written_bytes;              /* part of the queued bytes; atomic */
     uint64_t lost_bytes, lost_lines;     /* missing in all; atomic */
-    uint64_t gap_bytes, gap_lines;       /* of those: never reached the thread; atomic */
+    uint64_t gap_bytes, gap_lines;       /* part of the lost: never reached the thread; atomic */
 };
 
 enum { OUTPUT_FILE_PARTS = 64 };

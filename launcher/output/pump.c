@@ -295,7 +295,7 @@ struct pump *pump_create(const struct pump_options *options, struct muster_error
         error_set(err, MUSTER_E_NOMEM, "no memory for the workers' output");
     if (pump->chunk && watch_sources(pump, err) == 0 && make_outlets(pump, options, err) == 0)
         return pump;
-    /* Of a pump that could not be made: some may be missing, and nothing was queued. */
+    /* The pump could not be made: parts may be missing, and nothing was queued. */
     struct write_queue_lost none;
     const struct instant now = clock_now(NULL);
     (void)write_queue_finish(pump->files, 0, now, &none);

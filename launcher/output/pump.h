@@ -30,7 +30,7 @@ struct pump_stream;
 
 struct pump_options {
     struct loop *loop;
-    struct log_style style;   /* of the console; host must outlive the pump */
+    struct log_style style;   /* the console's; host must outlive the pump */
     const char *spool_folder; /* "": the folder for temporary files, found at the first use; NULL: no spool */
     int64_t spool_limit;      /* bytes, each for the log files and for the console */
 };
@@ -39,8 +39,8 @@ struct pump_stream_options {
     int fd;                          /* the pipe's read end, non-blocking; owned, also on failure */
     int stream;                      /* 1 or 2: its descriptor number */
     bool console;                    /* its lines are shown */
-    struct output_file *file;        /* of pump_file; owned by the stream, also on failure; may be NULL */
-    struct output_file *matches;     /* of pump_file: destination of lines that match; may be NULL */
+    struct output_file *file;        /* from pump_file; owned by the stream, also on failure; may be NULL */
+    struct output_file *matches;     /* from pump_file: destination of lines that match; may be NULL */
     const struct log_filter *filter; /* must outlive the stream */
     const char *prefix;              /* pattern of the prefix (line.h); copied; NULL: none */
     struct line_names names;         /* role and host must outlive the stream */

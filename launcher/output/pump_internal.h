@@ -13,7 +13,7 @@ struct pump_stream {
     int fd, stream;
     bool console, ended;
     struct output_file *file, *matches, *shown; /* shown: the console */
-    struct write_queue *outlet;                 /* of the console */
+    struct write_queue *outlet;                 /* the console's */
     const struct log_filter *filter;
     uint64_t bytes;          /* read so far */
     size_t read_bytes;       /* fewer if prefixes make short lines long */
@@ -21,7 +21,7 @@ struct pump_stream {
     struct tail *tail;       /* from its first bytes on */
     struct notable *notable; /* the same */
 
-    char *pattern; /* of the prefix */
+    char *pattern; /* the prefix's */
     struct line_names names;
     bool timed; /* the prefix changes with the time */
     struct buffer prefix, head;
@@ -29,7 +29,7 @@ struct pump_stream {
     struct instant flush_at; /* an unfinished line is passed on */
     struct instant state_at; /* JSON: a state of a progress line was passed on last */
     bool last;               /* the next bytes are the last of the stream */
-    bool middle;             /* of a line: the next piece continues it */
+    bool middle;             /* the middle of a line: the next piece continues it */
     bool matching;           /* the line matched a filter */
     bool dropping;           /* the rest of a line whose beginning was refused */
 };

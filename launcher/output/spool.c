@@ -148,7 +148,7 @@ int spool_read(int fd, int64_t offset, char *data, size_t length)
         if (done < 0 && errno == EINTR)
             continue;
         if (done == 0)
-            errno = EIO; /* shorter than what was written */
+            errno = EIO; /* shorter than the written data */
         if (done <= 0)
             return -1;
         data += done;

@@ -40,7 +40,7 @@ void spool_add(struct spool *s, int64_t offset, size_t length);
 bool spool_shrink(struct spool *s, int64_t offset, size_t length);
 /* The oldest batch; false where there is none. */
 bool spool_oldest(const struct spool *s, struct spool_batch *batch);
-/* Takes the batch out; false if it has been dropped meanwhile, so that the bytes read are not its. */
+/* Takes the batch out; false if it was dropped while it was read, so that the bytes are not its. */
 bool spool_take(struct spool *s, uint64_t id);
 bool spool_is_empty(const struct spool *s);
 /* The file was truncated to nothing. Only while empty. */

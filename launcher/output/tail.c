@@ -105,7 +105,7 @@ static void keep(struct notable *n, const char *line, size_t length)
     n->count++;
 }
 
-/* Of a line that is not complete its beginning is enough: what names it stands there. */
+/* The beginning of an incomplete line is enough: it has the warning's name. */
 static void hold(struct notable *n, const char *data, size_t length)
 {
     const size_t room = sizeof n->line - n->length;

@@ -76,7 +76,7 @@ void write_queue_unlock_and_leave(struct write_queue *o)
         write_queue_free(o);
 }
 
-/* Who passes on may write, with the lock released: the queue is not freed meanwhile. */
+/* The caller may write, with the lock released: the queue is not freed in that time. */
 static void enter(struct write_queue *o)
 {
     pthread_mutex_lock(&o->lock);

@@ -45,8 +45,8 @@ struct write_queue {
     struct spool spool;                    /* last: its batches are not cleared */
 };
 
-/* What is queued gets to the writer, which is started; without one it is written here. With the lock, which
- * the latter releases meanwhile. */
+/* Queued data gets to the writer, which is started; without a writer it is written here, with the lock
+ * released. Call it with the lock. */
 void write_queue_pass_on(struct write_queue *o);
 /* Whether the spool holds a batch. With the lock. */
 bool write_queue_has_spooled(const struct write_queue *o);

@@ -213,8 +213,8 @@ static void close_targets(struct write_queue *o)
     }
 }
 
-/* Until nothing is queued or to be closed. With the lock, which it releases meanwhile. True: it was closing
- * before the last look. */
+/* Writes until nothing is queued or to be closed. With the lock, which it releases while it writes. True: it
+ * was closing before the last look. */
 static bool write_all(struct write_queue *o)
 {
     for (;;) {
@@ -223,7 +223,8 @@ static bool write_all(struct write_queue *o)
         o->release_asked = false;
         bool closing = o->closing;
         /* Nothing is queued: bytes that a file has not received were refused or dropped, and get their notice
-         * now. With the lock, which it releases meanwhile; only this thread takes files out of the list. */
+         * now. With the lock, which it releases while it writes; only this thread takes files out of the
+         * list. */
         struct output_file_port port = {write_parts, o};
         for (struct output_file *t = o->targets; t; t = t->next) {
             t->due_bytes = t->put_bytes;
@@ -353,7 +354,7 @@ static int start(struct write_queue *o, bool *started, void *(*run)(void *))
     return failed;
 }
 
-/* Asked for again with each piece: threads of others may have ended meanwhile. */
+/* Asked for again with each piece: threads of others may have ended by then. */
 void write_queue_pass_on(struct write_queue *o)
 {
     if (o->writing_here)

@@ -22,7 +22,8 @@
       "Time for which the last step's batch was waited for.")                                                \
     X(FIGURE_SLOW_RANK, "slow_rank", "muster_train_slow_rank", 1,                                            \
       "The rank that the others wait for; -1 for none.")                                                     \
-    X(FIGURE_SLOW_MS, "slow_ms", "muster_train_slow_seconds", 1e-3, "What they wait for it in a step.")      \
+    X(FIGURE_SLOW_MS, "slow_ms", "muster_train_slow_seconds", 1e-3,                                          \
+      "Seconds of a step that they wait for it.")                                                            \
     X(FIGURE_TOTAL_STEPS, "total_steps", "muster_train_total_steps", 1, "Steps of the whole run.")           \
     X(FIGURE_GPU_UTILIZATION, "gpu_utilization", "muster_train_gpu_utilization_ratio", 1,                    \
       "Share of time in which the rank's GPU computed, 0 to 1.")                                             \
@@ -59,12 +60,12 @@ struct worker_figures {
     struct own_figure own[FIGURES_OWN];
 };
 
-/* Whether a line is one of figures, good or bad: then it is no heartbeat. */
+/* Whether a line has figures, good or bad: then it is no heartbeat. */
 bool figures_is_line(const char *line, size_t length);
 /* "figures/1 loss=2.31 step_ms=56.1", finite numbers; names that are not in the table are the script's own. A
  * line of another version or that is not of this form changes nothing. line is not terminated. */
 void figures_take(struct worker_figures *figures, const char *line, size_t length);
-/* One figure by its name, if there is room for one of the script's own. */
+/* One figure by its name, if there is room for a name of the script's own. */
 void figures_set(struct worker_figures *figures, const char *name, size_t length, double value);
 
 #endif

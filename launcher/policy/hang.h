@@ -36,7 +36,7 @@ enum hang_action { HANG_NOTHING, HANG_ASK, HANG_ABORT, HANG_TELL };
 
 struct hang {
     enum hang_state state;
-    struct instant deadline; /* of ASKING and ABORTING; else never */
+    struct instant deadline; /* when ASKING or ABORTING ends; else never */
 };
 
 /* The action for the event; HANG_NOTHING if the event has no meaning in this state. */
@@ -58,9 +58,9 @@ enum { ACTIVITY_WAIT_SIZE = 48 };
 /* One look at a worker's session. */
 struct activity_sample {
     bool there;                    /* some process of the session was found */
-    int64_t cpu_ns;                /* of all its processes and their reaped children */
+    int64_t cpu_ns;                /* processor time of all its processes and their reaped children */
     uint64_t output;               /* bytes written so far, as far as they can be counted */
-    char wait[ACTIVITY_WAIT_SIZE]; /* what the worker's main thread waits in: "S futex_wait_queue"; "":
+    char wait[ACTIVITY_WAIT_SIZE]; /* wait of the worker's main thread: "S futex_wait_queue"; "":
                                       unknown */
 };
 

@@ -29,7 +29,7 @@ struct worker_saved {
     char text[SAVED_TEXT]; /* where it is and how long it took, or why there is none; printable */
 };
 
-/* Whether a line is one of checkpoints, good or bad: then it is no heartbeat. */
+/* Whether a line is about a checkpoint, good or bad: then it is no heartbeat. */
 bool saved_is_line(const char *line, size_t length);
 /* "checkpoint/1 saved STEP TEXT" or "checkpoint/1 failed STEP TEXT". A line of another version or that is not
  * of this form changes nothing. line is not terminated. */
@@ -45,25 +45,25 @@ struct heartbeat {
     bool stalled;                    /* set by heartbeats_stalled */
     bool fatal;                      /* it has reported an error that a restart does not mend */
     char message[HEARTBEAT_MESSAGE]; /* fatal: the error, cut where it is longer; "": it has given none */
-    int64_t step;                    /* of the last heartbeat with a step; -1: none */
+    int64_t step;                    /* step of the last heartbeat with a step; -1: none */
     struct instant last;             /* time of the last heartbeat, if there was one */
-    struct instant first;            /* of the first with a step; 0: none yet */
+    struct instant first;            /* time of the first heartbeat with a step; 0: none yet */
     int64_t first_step;              /* its step */
-    struct instant imported;         /* of the line "mark/1 imported"; 0: none */
+    struct instant imported;         /* time of the line "mark/1 imported"; 0: none */
     struct {
         int64_t value;
         int length; /* digits; -1: the line is not a number */
         bool negative;
         int matched; /* bytes of the word "fatal", one more inside its message; -1: another line */
         char text[FIGURES_LINE]; /* its first bytes */
-        size_t bytes;            /* of it, also of those that are not kept */
+        size_t bytes;            /* its length, bytes that are not kept included */
     } line;                      /* the incomplete line */
     struct worker_figures figures;
     struct worker_saved saved; /* the checkpoint that ended last */
 };
 
 void heartbeat_init(struct heartbeat *beat);
-/* Bytes that arrived at now. Every line but one of figures, of a checkpoint or a mark is a heartbeat, even
+/* Bytes that arrived at now. Every line is a heartbeat but for figures, checkpoints and marks, even
  * if it is not a number. */
 void heartbeat_take(struct heartbeat *beat, const char *bytes, size_t length, struct instant now);
 

@@ -34,7 +34,7 @@ enum job_phase {
 struct job_state {
     int64_t restart_count;
     enum job_phase phase;
-    int exit_code; /* of a finished job */
+    int exit_code; /* a finished job's */
 };
 
 enum { JOB_STATE_SIZE_LIMIT = 4096 };

@@ -20,10 +20,10 @@ static bool same_name(const char *a, const char *b)
     return a_length && a_length == b_length && !strncasecmp(a, b, a_length);
 }
 
-/* Whether the address is this node's: this machine has it, whatever the node's own address for the others is.
- * Loopback addresses alone are every node's of a machine (pods of muster local): there the node's own counts
- * if it is a loopback address, too. Where several nodes of a machine have the address, the first that binds
- * its port serves. */
+/* Whether the address is this node's: this machine has it, even if the node has another address for the
+ * others. Loopback addresses alone are every node's of a machine (pods of muster local): there the node's own
+ * counts if it is a loopback address, too. Where several nodes of a machine have the address, the first that
+ * binds its port serves. */
 bool server_choice_is_ours(const struct server_question *question, const char *address)
 {
     const char *own = question->local_addr;

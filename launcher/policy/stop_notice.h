@@ -21,7 +21,7 @@ const char *stop_notice_change_name(enum membership_change change);
 struct stop_notice {
     enum membership_change change;
     uint32_t round;          /* the round that ends */
-    int nodes, next_nodes;   /* of this round and the next; next_nodes 0: none, or unknown */
+    int nodes, next_nodes;   /* nodes of this round and of the next; next_nodes 0: none, or unknown */
     struct instant deadline; /* when workers still running are sent SIGTERM */
     const char *reason;      /* for display; truncated if too long */
 };

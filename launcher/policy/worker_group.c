@@ -101,7 +101,7 @@ static int64_t last_ns(const struct step *s, int64_t grace_ns)
     return restart_ns < half_ns ? restart_ns : half_ns;
 }
 
-/* A planned stop, which can be announced to workers. It takes no longer for those that handle notices. */
+/* A planned stop, which can be announced to workers. It takes no longer for workers that handle notices. */
 static void begin_announced_stop(struct step *s, int signal, int64_t grace_ns)
 {
     struct worker_group *group = s->group;
@@ -273,7 +273,7 @@ static void stop_saving(struct step *s)
     begin_stop(s, s->group->signal, instant_diff_ns(s->group->kill_at, s->now));
 }
 
-/* A worker failed meanwhile: the others cannot finish. */
+/* A worker failed in that time: the others cannot finish. */
 static void stop_in_saving(struct step *s)
 {
     s->group->stop_asked = true;

@@ -86,7 +86,7 @@ struct worker_group {
     int64_t restart_grace_ns;  /* after anything else: the others cannot finish */
     int64_t kill_bound_ns;     /* limit for killed processes to end */
     int64_t clean_bound_ns;    /* limit for the clean-up */
-    struct instant deadline;   /* of DRAINING, SAVING, STOPPING, KILLING, CLEANING; else never */
+    struct instant deadline;   /* end of DRAINING, SAVING, STOPPING, KILLING, CLEANING; else never */
     struct instant kill_at;    /* SAVING: the workers that are sent SIGTERM at the deadline are killed then */
     bool listens;              /* set by the shell before each step: a live worker handles notices */
     bool drains;               /* an elastic job: others can go on without this node */

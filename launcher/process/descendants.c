@@ -81,7 +81,7 @@ bool descendants_parse_stat(const char *text, size_t length, struct descendants_
     return true;
 }
 
-/* In a mark: above the id's bits, and the number of those behind its family's. */
+/* Bits in a mark above the id's, and bits of the id after its family's. */
 static const uint64_t mark_flag = UINT64_C(1) << 62;
 enum { OTHER_BITS = (16 - DESCENDANTS_FAMILY_LENGTH) * 4 - 3 };
 

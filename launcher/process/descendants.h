@@ -2,11 +2,11 @@
  *
  * A process is a descendant if it carries the agent's mark (descendants_mark) or, in its environment, the
  * agent's id, lives in a session that the agent started, or is a child of the agent (which is a subreaper,
- * so that orphans become its children). The mark survives what a daemon does: a session of its own, an
+ * so that orphans become its children). The mark survives the steps of a daemon: a session of its own, an
  * empty environment, a parent that ends. Signals go through a pidfd that was opened before the last look,
  * so that a recycled pid is never hit.
  *
- * Guardians never count as descendants, not even those of an agent that runs inside this one: they kill
+ * Guardians never count as descendants, not even guardians of an agent that runs inside this agent: they kill
  * their own agent's descendants and exit by themselves.
  *
  * Async-signal-safe, no allocation: the guardian runs it after a fork from a process with threads. */

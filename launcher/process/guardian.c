@@ -38,7 +38,7 @@ static struct {
     size_t count;
 } guarded;
 
-/* Kills until so many consecutive scans find nothing: a process may be created behind a scan, and in the
+/* Kills until so many consecutive scans find nothing: a process may be created after a scan, and in the
  * middle of an exec its environment reads empty for as long as it waits for CPU time. */
 static void kill_descendants(const struct descendants *descendants, int clean_looks)
 {
@@ -81,7 +81,7 @@ static void take_title(const char *title)
     uintptr_t range[2];
     if (!find_arguments(range))
         return;
-    char *arguments = (char *)range[0]; /* of this process, which has a copy of its own */
+    char *arguments = (char *)range[0]; /* this process's own copy */
     const size_t size = (size_t)(range[1] - range[0]), length = strlen(title);
     memset(arguments, 0, size);
     memcpy(arguments, title, length < size ? length : size - 1);

@@ -52,19 +52,19 @@ int guardian_start_second(const struct guardian_task *task, struct guardian *gua
                           struct muster_error *err);
 /* The second one has died, or shall. */
 void guardian_dismiss_second(struct guardian *guardian);
-/* A session that was started (beyond GUARDIAN_SESSIONS_LIMIT it is found by id and mark alone); one whose
- * leader was reaped (descendants.h); one that has no member left. Cheap: no system call. No effect if no
+/* A session that was started (beyond GUARDIAN_SESSIONS_LIMIT it is found by id and mark alone); a session
+ * whose leader was reaped (descendants.h); a session without members. Cheap: no system call. No effect if no
  * guardian runs: its successor gets them from guardian_start. */
 void guardian_add(struct guardian *guardian, pid_t session);
 void guardian_reaped(struct guardian *guardian, pid_t session);
 void guardian_remove(struct guardian *guardian, pid_t session);
-/* No descendant is left, and none will be: ends the guardian beside the caller's own end. Its pid, for
+/* No descendant is left, and none will be: ends the guardian while the caller ends, too. Its pid, for
  * guardian_reap; 0: none runs. */
 pid_t guardian_release(struct guardian *guardian);
-/* Waits for one that was released: it would stay as a zombie under a process 1 that does not reap. */
+/* Waits for a released guardian: it would stay as a zombie under a process 1 that does not reap. */
 void guardian_reap(pid_t released);
-/* No descendant is left: ends the guardian and reaps it, and frees the rest. Accepts one that is not running,
- * or was released. */
+/* No descendant is left: ends the guardian and reaps it, and frees the rest. Accepts a guardian that is not
+ * running, or was released. */
 void guardian_dismiss(struct guardian *guardian);
 
 #endif

@@ -1,6 +1,7 @@
-/* hang_dump.h - the kernel's view of hung processes: where their threads wait, and in which system call. A
- * process that has a handler for SIGUSR1 (its default action would end it) is sent one, to print more on
- * its stderr. Read by a thread: /proc of a hung process may hang too. */
+/* hang_dump.h - processes seen from outside: the kernel's view of hung ones, activity, handled signals: where
+ * their threads wait, and in which system call. A process that has a handler for SIGUSR1 (its default action
+ * would end it) is sent one, to print more on its stderr. Read by a thread: /proc of a hung process may hang
+ * too. */
 #ifndef MUSTER_LAUNCHER_PROCESS_HANG_DUMP_H
 #define MUSTER_LAUNCHER_PROCESS_HANG_DUMP_H
 
@@ -13,7 +14,7 @@
 #include "proto/base/buffer.h"
 
 struct hang_dump {
-    size_t count;       /* of sessions */
+    size_t count;       /* number of sessions */
     struct buffer text; /* lines; owned by the background job until it is done */
     int asked;          /* processes that got SIGUSR1 */
     pid_t stopped;    /* the first of the sessions whose leader a signal or a debugger has stopped; 0: none */
@@ -43,7 +44,7 @@ int hang_dump_format_stack(const char *stack, struct buffer *out);
 
 /* --- signals ---
  *
- * what a process does with a signal. */
+ * which signals a process handles. */
 
 /* Whether it has a handler of its own for the signal now, by /proc/PID/status; false where that cannot be
  * read. */
@@ -58,7 +59,7 @@ bool process_handles(pid_t pid, int number);
 struct activity_probe {
     size_t count;
     struct {
-        pid_t session;                 /* of a worker, and its pid; 0: none */
+        pid_t session;                 /* a worker's, and its pid; 0: none */
         struct activity_sample sample; /* output: sizes of the regular files that are its stdout and stderr */
     } workers[];
 };

@@ -21,7 +21,7 @@ static bool interpreter_is_home(const struct interpreter_folder *folder)
            (folder->is_environment || (folder->has_library && !folder->is_system));
 }
 
-/* Of a wheel in the system's or the user's folders, whose scripts lie next to the machine's programs. */
+/* For a wheel in the system's or the user's folders, whose scripts lie next to the machine's programs. */
 static char *interpreter_of_wheel(const struct interpreter_folder *folder)
 {
     if (!folder->path || !folder->wheel)

@@ -13,7 +13,7 @@
 struct interpreter_folder {
     const char *path;    /* NULL: unknown */
     const char *python;  /* "python3" or "python": a file or a link there, and not this program; NULL: none */
-    bool is_environment; /* of venv or conda: pyvenv.cfg, conda-meta above it */
+    bool is_environment; /* by venv or conda: pyvenv.cfg, conda-meta above it */
     bool has_library;    /* lib/python3.X/os.py above it: an installation of Python, or a view of one */
     bool is_system;      /* /usr/bin, /usr/local/bin, /bin: the machine's, and of no environment */
     int wheel;           /* the X of lib/python3.X/site-packages/muster above it; 0: the wheel is not there */
@@ -23,7 +23,7 @@ struct interpreter_folder {
 enum { INTERPRETER_FOLDERS = 8 }; /* a chain of links may be longer: its middle is left out then */
 
 struct interpreter_facts {
-    /* of this program as it was called, of each link's target, and, last, of its file */
+    /* folders of this program as it was called, of each link's target, and, last, of its file */
     struct interpreter_folder folders[INTERPRETER_FOLDERS];
     int count;
     bool is_activated; /* VIRTUAL_ENV or CONDA_PREFIX names an environment */
@@ -34,8 +34,8 @@ struct interpreter_facts {
  * *of_called: it is known by the way this program was called alone. */
 char *interpreter_choose(const struct interpreter_facts *facts, bool *of_called);
 
-/* The same with what is found on this machine. get reads PATH, VIRTUAL_ENV and CONDA_PREFIX. NULL as well
- * where it is what PATH has. */
+/* The same with the facts of this machine. get reads PATH, VIRTUAL_ENV and CONDA_PREFIX. NULL also where PATH
+ * has the same. */
 char *interpreter_find(const char *(*get)(void *context, const char *name), void *context, bool *of_called);
 
 #endif

@@ -27,7 +27,7 @@ struct remains_killer {
     struct loop *loop;
     struct loop_source done;
     struct background_job *job; /* NULL: no sweep is in progress */
-    struct sweep *sweep;        /* of the background job */
+    struct sweep *sweep;        /* the background job's */
     struct instant deadline;
     unsigned looked; /* how many processes it had examined when the deadline was set */
     pid_t unread[REMAINS_UNREAD_LIMIT];
@@ -76,7 +76,7 @@ struct remains_files_scope {
 struct remains_files_file {
     const char *name;
     uid_t uid;
-    int64_t changed_ns; /* of its metadata, wall clock */
+    int64_t changed_ns; /* time of the last change of its metadata, wall clock */
 };
 
 /* Whether it is, unless a process has it open or maps it, left over from the round: torch_<pid>_... and

@@ -44,11 +44,11 @@ enum {
 struct spawn_start {
     struct spawn_child child;
     bool low;                             /* its descriptors are at the low places */
-    int reader, writer;                   /* of a pipe for obstacles; -1: none */
+    int reader, writer;                   /* ends of a pipe for obstacles; -1: none */
     _Alignas(16) char stack[STACK_BYTES]; /* the child's: two cannot return on one */
 };
 
-/* What this process has learned: a child's memory was ours, so that no pipe is needed (an emulator makes it a
+/* Learned at the first start: a child's memory was ours, so that no pipe is needed (an emulator makes it a
  * copy). Main thread only. */
 static bool memory_is_borrowed;
 
@@ -67,7 +67,7 @@ void spawn_ignored_signals(sigset_t *ignored)
 /* Low descriptors that are used only while a worker is started; main thread only. */
 static struct {
     enum { LOW_UNTRIED, LOW_NONE, LOW_RESERVED } state;
-    int empty; /* their placeholder meanwhile */
+    int empty; /* their placeholder until then */
     int fds[SPAWN_GIVEN_LIMIT];
 } low;
 
@@ -77,7 +77,7 @@ static bool may_share(void)
     return syscall(SYS_close_range, UINT_MAX, UINT_MAX, CLOSE_RANGE_CLOEXEC) == 0;
 }
 
-/* Those that were reserved before one could not be are lost, and none is used. */
+/* If a place cannot be reserved, the reserved ones are lost, and none is used. */
 static bool reserve_low(void)
 {
     if (low.state != LOW_UNTRIED)
@@ -129,7 +129,7 @@ static void place_given(struct spawn_start *start, const struct spawn_options *o
 
 /* --- the pipe for obstacles --- */
 
-/* Until one child's memory was ours. Above what the child overwrites. */
+/* Until one child's memory was ours. Above the numbers that the child overwrites. */
 static int open_report(struct spawn_start *start, const char *path, struct muster_error *err)
 {
     int ends[2];
@@ -174,7 +174,7 @@ static void spawn_prepare(struct spawn_start *start, const struct spawn_options 
         start->child.reset &= ~(UINT64_C(1) << (kept[i] - 1));
 }
 
-/* The program is not what is wrong: disk, memory, processes, descriptors. */
+/* The program is not at fault: disk, memory, processes, descriptors. */
 static bool is_passing(int error)
 {
     return error == EIO || error == ESTALE || error == ENOMEM || error == EAGAIN || error == EMFILE ||

@@ -24,7 +24,7 @@ struct spawn_options {
      * becomes. */
     int extra_fds[SPAWN_EXTRA_LIMIT];
     int extra_count;
-    const sigset_t *ignored;          /* what this process ignores (spawn_ignored_signals) */
+    const sigset_t *ignored;          /* signals that this process ignores (spawn_ignored_signals) */
     const struct rlimit *descriptors; /* the worker's RLIMIT_NOFILE; NULL: inherited */
     const struct rlimit *core_dumps;  /* its RLIMIT_CORE; NULL: inherited */
     const char *directory;            /* its working directory; NULL: inherited */
@@ -36,15 +36,15 @@ struct spawn_options {
     bool outlives;                /* no parent-death signal: it lives on when the caller ends */
 };
 
-/* The signals that this process ignores. Those of a terminal's or session's end (HUP, INT, QUIT) stay ignored
- * in workers, as under nohup or in a shell's background; the others get their default action back. */
+/* The signals that this process ignores. Signals of a terminal's or session's end (HUP, INT, QUIT) stay
+ * ignored in workers, as under nohup or in a shell's background; the others get their default action back. */
 void spawn_ignored_signals(sigset_t *ignored);
 
 /* Starts a session leader and returns its pid, which the caller reaps, when its program is executed; -1 on
- * failure, with nothing left behind, and *exit_code is 127 if the program was not found, 126 if it cannot be
+ * failure, with nothing left, and *exit_code is 127 if the program was not found, 126 if it cannot be
  * executed, else 1. Call from the main thread: the parent-death signal follows the thread that forked.
  * One at a time, and the caller waits: each worker's session is a scheduling group of its own (autogroup),
- * and an agent that goes on beside several starts waits for its turn among them. Measured with four: 11 ms
+ * and an agent that goes on during several starts waits for its turn among them. Measured with four: 11 ms
  * for 8 workers instead of 6. */
 pid_t spawn_worker(const struct spawn_options *options, int *exit_code, struct muster_error *err);
 

@@ -21,7 +21,7 @@
 
 enum { SIGNALS = 64, SIGNAL_SET_BYTES = SIGNALS / 8 }; /* the kernel's set, on every machine that we know */
 
-/* Returns what the kernel does: -1 to -4095 is an error's number, negated. */
+/* Returns the kernel's result: -1 to -4095 is an error's number, negated. */
 static long raw_call(long number, long a, long b, long c, long d)
 {
     long result = syscall(number, a, b, c, d);
@@ -96,13 +96,13 @@ int spawn_child_run(void *context)
         (void)raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0); /* a sandbox may refuse it */
     if (raw_call(SYS_getppid, 0, 0, 0, 0) != child->parent)
         child_fail(child, SPAWN_PARENT, -ESRCH); /* it died before the death signal was set */
-    /* the caller's descriptors are above 2, or are the very number that they become; the extra ones that are
-     * overwritten are copied already, or are close-on-exec and the parent's */
+    /* the caller's descriptors are above 2, or are the very number that they become; overwritten extra
+     * descriptors are copied already, or are close-on-exec and the parent's */
     for (int i = 0; i < 2 + child->options->extra_count; i++)
         check(child, SPAWN_DESCRIPTORS, duplicate(child->given[i], i < 2 ? i + 1 : SPAWN_EXTRA_FD + i - 2));
     close_rest((unsigned)(SPAWN_EXTRA_FD + o->extra_count));
     check(child, SPAWN_DESCRIPTORS, set_limit(RLIMIT_NOFILE, o->descriptors));
-    (void)set_limit(RLIMIT_CORE, o->core_dumps); /* what was inherited: always allowed */
+    (void)set_limit(RLIMIT_CORE, o->core_dumps); /* the inherited limit: always allowed */
     if (o->cpus)
         check(child, SPAWN_CPUS,
               raw_call(SYS_sched_setaffinity, 0, sizeof o->cpus->bits, (long)o->cpus->bits, 0));

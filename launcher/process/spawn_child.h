@@ -1,4 +1,4 @@
-/* spawn_child.h - what a worker does between the fork and its program. Internal to spawn.c. */
+/* spawn_child.h - the steps of a worker between the fork and its program. Internal to spawn.c. */
 #ifndef MUSTER_LAUNCHER_PROCESS_SPAWN_CHILD_H
 #define MUSTER_LAUNCHER_PROCESS_SPAWN_CHILD_H
 

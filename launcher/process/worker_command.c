@@ -178,7 +178,7 @@ static int set_own_gpu(const struct place *p, struct text_list *overlay)
                           mem_printf("%s=%.*s", ENV_CUDA_VISIBLE_DEVICES, (int)length, entry ? entry : ""));
 }
 
-/* What differs between the workers of a round: always as many variables. */
+/* The variables that differ between the workers of a round: always as many. */
 static int set_own(const struct place *p, struct text_list *overlay)
 {
     const bool virtual = p->config->virtual_local_rank;
@@ -233,7 +233,7 @@ static bool is_withheld(const char *entry)
 }
 
 /* The agent's environment without the contract's variables, then the contract's: the worker's own, *own is
- * the first of them, then the world's, then those that are the same in every round. */
+ * the first of them, then the world's, then the variables that are the same in every round. */
 static int build_environment(const struct place *p, struct text_list *envp, size_t *own, size_t *same)
 {
     struct text_list overlay = {0};

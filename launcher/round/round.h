@@ -27,7 +27,7 @@ enum {
 /* At all times: alive only if there is a pid, ended (not a pending end) only if it is not alive. */
 struct worker {
     int local_rank, rank;
-    pid_t pid;                      /* of the session too; 0: not started */
+    pid_t pid;                      /* also the session's; 0: not started */
     bool alive;                     /* not reaped */
     bool unhandled;                 /* reaped, and not reported as an event yet */
     int end_code, end_status;       /* si_code and si_status of its end */
@@ -66,7 +66,7 @@ struct round {
 };
 
 int round_init(struct round *round, int worker_count, struct muster_error *err);
-/* Frees all of it. Accepts one that is zeroed. */
+/* Frees all of it. Accepts a zeroed struct. */
 void round_free(struct round *round);
 
 /* A world was formed: forgets the last round. */

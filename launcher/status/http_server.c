@@ -59,7 +59,7 @@ int microhttpd_load(struct muster_error *err)
     return library_load(&library, &http_calls, NULL, err);
 }
 
-/* A probe, a scraper and some pages need a few connections; some stay free for those that come. A request of
+/* A probe, a scraper and some pages need a few connections; some stay free for new clients. A request of
  * ours is a few hundred bytes. */
 enum { CROWDED = HTTP_CONNECTIONS - 8, IDLE_S = 5, CONNECTION_MEMORY = 8192, KEPT = 4, PATH_LENGTH = 32 };
 
@@ -124,7 +124,7 @@ static struct MHD_Response *make_response(struct http_server *server, const stru
 static void forget_reply(struct kept_reply *kept)
 {
     if (kept->response)
-        http_calls.destroy_response(kept->response); /* those that are being sent live on */
+        http_calls.destroy_response(kept->response); /* responses that are being sent live on */
     kept->response = NULL;
 }
 
@@ -213,7 +213,7 @@ static void say(struct http_reply *reply, unsigned status, const char *text)
     buffer_text(&reply->body, text);
 }
 
-/* Answers before a body could come, so that libmicrohttpd closes the connection behind the answer: nobody
+/* Answers before a body could come, so that libmicrohttpd closes the connection after the answer: nobody
  * keeps one for long. */
 static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *path,
                               const char *method, const char *version, const char *upload,
@@ -222,7 +222,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     struct http_server *server = context;
     struct http_reply reply = {0};
     (void)version, (void)upload, (void)state;
-    *upload_size = 0; /* what is uploaded is not read */
+    *upload_size = 0; /* an upload is not read */
     const struct http_request request = read_request(connection, path);
     if (strcmp(method, MHD_HTTP_METHOD_GET) && strcmp(method, MHD_HTTP_METHOD_HEAD)) {
         say(&reply, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n");
@@ -289,14 +289,14 @@ static void note_connection(void *context, struct MHD_Connection *connection, vo
 
 /* --- in the loop --- */
 
-/* One call of the library: what is ready now. What that leaves to do, or an idle connection's end, is for a
- * later turn, so that clients that never stop asking leave every other turn to the agent. */
+/* One call of the library: for ready connections. Remaining work, or an idle connection's end, is for a later
+ * turn, so that clients that never stop asking leave every other turn to the agent. */
 static void turn(struct http_server *server)
 {
     MHD_UNSIGNED_LONG_LONG left_ms;
     struct itimerspec when = {0}; /* zero disarms */
     const struct instant now = clock_now(NULL);
-    /* Those whose time is over; returns when the next one's is. */
+    /* Ends connections whose time is over; returns when the next one's is. */
     struct connection *one;
     while ((one = oldest(server)) && instant_reached(now, instant_add(one->begun, HTTP_LIFE_S * NS_PER_S)))
         cut_connection(one);
@@ -315,7 +315,7 @@ static void turn(struct http_server *server)
         when.it_value.tv_sec = (time_t)(left / NS_PER_S);
         when.it_value.tv_nsec = (long)(left % NS_PER_S) + (left % NS_PER_S < NS_PER_S - 1);
     }
-    (void)timerfd_settime(server->timer.fd, 0, &when, NULL); /* only fails for what is no timer or no time */
+    (void)timerfd_settime(server->timer.fd, 0, &when, NULL); /* fails only for a wrong timer or time */
 }
 
 static void sockets_ready(void *context, uint32_t events)

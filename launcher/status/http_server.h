@@ -1,9 +1,10 @@
 /* http_server.h - a small HTTP server in the agent's own loop: GET and HEAD of a few paths, nothing else.
  *
- * Nothing here waits for a client: all sockets are non-blocking, each turn of the loop does what is ready and
- * no more. Connections, their lifetimes, header sizes and bytes that are still to be sent are bounded: where
- * there are too many connections the oldest is closed, so that silent and slow clients keep no other one out;
- * a connection serves one request and ends after HTTP_LIFE_S in any case. A stalled loop does not answer. */
+ * Nothing here waits for a client: all sockets are non-blocking, each turn of the loop serves ready
+ * connections and no more. Connections, their lifetimes, header sizes and bytes that are still to be sent are
+ * bounded: where there are too many connections the oldest is closed, so that silent and slow clients keep no
+ * other one out; a connection serves one request and ends after HTTP_LIFE_S in any case. A stalled loop does
+ * not answer. */
 #ifndef MUSTER_LAUNCHER_STATUS_HTTP_SERVER_H
 #define MUSTER_LAUNCHER_STATUS_HTTP_SERVER_H
 
@@ -17,7 +18,7 @@
 enum {
     HTTP_CONNECTIONS = 256,
     HTTP_LIFE_S = 15,
-    HTTP_BYTES_UNSENT = 64 << 20, /* of all replies that are being sent; beyond it there is a 503 */
+    HTTP_BYTES_UNSENT = 64 << 20, /* sum over all replies that are being sent; beyond it there is a 503 */
     HTTP_HEADERS = 8,
     HTTP_OK = 200,
     HTTP_SEE_OTHER = 303,
@@ -30,7 +31,7 @@ enum {
 /* Texts live as long as the call that gets the request; NULL: the client sent none. */
 struct http_request {
     const char *path;
-    const char *token, *rank; /* of the query, "?token=...&rank=..." */
+    const char *token, *rank; /* from the query, "?token=...&rank=..." */
     const char *host, *origin, *fetch_site, *fetch_mode, *authorization, *cookie;
     bool local; /* the client's address is a loopback address */
 };
@@ -46,7 +47,7 @@ struct http_reply {
     int64_t keep_ns; /* this reply serves all requests of its path for so long; 0: it is this client's */
     const struct http_header *headers; /* constant, count of them; sent as they are */
     int header_count;
-    const char *own_name; /* of one more; NULL: none */
+    const char *own_name; /* name of one more header; NULL: none */
     char own_value[256];
 };
 

@@ -162,7 +162,7 @@ static void table_worker(const struct status_worker *worker, struct buffer *out)
         buffer_text(out, "  -\n");
 }
 
-/* Of the first worker that has reported any: most are the same on all ranks. */
+/* Figures of the first worker that has reported any: most are the same on all ranks. */
 static void table_figures(const struct agent_status *status, struct buffer *out)
 {
     static const struct {

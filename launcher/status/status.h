@@ -31,7 +31,7 @@ struct status_worker {
     enum status_worker_state state;
     int exit_code;       /* EXITED, FAILED; -1 if a signal ended it */
     int signal;          /* 0 if none did */
-    int64_t step;        /* of the last heartbeat with a step; -1: none */
+    int64_t step;        /* step of the last heartbeat with a step; -1: none */
     int64_t beat_age_ns; /* since the last heartbeat; -1: none yet */
     struct worker_figures figures;
 };
@@ -56,10 +56,10 @@ struct agent_status {
         int64_t left_ns;    /* until they are sent SIGTERM */
     } notice;
     int64_t max_restarts;
-    int64_t failures;                            /* of this node's workers, in all rounds */
+    int64_t failures;                            /* failures of this node's workers, in all rounds */
     int64_t round_failures[FAILURE_CLASS_COUNT]; /* rounds of the job, by the class of their first cause */
     uint64_t file_bytes_lost,
-        console_bytes_lost; /* of the workers' output; a file may have lines that the console lost */
+        console_bytes_lost; /* bytes of the workers' output; a file may have lines that the console lost */
     int worker_count;
     struct status_worker workers[];
 };

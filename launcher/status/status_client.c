@@ -18,7 +18,7 @@ enum { SOCKETS_TEXT_LIMIT = 64 << 20, ANSWER_LIMIT = 16 << 20 };
 
 /* --- finding --- */
 
-/* "<digits>-" at *text, behind which it is left. */
+/* "<digits>-" at *text, which is moved past it. */
 static bool take_number(const char **text, long *out)
 {
     char *end;

@@ -1,4 +1,4 @@
-/* status_client.h - the client of status_socket.h: finds this machine's agents and queries one of them. */
+/* status_client.h - the client of status_socket.h: finds this machine's agents and queries an agent. */
 #ifndef MUSTER_LAUNCHER_STATUS_STATUS_CLIENT_H
 #define MUSTER_LAUNCHER_STATUS_STATUS_CLIENT_H
 

@@ -13,7 +13,7 @@
 /* One rendering serves all pages that ask within it. */
 static const int64_t board_keep_ns = 250 * NS_PER_MS, page_keep_ns = 60 * NS_PER_S;
 
-/* Of the page and its data. What it may load and do is in its policy. */
+/* Headers of the page and its data. Its policy bounds the things that it may load and do. */
 static const struct http_header page_headers[] = {
     {"Content-Security-Policy", page_policy},
     {"X-Content-Type-Options", "nosniff"},

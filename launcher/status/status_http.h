@@ -1,4 +1,4 @@
-/* status_http.h - what an agent serves by HTTP: /healthz, /metrics and /status to every peer that reaches the
+/* status_http.h - an agent's answers by HTTP: /healthz, /metrics and /status to every peer that reaches the
  * port; the job's page (/) and its data (/board.json, /lines.json?rank=N) by the rules of access below. */
 #ifndef MUSTER_LAUNCHER_STATUS_STATUS_HTTP_H
 #define MUSTER_LAUNCHER_STATUS_STATUS_HTTP_H
@@ -15,7 +15,7 @@
  * TOKEN", in the cookie that the page sets, or once as /?token=TOKEN, which sets the cookie. A browser that
  * asks for another site is refused in any case. */
 
-/* symbol, what a refused client gets to read */
+/* symbol, text for a refused client */
 #define PAGE_ACCESSES(X)                                                                                     \
     X(PAGE_ALLOWED, "")                                                                                      \
     X(PAGE_SETS_COOKIE, "")                                                                                  \
@@ -43,8 +43,8 @@ enum page_access page_access_check(const struct page_keys *keys, const struct ht
 const char *page_access_words(enum page_access access);
 /* "muster_PORT=SESSION; ..." of Set-Cookie. */
 void page_access_cookie(const struct page_keys *keys, char *out, size_t size);
-/* The text of a token file: blanks and newlines around it do not count. -1: MUSTER_E_INVALID names what is
- * wrong with it. */
+/* The text of a token file: blanks and newlines around it do not count. -1: MUSTER_E_INVALID names the fault.
+ */
 int page_access_token(const char *text, size_t length, struct page_keys *keys, struct muster_error *err);
 
 /* --- the pages --- */

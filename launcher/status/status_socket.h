@@ -2,7 +2,7 @@
  *
  * The name, "muster-agent-<uid>-<pid>-<eight digits of the agent's id>", is found in /proc/net/unix, so
  * that it needs no file, no environment variable and no secret, works on a read-only root file system and
- * leaves nothing behind after a kill. Abstract names have no access control: both sides check the other's
+ * leaves nothing after a kill. Abstract names have no access control: both sides check the other's
  * credentials instead (SO_PEERCRED). One request a connection, one line; the reply ends with the
  * connection. */
 #ifndef MUSTER_LAUNCHER_STATUS_STATUS_SOCKET_H
@@ -40,7 +40,7 @@ struct status_socket_options {
     struct agent_status *(*fill)(void *context);
     /* Asks the workers for a checkpoint; out gets the reply. */
     void (*checkpoint)(void *context, struct buffer *out);
-    void (*saved)(void *context, struct buffer *out); /* what came of it */
+    void (*saved)(void *context, struct buffer *out); /* the result */
     void (*board)(void *context, struct buffer *out); /* the job's board as JSON (board_json.h) */
     void *context;
 };

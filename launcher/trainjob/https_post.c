@@ -17,7 +17,7 @@
 
 /* --- GnuTLS ---
  *
- * Its types are pointers here, and its numbers those of gnutls.h, which have not changed since 3.4: no header
+ * Its types are pointers here, and its numbers are gnutls.h's, which have not changed since 3.4: no header
  * of it is needed to build. Debian's and Ubuntu's images have the library, since apt is linked with it. */
 
 enum {
@@ -128,7 +128,7 @@ int https_address_parse(const char *url, struct https_address *out, struct muste
 
 /* --- the connection --- */
 
-/* What is left of the time, for the next call of the socket; false: none. */
+/* Sets the remaining time as limit of the next call of the socket; false: none. */
 static bool limit_wait(const struct connection *c)
 {
     const int64_t left = instant_diff_ns(c->deadline, clock_now(NULL));

@@ -1,7 +1,7 @@
 /* https_post.h - one POST over HTTP or HTTPS, for a thread that may wait.
  *
- * The server's certificate is checked, its name included, against the given authorities. What the server
- * answers is read up to a bound; no redirect is followed. */
+ * The server's certificate is checked, its name included, against the given authorities. The server's answer
+ * is read up to a bound; no redirect is followed. */
 #ifndef MUSTER_LAUNCHER_TRAINJOB_HTTPS_POST_H
 #define MUSTER_LAUNCHER_TRAINJOB_HTTPS_POST_H
 
@@ -23,7 +23,7 @@ struct https_address {
 int https_address_parse(const char *url, struct https_address *out, struct muster_error *err);
 
 struct https_request {
-    const char *url, *token; /* of "Authorization: Bearer"; NULL: none */
+    const char *url, *token; /* token: for "Authorization: Bearer"; NULL: none */
     const char *ca_file;     /* certificates in PEM; NULL: the system's */
     const char *content_type, *body;
     size_t length;

@@ -28,7 +28,7 @@ static void report_free(void *payload)
     mem_free(report);
 }
 
-/* A header is one line: nothing behind the first blank belongs to the token. */
+/* A header is one line: the token ends at the first blank. */
 static int read_token(struct trainer_report *report, struct buffer *token)
 {
     if (!report->token_file)
@@ -98,7 +98,7 @@ const struct muster_error *trainer_report_error(const struct trainer_report *rep
 
 enum { SPAN = 32 }; /* points of the curve over which the speed is taken */
 
-/* Of the first rank that has handed over figures: those of all ranks say the same. */
+/* The figures of the first rank that has handed some over: all ranks say the same. */
 static const struct worker_figures *figures_of(const struct board *board)
 {
     for (int i = 0; i < board->node_count; i++)

@@ -12,7 +12,7 @@ struct trainer_place {
     const char *ca_file;    /* NULL: the system's authorities */
 };
 
-/* What the thread sends; the job's. */
+/* The message that the thread sends; the job's. */
 struct trainer_report;
 /* Starts to send the body, whose memory is taken. *report is valid until the job is released. NULL: err. */
 struct background_job *trainer_report_start(const struct trainer_place *place, struct buffer *body,

@@ -238,7 +238,7 @@ int error_file_format(const char *message, const char *traceback, int64_t wall_n
 
 static const char prefix[] = "error_", in_memory[] = "/dev/shm";
 
-/* Whether what is made there stays in memory: a folder on a disk costs two journal entries and, where the
+/* Whether files made there stay in memory: a folder on a disk costs two journal entries and, where the
  * disk is told of freed blocks, a wait for it. */
 static bool is_memory(const char *folder)
 {
@@ -253,7 +253,7 @@ static const char *wanted_folder(void)
     return given && *given ? given : is_memory(in_memory) ? in_memory : NULL;
 }
 
-/* By what the kernel has in its caches: a look-up that must ask a server is refused, and so is the question
+/* By the kernel's caches alone: a look-up that must ask a server is refused, and so is the question
  * for attributes. */
 bool error_directory_is_prompt(void)
 {

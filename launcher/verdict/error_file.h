@@ -43,8 +43,8 @@ int error_file_format(const char *message, const char *traceback, int64_t wall_n
 
 /* --- their directory ---
  *
- * directory for workers' error files if no log directory is configured: one of each
- * agent under TMPDIR, so that the report can show the exception of a @record script all the same. */
+ * directory for workers' error files if no log directory is configured: each agent has one under TMPDIR, so
+ * that the report can show the exception of a @record script all the same. */
 
 /* Whether creating and removing one where error_directory_make does cannot block on a network file system.
  * Never waits. True of a file system on a disk, and of the root's, without which nothing here runs anyway;

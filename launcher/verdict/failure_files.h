@@ -20,7 +20,7 @@ struct failure_files {
     const char *sentence, *termination_log;
     bool termination_log_asked; /* by name: created if missing, and a failure is reported */
     /* for an agent that is itself a worker, as torchrun does: the first cause's error file with its exit
-     * code or, if there is none, one of ours */
+     * code or, if there is none, a file of ours */
     const char *error_file, *cause_error_file, *traceback;
     int exit_code;
     int64_t wall_ns;

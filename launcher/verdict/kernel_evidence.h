@@ -20,7 +20,7 @@ struct kernel_evidence_paths {
     const char *gpus;       /* "/proc/driver/nvidia/gpus" */
     const char *visible;    /* CUDA_VISIBLE_DEVICES; NULL: all */
 };
-/* This machine's; the visible devices are those of this process. */
+/* This machine's; the visible devices are this process's. */
 struct kernel_evidence_paths kernel_evidence_paths(void);
 
 struct kernel_evidence_gpu {
@@ -61,7 +61,7 @@ const char *kernel_evidence_gpu_of(const struct kernel_evidence_gpu *gpus, int c
  * error of a GPU is a worker's only where this node has that GPU and the worker may have used it. Pure. */
 void kernel_evidence_apply(const struct kernel_evidence_account *account, const char *visible,
                            int64_t *attributed, struct worker_failure *const failures[], int count);
-/* Takes back what a count without a kill would prove, if the evidence was opened only after the worker had
+/* Takes back the proof by a count without a kill, if the evidence was opened only after the worker had
  * ended. Pure. */
 void kernel_evidence_doubt(const struct kernel_evidence_account *account, struct instant ended,
                            struct worker_failure *failure);

@@ -1,4 +1,4 @@
-/* postmortem.c - see postmortem.h. What a thread is given is its own until it comes back: it looks at copies
+/* postmortem.c - see postmortem.h. Data given to a thread is its own until it comes back: it looks at copies
  * of the failures, since it may never come back, and the kernel evidence is lent. */
 #include "launcher/verdict/postmortem.h"
 
@@ -28,7 +28,7 @@ struct opening {
 };
 
 struct examination {
-    struct observed_failure *failures; /* copies of those that are asked about, in order */
+    struct observed_failure *failures; /* copies of the examined failures, in order */
     int count;
     struct instant started;
     char *visible;
@@ -325,7 +325,7 @@ void postmortem_give_up(struct postmortem *p)
     postmortem_go(p);
 }
 
-/* The thread has come back: what it found goes into the records. */
+/* The thread has come back: its findings go into the records. */
 static void take_findings(struct postmortem *p)
 {
     struct examination *x = p->examination;

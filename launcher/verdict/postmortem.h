@@ -2,8 +2,8 @@
  * their error files, evidence from the kernel and the GPU driver (kernel_evidence.h).
  *
  * Read by a thread: log directories are on network file systems, and a hang of one must delay neither the
- * heartbeats nor the stop of the other workers. Ends are added as they are seen; those that wait are
- * examined together. All calls are from one thread. */
+ * heartbeats nor the stop of the other workers. Ends are added as they are seen; waiting ones are examined
+ * together. All calls are from one thread. */
 #ifndef MUSTER_LAUNCHER_VERDICT_POSTMORTEM_H
 #define MUSTER_LAUNCHER_VERDICT_POSTMORTEM_H
 
@@ -20,7 +20,7 @@ struct observed_failure {
     struct worker_failure failure; /* wall_ns: when it was seen, or its error file's time before that */
     struct instant at;             /* when it happened: the same, on the monotonic clock */
     bool suspect;      /* the caller's: it was being stopped, and its last output decides whether it failed */
-    bool hung;         /* the caller's: beside the one that is reported; its place alone is of interest */
+    bool hung;         /* the caller's: hung next to the reported worker; only its place is of interest */
     bool place;        /* postmortem_take: failure.traceback is where it was, and no error */
     bool more_found;   /* postmortem_take: something was filled in */
     char *stderr_file; /* to be read for failure.tail; NULL: that is what there is. Both are owned */
@@ -42,17 +42,17 @@ void postmortem_destroy(struct postmortem *p);
 
 /* failure is the postmortem's until postmortem_take gives it back. */
 void postmortem_add(struct postmortem *p, struct observed_failure *failure);
-/* Starts a thread for those that wait, unless one is in progress. If none can be started, or one of this
- * round has hung, they are ready as they are. */
+/* Starts a thread for the waiting failures, unless one is in progress. If none can be started, or a thread of
+ * this round has hung, they are ready as they are. */
 void postmortem_go(struct postmortem *p);
 /* Readable when the thread has finished; -1: none is in progress. */
 int postmortem_fd(const struct postmortem *p);
 /* Waits so long for the thread in progress; whether none is in progress any more. */
 bool postmortem_wait(const struct postmortem *p, int64_t patience_ns);
-/* Gives up on the thread in progress: what it examined is ready as it was, and no more are started in this
- * round. */
+/* Gives up on the thread in progress: its failures are ready as they were, and no more threads are started in
+ * this round. */
 void postmortem_give_up(struct postmortem *p);
-/* The next one that is ready, in the order of postmortem_add: the caller's again. NULL: none. */
+/* The next failure that is ready, in the order of postmortem_add: the caller's again. NULL: none. */
 struct observed_failure *postmortem_take(struct postmortem *p);
 /* Whether something was added that is not taken yet. */
 bool postmortem_is_busy(const struct postmortem *p);

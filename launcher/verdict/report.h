@@ -27,17 +27,17 @@ struct report_failure {
 struct report {
     const char *program; /* as typed */
     const char *job_id;
-    const char *host;                      /* of the agent that reports */
+    const char *host;                      /* the reporting agent's */
     const char *reason;                    /* why the job is over if no failure is the cause; else NULL */
     const struct report_failure *failures; /* the first cause, then the others by their keys; may be none */
     int count;
-    int total;                            /* of failures, including those not listed here */
-    const struct report_stopped *stopped; /* of this agent */
+    int total;                            /* failures, including unlisted ones */
+    const struct report_stopped *stopped; /* this agent's */
     int stopped_count, stopped_total;
     int exit_code; /* the agent's exit code */
     int64_t restarts, max_restarts;
     unsigned round;
-    int64_t wall_ns; /* of the verdict */
+    int64_t wall_ns; /* the verdict's */
 };
 
 /* torchrun's report: ChildFailedError line, rules of at most 60 '=', "Failures:", "Root Cause (first

@@ -22,7 +22,7 @@ class _MusterWorker:
 
 class _MusterTemplate:
     LEFT_OUT = "_MUSTER_TEMPLATE_LEFT_OUT"  # modules that this process must not import, over an exec of itself
-    FIRST_FREE = 16  # descriptors of requests are kept above those that a worker gets
+    FIRST_FREE = 16  # descriptors of requests are kept above the descriptors of a worker
 
     def __init__(self):
         import ctypes
@@ -46,7 +46,7 @@ class _MusterTemplate:
         self.left_out = dict(line.split("\t", 1) for line in left_out.split("\n") if line)
 
     def take_high(self, given):
-        """A copy of a descriptor above those that a worker gets; the given one is not inherited."""
+        """A copy of a descriptor above the descriptors of a worker; the given one is not inherited."""
         os.set_inheritable(given, False)
         return self.fcntl.fcntl(given, self.fcntl.F_DUPFD_CLOEXEC, self.FIRST_FREE)
 
@@ -67,7 +67,7 @@ class _MusterTemplate:
     def unfit(self):
         """Why no worker can be forked from this process now, or None."""
         if len(os.listdir("/proc/self/task")) > 1:
-            # Some threads end by themselves before a fork (OpenBLAS's): those that stay are lost in workers.
+            # Some threads end by themselves before a fork (OpenBLAS's): remaining threads are lost in workers.
             import warnings
 
             with warnings.catch_warnings():  # newer Pythons warn of exactly this
@@ -157,7 +157,7 @@ class _MusterTemplate:
             os._exit(0)
         middles = []
         while True:
-            if not self.is_requested():  # else the next one is made beside the end of the last one's parent
+            if not self.is_requested():  # else the next worker is made while the last one's parent ends
                 for middle in middles:
                     os.waitpid(middle, 0)
                 middles = []
@@ -224,7 +224,7 @@ class _MusterTemplate:
                 os.environb[name] = value
             self.show(worker)
             self.forget_seeds()
-            self.become_child_of(worker.agent)  # last: the parent ends beside all that
+            self.become_child_of(worker.agent)  # last: the parent ends at the same time
             self.send("worker %s %d" % (worker.number, os.getpid()))
         except BaseException as error:
             try:
@@ -257,7 +257,7 @@ class _MusterTemplate:
         return found
 
     def show(self, worker):
-        """/proc/PID/cmdline and environ show the worker's, as after an exec. What the kernel refuses stays as it is."""
+        """/proc/PID/cmdline and environ show the worker's, as after an exec. If the kernel refuses, they stay as they are."""
         import mmap
 
         ctypes = self.ctypes
@@ -289,7 +289,7 @@ class _MusterTemplate:
         sys.orig_argv = [os.fsdecode(argument) for argument in worker.argv]
 
     def forget_seeds(self):
-        """What each process draws for itself must not be the same in all: Python's own generators draw again by
+        """Random draws must differ from process to process: Python's own generators draw again by
         themselves after a fork."""
         if "numpy.random" in sys.modules:
             sys.modules["numpy.random"].seed()
@@ -299,7 +299,7 @@ class _MusterTemplate:
 
 
 class _MusterKept:
-    """What a template that outlives its jobs does more: it waits for jobs, and forks for each its reaper and template."""
+    """A template that outlives its jobs: it waits for jobs, and forks for each its reaper and template."""
 
     LISTENER, LIFE, KEY = 3, 4, 5  # descriptors at the start
 
@@ -313,7 +313,7 @@ class _MusterKept:
         self.key_fd = template.take_high(self.KEY)
         self.key = template.read_memfd(self.key_fd)
         self.imported_anew = os.environ.pop("_MUSTER_TEMPLATE_ANEW", "") == "1"
-        self.jobs, self.waiting = [], []  # connections: one for each job that runs; those that have said nothing yet
+        self.jobs, self.waiting = [], []  # connections: one for each job that runs; new ones that have said nothing yet
         self.in_job = False
         self.files = {}
         if not self.imported_anew:
@@ -624,7 +624,7 @@ def _muster_template():
     template = _MusterTemplate()
     template.find_as_worker()
     thresholds, none = gc.get_threshold(), (0, 0, 0)
-    gc.set_threshold(*none)  # what is imported stays: to look for garbage meanwhile is up to a tenth of an import
+    gc.set_threshold(*none)  # imported objects stay: a search for garbage is up to a tenth of an import
     template.import_all()
     if gc.get_threshold() == none:  # no module wants others
         gc.set_threshold(*thresholds)
@@ -634,7 +634,7 @@ def _muster_template():
     import types
 
     gc.collect()
-    gc.freeze()  # a collection in a worker would copy every page of what was imported
+    gc.freeze()  # a collection in a worker would copy every page of the imported modules
     if template.kept is not None:
         template.kept.serve()
         template.kept = None

@@ -26,7 +26,7 @@ struct warm {
     void (*changed)(void *context);
     void *context;
     char reason[MUSTER_ERROR_TEXT];
-    /* of a kept one */
+    /* a kept template's */
     bool is_kept, ready; /* ready: the job's own template is */
     struct warm_kept kept;
     struct loop_source control; /* fd: kept.control */
@@ -91,7 +91,7 @@ static const char *reason_of_end(const struct warm *warm, const char *otherwise)
     return warm->is_kept && warm_reaper_has_ended(&warm->reaper) ? reaper_ended : otherwise;
 }
 
-/* The next message, if there is one. -1: the template has ended, or sent what is no answer. */
+/* The next message, if there is one. -1: the template has ended, or sent something else than an answer. */
 static int receive(struct warm *warm, char text[WARM_MESSAGE_LIMIT + 1], struct warm_answer *answer)
 {
     ssize_t got;
@@ -225,7 +225,7 @@ struct warm *warm_open(const struct spawn_options *options, struct loop *loop, v
 
 /* --- from a kept template --- */
 
-static const int64_t answer_patience_ns = 10 * NS_PER_S; /* of one that had imported before */
+static const int64_t answer_patience_ns = 10 * NS_PER_S; /* for a template that had imported before */
 
 static void reaper_changed(void *context)
 {

@@ -2,12 +2,13 @@
  * made from it by fork.
  *
  * The template (launcher/docs/warm.md) lives as long as the agent, over all rounds. A worker that it makes is
- * the agent's child like any other: its parent in between ends, and the agent adopts orphans. What the agent
- * knows of the template is what it sends on a socket. A template that ends, or does not answer, is not
- * replaced: workers are then started without it.
+ * the agent's child like any other: its parent in between ends, and the agent adopts orphans. The agent knows
+ * the template only by its messages on a socket. A template that ends, or does not answer, is not replaced:
+ * workers are then started without it.
  *
- * With --warm-keep it is forked from one that was there before the job and stays behind it (warm_kept.h). Its
- * workers are then children of a reaper (warm_reaper.h), and their ends are taken from there. */
+ * With --warm-keep it is forked from a template that was there before the job and stays after it
+ * (warm_kept.h). Its workers are then children of a reaper (warm_reaper.h), and their ends are taken from
+ * there. */
 #ifndef MUSTER_LAUNCHER_WARM_WARM_H
 #define MUSTER_LAUNCHER_WARM_WARM_H
 
@@ -33,8 +34,8 @@ const char *warm_state_name(enum warm_state state);
 
 struct warm;
 
-/* Starts the template: options->path with argv, envp and the rest as of a worker; what it prints goes to
- * out_fd and err_fd; extra_fds must be empty. changed is called in the loop after each change of state. */
+/* Starts the template: options->path with argv, envp and the rest as of a worker; its output goes to out_fd
+ * and err_fd; extra_fds must be empty. changed is called in the loop after each change of state. */
 struct warm *warm_open(const struct spawn_options *options, struct loop *loop, void (*changed)(void *context),
                        void *context, struct muster_error *err);
 /* The same from a kept template. ended: called in the loop when warm_take_end and warm_is_empty may have
@@ -42,7 +43,7 @@ struct warm *warm_open(const struct spawn_options *options, struct loop *loop, v
 struct warm *warm_open_kept(const struct spawn_options *options, const struct warm_keep *keep,
                             struct loop *loop, void (*changed)(void *context), void (*ended)(void *context),
                             void *context, struct muster_error *err);
-/* Ends the template; its workers live on, but those of a kept one. Accepts NULL. */
+/* Ends the template; its workers live on, except a kept template's. Accepts NULL. */
 void warm_close(struct warm *warm);
 
 enum warm_state warm_state(const struct warm *warm);
@@ -55,7 +56,7 @@ pid_t warm_keeper(const struct warm *warm);
 /* The parent of its workers, if that is not this process; 0: it is, or there is none. */
 pid_t warm_reaper(const struct warm *warm);
 bool warm_reaper_has_gone(const struct warm *warm);
-/* WARM_SERVING: "" but for a kept one: what it is, for the log. */
+/* WARM_SERVING: a kept template's description, for the log; else "". */
 const char *warm_note(const struct warm *warm);
 /* When warm_tick is due: a kept template has to answer by then. */
 struct instant warm_deadline(const struct warm *warm);

@@ -12,7 +12,7 @@
 #include "proto/include/muster_error.h"
 
 enum { WARM_NAME_SIZE = 32 };
-#define WARM_SUFFIX ".template" /* of a socket's name */
+#define WARM_SUFFIX ".template" /* end of a socket's name */
 
 struct warm_folder {
     int fd;

@@ -24,7 +24,8 @@ void warm_keeper_end(pid_t *pid);
  * starts a process that outlives the agent, and is not its child. */
 
 /* Starts the program of options, whose parent ends at once: process 1, or the next subreaper above this
- * process, adopts it. Nothing of the caller's may be adopted meanwhile: call before the first worker. */
+ * process, adopts it. No process of the caller's may be adopted at that time: call before the first worker.
+ */
 int warm_keeper_detached_start(const struct spawn_options *options, struct muster_error *err);
 
 #endif

@@ -55,7 +55,7 @@ static int make_memfd(const struct buffer *key, struct muster_error *err)
     return take_fd(&fd);
 }
 
-/* --- the one that there is, or a new one --- */
+/* --- the existing template, or a new one --- */
 
 int warm_kept_connect(struct warm_kept *kept, struct muster_error *err)
 {
@@ -100,7 +100,7 @@ static int start_template(struct warm_kept *kept, const struct spawn_options *op
     return result;
 }
 
-/* What the first one that tells its key differs in. */
+/* The difference to the first template that tells its key. */
 struct comparison {
     const struct buffer *key;
     char *field;

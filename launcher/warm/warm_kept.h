@@ -19,10 +19,10 @@
  * the agent that started it, 5 is its key. */
 #define WARM_KEPT_ENV "MUSTER_TEMPLATE_KEPT"
 
-/* What a job wants of it. */
+/* The wishes of a job. */
 struct warm_keep {
     double seconds;                  /* that it stays without a job */
-    uint64_t mark;                   /* of the job's processes */
+    uint64_t mark;                   /* mark of the job's processes */
     struct warm_key_subject subject; /* environment: all, of which it takes its own */
 };
 
@@ -33,15 +33,15 @@ struct warm_kept {
     double seconds;
     uint64_t mark;
     int control; /* the connection to it, for as long as the job runs; -1: none */
-    int life;    /* ours of one that we have started, until it has imported; -1: none */
+    int life;    /* our end of a template that we have started, until it has imported; -1: none */
     bool started;
-    char differs[128]; /* started: the field in which another one that is kept differs; "": there is none */
+    char differs[128]; /* started: the field in which another kept template differs; "": there is none */
 };
 
 /* options: of the template, as for warm_open; its environment is chosen here. */
 int warm_kept_open(struct warm_kept *kept, const struct warm_keep *keep, const struct spawn_options *options,
                    struct muster_error *err);
-/* Connects once more, to one that imports anew. */
+/* Connects once more, to a template that imports anew. */
 int warm_kept_connect(struct warm_kept *kept, struct muster_error *err);
 /* Asks whether it listens: it answers "hello" when it is ready to take descriptors, which would keep this
  * process's streams open in its queue for as long as it is not. */
@@ -51,9 +51,9 @@ int warm_kept_greet(struct warm_kept *kept, struct muster_error *err);
 int warm_kept_request(struct warm_kept *kept, int template_end, int reaper_end, struct muster_error *err);
 void warm_kept_close(struct warm_kept *kept);
 
-/* For each template that is kept in the folder: what it answers to "list", "stop" or "key", and the
- * descriptor that comes with it (-1: none), closed afterwards. Those that do not answer in time are named in
- * complaint (may be NULL). -1: the folder cannot be read. */
+/* For each template that is kept in the folder: its answer to "list", "stop" or "key", and the
+ * descriptor that comes with it (-1: none), closed afterwards. Templates that do not answer in time are named
+ * in complaint (may be NULL). -1: the folder cannot be read. */
 int warm_kept_ask_all(const struct warm_folder *folder, const char *text, int patience_ms,
                       void (*found)(void *context, const char *name, const char *answer, int fd),
                       void *context, struct buffer *complaint, struct muster_error *err);

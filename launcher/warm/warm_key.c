@@ -105,7 +105,7 @@ static void put_file(struct buffer *out, const char *field, const char *path)
     end_record(out);
 }
 
-/* The text of a small file of /proc; one that cannot be read is the same for all. */
+/* The text of a small file of /proc; a file that cannot be read is the same for all. */
 static void put_text_of(struct buffer *out, const char *field, const char *path)
 {
     enum { TEXT_LIMIT = 65536 };
@@ -148,7 +148,7 @@ static void put_folders(struct buffer *out, const char *program)
     put_file(out, "folder of the script", real ? real : program);
 }
 
-/* --- what is inherited --- */
+/* --- inherited properties --- */
 
 static void put_status(struct buffer *out)
 {

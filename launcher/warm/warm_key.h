@@ -1,7 +1,7 @@
-/* warm_key.h - what a kept template and the workers that it makes must have in common: everything that a
+/* warm_key.h - common properties of a kept template and the workers that it makes: everything that a
  * worker inherits, and everything that was read at import.
  *
- * A key is a text of records "FIELD=VALUE", each with a NUL behind it. A template makes workers for a job
+ * A key is a text of records "FIELD=VALUE", each with a NUL after it. A template makes workers for a job
  * with the very same key alone; else another template is started. */
 #ifndef MUSTER_LAUNCHER_WARM_WARM_KEY_H
 #define MUSTER_LAUNCHER_WARM_WARM_KEY_H
@@ -18,7 +18,7 @@ struct warm_key_subject {
     const char *interpreter;  /* its path */
     const char *modules;      /* separated by commas */
     const char *program;      /* the script, whose folder is searched first; NULL: the working directory */
-    char *const *environment; /* of the template: warm_key_environment */
+    char *const *environment; /* the template's: warm_key_environment */
     const sigset_t *ignored;  /* what workers may inherit as ignored */
     const struct rlimit *descriptors; /* the workers' RLIMIT_NOFILE and RLIMIT_CORE; NULL: this process's */
     const struct rlimit *core_dumps;

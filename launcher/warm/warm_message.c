@@ -10,7 +10,7 @@ extern const char warm_python_template[];
 
 /* --- answers --- */
 
-/* A number from 1 to INT32_MAX and the blank or NUL behind it; false: none. */
+/* A number from 1 to INT32_MAX and the blank or NUL after it; false: none. */
 static bool warm_take_number(const char **at, long *value)
 {
     char *end;

@@ -1,4 +1,4 @@
-/* warm_message.h - pure: what an agent and a template say to each other (launcher/docs/warm.md), and the
+/* warm_message.h - pure: the messages between an agent and a template (launcher/docs/warm.md), and the
  * command of the template for Python.
  *
  * Each message is one datagram of a SOCK_SEQPACKET socket. A request carries descriptors: the first is a
@@ -43,11 +43,11 @@ bool warm_answer_parse(const char *message, struct warm_answer *answer);
 
 /* "fork NUMBER AGENT PROCESSORS", appended; cpus: NULL for "-". */
 int warm_request_write(unsigned number, pid_t agent, const struct numa_mask *cpus, struct buffer *out);
-/* argv's and envp's counts and texts, each with a NUL behind it, appended. */
+/* argv's and envp's counts and texts, each with a NUL after it, appended. */
 int warm_payload_write(char *const *argv, char *const *envp, struct buffer *out);
 
-/* The command of the template of Python workers whose command is worker ("python3 -u ..."), with what it
- * imports; text_list_free frees it. -1 without memory. */
+/* The command of the template of Python workers whose command is worker ("python3 -u ..."), with its imports;
+ * text_list_free frees it. -1 without memory. */
 int warm_python_command(const char *modules, char *const *worker, struct text_list *command);
 
 #endif

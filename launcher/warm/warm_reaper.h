@@ -1,7 +1,7 @@
 /* warm_reaper.h - the parent of the workers that a kept template has made, for one agent.
  *
  * A process that was forked from a kept template cannot become the agent's child. It becomes the child of a
- * reaper: a process beside the agent, one for each job, which descends from the template and executes this
+ * reaper: a process next to the agent, one for each job, which descends from the template and executes this
  * very program (`muster warm-reaper`). It adopts the workers, and the orphans of their descendants, reports
  * the end of each to the agent, and reaps the process at the agent's order: until then its number is its own,
  * as that of a child. When the agent's end of the socket closes, it ends, and the kernel kills the workers,
@@ -23,7 +23,7 @@
     X(WARM_REAPER_ENDED, "a child ended and is not reaped; pid, code: si_code, value: si_status")            \
     X(WARM_REAPER_EMPTY, "it has no child; value: how many orders to reap it has carried out")               \
     X(WARM_REAPER_NONE, "no further child has ended now")                                                    \
-    X(WARM_REAPER_REAP, "from the agent: reap the one that ended; answered by ENDED, EMPTY or NONE")
+    X(WARM_REAPER_REAP, "from the agent: reap the ended child; answered by ENDED, EMPTY or NONE")
 
 enum warm_reaper_kind {
 #define WARM_REAPER_ENUM(symbol, meaning) symbol,
@@ -72,11 +72,12 @@ struct warm_reaper_link {
 /* fd: our end of the socket, owned from now on, also on failure. changed: after each message, in the loop. */
 int warm_reaper_open(struct warm_reaper_link *link, int fd, struct loop *loop, void (*changed)(void *context),
                      void *context, struct muster_error *err);
-/* Ends the reaper, and what is left of its workers. */
+/* Ends the reaper, and the remains of its workers. */
 void warm_reaper_close(struct warm_reaper_link *link);
 /* A worker of it was taken up. */
 int warm_reaper_add(struct warm_reaper_link *link, pid_t worker);
-/* The next child that has ended, which is reaped; false: none. Those of a reaper that has gone were killed.
+/* The next child that has ended, which is reaped; false: none. The children of a reaper that has gone were
+ * killed.
  */
 bool warm_reaper_take(struct warm_reaper_link *link, struct warm_end *end);
 /* Whether it has ended, which the loop may not have seen yet. */

@@ -30,7 +30,7 @@ static void take_message(struct warm_reaper_link *link, const struct warm_reaper
         link->ended = (struct warm_end){message->pid, message->code, message->value};
         break;
     case WARM_REAPER_EMPTY:
-        link->empty = message->value == link->orders; /* else there was a child behind it */
+        link->empty = message->value == link->orders; /* else there was a child after it */
         break;
     default:
         break;
@@ -118,7 +118,7 @@ bool warm_reaper_take(struct warm_reaper_link *link, struct warm_end *end)
         reaper_forget(link, end->pid);
         if (!link->gone &&
             send(link->source.fd, &reap, sizeof reap, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof reap) {
-            /* What it answers to an order; a reaper that is stopped does so later, in the loop. */
+            /* Its answer to an order; a reaper that is stopped does so later, in the loop. */
             enum { PATIENCE_MS = 100 };
             struct pollfd wait = {link->source.fd, POLLIN, 0};
             if (poll(&wait, 1, PATIENCE_MS) > 0)
@@ -133,7 +133,7 @@ bool warm_reaper_take(struct warm_reaper_link *link, struct warm_end *end)
     return false;
 }
 
-/* What it had sent before may not be read yet: a look, and no message is taken. */
+/* Earlier messages may not be read yet: a look, and no message is taken. */
 bool warm_reaper_has_ended(const struct warm_reaper_link *link)
 {
     struct pollfd look = {link->source.fd, 0, 0};

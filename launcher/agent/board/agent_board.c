@@ -1,5 +1,5 @@
-/* agent_board.c - what the job's page shows: the agent's board, brought up to date each second and at events.
- * See agent_board.h. */
+/* agent_board.c - the data of the job's page: the agent's board, brought up to date each second and at
+ * events. See agent_board.h. */
 #include "launcher/agent/board/agent_board.h"
 
 #include <string.h>
@@ -212,7 +212,7 @@ static void begin_round(struct agent *agent, const struct agent_event *event)
     memset(own->endings, ENDING_NONE, (size_t)agent->round.worker_count);
     if (!own->board)
         return;
-    take_notes(agent, INT32_MAX); /* of the last round: they were sent before this world */
+    take_notes(agent, INT32_MAX); /* the last round's: they were sent before this world */
     note_world(agent, event->membership->reason);
 }
 

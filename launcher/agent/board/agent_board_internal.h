@@ -10,12 +10,12 @@
 
 #define AGENT_BOARD_SAVE_NS (10 * NS_PER_S)
 
-/* How a worker of this round ended; beside struct worker, which does not show who ended it. */
+/* How a worker of this round ended; struct worker does not show who ended it. */
 enum ending { ENDING_NONE, ENDING_FAILED, ENDING_STOPPED };
 
 struct agent_board {
     struct board *board; /* NULL: no client looks */
-    struct instant due;  /* of the next sample; long ago: something has happened */
+    struct instant due;  /* the next sample; long ago: something has happened */
     int64_t started_ms;  /* the board's time at agent->started */
     struct instant formed, stopping;
     int64_t start_ms, stopped_ms; /* as in board.h, of this node and round */
@@ -25,7 +25,7 @@ struct agent_board {
     int64_t told_round;           /* when the last round formed that it has */
     /* the file */
     struct background_watch saving, loading;
-    struct board_file *file, *earlier; /* of saving, of loading */
+    struct board_file *file, *earlier; /* results of saving and loading */
     struct instant save_at;
     /* the log's last warnings; any thread */
     bool taps;
@@ -42,9 +42,9 @@ int agent_board_fill_node(struct agent *agent, struct board_node *node);
 void agent_board_add_point(struct agent *agent, const struct board_node *node, int64_t now);
 
 /* agent_board_node.c: the file in --state-dir */
-void agent_board_load(struct agent *agent); /* what an earlier agent has kept: this one goes on */
+void agent_board_load(struct agent *agent); /* the file of an earlier agent: this agent goes on */
 bool agent_board_keeps_file(const struct agent *agent);
-void agent_board_save(struct agent *agent);     /* behind the loop; at most one at a time */
+void agent_board_save(struct agent *agent);     /* on a thread; at most one at a time */
 void agent_board_save_end(struct agent *agent); /* the last one: waited for, within bounds */
 
 #endif

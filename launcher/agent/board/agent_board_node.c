@@ -1,5 +1,5 @@
-/* agent_board_node.c - what the board has of this agent's own node: warnings, its ranks, their figures and
- * last lines. See agent_board_internal.h. */
+/* agent_board_node.c - this agent's own node on the board (warnings, its ranks, their figures and last
+ * lines), and the board's file. See agent_board_internal.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -96,7 +96,7 @@ static void copy_warnings(const struct agent *agent, struct board_node *node)
     struct agent_board *own = agent->board;
     if (!own->taps)
         return;
-    /* Those that were decided on with the reason of each; the log has one line for all of them. */
+    /* Settings that were decided on, with the reason of each; the log has one line for all. */
     const struct decision_list *list = &agent->tune->decisions;
     for (int i = 0; i < list->count && node->warning_count < BOARD_WARNINGS; i++)
         if (list->items[i].kind == DECISION_WARNED)
@@ -130,7 +130,7 @@ static int64_t resident_bytes(pid_t pid)
     return pages < 0 ? -1 : (int64_t)pages * sysconf(_SC_PAGESIZE);
 }
 
-/* What it wrote last, of both streams that pass through this agent. */
+/* Its last lines, from both streams that pass through this agent. */
 static char *last_lines(const struct worker *worker)
 {
     char text[BOARD_LINES_BYTES] = "";
@@ -233,7 +233,7 @@ void agent_board_add_point(struct agent *agent, const struct board_node *node, i
 
 static const int64_t write_patience_ns = 5 * NS_PER_S;
 
-/* What an earlier agent has kept of the same job: this one goes on. */
+/* The board that an earlier agent has kept of the same job: this agent goes on. */
 static void go_on(struct agent *agent, struct board *earlier)
 {
     struct agent_board *own = agent->board;
@@ -256,7 +256,7 @@ static void loaded(void *context)
     const struct muster_error *err = board_file_error(own->earlier);
     struct board *earlier = board_file_take(own->earlier);
     if (err->code)
-        log_warning(&agent->log, "what was kept of the job before is not shown: %s", err->text);
+        log_warning(&agent->log, "the earlier board of the job is not shown: %s", err->text);
     if (earlier && own->board && !strcmp(earlier->job, own->board->job))
         go_on(agent, earlier);
     board_free(earlier);
@@ -270,7 +270,7 @@ void agent_board_load(struct agent *agent)
     struct background_job *job =
         board_file_load(agent->config->state_dir, own->board->job, &own->earlier, &err);
     if (background_watch_begin(&own->loading, &agent->loop, job, loaded, agent, &err) < 0)
-        log_warning(&agent->log, "what was kept of the job before is not shown: %s", err.text);
+        log_warning(&agent->log, "the earlier board of the job is not shown: %s", err.text);
 }
 
 static void saved(void *context)
@@ -286,7 +286,7 @@ void agent_board_save(struct agent *agent)
 {
     struct agent_board *own = agent->board;
     struct muster_error err = {0};
-    if (own->saving.job || own->loading.job) /* not over what is not read yet */
+    if (own->saving.job || own->loading.job) /* the old file is not read yet */
         return;
     own->save_at = instant_add(clock_now(NULL), AGENT_BOARD_SAVE_NS);
     struct background_job *job =

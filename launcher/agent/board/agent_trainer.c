@@ -16,9 +16,9 @@ static const int64_t every_ns = 10 * NS_PER_S, look_ns = NS_PER_S, end_patience_
 struct agent_trainer {
     struct instant due;
     struct background_watch sending;
-    struct trainer_report *report;     /* of sending */
+    struct trainer_report *report;     /* result of sending */
     bool reached;                      /* one has arrived */
-    char complaint[MUSTER_ERROR_TEXT]; /* the last one that was logged */
+    char complaint[MUSTER_ERROR_TEXT]; /* the last logged error */
 };
 
 static void sent(void *context)

@@ -13,18 +13,18 @@
 
 /* --- volumes ---
  *
- * what a job's pods mount: files of ConfigMaps and Secrets, empty folders, claims, folders of the
+ * the mounts of a job's pods: files of ConfigMaps and Secrets, empty folders, claims, folders of the
  * machine. The manifest side fills it, the runner makes and mounts it. */
 
 enum local_volume_type {
-    LOCAL_VOLUME_FILES,  /* of ConfigMaps, Secrets, fields of the pod: read-only */
+    LOCAL_VOLUME_FILES,  /* from ConfigMaps, Secrets, fields of the pod: read-only */
     LOCAL_VOLUME_EMPTY,  /* a folder of each pod, kept while its container starts again */
     LOCAL_VOLUME_MEMORY, /* the same in memory; empty again after a restart of the container */
     LOCAL_VOLUME_CLAIM,  /* a PersistentVolumeClaim: one folder for all pods */
     LOCAL_VOLUME_HOST,   /* a path of this machine */
 };
 
-/* hostPath.type: what has to be at the path; *_OR_CREATE is made where nothing is. */
+/* hostPath.type: the kind of file that has to be at the path; *_OR_CREATE is made where nothing is. */
 enum local_host_type {
     LOCAL_HOST_ANY, /* not checked by a cluster */
     LOCAL_HOST_DIRECTORY_OR_CREATE,
@@ -97,11 +97,11 @@ struct local_pod {
     char *hostname;     /* the same, unless the template names one */
     char *own_hostname; /* what hostname prints in it: hostname, but for hostnameOverride and
                            setHostnameAsFQDN */
-    char *subdomain;    /* of a Job: <hostname>.<subdomain> is its name for others; NULL: it has none */
+    char *subdomain;    /* Job: <hostname>.<subdomain> is its name for others; NULL: it has none */
     char *address; /* loopback address of the name, also the pod's status.podIP: 127.77.0.1 for the first pod,
                       127.77.0.2 for the second (network_claim) */
     enum local_replica_type type;
-    int group;      /* of a Job: index into groups */
+    int group;      /* Job: index into groups */
     int index;      /* within its replica type or group */
     char **env;     /* NULL-terminated NAME=value: the effective map of the container named pytorch, user's
                        entries first, then the operator's, the last of a name wins, $(VAR) expanded */
@@ -123,8 +123,8 @@ struct local_replica {
     enum local_restart_policy restart_policy;
 };
 
-/* podFailurePolicy: what a Job's controller does about a pod with one of these exit codes, or (others) with
- * none of them. */
+/* podFailurePolicy: the action of a Job's controller for a pod with such an exit code, or (others) with
+ * another. */
 enum local_failure_action {
     LOCAL_FAILURE_COUNT,
     LOCAL_FAILURE_IGNORE,
@@ -146,15 +146,15 @@ struct local_success_rule {
 
 enum { LOCAL_DEPENDENCIES_LIMIT = 10 };
 struct local_dependency {
-    int number; /* of the replicated job */
+    int number; /* the replicated job's */
     bool ready; /* once its pods run, rather than once they are complete */
 };
 
-/* One Job of batch/v1: alone, or one of a JobSet's. Its pods follow each other, by index. */
+/* One Job of batch/v1: alone, or in a JobSet. Its pods follow each other, by index. */
 struct local_group {
-    char *name;                               /* of the Job: <jobset>-<replicated job>-<index> in a JobSet */
+    char *name;                               /* the Job's: <jobset>-<replicated job>-<index> in a JobSet */
     char *replicated;                         /* the replicated job's name; "" for a Job alone */
-    int number;                               /* of the replicated job in its JobSet */
+    int number;                               /* the replicated job's in its JobSet */
     int first, count;                         /* pods */
     int parallelism;                          /* at most so many at once */
     enum local_restart_policy restart_policy; /* OnFailure or Never */
@@ -162,10 +162,10 @@ struct local_group {
     bool per_index;            /* failures count for each index, not for the whole Job: */
     int64_t index_limit;       /* backoffLimitPerIndex */
     int64_t failed_indexes;    /* maxFailedIndexes; -1: any number */
-    int64_t active_deadline_s; /* of one Job of a JobSet; 0: none */
+    int64_t active_deadline_s; /* limit of one Job of a JobSet; 0: none */
     struct local_failure_rule *rules;
     int rule_count;
-    struct local_success_rule *success; /* one that holds is enough; none: all pods */
+    struct local_success_rule *success; /* one rule that holds is enough; none: all pods */
     int success_count;
     struct local_dependency after[LOCAL_DEPENDENCIES_LIMIT]; /* starts after all of these; none: at once */
     int after_count;
@@ -205,7 +205,7 @@ struct local_restart_rule {
     char *name;
     bool *targets;    /* by number of the replicated job; NULL: any */
     unsigned reasons; /* bit 1 << enum local_failure; 0: any */
-    char **patterns;  /* extended regular expressions, one of which the message matches; NULL: any */
+    char **patterns;  /* extended regular expressions; the message matches at least one; NULL: any */
 };
 
 struct local_job {
@@ -221,13 +221,13 @@ struct local_job {
     bool suspended;            /* spec.runPolicy.suspend */
     struct local_pod *pods;    /* master first, then workers by index */
     int pod_count;
-    int spare_count;            /* elastic: workers behind these, up to max_replicas, for scaling up */
-    struct local_group *groups; /* of all kinds but PyTorchJob */
+    int spare_count;            /* elastic: workers after these, up to max_replicas, for scaling up */
+    struct local_group *groups; /* for all kinds but PyTorchJob */
     int group_count;
-    int max_restarts; /* of a JobSet: how often Jobs are made anew after one failed */
+    int max_restarts; /* JobSet: how often Jobs are made anew after a failure */
     struct local_restart_rule *restart_rules;
     int restart_rule_count;
-    bool success_any; /* of a JobSet: one Job is enough */
+    bool success_any; /* JobSet: one Job is enough */
     struct local_volumes volumes;
     char *apart;    /* why the pods form a world each instead of one; NULL: they do not */
     int port;       /* the master's (elastic: worker's) pytorchjob-port, 23456 by default */
@@ -237,7 +237,7 @@ struct local_job {
 
 /* "PyTorchJob", "Job", ... */
 const char *local_kind_name(enum local_kind kind);
-/* What the kind calls success: "Succeeded", "Complete", "Completed". */
+/* The kind's word for success: "Succeeded", "Complete", "Completed". */
 const char *local_kind_success(enum local_kind kind);
 /* restartPolicy of a pod. */
 enum local_restart_policy local_job_policy(const struct local_job *job, int pod);

@@ -1,4 +1,4 @@
-/* apart.c - see apart.h. A guess must not cry wolf: what cannot be read counts as one world. */
+/* apart.c - see apart.h. A guess must not cry wolf: a command that cannot be read counts as one world. */
 #include "launcher/local/manifest/apart.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/text_list.h"
 
-/* What a pod's command says of its world: from a flag, a variable, or nothing at all. */
+/* The world in a pod's command: from a flag, a variable, or not given. */
 struct world {
     bool launched; /* by a launcher that forms worlds */
     bool alone;

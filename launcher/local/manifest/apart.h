@@ -1,5 +1,5 @@
 /* apart.h - finds jobs whose pods form a world each instead of one together: the commonest mistake in
- * manifests of several pods, and one that nothing in a cluster reports (pure). */
+ * manifests of several pods, which nothing in a cluster reports (pure). */
 #ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_APART_H
 #define MUSTER_LAUNCHER_LOCAL_MANIFEST_APART_H
 

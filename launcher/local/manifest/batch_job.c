@@ -185,7 +185,7 @@ static void read_counts(struct building *b, const struct batch_job *job, struct 
     group->parallelism = (int)(parallelism < completions ? parallelism : completions);
 }
 
-/* Zeroed memory behind the groups; counted once it is filled, so that it is freed. */
+/* Zeroed memory after the groups; counted once it is filled, so that it is freed. */
 static struct local_group *add_group(struct building *b, const struct batch_job *job)
 {
     struct local_group *longer = mem_realloc(b->job->groups, (size_t)b->job->group_count + 1, sizeof *longer);

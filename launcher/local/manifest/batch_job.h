@@ -8,18 +8,18 @@ struct batch_job {
     const char *file, *namespace_, *name;
     const struct tree_node *spec;
     const struct path *path;
-    /* of a JobSet: */
+    /* in a JobSet: */
     const char *replicated; /* NULL: a Job alone */
-    int number;             /* of the replicated job */
-    const char *subdomain;  /* of all pods, unless the template names one; NULL: none */
+    int number;             /* the replicated job's */
+    const char *subdomain;  /* all pods', unless the template names one; NULL: none */
     const struct facts *labels;
     const struct tree_node *claims; /* volumeClaimPolicies; NULL: none */
     const char *claims_of;          /* the JobSet's name */
-    /* of a TrainJob: */
+    /* in a TrainJob: */
     int64_t nodes;         /* parallelism and completions; 0: the spec's */
-    const char *container; /* the one that is run; NULL: the first */
+    const char *container; /* the container that is run; NULL: the first */
     struct pod_overlay over;
-    const struct text_list *more;  /* words behind the command */
+    const struct text_list *more;  /* words after the command */
     const struct facts *variables; /* for every pod; %INDEX% as value is the pod's index */
 };
 
@@ -28,7 +28,7 @@ extern const char batch_job_index[]; /* that value */
 /* Checks the spec and appends a group and its pods. -1 without memory or beyond a limit. */
 int batch_job_add(struct building *b, const struct batch_job *job);
 
-/* The schemas of the kinds, and of what they hold. */
+/* The schemas of the kinds, and of their parts. */
 extern const struct schema batch_job_schema, jobset_schema, jobset_spec_schema, trainjob_schema,
     training_runtime_schema;
 

@@ -28,7 +28,7 @@ int building_reserve(struct building *b, int64_t more)
     return 0;
 }
 
-/* Containers before the main one; those with restartPolicy Always go on beside it. */
+/* Containers before the main one; with restartPolicy Always they go on next to it. */
 static void note_init_containers(const struct building *b, const struct pod_source *source)
 {
     const struct tree_node *list = tree_get(pod_source_spec(source), "initContainers");
@@ -38,7 +38,7 @@ static void note_init_containers(const struct building *b, const struct pod_sour
         bool sidecar = policy && !strcmp(policy, "Always");
         problems_add(b->problems, PROBLEM_NOTE, source->file, NULL, NULL,
                      "initContainers: the %s %.63s is not run%s", sidecar ? "sidecar" : "container",
-                     name ? name : "without a name", sidecar ? "" : "; what it prepares must be here");
+                     name ? name : "without a name", sidecar ? "" : "; its files must be here");
     }
 }
 
@@ -73,7 +73,7 @@ void building_note_containers(const struct building *b, const struct pod_source 
         const char *name = tree_text(tree_get(list->items[i], "name"));
         if (i != source->container)
             problems_add(b->problems, PROBLEM_NOTE, source->file, NULL, NULL,
-                         "the container %.63s beside %.63s is not run", name ? name : "without a name",
+                         "the container %.63s is not run next to %.63s", name ? name : "without a name",
                          own ? own : "it");
     }
 }
@@ -95,7 +95,7 @@ static char *copy(const char *text)
     return text && *text ? mem_strdup(text) : NULL;
 }
 
-/* Texts that depend on the attempt become those of the first; *marked keeps them. -1 without memory. */
+/* Texts that depend on the attempt become the texts of the first; *marked keeps them. -1 without memory. */
 static int settle_attempts(char **texts, char ***marked)
 {
     scope_text_list copies = {0};

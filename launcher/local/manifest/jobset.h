@@ -8,7 +8,7 @@ struct jobset {
     const char *file, *namespace_, *name;
     const struct tree_node *spec;
     const struct path *path;
-    /* Of a TrainJob: fills in what it adds to a replicated job (job->spec is set), or returns 0 to leave
+    /* For a TrainJob: fills in its additions to a replicated job (job->spec is set), or returns 0 to leave
      * the replicated job out. NULL: nothing. */
     int (*adapt)(void *context, const struct tree_node *replicated, struct batch_job *job);
     void *context;

@@ -1,4 +1,4 @@
-/* manifest.c - see manifest.h: which object is the job, and what the files hold beside it. */
+/* manifest.c - see manifest.h: which object is the job, and which other objects the files hold. */
 #include "launcher/local/manifest/manifest.h"
 
 #include <string.h>
@@ -60,7 +60,7 @@ static int no_job(const struct documents *documents, const char *wanted, struct 
                          other->file, other->kind, other->name, other->api_version, read->api_version,
                          read->release);
     scope_buffer list = {0}, known = {0};
-    /* What the files hold instead, for people. */
+    /* The objects that the files hold instead, for people. */
     for (size_t i = 0; i < documents->object_count && list.length < 200; i++)
         buffer_printf(&list, "%s%.60s %.60s (%.60s)", i ? ", " : "", documents->objects[i].kind,
                       documents->objects[i].name, documents->objects[i].api_version);

@@ -18,7 +18,7 @@ struct pytorchjob_replica {
     int pytorch;                        /* index of the container named pytorch, -1 */
     int64_t count;                      /* replicas, 1 by default; 0 without the type */
     enum local_restart_policy restart_policy;
-    int port; /* of the container pytorch: its pytorchjob-port, 23456 by default */
+    int port; /* the container pytorch's: its pytorchjob-port, 23456 by default */
 };
 
 struct pytorchjob {

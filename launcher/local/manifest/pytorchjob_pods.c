@@ -30,7 +30,7 @@ static bool has_master(const struct pytorchjob *job)
     return job->replicas[LOCAL_MASTER].entry != NULL;
 }
 
-/* Whether the operator puts its own container, which waits for the master's name, before those of the pod. */
+/* Whether the operator puts its own container, which waits for the master's name, before the pod's. */
 static bool operator_adds_init_container(const struct pytorchjob *job, enum local_replica_type type)
 {
     return type == LOCAL_WORKER && has_master(job);
@@ -185,7 +185,7 @@ static int add_pod(const struct making *m, enum local_replica_type type, int ind
     return result;
 }
 
-/* Workers that an elastic job may have beyond those that it begins with. */
+/* Workers that an elastic job may add to its first ones. */
 static int64_t count_spares(const struct pytorchjob *source)
 {
     int64_t spares = source->elastic ? source->max_replicas - source->replicas[LOCAL_WORKER].count : 0;
@@ -206,7 +206,7 @@ static int add_pods(const struct making *m)
             if (m->b->problems->fatal)
                 return 0; /* the next pods have the same to say */
         }
-    /* They stand behind the pods; nothing is to be said of them that was not said of those. */
+    /* They follow the pods; problems of theirs were reported for the pods already. */
     int64_t spares = count_spares(m->source), first = m->source->replicas[LOCAL_WORKER].count;
     for (int64_t i = 0; i < spares; i++) {
         if (add_pod(m, LOCAL_WORKER, (int)(first + i)) < 0)

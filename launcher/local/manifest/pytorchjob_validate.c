@@ -131,7 +131,7 @@ static void check_elastic(const struct validation *v)
                      "deprecated since v1.7; use spec.nprocPerNode, which is text");
     if (old && tree_get(job->spec, "nprocPerNode"))
         ERROR(v, FORBIDDEN, old, PATH_FIELD(ELASTIC, "nProcPerNode"),
-              "must not be given beside spec.nprocPerNode");
+              "must not be given with spec.nprocPerNode");
     if (conf && conf->kind == TREE_LIST && !conf->count)
         FATAL(v, INVALID, conf, PATH_FIELD(ELASTIC, "rdzvConf"),
               "an empty list crashes the operator; leave it out");
@@ -165,7 +165,7 @@ static void warn_elastic(const struct validation *v)
     long long min = (long long)job->min_replicas, max = (long long)job->max_replicas;
     if (job->replicas[LOCAL_MASTER].entry)
         ERROR(v, WARNING, job->elastic, ELASTIC,
-              "beside a Master, PET_NNODES=%lld:%lld counts the Workers alone while %lld pods start: %s; "
+              "with a Master, PET_NNODES=%lld:%lld counts the Workers alone while %lld pods start: %s; "
               "leave the "
               "Master out",
               min, max, (long long)(worker->count + 1),

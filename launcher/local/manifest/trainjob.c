@@ -192,7 +192,7 @@ static bool is_true(const struct tree_node *node)
 }
 
 /* Pods of a job: the trainer's are the nodes, but under MPI one launcher starts the processes of all node
- * pods, and may be one of them itself. */
+ * pods, and may be a node pod itself. */
 static int64_t count_pods(const struct trainjob *job, const struct batch_job *batch, bool trainer)
 {
     if (!job->mpi)
@@ -211,7 +211,7 @@ static int adapt(void *context, const struct tree_node *replicated, struct batch
     bool trainer = is_step(replicated, "trainer");
     if (is_step(replicated, "dataset-initializer") || is_step(replicated, "model-initializer")) {
         ERROR(a->b, NOTE, a->job->file, NULL, NULL,
-              "the replicated job %.63s of the runtime is not run: what it fetches must be here",
+              "the replicated job %.63s of the runtime is not run: the files that it fetches must be here",
               batch->replicated);
         return 0;
     }
@@ -281,7 +281,7 @@ static void check_injection(struct building *b, const struct trainjob *job, cons
             const char *container = tree_text(names->items[k]);
             if (!container || !strcmp(container, "node") || !has_container(pod, container))
                 FATAL(b, INVALID, job->file, names->items[k], PATH_FIELD(SPEC, "mlPolicy"),
-                      "envInjection: '%.63s' of the job %.63s is no container beside node",
+                      "envInjection: '%.63s' of the job %.63s is no other container than node",
                       container ? container : "", name ? name : "");
         }
     }

@@ -1,5 +1,5 @@
-/* trainjob_patches.c - see trainjob.h: what a TrainJob changes in its runtime's JobSet before its trainer
- * does. */
+/* trainjob_patches.c - see trainjob.h: the changes of a TrainJob to its runtime's JobSet, before its
+ * trainer's. */
 #include <ctype.h>
 #include <string.h>
 

@@ -28,7 +28,7 @@ SCHEMA_FIELDS(trainer, SCHEMA_IDLE("image", IMAGE), SCHEMA_ROW("command", TEXT_L
               SCHEMA_ROW("numNodes", INT32), SCHEMA_ROW("numProcPerNode", INT32),
               SCHEMA_OF("resourcesPerNode", OBJECT, &node_resources));
 
-/* Patches have fewer fields than what they patch; a cluster drops others. */
+/* Patches have fewer fields than the patched objects; a cluster drops others. */
 SCHEMA_FIELDS(patch_metadata, SCHEMA_ROW("labels", TEXT_MAP), SCHEMA_ROW("annotations", TEXT_MAP),
               SCHEMA_IDLE("name", TEXT), SCHEMA_IDLE("namespace", TEXT),
               SCHEMA_IDLE("finalizers", TEXT_LIST));

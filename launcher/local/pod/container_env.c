@@ -137,7 +137,7 @@ static int add_list(const struct filling *f, const struct tree_node *list)
     return 0;
 }
 
-/* A TrainJob's own variables, over those of the runtime's container. */
+/* A TrainJob's own variables, over the variables of the runtime's container. */
 static int add_overlay(const struct filling *f)
 {
     const struct pod_overlay *over = &f->place->source->over;

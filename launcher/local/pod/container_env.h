@@ -19,9 +19,9 @@ struct container_place {
     const struct documents *documents; /* ConfigMaps and Secrets */
     const struct local_machine *machine;
     char *const *extra; /* NAME=value, NULL-terminated, overrides the manifest; NULL: none */
-    const char *file;   /* what the container was read from */
+    const char *file;   /* from which the container was read */
     const struct tree_node *container;
-    const struct path *path; /* of the container */
+    const struct path *path; /* the container's */
 };
 
 /* Adds to env; a value that cannot be found is a fatal problem. -1 without memory. */

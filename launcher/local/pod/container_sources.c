@@ -77,7 +77,7 @@ void container_values_find(const struct container_place *place, const char *kind
         problems_add(problems, given ? PROBLEM_WARNING : PROBLEM_INVALID, place->file, ref, path,
                      "no %s %.100s of the namespace %.100s was given; %s", kind,
                      name ? name : "(without a name)", place->source->namespace_,
-                     given ? "of its variables the pods have those that --env sets"
+                     given ? "the pods have only its variables that --env sets"
                            : "put it into the same file, name its file by another -f, or give the value by "
                              "--env NAME=value");
     }
@@ -161,7 +161,7 @@ static char *subscript(const char *field, const char *map)
     return mem_strndup(field + length + 2, all - length - 4);
 }
 
-/* What the controller set goes before the template's own; NULL: the pod has none of this name. */
+/* The controller's value goes before the template's own; NULL: the pod has none of this name. */
 static const char *find_in_map(const struct container_place *place, const char *map,
                                const struct facts *facts, const char *key)
 {
@@ -175,7 +175,7 @@ static int compare_facts(const void *a, const void *b)
     return strcmp(((const struct fact *)a)->name, ((const struct fact *)b)->name);
 }
 
-/* A value in double quotes; what is not printable is escaped as Go does. */
+/* A value in double quotes; unprintable bytes are escaped as Go does. */
 static void quote_value(const char *text, struct buffer *out)
 {
     buffer_text(out, "\"");
@@ -281,7 +281,7 @@ static int from_field(const struct container_place *place, const struct tree_nod
 
 /* --- resources --- */
 
-/* A container's limits or requests; of the one that is run, a TrainJob's go first. */
+/* A container's limits or requests; for the container that is run, a TrainJob's go first. */
 static const struct tree_node *amounts(const struct container_place *place, const struct tree_node *container,
                                        const char *kind)
 {

@@ -26,8 +26,8 @@ struct container_values {
     const struct tree_node *plain;        /* stringData of a Secret, which takes precedence */
 };
 
-/* Looks up the object of a configMapRef or secretRef; kind is "ConfigMap" or "Secret". One that is missing
- * and not optional is a fatal problem. */
+/* Looks up the object of a configMapRef or secretRef; kind is "ConfigMap" or "Secret". A missing object that
+ * is not optional is a fatal problem. */
 void container_values_find(const struct container_place *place, const char *kind, const struct tree_node *ref,
                            const struct path *path, struct container_values *values,
                            struct problems *problems);

@@ -64,7 +64,7 @@ static int add_item(struct documents *documents, const char *file, const struct 
     return add_object(documents, file, node, of, err);
 }
 
-/* A document, or the items of one whose kind is List, PyTorchJobList, ... */
+/* A document, or the items of a document of kind List, PyTorchJobList, ... */
 static int add_document(struct documents *documents, const char *file, const struct tree_node *node,
                         struct muster_error *err)
 {
@@ -93,7 +93,7 @@ static int add_document(struct documents *documents, const char *file, const str
     return 0;
 }
 
-/* What stands in the line that err names ("FILE:LINE:COLUMN: why"), in fresh memory; NULL: it names none. */
+/* The text of the line that err names ("FILE:LINE:COLUMN: why"), in fresh memory; NULL: it names none. */
 static char *failed_line(const char *name, const char *text, const struct muster_error *err, int *line)
 {
     size_t length = strlen(name);

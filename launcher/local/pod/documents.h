@@ -27,7 +27,7 @@ struct documents {
     size_t file_count;
     struct document_object *objects;
     size_t object_count;
-    char **kinds; /* of items that do not name their own */
+    char **kinds; /* kinds of items that do not name their own */
     size_t kind_count;
 };
 

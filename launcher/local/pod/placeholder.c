@@ -15,7 +15,7 @@ static size_t name_length(const char *text)
     return length;
 }
 
-enum { LENGTH_LIMIT = 200 }; /* of a placeholder: the cost of a hostile file stays linear */
+enum { LENGTH_LIMIT = 200 }; /* bytes of a placeholder: the cost of a hostile file stays linear */
 
 /* Length of "open ... close" at text, in one line; 0: it does not stand there. */
 static size_t enclosed(const char *text, const char *open, const char *close)

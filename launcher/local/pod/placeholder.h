@@ -1,5 +1,5 @@
-/* placeholder.h - finds what a template engine should have replaced: $NAME, ${NAME}, {{ .Values.x }}, <name>
- * (pure). */
+/* placeholder.h - finds places that a template engine should have filled: $NAME, ${NAME}, {{ .Values.x }},
+ * <name> (pure). */
 #ifndef MUSTER_LAUNCHER_LOCAL_POD_PLACEHOLDER_H
 #define MUSTER_LAUNCHER_LOCAL_POD_PLACEHOLDER_H
 

@@ -7,7 +7,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-enum { COMMAND_LIMIT = 1 << 20 /* bytes: half of what the kernel takes by default */ };
+enum { COMMAND_LIMIT = 1 << 20 /* bytes: half of the kernel's limit by default */ };
 
 /* Room that is left of COMMAND_LIMIT; below 0 nothing more is added. */
 struct room {

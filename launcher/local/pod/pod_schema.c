@@ -32,7 +32,7 @@ SCHEMA_FIELDS(volume_mount, SCHEMA_NEEDED("name", NAME, NULL), SCHEMA_NEEDED("mo
               SCHEMA_IDLE("recursiveReadOnly", TEXT), SCHEMA_IDLE("mountPropagation", TEXT));
 SCHEMA_FIELDS(hooks,
               SCHEMA_REFUSE("postStart", ANY, NULL,
-                            "the hook is not run, and may prepare what the container needs"),
+                            "the hook is not run, and the container may need its preparations"),
               SCHEMA_NOTED("preStop", ANY, NULL, "the hook is not run before a pod is sent SIGTERM"),
               SCHEMA_NOTED("stopSignal", TEXT, NULL, "a pod is sent SIGTERM"));
 SCHEMA_FIELDS(

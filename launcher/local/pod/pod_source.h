@@ -1,5 +1,5 @@
 /* pod_source.h - one pod as its controller describes it: a template, and the names and values that the
- * controller adds (pure). Texts and nodes belong to the trees that they were read from, but for those that
+ * controller adds (pure). Texts and nodes belong to the trees that they were read from, but for texts that
  * are marked as owned. */
 #ifndef MUSTER_LAUNCHER_LOCAL_POD_POD_SOURCE_H
 #define MUSTER_LAUNCHER_LOCAL_POD_POD_SOURCE_H
@@ -9,8 +9,8 @@
 #include "proto/base/text_list.h"
 #include "proto/tree/tree.h"
 
-/* The trainer section of a TrainJob: its command, args, env and resourcesPerNode go before those of the
- * container. */
+/* The trainer section of a TrainJob: its command, args, env and resourcesPerNode go before the container's.
+ */
 struct pod_overlay {
     const char *file;
     const struct tree_node *node; /* NULL: none */
@@ -20,12 +20,12 @@ struct pod_overlay {
 struct pod_source {
     const char *file, *namespace_;
     const struct tree_node *template_; /* metadata and spec */
-    const struct path *path;           /* of the template */
-    size_t container;                  /* index of the one that is run */
+    const struct path *path;           /* the template's */
+    size_t container;                  /* index of the container that is run */
     struct pod_overlay over;
     const struct tree_node *claims;              /* a JobSet's volumeClaimPolicies; NULL: none */
     const char *claims_of;                       /* its name */
-    const struct text_list *more;                /* words behind the command; NULL: none */
+    const struct text_list *more;                /* words after the command; NULL: none */
     char *name, *hostname, *subdomain, *address; /* owned; subdomain NULL: none */
     struct facts labels, annotations, variables;
 };

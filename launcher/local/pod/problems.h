@@ -42,8 +42,8 @@ struct problem {
 struct problems {
     struct problem *list;
     size_t count, left_out;
-    size_t errors; /* neither warnings nor notes, those left out included */
-    size_t fatal;  /* of them, those without which no pods can be made, with or without validation */
+    size_t errors; /* neither warnings nor notes; also errors that were left out */
+    size_t fatal;  /* errors with which no pods can be made, with or without validation */
     bool failed;   /* no memory: the list is not complete */
 };
 

@@ -15,12 +15,12 @@ enum { NAMES_LIMIT = 64 };
 struct check {
     const char *file, *release;
     struct problems *problems;
-    const struct schema_frame *frame; /* of the object that is being checked */
-    /* values that a template engine left behind: one line for the whole object */
+    const struct schema_frame *frame; /* the checked object's */
+    /* places that a template engine did not fill: one line for the whole object */
     struct placeholder first;
     const struct tree_node *first_node;
     struct buffer first_field, others;
-    bool in_typed, in_name; /* one of them stands where no text may, in a name */
+    bool in_typed, in_name; /* a placeholder stands where no text may, in a name */
 };
 
 /* An API server rejects a wrong shape before any validation. */
@@ -223,7 +223,7 @@ static void check_value(struct check *check, const struct schema_field *field, c
         check_values(check, node, path, collections[field->type].element, field->of);
 }
 
-/* An unknown field: one of another place, a near spelling, or of a newer release. */
+/* An unknown field: known at another place, a near spelling, or from a newer release. */
 static void unknown(const struct check *check, const struct schema *schema, const struct tree_entry *entry,
                     const struct path *path)
 {
@@ -231,7 +231,7 @@ static void unknown(const struct check *check, const struct schema *schema, cons
     size_t count = 0;
     const struct tree_node at = {.line = entry->line, .column = entry->column};
     scope_buffer place = {0};
-    /* what is counted only is not searched for: a hostile file has many */
+    /* fields that are only counted are not searched for: a hostile file has many */
     if (check->problems->count < PROBLEMS_LIMIT && schema_search(check->frame, entry->key, &place) &&
         !place.failed) {
         problems_add(check->problems, PROBLEM_WARNING, check->file, &at, path,

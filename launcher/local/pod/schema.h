@@ -1,8 +1,8 @@
 /* schema.h - the shape of a Kubernetes object: its fields, their types and their effect here.
  *
  * An API server refuses a field of the wrong type and silently drops an unknown one; here a wrong type is
- * a fatal error and an unknown field a warning. The advice follows the value and the name: a value that a
- * template engine left behind, a field whose place is elsewhere, a near spelling, a newer release. */
+ * a fatal error and an unknown field a warning. The advice follows the value and the name: a place that a
+ * template engine did not fill, a field whose place is elsewhere, a near spelling, a newer release. */
 #ifndef MUSTER_LAUNCHER_LOCAL_POD_SCHEMA_H
 #define MUSTER_LAUNCHER_LOCAL_POD_SCHEMA_H
 
@@ -19,7 +19,7 @@ enum schema_type {
     SCHEMA_INT32,
     SCHEMA_INT64,
     SCHEMA_QUANTITY, /* a number, or text such as 500m or 2Gi */
-    SCHEMA_OBJECT,   /* of */
+    SCHEMA_OBJECT,   /* its fields are in `of` */
     SCHEMA_OBJECTS,  /* a list of them */
     SCHEMA_TEXT_LIST,
     SCHEMA_TEXT_MAP,
@@ -43,13 +43,13 @@ struct schema_field {
     const struct schema *of;
     bool required;
     enum schema_effect effect;
-    const char *why;     /* of UNUSED and REFUSED */
-    const char *choices; /* of a text: "Never OnFailure", the values that the API takes; NULL: any */
+    const char *why;     /* for UNUSED and REFUSED */
+    const char *choices; /* texts: "Never OnFailure", the values that the API takes; NULL: any */
 };
 struct schema {
     const struct schema_field *fields;
     size_t count;
-    const char *release; /* of an object: "JobSet 0.12", the newest whose fields are known; NULL: a part */
+    const char *release; /* objects: "JobSet 0.12", the newest whose fields are known; NULL: a part */
 };
 
 /* Checks a mapping against a schema, everything below it included. */

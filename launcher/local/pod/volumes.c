@@ -61,7 +61,7 @@ static void read_host_type(const struct volumes_place *place, const struct tree_
             text);
 }
 
-/* What a volume is besides files. 1, or 0 where it is not emulated. */
+/* Fills in a volume that is not made of files. 1, or 0 where it is not emulated. */
 static int read_kind(const struct volumes_place *place, const struct tree_node *node, const struct path *path,
                      struct local_volume *volume, const char **source)
 {

@@ -1,4 +1,4 @@
-/* batch.c - see lifecycle_internal.h: what the Job controller does to the pods of a Job; manifest/api.h has
+/* batch.c - see lifecycle_internal.h: the Job controller and the pods of a Job; manifest/api.h has
  * the release. batch_set.c has JobSet's controller. */
 #include <stdio.h>
 

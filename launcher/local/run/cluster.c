@@ -138,7 +138,7 @@ int cluster_set_up(struct cluster *cluster, const struct local_job *job, const s
     return 0;
 }
 
-/* A missing file, or one of another user, is not a failure: the folder is in a temporary place. */
+/* A missing file, or another user's, is not a failure: the folder is in a temporary place. */
 void cluster_remove_folder(const void *context)
 {
     const struct cluster *cluster = context;
@@ -182,7 +182,7 @@ bool gpu_claimed(const struct local_job *job)
     return false;
 }
 
-/* GPUs of a pod with resource claims and no limits: an even share of what the others leave. */
+/* GPUs of a pod with resource claims and no limits: an even share of the remaining devices. */
 static int share_of_claims(const struct local_job *job, int available)
 {
     int pods = 0, left = available - gpu_wanted(job);

@@ -15,7 +15,7 @@
 
 enum { FOLDER_MODE = 0755, FILE_MODE = 0644 };
 
-/* What each type needs. */
+/* The needs of each type. */
 static const struct {
     mode_t format; /* 0: anything */
     const char *name;
@@ -78,7 +78,7 @@ static int cluster_no_memory(struct muster_error *err)
     return error_set(err, MUSTER_E_NOMEM, "no memory for a pod's mounts");
 }
 
-/* The pod's own (only: one of them), then what it needs of ours where one of those hides it. */
+/* The pod's own mounts (only: a single one), then needed files of ours that a mount hides. */
 static int fill_requests(const struct cluster *cluster, int pod, int only, struct mount_request *requests,
                          int *count, struct text_list *sources, struct muster_error *err)
 {
@@ -138,7 +138,7 @@ int cluster_check_volumes(const struct cluster *cluster, int pod, struct muster_
     return 0;
 }
 
-/* --- what can be mounted --- */
+/* --- possible mounts --- */
 
 static int set_state(struct cluster *cluster, int volume, enum volume_verdict verdict, char *why,
                      struct muster_error *err)
@@ -149,7 +149,7 @@ static int set_state(struct cluster *cluster, int volume, enum volume_verdict ve
     return why ? 0 : cluster_no_memory(err);
 }
 
-/* Whether a child can make the pod's mounts (only: one of them); why says what is in the way. */
+/* Whether a child can make the pod's mounts (only: a single one); why has the obstacle. */
 static bool permits(const struct cluster *cluster, int pod, int only, struct muster_error *why)
 {
     struct mount_plan __attribute__((cleanup(mount_plan_free))) plan = {0};
@@ -161,7 +161,7 @@ static bool permits(const struct cluster *cluster, int pod, int only, struct mus
     return false;
 }
 
-/* Where a pod's mounts cannot be made together, each is tried alone, and those that fail are left out. */
+/* Where a pod's mounts cannot be made together, each is tried alone, and failing ones are left out. */
 static int examine_pod(struct cluster *cluster, int pod, struct muster_error *err)
 {
     const struct local_pod *spec = &cluster->job->pods[pod];

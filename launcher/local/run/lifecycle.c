@@ -102,7 +102,7 @@ void lifecycle_finish(struct lifecycle *life, bool succeeded, int exit_code, str
 
 /* --- limits --- */
 
-/* Restarts in place of existing pods; those of recreated pods are forgotten, as by the operator. */
+/* Restarts in place of existing pods; the operator forgets the restarts of recreated pods, and so do we. */
 static bool is_past_backoff_limit(const struct lifecycle *life)
 {
     int64_t limit = life->job->backoff_limit, restarts = 0, failed = 0;
@@ -268,7 +268,7 @@ static void reconcile(struct lifecycle *life, struct instant now)
         if (life->state == JOB_ACTIVE && !life->groups)
             manage_pods(life, now);
     }
-    if (life->state == JOB_SUSPENDED || life->state == JOB_DELETED) /* a Job keeps what is complete */
+    if (life->state == JOB_SUSPENDED || life->state == JOB_DELETED) /* a Job keeps its complete pods */
         lifecycle_delete_pods(life, !life->groups || life->state == JOB_DELETED, now);
     else if (is_finished(life))
         clean_up(life, now);

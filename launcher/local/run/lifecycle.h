@@ -84,24 +84,24 @@ struct job_event {
 
 struct lifecycle_pod {
     enum pod_state state;
-    struct instant deadline;  /* of PENDING, BACKOFF, DELETING and KILLING; else never */
+    struct instant deadline;  /* end of PENDING, BACKOFF, DELETING and KILLING; else never */
     unsigned actions;         /* bit 1 << enum pod_action; the shell clears them */
     int restart_count;        /* the kubelet's: containers started again in this pod */
     int failures_in_row;      /* sets the back-off */
     int index_failures;       /* with backoffLimitPerIndex: of this pod's index */
     bool index_failed;        /* the same: it is not tried again */
-    int restarts, recreated;  /* of all pods of this name: in place, and recreated by the operator */
+    int restarts, recreated;  /* summed over all pods of this name: in place, and recreated by the operator */
     bool has_code;            /* a container has ended */
-    int exit_code;            /* of the last one that did */
+    int exit_code;            /* the last ended container's */
     struct instant container; /* when the container that runs was started */
-    struct instant first_start, last_end; /* of all; never: not yet */
+    struct instant first_start, last_end; /* over all containers; never: not yet */
 };
 
 /* One Job of a JobSet, or a Job alone. */
 enum group_state { GROUP_WAITING, GROUP_ACTIVE, GROUP_COMPLETE, GROUP_FAILED };
 struct lifecycle_group {
     enum group_state state;
-    int failures;              /* of pods, as counted against backoffLimit */
+    int failures;              /* failed pods, as counted against backoffLimit */
     int failed_indexes;        /* pods that failed for good, with backoffLimitPerIndex */
     struct instant deadline;   /* active: activeDeadlineSeconds of its own; else never */
     int exit_code;             /* failed: of the container that did it, 0 for none */
@@ -128,7 +128,7 @@ struct lifecycle {
     struct lifecycle_pod *pods; /* as in job->pods, spares included */
     int pod_count;
     struct lifecycle_group *groups; /* as in job->groups */
-    int remakes, counted; /* of a JobSet: how often all its Jobs were made anew; those against maxRestarts */
+    int remakes, counted; /* JobSet: how often all its Jobs were made anew, in all and against maxRestarts */
     bool remaking;        /* their pods are being deleted for that */
     int wanted[LOCAL_REPLICA_TYPES];
     enum job_state state;

@@ -9,7 +9,7 @@
 void lifecycle_set(struct lifecycle *life, enum condition_type type, bool status, const char *reason);
 /* The verdict; clean-up begins. exit_code: of the container that failed the job, 0 for none. */
 void lifecycle_finish(struct lifecycle *life, bool succeeded, int exit_code, struct instant now);
-/* Deletes pods; those that ended only with ended_too. */
+/* Deletes pods; ended pods only with ended_too. */
 void lifecycle_delete_pods(struct lifecycle *life, bool ended_too, struct instant now);
 /* Deletes a failed pod and creates it again after pause_ns. */
 void lifecycle_recreate(struct lifecycle *life, int pod, int64_t pause_ns, struct instant now);

@@ -64,7 +64,7 @@ static int show_entry(struct planning *p, const char *folder, const char *name)
     if (!from || !to)
         return mount_no_memory(p);
     if (lstat(from, &status) < 0)
-        return 0; /* gone meanwhile */
+        return 0; /* gone since then */
     if (S_ISLNK(status.st_mode)) {
         ssize_t length = readlink(from, target, sizeof target - 1);
         if (length < 0)
@@ -93,7 +93,7 @@ static int show_entries(struct planning *p, const char *folder)
     return result;
 }
 
-/* A folder in memory that shows what is in the folder takes its place. */
+/* A folder in memory that shows the folder's contents takes its place. */
 static int cover(struct planning *p, const char *folder)
 {
     for (size_t i = 0; i < p->covered.count; i++)
@@ -148,7 +148,7 @@ static bool is_in_earlier(const struct mount_request *requests, int at)
     return false;
 }
 
-/* Covers first, so that "/" comes before all others and everything is made in what is seen at last. */
+/* Covers first, so that "/" comes before all others and everything is made in the final tree. */
 static int plan_covers(struct planning *p, const struct mount_request *requests, int count, bool root)
 {
     for (int i = 0; i < count; i++) {
@@ -170,7 +170,7 @@ static int plan_covers(struct planning *p, const struct mount_request *requests,
 static int plan_place(struct planning *p, const struct mount_request *requests, int at)
 {
     const struct mount_request *r = &requests[at];
-    /* The missing parts of `to` behind the first `there` bytes; the last is a file for a file. */
+    /* The missing parts of `to` after the first `there` bytes; the last is a file for a file. */
     size_t there = existing(requests, at, r->to);
     bool file = is_file(r->from);
     for (size_t end = there; r->to[end];) {
@@ -230,7 +230,7 @@ int mount_plan_make(const struct mount_request *requests, int count, const char 
         return mount_no_memory(&p);
     if (count)
         memcpy(sorted, requests, (size_t)count * sizeof *sorted);
-    qsort(sorted, (size_t)count, sizeof *sorted, by_path); /* a folder before what is in it */
+    qsort(sorted, (size_t)count, sizeof *sorted, by_path); /* a folder before its contents */
     int result = copy_sources(&p, sorted, count) < 0 ? -1 : plan_all(&p, sorted, count);
     text_list_free(&p.covered);
     if (result < 0)
@@ -253,7 +253,7 @@ void mount_plan_free(struct mount_plan *plan)
 
 /* --- execution --- */
 
-/* Of Linux 5.2 and later; C libraries of many images do not have them. */
+/* Calls of Linux 5.2 and later; C libraries of many images do not have them. */
 enum {
     CALL_OPEN_TREE = 428,
     CALL_MOVE_MOUNT = 429,
@@ -280,7 +280,7 @@ static int become_root(const char *path)
     return umount2(".", MNT_DETACH) < 0 ? -1 : chdir("/");
 }
 
-/* A change of a mount must repeat what is locked on it. */
+/* A change of a mount must repeat its locked flags. */
 static int lock(const char *path)
 {
     static const struct {
@@ -339,7 +339,7 @@ int mount_plan_execute(const struct mount_plan *plan)
         if (sources[i] >= 0)
             (void)close(sources[i]); /* it is mounted, or nothing will be */
     if (!result && known && chdir(directory) < 0 && chdir("/") < 0)
-        return -1; /* what is seen at the same path now */
+        return -1; /* the file at the same path now */
     errno = why;
     return result;
 }

@@ -23,7 +23,7 @@ enum mount_op_kind {
     MOUNT_OP_DIRECTORY,
     MOUNT_OP_FILE,
     MOUNT_OP_LINK,  /* at `to`, leading to `from` */
-    MOUNT_OP_SHOW,  /* `from` at `to`, with what is mounted in it */
+    MOUNT_OP_SHOW,  /* `from` at `to`, with the mounts in it */
     MOUNT_OP_ROOT,  /* `to` becomes the root */
     MOUNT_OP_PLACE, /* request number `source`, opened before anything was covered, at `to` */
     MOUNT_OP_LOCK,  /* `to` becomes read-only */

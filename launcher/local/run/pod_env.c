@@ -19,8 +19,8 @@ int pod_env_hosts(const struct local_job *job, int of, const char *machine_hosts
     for (int i = 0; i < job->pod_count + job->spare_count; i++) {
         const struct local_pod *pod = &job->pods[i];
         if (job->groups) {
-            /* Of a Job's pod others know the name in its headless service alone; the name by itself is its
-             * own. */
+            /* A Job's pod is known to others by the name in its headless service alone; the name by itself is
+             * its own. */
             bool own = i == of;
             const char *sub = pod->subdomain;
             if (sub)

@@ -9,7 +9,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/text_list.h"
 
-/* A private /etc/hosts of a pod: the pods' names (also with the namespace and cluster.local behind, as in a
+/* A private /etc/hosts of a pod: the pods' names (also with the namespace and cluster.local after it, as in a
  * cluster's DNS), then the machine's own file. It is the same for all pods of a PyTorchJob. */
 int pod_env_hosts(const struct local_job *job, int of, const char *machine_hosts, struct buffer *out);
 
@@ -20,11 +20,12 @@ int pod_env_numeric(const struct local_job *job, const char *address, char **num
 struct pod_env_place {
     const struct local_job *job;
     int pod;
-    char *const *inherited; /* of `muster local`: PATH, HOME and the like stay, placement in a job does not */
-    const char *agent_ids;  /* MUSTER_AGENT_ID: outer agents', the runner's, the pod's */
-    const char *gpus;       /* CUDA_VISIBLE_DEVICES */
-    const char *front;      /* goes before PATH; NULL: nothing */
-    int set_attempt, job_attempt; /* of the JobSet, of the pod's Job: how often it was made anew */
+    char *const
+        *inherited; /* `muster local`'s own: PATH, HOME and the like stay, placement in a job does not */
+    const char *agent_ids;        /* MUSTER_AGENT_ID: outer agents', the runner's, the pod's */
+    const char *gpus;             /* CUDA_VISIBLE_DEVICES */
+    const char *front;            /* goes before PATH; NULL: nothing */
+    int set_attempt, job_attempt; /* how often the JobSet and the pod's Job were made anew */
     bool named;                   /* names resolve inside the pod; otherwise they are replaced by addresses */
 };
 

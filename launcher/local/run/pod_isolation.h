@@ -16,9 +16,9 @@ enum pod_isolation_kind {
 struct pod_isolation {
     enum pod_isolation_kind kind;
     const char *hosts;               /* the file that becomes /etc/hosts */
-    const char *hostname;            /* of the pod */
-    const struct mount_plan *mounts; /* of the pod; NULL: none */
-    /* What identity the processes keep inside a user namespace: their own. */
+    const char *hostname;            /* the pod's */
+    const struct mount_plan *mounts; /* the pod's; NULL: none */
+    /* The identity that processes keep inside a user namespace: their own. */
     char uid_map[48], gid_map[48];
 };
 
@@ -27,7 +27,7 @@ struct pod_isolation pod_isolation_probe(const char *hosts);
 /* Whether a child can enter with these mounts; errno otherwise. */
 bool pod_isolation_permits(const struct pod_isolation *isolation, const struct mount_plan *mounts);
 
-/* Puts the calling process (and what it executes) behind its own name; context is a struct pod_isolation. 0,
+/* Gives the calling process and its program its own name and mounts; context is a struct pod_isolation. 0,
  * or -1 with errno. System calls only: for spawn_options.enter. */
 int pod_isolation_enter(const void *context);
 

@@ -15,7 +15,7 @@
 #include "proto/exit_code.h"
 #include "rendezvous/failure/failure.h"
 
-enum { CLEAN_LOOKS = 2 }; /* a process may be created behind a scan */
+enum { CLEAN_LOOKS = 2 }; /* a process may be created after a scan */
 
 /* --- output --- */
 
@@ -213,7 +213,7 @@ static int look(const struct pod_process *pod, int signal,
 bool pod_process_sweep(struct pod_process *pod)
 {
     int left = look(pod, SIGKILL, NULL, NULL);
-    if (left < 0 && pod->alive) /* no /proc: its session is what can be reached */
+    if (left < 0 && pod->alive) /* no /proc: only its session can be reached */
         (void)kill(-pod->pid, SIGKILL);
     pod->clean_looks = left > 0 ? 0 : pod->clean_looks + 1;
     return pod->clean_looks >= CLEAN_LOOKS && !pod->alive;

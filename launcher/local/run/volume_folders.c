@@ -202,7 +202,7 @@ static bool remove_some(int folder, int depth)
 static void remove_content(int folder, int depth)
 {
     for (int pass = 0; pass < 2 && remove_some(folder, depth); pass++)
-        ; /* a second look finds what a file system skipped while its folder shrank */
+        ; /* a second look finds files that a file system skipped while its folder shrank */
 }
 
 void folder_remove_content(const char *path)

@@ -7,7 +7,7 @@
 
 struct volume_folders {
     const struct local_job *job;
-    const char *folder; /* of the run */
+    const char *folder; /* the run's */
     const char *claims; /* where claims are kept; NULL: in folder, deleted with it */
 };
 
@@ -27,8 +27,8 @@ char *volume_folders_source(const struct volume_folders *folders, int pod, const
  * removes a run's folder with everything in it, by system calls only: for a guardian too.
  */
 
-/* Removes what is in the folder; links are not followed. What cannot be removed stays (another user's file
- * in a folder of his): the folder is in a temporary place. */
+/* Removes the folder's contents; links are not followed. Files that cannot be removed stay (another user's
+ * file in a folder of his): the folder is in a temporary place. */
 void folder_remove_content(const char *path);
 
 #endif

@@ -138,7 +138,7 @@ class Overrides(unittest.TestCase):
         env, err = self.env([], "--env", "KEY=mine", more=more)
         self.assertEqual(env["KEY"], "mine")
         self.assertIn("warning: stdin:1:", err)
-        self.assertIn("no Secret s of the namespace default was given; of its variables the pods have those that --env sets", err)
+        self.assertIn("no Secret s of the namespace default was given; the pods have only its variables that --env sets", err)
         _, err = self.env([], more=more, code=2)
         self.assertIn("give the value by --env NAME=value", err)
 

@@ -105,7 +105,7 @@ class TrainJobs(unittest.TestCase):
                 objects = objects_of(vector)
                 if vector.get("refused"):
                     _, err = dry_run(*objects, code=2)
-                    self.assertIn("'non-existent-container' of the job node is no container beside node", err)
+                    self.assertIn("'non-existent-container' of the job node is no other container than node", err)
                     checked += 1
                     continue
                 pods, err = dry_run(*objects)
