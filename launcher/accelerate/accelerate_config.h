@@ -2,7 +2,7 @@
  * `accelerate config` writes it, or the same in JSON), as settings of muster run and as the variables that
  * `accelerate launch` gives its workers (pure).
  *
- * Every key of the file has one of five effects: a setting, variables, without effect here (listed in
+ * Every key of the file has an effect of five: a setting, variables, without effect here (listed in
  * `aside`), without effect in accelerate as well (a line of `warnings`: an unknown key of a section, the
  * first of a key given twice), or an error that names the file, the line and the alternative. */
 #ifndef MUSTER_LAUNCHER_ACCELERATE_ACCELERATE_CONFIG_H

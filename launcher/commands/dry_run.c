@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "launcher/config/config.h"
 #include "launcher/process/worker_command.h"
 #include "proto/base/error.h"
 

@@ -131,7 +131,7 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = world,
-     .help = "least time between two worlds if nodes that joined meanwhile make the next one larger; "
+     .help = "least time between two worlds if nodes that join in this time make the next one larger; "
              "doubled, up to 32 times, while worlds are short-lived"},
     {.name = "local-addr",
      .env = "PET_LOCAL_ADDR",
@@ -164,7 +164,7 @@ static const struct knob rows[] = {
      .unit = "bytes",
      .section = world,
      .help =
-         "limit of what all clients of the workers' store hold in the agent together: values, requests and "
+         "limit of the agent's memory for all clients of the workers' store together: values, requests and "
          "replies. Beyond it the client that holds most is disconnected. 0: 32M, and 64K for each worker"},
     {.name = "worker-store",
      .env = "MUSTER_WORKER_STORE",
@@ -403,10 +403,9 @@ static const struct knob rows[] = {
      .initial = "worker",
      .choices = signal_scopes,
      .section = workers,
-     .help = "processes that get the stop signal and forwarded ones: the worker's own, so that what it "
-             "started (loaders of "
-             "data) serves it while it saves and gets the signal when no worker is left; or all of its "
-             "session at once"},
+     .help = "processes that get the stop signal and forwarded ones: the worker's own, so that its children "
+             "(loaders of data) serve it while it saves and get the signal when no worker is left; or all of "
+             "its session at once"},
     {.name = "forward-signals",
      .env = "MUSTER_FORWARD_SIGNALS",
      .type = KNOB_TEXT,
@@ -537,7 +536,7 @@ static const struct knob rows[] = {
      .section = nccl,
      .help = "on: workers get settings that NCCL, gloo and PyTorch cannot find by themselves (the interface "
              "that reaches the other nodes), variables that are set already stay; explain: also print every "
-             "decision with its reason; off: only those of --nccl-policy"},
+             "decision with its reason; off: only the settings of --nccl-policy"},
     {.name = "nccl-policy",
      .env = "MUSTER_NCCL_POLICY",
      .type = KNOB_TEXT,

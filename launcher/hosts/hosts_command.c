@@ -174,7 +174,7 @@ int hosts_run(const struct run_config *config, int argc, char *const argv[], con
 
 /* --- a host of the job --- */
 
-/* The orders, and the lines after them that have arrived already. */
+/* The orders, and lines after them, as far as they have arrived. */
 static int read_orders(int fd, struct hosts_message *m, struct muster_error *err)
 {
     scope_buffer data = {.limit = HOSTS_MESSAGE_LIMIT + 64};
