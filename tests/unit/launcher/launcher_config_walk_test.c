@@ -8,13 +8,13 @@
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
 #include "proto/slurm.h"
+#include "runtime/nccl/decide/decide.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/fake_environment.h"
 #include "tests/support/faults.h"
 #include "tests/support/golden.h"
 #include "tests/support/walk.h"
 #include "tests/unit/launcher/launcher_config_support.h"
-#include "runtime/nccl/decide/decide.h"
 
 enum { SEEDS = 400, LINES = 120 };
 
