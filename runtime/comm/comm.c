@@ -142,6 +142,9 @@ int comm_check_ranks(const struct comm_options *options, const char *what, int r
 {
     if (options->size >= 1 && options->size <= ranks && options->rank >= 0 && options->rank < options->size)
         return 0;
+    if (ranks == COMM_RANKS_ANY)
+        return error_set(err, MUSTER_E_INVALID, "%s of rank %d of %d: ranks count from 0 to size-1", what,
+                         options->rank, options->size);
     return error_set(err, MUSTER_E_INVALID, "%s of rank %d of %d: ranks count from 0, and there are 1 to %d",
                      what, options->rank, options->size, ranks);
 }

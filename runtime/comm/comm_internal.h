@@ -51,6 +51,7 @@ struct comm_vote {
 int comm_members(const struct comm_vote *votes, int size, int me, int *members, int *rank);
 
 /* All of these: 0, or -1 with the value, the limit and the way out. what: "a host comm". */
+enum { COMM_RANKS_ANY = INT32_MAX }; /* no limit of its own */
 int comm_check_ranks(const struct comm_options *options, const char *what, int ranks,
                      struct muster_error *err);
 /* Of a comm between cpu devices for at most `ranks` ranks. */

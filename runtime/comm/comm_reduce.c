@@ -153,3 +153,81 @@ void comm_reduce(const struct comm_op *op, int size, void *out, const void *cons
         }
     }
 }
+
+/* ---- in parts ---- */
+
+enum dtype comm_sum_dtype(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 || dtype == DTYPE_F16 ? DTYPE_F32 : dtype;
+}
+
+void comm_sum_begin(const struct comm_op *op, void *sum, const void *source, int64_t count)
+{
+    if (comm_sum_dtype(op->dtype) == op->dtype)
+        memcpy(sum, source, (size_t)(count * dtype_size(op->dtype)));
+    else
+        narrow_kernels()->widen(sum, source, op->dtype, 0, count, NULL);
+}
+
+static void add_block(const struct comm_op *op, void *sum, const void *source, int n)
+{
+    bool max = op->reduction == REDUCE_MAX;
+    float next[BLOCK];
+    switch (op->dtype) {
+    case DTYPE_F32:
+        (max ? max_float : add_float)(sum, source, n);
+        break;
+    case DTYPE_F64:
+        (max ? max_double : add_double)(sum, source, n);
+        break;
+    case DTYPE_I32:
+        (max ? max_int32_t : add_int32_t)(sum, source, n);
+        break;
+    default:
+        narrow_kernels()->widen(max ? next : sum, source, op->dtype, !max, n, NULL);
+        if (max)
+            max_float(sum, next, n);
+        break;
+    }
+}
+
+void comm_sum_add(const struct comm_op *op, void *sum, const void *source, int64_t count)
+{
+    int64_t wide = dtype_size(comm_sum_dtype(op->dtype)), size = dtype_size(op->dtype);
+    for (int64_t first = 0; first < count; first += BLOCK) {
+        int n = (int)(count - first < BLOCK ? count - first : BLOCK);
+        add_block(op, (char *)sum + first * wide, (const char *)source + first * size, n);
+    }
+}
+
+void comm_sum_end(const struct comm_op *op, int size, void *sum, int64_t count)
+{
+    if (op->reduction != REDUCE_AVERAGE)
+        return;
+    for (int64_t first = 0; first < count; first += BLOCK) {
+        int n = (int)(count - first < BLOCK ? count - first : BLOCK);
+        if (op->dtype == DTYPE_F64)
+            scale_double((double *)sum + first, n, 1.0 / (double)size);
+        else
+            scale_float((float *)sum + first, n, 1.0F / (float)size);
+    }
+}
+
+void comm_sum_put(const struct comm_op *op, void *out, const void *sum, int64_t count)
+{
+    float block[BLOCK];
+    int64_t wide = dtype_size(comm_sum_dtype(op->dtype)), size = dtype_size(op->dtype);
+    for (int64_t first = 0; first < count; first += BLOCK) {
+        int n = (int)(count - first < BLOCK ? count - first : BLOCK);
+        void *to = (char *)out + first * size;
+        const void *from = (const char *)sum + first * wide;
+        if (op->dtype == DTYPE_F32)
+            put_float(to, from, n, op->accumulate);
+        else if (op->dtype == DTYPE_F64)
+            put_double(to, from, n, op->accumulate);
+        else if (op->dtype == DTYPE_I32)
+            put_int32_t(to, from, n, op->accumulate);
+        else
+            put_narrow(to, memcpy(block, from, (size_t)n * sizeof *block), n, op->dtype, op->accumulate);
+    }
+}

@@ -4,7 +4,7 @@
 
 #include "runtime/comm/comm.h"
 
-enum { COMM_RANKS_MAX = 1024 }; /* sources of one reduction */
+enum { COMM_RANKS_MAX = 1024 }; /* of a comm without peers of its own (delay), and of NCCL */
 
 /* Whether op's dtype can be reduced by op's reduction: f32, f64, bf16, f16 by sum, average and max; i32 by
  * sum and max. */
@@ -15,5 +15,16 @@ int comm_reduce_check(const struct comm_op *op, struct muster_error *err);
  * end); an average multiplies the sum by 1/size; integers wrap. out may be one of the sources, or a part of
  * one that lies at the same indices. Runs on the calling thread and allocates nothing. */
 void comm_reduce(const struct comm_op *op, int size, void *out, const void *const *sources, int64_t count);
+
+/* The same in parts, for a sum that passes from rank to rank: begin, add for each further rank in rank order,
+ * end, put. The bits are those of comm_reduce. `sum` has comm_sum_dtype(op->dtype): f32 for 16-bit floats,
+ * else the dtype itself. Buffers do not overlap. */
+enum dtype comm_sum_dtype(enum dtype dtype);
+void comm_sum_begin(const struct comm_op *op, void *sum, const void *source, int64_t count);
+void comm_sum_add(const struct comm_op *op, void *sum, const void *source, int64_t count);
+/* Makes an average of a sum over `size` ranks; changes nothing for other reductions. */
+void comm_sum_end(const struct comm_op *op, int size, void *sum, int64_t count);
+/* out (+)= sum, rounded once. */
+void comm_sum_put(const struct comm_op *op, void *out, const void *sum, int64_t count);
 
 #endif

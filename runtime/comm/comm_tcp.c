@@ -4,57 +4,126 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "proto/base/text.h"
 #include "runtime/comm/comm_tcp_internal.h"
 
 static void destroy(struct comm *comm);
 GUARD_DEFINE(comm, struct comm *, destroy);
 
-/* ---- creation ---- */
+/* ---- memory ---- */
 
-static int allocate_peers(struct tcp_comm *tcp, struct muster_error *err)
+static void add_link(struct tcp_comm *tcp, int rank)
 {
-    size_t size = (size_t)tcp->comm.size;
-    int64_t chunk = TCP_SCRATCH_BYTES / tcp->comm.size / 4096 * 4096;
-    tcp->chunk_bytes = chunk < TCP_CHUNK_BYTES ? chunk : TCP_CHUNK_BYTES;
-    tcp->peers = mem_calloc(size, sizeof *tcp->peers);
-    tcp->polls = mem_calloc(1 + 2 * size, sizeof *tcp->polls);
-    tcp->scratch = mem_calloc(size, (size_t)tcp->chunk_bytes);
-    for (size_t i = 0; tcp->peers && i < size; i++)
-        tcp->peers[i].fds[TCP_DATA] = tcp->peers[i].fds[TCP_NEWS] = -1;
-    if (!tcp->peers || !tcp->polls || !tcp->scratch)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for comm %s", tcp->comm.name);
-    tcp->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return tcp->wake < 0 ? error_errno(err, "eventfd") : 0;
+    for (int i = 0; i < tcp->link_count; i++) {
+        if (tcp->links[i] == rank)
+            return;
+    }
+    if (rank != tcp->comm.rank)
+        tcp->links[tcp->link_count++] = rank;
 }
 
-/* faces_store: as tcp_connect has it. */
-static struct comm *tcp_make(const struct comm_options *options, bool faces_store, struct muster_error *err)
+/* In an order in which not all ranks begin with the same one. */
+static void list_links(struct tcp_comm *tcp)
+{
+    int size = tcp->comm.size;
+    if (tcp->star && tcp->comm.rank > 0) {
+        add_link(tcp, 0);
+        return;
+    }
+    for (int places = 1; places < size; places = tcp_is_sparse(tcp) ? 2 * places : places + 1) {
+        add_link(tcp, tcp_rank_after(tcp, places));
+        if (tcp_is_sparse(tcp))
+            add_link(tcp, tcp_rank_after(tcp, -places));
+    }
+}
+
+static int open_watch(struct tcp_comm *tcp, struct muster_error *err)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data = {.u64 = UINT64_MAX}};
+    tcp->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    tcp->watch = epoll_create1(EPOLL_CLOEXEC);
+    if (tcp->wake < 0 || tcp->watch < 0 || epoll_ctl(tcp->watch, EPOLL_CTL_ADD, tcp->wake, &event))
+        return error_errno(err, "descriptors to wait with");
+    return 0;
+}
+
+int tcp_allocate(struct tcp_comm *tcp, bool operations, struct muster_error *err)
+{
+    size_t size = (size_t)tcp->comm.size;
+    int64_t least = 2 * 2 * 8 * ((int64_t)tcp->comm.size + 1); /* doubling with two elements a block */
+    int64_t chunk = TCP_SCRATCH_BYTES / tcp->comm.size / 4096 * 4096;
+    tcp->wake = tcp->watch = tcp->listener = -1;
+    tcp->chunk_bytes = chunk < TCP_CHUNK_BYTES ? chunk : TCP_CHUNK_BYTES;
+    (void)pthread_mutex_init(&tcp->lock, NULL); /* cannot fail with default attributes on Linux */
+    tcp->peers = mem_calloc(size, sizeof *tcp->peers);
+    tcp->links = mem_calloc(size, sizeof *tcp->links);
+    tcp->polls = mem_calloc(1 + 2 * size, sizeof *tcp->polls);
+    tcp->polled = mem_calloc(size, sizeof *tcp->polled);
+    tcp->sources = mem_calloc(size, sizeof *tcp->sources);
+    tcp->scratch_bytes = least > TCP_SCRATCH_BYTES ? least : TCP_SCRATCH_BYTES;
+    tcp->scratch = operations ? mem_calloc(1, (size_t)tcp->scratch_bytes) : NULL;
+    for (size_t i = 0; tcp->peers && i < size; i++)
+        tcp->peers[i].fds[TCP_DATA] = tcp->peers[i].fds[TCP_NEWS] = -1;
+    if (!tcp->peers || !tcp->links || !tcp->polls || !tcp->polled || !tcp->sources ||
+        (operations && !tcp->scratch))
+        return error_set(err, MUSTER_E_NOMEM, "no memory for comm %s", tcp->comm.name);
+    list_links(tcp);
+    return operations ? open_watch(tcp, err) : 0;
+}
+
+void tcp_free(struct tcp_comm *tcp)
+{
+    for (int rank = 0; tcp->peers && rank < tcp->comm.size; rank++) {
+        for (int role = 0; role < TCP_ROLE_COUNT; role++) {
+            if (tcp->peers[rank].fds[role] >= 0)
+                (void)close(tcp->peers[rank].fds[role]); /* no call is in progress */
+        }
+    }
+    tcp_forget_callers(tcp);
+    const int fds[] = {tcp->wake, tcp->watch, tcp->listener};
+    for (int i = 0; i < 3; i++) {
+        if (fds[i] >= 0)
+            (void)close(fds[i]); /* no thread waits */
+    }
+    mem_free(tcp->peers);
+    mem_free(tcp->links);
+    mem_free(tcp->polls);
+    mem_free(tcp->polled);
+    mem_free(tcp->sources);
+    mem_free(tcp->scratch);
+    mem_free(tcp->listings);
+    (void)pthread_mutex_destroy(&tcp->lock);
+}
+
+/* ---- creation ---- */
+
+/* Without connections. */
+static struct comm *tcp_make(const struct comm_options *options, struct muster_error *err)
 {
     struct tcp_comm *tcp = mem_calloc(1, sizeof *tcp);
     if (!tcp) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a comm");
         return NULL;
     }
+    comm_init(&tcp->comm, options, tcp_run_call);
     GUARD(guard_comm) struct comm *comm = &tcp->comm;
-    tcp->wake = -1;
-    comm_init(comm, options, tcp_run_call);
+    int failed = tcp_allocate(tcp, options->size > 1, err);
     tcp->board =
         (struct comm_board){.store = options->store, .key = comm->name, .kind = "tcp", .rank = options->rank};
     int address =
         snprintf(tcp->address, sizeof tcp->address, "%s", options->address ? options->address : "127.0.0.1");
+    if (failed)
+        return NULL;
     if ((options->key && strlen(options->key) >= COMM_NAME) || address >= TCP_ADDRESS) {
         (void)error_set(err, MUSTER_E_LIMIT, "the key %.100s... or the address %.60s is too long for a comm",
                         tcp->comm.name, tcp->address);
-        return NULL;
-    }
-    if (comm->size > 1 && (allocate_peers(tcp, err) || tcp_connect(tcp, faces_store, err))) {
-        (void)error_wrap(err, "comm %s, rank %d", comm->name, comm->rank);
         return NULL;
     }
     return take_pointer(&comm);
@@ -62,8 +131,14 @@ static struct comm *tcp_make(const struct comm_options *options, bool faces_stor
 
 static struct comm *tcp_create(const struct comm_options *options, struct muster_error *err)
 {
-    return comm_check_options(options, "a TCP comm", TCP_RANKS_MAX, err) ? NULL
-                                                                         : tcp_make(options, true, err);
+    if (comm_check_options(options, "a TCP comm", COMM_RANKS_ANY, err))
+        return NULL;
+    GUARD(guard_comm) struct comm *comm = tcp_make(options, err);
+    if (comm && comm->size > 1 && tcp_meet(tcp_comm_of(comm), true, err)) {
+        (void)error_wrap(err, "comm %s, rank %d", comm->name, comm->rank);
+        return NULL;
+    }
+    return take_pointer(&comm);
 }
 
 static void destroy(struct comm *comm)
@@ -71,67 +146,94 @@ static void destroy(struct comm *comm)
     static const struct muster_error leaves = {0};
     if (!comm)
         return;
-    struct tcp_comm *tcp = tcp_comm_of(comm);
-    tcp_tell(tcp, &leaves);
-    for (int rank = 0; tcp->peers && rank < comm->size; rank++) {
-        for (int role = 0; role < TCP_ROLE_COUNT; role++) {
-            if (tcp->peers[rank].fds[role] >= 0)
-                (void)close(tcp->peers[rank].fds[role]); /* no call is in progress */
-        }
-    }
-    if (tcp->wake >= 0)
-        (void)close(tcp->wake); /* nobody waits */
-    mem_free(tcp->peers);
-    mem_free(tcp->polls);
-    mem_free(tcp->scratch);
-    mem_free(tcp);
+    tcp_tell(tcp_comm_of(comm), &leaves);
+    tcp_free(tcp_comm_of(comm));
+    mem_free(comm);
 }
 
 /* ---- splitting ---- */
 
-/* Exchanges every rank's color and key; votes has size entries, and ours is filled in. */
-static int vote(struct tcp_comm *tcp, const char *name, struct comm_vote *votes, struct muster_error *err)
+/* What the ranks of a comm exchange when it is split. */
+struct tcp_vote {
+    struct comm_vote vote;
+    uint64_t name; /* a hash: all ranks use the same name */
+    struct tcp_listing at;
+};
+
+static int check_names(const struct tcp_vote *records, int size, int me, struct muster_error *err)
 {
-    char what[COMM_NAME];
-    int me = tcp->comm.rank;
-    if (snprintf(what, sizeof what, "%u-%s", tcp->splits, name) >= COMM_NAME)
-        return error_set(err, MUSTER_E_LIMIT, "the name %.100s is too long for a comm", name);
-    tcp->board.deadline = instant_add(clock_now(NULL), tcp->comm.timeout_ns);
-    if (comm_board_put(&tcp->board, what, &votes[me], sizeof *votes, err))
-        return -1;
-    for (int rank = 0; rank < tcp->comm.size; rank++) {
-        if (comm_board_get(&tcp->board, what, rank, "splits another comm or uses another name", &votes[rank],
-                           sizeof *votes, err))
-            return -1;
+    for (int rank = 0; rank < size; rank++) {
+        if (records[rank].name != records[me].name)
+            return error_set(err, MUSTER_E_PEER,
+                             "rank %d splits another comm or uses another name; all ranks must split alike",
+                             rank);
     }
     return 0;
+}
+
+/* Connects those whose votes have our color. Takes the listener. */
+static struct comm *make_part(struct tcp_comm *tcp, const char *name, const struct tcp_vote *records,
+                              int listener, struct muster_error *err)
+{
+    int size = tcp->comm.size, me = tcp->comm.rank, rank;
+    scope_close int ours = listener;
+    const size_t room = size > 0 ? (size_t)size : 0; /* compilers see that it may not be negative */
+    scope_free struct comm_vote *votes = mem_calloc(room, sizeof *votes);
+    scope_free int *members = mem_calloc(room, sizeof *members);
+    if (!votes || !members) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory to split comm %s", tcp->comm.name);
+        return NULL;
+    }
+    for (int other = 0; other < size; other++)
+        votes[other] = records[other].vote;
+    int count = comm_members(votes, size, me, members, &rank);
+    struct comm_options options = comm_part_options(&tcp->comm, rank, count, name);
+    options.address = tcp->address;
+    GUARD(guard_comm) struct comm *comm = tcp_make(&options, err);
+    if (!comm || count == 1)
+        return take_pointer(&comm);
+    struct tcp_comm *part = tcp_comm_of(comm);
+    part->mine = records[me].at;
+    part->listener = take_fd(&ours);
+    part->listings = mem_calloc(room, sizeof *part->listings);
+    for (int i = 0; part->listings && i < count; i++)
+        part->listings[i] = records[members[i]].at;
+    if (!part->listings)
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for the addresses of %d ranks", count);
+    else if (!tcp_connect(part, err))
+        return take_pointer(&comm);
+    return NULL;
 }
 
 static struct comm *split(struct comm *comm, int color, int key, const char *name, struct muster_error *err)
 {
     struct tcp_comm *tcp = tcp_comm_of(comm);
-    scope_free struct comm_vote *votes = mem_calloc((size_t)comm->size, sizeof *votes);
-    scope_free int *members = mem_calloc((size_t)comm->size, sizeof *members);
-    if (!votes || !members) {
+    char part[COMM_NAME];
+    scope_free struct tcp_vote *records = mem_calloc((size_t)comm->size, sizeof *records);
+    if (!records) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory to split comm %s", comm->name);
         return NULL;
     }
-    char part[COMM_NAME];
     tcp->splits++;
-    votes[comm->rank] = (struct comm_vote){color, key};
-    if (comm->size > 1 && vote(tcp, name, votes, err)) {
-        (void)error_wrap(err, "splitting comm %s into %s", comm->name, name);
-        return NULL;
-    }
     if (snprintf(part, sizeof part, "%s/%u-%s.%d", comm->name, tcp->splits, name, color) >= COMM_NAME) {
         (void)error_set(err, MUSTER_E_LIMIT, "the name %.100s is too long for a comm", name);
         return NULL;
     }
-    int rank, size = comm_members(votes, comm->size, comm->rank, members, &rank);
-    struct comm_options options = comm_part_options(comm, rank, size, part);
-    options.store = tcp->board.store;
-    options.address = tcp->address;
-    return tcp_make(&options, false, err);
+    struct tcp_vote *mine = &records[comm->rank];
+    mine->vote = (struct comm_vote){color, key};
+    mine->name = text_hash(TEXT_HASH_START, name, strlen(name));
+    int listener = comm->size > 1 ? tcp_open_listener(tcp->address, &mine->at, err) : -1;
+    if (comm->size > 1 && (listener < 0 || tcp_gather_records(tcp, records, sizeof *records, err) ||
+                           check_names(records, comm->size, comm->rank, err))) {
+        if (listener >= 0)
+            (void)close(listener); /* nobody has called yet */
+        (void)error_wrap(err, "splitting comm %s into %s", comm->name, name);
+        return NULL;
+    }
+    struct comm *made = make_part(tcp, part, records, listener, err);
+    if (!made)
+        (void)error_wrap(err, "comm %s", part);
+    return made;
 }
 
 /* ---- status ---- */

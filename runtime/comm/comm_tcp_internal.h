@@ -1,9 +1,11 @@
-/* comm_tcp_internal.h - what comm_tcp.c (object), comm_tcp_link.c (connections), comm_tcp_wire.c (bytes and
- * failures) and comm_tcp_move.c (operations) share. */
+/* comm_tcp_internal.h - shared by comm_tcp.c (object, splits), comm_tcp_link.c and comm_tcp_answer.c
+ * (connections), comm_tcp_wire.c (bytes and failures), comm_tcp_move.c (operations with all connections),
+ * comm_tcp_doubling.c and comm_tcp_chain.c (operations of larger comms). */
 #ifndef MUSTER_RUNTIME_COMM_COMM_TCP_INTERNAL_H
 #define MUSTER_RUNTIME_COMM_COMM_TCP_INTERNAL_H
 
 #include <netdb.h>
+#include <pthread.h>
 #include <sys/uio.h>
 
 #include "proto/base/clock.h"
@@ -11,9 +13,18 @@
 #include "runtime/comm/comm_meet.h"
 #include "runtime/comm/comm_tcp.h"
 
-enum { TCP_ADDRESS = 64 };
+enum { TCP_ADDRESS = 64, TCP_TOKEN_BYTES = 16 };
 
-/* In front of each operation's data, in the byte order of the machine; another one fails the magic. */
+/* What a rank publishes, as it lies in the store. */
+struct tcp_listing {
+    char address[TCP_ADDRESS];
+    char host[64]; /* for people */
+    unsigned char token[TCP_TOKEN_BYTES];
+    uint16_t port;
+};
+
+/* In front of an operation's first data between two ranks, in the byte order of the machine; another one
+ * fails the magic. */
 struct tcp_header {
     uint32_t magic;
     uint8_t kind, dtype, reduction, accumulate;
@@ -22,18 +33,22 @@ struct tcp_header {
     int64_t count;
     uint64_t sequence;
 };
+enum { TCP_SPLIT_KIND = 255 }; /* the exchange of votes and addresses of a split; no enum comm_kind */
 
-/* Transfers still open between us and one peer: a header, then data. */
+/* Transfers still open between us and one peer: a header, then data in at most two places. */
+enum { TCP_PARTS = 3 };
 struct tcp_flow {
-    struct iovec out[2], in[2];
+    struct iovec out[TCP_PARTS], in[TCP_PARTS];
     struct tcp_header mine, theirs;
-    bool heard; /* the peer's header has arrived and matches */
+    bool greets, expects;       /* our header is on its way or was sent; theirs was asked for */
+    bool heard;                 /* the peer's header has arrived and matches */
+    bool may_send, may_receive; /* false: the last try found no room, or no data */
 };
 
 enum tcp_role { TCP_DATA, TCP_NEWS, TCP_ROLE_COUNT };
 
 struct tcp_peer {
-    int fds[TCP_ROLE_COUNT]; /* -1: ourselves, or not connected yet */
+    int fds[TCP_ROLE_COUNT]; /* -1: ourselves, or not connected */
     bool ended, left;        /* no further data from it; left: it closed deliberately */
     uint64_t sequence;       /* of sends and receives with it */
     _Atomic(bool) awaited;   /* its header has not arrived, and we wait for it */
@@ -46,13 +61,25 @@ struct tcp_comm {
     struct comm_board board;   /* its key is the comm's name */
     uint32_t splits;
     uint64_t sequence; /* of collectives */
+    bool star;         /* connect rank 0 with every other rank, and those not with each other */
     int wake;          /* eventfd: the comm was aborted */
-    _Atomic(bool) aborted, notified;
-    bool star;              /* connect rank 0 with every other rank, and those not with each other */
-    struct tcp_peer *peers; /* [size] */
-    struct pollfd *polls;   /* [1 + 2 * size] */
-    char *scratch;          /* [size] chunks */
-    int64_t chunk_bytes;
+    int watch;         /* epoll of wake and the peers' reports; -1: none, of a caller without operations */
+    int listener;      /* -1: none, as all connections are made */
+    _Atomic(bool) aborted;
+    struct tcp_callers *callers; /* who has called since the comm was made; NULL: not asked yet */
+    struct tcp_listing mine;
+    struct tcp_listing *listings; /* [size] of all ranks; NULL while they are in the store */
+    pthread_mutex_t lock;         /* of notified, links and link_count, while a thread may change them */
+    bool notified;                /* tcp_tell was called */
+    int *links, link_count;       /* ranks that we have connections to, or make them; room for size */
+    struct tcp_peer *peers;       /* [size] */
+    struct pollfd *polls;         /* [1 + 2 * size] */
+    int *polled;                  /* [size] the ranks of polls, while waiting */
+    int open_out, open_in;        /* flows that still send, and that still receive */
+    const void **sources;         /* [size] */
+    char *scratch;                /* scratch_bytes */
+    int64_t scratch_bytes;
+    int64_t chunk_bytes; /* of scratch, for each rank of a comm with all connections */
 };
 
 /* One operation while it runs. */
@@ -60,35 +87,106 @@ struct tcp_run {
     struct tcp_comm *tcp;
     const struct comm_call *call;
     uint64_t sequence;
+    bool splits; /* the exchange of a split in place of an operation */
 };
 
 static inline struct tcp_comm *tcp_comm_of(struct comm *comm)
 {
     return (struct tcp_comm *)comm; /* comm is its first member */
 }
+/* Whether a rank has connections to some others only. */
+static inline bool tcp_is_sparse(const struct tcp_comm *tcp)
+{
+    return tcp->comm.size > TCP_FULL_RANKS && !tcp->star;
+}
+/* The rank so many places after ours, round the end. */
+static inline int tcp_rank_after(const struct tcp_comm *tcp, int places)
+{
+    return (int)(((int64_t)tcp->comm.rank + places + tcp->comm.size) % tcp->comm.size);
+}
+
+/* ---- comm_tcp.c ---- */
+
+/* Memory and descriptors of a zeroed comm whose comm, address and board are set; free also after an error. */
+int tcp_allocate(struct tcp_comm *tcp, bool operations, struct muster_error *err);
+void tcp_free(struct tcp_comm *tcp);
 
 /* ---- comm_tcp_link.c ---- */
 
-/* Collective: fills address and the peers' descriptors. faces_store: the address is that of the connection
+/* A listening socket at address, or -1; *mine is to be published. */
+int tcp_open_listener(const char *address, struct tcp_listing *mine, struct muster_error *err);
+/* Collective: finds the peers in the store and connects. faces_store: the address is that of the connection
  * to the store and may be loopback; otherwise it is final. */
-int tcp_connect(struct tcp_comm *tcp, bool faces_store, struct muster_error *err);
+int tcp_meet(struct tcp_comm *tcp, bool faces_store, struct muster_error *err);
+/* Collective, with listener and mine set: connects to the links, by the listings or by those in the store. */
+int tcp_connect(struct tcp_comm *tcp, struct muster_error *err);
+/* Connects to a rank that is no link yet; that rank does the same. On -1 the comm is broken. */
+int tcp_reach(const struct tcp_run *run, int rank, struct muster_error *err);
+
+/* ---- comm_tcp_answer.c ---- */
+
+/* First message of a caller; the rank that it calls answers with its own rank. */
+struct tcp_hello {
+    uint64_t magic;
+    unsigned char token[TCP_TOKEN_BYTES]; /* of the rank that is called */
+    int32_t rank, size, role, reserved;
+};
+#define TCP_HELLO_MAGIC UINT64_C(0x3170637473756d31)
+struct tcp_hello tcp_hello_of(const struct tcp_comm *tcp, const unsigned char *token, int role);
+int tcp_send_hello(int fd, const struct tcp_hello *hello, const char *what, struct muster_error *err);
+int tcp_prepare_socket(int fd, enum tcp_role role, struct muster_error *err);
+/* Answers callers until all higher links have both connections, by the board's deadline. */
+int tcp_answer_links(struct tcp_comm *tcp, struct muster_error *err);
+/* The same for one higher rank that is no link, while an operation runs. */
+int tcp_answer_one(const struct tcp_run *run, int rank, struct instant deadline, struct muster_error *err);
+void tcp_forget_callers(struct tcp_comm *tcp);
+/* As comm_await; with a run, a reason to stop ends it, too. */
+int tcp_await(const struct tcp_run *run, struct pollfd *entries, int count, struct instant deadline,
+              const char *what, struct muster_error *err);
 
 /* ---- comm_tcp_wire.c ---- */
 
-/* Begins an operation with a peer: headers both ways; nothing is transferred yet. */
-void tcp_greet(const struct tcp_run *run, int peer);
-/* Appends data to a direction; at most one piece, and only if none is pending. */
+/* Waits for reports of a peer that is connected now; makes it a link if it is none. */
+int tcp_watch(struct tcp_comm *tcp, int rank, struct muster_error *err);
+/* Begins an operation: with one peer, or with all links (peer -1). Nothing is transferred yet. */
+void tcp_begin(const struct tcp_run *run, int peer);
+/* Appends data to a direction; at most one piece, and only if none is pending. The operation's first has a
+ * header in front, also if it has no data. */
 void tcp_give(const struct tcp_run *run, int peer, const void *data, int64_t bytes);
 void tcp_take(const struct tcp_run *run, int peer, void *data, int64_t bytes);
-/* Transfers bytes until all data has arrived and, with `sent`, all of ours has been sent. On -1 the comm
- * is broken for every rank. */
-int tcp_drive(const struct tcp_run *run, bool sent, struct muster_error *err);
+/* Blocks first..first+count-1 of `all`, which is a ring of size blocks; first may be below 0. */
+void tcp_give_blocks(const struct tcp_run *run, int peer, const char *all, int64_t bytes, int first,
+                     int count);
+void tcp_take_blocks(const struct tcp_run *run, int peer, char *all, int64_t bytes, int first, int count);
+bool tcp_gives(const struct tcp_run *run, int peer); /* still */
+bool tcp_takes(const struct tcp_run *run, int peer);
+/* Transfers bytes until all data has arrived, until all of ours has been sent, too, or until one of the
+ * pending directions is done. On -1 the comm is broken for every rank. */
+enum tcp_until { TCP_RECEIVED, TCP_ALL, TCP_ONE };
+int tcp_drive(const struct tcp_run *run, enum tcp_until until, struct muster_error *err);
+/* A reason to stop that came from elsewhere: an abort, a peer's report, the device. */
+int tcp_interrupted(const struct tcp_run *run, struct muster_error *error);
+/* Reports error to all and fills err with it; returns -1. */
+int tcp_break(const struct tcp_run *run, struct muster_error *error, struct muster_error *err);
 /* The first call notifies every peer (code 0: we leave) and closes our side. From any thread. */
 void tcp_tell(struct tcp_comm *tcp, const struct muster_error *error);
 
-/* ---- comm_tcp_move.c ---- */
+/* ---- comm_tcp_move.c, comm_tcp_doubling.c, comm_tcp_chain.c ---- */
 
 /* Does one operation; called on the stream's thread. */
 int tcp_run_call(struct comm *comm, const struct comm_call *call, struct muster_error *err);
+/* Gathers records of all ranks, as part of a split or of meeting: all[rank] is ours already. */
+int tcp_gather_records(struct tcp_comm *tcp, void *all, int64_t bytes, struct muster_error *err);
+
+/* Collectives of a sparse comm after tcp_begin. blocks of `bytes` in rank order; ours is there. */
+int tcp_gather_doubling(const struct tcp_run *run, char *all, int64_t bytes, struct muster_error *err);
+int tcp_all_reduce_doubling(const struct tcp_run *run, struct muster_error *err);
+int tcp_broadcast_doubling(const struct tcp_run *run, struct muster_error *err);
+/* all_to_all and reduce_scatter: blocks pass by doubling. */
+int tcp_blocks_doubling(const struct tcp_run *run, struct muster_error *err);
+/* all_reduce and reduce_scatter: sums pass up the chain, results down. */
+int tcp_reduce_chain(const struct tcp_run *run, struct muster_error *err);
+int tcp_gather_ring(const struct tcp_run *run, struct muster_error *err);
+int tcp_broadcast_chain(const struct tcp_run *run, struct muster_error *err);
 
 #endif

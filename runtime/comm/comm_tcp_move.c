@@ -1,4 +1,5 @@
-/* comm_tcp_move.c - which data passes between which ranks in each operation over TCP: see comm_tcp.h. */
+/* comm_tcp_move.c - which data passes between which ranks where all have connections to each other, and the
+ * choice between that and the ways of larger comms: see comm_tcp.h. */
 #include "runtime/comm/comm_reduce.h"
 #include "runtime/comm/comm_tcp_internal.h"
 
@@ -15,7 +16,7 @@ static char *chunk_of(const struct tcp_run *run, int rank)
 /* Sums elements that lie in the chunks of the others and at `mine`. */
 static void reduce(const struct tcp_run *run, const void *mine, char *out, int64_t count)
 {
-    const void *sources[TCP_RANKS_MAX];
+    const void **sources = run->tcp->sources;
     for (int rank = 0; rank < run->tcp->comm.size; rank++)
         sources[rank] = rank == run->tcp->comm.rank ? mine : chunk_of(run, rank);
     comm_reduce(&run->call->op, run->tcp->comm.size, out, sources, count);
@@ -50,7 +51,7 @@ static int gather(const struct tcp_run *run, struct muster_error *err)
         tcp_give(run, rank, block, part);
         tcp_take(run, rank, recv + rank * part, part);
     }
-    return tcp_drive(run, true, err);
+    return tcp_drive(run, TCP_ALL, err);
 }
 
 /* `count` elements of every rank, ours at `mine`, chunk by chunk as they arrive; our sends are queued
@@ -62,11 +63,11 @@ static int sum_chunks(const struct tcp_run *run, const char *mine, char *out, in
     for (int64_t first = 0; first < count; first += most) {
         int64_t n = count - first < most ? count - first : most;
         take_chunks(run, n);
-        if (tcp_drive(run, false, err))
+        if (tcp_drive(run, TCP_RECEIVED, err))
             return -1;
         reduce(run, mine + first * size, out + first * size, n);
     }
-    return tcp_drive(run, true, err);
+    return tcp_drive(run, TCP_ALL, err);
 }
 
 static int reduce_scatter(const struct tcp_run *run, struct muster_error *err)
@@ -94,11 +95,11 @@ static int all_reduce_whole(const struct tcp_run *run, struct muster_error *err)
                 tcp_give(run, rank, mine, n * size);
         }
         take_chunks(run, n);
-        if (tcp_drive(run, true, err))
+        if (tcp_drive(run, TCP_ALL, err))
             return -1;
         reduce(run, mine, (char *)call->recv + first * size, n);
     }
-    return tcp_drive(run, true, err); /* the headers, if there was no data */
+    return tcp_drive(run, TCP_ALL, err); /* the headers, if there was no data */
 }
 
 /* Every rank sums one slice, then all exchange their slices. */
@@ -107,7 +108,7 @@ static int all_reduce_sliced(const struct tcp_run *run, struct muster_error *err
     const struct comm_call *call = run->call;
     int ranks = run->tcp->comm.size, me = run->tcp->comm.rank;
     int64_t count = call->op.count, size = element_bytes(run), slice = (count + ranks - 1) / ranks;
-    int64_t from[TCP_RANKS_MAX] = {0}, length[TCP_RANKS_MAX] = {0};
+    int64_t from[TCP_FULL_RANKS] = {0}, length[TCP_FULL_RANKS] = {0};
     const char *send = call->send;
     char *recv = call->recv;
     for (int rank = 0; rank < ranks; rank++) {
@@ -124,7 +125,7 @@ static int all_reduce_sliced(const struct tcp_run *run, struct muster_error *err
         tcp_give(run, rank, recv + from[me] * size, length[me] * size);
         tcp_take(run, rank, recv + from[rank] * size, length[rank] * size);
     }
-    return tcp_drive(run, true, err);
+    return tcp_drive(run, TCP_ALL, err);
 }
 
 static int broadcast(const struct tcp_run *run, struct muster_error *err)
@@ -138,48 +139,102 @@ static int broadcast(const struct tcp_run *run, struct muster_error *err)
         if (rank != me)
             tcp_give(run, rank, call->recv, part);
     }
-    return tcp_drive(run, true, err);
+    return tcp_drive(run, TCP_ALL, err);
 }
 
-static int move(const struct tcp_run *run, struct muster_error *err)
+static int move_full(const struct tcp_run *run, struct muster_error *err)
 {
-    const struct comm_call *call = run->call;
-    switch (call->op.kind) {
+    const struct comm_op *op = &run->call->op;
+    tcp_begin(run, -1);
+    for (int i = 0; i < run->tcp->link_count; i++) { /* headers to all and from all, data follows */
+        tcp_give(run, run->tcp->links[i], NULL, 0);
+        tcp_take(run, run->tcp->links[i], NULL, 0);
+    }
+    switch (op->kind) {
     case COMM_ALL_GATHER:
     case COMM_ALL_TO_ALL:
         return gather(run, err);
     case COMM_REDUCE_SCATTER:
         return reduce_scatter(run, err);
     case COMM_ALL_REDUCE:
-        return call->op.accumulate || comm_part_bytes(&call->op) <= TCP_EAGER_BYTES
-                   ? all_reduce_whole(run, err)
-                   : all_reduce_sliced(run, err);
+        return op->accumulate || comm_part_bytes(op) <= TCP_EAGER_BYTES ? all_reduce_whole(run, err)
+                                                                        : all_reduce_sliced(run, err);
     case COMM_BROADCAST:
         return broadcast(run, err);
-    case COMM_SEND:
-        tcp_give(run, call->op.root, call->send, comm_part_bytes(&call->op));
-        return tcp_drive(run, true, err);
-    case COMM_RECV:
-        tcp_take(run, call->op.root, call->recv, comm_part_bytes(&call->op));
-        return tcp_drive(run, true, err);
     default: /* a barrier is its headers */
-        return tcp_drive(run, true, err);
+        return tcp_drive(run, TCP_ALL, err);
     }
+}
+
+static int gather_sparse(const struct tcp_run *run, bool small, struct muster_error *err)
+{
+    int64_t part = comm_part_bytes(&run->call->op);
+    char *recv = run->call->recv;
+    if (part)
+        comm_copy(recv + run->tcp->comm.rank * part, run->call->send, part);
+    return small ? tcp_gather_doubling(run, recv, part, err) : tcp_gather_ring(run, err);
+}
+
+static int move_sparse(const struct tcp_run *run, struct muster_error *err)
+{
+    const struct comm_op *op = &run->call->op;
+    bool small = comm_part_bytes(op) <= TCP_DOUBLING_BYTES / run->tcp->comm.size;
+    tcp_begin(run, -1);
+    /* Every operation begins with the headers of neighbours, so that no mismatch waits for data. */
+    tcp_give(run, tcp_rank_after(run->tcp, 1), NULL, 0);
+    tcp_take(run, tcp_rank_after(run->tcp, -1), NULL, 0);
+    switch (op->kind) {
+    case COMM_ALL_GATHER:
+        return gather_sparse(run, small, err);
+    case COMM_REDUCE_SCATTER:
+        return small ? tcp_blocks_doubling(run, err) : tcp_reduce_chain(run, err);
+    case COMM_ALL_REDUCE:
+        return small ? tcp_all_reduce_doubling(run, err) : tcp_reduce_chain(run, err);
+    case COMM_BROADCAST:
+        return small ? tcp_broadcast_doubling(run, err) : tcp_broadcast_chain(run, err);
+    case COMM_ALL_TO_ALL:
+        return tcp_blocks_doubling(run, err);
+    default:
+        return tcp_gather_doubling(run, run->tcp->scratch, 0, err);
+    }
+}
+
+static int move_pair(const struct tcp_run *run, struct muster_error *err)
+{
+    const struct comm_call *call = run->call;
+    int peer = call->op.root;
+    bool sends = call->op.kind == COMM_SEND;
+    int64_t bytes = comm_part_bytes(&call->op);
+    if (tcp_reach(run, peer, err))
+        return -1;
+    tcp_begin(run, peer);
+    tcp_give(run, peer, call->send, sends ? bytes : 0);
+    tcp_take(run, peer, call->recv, sends ? 0 : bytes);
+    return tcp_drive(run, TCP_ALL, err);
 }
 
 int tcp_run_call(struct comm *comm, const struct comm_call *call, struct muster_error *err)
 {
     struct tcp_comm *tcp = tcp_comm_of(comm);
+    struct tcp_run run = {.tcp = tcp, .call = call};
     if (comm->size == 1) {
         comm_mirror(&call->op, 0, 1, call->send, call->recv);
         return 0;
     }
-    bool pair = comm_is_pair(call->op.kind);
-    struct tcp_run run = {.tcp = tcp, .call = call};
-    run.sequence = pair ? ++tcp->peers[call->op.root].sequence : ++tcp->sequence;
-    for (int rank = 0; rank < comm->size; rank++) {
-        if (rank != comm->rank && (!pair || rank == call->op.root))
-            tcp_greet(&run, rank);
+    if (comm_is_pair(call->op.kind)) {
+        run.sequence = ++tcp->peers[call->op.root].sequence;
+        return move_pair(&run, err);
     }
-    return move(&run, err);
+    run.sequence = ++tcp->sequence;
+    return tcp_is_sparse(tcp) ? move_sparse(&run, err) : move_full(&run, err);
+}
+
+int tcp_gather_records(struct tcp_comm *tcp, void *all, int64_t bytes, struct muster_error *err)
+{
+    const struct comm_call call = {.comm = &tcp->comm,
+                                   .op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_U8, .count = bytes},
+                                   .send = (char *)all + tcp->comm.rank * bytes,
+                                   .recv = all};
+    const struct tcp_run run = {.tcp = tcp, .call = &call, .sequence = tcp->splits, .splits = true};
+    return tcp_is_sparse(tcp) ? move_sparse(&run, err) : move_full(&run, err);
 }

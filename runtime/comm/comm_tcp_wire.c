@@ -1,7 +1,7 @@
-/* comm_tcp_wire.c - transfers between a rank and all its peers at once, and the reasons that end them: see
- * comm_tcp.h. */
+/* comm_tcp_wire.c - transfers between a rank and its peers, and the reasons that end them: see comm_tcp.h. */
 #include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,45 +11,122 @@
 
 enum { NEWS_MS = 2000 };
 #define HEADER_MAGIC UINT32_C(0x7063746d)
+/* A rank whose predecessor takes part waits this much longer than timeout_ns, at most: the rank next to the
+ * missing one knows better who is missing, and its report is to come first. */
+#define GRACE_NS (1 * NS_PER_S)
 
 /* ---- transfers ---- */
 
-void tcp_greet(const struct tcp_run *run, int rank)
+static bool is_left(const struct iovec parts[TCP_PARTS])
+{
+    return parts[0].iov_len || parts[1].iov_len || parts[2].iov_len;
+}
+
+void tcp_begin(const struct tcp_run *run, int peer)
+{
+    struct tcp_comm *tcp = run->tcp;
+    tcp->open_in = tcp->open_out = 0;
+    if (peer >= 0)
+        tcp->peers[peer].flow = (struct tcp_flow){0};
+    for (int i = 0; peer < 0 && i < tcp->link_count; i++)
+        tcp->peers[tcp->links[i]].flow = (struct tcp_flow){0};
+}
+
+static void set_header(const struct tcp_run *run, struct tcp_flow *flow)
 {
     const struct comm_op *op = &run->call->op;
+    flow->mine = (struct tcp_header){.magic = HEADER_MAGIC,
+                                     .kind = run->splits ? TCP_SPLIT_KIND : (uint8_t)op->kind,
+                                     .dtype = (uint8_t)op->dtype,
+                                     .reduction = (uint8_t)op->reduction,
+                                     .accumulate = op->accumulate,
+                                     .root = op->root,
+                                     .tag = op->tag,
+                                     .count = op->count,
+                                     .sequence = run->sequence};
+    flow->out[0] = (struct iovec){&flow->mine, sizeof flow->mine};
+    flow->greets = true;
+}
+
+static void give_parts(const struct tcp_run *run, int rank, struct iovec a, struct iovec b)
+{
+    struct tcp_flow *flow = &run->tcp->peers[rank].flow;
+    bool was_open = is_left(flow->out);
+    if (!flow->greets)
+        set_header(run, flow);
+    flow->out[1] = a;
+    flow->out[2] = b;
+    run->tcp->open_out += !was_open && is_left(flow->out);
+    flow->may_send = true;
+}
+
+static void take_parts(const struct tcp_run *run, int rank, struct iovec a, struct iovec b)
+{
     struct tcp_peer *peer = &run->tcp->peers[rank];
-    peer->flow = (struct tcp_flow){.mine = {.magic = HEADER_MAGIC,
-                                            .kind = (uint8_t)op->kind,
-                                            .dtype = (uint8_t)op->dtype,
-                                            .reduction = (uint8_t)op->reduction,
-                                            .accumulate = op->accumulate,
-                                            .root = op->root,
-                                            .tag = op->tag,
-                                            .count = op->count,
-                                            .sequence = run->sequence}};
-    peer->flow.out[0] = (struct iovec){&peer->flow.mine, sizeof peer->flow.mine};
-    peer->flow.in[0] = (struct iovec){&peer->flow.theirs, sizeof peer->flow.theirs};
-    atomic_store(&peer->awaited, true);
+    struct tcp_flow *flow = &peer->flow;
+    bool was_open = is_left(flow->in);
+    if (!flow->expects) {
+        flow->in[0] = (struct iovec){&flow->theirs, sizeof flow->theirs};
+        flow->expects = true;
+        atomic_store(&peer->awaited, true);
+    }
+    flow->in[1] = a;
+    flow->in[2] = b;
+    run->tcp->open_in += !was_open && is_left(flow->in);
+    flow->may_receive = true;
+}
+
+static struct iovec part_of(const void *data, int64_t bytes)
+{
+    return (struct iovec){(void *)(uintptr_t)data, (size_t)bytes};
 }
 
 void tcp_give(const struct tcp_run *run, int rank, const void *data, int64_t bytes)
 {
-    run->tcp->peers[rank].flow.out[1] = (struct iovec){(void *)(uintptr_t)data, (size_t)bytes};
+    give_parts(run, rank, part_of(data, bytes), (struct iovec){0});
 }
 
 void tcp_take(const struct tcp_run *run, int rank, void *data, int64_t bytes)
 {
-    run->tcp->peers[rank].flow.in[1] = (struct iovec){data, (size_t)bytes};
+    take_parts(run, rank, part_of(data, bytes), (struct iovec){0});
 }
 
-static bool is_left(const struct iovec parts[2])
+/* The blocks of a ring as two runs. */
+static void cut_ring(int size, const char *all, int64_t bytes, int first, int count, struct iovec parts[2])
 {
-    return parts[0].iov_len || parts[1].iov_len;
+    int from = (first + size) % size, until_end = count < size - from ? count : size - from;
+    parts[0] = part_of(all + from * bytes, until_end * bytes);
+    parts[1] = part_of(all, (count - until_end) * bytes);
 }
 
-static void advance(struct iovec parts[2], size_t bytes)
+void tcp_give_blocks(const struct tcp_run *run, int rank, const char *all, int64_t bytes, int first,
+                     int count)
 {
-    for (int i = 0; i < 2; i++) {
+    struct iovec parts[2];
+    cut_ring(run->tcp->comm.size, all, bytes, first, count, parts);
+    give_parts(run, rank, parts[0], parts[1]);
+}
+
+void tcp_take_blocks(const struct tcp_run *run, int rank, char *all, int64_t bytes, int first, int count)
+{
+    struct iovec parts[2];
+    cut_ring(run->tcp->comm.size, all, bytes, first, count, parts);
+    take_parts(run, rank, parts[0], parts[1]);
+}
+
+bool tcp_gives(const struct tcp_run *run, int rank)
+{
+    return is_left(run->tcp->peers[rank].flow.out);
+}
+
+bool tcp_takes(const struct tcp_run *run, int rank)
+{
+    return is_left(run->tcp->peers[rank].flow.in);
+}
+
+static void advance(struct iovec parts[TCP_PARTS], size_t bytes)
+{
+    for (int i = 0; i < TCP_PARTS; i++) {
         size_t step = bytes < parts[i].iov_len ? bytes : parts[i].iov_len;
         parts[i].iov_base = step ? (char *)parts[i].iov_base + step : parts[i].iov_base;
         parts[i].iov_len -= step;
@@ -57,19 +134,19 @@ static void advance(struct iovec parts[2], size_t bytes)
     }
 }
 
-static struct msghdr message_of(struct iovec parts[2])
+static struct msghdr message_of(struct iovec parts[TCP_PARTS], size_t *bytes)
 {
-    return (struct msghdr){.msg_iov = parts, .msg_iovlen = 2};
+    *bytes = parts[0].iov_len + parts[1].iov_len + parts[2].iov_len;
+    return (struct msghdr){.msg_iov = parts, .msg_iovlen = TCP_PARTS};
 }
 
 /* ---- failures ---- */
 
 void tcp_tell(struct tcp_comm *tcp, const struct muster_error *error)
 {
-    if (atomic_exchange(&tcp->notified, true))
-        return;
-    for (int rank = 0; tcp->peers && rank < tcp->comm.size; rank++) {
-        const int *fds = tcp->peers[rank].fds;
+    (void)pthread_mutex_lock(&tcp->lock);
+    for (int i = 0; !tcp->notified && i < tcp->link_count; i++) {
+        const int *fds = tcp->peers[tcp->links[i]].fds;
         if (fds[TCP_DATA] < 0 || fds[TCP_NEWS] < 0)
             continue;
         /* Nothing was ever sent on it, so there is room; a peer that misses it sees both connections
@@ -78,11 +155,30 @@ void tcp_tell(struct tcp_comm *tcp, const struct muster_error *error)
         (void)shutdown(fds[TCP_NEWS], SHUT_WR);
         (void)shutdown(fds[TCP_DATA], SHUT_WR);
     }
+    tcp->notified = true;
+    (void)pthread_mutex_unlock(&tcp->lock);
+}
+
+int tcp_watch(struct tcp_comm *tcp, int rank, struct muster_error *err)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data = {.u64 = (uint64_t)rank}};
+    bool linked = false, ended;
+    if (epoll_ctl(tcp->watch, EPOLL_CTL_ADD, tcp->peers[rank].fds[TCP_NEWS], &event))
+        return error_errno(err, "watching rank %d", rank);
+    (void)pthread_mutex_lock(&tcp->lock);
+    ended = tcp->notified;
+    for (int i = 0; i < tcp->link_count; i++)
+        linked = linked || tcp->links[i] == rank;
+    if (!linked)
+        tcp->links[tcp->link_count++] = rank;
+    (void)pthread_mutex_unlock(&tcp->lock);
+    return ended ? error_set(err, MUSTER_E_PEER, "comm %s has ended", tcp->comm.name) : 0;
 }
 
 /* Reads the final report of a peer, if any: true, and *error is its failure. */
-static bool hear_news(struct tcp_peer *peer, struct muster_error *error)
+static bool hear_news(struct tcp_comm *tcp, int rank, struct muster_error *error)
 {
+    struct tcp_peer *peer = &tcp->peers[rank];
     struct muster_error news;
     ssize_t got;
     do {
@@ -91,6 +187,7 @@ static bool hear_news(struct tcp_peer *peer, struct muster_error *error)
     if (got < 0 && errno == EAGAIN)
         return false;
     peer->ended = true;
+    (void)epoll_ctl(tcp->watch, EPOLL_CTL_DEL, peer->fds[TCP_NEWS], NULL); /* it was added */
     if (got != (ssize_t)sizeof news)
         return false;
     peer->left = news.code == 0;
@@ -99,6 +196,32 @@ static bool hear_news(struct tcp_peer *peer, struct muster_error *error)
     *error = news;
     error->text[sizeof error->text - 1] = '\0';
     return true;
+}
+
+/* All reports that have come. */
+static bool hear_all_news(struct tcp_comm *tcp, struct muster_error *error)
+{
+    enum { EVENTS = 16 };
+    struct epoll_event events[EVENTS];
+    int count = epoll_wait(tcp->watch, events, EVENTS, 0);
+    for (int i = 0; i < count; i++) {
+        if (events[i].data.u64 < (uint64_t)tcp->comm.size && hear_news(tcp, (int)events[i].data.u64, error))
+            return true;
+    }
+    return false;
+}
+
+int tcp_interrupted(const struct tcp_run *run, struct muster_error *error)
+{
+    const struct comm *comm = &run->tcp->comm;
+    if (atomic_load(&run->tcp->aborted))
+        return comm_aborted(run->call, run->sequence, error);
+    if (hear_all_news(run->tcp, error))
+        return -1;
+    if (comm->device_ops->poll_error(comm->device,
+                                     error)) /* another comm failed: free the peers of this one */
+        return error_wrap(error, "rank %d stopped", comm->rank);
+    return 0;
 }
 
 /* A peer's data connection has closed. Its reason travels on the other connection, so it may still be on
@@ -110,7 +233,7 @@ static int gone(const struct tcp_run *run, int rank, struct muster_error *error)
     if (!peer->ended) {
         struct pollfd entry = {.fd = peer->fds[TCP_NEWS], .events = POLLIN};
         (void)poll(&entry, 1, NEWS_MS); /* complete or not: what has arrived counts */
-        if (hear_news(peer, error))
+        if (hear_news(run->tcp, rank, error))
             return -1;
     }
     if (peer->left)
@@ -124,8 +247,7 @@ static int late(const struct tcp_run *run, struct muster_error *error)
 {
     struct comm_ranks missing = {0};
     for (int rank = 0; rank < run->tcp->comm.size; rank++) {
-        const struct tcp_flow *flow = &run->tcp->peers[rank].flow;
-        if (is_left(flow->in) || is_left(flow->out))
+        if (tcp_takes(run, rank) || tcp_gives(run, rank))
             comm_ranks_add(&missing, rank);
     }
     return comm_late(run->call, run->sequence, &missing, error);
@@ -142,6 +264,23 @@ static struct comm_op op_of(const struct tcp_header *header)
                             .count = header->count};
 }
 
+/* One of the two splits the comm. */
+static int splits_differ(const struct tcp_run *run, int rank, const struct tcp_header *theirs,
+                         struct muster_error *error)
+{
+    bool both = run->splits && theirs->kind == TCP_SPLIT_KIND;
+    if (both)
+        return error_set(error, MUSTER_E_PEER,
+                         "rank %d splits another comm or uses another name; all ranks must split alike",
+                         rank);
+    const struct comm_op other = op_of(theirs);
+    char text[COMM_TEXT];
+    return error_set(error, MUSTER_E_PEER, "ranks differ in comm %s: rank %d splits it, rank %d issued %s",
+                     run->tcp->comm.name, run->splits ? run->tcp->comm.rank : rank,
+                     run->splits ? rank : run->tcp->comm.rank,
+                     comm_op_text(text, run->splits ? &other : &run->call->op));
+}
+
 /* A peer's header has arrived: does it match ours? */
 static int match(const struct tcp_run *run, int rank, struct muster_error *error)
 {
@@ -152,6 +291,12 @@ static int match(const struct tcp_run *run, int rank, struct muster_error *error
                          "kind of machine?",
                          rank, run->tcp->comm.name);
     const struct comm_op *mine = &run->call->op, other = op_of(theirs);
+    bool same_kind = run->splits == (theirs->kind == TCP_SPLIT_KIND);
+    if ((run->splits || !same_kind) &&
+        !(same_kind && theirs->sequence == run->sequence && theirs->count == mine->count))
+        return splits_differ(run, rank, theirs, error);
+    if (run->splits)
+        return 0;
     bool alike = mine->kind != COMM_ALL_REDUCE ||
                  mine->accumulate == other.accumulate; /* they use other connections */
     if (theirs->sequence == run->sequence && comm_fits(mine, &other) && alike)
@@ -166,17 +311,21 @@ static int match(const struct tcp_run *run, int rank, struct muster_error *error
 
 /* Sends as much as the connection takes. A broken connection is detected when reading, after the data that
  * arrived before. */
-static bool push(struct tcp_peer *peer)
+static bool push(const struct tcp_run *run, struct tcp_peer *peer)
 {
+    struct tcp_flow *flow = &peer->flow;
     bool moved = false;
-    while (is_left(peer->flow.out)) {
-        struct msghdr message = message_of(peer->flow.out);
+    while (flow->may_send && is_left(flow->out)) {
+        size_t bytes;
+        struct msghdr message = message_of(flow->out, &bytes);
         ssize_t sent = sendmsg(peer->fds[TCP_DATA], &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR)
             continue;
+        flow->may_send = sent == (ssize_t)bytes;
         if (sent <= 0)
             break;
-        advance(peer->flow.out, (size_t)sent);
+        advance(flow->out, (size_t)sent);
+        run->tcp->open_out -= !is_left(flow->out);
         moved = true;
     }
     return moved;
@@ -186,16 +335,20 @@ static int pull(const struct tcp_run *run, int rank, bool *moved, struct muster_
 {
     struct tcp_peer *peer = &run->tcp->peers[rank];
     struct tcp_flow *flow = &peer->flow;
-    while (is_left(flow->in)) {
-        struct msghdr message = message_of(flow->in);
+    while (flow->may_receive && is_left(flow->in)) {
+        size_t bytes;
+        struct msghdr message = message_of(flow->in, &bytes);
         ssize_t got = recvmsg(peer->fds[TCP_DATA], &message, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR)
             continue;
-        if (got < 0 && errno == EAGAIN)
+        if (got < 0 && errno == EAGAIN) {
+            flow->may_receive = false;
             return 0;
+        }
         if (got <= 0)
             return gone(run, rank, error);
         advance(flow->in, (size_t)got);
+        run->tcp->open_in -= !is_left(flow->in);
         *moved = true;
         if (flow->heard || flow->in[0].iov_len)
             continue;
@@ -210,16 +363,17 @@ static int pull(const struct tcp_run *run, int rank, bool *moved, struct muster_
 /* Fills polls with the events to wait for; returns how many. */
 static int list_waits(const struct tcp_run *run)
 {
-    struct pollfd *polls = run->tcp->polls;
+    struct tcp_comm *tcp = run->tcp;
     int count = 0;
-    polls[count++] = (struct pollfd){.fd = run->tcp->wake, .events = POLLIN};
-    for (int rank = 0; rank < run->tcp->comm.size; rank++) {
-        const struct tcp_peer *peer = &run->tcp->peers[rank];
+    tcp->polls[count++] = (struct pollfd){.fd = tcp->watch, .events = POLLIN};
+    for (int i = 0; i < tcp->link_count; i++) {
+        const struct tcp_peer *peer = &tcp->peers[tcp->links[i]];
         short events =
             (short)((is_left(peer->flow.in) ? POLLIN : 0) | (is_left(peer->flow.out) ? POLLOUT : 0));
-        /* An operation of a pair does not wait for the other ranks, but their failures end the comm. */
-        polls[count++] = (struct pollfd){.fd = events ? peer->fds[TCP_DATA] : -1, .events = events};
-        polls[count++] = (struct pollfd){.fd = peer->ended ? -1 : peer->fds[TCP_NEWS], .events = POLLIN};
+        if (!events)
+            continue;
+        tcp->polled[count] = tcp->links[i];
+        tcp->polls[count++] = (struct pollfd){.fd = peer->fds[TCP_DATA], .events = events};
     }
     return count;
 }
@@ -227,81 +381,82 @@ static int list_waits(const struct tcp_run *run)
 /* Sleeps until something can be transferred, at most a slice. -1: there is a reason to stop. */
 static int wait_for_peers(const struct tcp_run *run, struct instant deadline, struct muster_error *error)
 {
-    const struct comm *comm = &run->tcp->comm;
+    struct tcp_comm *tcp = run->tcp;
     int count = list_waits(run);
     int64_t left = instant_diff_ns(deadline, clock_now(NULL));
     left = left < 0 ? 0 : left < COMM_SLICE_NS ? left : COMM_SLICE_NS;
     struct timespec limit = {.tv_nsec = (long)left};
-    int ready = ppoll(run->tcp->polls, (nfds_t)count, &limit, NULL);
+    int ready = ppoll(tcp->polls, (nfds_t)count, &limit, NULL);
     if (ready < 0 && errno != EINTR)
-        return error_errno(error, "waiting for the peers of comm %s", run->tcp->comm.name);
-    if (atomic_load(&run->tcp->aborted))
-        return comm_aborted(run->call, run->sequence, error);
-    for (int rank = 0; ready > 0 && rank < comm->size; rank++) {
-        if (run->tcp->polls[2 + 2 * rank].revents && hear_news(&run->tcp->peers[rank], error))
-            return -1;
+        return error_errno(error, "waiting for the peers of comm %s", tcp->comm.name);
+    for (int i = 1; ready > 0 && i < count; i++) {
+        struct tcp_flow *flow = &tcp->peers[tcp->polled[i]].flow;
+        flow->may_receive |= (tcp->polls[i].revents & ~POLLOUT) != 0;
+        flow->may_send |= (tcp->polls[i].revents & ~POLLIN) != 0;
     }
-    if (ready > 0)
-        return 0;
-    if (comm->device_ops->poll_error(comm->device,
-                                     error)) /* another comm failed: do not keep peers waiting here */
-        return error_wrap(error, "rank %d stopped", comm->rank);
-    return instant_reached(clock_now(NULL), deadline) ? late(run, error) : 0;
+    if ((ready <= 0 || tcp->polls[0].revents) && tcp_interrupted(run, error))
+        return -1;
+    return ready <= 0 && instant_reached(clock_now(NULL), deadline) ? late(run, error) : 0;
 }
 
 /* Transfers everything that can be transferred now. */
 static int move_bytes(const struct tcp_run *run, bool *moved, struct muster_error *error)
 {
-    int size = run->tcp->comm.size, me = run->tcp->comm.rank;
-    for (int i = 1; i < size; i++) /* so that not all ranks send to the same rank at once */
-        *moved = push(&run->tcp->peers[(me + i) % size]) || *moved;
-    for (int i = 1; i < size; i++) {
-        if (pull(run, (me + size - i) % size, moved, error))
+    struct tcp_comm *tcp = run->tcp;
+    for (int i = 0; tcp->open_out && i < tcp->link_count; i++)
+        *moved = push(run, &tcp->peers[tcp->links[i]]) || *moved;
+    for (int i = tcp->link_count - 1; tcp->open_in && i >= 0; i--) {
+        if (pull(run, tcp->links[i], moved, error))
             return -1;
     }
     return 0;
 }
 
-static bool is_done(const struct tcp_run *run, bool sent)
+/* When to give up after a byte has moved now. */
+static struct instant next_deadline(const struct tcp_run *run)
 {
-    for (int rank = 0; rank < run->tcp->comm.size; rank++) {
-        const struct tcp_flow *flow = &run->tcp->peers[rank].flow;
-        if (is_left(flow->in) || (sent && is_left(flow->out)))
-            return false;
-    }
-    return true;
+    const struct tcp_comm *tcp = run->tcp;
+    int64_t limit = tcp->comm.timeout_ns, grace = limit / 8 < GRACE_NS ? limit / 8 : GRACE_NS;
+    bool told = tcp_is_sparse(tcp) && !comm_is_pair(run->call->op.kind) &&
+                tcp->peers[tcp_rank_after(tcp, -1)].flow.heard;
+    return instant_add(clock_now(NULL), limit + (told ? grace : 0));
 }
 
-static int drive(const struct tcp_run *run, bool sent, struct muster_error *error)
+static int drive(const struct tcp_run *run, enum tcp_until until, struct muster_error *error)
 {
-    struct instant deadline = instant_add(clock_now(NULL), run->tcp->comm.timeout_ns);
-    if (atomic_load(&run->tcp->aborted))
+    const struct tcp_comm *tcp = run->tcp;
+    const int before = tcp->open_in + tcp->open_out;
+    struct instant deadline = {0};
+    if (atomic_load(&tcp->aborted))
         return comm_aborted(run->call, run->sequence, error);
-    for (;;) {
+    for (bool first = true;; first = false) {
         bool moved = false;
         if (move_bytes(run, &moved, error))
             return -1;
-        if (is_done(run, sent))
+        if ((until == TCP_ONE && tcp->open_in + tcp->open_out < before) ||
+            (!tcp->open_in && (!tcp->open_out || until == TCP_RECEIVED)))
             return 0;
-        if (moved)
-            deadline = instant_add(clock_now(NULL), run->tcp->comm.timeout_ns);
+        if (moved || first)
+            deadline = next_deadline(run);
         if (wait_for_peers(run, deadline, error))
             return -1;
     }
 }
 
-int tcp_drive(const struct tcp_run *run, bool sent, struct muster_error *err)
+int tcp_break(const struct tcp_run *run, struct muster_error *error, struct muster_error *err)
 {
-    struct muster_error error = {0};
-    if (!drive(run, sent, &error))
-        return 0;
-    if (atomic_load(&run->tcp->aborted) && error.code != MUSTER_E_CANCELLED)
-        (void)comm_aborted(run->call, run->sequence,
-                           &error); /* the apparent failure followed from that one */
-    tcp_tell(run->tcp, &error);
+    if (atomic_load(&run->tcp->aborted) && error->code != MUSTER_E_CANCELLED)
+        (void)comm_aborted(run->call, run->sequence, error); /* the apparent failure followed from that one */
+    tcp_tell(run->tcp, error);
     for (int rank = 0; rank < run->tcp->comm.size; rank++)
         atomic_store(&run->tcp->peers[rank].awaited, false);
     if (err)
-        *err = error;
+        *err = *error;
     return -1;
+}
+
+int tcp_drive(const struct tcp_run *run, enum tcp_until until, struct muster_error *err)
+{
+    struct muster_error error = {0};
+    return drive(run, until, &error) ? tcp_break(run, &error, err) : 0;
 }

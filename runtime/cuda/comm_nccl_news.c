@@ -61,17 +61,11 @@ static int connect_all(struct nccl_news *news, const struct comm_options *option
     (void)snprintf(tcp.address, sizeof tcp.address, "%s", options->address ? options->address : "127.0.0.1");
     tcp.board = (struct comm_board){
         .store = options->store, .key = options->key, .kind = "nccl-news", .rank = options->rank};
-    scope_free struct tcp_peer *peers = mem_calloc((size_t)news->size, sizeof *peers);
-    scope_free struct pollfd *polls = mem_calloc((size_t)(1 + 2 * news->size), sizeof *polls);
-    if (!peers || !polls)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for the connections of %d ranks", news->size);
-    tcp.peers = peers;
-    tcp.polls = polls;
-    for (int rank = 0; rank < news->size; rank++)
-        peers[rank].fds[TCP_DATA] = peers[rank].fds[TCP_NEWS] = -1;
-    int failed = tcp_connect(&tcp, true, err);
-    take_connections(news, &tcp);
-    return failed;
+    int failed = tcp_allocate(&tcp, false, err) || tcp_meet(&tcp, true, err);
+    if (tcp.peers)
+        take_connections(news, &tcp);
+    tcp_free(&tcp);
+    return failed ? -1 : 0;
 }
 
 struct nccl_news *nccl_news_open(const struct comm_options *options, struct muster_error *err)

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-enum { RANK_LIMIT = 64 };
+enum { RANK_LIMIT = 512 };
 
 struct rank_thread {
     pthread_t thread;

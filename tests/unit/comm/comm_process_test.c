@@ -16,7 +16,8 @@
 #include "tests/unit/comm/comm_test_ranks.h"
 #include "tests/unit/world/world_test_environment.h"
 
-enum { RANKS_MAX = 8, COUNT = 400000, SMALL = 100 };
+enum { RANKS_MAX = 12, COUNT = 400000, SMALL = 100 };
+#define NOTICED_NS (5 * NS_PER_S) /* until every rank knows of a death */
 
 /* What the ranks do: all-reduces of so many elements, for so many rounds or until an error. */
 struct work {
@@ -163,6 +164,7 @@ static void kill_one(int size, int victim, int count, bool with_child)
         assert_int_equal(hear(&processes[rank]).kind, 'r');
     if (with_child)
         child = hear(&processes[victim]).child;
+    struct instant killed = clock_now(NULL);
     assert_int_equal(kill(processes[victim].pid, SIGKILL), 0);
     if (test_over_tcp())
         snprintf(who, sizeof who, "rank %d exited during all_reduce #", victim);
@@ -178,6 +180,7 @@ static void kill_one(int size, int victim, int count, bool with_child)
         if (!strstr(report.err.text, who))
             fail_msg("rank %d says: %s, expected: %s", rank, report.err.text, who);
     }
+    assert_true(instant_diff_ns(clock_now(NULL), killed) < NOTICED_NS);
     if (child > 0)
         assert_int_equal(kill(child, SIGKILL), 0);
     for (int rank = 0; rank < size; rank++) {
@@ -193,6 +196,10 @@ static void a_killed_rank_is_named_by_all(void **state)
     kill_one(4, 2, COUNT, false);
     kill_one(4, 1, SMALL, false);
     kill_one(3, 0, COUNT, false); /* the one that serves the store */
+    if (!test_over_tcp())
+        return;
+    kill_one(12, 6, SMALL, false); /* has no connection to most others */
+    kill_one(12, 11, COUNT / 4, false);
 }
 
 static void a_child_of_the_killed_rank_hides_nothing(void **state)

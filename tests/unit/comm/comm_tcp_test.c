@@ -1,6 +1,6 @@
-/* comm_tcp_test.c - what is special to the comm over TCP: results equal to the host comm's bit by bit,
- * unknown peers at the port, a peer that goes silent in the middle of data. What all comms have in common is
- * in comm_shm_test.c and comm_process_test.c. */
+/* comm_tcp_test.c - what is special to the comm over TCP: requests to the store, unknown peers at the port, a
+ * peer that goes silent in the middle of data. What all comms have in common is in comm_shm_test.c,
+ * comm_process_test.c and comm_bits_test.c. */
 #define TEST_COMM comm_tcp
 #include "tests/support/cmocka_all.h"
 
@@ -14,66 +14,6 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "tests/unit/comm/comm_test_ranks.h"
-
-/* ---- the same bits ---- */
-
-static const int64_t counts[] = {0, 1, 7, 4096, 65537, 120001};
-static const enum comm_kind kinds[] = {COMM_REDUCE_SCATTER, COMM_ALL_REDUCE};
-
-static void fill(float *values, int64_t count, int rank)
-{
-    for (int64_t i = 0; i < count; i++)
-        values[i] = (float)((i * 7919 + rank * 104729) % 1000003) / 977.0F - 300.0F;
-}
-
-static int both_reduce(struct test_rank *r, struct comm *host, const struct comm_op *op,
-                       float *const buffers[3])
-{
-    struct muster_error err = {0};
-    int64_t sent = op->count * (op->kind == COMM_REDUCE_SCATTER ? r->size : 1);
-    fill(buffers[0], sent, r->rank);
-    for (int i = 1; i < 3; i++)
-        fill(buffers[i], op->count, r->rank + 17);
-    if (test_rank_do(r, r->comm, op, buffers[0], buffers[1], &err) ||
-        comm_shm()->issue(host, op, buffers[0], buffers[2], r->stream, &err) ||
-        r->ops->sync(r->stream, INSTANT_NEVER, &err))
-        return test_rank_complain(r, "reduction", err.text);
-    if (memcmp(buffers[1], buffers[2], (size_t)op->count * sizeof(float)) != 0)
-        return test_rank_complain(r, "reduction", "differs from the host comm's");
-    return 0;
-}
-
-static int same_bits(struct test_rank *r, struct test_job *job)
-{
-    struct muster_error err = {0};
-    const struct comm_options options = test_rank_options(r, "host", TEST_TIMEOUT_NS, &job->store);
-    struct comm *host = comm_shm()->create(&options, &err);
-    float *base = r->arena.base, *const buffers[] = {base, base + 640000, base + 820000};
-    int result = host ? 0 : test_rank_complain(r, "host comm", err.text);
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
-            for (int way = 0; !result && way < 6; way++) {
-                const struct comm_op op = {.kind = kinds[k],
-                                           .dtype = DTYPE_F32,
-                                           .reduction = (enum comm_reduction)(way % 3),
-                                           .accumulate = way >= 3,
-                                           .count = counts[c]};
-                result = both_reduce(r, host, &op, buffers);
-            }
-        }
-    }
-    comm_shm()->destroy(host);
-    return result;
-}
-
-static void reductions_have_the_bits_of_the_host_comm(void **state)
-{
-    (void)state;
-    for (int size = 2; size <= 4; size++) {
-        struct test_job job = {.body = same_bits};
-        assert_int_equal(test_job_run(&job, size), 0);
-    }
-}
 
 /* ---- stores that see who publishes an address; the one behind is the first member ---- */
 
@@ -175,7 +115,8 @@ static void silent_peers_make_room(void **state)
 
 /* ---- many at once ---- */
 
-enum { CROWD = 24, CROWD_CALLS = 2 * (CROWD - 1) }; /* more than a rank looks at together */
+/* Rank 0 of 400 is linked with 17 ranks: more connections than a rank has places for unknown peers. */
+enum { CROWD = 400, CROWD_CALLS = 2 * 17 };
 
 /* How many have connected to a port of ours and were not answered yet; -1: nobody listens there. */
 static int waiting_callers(uint16_t port)
@@ -252,6 +193,60 @@ static int silent_peer(struct test_rank *r, struct test_job *job)
     return failed ? 0 : test_rank_complain(r, "all_reduce", "passed without rank 1");
 }
 
+/* ---- requests to the store ---- */
+
+/* Counts the requests of all ranks. */
+struct counting_store {
+    struct kv_store real;
+    _Atomic int requests;
+};
+
+static int counting_set(void *ctx, const char *key, const void *data, size_t n, struct muster_error *err)
+{
+    struct counting_store *c = ctx;
+    c->requests++;
+    return c->real.set(c->real.ctx, key, data, n, err);
+}
+
+static int counting_get(void *ctx, const char *key, struct buffer *out, int64_t timeout_ns,
+                        struct muster_error *err)
+{
+    struct counting_store *c = ctx;
+    c->requests++;
+    return c->real.get(c->real.ctx, key, out, timeout_ns, err);
+}
+
+static int counting_add(void *ctx, const char *key, int64_t delta, int64_t *value, struct muster_error *err)
+{
+    struct counting_store *c = ctx;
+    c->requests++;
+    return c->real.add(c->real.ctx, key, delta, value, err);
+}
+
+static int split_in_two(struct test_rank *r, struct test_job *job)
+{
+    struct muster_error *err = &job->errors[0];
+    struct comm *half = comm_tcp()->split(r->comm, r->rank % 2, r->rank, "half", err);
+    comm_tcp()->destroy(half);
+    return half ? 0 : test_rank_complain(r, "split", err->text);
+}
+
+/* A rank counts its use of the key, sets two records, waits for one child and for rank 0 in the tree of
+ * addresses, and for the addresses of half of its 11 links; a split takes no request. On average. */
+static void meeting_takes_few_requests(void **state)
+{
+    (void)state;
+    enum { RANKS = 64, EACH = 1 + 2 + 1 + 1 + 6 };
+    struct kv_memory *memory = kv_memory_create(NULL);
+    struct counting_store c = {.real = kv_memory_store(memory)};
+    struct test_job job = {
+        .body = split_in_two,
+        .store = {.set = counting_set, .get = counting_get, .add = counting_add, .ctx = &c}};
+    assert_int_equal(test_job_run(&job, RANKS), 0);
+    assert_true(c.requests <= RANKS * EACH);
+    kv_memory_destroy(memory);
+}
+
 static void time_out_in_data_names_the_peer(void **state)
 {
     (void)state;
@@ -273,12 +268,12 @@ int main(int argc, char **argv)
     if (worlds > 0)
         return cmocka_run_group_tests(crowd, NULL, NULL);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reductions_have_the_bits_of_the_host_comm),
         cmocka_unit_test(unknown_peers_are_dropped),
         cmocka_unit_test(silent_peers_make_room),
         cmocka_unit_test(many_who_call_at_once_are_all_heard),
         cmocka_unit_test(ranks_that_are_slow_to_speak_are_heard),
         cmocka_unit_test(time_out_in_data_names_the_peer),
+        cmocka_unit_test(meeting_takes_few_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,178 @@
+/* comm_bits_test.c - every operation over TCP has the bits of the host comm's: of every type, by every
+ * reduction, small (by doubling) and large (along the chain), with ranks as threads. With an argument: more
+ * sizes and more counts, in the full run. */
+#define TEST_COMM comm_tcp
+#include "tests/support/cmocka_all.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/unit/comm/comm_test_ranks.h"
+
+static bool all_sizes;
+
+static const int64_t few_counts[] = {0, 3, 17001, -1}, many_counts[] = {0, 1, 7, 4096, 17001, 40001, -1};
+static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_U8, DTYPE_BF16, DTYPE_F16};
+static const enum comm_kind kinds[] = {COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE, COMM_BROADCAST,
+                                       COMM_ALL_TO_ALL, COMM_SEND,           COMM_BARRIER};
+
+/* What a rank's buffers hold: sums of it are exact in no type of floats. */
+static void fill(void *to, enum dtype dtype, int64_t count, int rank)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const double value = (double)((i * 7919 + rank * 104729) % 1000003) / 977.0 - 300.0;
+        if (dtype == DTYPE_F64)
+            ((double *)to)[i] = value;
+        else if (dtype == DTYPE_F32)
+            ((float *)to)[i] = (float)value;
+        else if (dtype == DTYPE_I32)
+            ((int32_t *)to)[i] = (int32_t)(value * 7000003.0);
+        else if (dtype == DTYPE_U8)
+            ((uint8_t *)to)[i] = (uint8_t)(i * 31 + rank * 7);
+        else
+            ((uint16_t *)to)[i] = /* finite: the exponent is not all ones */
+                (uint16_t)((i * 40503 + rank * 30011) & (dtype == DTYPE_BF16 ? 0xbfff : 0xbbff));
+    }
+}
+
+struct two_comms {
+    const struct comm_ops *ops[2]; /* what is tested, and the host comm */
+    struct comm *comm[2];
+    char *send, *recv[2];
+};
+
+/* The peer of a send: some of these pairs are no neighbours; -1: this rank has none. */
+static int peer_of(int rank, int size, int distance)
+{
+    const int peer = rank ^ distance;
+    return peer < size ? peer : -1;
+}
+
+static int do_both(struct test_rank *r, struct two_comms *t, const struct comm_op *op)
+{
+    const int64_t width = dtype_size(op->dtype);
+    const bool sends_blocks = op->kind == COMM_REDUCE_SCATTER || op->kind == COMM_ALL_TO_ALL;
+    const bool gets_blocks = op->kind == COMM_ALL_GATHER || op->kind == COMM_ALL_TO_ALL;
+    const int64_t got = op->count * (gets_blocks ? r->size : 1);
+    for (int i = 0; i < 2; i++) {
+        struct muster_error err = {0};
+        fill(t->send, op->dtype, op->count * (sends_blocks ? r->size : 1), r->rank);
+        fill(t->recv[i], op->dtype, got, r->rank + 17);
+        if (t->ops[i]->run(t->comm[i], op, t->send, t->recv[i], &err))
+            return test_rank_complain(r, t->ops[i]->name, err.text);
+    }
+    if (!memcmp(t->recv[0], t->recv[1], (size_t)(got * width)))
+        return 0;
+    char text[COMM_TEXT];
+    return test_rank_complain(r, comm_op_text(text, op), "differs from the host comm's");
+}
+
+/* In place over the tested comm, against the host comm in two buffers. */
+static int do_in_place(struct test_rank *r, struct two_comms *t, const struct comm_op *op)
+{
+    struct muster_error err = {0};
+    const int64_t bytes = op->count * dtype_size(op->dtype);
+    fill(t->send, op->dtype, op->count * r->size, r->rank);
+    memcpy(t->recv[0], t->send, (size_t)(bytes * r->size));
+    const bool blocks = op->kind == COMM_REDUCE_SCATTER;
+    char *send = t->recv[0] + (op->kind == COMM_ALL_GATHER ? r->rank * bytes : 0);
+    char *recv = t->recv[0] + (blocks ? r->rank * bytes : 0);
+    const char *theirs = t->send + (op->kind == COMM_ALL_GATHER ? r->rank * bytes : 0);
+    const int64_t got = bytes * (op->kind == COMM_ALL_GATHER ? r->size : 1);
+    if (t->ops[0]->run(t->comm[0], op, send, recv, &err) ||
+        t->ops[1]->run(t->comm[1], op, theirs, t->recv[1], &err))
+        return test_rank_complain(r, "in place", err.text);
+    char text[COMM_TEXT];
+    return memcmp(recv, t->recv[1], (size_t)got)
+               ? test_rank_complain(r, comm_op_text(text, op), "differs in place")
+               : 0;
+}
+
+/* To and from ranks at several distances, over both comms. */
+static int do_pairs(struct test_rank *r, struct two_comms *t, enum dtype dtype, int64_t count)
+{
+    for (int distance = 1; distance < r->size; distance = distance * 2 + 1) {
+        const int peer = peer_of(r->rank, r->size, distance);
+        for (int turn = 0; peer >= 0 && turn < 2; turn++) {
+            const bool sends = (peer > r->rank) == (turn == 0);
+            const struct comm_op op = {
+                .kind = sends ? COMM_SEND : COMM_RECV, .dtype = dtype, .count = count, .root = peer};
+            if (do_both(r, t, &op))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static int do_kind(struct test_rank *r, struct two_comms *t, enum comm_kind kind, enum dtype dtype,
+                   int64_t count)
+{
+    const bool reduces = comm_reduces(kind);
+    if (kind == COMM_SEND)
+        return do_pairs(r, t, dtype, count);
+    for (int way = 0; way < (reduces ? 6 : 1); way++) {
+        const struct comm_op op = {.kind = kind,
+                                   .dtype = dtype,
+                                   .reduction = (enum comm_reduction)(way % 3),
+                                   .accumulate = way >= 3,
+                                   .root = kind == COMM_BROADCAST ? (int)(count % r->size) : 0,
+                                   .count = count};
+        if (comm_check(&op, r->rank, r->size, t->send, t->recv[0], NULL))
+            continue; /* no reduction of bytes, no average of integers */
+        if (do_both(r, t, &op))
+            return -1;
+        if (kind != COMM_BROADCAST && kind != COMM_ALL_TO_ALL && kind != COMM_BARRIER && !op.accumulate &&
+            do_in_place(r, t, &op))
+            return -1;
+    }
+    return 0;
+}
+
+static int same_bits(struct test_rank *r, struct test_job *job)
+{
+    struct muster_error err = {0};
+    const int64_t *counts = all_sizes ? many_counts : few_counts;
+    const struct comm_options options = test_rank_options(r, "host", TEST_TIMEOUT_NS, &job->store);
+    struct two_comms t = {
+        {TEST_COMM(), comm_shm()}, {r->comm, comm_shm()->create(&options, &err)}, NULL, {NULL}};
+    const size_t bytes = (size_t)r->size * 40001 * sizeof(double);
+    t.send = malloc(bytes);
+    t.recv[0] = malloc(bytes);
+    t.recv[1] = malloc(bytes);
+    int result =
+        t.comm[1] && t.send && t.recv[0] && t.recv[1] ? 0 : test_rank_complain(r, "host comm", err.text);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+            for (const int64_t *count = counts; !result && *count >= 0; count++)
+                result = do_kind(r, &t, kinds[k], dtypes[d], *count);
+        }
+    }
+    comm_shm()->destroy(t.comm[1]);
+    free(t.send);
+    free(t.recv[0]);
+    free(t.recv[1]);
+    return result;
+}
+
+static void operations_have_the_bits_of_the_host_comm(void **state)
+{
+    (void)state;
+    static const int few[] = {3, 9, 14},
+                     many[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 32, 64};
+    const int *sizes = all_sizes ? many : few;
+    const size_t count = all_sizes ? sizeof many / sizeof *many : sizeof few / sizeof *few;
+    for (size_t i = 0; i < count; i++) {
+        struct test_job job = {.body = same_bits};
+        assert_int_equal(test_job_run(&job, sizes[i]), 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    all_sizes = argc > 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operations_have_the_bits_of_the_host_comm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
