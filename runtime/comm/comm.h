@@ -55,11 +55,11 @@ struct comm_op {
     enum comm_reduction reduction;
     bool accumulate;
     int root;
-    uint32_t tag; /* of the caller's: equal on all ranks, or an error names both; 0: none */
+    uint32_t tag; /* the caller's own number: equal on all ranks, or an error names both; 0: none */
     int64_t count;
 };
 
-/* What of an operation is known when it is over. */
+/* A record of an operation that has ended. */
 struct comm_seen {
     enum comm_kind kind;
     enum dtype dtype;
@@ -80,14 +80,14 @@ struct comm_options {
     const struct kv_store
         *store;         /* how ranks find each other; kept for split, used by its caller's thread only */
     const char *key;    /* prefix of the keys, unique for this comm */
-    int64_t timeout_ns; /* of create, and how long an operation may wait for peers before it is an error */
+    int64_t timeout_ns; /* limit for create, and for an operation's wait for peers */
     struct device *device;
     const struct device_ops *device_ops;
     /* Arenas of COMM memory whose bytes may be sent (operations on other memory are staged through a copy).
      */
     const struct device_arena *arenas;
     int arena_count;
-    const char *address; /* of comm_tcp: numeric, this rank's as the store sees it; NULL: loopback */
+    const char *address; /* for comm_tcp: numeric, this rank's as the store sees it; NULL: loopback */
 };
 
 struct comm_ops {

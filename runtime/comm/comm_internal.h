@@ -26,7 +26,7 @@ static inline bool comm_sends_blocks(enum comm_kind kind)
 {
     return kind == COMM_REDUCE_SCATTER || kind == COMM_ALL_TO_ALL;
 }
-/* Of count elements; 0 for a barrier. */
+/* Bytes of count elements; 0 for a barrier. */
 int64_t comm_part_bytes(const struct comm_op *op);
 /* to may be from, and then may be NULL with no bytes; otherwise they do not overlap. */
 void comm_copy(void *to, const void *from, int64_t bytes);
@@ -54,7 +54,7 @@ int comm_members(const struct comm_vote *votes, int size, int me, int *members, 
 enum { COMM_RANKS_ANY = INT32_MAX }; /* no limit of its own */
 int comm_check_ranks(const struct comm_options *options, const char *what, int ranks,
                      struct muster_error *err);
-/* Of a comm between cpu devices for at most `ranks` ranks. */
+/* The same for a comm between cpu devices for at most `ranks` ranks. */
 int comm_check_options(const struct comm_options *options, const char *what, int ranks,
                        struct muster_error *err);
 

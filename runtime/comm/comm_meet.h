@@ -9,10 +9,11 @@
 #include "proto/base/clock.h"
 #include "runtime/comm/comm.h"
 
-/* What the ranks of one comm publish for each other, under "<key>/<kind>/<generation>/<what>/<rank>". */
+/* The records that the ranks of a comm publish for each other, under
+ * "<key>/<kind>/<generation>/<what>/<rank>". */
 struct comm_board {
     const struct kv_store *store;
-    const char *key, *kind; /* of the comm; "tcp" */
+    const char *key, *kind; /* the comm's key; "tcp" */
     int rank;               /* ours */
     int64_t generation;     /* how often this key has been used; a key may be used again */
     struct instant deadline;

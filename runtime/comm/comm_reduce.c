@@ -1,6 +1,6 @@
 /* comm_reduce.c - see comm_reduce.h. Works block by block through a buffer that stays in the first-level
  * cache: each source is read once, the result written once, and since all sources of a block are read
- * before the result is written, the result may overlap one of them. */
+ * before the result is written, the result may overlap a source. */
 #include "runtime/comm/comm_reduce.h"
 
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
 
 #include "runtime/comm/comm.h"
 
-enum { COMM_RANKS_MAX = 1024 }; /* of a comm without peers of its own (delay), and of NCCL */
+enum { COMM_RANKS_MAX = 1024 }; /* limit for delay comms and NCCL comms */
 
 /* Whether op's dtype can be reduced by op's reduction: f32, f64, bf16, f16 by sum, average and max; i32 by
  * sum and max. */
@@ -12,12 +12,12 @@ int comm_reduce_check(const struct comm_op *op, struct muster_error *err);
 
 /* out[i] (+)= r(sources[0][i], ..., sources[size-1][i]) for i < count, of op's dtype. Elements are combined
  * in the order of the sources in the dtype's own arithmetic (16-bit floats: in float, rounded once at the
- * end); an average multiplies the sum by 1/size; integers wrap. out may be one of the sources, or a part of
- * one that lies at the same indices. Runs on the calling thread and allocates nothing. */
+ * end); an average multiplies the sum by 1/size; integers wrap. out may be a source, or the part of
+ * a source with the same indices. Runs on the calling thread and allocates nothing. */
 void comm_reduce(const struct comm_op *op, int size, void *out, const void *const *sources, int64_t count);
 
 /* The same in parts, for a sum that passes from rank to rank: begin, add for each further rank in rank order,
- * end, put. The bits are those of comm_reduce. `sum` has comm_sum_dtype(op->dtype): f32 for 16-bit floats,
+ * end, put. The bits equal comm_reduce's. `sum` has comm_sum_dtype(op->dtype): f32 for 16-bit floats,
  * else the dtype itself. Buffers do not overlap. */
 enum dtype comm_sum_dtype(enum dtype dtype);
 void comm_sum_begin(const struct comm_op *op, void *sum, const void *source, int64_t count);

@@ -8,7 +8,7 @@
  *   - one control memfd for each comm, with a channel (comm_shm_channel.h) for the collectives and one for
  *     each pair of ranks.
  *
- * A channel moves in phases. In phase p each member writes a record (what it issued, where its data is)
+ * A channel moves in phases. In phase p each member writes a record (its operation, the place of its data)
  * and perhaps data into its own slot p mod 2, arrives, and waits until all members have arrived; then all
  * may read all slots p mod 2, until they arrive at p+1. So one futex barrier a phase is the whole
  * protocol.
@@ -19,7 +19,7 @@
  * The choice is a function of all records, so all ranks choose alike.
  *
  * send and recv are a rendezvous: a send finishes when its peer has copied the data. Two ranks that send
- * to each other first and receive then wait for each other, and one of them reports the mismatch.
+ * to each other first and receive then wait for each other, and the mismatch is reported.
  *
  * The reason that ends an operation early is written into the control memory for all ranks: a lost peer
  * (seen within COMM_SLICE_NS), operations that do not match, a time-out, an abort, a failure of the
@@ -28,10 +28,10 @@
 #define MUSTER_RUNTIME_COMM_COMM_SHM_H
 
 enum {
-    HOST_RANKS_MAX = 256,             /* of one comm */
-    HOST_ARENAS_MAX = 8,              /* of one rank */
-    HOST_EAGER_BYTES = 16 * 1024,     /* of one rank's part of the slot */
-    HOST_SLOT_BYTES = 256 * 1024,     /* collectives: one of a member's two slots */
+    HOST_RANKS_MAX = 256,             /* in a comm */
+    HOST_ARENAS_MAX = 8,              /* for each rank */
+    HOST_EAGER_BYTES = 16 * 1024,     /* in a rank's part of the slot */
+    HOST_SLOT_BYTES = 256 * 1024,     /* collectives: each of a member's two slots */
     HOST_PAIR_SLOT_BYTES = 64 * 1024, /* send and recv */
 };
 

@@ -52,7 +52,7 @@ struct host_channel {
     char *slots;
     int64_t slot_bytes;
     int count, me;
-    int ranks[2]; /* of a pair; a collective's members are the ranks themselves */
+    int ranks[2]; /* the two of a pair; a collective's members are the ranks themselves */
     bool pair;
 };
 

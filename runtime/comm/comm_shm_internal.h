@@ -13,10 +13,10 @@ struct host_comm {
     struct host_link *link;
     struct host_page *page; /* NULL with one rank */
     int *link_ranks;        /* [size] this comm's ranks in the link's numbering */
-    uint64_t id;            /* of this comm and its splits: distinguishes messages */
+    uint64_t id;            /* distinguishes messages for this comm and its splits */
     uint32_t splits;
     _Atomic(uint32_t) aborted;
-    struct futex_patience patience; /* of the thread that runs its operations */
+    struct futex_patience patience; /* state of the thread that runs its operations */
     _Atomic(int) waits_on;          /* HOST_WAITS_ON_NOBODY, HOST_WAITS_ON_ALL or the peer of a pair */
 };
 enum { HOST_WAITS_ON_NOBODY = -2, HOST_WAITS_ON_ALL = -1 };

@@ -30,18 +30,18 @@ struct hello {
     char magic[8];
     int32_t rank, size, pid, arena_count;
     int64_t arena_bytes[HOST_ARENAS_MAX];
-    char token[32]; /* callers: the one that the listener published */
+    char token[32]; /* callers: the token that the listener published */
 };
 static const char hello_magic[8] = "muster1";
 #define GREETING_NS (2 * NS_PER_S) /* limit for a caller that connects and sends nothing */
 
 enum { RANDOM_BYTES = 16, HEX_BYTES = 2 * RANDOM_BYTES };
 
-/* What a rank publishes in the store, as it lies there. */
+/* The record that a rank publishes in the store. */
 struct address {
     char name[HEX_BYTES], token[HEX_BYTES];
     char boot[40];    /* distinguishes hosts */
-    char network[32]; /* distinguishes network namespaces, such as those of two pods on one host */
+    char network[32]; /* distinguishes network namespaces, such as two pods of a host */
     char host[64];    /* for people */
 };
 
@@ -202,8 +202,8 @@ static int map_arena(struct host_map *map, int fd, int64_t bytes, struct muster_
     return 0;
 }
 
-/* The process behind a socket, as a descriptor that becomes readable when it ends: exact even if a child
- * of that process still holds the socket open. */
+/* The process at the other end of a socket, as a descriptor that becomes readable when it ends: exact even if
+ * a child of that process still holds the socket open. */
 static void watch_process(struct host_peer *peer)
 {
     struct ucred who = {0};
@@ -321,7 +321,7 @@ static int hear(struct opening *o, int rank, struct muster_error *err)
         hello.rank, hello.size, rank, o->options->size);
 }
 
-/* Whether a caller is one of our ranks: same user, right token, a rank that has not connected yet. */
+/* Whether a caller is a rank of ours: same user, right token, a rank that has not connected yet. */
 static bool call_is_ours(const struct opening *o, int socket, const struct hello *hello)
 {
     return is_our_user(socket) && !memcmp(hello->magic, hello_magic, sizeof hello->magic) &&
@@ -330,7 +330,7 @@ static bool call_is_ours(const struct opening *o, int socket, const struct hello
            o->link->peers[hello->rank].socket < 0;
 }
 
-/* Accepts one connection; *taken: it is one of our ranks. */
+/* Accepts one connection; *taken: it is a rank of ours. */
 static int answer(struct opening *o, int listener, bool *taken, struct muster_error *err)
 {
     *taken = false;

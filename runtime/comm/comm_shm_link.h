@@ -27,7 +27,7 @@ struct host_peer {
     int process; /* pidfd; -1 where the system has none, or for a thread of our own process */
     pid_t pid;   /* as seen from here; 0: in a PID namespace that we cannot see */
     int arena_count;
-    struct host_map arenas[HOST_ARENAS_MAX]; /* of ourselves: our own mapping */
+    struct host_map arenas[HOST_ARENAS_MAX]; /* for ourselves: our own mapping */
 };
 
 struct host_link {

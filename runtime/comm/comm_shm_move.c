@@ -64,7 +64,7 @@ static void take(const struct host_run *run, int64_t first, int64_t n)
         sources[member] = host_channel_slot(channel, member, phase) +
                           (comm_sends_blocks(call->op.kind) ? channel->me * bytes : 0);
     switch (call->op.kind) {
-    case COMM_ALL_GATHER: /* in place this rank's part is there, and may be read meanwhile */
+    case COMM_ALL_GATHER: /* in place this rank's part is there, and peers may still read it */
         for (int member = 0; member < channel->count; member++)
             if (member != channel->me || recv + member * part != call->send)
                 comm_copy(recv + member * part + at, sources[member], bytes);
@@ -218,7 +218,7 @@ static void publish(const struct host_run *run)
     *record = (struct host_record){.op = call->op, .sequence = run->sequence};
     host_link_place(run->comm->link, call->send, send, &record->send);
     host_link_place(run->comm->link, call->recv, recv, &record->recv);
-    /* An accumulating all_reduce may not show its peers a result that is mixed with what was there. */
+    /* An accumulating all_reduce may not show its peers a result that is mixed with earlier values. */
     record->direct = (!send || record->send.arena >= 0) && (!recv || record->recv.arena >= 0) &&
                      !(call->op.kind == COMM_ALL_REDUCE && call->op.accumulate);
 }

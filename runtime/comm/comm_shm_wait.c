@@ -79,7 +79,7 @@ static bool hopeless(const struct host_run *run, struct instant deadline, struct
 
 static int wait_for_all(const struct host_run *run, struct muster_error *err)
 {
-    /* A rank that writes its failure may have to wait for a processor; one that has died meanwhile is found
+    /* A rank that writes its failure may have to wait for a processor; a rank that died before that is found
      * by hopeless, unless it had arrived here. */
     enum { WRITING_SLICES = 1000 * NS_PER_MS / COMM_SLICE_NS };
     struct muster_error error = {0};

@@ -6,9 +6,9 @@
 #include "proto/base/mem.h"
 #include "runtime/comm/comm_internal.h"
 
-enum { STAGE_BYTES = 2 << 20 }; /* of what is sent, and as much of what is received */
+enum { STAGE_BYTES = 2 << 20 }; /* for data to send, and as many for received data */
 
-/* The host's side, which a comm shares with those that were split from it. */
+/* The host's side, which a comm shares with its splits. */
 struct staged_host {
     const struct comm_ops *ops;
     const struct device_ops *device_ops;
@@ -20,7 +20,7 @@ struct staged_comm {
     struct comm comm;
     struct staged_host *host;
     struct comm *inner;
-    struct device_arena stage; /* pinned: what is sent, then what is received */
+    struct device_arena stage; /* pinned: data to send, then received data */
 };
 
 static struct staged_comm *staged_of(struct comm *comm)
@@ -70,7 +70,7 @@ static int move_blocks(const struct staged_comm *c, const struct comm_call *call
     return 0;
 }
 
-/* The deadline is that of the collectives: what the stream was given before may wait for peers too. */
+/* The deadline is that of the collectives: earlier work of the stream may wait for peers, too. */
 static int wait_for_stream(const struct staged_comm *c, const struct comm_call *call,
                            struct muster_error *err)
 {
@@ -108,7 +108,7 @@ static int run_staged(struct comm *comm, const struct comm_call *call, struct mu
         return wait_for_stream(c, call, err) ? -1 : c->host->ops->run(c->inner, &call->op, NULL, NULL, err);
     const int64_t chunk = STAGE_BYTES / dtype_size(call->op.dtype) / most;
     int64_t first = 0;
-    do { /* of nothing at all too: the others are to see it */
+    do { /* without elements, too: the others are to see it */
         const int64_t left = call->op.count - first;
         if (run_piece(c, call, first, left < chunk ? left : chunk, err))
             return -1;

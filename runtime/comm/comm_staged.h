@@ -1,10 +1,10 @@
 /* comm_staged.h - a comm over host memory for devices whose memory the host does not reach.
  *
- * A collective is done on the calling thread: what it sends is copied into pinned memory on its stream, the
+ * A collective is done on the calling thread: its data is copied into pinned memory on its stream, the
  * stream is waited for, the comm beneath moves host memory, and the result is copied back on the stream. So
  * nothing overlaps it but what other streams were given before. It is never done by a host function of the
  * stream: those may run one after the other on one thread, and a collective that waits for peers there can
- * wait for ever. Results have the same bits as those of the comm beneath.
+ * wait for ever. Results have the bits of the inner comm.
  *
  * It lets ranks share one device, and is what there is without NCCL. */
 #ifndef MUSTER_RUNTIME_COMM_COMM_STAGED_H
@@ -12,8 +12,8 @@
 
 #include "runtime/comm/comm.h"
 
-/* Of comm_shm() or comm_tcp(); its `run` is MUSTER_E_UNSUPPORTED: there is no stream to copy on. Its options'
- * arenas are not used. */
+/* Over comm_shm() or comm_tcp(); its `run` is MUSTER_E_UNSUPPORTED: there is no stream to copy on. Its
+ * options' arenas are not used. */
 const struct comm_ops *comm_staged(const struct comm_ops *inner);
 
 #endif

@@ -153,14 +153,14 @@ static void destroy(struct comm *comm)
 
 /* ---- splitting ---- */
 
-/* What the ranks of a comm exchange when it is split. */
+/* The record that the ranks of a comm exchange when it is split. */
 struct tcp_vote {
     struct comm_vote vote;
     uint64_t name; /* a hash: all ranks use the same name */
     struct tcp_listing at;
 };
 
-static int check_names(const struct tcp_vote *records, int size, int me, struct muster_error *err)
+static int check_split_names(const struct tcp_vote *records, int size, int me, struct muster_error *err)
 {
     for (int rank = 0; rank < size; rank++) {
         if (records[rank].name != records[me].name)
@@ -171,8 +171,8 @@ static int check_names(const struct tcp_vote *records, int size, int me, struct 
     return 0;
 }
 
-/* Connects those whose votes have our color. Takes the listener. */
-static struct comm *make_part(struct tcp_comm *tcp, const char *name, const struct tcp_vote *records,
+/* Connects the ranks whose votes have our color. Takes the listener. */
+static struct comm *join_part(struct tcp_comm *tcp, const char *name, const struct tcp_vote *records,
                               int listener, struct muster_error *err)
 {
     int size = tcp->comm.size, me = tcp->comm.rank, rank;
@@ -224,13 +224,13 @@ static struct comm *split(struct comm *comm, int color, int key, const char *nam
     mine->name = text_hash(TEXT_HASH_START, name, strlen(name));
     int listener = comm->size > 1 ? tcp_open_listener(tcp->address, &mine->at, err) : -1;
     if (comm->size > 1 && (listener < 0 || tcp_gather_records(tcp, records, sizeof *records, err) ||
-                           check_names(records, comm->size, comm->rank, err))) {
+                           check_split_names(records, comm->size, comm->rank, err))) {
         if (listener >= 0)
             (void)close(listener); /* nobody has called yet */
         (void)error_wrap(err, "splitting comm %s into %s", comm->name, name);
         return NULL;
     }
-    struct comm *made = make_part(tcp, part, records, listener, err);
+    struct comm *made = join_part(tcp, part, records, listener, err);
     if (!made)
         (void)error_wrap(err, "comm %s", part);
     return made;
@@ -257,7 +257,7 @@ static void abort_waiting(struct comm *comm)
     atomic_store(&tcp->aborted, true);
     tcp_tell(tcp, &error);
     if (tcp->wake >= 0)
-        (void)!write(tcp->wake, &one, sizeof one); /* it is readable afterwards whatever it held */
+        (void)!write(tcp->wake, &one, sizeof one); /* it is readable afterwards with any count */
 }
 
 const struct comm_ops *comm_tcp(void)

@@ -1,4 +1,5 @@
-/* comm_tcp_answer.c - being called: the connections of higher ranks among those of strangers. See comm_tcp.h.
+/* comm_tcp_answer.c - being called: the connections of higher ranks, among those of unknown peers. See
+ * comm_tcp.h.
  *
  * Connections wait in the backlog, so no order of start-up can block the others. */
 #include <errno.h>
@@ -132,7 +133,7 @@ static void accept_callers(struct tcp_callers *c)
     }
 }
 
-/* Whether a caller is one of our ranks: right token, a rank that has not connected yet. */
+/* Whether a caller is a rank of ours: right token, a rank that has not connected yet. */
 static bool caller_is_ours(const struct tcp_comm *tcp, const struct tcp_hello *hello)
 {
     return hello->magic == TCP_HELLO_MAGIC && !memcmp(hello->token, tcp->mine.token, sizeof hello->token) &&

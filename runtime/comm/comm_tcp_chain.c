@@ -23,7 +23,7 @@ struct chain {
     const struct tcp_run *run;
     struct lane up, down;
     int64_t most, per_block; /* elements of a piece, and pieces of a block */
-    int64_t wide, size;      /* bytes of an element of a sum, of one of the operation */
+    int64_t wide, size;      /* bytes of an element in a sum, and in the buffers */
     char *sums[LANE_BUFFERS], *results[LANE_BUFFERS];
 };
 
@@ -213,8 +213,8 @@ static char *passing_piece(const struct tcp_run *run, int64_t number, int64_t pe
            (gathers ? tcp_rank_after(run->tcp, -(int)(number / per_block)) : 0) * part + first;
 }
 
-/* Every rank passes on what it has and what arrives. Of `ahead` pieces a lane has those that need not arrive
- * first: pieces that arrive count from there. */
+/* Every rank passes on its own pieces and then the pieces that arrive. `ahead` pieces of the stream are here
+ * from the start; arriving pieces count from there. */
 static int pass_pieces(const struct tcp_run *run, struct lane *lanes, int count, int64_t per_block,
                        int64_t ahead, struct muster_error *err)
 {

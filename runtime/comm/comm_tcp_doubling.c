@@ -1,4 +1,4 @@
-/* comm_tcp_doubling.c - small operations of large comms: what a rank has doubles in each step. See
+/* comm_tcp_doubling.c - small operations of large comms: each step doubles the data that a rank has. See
  * comm_tcp.h. */
 #include <string.h>
 
@@ -53,9 +53,9 @@ int tcp_broadcast_doubling(const struct tcp_run *run, struct muster_error *err)
     return tcp_drive(run, TCP_ALL, err);
 }
 
-/* Blocks for the ranks 0, 1, ... places after ours at `blocks`; those that each rank before ours had for us
- * take their place. In step k the blocks for ranks whose distance has bit k go there. out and in have room
- * for half of the blocks. */
+/* `blocks` has blocks for the ranks 0, 1, ... places after ours. The blocks that the ranks 0, 1, ... places
+ * before ours have for us take their place. In step k the blocks for ranks whose distance has bit k go there.
+ * out and in have room for half of the blocks. */
 static int exchange_blocks(const struct tcp_run *run, char *blocks, char *out, char *in, int64_t bytes,
                            struct muster_error *err)
 {
@@ -79,7 +79,7 @@ static int exchange_blocks(const struct tcp_run *run, char *blocks, char *out, c
     return 0;
 }
 
-/* Elements first..first+n-1 of every block: blocks[i] has those of the rank i places before ours. */
+/* Elements first..first+n-1 of every block: blocks[i] has the elements of the rank i places before ours. */
 static void use_blocks(const struct tcp_run *run, const char *blocks, int64_t first, int64_t n)
 {
     const struct comm_call *call = run->call;

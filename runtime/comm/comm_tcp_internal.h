@@ -15,7 +15,7 @@
 
 enum { TCP_ADDRESS = 64, TCP_TOKEN_BYTES = 16 };
 
-/* What a rank publishes, as it lies in the store. */
+/* The record that a rank publishes in the store. */
 struct tcp_listing {
     char address[TCP_ADDRESS];
     char host[64]; /* for people */
@@ -50,7 +50,7 @@ enum tcp_role { TCP_DATA, TCP_NEWS, TCP_ROLE_COUNT };
 struct tcp_peer {
     int fds[TCP_ROLE_COUNT]; /* -1: ourselves, or not connected */
     bool ended, left;        /* no further data from it; left: it closed deliberately */
-    uint64_t sequence;       /* of sends and receives with it */
+    uint64_t sequence;       /* counts sends and receives with it */
     _Atomic(bool) awaited;   /* its header has not arrived, and we wait for it */
     struct tcp_flow flow;
 };
@@ -60,16 +60,16 @@ struct tcp_comm {
     char address[TCP_ADDRESS]; /* numeric, of this rank */
     struct comm_board board;   /* its key is the comm's name */
     uint32_t splits;
-    uint64_t sequence; /* of collectives */
+    uint64_t sequence; /* counts collectives */
     bool star;         /* connect rank 0 with every other rank, and those not with each other */
     int wake;          /* eventfd: the comm was aborted */
     int watch;         /* epoll of wake and the peers' reports; -1: none, of a caller without operations */
     int listener;      /* -1: none, as all connections are made */
     _Atomic(bool) aborted;
-    struct tcp_callers *callers; /* who has called since the comm was made; NULL: not asked yet */
+    struct tcp_callers *callers; /* callers since the comm was made; NULL: not asked yet */
     struct tcp_listing mine;
     struct tcp_listing *listings; /* [size] of all ranks; NULL while they are in the store */
-    pthread_mutex_t lock;         /* of notified, links and link_count, while a thread may change them */
+    pthread_mutex_t lock;         /* protects notified, links and link_count */
     bool notified;                /* tcp_tell was called */
     int *links, link_count;       /* ranks that we have connections to, or make them; room for size */
     struct tcp_peer *peers;       /* [size] */
@@ -79,7 +79,7 @@ struct tcp_comm {
     const void **sources;         /* [size] */
     char *scratch;                /* scratch_bytes */
     int64_t scratch_bytes;
-    int64_t chunk_bytes; /* of scratch, for each rank of a comm with all connections */
+    int64_t chunk_bytes; /* each rank's part of scratch, in a comm with all connections */
 };
 
 /* One operation while it runs. */
@@ -128,7 +128,7 @@ int tcp_reach(const struct tcp_run *run, int rank, struct muster_error *err);
 /* First message of a caller; the rank that it calls answers with its own rank. */
 struct tcp_hello {
     uint64_t magic;
-    unsigned char token[TCP_TOKEN_BYTES]; /* of the rank that is called */
+    unsigned char token[TCP_TOKEN_BYTES]; /* the called rank's */
     int32_t rank, size, role, reserved;
 };
 #define TCP_HELLO_MAGIC UINT64_C(0x3170637473756d31)
@@ -160,8 +160,8 @@ void tcp_give_blocks(const struct tcp_run *run, int peer, const char *all, int64
 void tcp_take_blocks(const struct tcp_run *run, int peer, char *all, int64_t bytes, int first, int count);
 bool tcp_gives(const struct tcp_run *run, int peer); /* still */
 bool tcp_takes(const struct tcp_run *run, int peer);
-/* Transfers bytes until all data has arrived, until all of ours has been sent, too, or until one of the
- * pending directions is done. On -1 the comm is broken for every rank. */
+/* Transfers bytes until all data has arrived, until all of ours has been sent, too, or until a pending
+ * direction is done. On -1 the comm is broken for every rank. */
 enum tcp_until { TCP_RECEIVED, TCP_ALL, TCP_ONE };
 int tcp_drive(const struct tcp_run *run, enum tcp_until until, struct muster_error *err);
 /* A reason to stop that came from elsewhere: an abort, a peer's report, the device. */

@@ -76,27 +76,27 @@ static void take_parts(const struct tcp_run *run, int rank, struct iovec a, stru
     flow->may_receive = true;
 }
 
-static struct iovec part_of(const void *data, int64_t bytes)
+static struct iovec iovec_of(const void *data, int64_t bytes)
 {
     return (struct iovec){(void *)(uintptr_t)data, (size_t)bytes};
 }
 
 void tcp_give(const struct tcp_run *run, int rank, const void *data, int64_t bytes)
 {
-    give_parts(run, rank, part_of(data, bytes), (struct iovec){0});
+    give_parts(run, rank, iovec_of(data, bytes), (struct iovec){0});
 }
 
 void tcp_take(const struct tcp_run *run, int rank, void *data, int64_t bytes)
 {
-    take_parts(run, rank, part_of(data, bytes), (struct iovec){0});
+    take_parts(run, rank, iovec_of(data, bytes), (struct iovec){0});
 }
 
 /* The blocks of a ring as two runs. */
 static void cut_ring(int size, const char *all, int64_t bytes, int first, int count, struct iovec parts[2])
 {
     int from = (first + size) % size, until_end = count < size - from ? count : size - from;
-    parts[0] = part_of(all + from * bytes, until_end * bytes);
-    parts[1] = part_of(all, (count - until_end) * bytes);
+    parts[0] = iovec_of(all + from * bytes, until_end * bytes);
+    parts[1] = iovec_of(all, (count - until_end) * bytes);
 }
 
 void tcp_give_blocks(const struct tcp_run *run, int rank, const char *all, int64_t bytes, int first,
@@ -232,7 +232,7 @@ static int gone(const struct tcp_run *run, int rank, struct muster_error *error)
     char text[COMM_CALL_TEXT];
     if (!peer->ended) {
         struct pollfd entry = {.fd = peer->fds[TCP_NEWS], .events = POLLIN};
-        (void)poll(&entry, 1, NEWS_MS); /* complete or not: what has arrived counts */
+        (void)poll(&entry, 1, NEWS_MS); /* complete or not: arrived bytes count */
         if (hear_news(run->tcp, rank, error))
             return -1;
     }
@@ -264,7 +264,7 @@ static struct comm_op op_of(const struct tcp_header *header)
                             .count = header->count};
 }
 
-/* One of the two splits the comm. */
+/* Either rank splits the comm. */
 static int splits_differ(const struct tcp_run *run, int rank, const struct tcp_header *theirs,
                          struct muster_error *error)
 {
