@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "tests/fuzz/random_main.h"
-#include "trainer/labelled/read.h"
+#include "trainer/labelled/labelled_internal.h"
 
 static void check_texts(const struct token_file *file, const struct label_names *names)
 {

@@ -4,7 +4,7 @@
 
 #include "proto/base/mem.h"
 #include "tests/fuzz/random_main.h"
-#include "trainer/pictures/unpickle.h"
+#include "trainer/pictures/pictures_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -11,7 +11,7 @@
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
 #include "tests/fuzz/random_main.h"
-#include "trainer/pictures/png_file.h"
+#include "trainer/pictures/pictures_internal.h"
 
 enum { HEIGHT = 40, WIDTH = 37, MARGIN = 64, MARK = 0xA5, SIGNATURE = 8, CHUNK = 12 };
 

@@ -1,6 +1,4 @@
-/* buckets.c - see buckets.h. */
-#include "trainer/labelled/buckets.h"
-
+/* buckets.c - see labelled_internal.h: samples ordered by length, and the padding that this saves. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -8,10 +6,12 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "trainer/data/order.h"
+#include "trainer/labelled/labelled.h"
+#include "trainer/labelled/labelled_internal.h"
 
 struct sized {
-    int64_t index; /* of the epoch's samples */
-    int64_t drawn; /* its place in the drawn order, which decides between two of one length */
+    int64_t index; /* sample of the epoch */
+    int64_t drawn; /* place in the drawn order, which decides between samples of equal length */
     int length;
 };
 
@@ -19,7 +19,7 @@ struct buckets {
     struct buckets_options options;
     pthread_mutex_t mutex;
     struct sized *sorted;
-    int64_t *index; /* of the window's samples in their order */
+    int64_t *index; /* the window's samples in their order */
     uint64_t from, end;
 };
 
@@ -69,7 +69,7 @@ static uint64_t buckets_later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The window around sample g: its bounds, and the order in it. */
+/* Computes the window around sample g: its bounds and its order. */
 static void sort_window(struct buckets *buckets, uint64_t g)
 {
     const struct buckets_options *o = &buckets->options;
@@ -84,7 +84,7 @@ static void sort_window(struct buckets *buckets, uint64_t g)
         buckets->sorted[i] = (struct sized){index, (int64_t)i, o->length(o->context, index)};
     }
     qsort(buckets->sorted, (size_t)count, sizeof *buckets->sorted, compare);
-    /* The steps at both ends of an epoch may have fewer samples in it. */
+    /* The first and the last step of an epoch may have fewer samples in the window. */
     const uint64_t here = (buckets->end - 1) / B - step + 1;
     uint64_t taken = 0;
     for (uint64_t i = 0; i < here; i++) {
@@ -103,4 +103,32 @@ int64_t buckets_at(struct buckets *buckets, uint64_t g)
     const int64_t index = buckets->index[g - buckets->from];
     (void)pthread_mutex_unlock(&buckets->mutex);
     return index;
+}
+
+/* ---- padding ---- */
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+struct padding padding_count(const struct labelled *set, int64_t step, int64_t micro_batch)
+{
+    struct padding found = {.samples = smaller(labelled_samples(set), PADDING_SAMPLES)};
+    for (int64_t first = 0; first < found.samples; first += step) {
+        const int64_t end = smaller(first + step, found.samples);
+        for (int64_t from = first; from < end; from += micro_batch) {
+            int longest = 1, drawn = 1; /* the trainer computes at least one position */
+            for (int64_t g = from; g < smaller(from + micro_batch, end); g++) {
+                const int length = labelled_length(set, (uint64_t)g, true),
+                          other = labelled_length(set, (uint64_t)g, false);
+                found.tokens += length;
+                longest = length > longest ? length : longest;
+                drawn = other > drawn ? other : drawn;
+            }
+            found.computed += micro_batch * longest;
+            found.drawn += micro_batch * drawn;
+        }
+    }
+    return found;
 }

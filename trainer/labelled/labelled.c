@@ -10,22 +10,20 @@
 #include "trainer/data/identity.h"
 #include "trainer/data/order.h"
 #include "trainer/data/token_cache.h"
-#include "trainer/labelled/buckets.h"
-#include "trainer/labelled/files.h"
-#include "trainer/labelled/read.h"
+#include "trainer/labelled/labelled_internal.h"
 
 struct labelled {
     struct token_file file;
-    struct label_names names;    /* as the file has them */
-    int number[LABELS_LIMIT];    /* of each of these: its class */
-    int place[LABELS_LIMIT];     /* of each class: its name's place in names */
-    int64_t first, samples, all; /* of the shuffled texts; of the set */
-    bool ordered;                /* held out: no order */
+    struct label_names names;    /* in the order of the file */
+    int number[LABELS_LIMIT];    /* class of each name */
+    int place[LABELS_LIMIT];     /* index in names of each class */
+    int64_t first, samples, all; /* first and number of shuffled texts; texts of both splits */
+    bool ordered;                /* a validation split: read in its order */
     bool cached;
     uint64_t seed;
     int positions, files;
     int64_t cut;
-    const struct labelled *owner; /* whose file this is; NULL: its own */
+    const struct labelled *owner; /* the set that owns the file; NULL: this set */
     struct labelled *validation;
     struct buckets *buckets; /* NULL: none */
     struct buffer identity;
@@ -98,7 +96,7 @@ static int open_tokens(struct labelled *set, const struct labelled_options *o,
                        const struct labelled_files *files, struct muster_error *err)
 {
     struct token_cache cache __attribute__((cleanup(token_cache_close))) = TOKEN_CACHE_NONE;
-    /* What is made of a text follows from these too: another cache than that of a plain text. */
+    /* The cache depends on these settings too, and differs from the cache of plain texts. */
     scope_free char *keys = mem_printf("labelled 1, %s, %s, %d", o->text_key, o->label_key, files->folders);
     if (!keys)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a set of texts");
@@ -116,16 +114,11 @@ static int open_tokens(struct labelled *set, const struct labelled_options *o,
         return error_set(err, MUSTER_E_IO, "token cache %s is not what was written to it; remove it",
                          cache.path ? cache.path : "");
     set->files = files->walk.count;
-    set->samples = set->all = set->file.documents ? set->file.documents - 1 : 0; /* the names are the last */
+    set->samples = set->all = set->file.documents ? set->file.documents - 1 : 0; /* the last has the names */
     return named;
 }
 
 /* ---- labels ---- */
-
-static bool is_number(const char *name, int64_t *value)
-{
-    return text_int64(name, value);
-}
 
 struct label {
     const char *name;
@@ -137,19 +130,20 @@ static int compare_labels(const void *a_, const void *b_)
 {
     const struct label *a = a_, *b = b_;
     int64_t x = 0, y = 0;
-    if (!a->numbers || !is_number(a->name, &x) || !is_number(b->name, &y))
+    if (!a->numbers || !text_int64(a->name, &x) || !text_int64(b->name, &y))
         return strcmp(a->name, b->name);
     return x < y ? -1 : x > y;
 }
 
-/* Classes are the names in their order: of numbers, else of texts. */
+/* Numbers the classes in the order of their names: numerical if all names are whole numbers, else by bytes.
+ */
 static void sort_labels(struct labelled *set)
 {
     struct label labels[LABELS_LIMIT];
     bool numbers = true;
     int64_t value;
     for (int i = 0; i < set->names.count; i++)
-        numbers = numbers && is_number(set->names.name[i], &value);
+        numbers = numbers && text_int64(set->names.name[i], &value);
     for (int i = 0; i < set->names.count; i++)
         labels[i] = (struct label){set->names.name[i], i, numbers};
     qsort(labels, (size_t)set->names.count, sizeof *labels, compare_labels);
@@ -182,17 +176,16 @@ static int check_labels(const struct labelled *set, int classes, struct muster_e
                            set->names.count, shown, classes);
 }
 
-/* Of texts held out in files of their own: the classes of the others. */
+/* Gives the labels of a separate validation split the classes of the training split. */
 static int match_labels(struct labelled *held, const struct labelled *set, struct muster_error *err)
 {
     for (int i = 0; i < held->names.count; i++) {
         const int found = label_names_find(&set->names, held->names.name[i], strlen(held->names.name[i]));
         if (found < 0)
-            return error_set(
-                err, MUSTER_E_INVALID,
-                "the label '%s' is none of those that are trained on; is data.label_key the right "
-                "column?",
-                held->names.name[i]);
+            return error_set(err, MUSTER_E_INVALID,
+                             "the label '%s' is in no text that is trained on; is data.label_key the right "
+                             "column?",
+                             held->names.name[i]);
         held->number[i] = set->number[found];
     }
     return 0;
@@ -200,14 +193,14 @@ static int match_labels(struct labelled *held, const struct labelled *set, struc
 
 /* ---- texts ---- */
 
-/* Where text i lies: its label, then its tokens up to `end`. */
+/* The place of text i in the file: its label, then its tokens up to *end. */
 static int64_t text_at(const struct labelled *set, int64_t i, int64_t *end)
 {
     *end = (int64_t)set->file.ends[i];
     return i ? (int64_t)set->file.ends[i - 1] : 0;
 }
 
-/* The split is an order of its own: not that of any epoch. */
+/* The text of a sample; the split shuffles the texts in an order that no epoch has. */
 static int64_t text_of(const struct labelled *set, int64_t index)
 {
     if (!set->owner && !(set->samples < set->all))
@@ -220,11 +213,11 @@ static int length_of(const void *context, int64_t index)
 {
     const struct labelled *set = context;
     int64_t end, from = text_at(set, text_of(set, index), &end);
-    const int64_t there = end - from - 1; /* behind the label */
+    const int64_t there = end - from - 1; /* without the label */
     return (int)(there < set->positions ? there : set->positions);
 }
 
-/* What another tokenizer, model or a damaged file would have. */
+/* Finds the faults of another tokenizer, another model or a damaged file. */
 static int check_texts(struct labelled *set, const struct labelled_options *o, struct muster_error *err)
 {
     if (o->vocabulary && tokenizer_vocabulary(o->tokenizer) > o->vocabulary)
@@ -259,7 +252,7 @@ static int open_part(struct labelled *set, const struct labelled_options *o, con
     return check_texts(set, o, err);
 }
 
-/* The first texts in an order by the seed are trained on: int((1 - share) * all). */
+/* Holds out the last texts in an order by the seed; int((1 - share) * all) texts are trained on. */
 static int hold_out_texts(struct labelled *set, const struct labelled_options *o, struct muster_error *err)
 {
     const int64_t kept = (int64_t)((1 - o->validation_share) * (double)set->all);
@@ -292,7 +285,7 @@ static int open_validation(struct labelled *set, const struct labelled_options *
     return match_labels(held, set, err) < 0 ? error_wrap(err, "%s", path) : 0;
 }
 
-/* Samples of an epoch by length. What follows from the step's size is another order with another size. */
+/* Prepares the order by length, which depends on the size of a step. */
 static int open_buckets(struct labelled *set, const struct labelled_options *o, struct muster_error *err)
 {
     if (!o->length_buckets)
@@ -338,7 +331,7 @@ struct labelled *labelled_open(const struct labelled_options *o, struct muster_e
 
 /* ---- samples ---- */
 
-/* Which of the epoch's samples is sample g. */
+/* The index of sample g in its epoch. */
 static int64_t labelled_index(const struct labelled *set, uint64_t g, bool sorted)
 {
     const uint64_t samples = (uint64_t)set->samples;

@@ -1,12 +1,12 @@
-/* info.c - see info.h. The letters are pickle's operation codes, of protocol 2. */
-#include "trainer/pictures/info.h"
+/* info.c - see pictures.h. The letters are pickle's operation codes, protocol 2. */
+#include "trainer/pictures/pictures.h"
 
 #include <string.h>
 
 #include "proto/archive/zip.h"
 #include "proto/base/error.h"
 
-enum { ARCHIVE_ALIGN = 64 }; /* as torch.save has it */
+enum { ARCHIVE_ALIGN = 64 }; /* bytes; torch.save's alignment */
 
 /* ---- JSON ---- */
 
@@ -67,7 +67,7 @@ static void pickle_info(const struct pictures *pictures, struct buffer *out)
     (void)buffer_text(out, "eu.");
 }
 
-/* Members one behind the other, as zip_add has placed them. */
+/* Writes a member after the last member, at the place that zip_add has chosen. */
 static int put_member(struct zip *zip, const struct crc32 *crc, const char *name, const void *data,
                       size_t bytes, struct buffer *out, struct muster_error *err)
 {

@@ -3,18 +3,13 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "proto/base/io.h"
+#include "proto/philox.h"
 #include "trainer/data/identity.h"
 #include "trainer/data/order.h"
-#include "trainer/pictures/cifar.h"
-#include "trainer/pictures/class_folders.h"
-#include "trainer/pictures/idx.h"
-
-enum { BLOCKS = 16, PATH_SIZE = 4096 };
+#include "trainer/pictures/pictures_internal.h"
 
 static const char *const cifar_classes[] = {"airplane", "automobile", "bird",  "cat",  "deer",
                                             "dog",      "frog",       "horse", "ship", "truck"};
@@ -39,21 +34,6 @@ static const char *const cifar100_classes[] = {
     "woman",      "worm"};
 enum { CLASS_NAMES = 10, CIFAR100_NAMES = sizeof cifar100_classes / sizeof *cifar100_classes };
 
-struct pictures {
-    struct picture_block block[BLOCKS];
-    int blocks;
-    enum picture_kind kind;
-    int64_t first, samples, all; /* of the shuffled pictures; of the set */
-    bool ordered;                /* held out: no order, no augmentation */
-    uint64_t seed;
-    int classes;
-    struct class_names names; /* of PICTURES_FOLDERS */
-    struct augment_options augment;
-    const struct pictures *owner; /* whose blocks these are; NULL: its own */
-    struct pictures *validation;
-    struct buffer identity;
-};
-
 void pictures_destroy(struct pictures *p)
 {
     if (!p)
@@ -67,220 +47,6 @@ void pictures_destroy(struct pictures *p)
     mem_free(p);
 }
 GUARD_DEFINE(pictures, struct pictures *, pictures_destroy);
-
-/* ---- files ---- */
-
-/* 1 or 0; -1: it cannot be found out. */
-static int is_there(const char *folder, const char *name, char path[PATH_SIZE], struct muster_error *err)
-{
-    return snprintf(path, PATH_SIZE, "%s/%s", folder, name) < PATH_SIZE ? io_exists(path, err) : 0;
-}
-
-static int add_cifar(struct pictures *p, const char *path, enum cifar_set *set, struct muster_error *err)
-{
-    if (p->blocks == BLOCKS)
-        return error_set(err, MUSTER_E_LIMIT, "more than %d files of pictures", BLOCKS);
-    return cifar_open(&p->block[p->blocks++], path, set, err);
-}
-
-static bool of_test(const char *part)
-{
-    return strcmp(part, "train") != 0;
-}
-
-/* data_batch_1 to 5, or, to evaluate, test_batch, and those five where there is none; 0: there are none. */
-static int add_cifar_folder(struct pictures *p, const char *folder, const char *part,
-                            struct muster_error *err)
-{
-    static const char *const names[] = {"data_batch_%d.bin", "data_batch_%d"}, *const tests[] = {
-                                                                                   "test_batch.bin",
-                                                                                   "test_batch"};
-    const int batches = of_test(part) ? 1 : 5;
-    enum cifar_set set = CIFAR_10;
-    int found = 0;
-    for (size_t kind = 0; kind < 2 && !found; kind++) {
-        for (int batch = 1; batch <= batches; batch++) {
-            char path[PATH_SIZE], name[32];
-            (void)snprintf(name, sizeof name, of_test(part) ? tests[kind] : names[kind], batch); /* fits */
-            const int there = is_there(folder, name, path, err);
-            if (!there)
-                continue;
-            if (there < 0 || add_cifar(p, path, &set, err) < 0)
-                return -1;
-            found++;
-        }
-        if (found && found < batches)
-            return error_set(
-                err, MUSTER_E_INVALID,
-                "%s has %d of CIFAR-10's five training batches; name a single one to train on it "
-                "alone",
-                folder, found);
-    }
-    return found || !of_test(part) ? found : add_cifar_folder(p, folder, "train", err);
-}
-
-/* CIFAR-100's train or test, where meta or the names of its classes are next to it; 0: it is not there. */
-static int add_cifar100_folder(struct pictures *p, const char *folder, const char *part,
-                               struct muster_error *err)
-{
-    static const char *const marks[] = {"meta", "fine_label_names.txt"};
-    char path[PATH_SIZE];
-    enum cifar_set set = CIFAR_100;
-    for (int binary = 0; binary < 2; binary++) {
-        int there = is_there(folder, marks[binary], path, err);
-        if (there > 0)
-            there = is_there(folder,
-                             of_test(part) ? binary ? "test.bin" : "test"
-                             : binary      ? "train.bin"
-                                           : "train",
-                             path, err);
-        if (there)
-            return there < 0 || add_cifar(p, path, &set, err) < 0 ? -1 : 1;
-    }
-    return 0;
-}
-
-/* The file of that kind, with any of the names that are in use: "train-images-idx3-ubyte",
- * "train-images.idx3-ubyte", each also gzipped; 0: it is not there. */
-static int find_idx(const char *folder, const char *part, const char *what, const char *dimensions,
-                    char path[PATH_SIZE], struct muster_error *err)
-{
-    for (int kind = 0; kind < 4; kind++) {
-        char name[64];
-        (void)snprintf(name, sizeof name, "%s-%s%c%s-ubyte%s", part, what, kind & 1 ? '.' : '-', dimensions,
-                       kind & 2 ? ".gz" : ""); /* fits */
-        const int there = is_there(folder, name, path, err);
-        if (there)
-            return there;
-    }
-    return 0;
-}
-
-/* "train", or "t10k" ("test" in some sets); 0: there are none. */
-static int add_idx_folder(struct pictures *p, const char *folder, const char *part, struct muster_error *err)
-{
-    char pictures[PATH_SIZE], labels[PATH_SIZE];
-    int there = find_idx(folder, part, "images", "idx3", pictures, err);
-    if (there <= 0 && of_test(part) && strcmp(part, "test") != 0)
-        return there < 0 ? -1 : add_idx_folder(p, folder, "test", err);
-    if (there > 0)
-        there = find_idx(folder, part, "labels", "idx1", labels, err);
-    if (there <= 0)
-        return there;
-    return idx_open(&p->block[p->blocks++], pictures, labels, err) < 0 ? -1 : 1;
-}
-
-/* Where a name says that it is a file of pictures; NULL: it does not. */
-static const char *idx_images_in(const char *path)
-{
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
-               *dash = strstr(name, "images-idx3");
-    return dash ? dash : strstr(name, "images.idx3");
-}
-
-/* The labels beside a file of pictures: "images-idx3" in its name is "labels-idx1" there, or "labels.idx1",
- * gzipped or not; named as the pictures first. */
-static int add_idx_file(struct pictures *p, const char *path, struct muster_error *err)
-{
-    const char *at = idx_images_in(path), *rest = at + strlen("images-idx3"), *zip = strstr(rest, ".gz");
-    const int prefix = (int)(at - path), middle = (int)(zip ? zip - rest : (ptrdiff_t)strlen(rest));
-    char labels[4][PATH_SIZE];
-    int found = 0;
-    for (int kind = 3; kind >= 0; kind--) {
-        const bool dot = (at[strlen("images")] == '.') != (kind & 1), zipped = (zip != NULL) != (kind >> 1);
-        if (snprintf(labels[kind], PATH_SIZE, "%.*slabels%cidx1%.*s%s", prefix, path, dot ? '.' : '-', middle,
-                     rest, zipped ? ".gz" : "") < PATH_SIZE &&
-            io_exists(labels[kind], NULL) > 0)
-            found = kind;
-    }
-    return idx_open(&p->block[p->blocks++], path, labels[found], err);
-}
-
-static int add_class_folders(struct pictures *p, const char *folder, struct muster_error *err)
-{
-    p->kind = PICTURES_FOLDERS;
-    if (class_folders_open(&p->block[p->blocks++], &p->names, folder, &p->augment.shape, err) < 0)
-        return -1;
-    if (p->names.count != p->classes)
-        return error_set(err, MUSTER_E_INVALID,
-                         "%s has %d folders, each of a class, and model.num_classes is %d: set it to %d",
-                         folder, p->names.count, p->classes, p->names.count);
-    return 1;
-}
-
-/* What a folder holds, by the names of its files. Returns 1: found. */
-static int add_folder(struct pictures *p, const char *folder, const char *part, enum picture_kind kind,
-                      struct muster_error *err)
-{
-    static const struct {
-        const char *folder; /* inside; "": itself */
-        enum picture_kind kind;
-    } places[] = {{"", PICTURES_CIFAR10},
-                  {"cifar-10-batches-bin", PICTURES_CIFAR10},
-                  {"cifar-10-batches-py", PICTURES_CIFAR10},
-                  {"", PICTURES_CIFAR100},
-                  {"cifar-100-python", PICTURES_CIFAR100},
-                  {"cifar-100-binary", PICTURES_CIFAR100},
-                  {"FashionMNIST/raw", PICTURES_FASHION_MNIST},
-                  {"MNIST/raw", PICTURES_MNIST},
-                  {"KMNIST/raw", PICTURES_MNIST},
-                  {"", PICTURES_FASHION_MNIST},
-                  {"", PICTURES_MNIST}};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        char path[PATH_SIZE];
-        const int there = kind == PICTURES_AUTO || kind == places[i].kind
-                              ? is_there(folder, places[i].folder, path, err)
-                              : 0;
-        if (there < 0)
-            return -1;
-        if (!there)
-            continue;
-        const bool cifar = places[i].kind == PICTURES_CIFAR10 || places[i].kind == PICTURES_CIFAR100;
-        const int found = places[i].kind == PICTURES_CIFAR10    ? add_cifar_folder(p, path, part, err)
-                          : places[i].kind == PICTURES_CIFAR100 ? add_cifar100_folder(p, path, part, err)
-                                                                : add_idx_folder(p, path, part, err);
-        if (found)
-            p->kind = *places[i].folder || kind != PICTURES_AUTO || cifar
-                          ? places[i].kind
-                          : PICTURES_AUTO; /* of an IDX folder only the user knows what it shows */
-        if (found)
-            return found;
-    }
-    const int classes = kind == PICTURES_AUTO ? class_folders_there(folder, err) : kind == PICTURES_FOLDERS;
-    if (classes < 0)
-        return -1;
-    if (classes)
-        return add_class_folders(p, folder, err);
-    return error_set(
-        err, MUSTER_E_INVALID,
-        "%s has none of CIFAR-10's %s (.bin, or pickled), no %s of CIFAR-100 with its meta, no "
-        "%s-images-idx3-ubyte (or .idx3-ubyte, .gz) with its labels, and no folders of PNG files by class; "
-        "nothing is fetched",
-        folder, of_test(part) ? "test_batch" : "data_batch_1 to 5", of_test(part) ? "test" : "train", part);
-}
-
-static int add_path(struct pictures *p, const char *path, const char *part, enum picture_kind kind,
-                    struct muster_error *err)
-{
-    struct stat status;
-    if (stat(path, &status) < 0)
-        return error_errno(err, "cannot read %s", path);
-    if (S_ISDIR(status.st_mode))
-        return add_folder(p, path, part, kind, err) < 0 ? -1 : 0;
-    if (kind == PICTURES_FOLDERS)
-        return error_set(err, MUSTER_E_INVALID, "%s is no folder, and data.dataset is folders", path);
-    if (idx_images_in(path)) {
-        p->kind = kind;
-        return add_idx_file(p, path, err);
-    }
-    enum cifar_set set = kind == PICTURES_CIFAR100  ? CIFAR_100
-                         : kind == PICTURES_CIFAR10 ? CIFAR_10
-                                                    : CIFAR_ANY;
-    if (add_cifar(p, path, &set, err) < 0)
-        return -1;
-    p->kind = set == CIFAR_100 ? PICTURES_CIFAR100 : PICTURES_CIFAR10;
-    return 0;
-}
 
 /* ---- checks ---- */
 
@@ -303,7 +69,7 @@ static int check_block(const struct pictures *p, const struct picture_block *b, 
     return 0;
 }
 
-/* A hash of the labels and of the first and last pictures: what differs where the files do. */
+/* A hash of the labels and of the first and last pictures, which differ between different files. */
 static uint64_t block_hash(const struct picture_block *b)
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
@@ -347,8 +113,8 @@ static struct pictures *pictures_create(const struct pictures_options *o, struct
     return p;
 }
 
-/* The first pictures in an order by the seed are trained on: int((1 - share) * all), as random_split's caller
- * counts them. */
+/* Holds out the last pictures in an order by the seed; int((1 - share) * all) pictures are trained on, as
+ * with random_split. */
 static int hold_out(struct pictures *p, const struct pictures_options *o, struct muster_error *err)
 {
     const int64_t kept = (int64_t)((1 - o->validation_share) * (double)p->all);
@@ -370,7 +136,7 @@ static int hold_out(struct pictures *p, const struct pictures_options *o, struct
     return 0;
 }
 
-/* Labels mean the same on both sides. */
+/* Checks that both splits have the same classes. */
 static int check_names(const struct pictures *p, const struct pictures *held, const char *path,
                        struct muster_error *err)
 {
@@ -387,7 +153,7 @@ static int check_names(const struct pictures *p, const struct pictures *held, co
 static int open_validation(struct pictures *p, const struct pictures_options *o, struct muster_error *err)
 {
     struct pictures *held = p->validation = pictures_create(o, err);
-    if (!held || add_path(held, o->validation_path, "t10k", o->kind, err) < 0 ||
+    if (!held || pictures_add_path(held, o->validation_path, "t10k", o->kind, err) < 0 ||
         finish_files(held, o->validation_path, "validation", &p->identity, err) < 0)
         return error_wrap(err, "data.validation_path");
     held->ordered = true;
@@ -397,7 +163,7 @@ static int open_validation(struct pictures *p, const struct pictures_options *o,
 struct pictures *pictures_open(const struct pictures_options *o, struct muster_error *err)
 {
     GUARD(guard_pictures) struct pictures *p = pictures_create(o, err);
-    if (!p || add_path(p, o->path, "train", o->kind, err) < 0 ||
+    if (!p || pictures_add_path(p, o->path, "train", o->kind, err) < 0 ||
         finish_files(p, o->path, "pictures", &p->identity, err) < 0)
         return NULL;
     if (o->validation_path && *o->validation_path ? open_validation(p, o, err) < 0
@@ -415,7 +181,7 @@ struct pictures *pictures_open(const struct pictures_options *o, struct muster_e
 
 /* ---- samples ---- */
 
-/* The split is an order of its own: not that of any epoch. */
+/* The picture of a sample; the split shuffles the pictures in an order that no epoch has. */
 static int64_t picture_of(const struct pictures *p, int64_t index)
 {
     const uint64_t all = (uint64_t)p->all;
@@ -481,4 +247,48 @@ const char *pictures_class(const struct pictures *p, int label)
 const char *pictures_identity(const struct pictures *p)
 {
     return p->identity.data;
+}
+
+/* ---- augmentation ---- */
+
+/* Set in the counter's last word: other uses of a seed have small numbers there, dropout has the highest bit.
+ */
+#define AUGMENT_DOMAIN 0x40000000u
+
+struct augment_choice augment_none(const struct augment_options *options)
+{
+    return (struct augment_choice){options->padding, options->padding, false};
+}
+
+struct augment_choice augment_choose(const struct augment_options *options, uint64_t seed, uint64_t epoch,
+                                     uint64_t picture)
+{
+    const uint32_t counter[4] = {(uint32_t)picture, (uint32_t)(picture >> 32), (uint32_t)epoch,
+                                 AUGMENT_DOMAIN | (uint32_t)(epoch >> 32)};
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    const uint64_t places = 2 * (uint64_t)options->padding + 1;
+    uint32_t word[4];
+    philox4x32_10(counter, key, word);
+    return (struct augment_choice){(int)(word[0] * places >> 32), (int)(word[1] * places >> 32),
+                                   options->flips && word[2] >> 31};
+}
+
+void augment_picture(const struct augment_options *options, const struct augment_choice *choice,
+                     const struct picture_shape *from, const uint8_t *pixels, float *out)
+{
+    const struct picture_shape *to = &options->shape;
+    const int above = (to->height - from->height) / 2 - choice->top + options->padding;
+    const int before = (to->width - from->width) / 2 - choice->left + options->padding;
+    for (int channel = 0; channel < to->channels; channel++) {
+        const uint8_t *plane =
+            pixels + (int64_t)(from->channels == 1 ? 0 : channel) * from->height * from->width;
+        const float mean = options->mean[channel], deviation = options->deviation[channel];
+        for (int row = 0; row < to->height; row++)
+            for (int column = 0; column < to->width; column++) {
+                const int y = row - above, x = (choice->flip ? to->width - 1 - column : column) - before;
+                const bool inside = y >= 0 && y < from->height && x >= 0 && x < from->width;
+                const float value = inside ? (float)plane[(int64_t)y * from->width + x] / 255.0f : 0.0f;
+                *out++ = (value - mean) / deviation;
+            }
+    }
 }

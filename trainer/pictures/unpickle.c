@@ -1,6 +1,11 @@
-/* unpickle.c - see unpickle.h. A stack of values, each of a few kinds, and a memo; the operations are a
- * switch. Lists keep their length alone, but for the labels, which are collected as they come. */
-#include "trainer/pictures/unpickle.h"
+/* unpickle.c - see pictures_internal.h. A stack of values of a few kinds, and a memo; the operations are a
+ * switch. A list keeps its length alone; labels are collected as they come.
+ *
+ * proto/archive/unpickle.c is a second reader of pickles, on purpose: both accept a closed list of globals,
+ * and the lists have nothing in common. That reader knows torch's names, and builds a tree of a checkpoint's
+ * tensors. This reader knows numpy's names, decodes bytes that Python 3 wrote as latin-1 text, and builds no
+ * tree. A common reader would let a checkpoint name numpy's functions, and pictures torch's. */
+#include "trainer/pictures/pictures_internal.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -10,15 +15,15 @@
 
 enum kind {
     KIND_MARK,
-    KIND_OTHER, /* None, a boolean, a float: carried and not read */
+    KIND_OTHER, /* None, a boolean, a float: never read */
     KIND_INT,
     KIND_TEXT, /* text or bytes, in the input */
-    KIND_LIST, /* of integers: labels in the pool, from at on; of others: at -1 */
+    KIND_LIST, /* integers: labels in the pool, from `at` on; other items: at -1 */
     KIND_DICT,
-    KIND_TUPLE,  /* of at most three integers, or opaque */
-    KIND_GLOBAL, /* the number of one of `globals` */
+    KIND_TUPLE,  /* at most three integers, or opaque */
+    KIND_GLOBAL, /* a row of `globals` */
     KIND_TYPE,   /* numpy.dtype('u1') */
-    KIND_ARRAY,  /* of bytes */
+    KIND_ARRAY,  /* an array of bytes */
 };
 enum global {
     GLOBAL_RECONSTRUCT,
@@ -31,18 +36,18 @@ enum global {
 
 struct value {
     enum kind kind;
-    int64_t number;   /* an integer; a global */
-    const char *text; /* KIND_TEXT; of an array its bytes */
+    int64_t number;   /* integer or global */
+    const char *text; /* text, or bytes of an array */
     size_t length;
-    int64_t at, count;        /* of a list */
-    int64_t size[2], sizes;   /* of an array, or the integers of a tuple */
-    bool bytes_type, fortran; /* of a type: u1; of an array: not row by row */
+    int64_t at, count;        /* list */
+    int64_t size[2], sizes;   /* sizes of an array, or integers of a tuple */
+    bool bytes_type, fortran; /* type: u1; array: column by column */
 };
 
 enum {
     STACK = 1 << 16, /* lists come in pieces of 1,000 */
     MEMO = 1 << 16,
-    DECODED = 64, /* keys, names of types, the pixels */
+    DECODED = 64, /* most encoded texts: keys, names of types, the pixels */
 };
 
 struct reader {
@@ -54,7 +59,7 @@ struct reader {
     int64_t memos;
     uint8_t *labels; /* pool */
     int64_t pooled, labels_at;
-    uint8_t *decoded[DECODED]; /* bytes that were written as text: see take_encode */
+    uint8_t *decoded[DECODED]; /* bytes written as text, see take_encode */
     int decoded_count;
     struct unpickled_batch *batch;
     bool has_data, has_labels;
@@ -198,7 +203,7 @@ static int take_stack_global(struct reader *r)
 
 /* ---- collections ---- */
 
-/* The values above a mark as a tuple; of integers the first two are kept. */
+/* Makes the values above a mark a tuple, which keeps its first two integers. */
 static int take_tuple(struct reader *r, int64_t first)
 {
     struct value tuple = {.kind = KIND_TUPLE, .count = r->depth - first};
@@ -208,7 +213,7 @@ static int take_tuple(struct reader *r, int64_t first)
             return wrong(r, "a mark inside of a tuple");
         if (v->kind == KIND_INT && tuple.sizes == i - first && tuple.sizes < 2)
             tuple.size[tuple.sizes++] = v->number;
-        /* the state of an array: (version, shape, type, order, bytes); of _reconstruct and of types: texts */
+        /* an array's state: (version, shape, type, order, bytes); texts for _reconstruct and types */
         if (v->kind == KIND_TEXT && !tuple.text) {
             tuple.text = v->text;
             tuple.length = v->length;
@@ -216,7 +221,7 @@ static int take_tuple(struct reader *r, int64_t first)
         if (v->kind == KIND_TYPE)
             tuple.bytes_type = v->bytes_type;
         if (v->kind == KIND_TUPLE && v->sizes == v->count && v->count == 2) {
-            tuple.at = 2; /* it has a shape */
+            tuple.at = 2; /* the tuple has a shape */
             memcpy(tuple.size, v->size, sizeof tuple.size);
         }
         if (v->kind == KIND_OTHER)
@@ -229,7 +234,7 @@ static int take_tuple(struct reader *r, int64_t first)
 static int unpickle_append(struct reader *r, struct value *list, const struct value *item)
 {
     if (list->kind != KIND_LIST)
-        return wrong(r, "something is appended to what is no list");
+        return wrong(r, "something is appended to a value that is no list");
     if (item->kind != KIND_INT || list->at < 0) { /* names of files */
         list->at = list->count && list->at >= 0 ? list->at : -1;
         list->count++;
@@ -346,7 +351,7 @@ static int take_reduce(struct reader *r)
     return unpickle_push(r, made);
 }
 
-/* The state of an array: (1, shape, type, fortran, bytes). That of a type says nothing that is not known. */
+/* Sets an array's state, (1, shape, type, fortran, bytes). A type's state has nothing new. */
 static int take_build(struct reader *r)
 {
     const struct value *state = top(r, 0);
@@ -374,7 +379,7 @@ static int unpickle_put(struct reader *r, int64_t index)
 {
     const struct value *v = top(r, 0);
     if (!v || index < 0 || index >= MEMO)
-        return index >= MEMO ? 0 : wrong(r, "nothing to remember"); /* names of pictures: never asked for */
+        return index >= MEMO ? 0 : wrong(r, "nothing to remember"); /* names of pictures are never read */
     r->memo[index] = *v;
     r->memos = index >= r->memos ? index + 1 : r->memos;
     return 0;
@@ -394,7 +399,7 @@ static int with_number(struct reader *r, int bytes, int (*act)(struct reader *r,
 
 static int skip(struct reader *r, int64_t bytes)
 {
-    (void)r, (void)bytes; /* of a frame: its content follows */
+    (void)r, (void)bytes; /* a frame's size: its content follows */
     return 0;
 }
 

@@ -5,7 +5,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "trainer/labelled/padding.h"
+#include "trainer/labelled/labelled.h"
 #include "trainer/run/run.h"
 
 bool run_has_labels(const struct run *run)

@@ -7,7 +7,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "trainer/pictures/info.h"
+#include "trainer/pictures/pictures.h"
 #include "trainer/run/run.h"
 
 bool run_has_pictures(const struct run *run)

@@ -9,7 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "trainer/formats/stages.h"
-#include "trainer/pictures/info.h"
+#include "trainer/pictures/pictures.h"
 #include "trainer/run/run.h"
 
 /* With every digit; a figure that is no number is null. */

@@ -5,7 +5,7 @@
 
 #include "proto/base/mem.h"
 #include "trainer/data/order.h"
-#include "trainer/labelled/buckets.h"
+#include "trainer/labelled/labelled_internal.h"
 
 enum { SAMPLES = 1000, EPOCHS = 3 };
 

@@ -271,7 +271,7 @@ static const struct {
     {"set.csv",
      NULL,
      {.validation_path = "other.csv"},
-     "the label 'meh' is none of those that are trained on"},
+     "the label 'meh' is in no text that is trained on"},
     {"set.csv",
      NULL,
      {.validation_share = 0.9},

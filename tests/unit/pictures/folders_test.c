@@ -11,9 +11,8 @@
 #include <unistd.h>
 
 #include "proto/base/guard.h"
-#include "trainer/pictures/class_folders.h"
 #include "trainer/pictures/pictures.h"
-#include "trainer/pictures/png_file.h"
+#include "trainer/pictures/pictures_internal.h"
 
 enum { WIDTH = 7, HEIGHT = 5, MOST = 4 * 2 * WIDTH };
 

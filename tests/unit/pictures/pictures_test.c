@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 #include "proto/base/mem.h"
-#include "trainer/pictures/cifar.h"
-#include "trainer/pictures/info.h"
-#include "trainer/pictures/unpickle.h"
+#include "trainer/pictures/pictures.h"
+#include "trainer/pictures/pictures_internal.h"
 
 enum { PICTURES = 20, PER_BATCH = PICTURES / 5 };
 
@@ -251,7 +250,7 @@ static void what_is_no_set_is_refused_by_name(void **state)
     write_file(folder, "train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x01\x05", 9);
     refuse(path, 10, 32, "2 pictures, and");
     write_file(folder, "train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x02\x05", 9);
-    refuse(path, 10, 32, "has 1 bytes behind its head, which gives 2");
+    refuse(path, 10, 32, "has 1 bytes after its head, which gives 2");
     write_file(folder, "train-labels-idx1-ubyte", "\x1f\x8b\x08garbage", 10);
     refuse(path, 10, 32, "cannot be unpacked: it is damaged");
     remove_folder(folder);
