@@ -1,5 +1,5 @@
-/* arguments.c - the reader of the Hugging Face Trainer's arguments and of what training scripts name them, in
- * a file and on the command line. See formats.h. */
+/* arguments.c - the reader of the Hugging Face Trainer's arguments, also under the names of training scripts,
+ * in a file and on the command line. See formats.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "trainer/formats/arguments_internal.h"
-#include "trainer/formats/readers.h"
+#include "trainer/formats/formats_internal.h"
 #include "trainer/formats/rows.h"
 #include "trainer/formats/scalar.h"
 
@@ -77,7 +77,7 @@ static const struct key_choice strategies[] = {{"0", "NO_SHARD"},
                                                {"zero2", "SHARD_GRAD_OP"},
                                                {"zero3", "FULL_SHARD"},
                                                {NULL, NULL}};
-/* accelerate's numbers, which are FSDP's enum */
+/* accelerate's numbers are those of FSDP's enum */
 static const struct key_choice fsdp_strategies[] = {{"full_shard", "FULL_SHARD"},
                                                     {"shard_grad_op", "SHARD_GRAD_OP"},
                                                     {"no_shard", "NO_SHARD"},
@@ -111,7 +111,7 @@ static int take_epochs(struct key_walk *walk, const char *shown, const struct tr
     return key_epochs(walk, shown, entry->value);
 }
 
-/* -1, and 0 in some scripts: the epochs count. */
+/* Steps of -1, or 0 in some scripts, mean that the epochs count. */
 static int take_steps(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     double steps;
@@ -131,7 +131,7 @@ static int take_min_rate(struct key_walk *walk, const char *shown, const struct 
     return key_keep(walk, ASSIGN_MIN_RATIO, entry->value, shown, 0, 1);
 }
 
-/* These two have no warm-up in transformers, whatever else is given. */
+/* Two schedules have no warm-up in transformers, with any other settings. */
 static bool has_no_warmup(const struct key_walk *walk)
 {
     const char *type = tree_text(tree_get(walk->root, "lr_scheduler_type"));
@@ -150,7 +150,7 @@ static int take_warmup_ratio(struct key_walk *walk, const char *shown, const str
     return ratio > 0 ? key_keep(walk, ASSIGN_WARMUP_RATIO, entry->value, shown, 0, 1) : 0; /* steps count */
 }
 
-/* Below 1 it is a ratio, as in transformers 5. */
+/* A number below 1 is a ratio, as in transformers 5. */
 static int take_warmup(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     double steps;
@@ -165,7 +165,7 @@ static int take_warmup(struct key_walk *walk, const char *shown, const struct tr
     return key_assign(walk, "training.warmup_steps", entry->value->text, entry->value, shown);
 }
 
-/* "type" and "name" of a block choose; the other keys are those of the file itself. */
+/* "type" and "name" of a block choose; its other keys are read as keys of the file. */
 static int take_choice_block(struct key_walk *walk, const char *shown, const struct tree_node *node,
                              const struct key_row *row)
 {
@@ -190,17 +190,17 @@ static int take_choice_block(struct key_walk *walk, const char *shown, const str
 static int take_scheduler(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     static const struct key_row row =
-        CHOICE_WHY("", "training.schedule", schedules, "training.schedule has what is computed here");
+        CHOICE_WHY("", "training.schedule", schedules, "training.schedule has all schedules");
     if (entry->value->kind == TREE_MAP)
         return take_choice_block(walk, shown, entry->value, &row);
     return key_choose(walk, &row, entry->value, shown);
 }
 
-/* The Trainer's own names; its defaults are weak, before those of arguments_defaults. */
+/* The Trainer's own names; its defaults are weak, and come before those in arguments_defaults. */
 static int take_trainer_schedule(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     static const struct key_row row =
-        CHOICE_WHY("", "training.schedule", trainer_schedules, "training.schedule has what is computed here");
+        CHOICE_WHY("", "training.schedule", trainer_schedules, "training.schedule has all schedules");
     const char *text = entry->value->text;
     const struct tree_node *kwargs = tree_get(walk->root, "lr_scheduler_kwargs");
     char where[KEY_PLACE];
@@ -225,7 +225,7 @@ static int take_optimizer(struct key_walk *walk, const char *shown, const struct
     return key_choose(walk, &row, entry->value, shown);
 }
 
-/* A file, or the settings themselves; as DeepSpeed's own switch, true or false. */
+/* The value is a file, the settings themselves, or DeepSpeed's own switch, true or false. */
 static int take_deepspeed(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     const struct tree_node *value = entry->value;
@@ -243,7 +243,7 @@ static int take_deepspeed(struct key_walk *walk, const char *shown, const struct
     return result;
 }
 
-/* "full_shard auto_wrap", or a list of such words. */
+/* Takes a word of "full_shard auto_wrap", or of a list. */
 static int take_fsdp_word(struct key_walk *walk, const char *shown, const struct tree_node *node,
                           const char *word)
 {
@@ -302,7 +302,7 @@ static const struct key_row rows[] = {
 const struct key_table arguments_keys = {"Hugging Face's Trainer and training scripts", rows,
                                          sizeof rows / sizeof *rows};
 
-/* Names that the Trainer alone uses: what such a file leaves out is as there. */
+/* Whether a file has names that the Trainer alone uses; then the Trainer's defaults apply. */
 static bool is_trainer(const struct tree_node *root)
 {
     static const char *const names[] = {"per_device_train_batch_size",
@@ -328,7 +328,7 @@ bool arguments_recognise(const struct tree_node *root)
     return false;
 }
 
-/* Of the Trainer's keys null says something here alone: no clipping. */
+/* null means something for one key of the Trainer: max_grad_norm, no clipping. */
 static int unclip(struct key_walk *walk, const struct tree_node *root)
 {
     const struct tree_entry *clip = tree_entry(root, "max_grad_norm");

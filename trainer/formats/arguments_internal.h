@@ -1,5 +1,4 @@
-/* arguments_internal.h - shared by the parts of the reader of the Trainer's arguments: rules of keys
- * (keys.h). */
+/* arguments_internal.h - rules of keys (keys.h) that arguments.c and arguments_output.c share. */
 #ifndef MUSTER_TRAINER_FORMATS_ARGUMENTS_INTERNAL_H
 #define MUSTER_TRAINER_FORMATS_ARGUMENTS_INTERNAL_H
 
@@ -22,7 +21,7 @@ int arguments_report_to(struct key_walk *walk, const char *shown, const struct t
 int arguments_peft(struct key_walk *walk, const char *shown, const struct tree_entry *entry);
 int arguments_lora(struct key_walk *walk, const char *shown, const struct tree_entry *entry);
 int arguments_validation_percentage(struct key_walk *walk, const char *shown, const struct tree_entry *entry);
-/* Evaluations by steps whose number is left out. */
+/* Sets the number of steps between evaluations, if it is left out. */
 int arguments_evaluate_as_logged(struct key_walk *walk, const struct tree_node *root);
 
 #endif

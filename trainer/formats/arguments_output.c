@@ -1,4 +1,4 @@
-/* arguments_output.c - rules of the Trainer's arguments: what a run writes, evaluates and logs, and when;
+/* arguments_output.c - rules of the Trainer's arguments about checkpoints, output, evaluation, logging and
  * adapters. See arguments_internal.h. */
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "trainer/formats/rows.h"
 #include "trainer/formats/scalar.h"
 
-/* Checkpoints go there; at the end the model, as a folder of Hugging Face. */
+/* The folder gets checkpoints, and at the end the model, as a folder of Hugging Face. */
 int arguments_output_dir(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     char place[KEY_PLACE];
@@ -28,14 +28,14 @@ int arguments_output_dir(struct key_walk *walk, const char *shown, const struct 
     return assign_weakly(walk->assign, ASSIGN_VALUE, "training.output_format", "hf", place);
 }
 
-/* transformers' own folder where none is named. */
+/* transformers' default folder, if none is named. */
 static int want_checkpoints(struct key_walk *walk)
 {
     return assign_weakly(walk->assign, ASSIGN_TRAINER, "training.checkpoint_dir", "trainer_output",
                          PLACE_TRAINER);
 }
 
-/* "no", "steps" or "epoch". off: what the setting is for "no". */
+/* Takes "no", "steps" or "epoch". off: the setting's value for "no". */
 static int take_strategy(struct key_walk *walk, const char *shown, const struct tree_entry *entry,
                          const char *setting, const char *off, enum assign_number_kind kind)
 {
@@ -51,7 +51,7 @@ static int take_strategy(struct key_walk *walk, const char *shown, const struct 
     return text && !strcasecmp(text, "epoch") ? assign_keep(walk->assign, kind, ASSIGN_EACH_EPOCH, place) : 0;
 }
 
-/* Whether the strategy beside a number of steps is another one, so that they have no effect. */
+/* Whether the strategy is not "steps", so that a number of steps has no effect. */
 static bool strategy_is_other(const struct key_walk *walk, const char *name, const char *old)
 {
     const char *text = old ? tree_text(tree_get(walk->root, old)) : NULL;
@@ -60,7 +60,7 @@ static bool strategy_is_other(const struct key_walk *walk, const char *name, con
     return text && (!strcasecmp(text, "no") || !strcasecmp(text, "epoch"));
 }
 
-/* Below 1 they are a share of all steps. */
+/* A number below 1 is a share of all steps. */
 static int take_every(struct key_walk *walk, const char *shown, const struct tree_node *node,
                       const char *setting, enum assign_number_kind kind)
 {
@@ -116,8 +116,7 @@ int arguments_eval_steps(struct key_walk *walk, const char *shown, const struct 
     return take_every(walk, shown, entry->value, "training.evaluate_every", ASSIGN_EVALUATE_SHARE);
 }
 
-/* Evaluations by steps whose number is left out: the Trainer takes that of its log, 500 where it is not
- * given. */
+/* For evaluations by steps without a number the Trainer takes logging_steps, or 500. */
 int arguments_evaluate_as_logged(struct key_walk *walk, const struct tree_node *root)
 {
     const struct tree_node *old = tree_get(root, "evaluation_strategy"),
@@ -146,7 +145,7 @@ int arguments_logging_steps(struct key_walk *walk, const char *shown, const stru
     return take_every(walk, shown, entry->value, "logging.interval", ASSIGN_INTERVAL_SHARE);
 }
 
-/* The order of the samples has no seed of its own. */
+/* data_seed must be the seed: the order of samples has no seed of its own. */
 int arguments_data_seed(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     const struct tree_node *seed = tree_get(walk->root, "seed");
@@ -162,7 +161,7 @@ int arguments_data_seed(struct key_walk *walk, const char *shown, const struct t
         key_where(walk, entry->value, shown, where), other, one);
 }
 
-/* The best checkpoint is kept, and what is saved at the end. */
+/* The best checkpoint is kept, and exported at the end. */
 int arguments_load_best(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     if (key_of_trainer(walk, entry->value) || (entry->value->kind == TREE_BOOL && !entry->value->boolean))
@@ -175,7 +174,7 @@ int arguments_load_best(struct key_walk *walk, const char *shown, const struct t
                : 0;
 }
 
-/* true: from the newest one, which is what a run does anyway. */
+/* true: from the newest checkpoint, the default of a run. */
 int arguments_resume(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     const struct tree_node *value = entry->value;
@@ -187,7 +186,7 @@ int arguments_resume(struct key_walk *walk, const char *shown, const struct tree
     return key_assign(walk, "training.resume", value->text ? value->text : "", value, shown);
 }
 
-/* Event files lie in the log's folder; a tracking service gets nothing. */
+/* Event files go to the log's folder. Tracking services get nothing. */
 static int take_report_word(struct key_walk *walk, const char *shown, const struct tree_node *node)
 {
     const char *folder = tree_text(tree_get(walk->root, "output_dir")), *word = node->text ? node->text : "";

@@ -64,12 +64,12 @@ int assign_note(struct assign *a, const char *format, ...)
     char line[1024];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(line, sizeof line, format, args); /* a longer one is cut */
+    (void)vsnprintf(line, sizeof line, format, args); /* a long line is cut */
     va_end(args);
     return buffer_printf(a->notes, "%s\n", line) < 0 ? assign_no_memory(a) : 0;
 }
 
-/* Up to the first colon: the file of a place. */
+/* Length of the file in a place, up to the first colon. */
 static size_t file_length(const char *place)
 {
     return strcspn(place, ":");
@@ -81,7 +81,6 @@ static bool other_file(const char *before, const char *now)
            (file_length(before) != file_length(now) || strncmp(before, now, file_length(now)) != 0);
 }
 
-/* "5e8" and "16.0" stand for whole numbers in JSON; NULL: as it is. */
 char *assign_whole_number(const struct knob *knob, const char *text)
 {
     int64_t whole;
@@ -135,7 +134,7 @@ int assign_override_text(struct assign *a, const char *text)
     if (!knob)
         return refuse_override(key, a->err);
     const bool text_of_its_own = knob->type == KNOB_TEXT && !knob->path;
-    /* null: as if it were not set; but ~ is a folder here */
+    /* null: not set; ~ is a folder here */
     if (scalar_is_null(equals + 1) && equals[1] != '~' && !text_of_its_own && knob->type != KNOB_LIST)
         return assign_reset(a, knob->name);
     return set_value(a, knob, equals + 1, KNOB_FROM_FLAG, where, "--set");
@@ -188,7 +187,7 @@ int assign_rule(struct assign *a, const char *key, const char *text, const char 
     return set_value(a, knob_of(key), text, KNOB_FROM_RULE, place, place);
 }
 
-/* A later value of a file stands in place of an earlier one; of defaults the first counts. */
+/* A later value of a file replaces an earlier value; of several defaults the first counts. */
 static struct assign_weak *weak_slot(struct assign *a, enum assign_rank rank, const struct knob *knob)
 {
     for (size_t i = 0; rank == ASSIGN_VALUE && i < a->weak_count; i++)

@@ -6,7 +6,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
-#include "trainer/formats/readers.h"
+#include "trainer/formats/formats_internal.h"
 #include "trainer/formats/rows.h"
 
 #define PLACE_DEFAULT "DeepSpeed's default"
@@ -32,7 +32,7 @@ static int take_accumulation(struct key_walk *walk, const char *shown, const str
     return key_keep(walk, ASSIGN_ACCUMULATION, entry->value, shown, 1, 1e9);
 }
 
-/* "inf", as accelerate writes it: never. */
+/* "inf", as accelerate writes it, means never. */
 static int take_interval(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     const char *text = entry->value->text;
@@ -42,7 +42,7 @@ static int take_interval(struct key_walk *walk, const char *shown, const struct 
     return key_assign(walk, "logging.interval", never ? "1000000000" : text ? text : "", entry->value, shown);
 }
 
-/* true: stage 1, of old files. */
+/* true in old files: stage 1. */
 static int take_zero(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     char where[KEY_PLACE], value[KEY_PLACE];
@@ -55,7 +55,7 @@ static int take_zero(struct key_walk *walk, const char *shown, const struct tree
                      key_where(walk, entry->value, shown, where), key_value(entry->value, value));
 }
 
-/* How many elements ahead depends on the groups; that none is ahead does not. */
+/* 0 turns prefetching off. Any other number of elements has no effect: groups are prefetched whole. */
 static int take_prefetch(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     double elements;
@@ -111,7 +111,7 @@ static int take_cos_ratio(struct key_walk *walk, const char *shown, const struct
     return key_keep(walk, ASSIGN_MIN_RATIO, entry->value, shown, 0, 1);
 }
 
-/* Read before the others of its block: see take_scheduler. */
+/* take_scheduler has read this key before the others of its block. */
 static int take_cycle_momentum(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     (void)walk;
@@ -120,14 +120,14 @@ static int take_cycle_momentum(struct key_walk *walk, const char *shown, const s
     return 0;
 }
 
-/* Event files are written into the log's folder. */
+/* Event files go to the log's folder. */
 static int take_tensorboard(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     const struct tree_node *block = entry->value, *enabled = tree_get(block, "enabled");
     const char *path = tree_text(tree_get(block, "output_path")),
                *job = tree_text(tree_get(block, "job_name"));
     const bool idle = walk->idle;
-    walk->idle = true; /* for keys that do not exist */
+    walk->idle = true; /* only finds keys that do not exist */
     const int known = key_walk_map(walk, "tensorboard.", "tensorboard.", block);
     walk->idle = idle;
     if (known < 0 || !enabled || enabled->kind != TREE_BOOL || !enabled->boolean)
@@ -137,7 +137,7 @@ static int take_tensorboard(struct key_walk *walk, const char *shown, const stru
     return folder ? key_assign(walk, "logging.dir", folder, enabled, shown) : assign_no_memory(walk->assign);
 }
 
-/* ---- optimizer and scheduler: the type says which parameters there are ---- */
+/* ---- optimizer and scheduler: their parameters depend on the type ---- */
 
 static const struct key_row param_rows[] = {
 #include "trainer/formats/deepspeed_params.inc"
@@ -145,7 +145,7 @@ static const struct key_row param_rows[] = {
 static const struct key_table params = {"DeepSpeed", param_rows, sizeof param_rows / sizeof *param_rows};
 
 struct type_row {
-    const char *type, *setting; /* ours; NULL: not supported, see why */
+    const char *type, *setting; /* setting NULL: not supported, see why */
     const char *why;
 };
 static const struct type_row optimizer_types[] = {
@@ -298,10 +298,10 @@ int deepspeed_read(struct key_walk *walk, const struct tree_node *root)
                                                   {"training.strategy", "NO_SHARD"}};
     static const struct assign_pair constant[] = {{"training.schedule", "constant"},
                                                   {"training.warmup_steps", "0"}};
-    /* Behind the optimizer, whose rate it may replace. */
+    /* Read after the optimizer, whose rate it may replace. */
     const struct tree_entry *scheduler = tree_entry(root, "scheduler");
     walk->table = &deepspeed_keys;
-    walk->assign->wants_batch = true; /* one without sizes is an error, as DeepSpeed's */
+    walk->assign->wants_batch = true; /* a file without sizes is an error, as for DeepSpeed */
     for (size_t i = 0; i < root->count; i++)
         if (&root->entries[i] != scheduler && key_walk_entry(walk, "", "", &root->entries[i]) < 0)
             return -1;

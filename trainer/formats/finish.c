@@ -1,13 +1,11 @@
-/* finish.c - see finish.h. */
-#include "trainer/formats/finish.h"
-
+/* finish.c - see formats_internal.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "runtime/config/train_config_check.h"
-#include "trainer/formats/readers.h"
+#include "trainer/formats/formats_internal.h"
 #include "trainer/formats/stages.h"
 
 enum { NUMBER_SIZE = 32, TRAINER_BATCH = 8 };
@@ -43,7 +41,7 @@ static int say_batch(struct assign *a, const struct batch_sizes *given, const st
         (long long)taken->accumulation, (long long)taken->micro, a->world_size);
 }
 
-/* Where a size came from: the total's place, else the micro-batch's, else the accumulation's. */
+/* The source of a size: the total's place, or else the micro-batch's, or else the accumulation's. */
 static const char *batch_place(const struct assign *a)
 {
     const char *total = assign_place(a, "training.global_batch");
@@ -60,7 +58,7 @@ static int finish_batch(struct assign *a)
                                 accumulation->place ? (int64_t)accumulation->value : 0};
     const struct batch_sizes given = sizes;
     bool changed;
-    if (!a->wants_batch) /* the default of a micro-batch gives way to a batch that is smaller */
+    if (!a->wants_batch) /* the default of a micro-batch gives way to a smaller batch */
         return !micro && total && a->config->global_batch < a->config->micro_batch
                    ? set_whole(a, "training.micro_batch", (double)a->config->global_batch,
                                "training.global_batch")
@@ -81,7 +79,7 @@ static int finish_batch(struct assign *a)
 
 /* ---- shares of other values ---- */
 
-/* Steps that have so many tokens; beside steps of the same number they are no other length. */
+/* Turns a length in tokens into steps, unless steps are given too. */
 static int finish_tokens(struct assign *a)
 {
     if (!a->config->tokens || is_given(a, "training.steps"))
@@ -94,12 +92,13 @@ static int finish_warmup(struct assign *a)
     const struct assign_number *ratio = &a->numbers[ASSIGN_WARMUP_RATIO];
     if (!ratio->place || is_given(a, "training.warmup_steps"))
         return 0;
-    if (a->config->epochs > 0) /* the data have the number of steps */
+    if (a->config->epochs > 0) /* the number of steps depends on the data */
         return set_real(a, "training.warmup_share", ratio->value, ratio->place);
     return set_whole(a, "training.warmup_steps", ceil(ratio->value * (double)a->config->steps), ratio->place);
 }
 
-/* Of all steps, which epochs leave open until the data are counted, or once in each epoch. */
+/* Turns a share of all steps into a setting. With epochs the number of steps is unknown until the data are
+ * counted. */
 static int finish_every(struct assign *a, enum assign_number_kind kind, const char *every, const char *share,
                         const char *epochs)
 {
@@ -126,7 +125,7 @@ static int finish_shares(struct assign *a)
                : 0;
 }
 
-/* The number is a share of the learning rate. */
+/* Turns a share of the learning rate into a setting. */
 static int finish_rate(struct assign *a, enum assign_number_kind kind, const char *key)
 {
     const struct assign_number *ratio = &a->numbers[kind];
@@ -137,7 +136,7 @@ static int finish_rate(struct assign *a, enum assign_number_kind kind, const cha
     return set_real(a, key, ratio->value * a->config->learning_rate, ratio->place);
 }
 
-/* The schedule's length is apart from the run's. */
+/* Sets the length of the schedule, which may differ from the run's. */
 static int finish_schedule(struct assign *a)
 {
     const struct assign_number *steps = &a->numbers[ASSIGN_SCHEDULE_STEPS];
@@ -151,7 +150,8 @@ static int finish_schedule(struct assign *a)
     return set_whole(a, "training.decay_steps", left, steps->place);
 }
 
-/* DeepSpeed keeps whole what has at most this many elements, of stage 3; "auto" is 10 x the width. */
+/* DeepSpeed's stage 3 keeps parameters whole that have at most this many elements; "auto" is 10 x the width.
+ */
 static int finish_whole(struct assign *a)
 {
     const struct assign_number *elements = &a->numbers[ASSIGN_WHOLE_ELEMENTS];
@@ -166,7 +166,7 @@ static int finish_whole(struct assign *a)
     return most > 0 ? set_whole(a, "training.keep_whole_below", most * size + 1, elements->place) : 0;
 }
 
-/* MiCS is HYBRID_SHARD over so many ranks. */
+/* MiCS is HYBRID_SHARD over this number of ranks. */
 static int finish_mics(struct assign *a)
 {
     const struct assign_number *ranks = &a->numbers[ASSIGN_SHARD_RANKS];
@@ -180,7 +180,7 @@ static int finish_mics(struct assign *a)
     return set_whole(a, "training.replicas", a->world_size / (int)ranks->value, ranks->place);
 }
 
-/* A model whose sizes are the keys' is as long as its batches. */
+/* A model with sizes from the configuration gets as many positions as its longest sequence. */
 static int finish_positions(struct assign *a)
 {
     if (a->config->positions || !train_config_gives_sizes(a->config) ||
@@ -190,7 +190,7 @@ static int finish_positions(struct assign *a)
     return longest < 0 ? -1 : set_whole(a, "model.positions", (double)longest, "training.sequence_length");
 }
 
-/* The Trainer makes three passes where nothing is given. */
+/* Without a length the Trainer makes three passes. */
 static int finish_length(struct assign *a)
 {
     if (!a->trainer || is_given(a, "training.steps") || is_given(a, "training.epochs") ||
@@ -199,7 +199,7 @@ static int finish_length(struct assign *a)
     return assign_rule(a, "training.epochs", "3", "the Trainer's default");
 }
 
-/* What a script writes of a model with adapters is these. */
+/* A script writes the adapters alone. */
 static int finish_adapters(struct assign *a)
 {
     const bool weak = assign_source(a, "training.output_format") == KNOB_FROM_RULE;
@@ -251,4 +251,76 @@ int finish_settings(struct assign *assign)
 int finish_checked(struct assign *assign)
 {
     return finish_positions(assign);
+}
+
+/* ---- batch sizes ---- */
+
+enum { BATCH_MOST = 1000000000 }; /* most of each size; times a million ranks it fits in 64 bits */
+
+static bool product(const struct batch_sizes *s, int ranks, int64_t *out)
+{
+    return !__builtin_mul_overflow(s->micro, s->accumulation, out) &&
+           !__builtin_mul_overflow(*out, (int64_t)ranks, out);
+}
+
+static int refuse(const struct batch_sizes *s, int ranks, struct muster_error *err)
+{
+    return error_set(err, MUSTER_E_INVALID,
+                     "train_batch_size %lld is not train_micro_batch_size_per_gpu %lld x "
+                     "gradient_accumulation_steps %lld x %d ranks",
+                     (long long)s->total, (long long)s->micro, (long long)s->accumulation, ranks);
+}
+
+static int check_given(const struct batch_sizes *s, struct muster_error *err)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } given[] = {{"train_batch_size", s->total},
+                 {"train_micro_batch_size_per_gpu", s->micro},
+                 {"gradient_accumulation_steps", s->accumulation}};
+    for (int i = 0; i < 3; i++)
+        if (given[i].value < 0 || given[i].value > BATCH_MOST)
+            return error_set(err, MUSTER_E_INVALID, "%s %lld is outside 1 to %d", given[i].name,
+                             (long long)given[i].value, BATCH_MOST);
+    if (!s->total && !s->micro)
+        return error_set(err, MUSTER_E_INVALID,
+                         "neither train_batch_size nor train_micro_batch_size_per_gpu is given; give one of "
+                         "the two");
+    return 0;
+}
+
+int batch_complete(struct batch_sizes *sizes, int ranks, bool strict, bool *changed, struct muster_error *err)
+{
+    struct batch_sizes s = *sizes;
+    *changed = false;
+    if (check_given(&s, err) < 0)
+        return -1;
+    if (s.total && s.micro) {
+        const int64_t at_once = s.micro * ranks;
+        const int64_t given = s.accumulation;
+        if (!strict)
+            s.accumulation = (s.total + at_once - 1) / at_once;
+        else if (!s.accumulation)
+            s.accumulation = s.total / s.micro / ranks;
+        *changed = given && given != s.accumulation;
+    } else if (s.total) {
+        s.accumulation = s.accumulation ? s.accumulation : 1;
+        s.micro = s.total / ranks / s.accumulation;
+    } else {
+        s.accumulation = s.accumulation ? s.accumulation : 1;
+        if (!product(&s, ranks, &s.total) || s.total > BATCH_MOST)
+            return error_set(
+                err, MUSTER_E_INVALID,
+                "train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps %lld x %d ranks "
+                "is more than %d samples a step",
+                (long long)s.micro, (long long)s.accumulation, ranks, BATCH_MOST);
+    }
+    /* a given micro-batch that does not divide runs with empty rows; a computed micro-batch must fit */
+    const bool exact = strict || !sizes->micro;
+    int64_t all;
+    if (s.micro < 1 || s.accumulation < 1 || (exact && (!product(&s, ranks, &all) || s.total != all)))
+        return refuse(&s, ranks, err);
+    *sizes = s;
+    return 0;
 }

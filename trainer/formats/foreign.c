@@ -1,5 +1,5 @@
-/* foreign.c - see foreign.h. */
-#include "trainer/formats/foreign.h"
+/* foreign.c - see formats_internal.h. */
+#include "trainer/formats/formats_internal.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -13,27 +13,29 @@
 /* A program's file has all of the keys; "a.b": b in the mapping a; "a[]": a is a list. */
 static const struct {
     const char *keys[3];
-    const char *program, *advice;
+    const char *file, *advice;
 } by_keys[] = {
     {{"compute_environment", "distributed_type"},
-     "of Hugging Face accelerate",
+     "a configuration of Hugging Face accelerate",
      "`muster run --accelerate-config=FILE` reads it; muster-train takes the file of DeepSpeed that it "
      "names"},
-    {{"base_model", "datasets[]"}, "of axolotl", VALUES},
-    {{"base_model", "adapter"}, "of axolotl", VALUES},
-    {{"finetuning_type"}, "of LLaMA-Factory", VALUES},
-    {{"dataset_dir", "template"}, "of LLaMA-Factory", VALUES},
-    {{"model._component_"}, "of torchtune", VALUES},
-    {{"tokenizer._component_"}, "of torchtune", VALUES},
-    {{"trainer", "exp_manager"}, "of NeMo", VALUES},
-    {{"model", "trainer.strategy._target_"}, "of NeMo", VALUES},
-    {{"job", "training.local_batch_size"}, "of torchtitan", VALUES},
-    {{"job", "metrics", "parallelism"}, "of torchtitan", VALUES},
-    {{"max_duration", "train_loader"}, "of LLM Foundry (Composer)", VALUES},
-    {{"trainer", "fit"}, "of Lightning's command line", VALUES},
-    {{"trainer.accelerator", "model.class_path"}, "of Lightning's command line", VALUES},
-    {{"dataset", "distributed_training", "optimization"}, "of fairseq", VALUES},
-    {{"defaults[]", "hydra"}, "of Hydra", "let its own program put it together, and give the result"},
+    {{"base_model", "datasets[]"}, "a configuration of axolotl", VALUES},
+    {{"base_model", "adapter"}, "a configuration of axolotl", VALUES},
+    {{"finetuning_type"}, "a configuration of LLaMA-Factory", VALUES},
+    {{"dataset_dir", "template"}, "a configuration of LLaMA-Factory", VALUES},
+    {{"model._component_"}, "a configuration of torchtune", VALUES},
+    {{"tokenizer._component_"}, "a configuration of torchtune", VALUES},
+    {{"trainer", "exp_manager"}, "a configuration of NeMo", VALUES},
+    {{"model", "trainer.strategy._target_"}, "a configuration of NeMo", VALUES},
+    {{"job", "training.local_batch_size"}, "a configuration of torchtitan", VALUES},
+    {{"job", "metrics", "parallelism"}, "a configuration of torchtitan", VALUES},
+    {{"max_duration", "train_loader"}, "a configuration of LLM Foundry (Composer)", VALUES},
+    {{"trainer", "fit"}, "a configuration of Lightning's command line", VALUES},
+    {{"trainer.accelerator", "model.class_path"}, "a configuration of Lightning's command line", VALUES},
+    {{"dataset", "distributed_training", "optimization"}, "a configuration of fairseq", VALUES},
+    {{"defaults[]", "hydra"},
+     "a configuration of Hydra",
+     "let its own program put it together, and give the result"},
     {{"peft_type"}, "adapter_config.json of PEFT", "lora.path is its folder"},
     {{"weight_map"}, "the index of a model's shards", "model.path is its folder"},
     {{"added_tokens[]", "model.type"}, "a tokenizer", "data.tokenizer is its path"},
@@ -72,10 +74,8 @@ int foreign_tree(const char *name, const struct tree_node *root, struct muster_e
         }
         if (!all)
             continue;
-        const bool file = strncmp(by_keys[i].program, "of ", 3) == 0;
-        return error_set(err, MUSTER_E_UNSUPPORTED, "%s:%d:%d: this is %s%s, which is not read here: %s",
-                         name, last->line, last->column, file ? "a configuration " : "", by_keys[i].program,
-                         by_keys[i].advice);
+        return error_set(err, MUSTER_E_UNSUPPORTED, "%s:%d:%d: this is %s, which is not read here: %s", name,
+                         last->line, last->column, by_keys[i].file, by_keys[i].advice);
     }
     return 0;
 }
@@ -100,7 +100,7 @@ struct text_lines {
     const char *at, *end;
 };
 
-/* The next line that is neither empty nor a remark, without blanks around it; NULL: there is none. */
+/* The next line that is neither empty nor a remark, trimmed; NULL: there is none. */
 static const char *next_line(struct text_lines *lines, size_t *length)
 {
     while (lines->at < lines->end) {
@@ -163,7 +163,7 @@ static int refuse_text(const char *name, const char *what, const char *advice, s
                      advice);
 }
 
-/* The table's name is one of torchtitan's own. */
+/* Whether a table's name belongs to torchtitan alone. */
 static bool is_of_torchtitan(const char *line, size_t length)
 {
     static const char *const tables[] = {"[job]", "[profiling]", "[metrics]", "[parallelism]",
@@ -182,7 +182,7 @@ int foreign_text(const char *name, const char *text, size_t length, struct muste
     const size_t dot = strlen(name);
     const bool script = dot > 3 && (!strcmp(name + dot - 3, ".py") || !strcmp(name + dot - 3, ".sh"));
     if (length >= 4 && (!memcmp(text, "PK\3\4", 4) || !memcmp(text, "GGUF", 4)))
-        return refuse_text(name, "a file of parameters", "model.path takes those of torch.save, and folders",
+        return refuse_text(name, "a file of parameters", "model.path takes files of torch.save, and folders",
                            err);
     if (memchr(text, '\0', length < 512 ? length : 512))
         return refuse_text(name, "no text",

@@ -1,4 +1,4 @@
-/* formats.c - files in their order, each by the reader of its language. See formats.h. */
+/* formats.c - see formats.h: reads files in order, each by the reader of its format. */
 #include "trainer/formats/formats.h"
 
 #include <dirent.h>
@@ -12,13 +12,10 @@
 #include "proto/base/io.h"
 #include "proto/base/knob.h"
 #include "runtime/config/train_config_check.h"
-#include "trainer/formats/finish.h"
-#include "trainer/formats/foreign.h"
-#include "trainer/formats/readers.h"
-#include "trainer/formats/stage_override.h"
+#include "trainer/formats/formats_internal.h"
 #include "trainer/formats/stages.h"
 
-/* In the order in which they are recognised; the last one takes what is left. */
+/* The first row that recognises a file reads it; the last row reads any file. */
 static const struct format {
     bool (*recognise)(const struct tree_node *root);
     int (*read)(struct key_walk *walk, const struct tree_node *root);
@@ -27,7 +24,7 @@ static const struct format {
     {deepspeed_recognise, deepspeed_read},
     {model_recognise, model_read},
     {arguments_recognise, arguments_read},
-    {NULL, sections_read}, /* with no section that is known */
+    {NULL, sections_read}, /* a file without a known section */
 };
 enum { DEPTH_LIMIT = 3 }; /* files that name files */
 
@@ -39,9 +36,9 @@ struct source {
 static int parse_file(struct source *source, const char *name, char *text, size_t length);
 static int read_path(struct source *source, const char *path);
 
-/* ---- one file ---- */
+/* ---- a file ---- */
 
-/* The end of a comment at text[at], as Hjson has them; at: there is none. */
+/* The end of a comment of Hjson at text[at]; at: there is none. */
 static size_t comment_end(const char *text, size_t length, size_t at)
 {
     const char kind = at + 1 < length && text[at] == '/' ? text[at + 1] : '\0';
@@ -57,7 +54,7 @@ static size_t comment_end(const char *text, size_t length, size_t at)
     return end;
 }
 
-/* DeepSpeed reads Hjson: comments become blanks, so that lines and columns stay. */
+/* Replaces comments by blanks, which keeps lines and columns: DeepSpeed reads Hjson. */
 static void blank_comments(char *text, size_t length)
 {
     size_t at = 0;
@@ -120,20 +117,20 @@ static int read_manifest(struct source *source, const char *name, const struct t
                                                           : refuse_manifest(source, name, root);
 }
 
-/* A file that another one names: as it is written, or beside that file. */
-static int open_beside(struct key_walk *walk, const char *path, const struct tree_node *node)
+/* Opens a file that walk->file names: at the given path, or next to walk->file. */
+static int open_named_file(struct key_walk *walk, const char *path, const struct tree_node *node)
 {
     struct source *source = walk->context;
     char where[KEY_PLACE];
     const char *slash = strrchr(walk->file, '/');
     struct stat info;
-    scope_free char *beside =
+    scope_free char *sibling =
         slash && *path != '/' ? mem_printf("%.*s/%s", (int)(slash - walk->file), walk->file, path) : NULL;
     if (source->depth == DEPTH_LIMIT)
         return error_set(walk->assign->err, MUSTER_E_LIMIT, "%s: more than %d files that name each other",
                          key_place(walk, node->line, node->column, where), DEPTH_LIMIT);
-    if (stat(path, &info) < 0 && beside && !stat(beside, &info))
-        path = beside;
+    if (stat(path, &info) < 0 && sibling && !stat(sibling, &info))
+        path = sibling;
     source->depth++;
     const int result = read_path(source, path);
     source->depth--;
@@ -147,7 +144,7 @@ static int read_root(struct source *source, const char *name, const struct tree_
     struct key_walk walk = {.assign = source->assign,
                             .file = name,
                             .root = root,
-                            .open = open_beside,
+                            .open = open_named_file,
                             .context = source,
                             .ignored = &ignored};
     int at = 0;
@@ -223,7 +220,7 @@ static int read_folder(struct source *source, const char *path)
         scope_free char *file = mem_printf("%s/%s", path, entries[i]->d_name);
         if (!result)
             result = file ? read_path(source, file) : assign_no_memory(source->assign);
-        free(entries[i]); /* scandir's */
+        free(entries[i]); /* allocated by scandir */
     }
     free(entries);
     return result;
@@ -270,7 +267,7 @@ static int read_option(struct source *source, const char *option)
     struct key_walk walk = {.assign = source->assign,
                             .file = shown,
                             .is_option = true,
-                            .open = open_beside,
+                            .open = open_named_file,
                             .context = source,
                             .ignored = &ignored};
     if (arguments_option(&walk, name, equals ? equals + 1 : NULL) < 0)
@@ -278,7 +275,7 @@ static int read_option(struct source *source, const char *option)
     return ignored.length ? assign_note(source->assign, "%s has no effect here", shown) : 0;
 }
 
-/* ---- all of it ---- */
+/* ---- a request ---- */
 
 static int read_all(struct source *source, const struct formats_request *request)
 {
@@ -291,12 +288,12 @@ static int read_all(struct source *source, const struct formats_request *request
     return 0;
 }
 
-/* Of steps, tokens and epochs --set takes the place of the others in a file. */
+/* A --set of steps, tokens or epochs replaces the other lengths of files. */
 static int settle_length(struct assign *assign)
 {
     static const char *const lengths[] = {"training.steps", "training.tokens", "training.epochs"};
     enum { COUNT = sizeof lengths / sizeof *lengths };
-    bool any = false; /* several: an error of the check */
+    bool any = false; /* the check refuses several lengths */
     for (int i = 0; i < COUNT; i++)
         any |= assign_overridden(assign, lengths[i]);
     for (int i = 0; any && i < COUNT; i++)
@@ -311,7 +308,7 @@ static int check_settings(const char *name, const struct train_config *config, s
                                 : train_config_check(name, config, TRAIN_ALL, err);
 }
 
-/* name: before errors between keys; NULL: none. */
+/* Applies --set, rules and checks. name: put before errors about several keys; NULL: none. */
 static int settle(struct assign *assign, bool unchecked, const char *name)
 {
     scope_free char *prefix = mem_printf("%s%s", name ? name : "", name ? ": " : "");
@@ -391,7 +388,7 @@ int formats_check(struct formats_settings *settings, struct muster_error *err)
     struct train_config *c = &settings->config;
     char *path = c->path;
     if ((!path || !*path) && !(c->data_sources && c->data_sources[0]))
-        c->path = stand_in; /* every other error is told */
+        c->path = stand_in; /* only this error is left out */
     const int result = check_settings("", c, err);
     c->path = path;
     return result;

@@ -12,7 +12,7 @@
 
 enum { NAMES_LIMIT = 512 };
 
-/* "BATCH_SIZE": as scripts name what they set in their first lines. */
+/* Whether a name is in capitals ("BATCH_SIZE"), as scripts name their constants. */
 static bool is_constant(const char *path)
 {
     bool capital = false;
@@ -166,7 +166,7 @@ int key_epochs(struct key_walk *walk, const char *shown, const struct tree_node 
 {
     if (key_of_trainer(walk, node) || assign_overridden(walk->assign, "training.steps"))
         return 0;
-    if (assign_source(walk->assign, "training.steps") != KNOB_FROM_DEFAULT) /* they count instead */
+    if (assign_source(walk->assign, "training.steps") != KNOB_FROM_DEFAULT) /* steps count, not epochs */
         return key_ignore(walk, shown);
     return key_assign(walk, "training.epochs", node->text ? node->text : "", node, shown);
 }
@@ -177,12 +177,12 @@ static int refuse_choice(struct key_walk *walk, const struct key_row *row, const
     char where[KEY_PLACE], value[KEY_PLACE], works[512] = "";
     for (const struct key_choice *choice = row->choices; choice->from; choice++)
         (void)text_append(works, sizeof works, "%s%s", *works ? ", " : "", choice->from); /* may be cut */
-    return error_set(walk->assign->err, MUSTER_E_UNSUPPORTED, "%s: %s is not supported; what is: %s%s%s",
+    return error_set(walk->assign->err, MUSTER_E_UNSUPPORTED, "%s: %s is not supported; supported: %s%s%s",
                      key_where(walk, node, shown, where), key_value(node, value), works, row->why ? "; " : "",
                      row->why ? row->why : "");
 }
 
-/* The one of that text, or the end of the list. */
+/* The choice with that text, or the end of the list. */
 static const struct key_choice *find_choice(const struct key_choice *choice, const char *text)
 {
     while (choice->from && strcasecmp(choice->from, text) != 0)
@@ -202,7 +202,7 @@ int key_choose(struct key_walk *walk, const struct key_row *row, const struct tr
                          key_where(walk, node, shown, where), tree_kind_name(node->kind));
     if (row->choices) {
         const struct key_choice *choice = find_choice(row->choices, text);
-        if (!choice->from && node->kind == TREE_BOOL) /* yes, on: YAML's other words for it */
+        if (!choice->from && node->kind == TREE_BOOL) /* yes, on: YAML's other words for true */
             choice = find_choice(row->choices, node->boolean ? "true" : "false");
         if (!choice->from)
             return refuse_choice(walk, row, node, shown);
@@ -236,17 +236,17 @@ static bool same_value(const char *text, const char *word, size_t length)
     return !strcasecmp(text, copy) || (text_double(text, &a) && text_double(copy, &b) && a == b);
 }
 
-/* -1: it is none of them; 0: before the semicolon, 1: behind it. */
+/* The place of text among the words of key_row.only. -1: not there; 0: before the semicolon; 1: after it. */
 static int value_among(const char *words, const char *text)
 {
-    int behind = 0;
+    int after = 0;
     for (;;) {
         const size_t length = strcspn(words, "|;");
         if (same_value(text, words, length))
-            return behind;
+            return after;
         if (!words[length])
             return -1;
-        behind |= words[length] == ';';
+        after |= words[length] == ';';
         words += length + 1;
     }
 }
@@ -275,7 +275,7 @@ static int expect_map(struct key_walk *walk, const struct tree_node *node, const
                      key_where(walk, node, shown, where), key_value(node, value));
 }
 
-/* A block that is off is read for keys that do not exist, and nothing else. */
+/* A block that is switched off is only searched for keys that do not exist. */
 static int take_switched(struct key_walk *walk, const char *path, const char *shown,
                          const struct tree_node *node)
 {
@@ -294,7 +294,7 @@ static int take_switched(struct key_walk *walk, const char *path, const char *sh
 static int take_row(struct key_walk *walk, const struct key_row *row, const char *path, const char *shown,
                     const struct tree_entry *entry);
 
-/* A mapping that an option has as text: --lr_scheduler_kwargs='{"num_cycles": 2}'. */
+/* Takes a mapping that an option has as text: --lr_scheduler_kwargs='{"num_cycles": 2}'. */
 static int take_mapping_text(struct key_walk *walk, const struct key_row *row, const char *path,
                              const char *shown, const struct tree_entry *entry)
 {
@@ -314,7 +314,7 @@ static int take_row(struct key_walk *walk, const struct key_row *row, const char
     const struct tree_node *node = entry->value;
     char below[KEY_PLACE] = "", shown_below[KEY_PLACE] = "";
     const bool inner = row->kind == KEY_BLOCK || row->kind == KEY_SWITCHED;
-    (void)text_append(below, sizeof below, "%s.", path); /* paths are those of the table: they fit */
+    (void)text_append(below, sizeof below, "%s.", path); /* paths of the table fit */
     (void)text_append(shown_below, sizeof shown_below, "%s.", shown);
     if (inner && walk->is_option && node->kind == TREE_TEXT && *node->text == '{')
         return take_mapping_text(walk, row, path, shown, entry);
@@ -343,7 +343,7 @@ static int take_row(struct key_walk *walk, const struct key_row *row, const char
     if (node->kind != TREE_MAP || !has_rows_below(walk->table, below))
         return 0;
     const bool idle = walk->idle;
-    walk->idle = true; /* named as a whole */
+    walk->idle = true; /* the block is listed as a whole */
     const int result = key_walk_map(walk, below, shown_below, node);
     walk->idle = idle;
     return result;

@@ -1,12 +1,12 @@
-/* model.c - the reader of a model's config.json alone, whose parameters are drawn. See formats.h. (With its
- * parameters the folder is model.path.) */
+/* model.c - the reader of a model's config.json without parameters, which are drawn. See formats.h. (A folder
+ * with parameters is model.path.) */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
-#include "trainer/formats/readers.h"
+#include "trainer/formats/formats_internal.h"
 #include "trainer/formats/rows.h"
 
 static const struct key_choice ropes[] = {
@@ -17,9 +17,9 @@ static const struct key_choice architectures[] = {{"gpt2", "gpt2"},
                                                   {"llama", "llama"},
                                                   {"LlamaForCausalLM", "llama"},
                                                   {NULL, NULL}};
-static const struct key_row architecture_row = CHOICE_WHY(
-    "", "model.architecture", architectures,
-    "for a model of one's own with the shape of one of them, choose by --set model.architecture=llama");
+static const struct key_row architecture_row =
+    CHOICE_WHY("", "model.architecture", architectures,
+               "for your own model of one of these shapes, choose by --set model.architecture=llama");
 
 static int take_type(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
@@ -112,7 +112,7 @@ bool model_recognise(const struct tree_node *root)
     return false;
 }
 
-/* Without a name the kind follows from how the sizes are named. */
+/* Without a name, the names of the sizes give the architecture. */
 static int choose_architecture(struct key_walk *walk, const struct tree_node *root)
 {
     static const char *const naming[] = {"model_type", "architectures", "type", "name", "architecture"};
@@ -134,7 +134,7 @@ int model_read(struct key_walk *walk, const struct tree_node *root)
 {
     static const struct assign_pair defaults[] = {{"model.norm_epsilon", "1e-6"}};
     walk->table = &model_keys;
-    /* --set counts before what follows from the kind */
+    /* --set comes before the rules that depend on the architecture */
     if (assign_overridden(walk->assign, "model.architecture") &&
         assign_override(walk->assign, "model.architecture") < 0)
         return -1;

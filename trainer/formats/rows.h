@@ -27,7 +27,7 @@
 #define INNER(path_)                                                                                         \
     {                                                                                                        \
         .path = (path_), .kind = KEY_IDLE                                                                    \
-    } /* of a block that gives why */
+    } /* inside of a block that gives why */
 #define BLOCK(path_)                                                                                         \
     {                                                                                                        \
         .path = (path_), .kind = KEY_BLOCK                                                                   \
@@ -36,7 +36,7 @@
     {                                                                                                        \
         .path = (path_), .kind = KEY_SWITCHED                                                                \
     }
-/* what: in the documentation */
+/* what_: text in the documentation */
 #define RULE(path_, rule_, what_)                                                                            \
     {                                                                                                        \
         .path = (path_), .kind = KEY_RULE, .rule = (rule_), .why = (what_)                                   \
@@ -47,7 +47,7 @@
     }
 #define REFUSED(path_, why_) ONLY(path_, "false", why_)
 
-/* DeepSpeed takes these with and without "stage3_". */
+/* DeepSpeed accepts these keys with and without "stage3_". */
 #define STAGE3(name_, kind_, ...)                                                                            \
     kind_("zero_optimization.stage3_" name_, __VA_ARGS__), kind_("zero_optimization." name_, __VA_ARGS__)
 #define BF16(block_)                                                                                         \

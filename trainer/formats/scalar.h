@@ -1,7 +1,7 @@
-/* scalar.h - a single value of a file as the text that a setting is read from. Pure.
+/* scalar.h - a single value of a file as the text of a setting. Pure.
  *
- * YAML writes one number in many ways, and not all readers of YAML agree on them: 0x10, 0o17 and 1_000 become
- * their decimal digits, and 010, which is 8 for some and 10 for others, is refused. */
+ * YAML has many forms of a number, and readers of YAML disagree about some of them. 0x10, 0o17 and 1_000
+ * become decimal digits; 010, which is 8 for some readers and 10 for others, is refused. */
 #ifndef MUSTER_TRAINER_FORMATS_SCALAR_H
 #define MUSTER_TRAINER_FORMATS_SCALAR_H
 
@@ -10,16 +10,15 @@
 
 enum { SCALAR_SIZE = 40 };
 
-/* The text for this setting: number, which it may be written to, or as it is in the file. NULL: an error,
- * which begins with where: no single value (null is none, either), 010, a boolean where a path is expected.
- */
+/* The text for this setting: the text of the file, or decimal digits in `number`. NULL: an error, which
+ * begins with `where`: no single value (null included), 010, or a boolean where a path is expected. */
 const char *scalar_text(const struct tree_node *node, const struct knob *knob, char number[SCALAR_SIZE],
                         const char *where, struct muster_error *err);
-/* The value of a number, or of a text that is one; false: it is none, or one of those that are refused. */
+/* The value of a number, or of a text with a number; false: no number, or a refused form. */
 bool scalar_number(const struct tree_node *node, double *out);
 /* 010, +07, 0_1: octal in YAML 1.1 (PyYAML, Kubernetes), decimal in YAML 1.2. */
 bool scalar_is_ambiguous(const struct tree_node *node);
-/* null, ~, Null, NULL: of an option of the command line. "" is a value there. */
+/* Whether the value of an option on the command line is null: null, ~, Null, NULL. "" is a value there. */
 bool scalar_is_null(const char *text);
 
 #endif

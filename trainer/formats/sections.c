@@ -1,11 +1,11 @@
-/* sections.c - the reader of our own files: sections training, model, lora, data and logging with the keys of
- * runtime/config, and with some names of other programs. See formats.h. */
+/* sections.c - the reader of muster-train's own files: sections training, model, lora, data and logging, with
+ * the keys of runtime/config and some names of other programs. See formats.h. */
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "trainer/formats/readers.h"
+#include "trainer/formats/formats_internal.h"
 #include "trainer/formats/rows.h"
 #include "trainer/formats/scalar.h"
 #include "trainer/formats/stages.h"
@@ -91,7 +91,7 @@ static int unknown_section(struct key_walk *walk, const struct tree_entry *entry
                      entry->key);
 }
 
-/* true and false: the newest checkpoint, none. */
+/* training.resume: true is the newest checkpoint, false none. */
 static const char *resume_word(const struct knob *knob, const struct tree_node *value)
 {
     if (value->kind != TREE_BOOL || strcmp(knob->name, "training.resume") != 0)

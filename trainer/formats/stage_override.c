@@ -1,6 +1,4 @@
-/* stage_override.c - see stage_override.h. */
-#include "trainer/formats/stage_override.h"
-
+/* stage_override.c - see stages.h. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +16,7 @@ bool stage_is_override(const char *text)
     return !strncmp(text, prefix, length) && (text[length] == '.' || text[length] == '[');
 }
 
-/* The map with the value at a path of keys, "data.path"; map: NULL: there is none yet. */
+/* Writes the map with the value at a path of keys, "data.path"; map NULL: an empty map. */
 static int put_with(const struct tree_node *map, const char *path, const char *value, struct buffer *out)
 {
     const size_t length = strcspn(path, ".");
@@ -62,10 +60,10 @@ static int replace(struct assign *a, char **stage, const char *path, const char 
     return 0;
 }
 
-/* "1.steps" or "1].steps" behind the prefix: the number; path: "steps". -1: it is not written so. */
+/* The number in "1.steps" or "1].steps" after the prefix; *path: "steps". -1: another form. */
 static long stage_number(const char *key, const char **path)
 {
-    const char *at = key + sizeof prefix; /* behind the . or [ */
+    const char *at = key + sizeof prefix; /* after the . or [ */
     const bool bracket = at[-1] == '[';
     char *end;
     if (!isdigit((unsigned char)*at))

@@ -13,7 +13,7 @@ enum { WHERE_SIZE = 64 };
 
 static const char stages_key[] = "training.stages";
 
-/* Of the training as a whole: its files, its ranks, and what its tokens are. */
+/* Settings of the whole training: files, ranks, the tokenizer. */
 static const char *const of_training[] = {"training.stages",
                                           "training.strict_batch",
                                           "training.device",
@@ -38,12 +38,12 @@ static const char *const of_training[] = {"training.stages",
 static const char *const lengths[] = {"training.steps", "training.tokens", "training.epochs"};
 enum { STEPS, TOKENS, EPOCHS, LENGTHS };
 
-/* A stage that is read. */
+/* The state while a stage is read. */
 struct stage_reader {
-    const char *file; /* in errors; NULL: where */
+    const char *file; /* name in errors; NULL: use where */
     const char *where;
     struct train_config *config; /* gets the values */
-    char **name;                 /* NULL: it is not wanted */
+    char **name;                 /* gets the name; may be NULL */
     bool given[TRAIN_CONFIG_KEYS];
     struct muster_error *err;
 };
@@ -68,11 +68,11 @@ int stages_count(const struct train_config *config)
 
 /* ---- a mapping ---- */
 
-/* "run.yaml:3:7", or "training.stages[1]" where it was kept as text. */
+/* "run.yaml:3:7", or "training.stages[1]" for a stage kept as text. */
 static const char *stage_place(const struct stage_reader *r, int line, int column, char out[KEY_PLACE])
 {
     if (r->file)
-        (void)snprintf(out, KEY_PLACE, "%s:%d:%d", r->file, line, column); /* cut: for a message */
+        (void)snprintf(out, KEY_PLACE, "%s:%d:%d", r->file, line, column); /* a long name is cut */
     else
         (void)snprintf(out, KEY_PLACE, "%s", r->where); /* fits */
     return out;
@@ -95,8 +95,8 @@ static const struct knob *find_key(const struct stage_reader *r, const struct tr
     for (size_t i = 0; knob && i < sizeof of_training / sizeof *of_training; i++)
         if (!strcmp(knob->name, of_training[i])) {
             (void)error_set(r->err, MUSTER_E_INVALID,
-                            "%s: %s is of the training as a whole: it belongs beside training.stages, not in "
-                            "a stage",
+                            "%s: %s is a setting of the whole training: it belongs next to training.stages, "
+                            "not in a stage",
                             place, name);
             return NULL;
         }
@@ -130,7 +130,7 @@ static int take_key(struct stage_reader *r, const char *section, const struct tr
         return 0;
     r->given[index_of(knob)] = true;
     const bool list = knob->type == KNOB_LIST;
-    if (list && train_config_reset(r->config, knob, r->err) < 0) /* it stands in place of the one beside */
+    if (list && train_config_reset(r->config, knob, r->err) < 0) /* it replaces the training's list */
         return -1;
     if (!list || entry->value->kind != TREE_LIST)
         return take_value(r, knob, entry->value);
@@ -191,7 +191,7 @@ static int take_stage(struct stage_reader *r, const struct tree_node *map)
 
 /* ---- from a file into the configuration ---- */
 
-/* One that is wrong is an error with its place in the file. */
+/* Checks a stage; errors have its place in the file. */
 static int check_node(const struct key_walk *walk, const struct tree_node *node)
 {
     struct train_config scratch = {0};
@@ -207,7 +207,7 @@ static int read_one(struct key_walk *walk, const struct tree_node *node)
 {
     char where[KEY_PLACE], place[KEY_PLACE];
     scope_buffer text = {0};
-    const bool kept = node->kind == TREE_TEXT; /* as --print-config has it */
+    const bool kept = node->kind == TREE_TEXT; /* a text of JSON, as --print-config writes it */
     if (!kept && check_node(walk, node) < 0)
         return -1;
     if ((kept ? buffer_text(&text, node->text) : tree_write_json(node, &text)) < 0)
@@ -230,14 +230,14 @@ int stages_read(struct key_walk *walk, const struct tree_node *list)
         return error_set(walk->assign->err, MUSTER_E_LIMIT, "%s: %zu stages; at most %d",
                          key_place(walk, list->line, list->column, where), list->count, STAGES_LIMIT);
     if (train_config_reset(walk->assign->config, row_of(stages_key), walk->assign->err) < 0)
-        return -1; /* a later file's list stands in place of an earlier one */
+        return -1; /* the list replaces the list of an earlier file */
     for (size_t i = 0; i < list->count; i++)
         if (read_one(walk, list->items[i]) < 0)
             return -1;
     return 0;
 }
 
-/* ---- the settings of one ---- */
+/* ---- the settings of a stage ---- */
 
 static int apply_text(struct stage_reader *r, const char *text)
 {
@@ -251,8 +251,7 @@ static int apply_text(struct stage_reader *r, const char *text)
     return result;
 }
 
-/* A length of the stage's own takes the place of the training's, in whatever it is given; tokens are steps of
- * the stage's batch. */
+/* A length of the stage replaces the training's, in any unit; tokens become steps of the stage's batch. */
 static int settle_length(struct stage_reader *r)
 {
     bool any = false;
@@ -267,8 +266,8 @@ static int settle_length(struct stage_reader *r)
     return 0;
 }
 
-/* What stands beside the list is for the stages that it has an effect in. One that is left out may have been
- * what another one needs. */
+/* Drops settings next to the list that have no effect in this stage, until none is left: a setting may have
+ * had an effect only because of a dropped setting. */
 static int drop_idle(struct stage_reader *r)
 {
     const struct knob_table *table = train_config_table();
@@ -339,7 +338,7 @@ static int check_stage(const char *name, const struct train_config *c, struct mu
     return 0;
 }
 
-/* A setting beside the list that no stage has a use for. */
+/* Finds a setting next to the list that has no effect in any stage. */
 static int check_used(const char *name, const struct train_config *config, const bool *used,
                       struct muster_error *err)
 {
@@ -361,7 +360,7 @@ int stages_check(const char *name, const struct train_config *config, struct mus
     if (!config->checkpoint_dir || !*config->checkpoint_dir)
         return error_set(err, MUSTER_E_INVALID,
                          "%s%s needs training.checkpoint_dir: a stage begins from the checkpoint at the end "
-                         "of the one before",
+                         "of the stage before",
                          name, stages_key);
     for (int i = 0; i < stages_count(config); i++) {
         struct train_config stage;

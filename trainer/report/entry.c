@@ -1,7 +1,12 @@
-/* entry.c - see entry.h. */
-#include "trainer/report/entry.h"
-
+/* entry.c - see report.h: entries, and their lines of JSON. */
+#include <math.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/base/clock.h"
+#include "trainer/report/report.h"
+#include "trainer/report/report_internal.h"
 
 const char *entry_kind_name(enum entry_kind kind)
 {
@@ -58,4 +63,63 @@ void entry_integers(struct entry *entry, const char *name, const int64_t *values
     struct entry_value *value = append(entry, name, ENTRY_INTEGERS);
     value->integers.values = values;
     value->integers.count = count;
+}
+
+/* ---- a line of JSON ---- */
+
+/* Writes 9 digits, or 17 if 9 do not give the same number back. */
+static void put_number(struct buffer *out, double value)
+{
+    char text[40];
+    if (!isfinite(value)) {
+        buffer_text(out, "null");
+        return;
+    }
+    (void)snprintf(text, sizeof text, "%.9g", value); /* fits, as do 17 digits */
+    if (strtod(text, NULL) != value)
+        (void)snprintf(text, sizeof text, "%.17g", value);
+    buffer_text(out, text);
+}
+
+static void put_integers(struct buffer *out, const int64_t *values, int64_t count)
+{
+    buffer_text(out, "[");
+    for (int64_t i = 0; i < count; i++)
+        buffer_printf(out, i ? ", %lld" : "%lld", (long long)values[i]);
+    buffer_text(out, "]");
+}
+
+static void put_value(struct buffer *out, const struct entry_value *value)
+{
+    buffer_text(out, ", ");
+    buffer_json_string(out, value->name);
+    buffer_text(out, ": ");
+    switch (value->type) {
+    case ENTRY_NUMBER:
+        put_number(out, value->number);
+        break;
+    case ENTRY_INTEGER:
+        buffer_printf(out, "%lld", (long long)value->integer);
+        break;
+    case ENTRY_FLAG:
+        buffer_text(out, value->flag ? "true" : "false");
+        break;
+    case ENTRY_TEXT:
+        buffer_json_string(out, value->text);
+        break;
+    case ENTRY_INTEGERS:
+        put_integers(out, value->integers.values, value->integers.count);
+        break;
+    }
+}
+
+int json_lines_add(const struct entry *entry, int64_t wall_ns, struct buffer *out)
+{
+    buffer_printf(out, JSON_LINES_BEGIN "%d, \"kind\": \"%s\", \"time\": %lld.%03lld, \"step\": %lld",
+                  JSON_LINES_SCHEMA, entry_kind_name(entry->kind), (long long)(wall_ns / NS_PER_S),
+                  (long long)(wall_ns % NS_PER_S / NS_PER_MS), (long long)entry->step);
+    for (int i = 0; i < entry->count; i++)
+        put_value(out, &entry->values[i]);
+    buffer_text(out, "}\n");
+    return out->failed ? -1 : 0;
 }

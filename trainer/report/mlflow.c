@@ -1,5 +1,5 @@
-/* mlflow.c - see mlflow.h. */
-#include "trainer/report/mlflow.h"
+/* mlflow.c - see report_internal.h. */
+#include "trainer/report/report_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
-/* A text in YAML's single quotes; a line break would be none there. */
+/* Writes a text in YAML's single quotes; line breaks become blanks, as YAML would fold them. */
 static void put_quoted(struct buffer *out, const char *text)
 {
     buffer_text(out, "'");
@@ -26,7 +26,7 @@ static void put_pair(struct buffer *out, const char *name, const char *text)
     buffer_text(out, "\n");
 }
 
-/* "file:///runs/mlruns/1/ID/artifacts": what a URI does not have as it is goes by its number. */
+/* Writes "file:///runs/mlruns/1/ID/artifacts"; characters that a URI must escape become %XX. */
 static void put_uri(struct buffer *out, const char *name, const char *store, const char *rest)
 {
     buffer_printf(out, "%s: 'file://", name);
@@ -72,7 +72,7 @@ int mlflow_run_text(const struct mlflow_run *run, struct buffer *out)
     return out->failed ? -1 : 0;
 }
 
-/* As Python writes a float. */
+/* Writes a number as Python writes a float. */
 static void put_float(struct buffer *out, double value)
 {
     if (isfinite(value))

@@ -1,5 +1,5 @@
-/* mlflow_files.c - see mlflow_files.h. */
-#include "trainer/report/mlflow_files.h"
+/* mlflow_files.c - see report_internal.h. */
+#include "trainer/report/report_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "proto/base/mem.h"
 
 enum { RUN_ID = 32, EXPERIMENT_ID = 18, ID_SIZE = 33, META_LIMIT = 1 << 20, METRIC_LIMIT = 1 << 30 };
-static const char default_experiment[] = "Default"; /* its id is 0 */
+static const char default_experiment[] = "Default"; /* has id 0 */
 
 static int no_path(struct muster_error *err)
 {
@@ -39,7 +39,7 @@ static int make_id(const char *digits, int length, char id[ID_SIZE], struct must
     return 0;
 }
 
-/* A file of a value, "params/training.steps". */
+/* Writes the file of a value, "params/training.steps". */
 static int write_value(const char *folder, const char *kind, const char *name, const char *value,
                        size_t length, struct muster_error *err)
 {
@@ -70,7 +70,7 @@ static bool is_experiment(const char *store, const char *id, const char *name)
 static void close_directory(DIR **directory)
 {
     if (*directory)
-        (void)closedir(*directory); /* it was read only */
+        (void)closedir(*directory); /* cannot lose data: it was only read */
 }
 
 static char *find_experiment(const char *store, const char *name)
@@ -144,7 +144,7 @@ static int write_settings(const struct mlflow_files *f, const char *settings, st
     return 0;
 }
 
-/* The folders of all that a run may get, also of metrics whose names have a kind before a slash. */
+/* Makes all folders of a run; the names of metrics have a folder for their kind. */
 static int make_folders(const struct mlflow_files *f, struct muster_error *err)
 {
     static const char *const plain[] = {"params", "tags", "artifacts", "metrics"};
@@ -208,7 +208,7 @@ static int take_names(struct mlflow_files *f, struct muster_error *err)
     return f->folder ? 0 : no_path(err);
 }
 
-/* 1: the run of an earlier process is there no more. */
+/* Opens the run of an earlier process. 1: there is no such run. */
 static int open_before(struct mlflow_files *f, const char *before, int64_t step, struct muster_error *err)
 {
     const char *slash = strchr(before, '/');
@@ -241,13 +241,6 @@ static int open_new(struct mlflow_files *f, const char *experiment, struct muste
     return f->id ? take_names(f, err) : no_path(err);
 }
 
-/* The user's name as MLflow has it. */
-static char *user_name(void)
-{
-    const struct passwd *user = getpwuid(getuid());
-    return mem_strdup(user && user->pw_name ? user->pw_name : "unknown");
-}
-
 static int write_first(struct mlflow_files *f, const char *settings, struct muster_error *err)
 {
     static const char program[] = "muster-train";
@@ -270,8 +263,9 @@ int mlflow_files_open(struct mlflow_files *f, const char *store, const char *exp
     if (!absolute)
         return error_errno(err, "cannot find %s", store);
     f->store = mem_strdup(absolute);
-    free(absolute); /* of realpath */
-    f->user = user_name();
+    free(absolute); /* allocated by realpath */
+    const struct passwd *user = getpwuid(getuid());
+    f->user = mem_strdup(user && user->pw_name ? user->pw_name : "unknown");
     if (!f->store || !f->user)
         return no_path(err);
     const int found = before ? open_before(f, before, step, err) : 1;
@@ -281,7 +275,7 @@ int mlflow_files_open(struct mlflow_files *f, const char *store, const char *exp
     return f->run_name ? write_first(f, settings, err) : no_path(err);
 }
 
-/* All of a line or nothing. */
+/* Appends a whole line or nothing. */
 static int append_line(const char *path, const char *line, struct muster_error *err)
 {
     scope_close int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);

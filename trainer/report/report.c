@@ -12,12 +12,10 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
-#include "trainer/report/json_lines.h"
-#include "trainer/report/tensorboard.h"
-#include "trainer/report/writer.h"
+#include "trainer/report/report_internal.h"
 
 enum { PATH_SIZE = 4096 };
-#define CLOSE_NS (10 * NS_PER_S) /* that the end of a run waits for a file system that has stalled */
+#define CLOSE_NS (10 * NS_PER_S) /* longest wait for a stalled file system at the end of a run */
 
 struct report_file {
     int fd; /* -1: none, or the writer's */
@@ -35,7 +33,7 @@ struct report {
     const struct log_sink *log;
 };
 
-/* A disk that is full costs the log, also where the run begins again. */
+/* On a full disk a run begins without the log; other errors are errors of the run. */
 static int keep_file(struct report_file *file, int fd, const struct log_sink *log, struct muster_error *err)
 {
     file->fd = fd;
@@ -57,11 +55,11 @@ static int take_path(struct report_file *file, int length, struct muster_error *
                : 0;
 }
 
-/* What the path is in: "runs/a" of "runs/a/log.jsonl". */
+/* Makes the folder of a path: "runs/a" for "runs/a/log.jsonl". */
 static int make_parent(const char *path, struct muster_error *err)
 {
     char folder[PATH_SIZE];
-    (void)snprintf(folder, sizeof folder, "%s", path); /* fits: it was measured */
+    (void)snprintf(folder, sizeof folder, "%s", path); /* fits: take_path has checked */
     char *slash = strrchr(folder, '/');
     if (!slash || slash == folder)
         return 0;
@@ -80,7 +78,7 @@ static int open_json(struct report *report, const struct report_options *o, stru
                : keep_file(file, io_open_lines(file->path, JSON_LINES_BEGIN), o->log, err);
 }
 
-/* As TensorBoard's own writer names them: the second, the host, and what keeps two of a second apart. */
+/* The name is that of TensorBoard's own writer: second, host, process and nanosecond. */
 static int open_events(struct report *report, const struct report_options *o, struct muster_error *err)
 {
     struct report_file *file = &report->events;
@@ -97,7 +95,7 @@ static int open_events(struct report *report, const struct report_options *o, st
                            o->log, err);
 }
 
-/* Nobody's training waits for these: what cannot be written costs them alone. */
+/* The run continues if the trackers' files cannot be made. */
 static void open_tracking(struct report *report, const struct report_options *o)
 {
     struct muster_error why = {0};
@@ -153,7 +151,7 @@ void report_close(struct report *report)
         writer_put(report->writer, WANDB, &end);
     }
     if (!writer_destroy(report->writer, instant_add(clock_now(NULL), CLOSE_NS)))
-        return; /* its thread still uses the paths */
+        return; /* the thread of the writer still uses the paths */
     tracking_close(&report->tracking, report->exit_code, report->log);
     guard_close(&report->json.fd);
     guard_close(&report->events.fd);
@@ -166,7 +164,7 @@ static void add_to_trackers(struct report *report, const struct entry *entry, in
     if (report->tracking.wandb.fd >= 0 && wandb_add(&report->tracking.wandb.log, entry, wall_ns, &row) < 0)
         row.failed = true;
     if (report->tracking.mlflow.folder)
-        (void)mlflow_add(entry, wall_ns, &lines); /* a buffer that failed is an entry that is lost */
+        (void)mlflow_add(entry, wall_ns, &lines); /* a failed buffer is a lost entry */
     writer_put(report->writer, WANDB, &row);
     writer_put(report->writer, MLFLOW, &lines);
 }
@@ -203,7 +201,7 @@ void report_add(struct report *report, const struct entry *entry)
         return;
     const int64_t wall_ns = clock_wall_ns();
     scope_buffer line = {0}, record = {0};
-    (void)json_lines_add(entry, wall_ns, &line); /* a buffer that failed is an entry that is lost */
+    (void)json_lines_add(entry, wall_ns, &line); /* a failed buffer is a lost entry */
     writer_put(report->writer, JSON, &line);
     if (tensorboard_add(&report->board, entry, wall_ns, &record) < 0)
         record.failed = true;

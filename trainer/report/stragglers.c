@@ -1,27 +1,23 @@
 /* stragglers.c - see stragglers.h. */
 #include "trainer/report/stragglers.h"
 
+#include <math.h>
 #include <stddef.h>
 
 enum { PARTS_NEEDED = 8 };
 
-static double total(const double *parts)
-{
-    double sum = 0;
-    for (int i = 0; i < STRAGGLER_PARTS; i++)
-        sum += parts[i];
-    return sum;
-}
-
-/* Of a rank in one part (of `part` -1: in all). */
+/* The wait of a rank in a part; part -1: in all parts. */
 static double waited(const double *waited_ms, int rank, int part)
 {
     const double *parts = waited_ms + (ptrdiff_t)rank * STRAGGLER_PARTS;
-    return part < 0 ? total(parts) : parts[part];
+    double sum = 0;
+    for (int i = 0; i < STRAGGLER_PARTS; i++)
+        sum += parts[i];
+    return part < 0 ? sum : parts[part];
 }
 
-/* The median of the other ranks' waits, by counting: worlds are small against a window of steps. Of an even
- * number the lower one, so that half of the ranks must wait. */
+/* The median of the other ranks' waits; the lower median of an even number, so that half of the ranks must
+ * wait. It is found by counting: worlds are small compared with a window of steps. */
 static double others_median(const double *waited_ms, int ranks, int rank, int part)
 {
     for (int i = 0; i < ranks; i++) {
@@ -90,4 +86,25 @@ bool straggler_window_add(struct straggler_window *window, double waited_ms, dou
     window->waited_ms[window->done * STRAGGLER_PARTS / window->steps] += waited_ms;
     window->step_ms += step_ms / (double)window->steps;
     return ++window->done == window->steps;
+}
+
+/* ---- z-scores ---- */
+
+double z_score_add(struct z_score *s, double value)
+{
+    static const double outlier = 4;
+    if (!isfinite(value))
+        return INFINITY;
+    /* a difference in the last digits of a constant figure does not count */
+    const double least = 1e-6 * fabs(s->mean) + 1e-30, deviation = fmax(sqrt(s->variance), least);
+    double difference = value - s->mean;
+    const double score = s->count < Z_SCORE_LEAST ? 0 : difference / deviation;
+    if (fabs(score) > outlier)
+        difference = copysign(outlier * deviation, difference);
+    s->count++;
+    /* A plain mean at first. West's weighted update of the variance. */
+    const double weight = 1.0 / (double)(s->count < Z_SCORE_MEMORY ? s->count : Z_SCORE_MEMORY);
+    s->mean += weight * difference;
+    s->variance = (1 - weight) * (s->variance + weight * difference * difference);
+    return score;
 }

@@ -1,5 +1,5 @@
-/* tensorboard.c - see tensorboard.h. */
-#include "trainer/report/tensorboard.h"
+/* tensorboard.c - see report_internal.h. */
+#include "trainer/report/report_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static void put_little_endian(unsigned char *to, uint64_t value, int bytes)
         to[i] = (unsigned char)(value >> 8 * i);
 }
 
-/* A checksum of data that hold checksums of themselves is weak: it is rotated, and a constant added. */
+/* A checksum over data with checksums is weak, so TFRecord rotates it and adds a constant. */
 static void put_checksum(const struct tensorboard *board, const void *data, int64_t bytes, unsigned char *to)
 {
     const uint32_t crc = checksum_add(&board->crc, 0, data, bytes);
@@ -64,7 +64,7 @@ int tensorboard_begin(const struct tensorboard *board, int64_t step, int64_t wal
     return put_event(board, &start, step + 1, wall_ns, out);
 }
 
-/* false: the value is no scalar. */
+/* Converts a value; false: it is no scalar. */
 static bool scalar_of(const struct entry_value *value, float *out)
 {
     switch (value->type) {
@@ -126,7 +126,7 @@ int tensorboard_add_text(const struct tensorboard *board, const char *tag, const
     ProtobufCBinaryData bytes = {strlen(text), (uint8_t *)text}; /* only read */
     value_message value = MUSTER__TENSORBOARD__SUMMARY__VALUE__INIT, *values = &value;
     char name[TAG_SIZE];
-    (void)snprintf(name, sizeof name, "%s", tag); /* a longer one is cut */
+    (void)snprintf(name, sizeof name, "%s", tag); /* a long tag is cut */
     plugin.plugin_name = plugin_name;
     metadata.plugin_data = &plugin;
     one.size = 1;

@@ -9,7 +9,7 @@ typedef Muster__Trace__Packet packet_message;
 
 enum { CLOCK_WALL = 1, CLOCK_STEADY = 3, SLICE_BEGINS = 1, SLICE_ENDS = 2, ORDERED = 3, TEXT_SIZE = 256 };
 
-/* Field 1 of a Trace, its length and the packet. */
+/* Appends field 1 of a Trace: its length and the packet. */
 static int put_packet(packet_message *packet, struct buffer *out)
 {
     Muster__Trace__Trace trace = MUSTER__TRACE__TRACE__INIT;
@@ -23,13 +23,8 @@ static int put_packet(packet_message *packet, struct buffer *out)
     return 0;
 }
 
-/* Packets of one rank are one sequence; 0 is none. */
-static uint32_t sequence_of(const struct trace_process *process)
-{
-    return (uint32_t)process->rank + 1;
-}
-
-/* Different in all ranks, so that their files may be put together. track -1: the process. */
+/* The id of a track; track -1: of the process. Ids of different ranks differ, so their files can be
+ * concatenated. */
 static uint64_t uuid_of(const struct trace_process *process, int track)
 {
     return ((uint64_t)process->rank + 1) * (TRACE_TRACKS + 1) + (uint64_t)(track + 1);
@@ -39,7 +34,7 @@ static packet_message packet_of(const struct trace_process *process)
 {
     packet_message packet = MUSTER__TRACE__PACKET__INIT;
     packet.has_trusted_packet_sequence_id = true;
-    packet.trusted_packet_sequence_id = sequence_of(process);
+    packet.trusted_packet_sequence_id = (uint32_t)process->rank + 1; /* a sequence for each rank; 0 is none */
     return packet;
 }
 
@@ -69,7 +64,7 @@ int trace_begin(const struct trace_process *process, struct buffer *out)
     (void)snprintf(name, sizeof name, "rank %d on %s", process->rank, process->host); /* cut if too long */
     Muster__Trace__Process of_system = MUSTER__TRACE__PROCESS__INIT;
     of_system.has_pid = true;
-    /* Processes of several hosts may have one number, and Perfetto takes these for one process. */
+    /* Processes of several hosts may have the same id; Perfetto would merge them. */
     of_system.pid = process->rank + 1;
     of_system.process_name = name;
     Muster__Trace__Track track = MUSTER__TRACE__TRACK__INIT;

@@ -1,8 +1,8 @@
 /* trace.h - a rank's operations as a trace for Perfetto (ui.perfetto.dev). Pure.
  *
- * A rank is a process of the trace, its streams are tracks of it; a slice is what ran there from one instant
- * to another. Slices of a track come in the order of time and do not overlap, but one may hold others. Times
- * are of CLOCK_MONOTONIC, put in relation to 1970 by the first packet, so that ranks of several hosts agree
+ * A rank is a process of the trace; its streams are tracks; a slice is an operation on a track, from one
+ * instant to another. Slices of a track are in the order of time. They do not overlap, but may be nested.
+ * Times are of CLOCK_MONOTONIC; the first packet relates them to 1970, so that ranks of several hosts agree
  * as well as their clocks do. */
 #ifndef MUSTER_TRAINER_REPORT_TRACE_H
 #define MUSTER_TRAINER_REPORT_TRACE_H
@@ -14,7 +14,7 @@
 enum { TRACE_NOTES = 8, TRACE_TRACKS = 16 };
 
 struct trace_note {
-    const char *name, *text; /* text NULL: the number */
+    const char *name, *text; /* text NULL: use number */
     int64_t number;
 };
 
@@ -29,10 +29,10 @@ struct trace_slice {
 struct trace_process {
     int rank;
     const char *host;
-    int64_t monotonic_ns, wall_ns; /* of one moment */
+    int64_t monotonic_ns, wall_ns; /* both clocks at the same moment */
 };
 
-/* All append packets, and return -1 where there is no memory. */
+/* These functions append packets. -1: no memory. */
 int trace_begin(const struct trace_process *process, struct buffer *out);
 int trace_track(const struct trace_process *process, int track, const char *name, struct buffer *out);
 int trace_slice(const struct trace_process *process, const struct trace_slice *slice, struct buffer *out);

@@ -1,5 +1,5 @@
-/* wandb.c - see wandb.h. */
-#include "trainer/report/wandb.h"
+/* wandb.c - see report_internal.h. */
+#include "trainer/report/report_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ enum chunk_type { CHUNK_WHOLE = 1, CHUNK_FIRST, CHUNK_MIDDLE, CHUNK_LAST };
 
 static char empty_text[] = "";
 
-/* protobuf-c's messages are not const; they are only read. */
+/* protobuf-c's messages have no const; they are only read. */
 static char *wandb_text(const char *text)
 {
     return text ? (char *)(uintptr_t)text : empty_text;
@@ -34,7 +34,7 @@ static int put_record(struct wandb *log, record_message *record, struct buffer *
         return -1;
     for (int i = 0; i < 4; i++)
         at[i] = (char)(bytes >> 8 * i);
-    (void)muster__wandb__record__pack(record, (uint8_t *)at + 4); /* as many bytes */
+    (void)muster__wandb__record__pack(record, (uint8_t *)at + 4); /* packs `bytes` bytes */
     out->length += 4 + bytes;
     return 0;
 }
@@ -48,7 +48,7 @@ static void timestamp_of(int64_t ns, Muster__Wandb__Timestamp *to)
 
 /* ---- values ---- */
 
-/* W&B has no other way for a number that is not finite than its name as a text. */
+/* Writes a number; W&B reads a number that is not finite as a text with its name. */
 static void number_text(double value, char *to)
 {
     if (isfinite(value)) {
@@ -63,7 +63,7 @@ static void number_text(double value, char *to)
                                 : "\"-Infinity\"");
 }
 
-/* false: the value is none that W&B plots. */
+/* Writes a value; false: W&B does not plot this type. */
 static bool value_text(const struct entry_value *value, char *to)
 {
     switch (value->type) {
@@ -81,7 +81,7 @@ static bool value_text(const struct entry_value *value, char *to)
     }
 }
 
-/* The items of one record, with the texts that they point to. */
+/* The items of a record, with the memory of their texts. */
 struct item_list {
     item_message items[ITEMS], *pointers[ITEMS];
     char keys[ITEMS][KEY_SIZE], values[ITEMS][VALUE_SIZE], *nested[ITEMS];
@@ -94,10 +94,10 @@ static void add_item(struct item_list *list, const char *prefix, const char *key
     if (list->count == ITEMS)
         return;
     muster__wandb__item__init(item);
-    (void)snprintf(list->keys[list->count], KEY_SIZE, "%s%s", prefix, key); /* a longer one is cut */
+    (void)snprintf(list->keys[list->count], KEY_SIZE, "%s%s", prefix, key); /* a long key is cut */
     (void)snprintf(list->values[list->count], VALUE_SIZE, "%s", value);     /* fits */
     list->nested[list->count] = list->keys[list->count];
-    item->nested_key = &list->nested[list->count]; /* of one part: a dot in it is no level */
+    item->nested_key = &list->nested[list->count]; /* one part: a dot in the key is no level */
     item->n_nested_key = 1;
     item->value_json = list->values[list->count];
     list->pointers[list->count++] = item;
@@ -149,7 +149,7 @@ static int define_name(struct wandb *log, const char *name, struct buffer *out)
 
 /* ---- the configuration ---- */
 
-/* The value of a setting as JSON: a number and a truth value are no texts. */
+/* Writes the value of a setting as JSON: a number, true, false, or a text. */
 static void put_setting_value(const char *value, struct buffer *out)
 {
     char *end = NULL;
@@ -162,7 +162,7 @@ static void put_setting_value(const char *value, struct buffer *out)
         buffer_json_string(out, value);
 }
 
-/* "training.steps=4" is {"training": {"steps": 4}}. */
+/* Writes a setting: "training.steps=4" becomes {"training": {"steps": 4}}. */
 static int put_setting(struct wandb *log, char *line, struct buffer *out)
 {
     record_message record = MUSTER__WANDB__RECORD__INIT;
@@ -337,7 +337,7 @@ int wandb_add_stats(struct wandb *log, const struct entry *entry, int64_t wall_n
     struct item_list list;
     list.count = 0;
     add_entry(&list, "", entry);
-    for (size_t i = 0; i < list.count; i++) { /* of these the key has one part */
+    for (size_t i = 0; i < list.count; i++) { /* keys of statistics are plain texts */
         list.items[i].key = list.keys[i];
         list.items[i].nested_key = NULL;
         list.items[i].n_nested_key = 0;
@@ -423,7 +423,7 @@ int wandb_frame(const struct crc32 *crc, int64_t at, const char *records, size_t
     while (length >= 4) {
         const size_t bytes = little_endian(records);
         if (bytes > length - 4)
-            break; /* none of ours */
+            break; /* not written by put_record */
         frame_record(crc, at, records + 4, bytes, out);
         records += 4 + bytes;
         length -= 4 + bytes;
@@ -431,7 +431,7 @@ int wandb_frame(const struct crc32 *crc, int64_t at, const char *records, size_t
     return out->failed ? -1 : 0;
 }
 
-/* ---- a file that goes on ---- */
+/* ---- a file that is continued ---- */
 
 static double row_step(const Muster__Wandb__History *row)
 {
@@ -441,7 +441,7 @@ static double row_step(const Muster__Wandb__History *row)
     return 0;
 }
 
-/* Takes note of a record. false: it and what follows go. */
+/* Reads a record of the log; false: the file is cut before it. */
 static bool keep_record(const struct buffer *bytes, int64_t step, struct wandb *log)
 {
     record_message *record = muster__wandb__record__unpack(NULL, bytes->length, (const uint8_t *)bytes->data);
@@ -465,7 +465,7 @@ int64_t wandb_cut(const struct crc32 *crc, const char *data, size_t length, int6
 {
     scope_buffer record = {0};
     size_t at = WANDB_BEGIN, kept = WANDB_BEGIN;
-    bool within = false; /* a record, of which the first chunk may be empty */
+    bool within = false; /* inside of a record, whose first chunk may be empty */
     if (length < WANDB_BEGIN || memcmp(data, file_begin, WANDB_BEGIN) != 0)
         return -1;
     *log = (struct wandb){0};

@@ -1,5 +1,5 @@
-/* writer.c - see writer.h. */
-#include "trainer/report/writer.h"
+/* writer.c - see report_internal.h. */
+#include "trainer/report/report_internal.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,18 +11,18 @@
 #include "proto/base/io.h"
 #include "proto/base/thread.h"
 
-/* Before the bytes of an entry. */
+/* Put before the bytes of an entry. */
 struct writer_head {
     int32_t file;
-    bool lost; /* for want of memory */
+    bool lost; /* no memory for the entry */
     size_t length;
 };
 
 struct writer_state {
     struct writer_file file;
-    int64_t lost; /* entries; the thread's, as is `failing` */
-    bool failing; /* the last one was not written */
-    int64_t late; /* entries that found no room; of who adds them, under the lock */
+    int64_t lost; /* entries not written; used by the thread alone */
+    bool failing; /* the last entry was not written; used by the thread alone */
+    int64_t late; /* entries that found no room; guarded by the lock */
 };
 
 struct writer {
@@ -33,13 +33,13 @@ struct writer {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct buffer waiting; /* heads and bytes */
-    size_t writing;        /* bytes of those that the thread has taken */
+    size_t writing;        /* bytes that the thread has taken and not yet written */
     bool ends, ended;
 };
 
 /* ---- the thread ---- */
 
-/* All of it or nothing. */
+/* Appends an entry or nothing. */
 static int append_whole(const struct writer_file *file, const char *data, size_t length,
                         struct muster_error *err)
 {
@@ -78,7 +78,7 @@ static void *write_all(void *context)
 {
     struct writer *w = context;
     scope_buffer taken = {0};
-    (void)pthread_mutex_lock(&w->lock); /* cannot fail: it is ours, and not held */
+    (void)pthread_mutex_lock(&w->lock); /* cannot fail: initialized, and not held */
     for (;;) {
         while (!w->waiting.length && !w->ends)
             (void)pthread_cond_wait(&w->changed, &w->lock);
@@ -152,7 +152,7 @@ void writer_put(struct writer *w, int file, const struct buffer *bytes)
         w->waiting.length += sizeof head + head.length;
         (void)pthread_cond_signal(&w->changed);
     }
-    w->waiting.failed = false; /* no memory: there may be some for the next one */
+    w->waiting.failed = false; /* a later entry may find memory */
     const bool first = !at && state->late++ == 0;
     (void)pthread_mutex_unlock(&w->lock);
     if (first)
@@ -192,10 +192,10 @@ bool writer_destroy(struct writer *w, struct instant deadline)
     if (!wait_for_end(w, deadline)) {
         log_warning(w->log, "the last entries are missing in %s: its file system has stalled",
                     w->files[0].file.path);
-        (void)pthread_detach(w->thread); /* it is ours; what it uses stays */
+        (void)pthread_detach(w->thread); /* cannot fail: never joined; its memory stays */
         return false;
     }
-    (void)pthread_join(w->thread, NULL); /* cannot fail: ours, joined once */
+    (void)pthread_join(w->thread, NULL); /* cannot fail: started, and joined once */
     for (int i = 0; i < w->count; i++)
         close_file(w, &w->files[i]);
     writer_release(w);

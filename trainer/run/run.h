@@ -11,7 +11,6 @@
 #include "trainer/data/data.h"
 #include "trainer/report/report.h"
 #include "trainer/report/stragglers.h"
-#include "trainer/report/z_score.h"
 #include "trainer/run/checkpoints.h"
 #include "trainer/run/command.h"
 #include "trainer/run/next_batch.h"

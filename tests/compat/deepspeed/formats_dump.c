@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "trainer/formats/batch.h"
-#include "trainer/formats/readers.h"
+#include "trainer/formats/formats_internal.h"
 
 static void print_keys(const struct key_table *table)
 {

@@ -97,7 +97,7 @@ class Configs(unittest.TestCase):
     def test_command_of_a_script(self):
         command = ["--config", "training_config.json", "--model_config", "model_config.json", "--data_path", "text", "--output_dir", "out/",
                    "--num_gpus", 8, "--gradient_accumulation_steps", 16, "--batch_size_per_gpu", 4]
-        self.refused("model_config.json:2:19: model_type: 'custom_llm' is not supported; what is: gpt2", *command, *SMALL)
+        self.refused("model_config.json:2:19: model_type: 'custom_llm' is not supported; supported: gpt2", *command, *SMALL)
         llama = ["--set", "model.architecture=llama", "--set", "model.hidden=64", "--set", "model.vocabulary=256"]
         run = self.trains(*command, *SMALL, *llama)
         self.assertIn("--num_gpus 8: the launcher starts the ranks, and these are 1", run.stderr)

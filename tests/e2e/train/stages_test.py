@@ -292,8 +292,8 @@ class Stages(unittest.TestCase):
         for stages, training, message in (
                 ([FIRST, {"stepz": 3}], {}, r"run.yaml:1:\d+: unknown key 'training.stepz' of a stage; did you mean 'training.steps'\?"),
                 ([FIRST, {"steps": 0}], {}, r"run.yaml:1:\d+: training.steps"),
-                ([FIRST, {"output": "x"}], {}, "training.output is of the training as a whole: it belongs beside training.stages"),
-                ([FIRST, {"data": {"tokenizer": "bytes"}}], {}, "data.tokenizer is of the training as a whole"),
+                ([FIRST, {"output": "x"}], {}, "training.output is a setting of the whole training: it belongs next to training.stages"),
+                ([FIRST, {"data": {"tokenizer": "bytes"}}], {}, "data.tokenizer is a setting of the whole training"),
                 ([FIRST, ["steps"]], {}, "list found where a stage is expected: a mapping"),
                 ([FIRST, {"steps": 3, "epochs": 1}], {}, r"training.stages\[1\]: training.epochs 1 and training.steps 3 are both set"),
                 ([FIRST, {"steps": 3, "min_learning_rate": 1}], {}, r"training.stages\[1\]: training.min_learning_rate 1 is above"),

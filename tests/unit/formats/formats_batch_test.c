@@ -1,6 +1,6 @@
 /* formats_batch_test.c - two of the sizes of a batch give the third; tests/compat compares the same with
  * DeepSpeed's own class. */
-#include "trainer/formats/batch.h"
+#include "trainer/formats/formats_internal.h"
 
 #include "tests/support/cmocka_all.h"
 

@@ -8,7 +8,7 @@
 #include "tests/support/cmocka_all.h"
 #include "tests/support/golden.h"
 #include "trainer/formats/formats.h"
-#include "trainer/formats/readers.h"
+#include "trainer/formats/formats_internal.h"
 
 static const struct key_table *const tables[] = {&deepspeed_keys, &model_keys, &arguments_keys,
                                                  &sections_aliases};

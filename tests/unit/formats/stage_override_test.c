@@ -69,7 +69,7 @@ static void what_is_wrong_is_named(void **state)
                                       "'training.stepz' of a stage; did you "
                                       "mean 'training.steps'?"},
         {"training.stages.1.steps=many", "--set training.stages.1.steps: training.stages[1]: training.steps"},
-        {"training.stages.0.output=x", "is of the training as a whole"},
+        {"training.stages.0.output=x", "is a setting of the whole training"},
         {"training.stages.1.data.label_key=l", "training.stages[1]: data.label_key has no effect"},
         {"training.stages.0.name=", "the name of a stage is a text"},
     };

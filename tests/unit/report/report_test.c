@@ -12,9 +12,8 @@
 #include "proto/base/io.h"
 #include "proto/base/thread.h"
 #include "tests/support/cmocka_all.h"
-#include "trainer/report/json_lines.h"
 #include "trainer/report/report.h"
-#include "trainer/report/tensorboard.h"
+#include "trainer/report/report_internal.h"
 
 static const int64_t wall_ns = 1700000000 * NS_PER_S + 7 * NS_PER_MS;
 

@@ -4,7 +4,6 @@
 
 #include "tests/support/cmocka_all.h"
 #include "trainer/report/stragglers.h"
-#include "trainer/report/z_score.h"
 
 enum { RANKS = 8, STEPS = 100 };
 static const double step_ms = 50;

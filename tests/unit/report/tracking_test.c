@@ -10,8 +10,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/guard.h"
 #include "runtime/config/tracking_choice.h"
-#include "trainer/report/mlflow.h"
-#include "trainer/report/wandb.h"
+#include "trainer/report/report_internal.h"
 
 /* ---- W&B ---- */
 
