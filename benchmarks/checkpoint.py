@@ -15,7 +15,9 @@ import statistics
 import subprocess
 import tempfile
 
-from support import torch_peer
+from support import results, torch_peer
+
+RUN = results.Run("checkpoint")
 
 SUPPORT = pathlib.Path(__file__).resolve().parent / "support"
 DEMO = pathlib.Path(__file__).resolve().parent.parent / "k8s" / "configs" / "gpt-demo.yaml"
@@ -53,6 +55,12 @@ def demo(options):
         pairs.append((pair[False], pair[True]))
         print(f"{pair[False]:7.2f} ms a step without, {pair[True]:7.2f} with a checkpoint of each: {pair[True] / pair[False]:.3f}", flush=True)
     ratios = [after / before for before, after in pairs]
+    step = "the step without"
+    RUN.add(
+        "demo step with a checkpoint after each", "ms", [after for _, after in pairs], limit=(step, [before for before, _ in pairs]),
+        ratios={step: statistics.median(ratios)},
+    )  # fmt: skip
+    RUN.write(options)
     without, after = (statistics.median(column) for column in zip(*pairs, strict=True))
     print(f"{without:.2f} and {after:.2f} ms, ratios of {options.demo} pairs: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
 
@@ -65,6 +73,7 @@ def main():
     parser.add_argument("--demo", type=int, metavar="N", help="pairs of the demo with and without checkpoints")
     parser.add_argument("--steps", type=int, default=150, help="of a run of the demo")
     torch_peer.add_argument(parser)
+    results.add_argument(parser)
     options = parser.parse_args()
     options.folder = options.folder or options.build  # git ignores it, and what a killed run leaves there
     if options.demo:
@@ -85,6 +94,14 @@ def main():
     print(f"stall            {m['stall'] * 1e3:7.1f} ms; one copy of the state {m['copy'] * 1e3:.0f} ms: {m['stall'] / m['copy']:.3f} copies")
     print(f"the step beside  {m['stepped']:7.3f} s, another one {m['step']:.3f} s: {m['stepped'] / m['step']:.3f} times")
     print(f"load, from disk  {m['load']:7.3f} s {rate / m['load']:7.0f} MB/s; dd iflag=direct {rate / m['read']:7.0f} MB/s: {m['read'] / m['load']:.2f} of it")
+    peer = "torch.distributed.checkpoint"
+    for figure, unit, own, peers, limit in (
+        ("checkpoint of GPT-2 124M saved", "s", m["save"], {peer: t.get("save")}, ("dd oflag=direct", m["direct"])),
+        ("training waits for a checkpoint", "s", m["stall"], {f"{peer} async_save": t.get("async")}, ("one copy of the state", m["copy"])),
+        ("checkpoint of GPT-2 124M loaded", "s", m["load"], {peer: t.get("load")}, ("dd iflag=direct", m["read"])),
+    ):
+        RUN.add(figure, unit, own, peers if version else {}, limit)
+    RUN.write(options)
     if not version:
         print(f"{options.torch_python} has no torch: no peer")
         return

@@ -16,7 +16,9 @@ import statistics
 import subprocess
 import sys
 
-from support import mpi_peers, torch_peer
+from support import mpi_peers, results, torch_peer
+
+RUN = results.Run("comm")
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 LIMIT_S = 120
@@ -34,6 +36,7 @@ def arguments():
     parser.add_argument("--repeats", type=int, default=15, help="of each collective in a run")
     parser.add_argument("--sizes", default="", help="a shard's KB; by the number of ranks")
     torch_peer.add_argument(parser)
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -96,7 +99,7 @@ def measure(commands, rounds):
     return found, hung
 
 
-def report_row(figures, what, size, peers):
+def report_row(figures, ranks, what, size, peers):
     """Prints one; the ratios (of the limit, gloo's, the best MPI's), None where there is none."""
     key = (what.removeprefix(STREAM), size)
     ours, limit = figures["muster"][what, size], figures["muster"][WHATS[key[0]], size]
@@ -104,6 +107,12 @@ def report_row(figures, what, size, peers):
     words = "".join(f"{ratio:>{max(9, len(name) + 2)}.2f}" for name, ratio in ratios.items())
     title = f"{key[0]} by a stream" if what.startswith(STREAM) else what
     print(f"{title:>26}{size >> 10:>8} KB{ours:>10.3f} ms{100 * limit / ours:>9.0f}%{words}")
+    peers = {"gloo" if name.startswith("gloo") else "best MPI": None for name in ratios}
+    best = {name: min(ratios[peer] for peer in ratios if peer.startswith("gloo") == (name == "gloo")) for name in peers}
+    volume = f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} KB"
+    cores = "" if ranks <= os.cpu_count() else f" on {os.cpu_count()} cores"
+    place = f"{ranks} ranks{cores}, {volume}" + (", a stream's thread" if what.startswith(STREAM) else "")
+    RUN.add(f"{key[0]}, {place}", "us", 1e3 * ours, {name: 1e3 * ours * best[name] for name in peers}, ("bare copies and sums", 1e3 * limit))
     gloo = [ratio for name, ratio in ratios.items() if name.startswith("gloo")]
     mpi = [ratio for name, ratio in ratios.items() if not name.startswith("gloo")]
     return limit / ours, min(gloo, default=None), min(mpi, default=None)
@@ -122,7 +131,7 @@ def report(ranks, found, hung, sizes):
     heads = "".join(f"{name:>{max(9, len(name) + 2)}}" for name in peers)
     print(f"{ranks} ranks, {os.cpu_count()} cores\n{'':26}{'shard':>11}{'muster':>13}{'of limit':>10}{heads}   (peer's time by ours)")
     for prefix, words in (("", ""), (STREAM, " by a stream")):
-        rows = [(size, report_row(figures, prefix + what, size, peers)) for what in WHATS for size in sizes]
+        rows = [(size, report_row(figures, ranks, prefix + what, size, peers)) for what in WHATS for size in sizes]
         verdict(f"limit / ours{words}, from 1 MB", [row[0] for size, row in rows if size >= LIMIT_FROM_KB << 10], BAR_LIMIT)
         verdict(f"gloo / ours{words}", [row[1] for _, row in rows], BAR_GLOO)
         verdict(f"best MPI / ours{words}", [row[2] for _, row in rows], BAR_MPI)
@@ -137,6 +146,7 @@ def main():
         sizes = [size << 10 for size in kilobytes]
         found, hung = measure(commands_of(options, ranks, sizes), options.rounds)
         report(ranks, found, hung, sizes)
+    RUN.write(options)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,10 @@ import sys
 import tempfile
 import time
 
+from support import results
+
+RUN = results.Run("few_bits")
+
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 FORTUNES = pathlib.Path("/usr/share/games/fortunes")
 QLORA = {  # name: settings of the base
@@ -52,6 +56,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=20, help="of adapters, of 1,024 tokens")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rows", default="", help="the first letters of those to measure, with commas")
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -142,9 +147,11 @@ def main():
                 continue
             begun = time.monotonic()
             loss, held, tokens = measure()
+            RUN.add(f"loss: {name}", "nats", loss, note=f"{held:,} bytes, {tokens:,} tokens")
             print_row(name, loss, held, plain, f"{tokens:,} tokens, {time.monotonic() - begun:.0f} s")
             if name == "full precision" and shipped:
                 print_row("the shipped file, opened", loss, shipped["bytes"], plain, ", ".join(f"{kind} {size:,}" for kind, size in shipped["types"].items()))
+        RUN.write(options)
     finally:
         shutil.rmtree(place)
 

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "benchmarks/support/figures.h"
 #include "benchmarks/support/plain_files.h"
 #include "proto/base/clock.h"
 #include "proto/base/guard.h"
@@ -87,6 +88,10 @@ static void print_row(struct bench *b, const char *what, int measure, int limit,
 {
     double ours = median(b->seconds[measure], rounds), plain = median(b->seconds[limit], rounds);
     double megabytes = (double)b->bytes / 1e6;
+    char figure[128];
+    (void)snprintf(figure, sizeof figure, "Hugging Face folder of GPT-2 124M %s, %s", what,
+                   dtype_name(b->dtype));
+    figure_add(figure, "MB/s", megabytes / ours, "the same bytes plainly", megabytes / plain, true);
     printf("%-5s %-28s %7.0f MB/s, plainly %7.0f MB/s: %.2f\n", dtype_name(b->dtype), what, megabytes / ours,
            megabytes / plain, plain / ours);
 }

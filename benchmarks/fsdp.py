@@ -15,7 +15,9 @@ import statistics
 import subprocess
 import sys
 
-from support import torch_peer
+from support import results, torch_peer
+
+RUN = results.Run("fsdp")
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 RANKS, WARM_UP = 2, 2
@@ -34,6 +36,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=1, help="of hidden")
     parser.add_argument("--dense", action="store_true", help="of hidden: the embedding's gradient with its table's, not as rows")
     torch_peer.add_argument(parser)
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -105,6 +108,10 @@ def shard(options):
         world.close()
     print(f"{RANKS} ranks of one thread, {options.positions} tokens a rank, {options.layers} blocks; medians of {options.rounds} steps in turns")
     ms = {name: statistics.median(figures[0] for figures in steps) / 1e6 for name, steps in taken.items()}
+    RUN.add(
+        f"FULL_SHARD step of GPT-2 124M, {RANKS} ranks", "ms", [figures[0] / 1e6 for figures in taken["FULL_SHARD"]],
+        {"FSDP2 with gloo": ms["FSDP2, gloo"]} if version else {}, ("NO_SHARD", ms["NO_SHARD"]), note=None if options.layers == 12 else f"{options.layers} layers",
+    )  # fmt: skip
     copies = statistics.median(figures[3] for figures in taken["FULL_SHARD"]) / 1e6
     for name, value in ms.items():
         print(f"  {name:12}{value:9.0f} ms{value / ms['FULL_SHARD']:8.2f} times FULL_SHARD's, {processor[name]:6.0f} ms of a rank's processor time")
@@ -131,6 +138,7 @@ def hidden(options):
         steps = [line.step() for _ in range(max(2, options.rounds // micro) + WARM_UP)][WARM_UP:]
         line.close()
         shares = [1 - exposed / comm for _, comm, exposed, _ in steps]
+        RUN.add(f"communication hidden, {micro} micro-batch{'es' if micro > 1 else ''}", "%", [100 * value for value in shares])
         share, worst, best = statistics.median(shares), min(shares), max(shares)
         print(f"  {micro} micro-batches: a step {without / 1e6:.0f} ms, communication {statistics.median(s[1] for s in steps) / 1e6:.0f} ms, "
               f"{100 * share:.1f}% of it hidden ({100 * worst:.1f} to {100 * best:.1f}, {len(steps)} steps); bar {100 * bar:.0f}%: {'reached' if share >= bar else 'missed'}")
@@ -143,6 +151,7 @@ def main():
     if "hidden" in options.parts.split(","):
         print("one rank beside a delay line")
         hidden(options)
+    RUN.write(options)
 
 
 if __name__ == "__main__":

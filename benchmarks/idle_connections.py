@@ -26,6 +26,10 @@ import sys
 import tempfile
 import time
 
+from support import results
+
+RUN = results.Run("idle_connections")
+
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 HELD_S = 3  # how long the world continues beside the idle connections
 ASKING_S = 5  # how long a member and newcomers ask the store
@@ -42,6 +46,7 @@ def arguments():
     parser.add_argument("--secret", action="store_true", help="the job has one")
     parser.add_argument("--patience", type=float, default=60, help="seconds that the third agent has, or a newcomer at the store")
     parser.add_argument("--store", choices=("silent", "greeted"), help="measure the workers' store, with connections that send nothing, or only the greeting")
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -201,6 +206,8 @@ def run_once(options, build, count):
         os.waitpid(attacker, 0)
         ended = "ended well" if alive and joined and not any(codes) else f"exit codes {codes}"
         joined_after = f"{took:8.2f} s" if joined else "   never  "
+        figure = f"a third agent joins, {count:,} silent connections{', with a secret' if options.secret else ''}"
+        RUN.add(figure, "s", took if joined else None, note=f"server {memory:.0f} MB")
         print(
             f"{count:10}{joined_after:>14}   {ended:22}{rate:12.0f}/s{(cpu_then - cpu) / lasted * 100:10.0f} %{memory:10.0f} MB",
             flush=True,
@@ -274,6 +281,7 @@ def run_at_the_store(options, build, count):
         rate, (cpu_then, memory) = (int(opened.read_text()) - before) / lasted, used(agents[0].pid)
         member.close()
         codes = job.end(agents)
+        RUN.add(f"a call to the store, {count:,} {options.store} connections", "ms", [call * 1e3 for call in calls], note=f"{refused} newcomers refused")
         os.kill(attacker, signal.SIGKILL)
         os.waitpid(attacker, 0)
         print(
@@ -298,11 +306,13 @@ def main():
     descriptors = options.descriptors or hard
     if options.store:
         at_the_store(options, pathlib.Path(options.build).resolve(), descriptors)
+        RUN.write(options)
         return
     print(f"idle connections at the port of a job of three nodes{' with a secret' if options.secret else ''}; the server may have {descriptors} descriptors")
     print(f"{'idle':>10}{'third joined':>14}   {'':22}{'they open':>14}{'server':>12}{'its memory':>13}")
     for count in map(int, options.connections.split(",")):
         run_once(options, pathlib.Path(options.build).resolve(), count)
+    RUN.write(options)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "benchmarks/support/figures.h"
 #include "kernels/kernels.h"
 #include "proto/base/clock.h"
 #include "proto/base/text.h"
@@ -504,6 +505,10 @@ static void bench_shape(const struct kernels *k, struct shape s)
     printf("  step: products %.3f ms (bare %.3f ms), everything else %.3f ms; whole / bare products = %.3f\n",
            totals.products * 1e3, totals.bare * 1e3, totals.rest * 1e3,
            (totals.products + totals.rest) / totals.bare);
+    char figure[128];
+    (void)snprintf(figure, sizeof figure, "GPT-2 step by its kernels, %s", s.name);
+    figure_add(figure, "ms", (totals.products + totals.rest) * 1e3, "its bare products", totals.bare * 1e3,
+               false);
     report_more(&b, peak);
     bench_destroy(&b);
 }

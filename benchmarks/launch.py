@@ -22,7 +22,9 @@ import subprocess
 import sys
 import tempfile
 
-from support import mpi_peers, torch_peer
+from support import mpi_peers, results, torch_peer
+
+RUN = results.Run("launch")
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 LIMIT_S = 60
@@ -35,6 +37,7 @@ BAR_SPREAD = 1.5  # beside a busy process: the 90th percentile by the median, at
 BAR_TORCHRUN, BAR_MEMORY_MB = 100, 10
 
 BARE, MUSTER, TORCHRUN, HYDRA = "posix_spawn loop", "muster run", "torchrun", "hydra"
+RESULT_NAMES = {TORCHRUN: "torchrun", HYDRA: "MPICH hydra", "open mpi": "Open MPI"}
 
 
 def arguments():
@@ -46,6 +49,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=0, help="runs of each; by the number of workers")
     parser.add_argument("--torch-rounds", type=int, default=3, help="of those, runs of torchrun as well")
     torch_peer.add_argument(parser)
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -169,6 +173,10 @@ def show(workers, what, found, titles):
             f"{statistics.median(s.cpu_ms for s in samples):9.2f}{statistics.median(s.mb for s in samples):9.1f}"
             f"{len(samples):6}{f'  {hung} HUNG' if hung else ''}"
         )
+    RUN.add(
+        f"start and finish {workers} worker{plural}" + (", a busy process beside it" if what == "busy" else ""), "ms", [s.ms for s in ended[MUSTER]],
+        {RESULT_NAMES[name]: [s.ms for s in ended[name]] for name in middle if name not in (BARE, MUSTER)}, ("bare posix_spawn loop", middle[BARE]),
+    )  # fmt: skip
     limit_bar, hydra_bar = BARS.get(workers, (None, None))
     words = []
     if limit_bar:
@@ -233,6 +241,7 @@ def main():
         f"\nNCCL's environment, without NVML: reading the machine {reading:.2f} ms, deciding {deciding:.2f} ms "
         f"({min(map(sum, costs)):.2f} to {max(map(sum, costs)):.2f} together, {len(costs)} runs), bar 2 ms"
     )
+    RUN.write(options)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@ import sys
 import tempfile
 import time
 
+from support import results
+
+RUN = results.Run("logs")
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 LINE = 100
 TICK = os.sysconf("SC_CLK_TCK")
@@ -28,6 +31,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=64)
     parser.add_argument("--megabytes", type=int, default=16, help="of each worker")
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -141,6 +145,11 @@ def main():
     quickest = min(walls["cat"]) / min(walls["tee"])
     print(f"  tee / cat: {ratio:.2f} in the median round, {quickest:.2f} of the quickest of each, bar 0.50; every byte in the files, {min(shares):.1%} or more on the console")
     print(f"  redirect / tee: {rates['redirect'] / rates['tee']:.1f}; redirect is the physical limit: the workers write their files themselves")
+    RUN.add(
+        f"tee of {workers} workers with heavy output", "MB/s", [total / wall for wall in walls["tee"]],
+        {"cat into one file": [total / wall for wall in walls["cat"]]}, more_is_better=True, ratios={"cat into one file": ratio},
+    )  # fmt: skip
+    RUN.write(options)
     much, nothing = statistics.median(costs["much"]), statistics.median(costs["nothing"])
     print(
         f"  agent's processor time with --redirects: {much * 1e3:.0f} ms for {total:.0f} MB, "

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "benchmarks/support/figures.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
@@ -162,6 +163,10 @@ static void print_results(struct bench *b)
     for (int c = 0; c < COMBINATIONS; c++) {
         double moved = median_ms(b->moved[c], b->rounds), exposed = median_ms(b->exposed[c], b->rounds);
         step[c] = median_ms(b->step[c], b->rounds);
+        char figure[128];
+        (void)snprintf(figure, sizeof figure, "GPT-2 step on two ranks in %s", combinations[c].name);
+        if (c)
+            figure_add(figure, "ms", step[c], "the step in fp32", step[0], false);
         printf("%-24s %9.1f %9.1f %9.1f %10.1f %10.1f %7.2fx %7.2fx\n", combinations[c].name, step[c], moved,
                exposed, (double)b->traffic[c] / 1e6, (double)b->planned[c] / 1e6, step[c] / step[0],
                (double)b->traffic[c] / (double)b->traffic[0]);

@@ -22,6 +22,10 @@ import sys
 import tempfile
 import time
 
+from support import results
+
+RUN = results.Run("predict")
+
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 WARM_UP, BAR, BAR_BUSY = 2, 0.10, 2.5
 SECONDS = 4  # short steps are measured in the middle of a run, too
@@ -59,6 +63,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--cases", default="", help="the first letters of those to run")
     parser.add_argument("--busy", type=int, default=0, help="rounds of steps alone and beside a busy process")
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -103,6 +108,7 @@ def compare(options, folder, case, ranks, settings):
         rounds.append((predicted["step_s"], taken, best, predicted["step_s"] / taken - 1, share, predicted["measured_s"]))
     expected, taken, best, error, share, seconds = (statistics.median(values) for values in zip(*rounds))
     errors = [100 * values[3] for values in rounds]
+    RUN.add(f"predicted step against the steps taken: {case}", "% too long", errors)
     between = f"{min(errors):+.1f} to {max(errors):+.1f}"
     print(f"{case:24}{expected * 1e3:9.1f} ms{taken * 1e3:9.1f} ms{best * 1e3:7.1f} ms{100 * error:+8.1f}%  ({between:14}){share:7.0f}%"
           f"{seconds:9.1f} s", flush=True)
@@ -131,6 +137,7 @@ def busy(options, folder, wanted):
             beside.append(beside_a_busy_process(lambda: measure(options, folder, ranks, settings, options.steps)[0]) * 1e3)
         ratio = statistics.median(beside) / statistics.median(alone)
         worst = max(worst, ratio)
+        RUN.add(f"demo step, a busy process beside it: {case}", "ms", beside, limit=("the step alone", alone))
         print(f"{case:30}{statistics.median(alone):8.1f} ms alone{statistics.median(beside):9.1f} ms beside a busy process: {ratio:.2f} times "
               f"({min(beside) / max(alone):.2f} to {max(beside) / min(alone):.2f})", flush=True)
     print(f"largest ratio {worst:.2f}; bar {BAR_BUSY}: {'reached' if worst <= BAR_BUSY else 'missed'}")
@@ -144,13 +151,15 @@ def main():
         (folder / "empty.yaml").write_text("training:\n  seed: 1\n")
         (folder / "text").write_text("All of it is measured, none of it is guessed. " * 2000)
         if options.busy:
-            return busy(options, folder, wanted)
+            busy(options, folder, wanted)
+            return RUN.write(options)
         worst = 0
         print(f"{'':24}{'predicted':>12}{'measured':>12}{'(best)':>10}{'error':>9}{'least, largest':>18}{'of limit':>10}{'measuring':>11}")
         for case, (ranks, settings) in CASES.items():
             if wanted and not any(case.startswith(word) for word in wanted):
                 continue
             worst = max(worst, abs(compare(options, folder, case, ranks, settings)))
+    RUN.write(options)
     print(f"largest error {100 * worst:.1f}%; bar {100 * BAR:.0f}%: {'reached' if worst <= BAR else 'missed'}")
 
 

@@ -24,7 +24,9 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(SOURCE / "tests" / "e2e"))
 
 from harness import cluster  # noqa: E402
-from support import torch_peer  # noqa: E402
+from support import results, torch_peer  # noqa: E402
+
+RUN = results.Run("recovery")
 
 LIMIT = 240  # of any wait for a world that must come
 SETTLED = 0.3  # so long without a line from any worker, and a world is there to stay
@@ -302,6 +304,18 @@ def print_samples(kind, samples, limit):
     return median(good)
 
 
+def record(bench, figure, found, part="running", kinds=("muster, static", "muster, elastic"), peer="torchrun", limit=None):
+    """Adds the medians of one fault, in milliseconds; a peer that did not come back has no time."""
+    theirs = found.get(peer)
+    value = median(list(filter(None, theirs)), part) if theirs and any(theirs) else None
+    for kind in kinds:
+        good = list(filter(None, found.get(kind, [])))
+        times = [sample[part] * 1e3 for sample in good if sample[part] is not None]
+        if times:
+            name = f"{figure}, {bench.count} node{'s' if bench.count > 1 else ''}" + (kind.removeprefix("muster") if len(kinds) > 1 else "")
+            RUN.add(name, "ms", times, {"torchrun": value * 1e3 if value else None} if theirs is not None else {}, limit)
+
+
 def bar(text, reached):
     print(f"  bar: {text}: {'reached' if reached else 'NOT reached'}")
 
@@ -348,6 +362,7 @@ def show_killed_worker(bench, torch):
     print(f"\n{bench.count} nodes: a worker is killed -> all {bench.count * bench.options.nproc} workers run again")
     medians = {kind: print_samples(kind, samples, LIMIT) for kind, samples in found.items()}
     limit = bare_start(bench)
+    record(bench, "a worker is killed, all run again", found, limit=("bare loop of as many starts", limit * 1e3))
     print(f"  physical limit: a bare loop starts as many workers in {shown(limit)}")
     if medians.get("torchrun"):
         for kind in ("muster, static", "muster, elastic"):
@@ -372,6 +387,8 @@ def show_torch(bench, torch):
         medians = {kind: median(list(filter(None, samples)), part) for kind, samples in found.items() if any(samples)}
         for kind, value in medians.items():
             print(f"  {what:32}{kind:30}{shown(value):>11}")
+        figure = {"running": "a killed worker is back", "group": "its process group is back", "launch": "launch to process group"}[part]
+        record(bench, f"--warm-keep, scripts that import torch: {figure}", found, part, ("muster --warm-keep, torch",), "torchrun, torch")
         warm, peer = medians.get("muster --warm-keep, torch"), medians.get("torchrun, torch")
         if warm and peer:
             bars = {"running": (25, 0.15), "group": (25, None), "launch": (10, None)}[part]
@@ -392,9 +409,12 @@ def show_cut(bench, torch):
         print("  physical limit: a heartbeat each 0.5 s, lost after 2.5 s of silence, which began up to 0.5 s before the cut")
         bar(f"detected in 2.5 s (and the last worker told to stop); it is {shown(detected)}", detected <= 2.5)
         bar(f"running in 4 s; it is {shown(running)}", running <= 4)
+    both = {"muster, elastic": found}
     if torch and bench.count == 2:
         bound = bench.options.torch_bound
-        print_samples("torchrun, elastic", measure(bench, cut_off, {"torchrun, elastic": (1, 1)}, bound)["torchrun, elastic"], bound)
+        both |= measure(bench, cut_off, {"torchrun, elastic": (1, 1)}, bound)
+        print_samples("torchrun, elastic", both["torchrun, elastic"], bound)
+    record(bench, "a node is cut off, the others run again", both, kinds=("muster, elastic",), peer="torchrun, elastic", limit=("2.5 s without a heartbeat", 2500))
 
 
 def show_killed_agent(bench, torch):
@@ -406,10 +426,13 @@ def show_killed_agent(bench, torch):
     print("  physical limit: none but the start of workers; a connection that broke is given 1 s to come back")
     plan = {"muster, static": rounds, "muster, elastic": rounds}
     if torch and bench.count == 2:
-        print_samples("torchrun, elastic", measure(bench, kill_agent, {"torchrun, elastic": (1, 1)}, bound)["torchrun, elastic"], bound)
+        gone |= measure(bench, kill_agent, {"torchrun, elastic": (1, 1)}, bound)
+        print_samples("torchrun, elastic", gone["torchrun, elastic"], bound)
         plan["torchrun"] = (1, 1)
+    record(bench, "an agent is killed, the others go on", gone, kinds=("muster, elastic",), peer="torchrun, elastic")
     found = measure(bench, replace_agent, plan, bound)
     print(f"\n{bench.count} nodes: an agent is killed, and another starts in its place at once -> all run again")
+    record(bench, "an agent is killed and replaced", found)
     for kind, samples in found.items():
         print_samples(kind, samples, bound)
 
@@ -422,6 +445,7 @@ def show_killed_server(bench, torch):
         plan["torchrun"] = (1, 1)
     found = measure(bench, replace_server, plan, bound)
     print(f"\n{bench.count} nodes: the agent that serves the job is killed, and another starts in its place at once -> all run again")
+    record(bench, "the serving agent is killed and replaced", found)
     for kind, samples in found.items():
         print_samples(kind, samples, bound)
     print("  physical limit: none but the start of workers; the others try to reach the server again after 10 ms, then twice as long each time")
@@ -440,6 +464,7 @@ def arguments():
     parser.add_argument("--torch-rounds", type=int, default=2, help="jobs of torchrun, with three faults each")
     parser.add_argument("--torch-bound", type=float, default=60, help="seconds to wait for torchrun where it may not come back")
     torch_peer.add_argument(parser)
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -464,6 +489,7 @@ def main():
                     sys.stdout.flush()
             finally:
                 bench.close()
+    RUN.write(options)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ import sys
 import tempfile
 import time
 
-from support import torch_peer
+from support import results, torch_peer
+
+RUN = results.Run("rendezvous")
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 BAR_BARE, BAR_FLAT, BAR_TORCHRUN = 1.3, 1.5, 50
@@ -38,6 +40,7 @@ def arguments():
     parser.add_argument("--nodes", type=int, default=32, help="real agents")
     parser.add_argument("--torch-rounds", type=int, default=2, help="runs of torchrun")
     torch_peer.add_argument(parser)
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -114,6 +117,8 @@ def show_crowds(build, sizes, rounds, hold):
     for name, peer in PEERS.items():
         ratio = largest[name]["wall_ns"] / largest[peer]["wall_ns"]
         quickest = largest[name]["quickest_ns"] / largest[peer]["quickest_ns"]
+        figure = f"{sizes[-1]:,} simulated agents form a world{name.removeprefix('muster').replace('secret', 'with a secret')}"
+        RUN.add(figure, "ms", largest[name]["wall_ns"] / 1e6, limit=("bare ROUTER/DEALER sockets", largest[peer]["wall_ns"] / 1e6))
         print(
             f"  {sizes[-1]} agents, {name}: {ratio:.2f} times {peer} ({quickest:.2f} in the quickest runs); bar {BAR_BARE}: "
             f"{verdict(ratio <= BAR_BARE)}"
@@ -191,7 +196,7 @@ def spawn_limit(build, processes):
 def show_agents(build, nodes, rounds, torch_rounds, python):
     muster, worker = [str(build / "bin" / "muster"), "run"], [str(build / "benchmarks" / "mark_start")]
     torch_nodes = min(nodes, max(2, (available_mb() - 2048) // TORCHRUN_MB))
-    version = torch_peer.version(python)
+    version = torch_peer.version(python) if torch_rounds else None
     print(f"\n{nodes} real agents on this host, a worker each; medians")
     found = {}
     with tempfile.TemporaryDirectory(prefix="muster-rendezvous-") as scratch:
@@ -211,8 +216,14 @@ def show_agents(build, nodes, rounds, torch_rounds, python):
         print(f"  {name:30}{started:18.1f} ms{ended:15.1f} ms   ({low:.0f} to {high:.0f} ms, {len(found[name])} runs)")
     limit = statistics.median(spawn_limit(build, 2 * nodes) for _ in range(rounds))
     print(f"  physical limit: a bare posix_spawn loop over as many processes, agents and workers: {limit:.1f} ms")
+    for kind in ("static", "elastic"):
+        torchrun = [sample[0] for sample in found.get(f"torchrun {version}, c10d", [])]
+        RUN.add(
+            f"{nodes} agents on one host start a worker each, {kind}", "ms", [sample[0] for sample in found[f"muster run, {kind}"]],
+            {"torchrun": torchrun} if torchrun else {}, ("bare starts of as many processes", limit),
+        )  # fmt: skip
     if not version:
-        print(f"  torchrun: skipped, {python} has no torch (MUSTER_TORCH_PYTHON names another interpreter)")
+        print(f"  torchrun: skipped: --torch-rounds=0, or {python} has no torch (MUSTER_TORCH_PYTHON names another interpreter)")
         return
     if torch_nodes < nodes:
         print(f"  torchrun with {torch_nodes} agents only: there is no memory for more")
@@ -229,6 +240,7 @@ def main():
         show_crowds(build, [int(number) for number in options.agents.split(",")], options.rounds, options.hold)
     if options.only != "crowd":
         show_agents(build, options.nodes, options.rounds, options.torch_rounds, options.torch_python)
+    RUN.write(options)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ import pathlib
 import statistics
 import sys
 
-from support import store_crew, store_servers, torch_peer
+from support import results, store_crew, store_servers, torch_peer
+
+RUN = results.Run("store")
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 # Calls of all clients together in one measurement, and the smallest number of clients for which the row has a meaning.
@@ -37,6 +39,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--clients", default="1,8,64")
     torch_peer.add_argument(parser)
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -98,6 +101,13 @@ def cell(value, width, digits):
 
 def report(row, clients, found):
     """Prints one row; returns [(bar's text, reached), ...]."""
+    plural = "s" if clients > 1 else ""
+    names = {"gather": "all-gather", "gather_gets": "all-gather by gets"}
+    figure = f"store: {names.get(row, row)} of {clients}" if row in ("barrier", *names) else f"store: {row}, {clients} client{plural}"
+    RUN.add(
+        figure, "us", [1e6 * each for each in found["muster"]], {"torch's store": [1e6 * each for each in found["torch"]]},
+        ("raw TCP ping-pong", [1e6 * each for each in found["raw"]]) if row in RAW and "raw" in found else None,
+    )  # fmt: skip
     line = f"  {WORDS[row]:28}"
     for name in ("muster", "zeromq", "torch", "c/torch", "raw"):
         line += cell(statistics.median(found[name]) * 1e6 if name in found else None, 10, 1)
@@ -137,6 +147,7 @@ def main():
     print()
     for text, reached in bars:
         print(f"{'reached' if reached else 'missed '}  {text}")
+    RUN.write(options)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ import statistics
 import subprocess
 import sys
 
-from support import store_crew, store_servers, torch_peer
+from support import results, store_crew, store_servers, torch_peer
+
+RUN = results.Run("tcpstore")
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 SUPPORT = pathlib.Path(__file__).resolve().parent / "support"
@@ -38,6 +40,7 @@ def arguments():
     parser.add_argument("--ranks", type=int, default=64, help="of init_process_group; 0: not measured")
     parser.add_argument("--rank-rounds", type=int, default=5, help="runs of init_process_group with each server")
     torch_peer.add_argument(parser)
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -81,6 +84,13 @@ def report(clients, found, operations):
 
 def report_bars(ratios):
     mean = [statistics.geometric_mean(r[i] for r in ratios) for i in (1, 2)]
+    server, bare = "torch's server", "a server without a store"
+    limits = [cpu and limit / cpu for _, cpu, _, limit in ratios if limit]
+    RUN.add(
+        "TCPStore server, requests a second of CPU time", "times", None, {server: None}, (bare, None) if limits else None,
+        ratios={server: mean[0], **({bare: statistics.geometric_mean(limits)} if limits else {})}, note=f"{len(ratios)} rows",
+    )  # fmt: skip
+    RUN.add("TCPStore server, requests a second", "times", None, {server: None}, ratios={server: mean[1]}, note=f"{len(ratios)} rows")
     missed = [r for r in ratios if r[1] < BAR]
     beyond = [r for r in missed if r[3] and r[3] < BAR]
     slower = [r for r in ratios if r[2] < 1]
@@ -121,6 +131,8 @@ def report_groups(ranks, found):
             f"  {name:8}{statistics.median(walls):7.2f} s  ({walls[0]:.2f} to {walls[-1]:.2f})   the server's processor time "
             f"{statistics.median(cpu for _, cpu in samples) * 1e3:.1f} ms"
         )
+    walls = {name: [wall for wall, _ in samples] for name, samples in found.items()}
+    RUN.add(f"init_process_group of {ranks} ranks", "s", walls["muster"], {"torch's server": walls["torch"]})
     wall, cpu = (statistics.median(b[i] / a[i] for a, b in zip(found["muster"], found["torch"])) for i in (0, 1))
     print(f"  torch / muster: {wall:.2f}x wall time, bar 1; {cpu:.2f}x processor time of the server")
 
@@ -156,6 +168,7 @@ def main():
         report_bars(ratios)
     if options.ranks:
         report_groups(options.ranks, init_groups(options, build))
+    RUN.write(options)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ TOKENIZERS_PARALLELISM=false), the 32k model of mistral-common through our modul
 compared before anything is measured. The limits: the words of the text cut and not looked up, and its bytes read. Processor time."""
 
 import argparse
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -20,6 +21,10 @@ import sys
 import tempfile
 import time
 
+from support import results
+
+RUN = results.Run("tokenizer")
+
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
@@ -29,6 +34,7 @@ def arguments():
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--megabytes", type=int, default=8)
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -124,12 +130,15 @@ def main():
                 if found["ours"][1] != found["peer"][1]:
                     sys.exit(f"{kind}: {found['ours'][1]} tokens, {peer} has {found['peer'][1]}")
                 rate = {key: size / ns * 1e3 for key, (ns, _) in found.items()}
+                title = f"{peer} {importlib.metadata.version(peer)}"
+                RUN.add(f"token ids of {name}, {kind}", "MB/s", rate["ours"], {title: rate["peer"]}, ("words cut alone", rate["cut"]), True)
                 print(f"{name:14} {kind:20} {rate['ours']:10.1f} {rate['peer']:10.1f} {rate['ours'] / rate['peer']:6.2f}           "
                       f"{rate['cut']:9.0f} {rate['read']:10.0f}   {found['ours'][1]} tokens, peer: {peer}", flush=True)
                 for run in runs.values():
                     if isinstance(run, Ours):
                         run.process.stdin.close()
                         run.process.wait()
+    RUN.write(options)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ import tempfile
 import threading
 import time
 
+from support import results
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VOCABULARY = 50257
 
@@ -179,9 +181,11 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
+    results.add_argument(parser)
     options = parser.parse_args()
     if options.worker:
         return worker(options)
+    recorded = results.Run("torch_fsdp")
     modes = ("muster", "fully_shard", "alone", "muster bf16", "fully_shard bf16")
     for ranks in options.ranks:
         rounds = [{mode: run(options, mode, ranks) for mode in modes} for _ in range(options.rounds)]
@@ -201,10 +205,19 @@ def main():
         print(f"  muster: {median('muster', 'seconds') / limit:.2f} of the limit")
         for kind in ("", " bf16"):
             ours, theirs = f"muster{kind}", f"fully_shard{kind}"
+            words, peer = f"{kind}, {ranks} ranks", "fully_shard with gloo"
+            faster = statistics.median(r[theirs]["seconds"] / r[ours]["seconds"] for r in rounds)
+            recorded.add(
+                f"PyTorch GPT of {first['muster']['parameters'] / 1e6:.0f}M sharded{words}", "ms", [1e3 * r[ours]["seconds"] for r in rounds],
+                {peer: 1e3 * median(theirs, "seconds")}, None if kind else ("the model whole, without communication, with the copies", 1e3 * limit),
+                ratios={peer: faster},
+            )  # fmt: skip
+            recorded.add(f"the same, memory a rank{words}", "MB", median(ours, "memory") / 2**20, {peer: median(theirs, "memory") / 2**20})
             far = max(abs(a - b) / b for a, b in zip(first[ours]["losses"], first[theirs]["losses"]))
             print(f"  {ours} against {theirs}: {statistics.median(r[theirs]['seconds'] / r[ours]['seconds'] for r in rounds):.2f} times as fast, "
                   f"{statistics.median(r[ours]['memory'] / r[theirs]['memory'] for r in rounds):.2f} of its memory; losses "
                   f"{first[ours]['losses'][0]:.6f} ... {first[ours]['losses'][-1]:.6f}, from its at most {far:.1e} (relative)")
+    recorded.write(options)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,10 @@ import sys
 import tempfile
 import time
 
-from support import jax_peer, torch_peer
+from support import jax_peer, results, torch_peer
+
+RUN = results.Run("train_cpu")
+RESULT_NAMES = {"torch eager": "PyTorch eager", "torch compile": "torch.compile", "jax": "JAX"}
 
 HERE = pathlib.Path(__file__).resolve().parent
 SEQUENCES = 4
@@ -42,6 +45,7 @@ def arguments():
     parser.add_argument("--keep-environment", action="store_true", help="variables that choose a library's code stay")
     torch_peer.add_argument(parser)
     jax_peer.add_argument(parser)
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -119,6 +123,10 @@ def report(tokens, ours, peers):
     ratio = statistics.median(s / p for s, p in zip(steps, products))
     print(f"{tokens:5} tokens  muster step      {step:8.0f} ms  {1e3 * tokens / step:6.0f} tokens/s")
     print(f"              products alone   {product:8.0f} ms  step / products = {ratio:.3f}")
+    medians = {RESULT_NAMES[peer.name]: [taken for (taken,) in peer.times[1:]] for peer in peers}
+    faster = {name: statistics.median(t / s for s, t in zip(steps, times)) for name, times in medians.items()}
+    limit = "its matrix products alone"
+    RUN.add(f"GPT-2 124M step, fp32, {tokens:,} tokens", "ms", list(steps), medians, (limit, list(products)), ratios={limit: ratio, **faster})
     for peer in peers:
         times = [taken for (taken,) in peer.times[1:]]
         faster = statistics.median(t / s for s, t in zip(steps, times))
@@ -154,6 +162,7 @@ def main():
     print(line)
     for index, tokens in enumerate(int(word) for word in options.tokens.split(",")):
         compare(options, variables, tokens, describe=index == 0)
+    RUN.write(options)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,10 @@ import subprocess
 import sys
 import tempfile
 
-from support import torch_peer
-from train_cpu import Server, loss_difference
+from support import results, torch_peer
+from train_cpu import RESULT_NAMES, Server, loss_difference
+
+RUN = results.Run("train_gpu")
 
 HERE = pathlib.Path(__file__).resolve().parent
 LAYERS, CHANNELS, VOCAB = 12, 768, 50257
@@ -38,6 +40,7 @@ def arguments():
     parser.add_argument("--precisions", default="fp32,tf32,bf16", help="some of them; %(default)s")
     parser.add_argument("--peers", default="eager,compile", help="some of them, or none; %(default)s")
     torch_peer.add_argument(parser)
+    results.add_argument(parser)
     return parser.parse_args()
 
 
@@ -97,6 +100,11 @@ def report(options, precision, servers):
     least = 1e3 * product_flops(tokens, positions) / (rate * 1e12) if rate else float("nan")
     if rate:
         print(f"{precision}: products alone would take {least:.1f} ms at {rate} TFLOP/s")
+    times = {server.name: [taken[0] for taken in server.times[2:]] for server in servers}
+    peers = {RESULT_NAMES[name]: values for name, values in times.items() if name in RESULT_NAMES}
+    for name, words in ("muster", f"{sequences} x {positions:,} tokens"), ("muster, graphs", "with --cuda-graphs"):
+        if name in times:
+            RUN.add(f"GPT-2 124M step, {precision}, {words}", "ms", times[name], peers, ("products at the rate of large ones", least) if rate else None)
     for server in servers:
         times = [taken[0] for taken in server.times[2:]]
         step = statistics.median(times)
@@ -123,6 +131,7 @@ def main():
             for server in servers:
                 print(f"{server.name}: {server.description}")
             report(options, precision, servers)
+    RUN.write(options)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Results of benchmarks as data: benchmarks/results/NAME.json, one file a benchmark, one entry a run.
 
-A program makes a Run, adds its figures, and calls write(). `--record` puts the run into the tree's file; without it the run is written to
-build/benchmarks/results/. README's table and the charts are made from the tree's files by report.py (`./dev bench --report`).
+A program makes a Run as it starts, adds its figures, and calls write(). `--record` puts the run into the tree's file; without it the run is
+written to build/benchmarks/results/. README's table and the charts are made from the tree's files by report.py (`./dev bench --report`).
 
     {"benchmark": "launch", "command": "./dev bench launch", "runs": [
       {"date": "2026-11-28 15:41", "processor": "AMD EPYC", "cores": 2, "beside": "nothing", "source": "measured", "figures": [
@@ -45,26 +45,33 @@ def ratio(value, by, digits=4):
 class Run:
     """One run of one benchmark: figures with their peers and limit."""
 
-    def __init__(self, benchmark, build=None, record=False, **about):
-        self.benchmark, self.build, self.record = benchmark, pathlib.Path(build or SOURCE / "build"), record
-        load = os.getloadavg()[0]
+    def __init__(self, benchmark):
+        self.benchmark, load = benchmark, os.getloadavg()[0]
         self.about = {
             "date": f"{datetime.datetime.now():%Y-%m-%d %H:%M}", "processor": processor(), "cores": len(os.sched_getaffinity(0)),
-            "beside": "nothing" if load < QUIET_LOAD else f"other work (load {load:.1f})", "source": "measured", **about,
+            "beside": "nothing" if load < QUIET_LOAD else f"other work (load {load:.1f})", "source": "measured",
         }  # fmt: skip
         self.figures = []
 
-    def add(self, figure, unit, muster, peers=None, limit=None, more_is_better=False, **other):
-        """Values are medians, or lists of samples. `limit` is (name, value). With more_is_better they are rates and not times."""
-        entry = {"figure": figure, "unit": unit, "muster": self.median(muster), **other}
+    def add(self, figure, unit, muster, peers=None, limit=None, more_is_better=False, ratios=None, note=None):
+        """Values are medians, or lists of samples, or None where only a ratio is known. `limit` is (name, value). With more_is_better they
+        are rates and not times. `ratios` has those that were taken in another way than median by median: {peer or limit: ratio}."""
+        ratios = ratios or {}
+        entry = {"figure": figure, "unit": unit, "muster": self.median(muster)}
         if isinstance(muster, (list, tuple)):
-            entry.update(least=min(muster), most=max(muster))
+            entry.update(least=self.median(min(muster)), most=self.median(max(muster)))
+        if note:
+            entry["note"] = note
         by = (lambda ours, theirs: ratio(ours, theirs)) if more_is_better else (lambda ours, theirs: ratio(theirs, ours))
-        middle = {name: self.median(value) for name, value in (peers or {}).items()}
-        entry["peers"] = {name: {"median": value, "ratio": by(entry["muster"], value)} for name, value in middle.items() if value is not None}
+
+        def against(name, value, backwards):
+            value = self.median(value)
+            pair = (value, entry["muster"]) if backwards else (entry["muster"], value)
+            return {"median": value, "ratio": ratio(ratios[name], 1) if name in ratios else by(*pair)}
+
+        entry["peers"] = {name: against(name, value, False) for name, value in (peers or {}).items()}
         if limit:
-            value = self.median(limit[1])
-            entry["limit"] = {"name": limit[0], "median": value, "ratio": by(value, entry["muster"])}
+            entry["limit"] = {"name": limit[0], **against(limit[0], limit[1], True)}
         self.figures.append(entry)
 
     @staticmethod
@@ -72,11 +79,11 @@ class Run:
         middle = statistics.median(value) if isinstance(value, (list, tuple)) and value else value
         return float(f"{middle:.5g}") if isinstance(middle, (int, float)) else None
 
-    def write(self):
-        """Nothing where no figure was added. Prints the file's name."""
+    def write(self, options):
+        """options: build, record. Writes nothing if no figure was added. Prints the file's name."""
         if not self.figures:
             return
-        target = (RESULTS if self.record else self.build / "benchmarks" / "results") / f"{self.benchmark}.json"
+        target = (RESULTS if options.record else pathlib.Path(options.build) / "benchmarks" / "results") / f"{self.benchmark}.json"
         target.parent.mkdir(parents=True, exist_ok=True)
         held = json.loads(target.read_text()) if target.exists() else {"runs": []}
         runs = held["runs"] + [{**self.about, "figures": self.figures}]

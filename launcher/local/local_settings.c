@@ -251,12 +251,17 @@ int local_settings_help(const char *name, int columns, struct buffer *out)
     return out->failed ? -1 : 0;
 }
 
-static void add_table(const char *title, const char *column, const struct meaning *rows, size_t count,
-                      struct buffer *out)
+static void add_list(const char *title, const struct meaning *rows, size_t count, struct buffer *out)
 {
-    buffer_printf(out, "\n## %s\n\n| %s | meaning |\n|---|---|\n", title, column);
-    for (size_t i = 0; i < count; i++)
-        buffer_printf(out, "| %s | %s |\n", rows[i].name, rows[i].meaning);
+    buffer_printf(out, "\n## %s\n\n", title);
+    for (size_t i = 0; i < count; i++) {
+        scope_buffer item = {0};
+        buffer_printf(&item, "- %s: %s", rows[i].name, rows[i].meaning);
+        if (item.failed)
+            out->failed = true;
+        else
+            knob_wrap(item.data, 2, KNOB_MARKDOWN_COLUMNS, out);
+    }
 }
 
 int local_settings_markdown(struct buffer *out)
@@ -266,8 +271,8 @@ int local_settings_markdown(struct buffer *out)
                 "Printed by `muster local --output=markdown --help`; `ninja -C build flags` writes it here. "
                 "Dashes and underscores are\nequal, unique prefixes are enough.\n\n");
     (void)knob_markdown(local_settings_table(), out); /* out remembers a failure */
-    add_table("Signals", "signal", signals, sizeof signals / sizeof *signals, out);
-    add_table("Kinds", "kind", apis, sizeof apis / sizeof *apis, out);
-    add_table("Exit codes", "code", exit_codes, sizeof exit_codes / sizeof *exit_codes, out);
+    add_list("Signals", signals, sizeof signals / sizeof *signals, out);
+    add_list("Kinds", apis, sizeof apis / sizeof *apis, out);
+    add_list("Exit codes", exit_codes, sizeof exit_codes / sizeof *exit_codes, out);
     return out->failed ? -1 : 0;
 }
