@@ -4,7 +4,7 @@
  * Why: every reply wakes a client, and on a busy machine the woken client takes the processor from a
  * server that comes back from the kernel after each send. In one call all replies of a turn leave before
  * any client runs, and the clients' next requests arrive together again: under 64 of PyTorch's clients on
- * two cores up to a third less processor time for each request (benchmarks/README.md).
+ * two cores up to a third less processor time for each request.
  *
  * io_submit writes without MSG_NOSIGNAL, so SIGPIPE must be blocked or ignored where send_batch_run is
  * called; it then stays pending without effect. */

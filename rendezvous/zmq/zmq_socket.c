@@ -246,6 +246,9 @@ int zmq_socket_bind_router(struct zmq_socket *s, const struct zmq_socket_options
     return failed;
 }
 
+/* The first interval is short because most agents connect before the serving one listens: with 100 ms in
+ * place of 10 a world of 32 agents took 220 ms rather than 110. A server that ends connections at once needs
+ * the long one (zmq_socket_connect_again): each opened connection begins with the first interval anew. */
 static int connect_dealer(struct zmq_socket *s, const struct zmq_socket_options *o, struct muster_error *err)
 {
     char where[ENDPOINT_LIMIT];

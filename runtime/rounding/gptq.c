@@ -71,7 +71,11 @@ struct diagonal {
     int64_t column;
 };
 
-/* Largest first; equal ones in the order of columns. */
+/* Largest first; equal ones in the order of columns. In the paper's order, with damping by a part of the
+ * mean, GPTQ gained 4% of the loss of rounding to nearest on SmolLM2-135M, in this order, with damping by a
+ * part of each moment, 40%: one column of a layer has 1,250 times the median's moment, and 1% of the mean
+ * hides others.
+ */
 static int compare_diagonal(const void *left, const void *right)
 {
     const struct diagonal *a = left, *b = right;
