@@ -26,8 +26,9 @@ static long aio_results(aio_context_t context, size_t count, struct io_event *ev
 
 static void send_one(struct send_job *job)
 {
+    const struct msghdr message = {.msg_iov = (struct iovec *)job->parts, .msg_iovlen = job->count};
     do
-        job->result = send(job->fd, job->data, job->length, MSG_NOSIGNAL | MSG_DONTWAIT);
+        job->result = sendmsg(job->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (job->result < 0 && errno == EINTR);
     if (job->result < 0)
         job->result = -errno;
@@ -42,10 +43,10 @@ static size_t submit(struct send_batch *batch, struct send_job *jobs, size_t cou
     for (size_t i = 0; i < count; i++) {
         calls[i] = (struct iocb){
             .aio_data = i,
-            .aio_lio_opcode = IOCB_CMD_PWRITE,
+            .aio_lio_opcode = jobs[i].count == 1 ? IOCB_CMD_PWRITE : IOCB_CMD_PWRITEV,
             .aio_fildes = (uint32_t)jobs[i].fd,
-            .aio_buf = (uint64_t)(uintptr_t)jobs[i].data,
-            .aio_nbytes = jobs[i].length,
+            .aio_buf = (uint64_t)(uintptr_t)(jobs[i].count == 1 ? jobs[i].parts->iov_base : jobs[i].parts),
+            .aio_nbytes = jobs[i].count == 1 ? jobs[i].parts->iov_len : jobs[i].count,
         };
         list[i] = &calls[i];
     }

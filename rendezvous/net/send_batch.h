@@ -14,17 +14,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 /* Sends of one call, at most; and the fewest that are worth it: io_submit costs more for each job than send
  * does, and its results cost a call of their own. */
 enum { SEND_BATCH_MAX = 64, SEND_BATCH_WORTH = 4 };
 
 struct send_job {
-    int fd; /* a non-blocking stream socket */
-    const void *data;
-    size_t length;  /* at least 1 */
-    ssize_t result; /* bytes sent, or a negative error number */
-    void *owner;    /* owned by the caller */
+    int fd;                    /* a non-blocking stream socket */
+    const struct iovec *parts; /* sent one after the other; at least one byte */
+    size_t count;              /* 1 to IOV_MAX parts */
+    ssize_t result;            /* bytes sent, or a negative error number */
+    void *owner;               /* owned by the caller */
 };
 
 /* A zeroed one is ready: the kernel's context is created with the first run of so many jobs. */

@@ -72,7 +72,7 @@ struct store *store_create(const struct store_limits *limits, struct muster_erro
 /* Frees memory that the last answer's bytes were borrowed from. */
 static void free_answer_memory(struct store *s)
 {
-    mem_free(take_pointer(&s->popped));
+    store_block_release(take_pointer(&s->popped));
     if (s->list_capacity > LIST_KEPT) {
         mem_free(take_pointer(&s->list));
         s->list_capacity = 0;
@@ -209,7 +209,7 @@ int store_step(struct store *s, const struct store_request *request, struct stor
     s->writer = NULL;
     assert(s->present <= s->names.count);
     assert(result || s->bytes <= before || s->bytes <= s->limits.total_bytes);
-    assert(s->names.count + s->waits.count > 0 ||
-           s->bytes == 0); /* all counted bytes belong to a name or a waiter */
+    assert(s->names.count + s->waits.count + s->holds > 0 ||
+           s->bytes == 0); /* all counted bytes belong to a name, a waiter or a reader */
     return result;
 }

@@ -52,6 +52,10 @@ struct store_bytes {
     size_t length;
 };
 
+/* Memory of one value, counted by references: a request's value becomes the store's without a copy, and a
+ * reply is read from the store's value, which stays as it was even if it is replaced. */
+struct store_block;
+
 /* operation, printable name */
 #define STORE_OPERATIONS(X)                                                                                  \
     X(STORE_SET, "set")                                                                                      \
@@ -98,6 +102,9 @@ struct store_request {
     const struct store_bytes *keys;   /* CHECK, WAIT, MULTI_GET, MULTI_SET: count names */
     const struct store_bytes *values; /* MULTI_SET: count values */
     size_t count;
+    struct store_block *const
+        *blocks; /* NULL, or the block of value (or of each of values), or NULL for a value without a block.
+                    The block has the value's length, and is no other key's. The store takes a reference. */
 };
 
 /* The answer. Bytes are borrowed from the store, or from the request, until the next call with the store. */
@@ -153,6 +160,28 @@ int store_step(struct store *s, const struct store_request *request, struct stor
 /* The next released client, in order of release; false if there is none. Call until false after every step.
  */
 bool store_next_wake(struct store *s, struct store_wake *wake);
+/* A block of so many bytes, with one reference. NULL: no memory. */
+struct store_block *store_block_create(size_t capacity);
+/* Needs a block with a single reference. NULL: no memory, and block stays. */
+struct store_block *store_block_resize(struct store_block *block, size_t capacity);
+char *store_block_data(struct store_block *block);
+size_t store_block_capacity(const struct store_block *block);
+/* Gives up a reference. Accepts NULL. */
+void store_block_release(struct store_block *block);
+GUARD_DEFINE(store_block, struct store_block *, store_block_release);
+
+/* A reader's reference to a value. While the value is stored its writer is charged for it; after that one of
+ * its readers is. */
+struct store_hold {
+    struct store_block *block;
+    struct store_owner *owner;
+    struct store_hold *next, **at; /* in the block's list */
+};
+/* data: of an answer's non-empty value to GET, MULTI_GET or QUEUE_POP, before the next step. owner outlives
+ * the hold. */
+void store_hold(struct store *s, struct store_hold *hold, const void *data, struct store_owner *owner);
+void store_hold_end(struct store *s, struct store_hold *hold);
+
 /* Drops all keys and queues; releases parked clients with STORE_WAKE_WIPED. */
 void store_wipe(struct store *s);
 /* An account. NULL with err. */

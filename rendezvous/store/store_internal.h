@@ -1,5 +1,6 @@
 /* store_internal.h - the parts of a store, shared by store.c (create, destroy, the table of operations),
- * store_names.c (names, values, budget), store_values.c and store_queues.c (operations on them) and
+ * store_names.c (names, values, budget), store_blocks.c (the memory
+ * of values), store_values.c and store_queues.c (operations on them) and
  * store_waits.c (parked clients). Included by these only. */
 #ifndef MUSTER_RENDEZVOUS_STORE_STORE_INTERNAL_H
 #define MUSTER_RENDEZVOUS_STORE_STORE_INTERNAL_H
@@ -29,11 +30,20 @@ struct store_owner {
     bool left;
 };
 
+struct store_block {
+    uint32_t references;
+    uint32_t stored; /* 1: the value of a name, or an item; its writer is charged for it */
+    struct store_hold *holds;
+    struct store_hold *payer; /* the hold whose owner is charged, since no writer is */
+    size_t capacity;
+    char data[];
+};
+
 struct store_item { /* of a queue */
     struct store_item *next;
     struct store_owner *owner;
+    struct store_block *block; /* NULL: empty */
     size_t length;
-    char data[];
 };
 
 /* A name exists while it has a value, queued items, or a client that waits for it. */
@@ -41,8 +51,8 @@ struct store_name {
     struct store_node node;    /* first: a node is its name */
     struct store_owner *owner; /* of the name and its value; NULL: no account's */
     bool present;              /* has a value */
-    char *value;
-    size_t value_length, value_capacity;
+    struct store_block *value; /* NULL: none, or an empty one */
+    size_t value_length;
     struct store_item *first, *last;
     int64_t queued;
     struct store_link waits;    /* store_wait_entry.link of WAITs for which it is missing */
@@ -78,8 +88,9 @@ struct store {
     struct store_link owners;   /* store_owner.link */
     struct store_owner *writer; /* of the request in progress */
     uint64_t round;
-    struct store_item *popped; /* the answer of the last QUEUE_POP */
-    struct store_bytes *list;  /* the answer of the last MULTI_GET or LIST_KEYS */
+    size_t holds;
+    struct store_block *popped; /* the answer of the last QUEUE_POP */
+    struct store_bytes *list;   /* the answer of the last MULTI_GET or LIST_KEYS */
     size_t list_capacity;
 };
 
@@ -111,7 +122,25 @@ void store_discharge(struct store *s, struct store_owner *owner, size_t less);
 /* The name with its value becomes the writer's. */
 void store_name_claim(struct store *s, struct store_name *name);
 
+/* store_blocks.c */
+/* A reference to the value's own block, or a copy; NULL with *block for an empty one. what and key are for
+ * the error. */
+int store_block_of(const struct store_request *r, size_t index, struct store_bytes value,
+                   struct store_bytes key, const char *what, struct store_block **block,
+                   struct muster_error *err);
+/* The block becomes a value, and is none any more (it then loses the store's reference). Accept NULL. */
+void store_block_enter(struct store_block *block);
+void store_block_leave(struct store *s, struct store_block *block);
+static inline bool store_block_shared(const struct store_block *block)
+{
+    return block && block->references > 1;
+}
+
 /* store_names.c */
+static inline size_t store_name_capacity(const struct store_name *name)
+{
+    return name->value ? name->value->capacity : 0;
+}
 int store_table_init(struct store_table *table, struct muster_error *err);
 void store_table_insert(struct store_table *table, struct store_node *node, uint64_t hash);
 void store_table_remove(struct store_table *table, struct store_node *node);
@@ -141,10 +170,11 @@ void store_name_drop_queue(struct store *s, struct store_name *name);
 /* Allocates room for a value of `length` bytes; the present value is unchanged. */
 int store_name_reserve_value(struct store *s, struct store_name *name, size_t length, const char *what,
                              struct muster_error *err);
-/* Takes over block (mem_realloc'ed, length bytes) as the value. */
-void store_name_take_value(struct store *s, struct store_name *name, char *block, size_t length);
+/* Takes over the reference to block (length bytes) as the value. */
+void store_name_take_value(struct store *s, struct store_name *name, struct store_block *block,
+                           size_t length);
 /* Whether a value of length bytes may reuse the old value's block: only small blocks are reused, so that a
- * value never occupies much more memory than its length. */
+ * value never occupies much more memory than its length; and none that a reader holds. */
 enum { STORE_BLOCK_KEPT = 256 };
 bool store_name_keeps_block(const struct store_name *name, size_t length);
 /* Replaces the value in its block, which must be large enough; cannot fail. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
 
@@ -170,11 +171,10 @@ void store_name_settle(struct store *s, struct store_name *name)
 
 void store_name_drop_value(struct store *s, struct store_name *name)
 {
-    store_discharge(s, name->owner, name->value_capacity);
+    store_discharge(s, name->owner, store_name_capacity(name));
     s->present -= name->present;
-    mem_free(name->value);
-    name->value = NULL;
-    name->value_length = name->value_capacity = 0;
+    store_block_leave(s, take_pointer(&name->value));
+    name->value_length = 0;
     name->present = false;
 }
 
@@ -184,6 +184,7 @@ void store_name_drop_queue(struct store *s, struct store_name *name)
         struct store_item *item = name->first;
         name->first = item->next;
         store_discharge(s, item->owner, sizeof *item + item->length);
+        store_block_leave(s, item->block);
         mem_free(item);
     }
     name->last = NULL;
@@ -197,31 +198,41 @@ int store_name_reserve_value(struct store *s, struct store_name *name, size_t le
         return error_set(err, MUSTER_E_LIMIT,
                          "%s: the value of key \"%s\" would have %zu bytes, at most %zu are allowed", what,
                          store_key_text(store_name_key(name)).text, length, s->limits.value_bytes);
-    if (length <= name->value_capacity)
+    const size_t before = store_name_capacity(name);
+    const bool shared = store_block_shared(name->value);
+    if (length <= before && !shared)
         return 0;
     size_t capacity = length;
-    if (name->value_length && length < 2 * name->value_capacity)
-        capacity = 2 * name->value_capacity; /* so that many small appends take linear time */
+    if (name->value_length && length < 2 * before)
+        capacity = 2 * before; /* so that many small appends take linear time */
     if (capacity > s->limits.value_bytes)
         capacity = s->limits.value_bytes;
-    if (store_budget(s, capacity, name->value_capacity, what, store_name_key(name), err))
+    /* Readers keep the block that they share. */
+    if (store_budget(s, capacity, shared ? 0 : before, what, store_name_key(name), err))
         return -1;
-    char *moved = mem_realloc(name->value, capacity, 1);
+    struct store_block *moved =
+        name->value && !shared ? store_block_resize(name->value, capacity) : store_block_create(capacity);
     if (!moved)
         return error_set(err, MUSTER_E_NOMEM, "%s: no memory for a value of %zu bytes of key \"%s\"", what,
                          length, store_key_text(store_name_key(name)).text);
-    store_charge(s, name->owner, capacity - name->value_capacity);
+    if (shared) {
+        memcpy(moved->data, name->value->data, name->value_length);
+        store_block_leave(s, name->value);
+    }
+    store_block_enter(moved);
     name->value = moved;
-    name->value_capacity = capacity;
+    store_charge(s, name->owner, capacity);
+    store_discharge(s, name->owner, before);
     return 0;
 }
 
-void store_name_take_value(struct store *s, struct store_name *name, char *block, size_t length)
+void store_name_take_value(struct store *s, struct store_name *name, struct store_block *block, size_t length)
 {
     store_name_drop_value(s, name);
     store_name_claim(s, name);
     name->value = block;
-    name->value_length = name->value_capacity = length;
+    name->value_length = length;
+    store_block_enter(block);
     name->present = true;
     store_charge(s, name->owner, length);
     s->present++;
@@ -229,14 +240,15 @@ void store_name_take_value(struct store *s, struct store_name *name, char *block
 
 bool store_name_keeps_block(const struct store_name *name, size_t length)
 {
-    return length <= name->value_capacity && name->value_capacity <= STORE_BLOCK_KEPT;
+    return length <= store_name_capacity(name) && store_name_capacity(name) <= STORE_BLOCK_KEPT &&
+           !store_block_shared(name->value);
 }
 
 void store_name_rewrite_value(struct store *s, struct store_name *name, struct store_bytes value)
 {
     store_name_claim(s, name);
     if (value.length)
-        memcpy(name->value, value.data, value.length);
+        memcpy(name->value->data, value.data, value.length);
     name->value_length = value.length;
     s->present += !name->present;
     name->present = true;
@@ -278,7 +290,7 @@ int store_name_read_number(const struct store_name *name, const char *what, int6
     *number = 0;
     if (!name || !name->present)
         return 0;
-    struct store_bytes value = {name->value, name->value_length};
+    struct store_bytes value = {name->value ? name->value->data : NULL, name->value_length};
     if (!parse_leading_number(value, number))
         return error_set(err, MUSTER_E_INVALID,
                          "%s: the value \"%s\" of key \"%s\" does not begin with a decimal number of 64 bits",

@@ -62,7 +62,7 @@ void store_discharge(struct store *s, struct store_owner *owner, size_t less)
 
 static void give_to(struct store *s, struct store_name *name, struct store_owner *owner)
 {
-    const size_t bytes = store_name_cost(name->key_length) + name->value_capacity;
+    const size_t bytes = store_name_cost(name->key_length) + store_name_capacity(name);
     struct store_owner *before = name->owner;
     if (before == owner)
         return;
@@ -102,6 +102,7 @@ static void drop_items(struct store *s, struct store_name *name, const struct st
         *at = item->next;
         name->queued--;
         store_discharge(s, item->owner, sizeof *item + item->length);
+        store_block_leave(s, item->block);
         mem_free(item);
     }
 }

@@ -1,9 +1,8 @@
 /* store_queues.c - operations of a store on the queues of names. */
 #include "rendezvous/store/store_internal.h"
 
-#include <string.h>
-
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
 #include "proto/base/mem.h"
 
 int store_step_queue_push(struct store *s, const struct store_request *r, struct store_answer *a,
@@ -15,12 +14,15 @@ int store_step_queue_push(struct store *s, const struct store_request *r, struct
                          "queue_push: the value of key \"%s\" has %zu bytes, at most %zu are allowed",
                          store_key_text(r->key).text, r->value.length, s->limits.value_bytes);
     size_t cost = sizeof(struct store_item) + r->value.length;
+    GUARD(guard_store_block) struct store_block *block = NULL;
+    if (store_block_of(r, 0, r->value, r->key, "queue_push", &block, err))
+        return -1;
     struct store_name *name = store_name_obtain(s, r->key, "queue_push", err);
     if (!name)
         return -1;
     struct store_item *item = NULL;
     if (!store_budget(s, cost, 0, "queue_push", r->key, err)) {
-        item = mem_realloc(NULL, 1, cost);
+        item = mem_realloc(NULL, 1, sizeof *item);
         if (!item)
             error_set(err, MUSTER_E_NOMEM, "queue_push: no memory for %zu bytes of key \"%s\"", cost,
                       store_key_text(r->key).text);
@@ -32,8 +34,8 @@ int store_step_queue_push(struct store *s, const struct store_request *r, struct
     item->next = NULL;
     item->owner = s->writer;
     item->length = r->value.length;
-    if (item->length)
-        memcpy(item->data, r->value.data, item->length);
+    item->block = take_pointer(&block);
+    store_block_enter(item->block);
     *(name->last ? &name->last->next : &name->first) = item;
     name->last = item;
     name->queued++;
@@ -55,11 +57,14 @@ int store_step_queue_pop(struct store *s, const struct store_request *r, struct 
     if (!name->first)
         name->last = NULL;
     name->queued--;
+    s->popped = item->block; /* borrowed by the answer until the next step */
+    a->found = true;
+    a->value = (struct store_bytes){item->block ? item->block->data : NULL, item->length};
+    if (item->block)
+        item->block->stored = 0;
     store_discharge(s, item->owner, sizeof *item + item->length);
     store_name_settle(s, name);
-    s->popped = item; /* borrowed by the answer until the next step */
-    a->found = true;
-    a->value = (struct store_bytes){item->data, item->length};
+    mem_free(item);
     return 0;
 }
 

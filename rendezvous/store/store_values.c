@@ -11,8 +11,8 @@
 
 static struct store_bytes store_name_value(const struct store_name *name)
 {
-    return name && name->present ? (struct store_bytes){name->value, name->value_length}
-                                 : (struct store_bytes){NULL, 0};
+    return name && name->present && name->value ? (struct store_bytes){name->value->data, name->value_length}
+                                                : (struct store_bytes){NULL, 0};
 }
 
 static bool bytes_equal(struct store_bytes a, struct store_bytes b)
@@ -20,42 +20,38 @@ static bool bytes_equal(struct store_bytes a, struct store_bytes b)
     return a.length == b.length && (!a.length || !memcmp(a.data, b.data, a.length));
 }
 
-/* A copy of value that can become the value of key. *block is NULL for an empty one. */
-static int copy_value(const struct store *s, struct store_bytes key, struct store_bytes value,
-                      const char *what, char **block, struct muster_error *err)
+/* The block that can become the value of key; NULL for an empty value. */
+static int store_value_of(const struct store *s, const struct store_request *r, size_t index,
+                          struct store_bytes key, struct store_bytes value, const char *what,
+                          struct store_block **block, struct muster_error *err)
 {
-    *block = NULL;
     if (value.length > s->limits.value_bytes)
         return error_set(err, MUSTER_E_LIMIT,
                          "%s: the value of key \"%s\" has %zu bytes, at most %zu are allowed", what,
                          store_key_text(key).text, value.length, s->limits.value_bytes);
-    if (!value.length)
-        return 0;
-    *block = mem_realloc(NULL, value.length, 1);
-    if (!*block)
-        return error_set(err, MUSTER_E_NOMEM, "%s: no memory for a value of %zu bytes of key \"%s\"", what,
-                         value.length, store_key_text(key).text);
-    memcpy(*block, value.data, value.length);
-    return 0;
+    return store_block_of(r, index, value, key, what, block, err);
 }
 
-static int set_value(struct store *s, struct store_bytes key, struct store_bytes value, const char *what,
+static int set_value(struct store *s, const struct store_request *r, const char *what,
                      struct muster_error *err)
 {
+    const struct store_bytes key = r->key, value = r->value;
     struct store_name *name = store_name_find(s, key);
     if (name && store_name_keeps_block(name, value.length)) {
         store_name_rewrite_value(s, name, value);
         store_waits_count(s, &name->waits, false);
         return 0;
     }
-    scope_free char *block = NULL;
-    if (copy_value(s, key, value, what, &block, err))
+    GUARD(guard_store_block) struct store_block *block = NULL;
+    if (store_value_of(s, r, 0, key, value, what, &block, err))
         return -1;
     if (!name)
         name = store_name_obtain(s, key, what, err);
     if (!name)
         return -1;
-    if (store_budget(s, value.length, name->value_capacity, what, key, err)) {
+    /* What readers hold of the present value stays. */
+    if (store_budget(s, value.length, store_block_shared(name->value) ? 0 : store_name_capacity(name), what,
+                     key, err)) {
         store_name_settle(s, name);
         return -1;
     }
@@ -68,7 +64,7 @@ int store_step_set(struct store *s, const struct store_request *r, struct store_
                    struct muster_error *err)
 {
     (void)a;
-    return set_value(s, r->key, r->value, "set", err);
+    return set_value(s, r, "set", err);
 }
 
 /* One key of a MULTI_SET, ready to be stored. */
@@ -76,18 +72,19 @@ struct prepared {
     struct store_name *name;
     bool fresh; /* created for this request; a name listed twice is fresh once */
     bool keeps; /* its block is reused; no other value of this request makes that block smaller */
-    char *block;
+    struct store_block *block;
 };
 
-static int prepare(struct store *s, struct prepared *p, struct store_bytes key, struct store_bytes value,
+static int prepare(struct store *s, struct prepared *p, const struct store_request *r, size_t index,
                    size_t pending, struct muster_error *err)
 {
-    scope_free char *block = NULL;
+    const struct store_bytes key = r->keys[index], value = r->values[index];
+    GUARD(guard_store_block) struct store_block *block = NULL;
     p->name = store_name_find(s, key);
     p->keeps = p->name && store_name_keeps_block(p->name, value.length);
     if (p->keeps)
         return 0;
-    if (copy_value(s, key, value, "multi_set", &block, err))
+    if (store_value_of(s, r, index, key, value, "multi_set", &block, err))
         return -1;
     p->fresh = !p->name;
     if (p->fresh && !(p->name = store_name_obtain(s, key, "multi_set", err)))
@@ -109,7 +106,7 @@ int store_step_multi_set(struct store *s, const struct store_request *r, struct 
     if (!all)
         return error_set(err, MUSTER_E_NOMEM, "multi_set: no memory for %zu keys", r->count);
     size_t done = 0, pending = 0; /* replaced values are not credited: a name may be listed twice */
-    for (; done < r->count && !prepare(s, &all[done], r->keys[done], r->values[done], pending, err); done++)
+    for (; done < r->count && !prepare(s, &all[done], r, done, pending, err); done++)
         pending += all[done].keeps ? 0 : r->values[done].length;
     bool whole = done == r->count;
     for (size_t i = 0; i < done; i++) {
@@ -120,7 +117,7 @@ int store_step_multi_set(struct store *s, const struct store_request *r, struct 
                 store_name_take_value(s, all[i].name, all[i].block, r->values[i].length);
             store_waits_count(s, &all[i].name->waits, false);
         } else {
-            mem_free(all[i].block);
+            store_block_release(all[i].block);
             if (all[i].fresh)
                 store_name_settle(s, all[i].name);
         }
@@ -149,7 +146,7 @@ int store_step_compare_set(struct store *s, const struct store_request *r, struc
         a->value = name ? store_name_value(name) : r->expected;
         return 0;
     }
-    if (set_value(s, r->key, r->value, "compare_set", err))
+    if (set_value(s, r, "compare_set", err))
         return -1;
     a->found = true;
     a->value = r->value;
@@ -190,7 +187,7 @@ int store_step_append(struct store *s, const struct store_request *r, struct sto
         return -1;
     }
     if (r->value.length)
-        memcpy(name->value + length, r->value.data, r->value.length);
+        memcpy(name->value->data + length, r->value.data, r->value.length);
     name->value_length = length + r->value.length;
     s->present += !name->present;
     name->present = true;

@@ -7,7 +7,7 @@
 #include "rendezvous/tcpstore/tcpstore_greeting.h"
 #include "rendezvous/tcpstore/tcpstore_internal.h"
 
-/* An idle connection frees buffers larger than this: thousands of workers are connected and idle. */
+/* An idle connection frees an input larger than this: thousands of workers are connected and idle. */
 enum { BUFFER_KEPT = 4096 };
 
 static struct muster_error reason_without_memory = {MUSTER_E_NOMEM, "out of memory"};
@@ -60,6 +60,7 @@ void tcpstore_destroy(struct tcpstore *t)
         tcpstore_close(t->connections);
     store_destroy(t->store);
     mem_free(t->strings);
+    mem_free(t->blocks);
     mem_free(t);
 }
 
@@ -79,7 +80,6 @@ struct tcpstore_connection *tcpstore_open(struct tcpstore *t, void *owner, struc
     c->number = ++t->opened;
     c->owner = owner;
     c->state = TCPSTORE_STATE_GREETING;
-    c->output.limit = TCPSTORE_MESSAGE_LIMIT;
     c->next = t->connections;
     if (c->next)
         c->next->previous = c;
@@ -147,7 +147,7 @@ void tcpstore_close(struct tcpstore_connection *c)
         c->next->previous = c->previous;
     tcpstore_parser_free(&c->parser);
     buffer_free(&c->input);
-    buffer_free(&c->output);
+    tcpstore_output_free(&c->output, c->engine->store);
     tcpstore_connection_count(c);
     store_owner_leave(c->engine->store, c->account);
     if (c->reason != &reason_without_memory)
@@ -183,11 +183,6 @@ void tcpstore_connection_break(struct tcpstore_connection *c, const struct muste
     tcpstore_connection_touch(c);
 }
 
-static size_t output_waiting(const struct tcpstore_connection *c)
-{
-    return c->output.length - c->output_sent;
-}
-
 /* Determines the peer's protocol version; 0 also while more bytes are needed for that. */
 static int check_greeting(struct tcpstore_connection *c, const char *data, size_t length,
                           struct muster_error *err)
@@ -204,7 +199,7 @@ static int check_first_key(const struct tcpstore_connection *c, const char *data
     const struct tcpstore_parser *p = &c->parser;
     if (c->state != TCPSTORE_STATE_GREETING || p->dialect != TCPSTORE_DIALECT_2_1 || !p->count)
         return 0;
-    struct store_bytes key = {data + p->spans[0].offset, p->spans[0].length};
+    struct store_bytes key = tcpstore_parser_string(p, data, 0);
     if (tcpstore_greeting_key(key))
         return 0;
     return error_set(
@@ -238,7 +233,7 @@ static int cancel_queued_get(struct tcpstore_connection *c, const char *data, si
 static int connection_step(struct tcpstore_connection *c, const char *data, size_t length,
                            struct muster_error *err)
 {
-    if (!length || output_waiting(c) > TCPSTORE_OUTPUT_HIGH)
+    if (!length || c->output.waiting > TCPSTORE_OUTPUT_HIGH)
         return 0;
     /* Requests behind a parked wait are held until it ends, unless they cancel it. */
     if (c->state == TCPSTORE_STATE_PARKED && !is_cancel(c, data[0]))
@@ -266,7 +261,9 @@ static size_t connection_consume(struct tcpstore_connection *c, const char *data
            (step = connection_step(c, data + used, length - used, &err)) > 0) {
         used += c->parser.cursor;
         tcpstore_parser_reset(&c->parser);
+        c->handing_over = false;
     }
+    c->handing_over = false;
     if (step < 0)
         tcpstore_connection_break(c, &err);
     return used;
@@ -283,10 +280,21 @@ static void connection_settle(struct tcpstore_connection *c)
     tcpstore_connection_count(c);
 }
 
+/* Moves the large strings of an incomplete request out of the input. */
+static void connection_keep(struct tcpstore_connection *c)
+{
+    struct muster_error err = {0};
+    if (c->state != TCPSTORE_STATE_BROKEN && c->parser.started &&
+        tcpstore_parser_keep(&c->parser, &c->input, &err))
+        tcpstore_connection_break(c, &err);
+}
+
 static void connection_run(struct tcpstore_connection *c)
 {
-    if (c->input.length > 0)
+    if (c->input.length > 0) {
         buffer_consume(&c->input, connection_consume(c, c->input.data, c->input.length));
+        connection_keep(c);
+    }
     if (!c->input.length && c->input.capacity > BUFFER_KEPT)
         buffer_free(&c->input);
     connection_settle(c);
@@ -307,42 +315,54 @@ static size_t growth_of(const struct buffer *b, size_t more)
     return b->length + more < b->capacity ? 0 : (b->length + more) / 2 + more;
 }
 
+/* Into the block that is being filled; returns how many bytes it has taken. */
+static size_t connection_fill(struct tcpstore_connection *c, const char *data, size_t length)
+{
+    struct muster_error err = {0};
+    size_t grows;
+    const size_t takes = tcpstore_parser_takes(&c->parser, length, &grows);
+    if (tcpstore_make_room(c, grows, &err) || tcpstore_parser_fill(&c->parser, data, length, &err))
+        tcpstore_connection_break(c, &err);
+    return takes;
+}
+
 void tcpstore_feed(struct tcpstore_connection *c, const void *data, size_t length)
 {
     /* The usual case: no input is queued, and whole requests are served without a copy. */
     struct muster_error err = {0};
     bool queued = c->input.length > 0;
-    size_t used = queued ? 0 : connection_consume(c, data, length);
+    size_t used = c->parser.filling && c->state != TCPSTORE_STATE_BROKEN ? connection_fill(c, data, length)
+                  : queued                                               ? 0
+                           : connection_consume(c, data, length);
     if (used < length && c->state != TCPSTORE_STATE_BROKEN) {
         if (tcpstore_make_room(c, growth_of(&c->input, length - used), &err))
             tcpstore_connection_break(c, &err);
         else if (buffer_append(&c->input, (const char *)data + used, length - used))
             tcpstore_connection_break(c, &reason_without_memory);
-        else if (queued)
-            tcpstore_connection_make_runnable(c);
+        else if (!queued)
+            connection_keep(c);
     }
+    if (queued && c->state != TCPSTORE_STATE_BROKEN)
+        tcpstore_connection_make_runnable(c);
     connection_settle(c);
     run_all(c->engine);
 }
 
 struct store_bytes tcpstore_output(const struct tcpstore_connection *c)
 {
-    return (struct store_bytes){c->output.data ? c->output.data + c->output_sent : NULL, output_waiting(c)};
+    struct iovec part = {0};
+    (void)tcpstore_output_parts(&c->output, &part, 1);
+    return (struct store_bytes){part.iov_base, part.iov_len};
+}
+
+size_t tcpstore_output_runs(const struct tcpstore_connection *c, struct iovec *runs, size_t most)
+{
+    return tcpstore_output_parts(&c->output, runs, most);
 }
 
 void tcpstore_sent(struct tcpstore_connection *c, size_t length)
 {
-    c->output_sent += length;
-    if (output_waiting(c) == 0) {
-        c->output_sent = 0;
-        if (c->output.capacity > BUFFER_KEPT)
-            buffer_free(&c->output);
-        else
-            buffer_clear(&c->output);
-    } else if (c->output_sent > c->output.length / 2) {
-        buffer_consume(&c->output, c->output_sent);
-        c->output_sent = 0;
-    }
+    tcpstore_output_sent(&c->output, c->engine->store, length);
     tcpstore_connection_count(c);
     if (c->state != TCPSTORE_STATE_BROKEN && c->input.length > 0) {
         tcpstore_connection_make_runnable(c);
@@ -354,8 +374,13 @@ bool tcpstore_wants_input(const struct tcpstore_connection *c)
 {
     if (c->state == TCPSTORE_STATE_BROKEN)
         return false;
-    bool held_back = c->state == TCPSTORE_STATE_PARKED || output_waiting(c) > TCPSTORE_OUTPUT_HIGH;
+    bool held_back = c->state == TCPSTORE_STATE_PARKED || c->output.waiting > TCPSTORE_OUTPUT_HIGH;
     return !held_back || c->input.length < TCPSTORE_INPUT_HIGH;
+}
+
+bool tcpstore_fills_value(const struct tcpstore_connection *c)
+{
+    return c->state != TCPSTORE_STATE_BROKEN && c->parser.filling;
 }
 
 void tcpstore_wipe(struct tcpstore *t)

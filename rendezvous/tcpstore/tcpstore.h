@@ -15,8 +15,11 @@
  * its world size.
  *
  * One budget bounds the memory of all clients together: requests that are not complete, replies that are not
- * read, values, queue items and waits. Where it is exceeded the connection that holds most is broken, and
- * what it has written is deleted; others go on. A client that left counts as if it were connected.
+ * read, values, queue items and waits. A value is held once: a large one is received into the memory where it
+ * stays, and replies share it. Where the budget is exceeded the connection that holds most is broken, and
+ * what it has written is deleted; others go on. While unread and unfinished bytes are more than a quarter of
+ * the budget only they count for that. The bytes of a connection that has proven the job's key (below) count
+ * a sixteenth. A client that left counts as if it were connected.
  *
  * Of a job with a secret, keys that begin with TCPSTORE_GUARDED are for processes that have the job's key: a
  * connection gets a number by a GET of TCPSTORE_CHALLENGE_KEY and proves by a SET of TCPSTORE_PROOF_KEY to
@@ -32,6 +35,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "proto/base/guard.h"
 #include "proto/include/muster_error.h"
@@ -94,9 +98,9 @@ enum { TCPSTORE_READY = 0, TCPSTORE_NOT_READY = 1, TCPSTORE_STOP_WAITING = 0, TC
 
 /* The budget where none is given, and for a job of so many workers: each of them may publish hundreds of
  * small values. It is memory of the agent, whose pod has the workers. */
-#define TCPSTORE_BUDGET       ((size_t)32 << 20)
+#define TCPSTORE_BUDGET       ((size_t)40 << 20)
 #define TCPSTORE_BUDGET_EACH  ((size_t)64 << 10)
-#define TCPSTORE_BUDGET_LIMIT ((size_t)288 << 20)
+#define TCPSTORE_BUDGET_LIMIT ((size_t)296 << 20)
 size_t tcpstore_budget(size_t workers);
 
 /* Limit for the bytes of one request, and for the unsent replies of one connection: 64 MiB is eight values of
@@ -148,13 +152,18 @@ void tcpstore_feed(struct tcpstore_connection *c, const void *data, size_t lengt
 /* The next connection that has output to send or that is broken. Each is returned once until it is touched
  * again. */
 struct tcpstore_connection *tcpstore_next_touched(struct tcpstore *t);
-/* Replies not yet sent; borrowed until the next call with the engine. */
+/* Replies not yet sent: the first bytes of them; empty if there are none. Borrowed until the next call with
+ * the engine. */
 struct store_bytes tcpstore_output(const struct tcpstore_connection *c);
+/* The same as several runs of bytes, `most` at most. Returns how many; one is not all of them. */
+size_t tcpstore_output_runs(const struct tcpstore_connection *c, struct iovec *runs, size_t most);
 /* Reports that the first length bytes of the output were sent. May serve requests that waited for room in the
  * output. */
 void tcpstore_sent(struct tcpstore_connection *c, size_t length);
 /* Whether to read from the peer now (false: requests that were read already wait for a key or for output). */
 bool tcpstore_wants_input(const struct tcpstore_connection *c);
+/* Whether the next bytes belong to a large value: reading on is cheap then. */
+bool tcpstore_fills_value(const struct tcpstore_connection *c);
 enum tcpstore_state tcpstore_state(const struct tcpstore_connection *c);
 /* Why a connection is broken: one line with the value and the limit. NULL unless broken. */
 const struct muster_error *tcpstore_broken_reason(const struct tcpstore_connection *c);

@@ -5,6 +5,7 @@
 
 #include "proto/base/buffer.h"
 #include "rendezvous/tcpstore/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore_output.h"
 #include "rendezvous/tcpstore/tcpstore_parser.h"
 
 struct tcpstore_queue { /* a singly linked queue of connections */
@@ -20,8 +21,9 @@ struct tcpstore_connection {
     bool touched, runnable; /* is in that queue */
     struct tcpstore_connection *next_touched, *next_runnable, *next, *previous;
     struct tcpstore_parser parser;
-    struct buffer input, output;
-    size_t output_sent;          /* bytes at the front that were sent */
+    struct buffer input;
+    struct tcpstore_output output;
+    bool handing_over;           /* the request's blocks are about to be the store's, or free */
     size_t counted;              /* bytes of its buffers in tcpstore.buffered */
     uint64_t number;             /* of the engine's connections */
     struct store_owner *account; /* of what it has in the store */
@@ -34,7 +36,8 @@ struct tcpstore {
     struct store_limits limits;
     struct tcpstore_connection *connections;
     struct tcpstore_queue touched, runnable;
-    struct store_bytes *strings; /* scratch: a request's strings */
+    struct store_bytes *strings; /* scratch: a request's strings, and the block of each */
+    struct store_block **blocks;
     size_t strings_capacity;
     bool guarded; /* key and random are set */
     unsigned char key[MAC_KEY_SIZE], random[MAC_KEY_SIZE];

@@ -1,9 +1,10 @@
 /* tcpstore_loop.c - see tcpstore_loop.h.
  *
- * Level-triggered epoll, with one read for each peer and iteration, so that a busy client cannot starve the
- * others. An iteration first reads and serves all requests, then sends all replies together (send_batch.h). A
- * peer closed during an iteration is freed at its end, because a later event may still point to it. While
- * requests without replies stream in, the loop sleeps briefly between iterations (nap.h).
+ * Level-triggered epoll, with one read for each peer and iteration (a few while it sends a large value),
+ * so that a busy client cannot starve the others. An iteration first reads and serves all requests, then
+ * sends all replies together (send_batch.h). A peer closed during an iteration is freed at its end, because a
+ * later event may still point to it. While requests without replies stream in, the loop sleeps briefly
+ * between iterations (nap.h).
  *
  * Nine tenths of a request are the kernel's TCP, the switch to the server and the wake-up of the client.
  * Tried, and slower or without a gain: edge-triggered epoll (with 64 clients the second look lets more
@@ -31,6 +32,8 @@
 
 enum {
     READ_SIZE = 64 << 10, /* of one recv: a default socket buffer's worth */
+    VALUE_READS = 16,     /* reads of a peer in an iteration, while they fill a value */
+    PARTS = 32,           /* buffers in a send: values of a MULTI_GET and the bytes between them */
     EVENTS = 64,          /* of one epoll_wait */
     ACCEPTS = 64,         /* of one iteration, so that many connects do not starve the open connections */
     CONNECTIONS = 65536,  /* see tcpstore_server_options.connections */
@@ -38,6 +41,7 @@ enum {
     SILENT_LEAST = 16,
     PASSED_OVER = 32, /* silent peers with unread input that are skipped before one is closed in any case */
     MEMORY_KEPT = 8 << 20,    /* freed bytes that stay the process's */
+    VALUE_PAGES = 256 << 10,  /* bytes of a value that has pages of its own */
     LOG_LINES = 10,           /* warnings within one period */
     LONGEST_SLEEP_MS = 60000, /* fits an int; waking early is harmless */
     BACKLOG_LIMIT = 65536,    /* more than any backlog holds: bounds the loop that empties it */
@@ -93,6 +97,7 @@ struct tcpstore_loop {
     bool others;      /* in this iteration, a descriptor was read that was not the last read before it */
     bool replied;     /* replies were sent in this iteration */
     size_t most_held; /* by the engine since memory was given back */
+    struct iovec (*parts)[PARTS]; /* by the job's number in its batch */
 };
 
 /* --- logging --- */
@@ -218,10 +223,12 @@ static void peer_settle(struct tcpstore_loop *loop, struct peer *p, bool connect
         peer_watch(loop, p);
 }
 
-static struct send_job reply_job(struct peer *p)
+/* The number-th job of a batch; count 0: nothing to send. */
+static struct send_job reply_job(struct tcpstore_loop *loop, struct peer *p, size_t number)
 {
-    struct store_bytes out = tcpstore_output(p->connection);
-    return (struct send_job){.fd = p->fd, .data = out.data, .length = out.length, .owner = p};
+    struct iovec *parts = loop->parts[number];
+    return (struct send_job){
+        .fd = p->fd, .parts = parts, .count = tcpstore_output_runs(p->connection, parts, PARTS), .owner = p};
 }
 
 /* Sends replies. The rest of a partial send waits for EPOLLOUT. */
@@ -247,8 +254,8 @@ static void settle(struct tcpstore_loop *loop)
         struct tcpstore_connection *c;
         count = 0;
         while (count < SEND_BATCH_MAX && (c = tcpstore_next_touched(loop->engine))) {
-            jobs[count] = reply_job(tcpstore_owner(c));
-            if (jobs[count].length > 0)
+            jobs[count] = reply_job(loop, tcpstore_owner(c), count);
+            if (jobs[count].count > 0)
                 count++;
             else
                 peer_settle(loop, tcpstore_owner(c), true);
@@ -257,14 +264,15 @@ static void settle(struct tcpstore_loop *loop)
     } while (count > 0); /* sending makes room in outputs, so more requests may have been served */
 }
 
-static void peer_read(struct tcpstore_loop *loop, struct peer *p)
+/* Returns whether bytes came that are only a part of a large value. */
+static bool peer_read(struct tcpstore_loop *loop, struct peer *p)
 {
     ssize_t got = recv(p->fd, loop->scratch, READ_SIZE, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
-        return;
+        return false;
     if (got <= 0) {
         peer_close(loop, p);
-        return;
+        return false;
     }
     loop->received += (size_t)got;
     loop->others |= p->fd != loop->reader;
@@ -272,6 +280,7 @@ static void peer_read(struct tcpstore_loop *loop, struct peer *p)
     tcpstore_feed(p->connection, loop->scratch, (size_t)got);
     if (tcpstore_state(p->connection) != TCPSTORE_STATE_GREETING)
         leave_greeting(loop, p);
+    return tcpstore_fills_value(p->connection);
 }
 
 static void peer_event(struct tcpstore_loop *loop, struct peer *p, uint32_t events)
@@ -279,11 +288,12 @@ static void peer_event(struct tcpstore_loop *loop, struct peer *p, uint32_t even
     if (p->fd < 0)
         return;
     if (events & EPOLLOUT) {
-        struct send_job job = reply_job(p);
-        send_replies(loop, &job, job.length > 0);
+        struct send_job job = reply_job(loop, p, 0);
+        send_replies(loop, &job, job.count > 0);
     }
     if (p->fd >= 0 && events & EPOLLIN)
-        peer_read(loop, p);
+        for (int reads = 0; reads < VALUE_READS && peer_read(loop, p); reads++)
+            ;
     else if (p->fd >= 0 && events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         peer_close(loop, p);
 }
@@ -429,6 +439,16 @@ static void set_limits(struct tcpstore_loop *loop, const struct tcpstore_server_
                                                  : SILENT_LIMIT;
 }
 
+/* Large values have pages of their own, which go back to the system at once and grow without a copy. By
+ * itself glibc keeps such memory for later values after the first one was freed, in holes that fit none of
+ * them. */
+static void tune_memory(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, VALUE_PAGES); /* a hint, of the whole process */
+#endif
+}
+
 static int guard_engine(struct tcpstore *engine, const unsigned char *key, struct muster_error *err)
 {
     unsigned char random[MAC_KEY_SIZE];
@@ -443,11 +463,14 @@ struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options 
                                            void *context, struct muster_error *err)
 {
     struct tcpstore_loop *loop = mem_calloc(1, sizeof *loop);
-    char *scratch = mem_realloc(NULL, READ_SIZE, 1); /* not cleared: unused pages take no memory */
-    if (!loop || !scratch) {
+    /* Not cleared: unused pages take no memory. */
+    char *scratch = mem_realloc(NULL, READ_SIZE, 1);
+    struct iovec(*parts)[PARTS] = mem_realloc(NULL, SEND_BATCH_MAX, sizeof *parts);
+    if (!loop || !scratch || !parts) {
         error_set(err, MUSTER_E_NOMEM, "no memory for the TCPStore's loop");
         mem_free(loop);
         mem_free(scratch);
+        mem_free(parts);
         return NULL;
     }
     *loop = (struct tcpstore_loop){
@@ -464,8 +487,10 @@ struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options 
         .log_period = clock_now(NULL),
         .log_period_ns = LOG_PERIOD_NS,
         .scratch = scratch,
+        .parts = parts,
     };
     set_limits(loop, options);
+    tune_memory();
     struct epoll_event new_peer = {.events = EPOLLIN, .data.ptr = &loop->listener};
     struct epoll_event command = {.events = EPOLLIN, .data.ptr = &loop->wakeup};
     loop->engine = tcpstore_create(&options->limits, err);
@@ -505,6 +530,7 @@ void tcpstore_loop_destroy(struct tcpstore_loop *loop)
     if (loop->listener >= 0)
         close(loop->listener);
     mem_free(loop->scratch);
+    mem_free(loop->parts);
     mem_free(loop);
 }
 

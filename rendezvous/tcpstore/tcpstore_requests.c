@@ -14,8 +14,14 @@ enum { STRINGS_KEPT = 4096 };
 
 static void reply_bytes(struct tcpstore_connection *c, const void *data, size_t length)
 {
-    /* The buffer remembers a failure; tcpstore_request_serve looks at it. */
-    (void)buffer_append(&c->output, data, length);
+    tcpstore_output_copy(&c->output, data, length); /* tcpstore_request_serve looks whether it failed */
+}
+
+/* before: bytes that waited without the reply. */
+static void reply_done(struct tcpstore_connection *c, size_t before)
+{
+    if (c->output.waiting == before)
+        return;
     tcpstore_connection_count(c);
     tcpstore_connection_touch(c);
 }
@@ -43,6 +49,13 @@ static void reply_vector(struct tcpstore_connection *c, struct store_bytes bytes
     reply_bytes(c, bytes.data, bytes.length);
 }
 
+/* A value of the store, without a copy if it is large. */
+static void reply_value(struct tcpstore_connection *c, struct store_bytes value)
+{
+    reply_i64(c, (int64_t)value.length);
+    tcpstore_output_share(&c->output, c->engine->store, c->account, value);
+}
+
 static void reply_answer(struct tcpstore_connection *c, const struct store_answer *answer)
 {
     switch ((enum tcpstore_query)c->parser.query) {
@@ -52,9 +65,11 @@ static void reply_answer(struct tcpstore_connection *c, const struct store_answe
     case TCPSTORE_MULTI_SET:
     case TCPSTORE_QUEUE_PUSH:
         break;
-    case TCPSTORE_COMPARE_SET:
-    case TCPSTORE_GET:
+    case TCPSTORE_COMPARE_SET: /* its answer may be the request's */
         reply_vector(c, answer->value);
+        break;
+    case TCPSTORE_GET:
+        reply_value(c, answer->value);
         break;
     case TCPSTORE_ADD:
     case TCPSTORE_GETNUMKEYS:
@@ -74,10 +89,12 @@ static void reply_answer(struct tcpstore_connection *c, const struct store_answe
         break;
     case TCPSTORE_LIST_KEYS:
         reply_i64(c, (int64_t)answer->count);
-        /* fall through */
-    case TCPSTORE_MULTI_GET:
         for (size_t i = 0; i < answer->count; i++)
             reply_vector(c, answer->list[i]);
+        break;
+    case TCPSTORE_MULTI_GET:
+        for (size_t i = 0; i < answer->count; i++)
+            reply_value(c, answer->list[i]);
         break;
     case TCPSTORE_CANCEL_WAIT:
         reply_u8(c, TCPSTORE_WAIT_CANCELED);
@@ -88,7 +105,7 @@ static void reply_answer(struct tcpstore_connection *c, const struct store_answe
     case TCPSTORE_QUEUE_POP:
         reply_i64(c, answer->number);
         if (answer->number > 0)
-            reply_vector(c, answer->value);
+            reply_value(c, answer->value);
         break;
     case TCPSTORE_QUERY_COUNT:
         break;
@@ -105,15 +122,20 @@ static int gather_strings(struct tcpstore_connection *c, const char *data, struc
     const struct tcpstore_parser *p = &c->parser;
     if (p->count > t->strings_capacity) {
         struct store_bytes *strings = mem_realloc(t->strings, p->count, sizeof *strings);
-        if (!strings)
+        if (strings)
+            t->strings = strings;
+        struct store_block **blocks = mem_realloc(t->blocks, p->count, sizeof(struct store_block *));
+        if (blocks)
+            t->blocks = blocks;
+        if (!strings || !blocks)
             return error_set(err, MUSTER_E_NOMEM, "no memory for a request of %zu strings", p->count);
-        t->strings = strings;
         t->strings_capacity = p->count;
     }
     bool pairs = p->query == TCPSTORE_MULTI_SET;
     for (size_t i = 0; i < p->count; i++) {
         size_t to = pairs ? i / 2 + (i % 2 ? p->count / 2 : 0) : i;
-        t->strings[to] = (struct store_bytes){data + p->spans[i].offset, p->spans[i].length};
+        t->strings[to] = tcpstore_parser_string(p, data, i);
+        t->blocks[to] = p->spans[i].block;
     }
     return 0;
 }
@@ -151,6 +173,7 @@ static int step_store(struct tcpstore_connection *c, int operation, struct store
 {
     const struct tcpstore_parser *p = &c->parser;
     const struct store_bytes *s = c->engine->strings;
+    struct store_block **blocks = c->engine->blocks;
     struct store_request request = {.operation = (enum store_operation)operation,
                                     .owner = c->account,
                                     .client = tcpstore_connection_client(c),
@@ -167,12 +190,13 @@ static int step_store(struct tcpstore_connection *c, int operation, struct store
         request.keys = s;
         request.count = p->count / 2;
         request.values = s ? s + request.count : NULL;
+        request.blocks = blocks ? blocks + request.count : NULL;
         break;
     default:
         if (p->count > 0)
             request.key = s[0];
         if (p->count > 1)
-            request.value = s[p->count - 1];
+            request.value = s[p->count - 1], request.blocks = blocks + p->count - 1;
         if (p->count > 2)
             request.expected = s[1];
         break;
@@ -192,9 +216,9 @@ static size_t need_of(const struct tcpstore_connection *c)
 
 static size_t reply_bytes_of(const struct store_answer *answer)
 {
-    size_t bytes = answer->value.length;
+    size_t bytes = tcpstore_output_cost(answer->value.length);
     for (size_t i = 0; i < answer->count; i++)
-        bytes += sizeof(uint64_t) + answer->list[i].length;
+        bytes += tcpstore_output_cost(answer->list[i].length);
     return bytes;
 }
 
@@ -204,6 +228,10 @@ static int step_with_room(struct tcpstore_connection *c, int operation, struct s
                           struct muster_error *err)
 {
     struct tcpstore *t = c->engine;
+    if (c->parser.in_blocks) { /* they count as the store's from here on */
+        c->handing_over = true;
+        tcpstore_connection_count(c);
+    }
     for (;;) {
         const uint64_t before = t->crowded_out;
         store_set_total(t->store, t->buffered < t->budget ? t->budget - t->buffered : 0);
@@ -222,7 +250,7 @@ static int step_with_room(struct tcpstore_connection *c, int operation, struct s
         /* The answer's bytes are the store's: where any of them go, it is asked again. */
         if (operation != STORE_GET && operation != STORE_MULTI_GET && operation != STORE_LIST_KEYS)
             return 0;
-        if (tcpstore_make_room(c, reply_bytes_of(answer) * 3 / 2, err))
+        if (tcpstore_make_room(c, reply_bytes_of(answer), err))
             return -1;
         if (t->crowded_out == before)
             return 0;
@@ -237,7 +265,9 @@ void tcpstore_request_wakes(struct tcpstore *t)
         if (c->state != TCPSTORE_STATE_PARKED || wake.reason != STORE_WAKE_READY)
             continue; /* tcpstore_wipe breaks the connections itself */
         c->state = TCPSTORE_STATE_OPEN;
+        const size_t before = c->output.waiting;
         reply_u8(c, TCPSTORE_STOP_WAITING);
+        reply_done(c, before);
         tcpstore_connection_make_runnable(c);
     }
 }
@@ -273,7 +303,9 @@ int tcpstore_request_serve(struct tcpstore_connection *c, const char *data, stru
         return -1;
     c->engine->served++;
     c->state = TCPSTORE_STATE_OPEN;
+    const size_t before = c->output.waiting;
     reply_answer(c, &answer);
+    reply_done(c, before);
     if (c->output.failed)
         return error_set(err, MUSTER_E_LIMIT,
                          "the reply to %s exceeds the limit of %zu bytes of unsent replies",
@@ -281,6 +313,7 @@ int tcpstore_request_serve(struct tcpstore_connection *c, const char *data, stru
     tcpstore_request_wakes(c->engine);
     if (c->engine->strings_capacity > STRINGS_KEPT) {
         mem_free(take_pointer(&c->engine->strings));
+        mem_free(take_pointer(&c->engine->blocks));
         c->engine->strings_capacity = 0;
     }
     return 0;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "proto/base/text.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
 
 static int complain(const struct muster_error *err)
@@ -40,7 +41,7 @@ int main(int argc, char **argv)
     struct log_sink log = {log_write_to_fd, &to, LOG_LEVEL_INFO, "tcpstore_serve"};
     struct tcpstore_server_options options = {
         .log = &log, .address = argc > 2 ? argv[2] : NULL, .limits = store_limits_default()};
-    options.limits.total_bytes = 128u << 20; /* cases hold 24 MiB twice: as values and as a reply */
+    options.limits.total_bytes = tcpstore_budget(0); /* the smallest that a job has */
     struct tcpstore_server *server = NULL;
     struct muster_error err = {0};
     int64_t port = 0;

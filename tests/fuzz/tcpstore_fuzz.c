@@ -68,7 +68,7 @@ static void settle(struct tcpstore *t, struct tcpstore_connection **all, unsigne
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct store_limits limits = {
-        .key_bytes = 64, .value_bytes = 256, .keys = 32, .wait_keys = 16, .total_bytes = 1 << 14};
+        .key_bytes = 64, .value_bytes = 2500, .keys = 32, .wait_keys = 16, .total_bytes = 1 << 14};
     struct tcpstore *t = tcpstore_create(&limits, NULL);
     struct tcpstore_connection *all[CONNECTIONS];
     check(t != NULL, "memory");
@@ -143,7 +143,15 @@ static void put_request(struct buffer *b, bool is_old)
             strings = *field == 'P' ? 2 * count : count;
         }
         for (; strings; strings--) {
+            const bool is_value = *field == 'v' || (*field == 'P' && strings % 2);
             char text[8];
+            if (is_value && draw(16) == 0) { /* one that is shared, not copied */
+                static const char large[2600];
+                const unsigned size = 1000 + draw(1600);
+                put_u64(b, size);
+                (void)buffer_append(b, large, size);
+                continue;
+            }
             int length = snprintf(text, sizeof text, draw(8) ? "/%u" : "%u", draw(6));
             put_u64(b, (uint64_t)length);
             (void)buffer_append(b, text, (size_t)length);

@@ -13,6 +13,9 @@
 
 enum { PAIRS = 5, MUCH = 8 << 20 };
 
+/* The one part of a job. */
+#define PART(bytes, size) .parts = &(struct iovec){bytes, size}, .count = 1
+
 struct pairs {
     int near[PAIRS], far[PAIRS];
 };
@@ -54,9 +57,12 @@ static void every_outcome(struct send_batch *batch)
     while (send(p.near[2], much, MUCH, MSG_DONTWAIT) > 0)
         ;
     struct send_job jobs[] = {
-        {.fd = p.near[0], .data = "one", .length = 3},   {.fd = p.near[1], .data = "two", .length = 3},
-        {.fd = p.near[2], .data = "three", .length = 5}, {.fd = p.near[3], .data = much, .length = MUCH},
-        {.fd = -1, .data = "four", .length = 4},         {.fd = p.near[4], .data = "five", .length = 4},
+        {.fd = p.near[0], PART("one", 3)},
+        {.fd = p.near[1], PART("two", 3)},
+        {.fd = p.near[2], PART("three", 5)},
+        {.fd = p.near[3], PART(much, MUCH)},
+        {.fd = -1, PART("four", 4)},
+        {.fd = p.near[4], .parts = (struct iovec[]){{"fi", 2}, {"", 0}, {"ve", 2}}, .count = 3},
     };
     send_batch_run(batch, jobs, sizeof jobs / sizeof *jobs);
     assert_int_equal(jobs[0].result, 3);
@@ -100,10 +106,11 @@ static void few_need_no_set_up(void **state)
     (void)state;
     struct send_batch batch = {0};
     struct send_job jobs[SEND_BATCH_WORTH - 1];
+    const struct iovec one = {"one", 3};
     struct pairs p;
     open_pairs(&p);
     for (int i = 0; i < SEND_BATCH_WORTH - 1; i++)
-        jobs[i] = (struct send_job){.fd = p.near[i], .data = "one", .length = 3};
+        jobs[i] = (struct send_job){.fd = p.near[i], .parts = &one, .count = 1};
     for (size_t count = 0; count < SEND_BATCH_WORTH; count++) {
         send_batch_run(&batch, jobs, count);
         for (size_t i = 0; i < count; i++) {
@@ -122,11 +129,12 @@ static void the_most_of_them(void **state)
     (void)state;
     struct send_batch batch = {0};
     struct send_job jobs[SEND_BATCH_MAX];
+    const struct iovec one = {"x", 1};
     struct pairs p;
     char got[SEND_BATCH_MAX + 1];
     open_pairs(&p);
     for (int i = 0; i < SEND_BATCH_MAX; i++)
-        jobs[i] = (struct send_job){.fd = p.near[i % PAIRS], .data = "x", .length = 1};
+        jobs[i] = (struct send_job){.fd = p.near[i % PAIRS], .parts = &one, .count = 1};
     for (int turn = 0; turn < 10; turn++) {
         send_batch_run(&batch, jobs, SEND_BATCH_MAX);
         for (int i = 0; i < SEND_BATCH_MAX; i++)

@@ -1,4 +1,5 @@
-/* tcpstore_budget_test.c - one budget for what all clients of a TCPStore hold: who holds most loses it. */
+/* tcpstore_budget_test.c - one budget for what all clients of a TCPStore hold, each byte once: who weighs
+ * most loses what it holds. */
 #include "rendezvous/tcpstore/tcpstore.h"
 
 #include <endian.h>
@@ -64,17 +65,41 @@ static void set(struct tcpstore_connection *c, const char *key, const void *valu
     tcpstore_feed(c, b.data, b.length);
 }
 
+/* Reads all that waits, as a socket that takes some thousand bytes at a time. */
+static void drain(struct tcpstore_connection *c, struct buffer *out)
+{
+    struct iovec runs[3];
+    for (size_t count; (count = tcpstore_output_runs(c, runs, 3)) > 0;) {
+        size_t taken = 0;
+        for (size_t i = 0; i < count; i++) {
+            const size_t some = runs[i].iov_len < 5000 ? runs[i].iov_len : 5000;
+            assert_true(runs[i].iov_len > 0);
+            assert_int_equal(buffer_append(out, runs[i].iov_base, some), 0);
+            taken += some;
+            if (some < runs[i].iov_len)
+                break;
+        }
+        tcpstore_sent(c, taken);
+    }
+}
+
+static void ask(struct tcpstore_connection *c, enum tcpstore_query query, const char *key)
+{
+    scope_buffer b = {0};
+    add_query(&b, query, key, 0);
+    tcpstore_feed(c, b.data, b.length);
+}
+
 /* The length of the value; the reply is read. */
 static size_t get(struct tcpstore_connection *c, const char *key)
 {
-    scope_buffer b = {0};
+    scope_buffer out = {0};
     uint64_t length = 0;
-    add_query(&b, TCPSTORE_GET, key, 0);
-    tcpstore_feed(c, b.data, b.length);
-    const struct store_bytes out = tcpstore_output(c);
+    ask(c, TCPSTORE_GET, key);
+    drain(c, &out);
     assert_true(out.length >= sizeof length);
     memcpy(&length, out.data, sizeof length);
-    tcpstore_sent(c, out.length);
+    assert_int_equal(out.length, sizeof length + le64toh(length));
     return (size_t)le64toh(length);
 }
 
@@ -110,10 +135,10 @@ static void unread_replies(struct tcpstore_connection *c, int number)
 {
     scope_buffer b = {0};
     if (number == 0)
-        set(c, "/large", block, sizeof block);
-    add_query(&b, TCPSTORE_MULTI_GET, NULL, 8);
-    for (int i = 0; i < 8; i++)
-        add_string(&b, "/large", 6);
+        set(c, "/small", block, 1000); /* a larger one would be the same memory each time */
+    add_query(&b, TCPSTORE_MULTI_GET, NULL, 500);
+    for (int i = 0; i < 500; i++)
+        add_string(&b, "/small", 6);
     tcpstore_feed(c, b.data, b.length);
 }
 
@@ -247,6 +272,166 @@ static void the_reason_names_amount_and_limit(void **state)
     tcpstore_destroy(engine);
 }
 
+/* Requests in pieces of so many bytes. */
+static void feed_in_pieces(struct tcpstore_connection *c, const struct buffer *b, size_t piece)
+{
+    for (size_t at = 0; at < b->length && !is_broken(c); at += piece)
+        tcpstore_feed(c, b->data + at, b->length - at < piece ? b->length - at : piece);
+}
+
+/* MULTI_SET or MULTI_GET of the keys /0, /1, ...; values of each length are of one letter. */
+static void add_many(struct buffer *b, enum tcpstore_query query, size_t count, size_t length)
+{
+    scope_buffer value = {0};
+    add_query(b, query, NULL, count);
+    for (size_t i = 0; i < count; i++) {
+        char key[30];
+        (void)snprintf(key, sizeof key, "/%zu", i);
+        add_string(b, key, strlen(key));
+        buffer_clear(&value);
+        assert_non_null(buffer_reserve(&value, length));
+        memset(value.data, (int)('a' + i % 26), length);
+        if (query == TCPSTORE_MULTI_SET)
+            add_string(b, value.data, length);
+    }
+}
+
+static void expect_many(const struct buffer *out, size_t count, size_t length)
+{
+    assert_int_equal(out->length, count * (sizeof(uint64_t) + length));
+    for (size_t i = 0; i < count; i++) {
+        const char *at = out->data + i * (sizeof(uint64_t) + length);
+        uint64_t said;
+        memcpy(&said, at, sizeof said);
+        assert_int_equal(le64toh(said), length);
+        assert_int_equal(at[sizeof(uint64_t)], 'a' + i % 26);
+        assert_int_equal(at[sizeof(uint64_t) + length - 1], 'a' + i % 26);
+    }
+}
+
+/* Three quarters of the budget are written at once and read at once by two: each byte is held once. */
+static void a_value_is_held_once(void **state)
+{
+    static const struct {
+        size_t count, length, piece;
+    } rows[] = {
+        {6, 128 << 10, 64 << 10}, {6, 128 << 10, 1 << 20}, {600, 1280, 64 << 10}, {3, 256 << 10, 1000}};
+    (void)state;
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+        const size_t bytes = rows[row].count * rows[row].length;
+        scope_buffer write = {0}, ask_all = {0};
+        begin();
+        struct tcpstore_connection *writer = greet(), *readers[] = {greet(), greet()};
+        add_many(&write, TCPSTORE_MULTI_SET, rows[row].count, rows[row].length);
+        feed_in_pieces(writer, &write, rows[row].piece);
+        assert_false(is_broken(writer));
+        add_many(&ask_all, TCPSTORE_MULTI_GET, rows[row].count, 0);
+        for (int i = 0; i < 2; i++)
+            tcpstore_feed(readers[i], ask_all.data, ask_all.length);
+        assert_in_range(tcpstore_held(engine), bytes, bytes + bytes / 4);
+        for (int i = 0; i < 2; i++) {
+            scope_buffer out = {0};
+            assert_false(is_broken(readers[i]));
+            drain(readers[i], &out);
+            expect_many(&out, rows[row].count, rows[row].length);
+        }
+        assert_int_equal(tcpstore_crowded_out(engine), 0);
+        tcpstore_destroy(engine);
+    }
+}
+
+/* A reply that is not read keeps the value that it is of: its reader is charged for that, not the writer. */
+static void an_unread_value_is_its_readers(void **state)
+{
+    (void)state;
+    for (int change = 0; change < 5; change++) {
+        scope_buffer out = {0};
+        begin();
+        struct tcpstore_connection *writer = greet(), *reader = greet(), *second = greet();
+        memset(block, 'o', sizeof block);
+        set(writer, "/large", block, 50000);
+        ask(reader, TCPSTORE_GET, "/large");
+        ask(second, TCPSTORE_GET, "/large");
+        const size_t before = tcpstore_held(engine);
+        memset(block, 'n', sizeof block);
+        if (change == 0) {
+            set(writer, "/large", block, 50000);
+        } else if (change == 1) {
+            scope_buffer b = {0};
+            add_query(&b, TCPSTORE_APPEND, "/large", 0);
+            add_string(&b, block, 10);
+            tcpstore_feed(writer, b.data, b.length);
+            assert_int_equal(get(writer, "/large"), 50010);
+        } else if (change == 2) {
+            ask(writer, TCPSTORE_DELETE_KEY, "/large");
+        } else if (change == 3) {
+            tcpstore_close(writer);
+            writer = NULL;
+        } else {
+            for (int i = 0; i < 40 && !is_broken(writer); i++)
+                many_values(writer, i);
+            (void)close_broken(&writer, 1);
+            assert_null(writer);
+        }
+        if (change < 2)
+            assert_in_range(tcpstore_held(engine), before + 50000, before + 101000);
+        else
+            assert_in_range(tcpstore_held(engine), 50000, 52000);
+        tcpstore_close(second); /* the other one is charged now */
+        drain(reader, &out);
+        assert_int_equal(out.length, 50008);
+        assert_int_equal(out.data[8], 'o');
+        assert_int_equal(out.data[50007], 'o');
+        if (change == 2 || change == 4)
+            assert_true(tcpstore_held(engine) < 5000);
+        tcpstore_destroy(engine);
+        memset(block, 0, sizeof block);
+    }
+}
+
+/* A queue's item is received, held and sent as one copy too. */
+static void an_item_is_held_once(void **state)
+{
+    (void)state;
+    scope_buffer b = {0}, out = {0};
+    const size_t length = BUDGET * 3 / 4;
+    begin();
+    struct tcpstore_connection *c = greet(), *popper = greet();
+    add_query(&b, TCPSTORE_QUEUE_PUSH, "/queue", 0);
+    add_number(&b, length);
+    for (size_t i = 0; i < length; i += sizeof block)
+        assert_int_equal(buffer_append(&b, block, length - i < sizeof block ? length - i : sizeof block), 0);
+    feed_in_pieces(c, &b, 64 << 10);
+    ask(popper, TCPSTORE_QUEUE_POP, "/queue");
+    assert_false(is_broken(c) || is_broken(popper));
+    assert_in_range(tcpstore_held(engine), length, length * 5 / 4);
+    tcpstore_close(c); /* the item is the popper's */
+    drain(popper, &out);
+    assert_int_equal(out.length, length + 16);
+    assert_true(tcpstore_held(engine) < 5000);
+    tcpstore_destroy(engine);
+}
+
+/* The values of a worker outweigh those of no attacker: what is unfinished or unread goes first. */
+static void what_is_unfinished_goes_before_values(void **state)
+{
+    (void)state;
+    begin();
+    struct tcpstore_connection *worker = greet(), *attackers[4];
+    for (int i = 0; i < 8; i++)
+        many_values(worker, i); /* half of the budget */
+    for (int i = 0; i < 4; i++)
+        attackers[i] = greet();
+    for (int number = 0; number < 6; number++)
+        for (int i = 0; i < 4; i++)
+            if (attackers[i] && !is_broken(attackers[i]))
+                unfinished_request(attackers[i], number);
+    assert_true(tcpstore_crowded_out(engine) > 0);
+    assert_false(is_broken(worker));
+    assert_true(close_broken(attackers, 4) > 0);
+    tcpstore_destroy(engine);
+}
+
 /* A value that another client replaces is that one's, and stays when the first one loses what it has. */
 static void what_was_replaced_is_the_last_writers(void **state)
 {
@@ -281,6 +466,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_go_on_below_the_budget),
         cmocka_unit_test(the_reason_names_amount_and_limit),
+        cmocka_unit_test(a_value_is_held_once),
+        cmocka_unit_test(an_unread_value_is_its_readers),
+        cmocka_unit_test(an_item_is_held_once),
+        cmocka_unit_test(what_is_unfinished_goes_before_values),
         cmocka_unit_test(what_was_replaced_is_the_last_writers),
         cmocka_unit_test(the_budget_grows_with_the_job),
     };

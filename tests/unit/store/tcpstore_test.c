@@ -90,6 +90,17 @@ static void drain(struct tcpstore_connection *c, struct buffer *out)
     }
 }
 
+/* Bytes of replies that were not sent. */
+static size_t waiting(const struct tcpstore_connection *c)
+{
+    static struct iovec runs[1000];
+    const size_t count = tcpstore_output_runs(c, runs, 1000);
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += runs[i].iov_len;
+    return bytes;
+}
+
 static void expect_output(struct tcpstore_connection *c, const void *bytes, size_t length)
 {
     scope_buffer out = {0};
@@ -566,18 +577,18 @@ static void output_is_held_back_above_its_limit(void **state)
         put(&request, value, size);
         put_query(&request, TCPSTORE_GET, "big");
         feed(c, &request);
-        assert_int_equal(tcpstore_output(c).length, TCPSTORE_OUTPUT_HIGH + over);
+        assert_int_equal(waiting(c), TCPSTORE_OUTPUT_HIGH + over);
         put_query(&request, TCPSTORE_GET, "big");
         feed(c, &request);
-        assert_int_equal(tcpstore_output(c).length, (TCPSTORE_OUTPUT_HIGH + over) * (over ? 1 : 2));
-        tcpstore_sent(c, tcpstore_output(c).length);
-        assert_int_equal(tcpstore_output(c).length, over ? TCPSTORE_OUTPUT_HIGH + 1 : 0);
-        tcpstore_sent(c, tcpstore_output(c).length);
+        assert_int_equal(waiting(c), (TCPSTORE_OUTPUT_HIGH + over) * (over ? 1 : 2));
+        tcpstore_sent(c, waiting(c));
+        assert_int_equal(waiting(c), over ? TCPSTORE_OUTPUT_HIGH + 1 : 0);
+        tcpstore_sent(c, waiting(c));
         put_query(&request, TCPSTORE_GET, "big"); /* and one of a single byte, that waits alone */
         put_u8(&request, TCPSTORE_GETNUMKEYS);
         feed(c, &request);
         tcpstore_sent(c, TCPSTORE_OUTPUT_HIGH + over);
-        assert_int_equal(tcpstore_output(c).length, 8);
+        assert_int_equal(waiting(c), 8);
         tcpstore_destroy(t);
     }
 }
@@ -612,8 +623,8 @@ static void a_slow_reader_is_held_back(void **state)
     for (int i = 0; i < GETS; i++)
         put_query(&request, TCPSTORE_GET, "big");
     feed(c, &request);
-    assert_true(tcpstore_output(c).length > TCPSTORE_OUTPUT_HIGH);
-    assert_true(tcpstore_output(c).length <= TCPSTORE_OUTPUT_HIGH + VALUE + 8);
+    assert_true(waiting(c) > TCPSTORE_OUTPUT_HIGH);
+    assert_true(waiting(c) <= TCPSTORE_OUTPUT_HIGH + VALUE + 8);
     assert_true(tcpstore_wants_input(c));
     while (tcpstore_wants_input(c)) {
         put_query(&request, TCPSTORE_GET, "none");
