@@ -21,7 +21,7 @@ struct options {
 static const struct knob rows[] = {
     {.name = "folder",
      .type = KNOB_TEXT,
-     .no_address = true,
+     .text = KNOB_FILE,
      .offset = AT(folder),
      .section = "Flags",
      .help = "where the link is made; without it, next to muster itself"},

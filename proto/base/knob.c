@@ -119,11 +119,25 @@ static size_t number_before(const char *text)
 static char *kept_text(const struct knob *knob, const char *text, const char *where, struct muster_error *err)
 {
     scope_free char *path = NULL;
-    const size_t before = knob->path && knob->type == KNOB_LIST ? number_before(text) : 0;
-    const bool as_written = knob->uri && text_scheme_length(text);
-    if (knob->path && !as_written && knob_path(text + before, &path, err) < 0) {
-        (void)error_wrap(err, "%s", where);
-        return NULL;
+    size_t before = 0;
+    switch (knob->text) {
+    case KNOB_WORDS:
+        break;
+    case KNOB_FILE:
+        if (text_refuse_scheme(where, text, err) < 0)
+            return NULL;
+        break;
+    case KNOB_PATH_OR_ADDRESS:
+        if (text_scheme_length(text))
+            break;
+        /* fall through */
+    case KNOB_PATH:
+        before = knob->type == KNOB_LIST ? number_before(text) : 0;
+        if (knob_path(text + before, &path, err) < 0) {
+            (void)error_wrap(err, "%s", where);
+            return NULL;
+        }
+        break;
     }
     char *copy = path ? mem_printf("%.*s%s", (int)before, text, path) : mem_strdup(text);
     if (!copy)
@@ -208,8 +222,6 @@ int knob_set(const struct knob_table *table, void *options, uint8_t *sources, co
 {
     if (knob->refused)
         return error_set(err, MUSTER_E_UNSUPPORTED, "%s: %s", where, knob->refused);
-    if (knob->no_address && text_refuse_scheme(where, text, err) < 0)
-        return -1;
     if (set_value(knob, value_at(options, knob), text, where, err) < 0)
         return -1;
     if (sources)

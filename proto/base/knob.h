@@ -27,6 +27,15 @@ enum knob_type {
     KNOB_LIST,   /* char **, NULL-terminated and owned, NULL while empty; every setting adds one text */
 };
 
+/* What a text names. */
+enum knob_text {
+    KNOB_WORDS,           /* no file; kept as it is written */
+    KNOB_FILE,            /* a file or folder, kept as it is written; an address (s3://...) is an error */
+    KNOB_PATH,            /* a file or folder, kept as knob_path has it; in a list also after a number
+                             ("0.7 ~/texts"). Its owner refuses addresses */
+    KNOB_PATH_OR_ADDRESS, /* a path; an address is kept as it is written, and its owner checks it */
+};
+
 enum knob_source {
     KNOB_FROM_DEFAULT,
     KNOB_FROM_ENVIRONMENT,
@@ -49,11 +58,7 @@ struct knob {
     const char *const *choices; /* NULL-terminated, for KNOB_CHOICE */
     const char *section;        /* heading in --help */
     const char *help;           /* one line; the effect of the setting */
-    bool no_address; /* of a text: a file or folder, taken as it is written; an address (s3://...) is an error
-                      */
-    bool path; /* of a text or a list: a file or folder, which is taken as knob_path has it; of a list behind
-                  a number ("0.7 ~/texts") */
-    bool uri;  /* of a path: an address is taken as it is written, and its owner checks it */
+    enum knob_text text;        /* of KNOB_TEXT and KNOB_LIST */
     const char *refused; /* not NULL: known but not honoured; the text names the alternative, and setting it
                             is an error */
 };

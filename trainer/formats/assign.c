@@ -133,7 +133,7 @@ int assign_override_text(struct assign *a, const char *text)
         return assign_no_memory(a);
     if (!knob)
         return refuse_override(key, a->err);
-    const bool text_of_its_own = knob->type == KNOB_TEXT && !knob->path;
+    const bool text_of_its_own = knob->type == KNOB_TEXT && knob->text == KNOB_WORDS;
     /* null: not set; ~ is a folder here */
     if (scalar_is_null(equals + 1) && equals[1] != '~' && !text_of_its_own && knob->type != KNOB_LIST)
         return assign_reset(a, knob->name);

@@ -50,7 +50,7 @@ const char *scalar_text(const struct tree_node *node, const struct knob *knob, c
                         tree_kind_name(node->kind));
         return NULL;
     }
-    if (knob->path && node->kind == TREE_BOOL) {
+    if (knob->text >= KNOB_PATH && node->kind == TREE_BOOL) {
         (void)error_set(
             err, MUSTER_E_INVALID,
             "%s: '%s' is a boolean where a path is expected: leave the key out for none, or write "
