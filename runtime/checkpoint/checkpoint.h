@@ -111,11 +111,12 @@ struct checkpoint_load {
     /* What of it is loaded, the same on every rank; NULL: CHECKPOINT_ALL. */
     unsigned (*parts)(void *context, const struct manifest_run *run);
     void *context;
-    struct buffer *report;    /* lines: on rank 0 which checkpoints were refused, and why */
-    int files, local_files;   /* filled: that this rank has read of; of them those of which there is a copy */
-    bool local_manifest;      /* filled: it was read on the node too */
-    unsigned taken;           /* filled: the parts of the one that was tried last */
-    struct manifest manifest; /* filled: of what was loaded, to be freed in any case */
+    struct buffer *report;  /* lines: on rank 0 which checkpoints were refused, and why */
+    int files, local_files; /* filled: that this rank has read of; of them those of which there is a copy */
+    bool local_manifest;    /* filled: it was read on the node too */
+    struct muster_error local_err; /* filled: why a copy that is there was passed over; code 0: none was */
+    unsigned taken;                /* filled: the parts of the one that was tried last */
+    struct manifest manifest;      /* filled: of what was loaded, to be freed in any case */
 };
 
 /* Collective. Loads the newest checkpoint that is whole and accepted; the same result on every rank. 1:

@@ -42,6 +42,8 @@ struct chunk_reader {
     struct futex_word given; /* chunks that the caller has asked for */
     pthread_t threads[READERS];
     int started;
+    atomic_flag copy_failed; /* copy_err is taken */
+    struct muster_error copy_err;
 };
 
 /* ---- the threads ---- */
@@ -102,11 +104,11 @@ static const char *read_chunk(const struct chunk_reader *r, const struct chunk *
         return NULL;
     if (got < before + length) /* sectors are larger here, or the file is cut off */
         got = read_all(o->fd, to, whole, at - before);
-    const char *name = r->manifest->files[slice->file].name;
+    const char *name = r->manifest->files[slice->file].name, *folder = local ? r->local : r->folder;
     if (got < 0)
-        (void)error_errno(err, "cannot read %s/%s", r->folder, name); /* NULL says it */
+        (void)error_errno(err, "cannot read %s/%s", folder, name); /* NULL says it */
     else if (got < before + length)
-        (void)error_set(err, MUSTER_E_INVALID, "%s/%s is damaged: it is cut off", r->folder, name);
+        (void)error_set(err, MUSTER_E_INVALID, "%s/%s is damaged: it is cut off", folder, name);
     return got < before + length ? NULL : to + before;
 }
 
@@ -131,12 +133,23 @@ static bool fill_from(const struct chunk_reader *r, const struct chunk *c, bool 
     return false;
 }
 
-/* What a copy does not have, or has otherwise, the shared file has. */
-static void fill_slot(const struct chunk_reader *r, const struct chunk *c, struct slot *slot,
-                      struct opened *o)
+/* A copy that is missing or damaged is nothing to tell: it may never have been whole. */
+static void note_copy_error(struct chunk_reader *r, const struct muster_error *err)
 {
-    if (r->copies[c->slice->file] != COPY_THERE || !fill_from(r, c, true, slot, o))
-        (void)fill_from(r, c, false, slot, o); /* the result is in the slot */
+    if (err->code != MUSTER_E_NOT_FOUND && err->code != MUSTER_E_INVALID &&
+        !atomic_flag_test_and_set(&r->copy_failed))
+        r->copy_err = *err;
+}
+
+/* What a copy does not have, or has otherwise, the shared file has. */
+static void fill_slot(struct chunk_reader *r, const struct chunk *c, struct slot *slot, struct opened *o)
+{
+    const bool copy = r->copies[c->slice->file] == COPY_THERE;
+    if (copy && fill_from(r, c, true, slot, o))
+        return;
+    if (copy)
+        note_copy_error(r, &slot->err);
+    (void)fill_from(r, c, false, slot, o); /* the result is in the slot */
 }
 
 static void *read_chunks(void *argument)
@@ -186,15 +199,24 @@ void chunk_reader_files(const struct chunk_reader *r, int *files, int *local)
     }
 }
 
+const struct muster_error *chunk_reader_copy_error(const struct chunk_reader *r)
+{
+    return &r->copy_err;
+}
+
 /* A copy is of this checkpoint if its header is. */
 static void find_copies(struct chunk_reader *r)
 {
     for (int64_t i = 0; i < r->count; i++) {
         const int file = r->chunks[i].slice->file;
-        if (r->copies[file] == COPY_UNUSED)
-            r->copies[file] = r->local && !rank_file_check(r->local, &r->manifest->files[file], true, NULL)
-                                  ? COPY_THERE
-                                  : COPY_NONE;
+        struct muster_error err = {0};
+        if (r->copies[file] != COPY_UNUSED)
+            continue;
+        r->copies[file] = COPY_NONE;
+        if (r->local && !rank_file_check(r->local, &r->manifest->files[file], true, &err))
+            r->copies[file] = COPY_THERE;
+        else if (r->local)
+            note_copy_error(r, &err);
     }
 }
 

@@ -20,6 +20,9 @@ struct chunk_reader *chunk_reader_create(const struct manifest *manifest, const 
 void chunk_reader_destroy(struct chunk_reader *reader); /* accepts NULL */
 /* Files that the chunks are of, and how many of them have a copy that is in use. */
 void chunk_reader_files(const struct chunk_reader *reader, int *files, int *local);
+/* Why a copy was passed over that is there and cannot be read, the first of them; code 0: none. After the
+ * last chunk. */
+const struct muster_error *chunk_reader_copy_error(const struct chunk_reader *reader);
 /* The bytes of the next chunk, until the next call. NULL: they cannot be read, or are damaged
  * (MUSTER_E_INVALID). Not beyond the last one. */
 const char *chunk_reader_next(struct chunk_reader *reader, struct muster_error *err);

@@ -217,7 +217,10 @@ static int read_tensors(struct source *s, const char *folder, struct muster_erro
     if (!s->reader)
         return -1;
     chunk_reader_files(s->reader, &load->files, &load->local_files);
-    return load_tensors(s, block, err);
+    const int result = load_tensors(s, block, err);
+    if (!load->local_err.code)
+        load->local_err = *chunk_reader_copy_error(s->reader);
+    return result;
 }
 
 /* ---- one checkpoint ---- */
@@ -280,7 +283,13 @@ static int read_manifest(struct checkpoint_load *load, const char *folder, struc
 static bool read_copy(struct checkpoint_load *load, int64_t step, struct manifest_stamp stamp)
 {
     scope_free char *copy = load->local ? folder_step_path(load->local, step) : NULL;
-    return copy && local_copy_has(load->local, step, stamp) && !read_manifest(load, copy, NULL);
+    struct muster_error err = {0};
+    const int has = copy && stamp.bytes ? local_copy_has(load->local, step, stamp, &err) : 0;
+    if (has > 0 && !read_manifest(load, copy, &err))
+        return true;
+    if (err.code && err.code != MUSTER_E_INVALID && err.code != MUSTER_E_NOT_FOUND)
+        load->local_err = err;
+    return false;
 }
 
 /* Where the manifest was read on the node its files are looked at by those who read them. */
@@ -336,6 +345,7 @@ static int try_checkpoint(struct checkpoint_load *load, const char *folder, stru
 {
     scope_buffer notes = {0};
     error_clear(refused);
+    error_clear(&load->local_err);
     for (int part = 0; part < 2; part++) {
         const int failed = part == 0 ? open_checkpoint(load, folder, stamp, &notes, refused)
                                      : read_checkpoint(load, folder, refused);
@@ -346,6 +356,10 @@ static int try_checkpoint(struct checkpoint_load *load, const char *folder, stru
         if (*kind)
             return 0;
     }
+    if (load->local_err.code)
+        (void)buffer_printf(load->report,
+                            "rank %d: a copy on this node is not used, the shared folder is read: %s\n",
+                            load->rank, load->local_err.text);
     if (notes.length)
         (void)buffer_append(load->report, notes.data, notes.length);
     return 1;

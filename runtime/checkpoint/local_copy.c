@@ -2,6 +2,7 @@
 #include "runtime/checkpoint/local_copy.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,18 +33,31 @@ static char *manifest_path(const char *folder, int64_t step)
     return of_step ? mem_printf("%s/%s", of_step, MANIFEST_NAME) : NULL;
 }
 
-struct manifest_stamp local_copy_stamp(const char *folder, int64_t step)
+static int stamp_of(const char *folder, int64_t step, struct manifest_stamp *stamp, struct muster_error *err)
 {
     scope_free char *path = manifest_path(folder, step);
     struct stat status;
-    if (!path || stat(path, &status) < 0)
-        return (struct manifest_stamp){0};
-    return (struct manifest_stamp){status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+    *stamp = (struct manifest_stamp){0};
+    if (!path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the path of a checkpoint's copy");
+    if (stat(path, &status) < 0)
+        return errno == ENOENT || errno == ENOTDIR ? 0 : error_errno(err, "cannot read %s", path);
+    *stamp = (struct manifest_stamp){status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+    return 0;
 }
 
-bool local_copy_has(const char *dir, int64_t step, struct manifest_stamp stamp)
+struct manifest_stamp local_copy_stamp(const char *folder, int64_t step)
 {
-    const struct manifest_stamp copy = local_copy_stamp(dir, step);
+    struct manifest_stamp stamp;
+    (void)stamp_of(folder, step, &stamp, NULL); /* zeros */
+    return stamp;
+}
+
+int local_copy_has(const char *dir, int64_t step, struct manifest_stamp stamp, struct muster_error *err)
+{
+    struct manifest_stamp copy;
+    if (stamp_of(dir, step, &copy, err) < 0)
+        return -1;
     return stamp.bytes && copy.bytes == stamp.bytes && copy.seconds == stamp.seconds &&
            copy.nanoseconds == stamp.nanoseconds;
 }
@@ -57,7 +71,7 @@ int local_copy_manifest(const char *dir, const char *shared, int64_t step, struc
         return error_set(err, MUSTER_E_NOMEM, "no memory for the path of a checkpoint's copy");
     const struct manifest_stamp stamp = local_copy_stamp(shared, step);
     const struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {stamp.seconds, stamp.nanoseconds}};
-    if (local_copy_has(dir, step, stamp))
+    if (local_copy_has(dir, step, stamp, NULL) > 0)
         return 0;
     if (io_read_file(from, JSON_TEXT_LIMIT, &text, err) < 0 ||
         io_write_file_atomic(to, text.data, text.length, 0666, err) < 0)

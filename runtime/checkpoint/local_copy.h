@@ -22,8 +22,8 @@ struct manifest_stamp {
     int64_t bytes, seconds, nanoseconds;
 };
 struct manifest_stamp local_copy_stamp(const char *folder, int64_t step);
-/* Whether the copy has this stamp, which is not zeros. */
-bool local_copy_has(const char *dir, int64_t step, struct manifest_stamp stamp);
+/* Whether the copy has this stamp, which is not zeros. -1: that cannot be found out. */
+int local_copy_has(const char *dir, int64_t step, struct manifest_stamp stamp, struct muster_error *err);
 /* Removes this rank's other files but those of the `keep` newest steps before `step`. Of errors nothing
  * follows. */
 void local_copy_prune(const char *dir, int64_t step, int rank, int64_t keep);

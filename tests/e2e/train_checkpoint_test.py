@@ -370,8 +370,8 @@ class Checkpoints(unittest.TestCase):
             self.assertEqual((local / name).read_bytes(), (self.checkpoints / name).read_bytes())
         kept = {path: path.read_bytes() for folder in (local, self.checkpoints) for path in folder.glob("step-30/rank-*")}
 
-        def goes_on(step, files):
-            out = self.run_whole(copies, ranks=2, steps=40)
+        def goes_on(step, files, **options):
+            out = self.run_whole(copies, ranks=2, steps=40, **options)
             self.assertRegex(out, rf"resumed from step {step} \(.*written by 2 ranks; {files} files read on this node\)")
             self.assertNotIn("refused", self.said())
             self.assertEqual(self.model(), expected)
@@ -379,6 +379,7 @@ class Checkpoints(unittest.TestCase):
                 shutil.rmtree(folder / "step-40")
                 for path, data in kept.items():
                     path.parent.mkdir(exist_ok=True)
+                    path.unlink(missing_ok=True)
                     path.write_bytes(data)
 
         manifest = self.checkpoints / "step-30/manifest.json"
@@ -401,8 +402,12 @@ class Checkpoints(unittest.TestCase):
         goes_on(30, "1 of 1")  # a damaged copy of it
         copied.write_bytes(text)
         os.utime(copied, ns=times)
+        for call, part, number, found in (("read", "rank-0.safetensors", errno.EIO, "manifest and 0 of 1"), ("open", "manifest.json", errno.EACCES, "1 of 1")):
+            goes_on(30, found, environment={"LD_PRELOAD": preload("failing_files.so"), "FAILING_FILES": f"{call}:node/step-30/{part}:{number}"})
+            self.assertRegex(self.said(), rf"warning: rank 0: a copy on this node is not used, the shared folder is read: .*{local}/step-30/{part}.*{os.strerror(number)}")
         self.flip(local / "step-30/rank-0.safetensors")
         goes_on(30, "manifest and 1 of 1")  # what is damaged on the node
+        self.assertNotIn("a copy on this node", self.said())
         (local / "step-30/rank-0.safetensors").write_bytes(b"")
         goes_on(30, "manifest and 0 of 1")
         shutil.rmtree(local)

@@ -49,7 +49,8 @@ static void print_report(const struct checkpoints *c, const char *report)
         int length = (int)strcspn(line, "\n");
         if (!strncmp(line, "resumed", 7) && c->rank == 0)
             printf("%.*s\n", length, line);
-        else if (strncmp(line, "resumed", 7) != 0 && (c->rank == 0 || !strncmp(line, "refused", 7)))
+        else if (strncmp(line, "resumed", 7) != 0 &&
+                 (c->rank == 0 || !strncmp(line, "refused", 7) || !strncmp(line, "rank ", 5)))
             fprintf(stderr, "muster-train: warning: %.*s\n", length, line);
         line += length + (line[length] == '\n');
     }
