@@ -75,7 +75,7 @@ static int read_secret(struct agent *agent, struct muster_error *err)
     struct job_secret secret;
     enum secret_exposure exposure;
     mode_t mode;
-    if (!config->secret_file || !config_meets(config))
+    if (!config->secret_file)
         return 0;
     if (forbid_core_dumps(agent, err) < 0 ||
         secret_file_read(config->secret_file, &secret, &exposure, &mode, err) < 0)
@@ -86,6 +86,10 @@ static int read_secret(struct agent *agent, struct muster_error *err)
     int failed = secret_derive(&secret, config->rdzv_id, &agent->server->keys, err);
     agent->server->has_keys = !failed;
     secret_wipe(&secret, sizeof secret);
+    if (!config_meets(config) && config->worker_store == WORKER_STORE_WORKER)
+        log_warning(&agent->log,
+                    "--secret-file has no effect: no other node joins this job, and a worker serves "
+                    "the store (--worker-store=worker)");
     return failed ? failed : keep_store_key(agent, err);
 }
 

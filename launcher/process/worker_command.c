@@ -160,8 +160,7 @@ static int set_world(const struct place *p, struct text_list *overlay)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (set_number(overlay, numbers[i].name, numbers[i].value) < 0)
             return -1;
-    if (p->config->secret_file && config_meets(p->config) &&
-        set_number(overlay, ENV_STORE_KEY_FD, SPAWN_EXTRA_FD + 2) < 0)
+    if (p->config->secret_file && set_number(overlay, ENV_STORE_KEY_FD, SPAWN_EXTRA_FD + 2) < 0)
         return -1;
     return set_text(overlay, ENV_MASTER_ADDR, w->master_addr);
 }

@@ -92,6 +92,24 @@ class StoreKeys(AgentTest):
                                      r"not proven that it has the job's secret")
         self.assertTrue((self.folder / "out.safetensors").exists())
 
+    def test_a_job_of_one_node_has_it_too(self):
+        (self.folder / "text").write_text("some words to learn " * 200)
+        (self.folder / "run.yaml").write_text(CONFIG)
+        port, secret = free_port(), self.secret()
+        agent = self.start("--nproc-per-node=2", f"--master-port={port}", secret, "--", str(BUILD / "bin" / "muster-train"), "run.yaml")
+        unknown = UnknownPeer(port)
+        unknown.start()
+        try:
+            _, err = self.finish(agent, 0)
+        finally:
+            unknown.ends = True
+            unknown.join()
+        self.assertGreater(unknown.refused, 0)
+        self.assertEqual(unknown.written, 0)
+        self.assertNotIn("has no effect", err)
+        agent = self.start("--nproc-per-node=1", "--worker-store=worker", secret, "--", "true")
+        self.assertIn("--secret-file has no effect: no other node joins this job, and a worker serves the store (--worker-store=worker)", self.finish(agent, 0)[1])
+
     def test_the_key_is_shown_nowhere(self):
         """Neither in the environment nor in the arguments of a worker; a worker whose descriptor was closed names what is missing."""
         port = free_port()
