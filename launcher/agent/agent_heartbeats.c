@@ -15,6 +15,7 @@
 #include "proto/base/guard.h"
 
 static const int64_t early_exit_ns = 60 * NS_PER_S;
+enum { LATE_PERIODS = 4 }; /* a look that takes so long hangs in /proc */
 
 /* The pipe of one worker; at all times: in the loop if fd is not -1. */
 struct heartbeat_pipe {
@@ -35,6 +36,8 @@ struct agent_heartbeats {
     struct activity *activities; /* one for each worker of this round, as seen from outside */
     struct instant probe_at;     /* the next look */
     struct background_watch probing;
+    struct instant late_at; /* probing takes too long from then on */
+    bool late_noted;
     struct activity_probe *probe; /* result of probing */
     bool outside;                 /* the hang was seen from outside */
 };
@@ -222,15 +225,17 @@ static bool any_heartbeat(const struct agent *agent)
     return false;
 }
 
-/* When it is said that nothing is watched, or the next look from outside. */
+/* The time of the warning that nothing is watched, or of the next look from outside. */
 static struct instant unarmed_deadline(const struct agent *agent)
 {
     const struct agent_heartbeats *heartbeats = agent->heartbeats;
     const bool outside = agent->config->hang_watch == HANG_WATCH_OUTSIDE;
     const struct worker *first = &agent->round.workers[0];
-    if (agent->config->hang_timeout_s <= 0 || !first->pid || heartbeats->probing.job ||
-        (!outside && heartbeats->unarmed_noted) || any_heartbeat(agent))
+    if (agent->config->hang_timeout_s <= 0 || !first->pid || (!outside && heartbeats->unarmed_noted) ||
+        any_heartbeat(agent))
         return INSTANT_NEVER;
+    if (heartbeats->probing.job)
+        return heartbeats->late_noted ? INSTANT_NEVER : heartbeats->late_at;
     return outside ? heartbeats->probe_at : instant_add(first->begun, timeout_ns(agent));
 }
 
@@ -281,6 +286,7 @@ static void look_from_outside(struct agent *agent, struct instant now)
     heartbeats->probe_at = instant_add(now, activity_period_ns(timeout_ns(agent)));
     struct background_job *job =
         sessions ? activity_probe_start(sessions, count, &heartbeats->probe, &err) : NULL;
+    heartbeats->late_at = instant_add(now, LATE_PERIODS * activity_period_ns(timeout_ns(agent)));
     if (background_watch_begin(&heartbeats->probing, &agent->loop, job, probed, agent, &err) == 0)
         return;
     if (!heartbeats->unarmed_noted) /* once: the next look may succeed, and the reason lasts */
@@ -292,6 +298,15 @@ static void watch_unarmed(struct agent *agent, struct instant now)
 {
     if (!instant_reached(now, unarmed_deadline(agent)))
         return;
+    if (agent->heartbeats->probing.job) {
+        agent->heartbeats->late_noted = true; /* once: the next one may be late for the same reason */
+        log_warning(
+            &agent->log,
+            "--hang-watch=outside: /proc has not answered for %.3g s, and no hang is detected until it "
+            "does: look for processes in state D (ps -eo pid,stat,wchan,cmd)",
+            (double)(LATE_PERIODS * activity_period_ns(timeout_ns(agent))) / (double)NS_PER_S);
+        return;
+    }
     for (int i = 0; i < agent->round.worker_count; i++)
         drain_pipe(&agent->heartbeats->pipes[i]);
     if (any_heartbeat(agent))

@@ -458,6 +458,11 @@ class Hangs(SuperviseTest):
         _, err = self.run_muster("--standalone", "--hang-watch=outside", "--", "true", code=2)
         self.assertIn("--hang-watch=outside needs a time limit: give --hang-timeout=SECONDS", err)
 
+    def test_a_proc_that_never_answers_is_named_once(self):
+        hangs = {"LD_PRELOAD": preload("failing_files.so"), "FAILING_FILES": "open:/wchan:-1"}
+        _, err = self.run_muster("--standalone", "--hang-timeout=1", "--hang-watch=outside", "--", "sleep", "2.5", env=hangs)
+        self.assertEqual(err.count("--hang-watch=outside: /proc has not answered for 1 s, and no hang is detected until it does"), 1, err)
+
     def test_workers_without_heartbeats_are_watched_from_outside(self):
         """Three ranks wait for ever: two in a read, one elsewhere. A rank that computes or writes clears the node."""
         waits = ("import faulthandler, os, sys, time\n"

@@ -1,9 +1,11 @@
 /* failing_files.c - preloaded into a program whose files are to fail: FAILING_FILES is
  * CALL:PART:ERRNO[:RANK], of which CALL is open, read (pread too) or write (pwrite), PART stands in the
- * file's path, and ERRNO is the system's number; RANK: in the process with that RANK alone. */
+ * file's path, and ERRNO is the system's number, or -1: the call never returns; RANK: in the process with
+ * that RANK alone. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,6 +24,8 @@ static bool fails(const char *call, const char *path)
     if (!rule || sscanf(rule, "%15[^:]:%199[^:]:%d:%d", which, part, &number, &of) < 3 ||
         strcmp(which, call) != 0 || !path || !strstr(path, part) || (of >= 0 && (!rank || atoi(rank) != of)))
         return false;
+    while (number < 0)
+        (void)poll(NULL, 0, -1);
     errno = number;
     return true;
 }
