@@ -21,7 +21,9 @@ static bool say_why(char why[CONFIG_HOST_TEXT], const char *text)
     return true;
 }
 
-bool config_host_is_template(const char *text, char why[CONFIG_HOST_TEXT])
+/* Whether text has something that was to be replaced by a value ("$(MASTER)", "<ip>", "{{ host }}"); why gets
+ * what and by whom. */
+static bool config_host_is_template(const char *text, char why[CONFIG_HOST_TEXT])
 {
     const char *dollar = strchr(text, '$');
     if (dollar && dollar[1] == '(') {

@@ -61,9 +61,6 @@ const char *config_said_by(const struct run_config *config, const char *name, co
 
 enum { CONFIG_HOST_TEXT = 320 };
 
-/* Whether text has something that was to be replaced by a value ("$(MASTER)", "<ip>", "{{ host }}"); why gets
- * what and by whom. */
-bool config_host_is_template(const char *text, char why[CONFIG_HOST_TEXT]);
 /* Whether host, without port and brackets, can be neither a name nor an address; why gets the reason, to be
  * read after "...: ". A name that may exist passes without a look-up. */
 bool config_host_is_impossible(const char *host, char why[CONFIG_HOST_TEXT]);

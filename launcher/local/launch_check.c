@@ -14,6 +14,10 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
+static int launch_words_read(const struct local_pod *pod, struct launch_words *out);
+
+static void launch_words_free(struct launch_words *words);
+
 struct checking {
     const struct local_job *job;
     const struct documents *documents;
@@ -335,7 +339,8 @@ static int read_shell(const struct local_pod *pod, const char *text, struct laun
     return 0;
 }
 
-int launch_words_read(const struct local_pod *pod, struct launch_words *out)
+/* -1 without memory; launch_words_free in every case. */
+static int launch_words_read(const struct local_pod *pod, struct launch_words *out)
 {
     size_t count = 0;
     *out = (struct launch_words){.found = false};
@@ -359,7 +364,7 @@ int launch_words_read(const struct local_pod *pod, struct launch_words *out)
     return 0;
 }
 
-void launch_words_free(struct launch_words *words)
+static void launch_words_free(struct launch_words *words)
 {
     text_list_free(&words->words);
     *words = (struct launch_words){.found = false};

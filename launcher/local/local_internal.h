@@ -35,9 +35,6 @@ const char *launch_shell_text(char *const *command, bool *login);
 /* Fills in $NAME and ${NAME} of a shell's text. -1: something else is after a $, or no such variable is set.
  */
 int launch_expand(const char *text, char *const *env, struct buffer *out);
-/* -1 without memory; launch_words_free in every case. */
-int launch_words_read(const struct local_pod *pod, struct launch_words *out);
-void launch_words_free(struct launch_words *words);
 
 /* --- the pods of a job as text, and as JSON (pure) --- */
 

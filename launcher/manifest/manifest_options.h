@@ -46,7 +46,5 @@ void manifest_pod(const struct manifest_options *o, const char *container, const
                   const char *subdomain, const struct manifest_place *place, int indent, struct buffer *out);
 /* The whole file; secret: the line of the job's secret, NULL for none. -1 where out has failed. */
 int manifest_write(const struct manifest_options *o, const char *secret, struct buffer *out);
-/* The sbatch script. */
-int manifest_write_slurm(const struct manifest_options *o, struct buffer *out);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "launcher/manifest/manifest_options.h"
 
+static int manifest_write_slurm(const struct manifest_options *o, struct buffer *out);
+
 enum { NAME_SIZE = 80 };
 
 int64_t manifest_workers(const struct manifest_options *o)
@@ -187,7 +189,7 @@ static void write_request(const struct manifest_options *o, struct buffer *out)
 }
 
 /* The batch shell waits for srun also where a signal ends its waiting. */
-int manifest_write_slurm(const struct manifest_options *o, struct buffer *out)
+static int manifest_write_slurm(const struct manifest_options *o, struct buffer *out)
 {
     write_request(o, out);
     if (manifest_has_secret(o)) {

@@ -18,6 +18,13 @@
 #include "rendezvous/net/tcp_listen.h"
 #include "rendezvous/tcpstore/tcpstore_client.h"
 
+static void path_receiver_stop(struct path_receiver *receiver);
+
+static struct path_receiver *path_receiver_start(uint16_t *port, unsigned char token[PATH_TOKEN],
+                                                 struct muster_error *err);
+
+static void path_probe_run(struct path_probe *probes, int count, struct instant deadline);
+
 static const int64_t patience_ns = 60 * NS_PER_S; /* for nodes that are slow to start their workers */
 static const int64_t probe_ns = 3 * NS_PER_S;     /* the kernel sends again after 0.2, 0.6 and 1.4 s */
 
@@ -245,7 +252,8 @@ static void step_probe(struct path_probe *probe, short events)
         end_probe(probe, got == 1 ? PATH_PASSES : PATH_UNREACHED);
 }
 
-void path_probe_run(struct path_probe *probes, int count, struct instant deadline)
+/* Sends to all of them at once, until each has answered or the deadline has come. */
+static void path_probe_run(struct path_probe *probes, int count, struct instant deadline)
 {
     scope_free struct pollfd *entries = mem_calloc((size_t)count + 1, sizeof *entries);
     int open = 0;
@@ -338,8 +346,9 @@ static void close_receiver(struct path_receiver *receiver)
     mem_free(receiver);
 }
 
-struct path_receiver *path_receiver_start(uint16_t *port, unsigned char token[PATH_TOKEN],
-                                          struct muster_error *err)
+/* Answers probes on a thread. *port and token are for path_probe. */
+static struct path_receiver *path_receiver_start(uint16_t *port, unsigned char token[PATH_TOKEN],
+                                                 struct muster_error *err)
 {
     struct path_receiver *receiver = mem_calloc(1, sizeof *receiver);
     if (!receiver) {
@@ -362,7 +371,8 @@ struct path_receiver *path_receiver_start(uint16_t *port, unsigned char token[PA
     return receiver;
 }
 
-void path_receiver_stop(struct path_receiver *receiver)
+/* Accepts NULL. */
+static void path_receiver_stop(struct path_receiver *receiver)
 {
     if (!receiver)
         return;

@@ -61,15 +61,6 @@ struct path_probe {
     bool connected;
 };
 
-/* Sends to all of them at once, until each has answered or the deadline has come. */
-void path_probe_run(struct path_probe *probes, int count, struct instant deadline);
-
 struct path_receiver;
-
-/* Answers probes on a thread. *port and token are for path_probe. */
-struct path_receiver *path_receiver_start(uint16_t *port, unsigned char token[PATH_TOKEN],
-                                          struct muster_error *err);
-/* Accepts NULL. */
-void path_receiver_stop(struct path_receiver *receiver);
 
 #endif

@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+static void saved_take(struct worker_saved *saved, const char *line, size_t length);
+
+static bool saved_is_line(const char *line, size_t length);
+
 enum { DIGITS_LIMIT = 18 }; /* below 10^18 nothing overflows */
 
 void heartbeat_init(struct heartbeat *beat)
@@ -182,7 +186,8 @@ int heartbeats_format(const struct heartbeat *beats, int count, int rank_base, s
 static const char mark[] = "checkpoint/", saved_mark[] = "checkpoint/1 saved ",
                   failed_mark[] = "checkpoint/1 failed ";
 
-bool saved_is_line(const char *line, size_t length)
+/* Whether a line is about a checkpoint, good or bad: then it is no heartbeat. */
+static bool saved_is_line(const char *line, size_t length)
 {
     return length >= sizeof mark - 1 && !memcmp(line, mark, sizeof mark - 1);
 }
@@ -193,7 +198,9 @@ static bool begins(const char *line, size_t length, const char *with, size_t *at
     return length > *at && !memcmp(line, with, *at);
 }
 
-void saved_take(struct worker_saved *saved, const char *line, size_t length)
+/* "checkpoint/1 saved STEP TEXT" or "checkpoint/1 failed STEP TEXT". A line of another version or that is not
+ * of this form changes nothing. line is not terminated. */
+static void saved_take(struct worker_saved *saved, const char *line, size_t length)
 {
     enum { DIGITS = 18 };
     struct worker_saved found = {.there = true};

@@ -29,12 +29,6 @@ struct worker_saved {
     char text[SAVED_TEXT]; /* where it is and how long it took, or why there is none; printable */
 };
 
-/* Whether a line is about a checkpoint, good or bad: then it is no heartbeat. */
-bool saved_is_line(const char *line, size_t length);
-/* "checkpoint/1 saved STEP TEXT" or "checkpoint/1 failed STEP TEXT". A line of another version or that is not
- * of this form changes nothing. line is not terminated. */
-void saved_take(struct worker_saved *saved, const char *line, size_t length);
-
 /* --- heartbeats --- */
 
 enum { HEARTBEAT_MESSAGE = 512 };

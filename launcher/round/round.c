@@ -10,7 +10,8 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 
-void round_check(const struct round *round)
+/* Aborts if an invariant is violated. */
+static void round_check(const struct round *round)
 {
     assert(round->worker_count > 0 && round->alive >= 0 && round->alive <= round->worker_count);
     assert(round->failure_count >= 0 && round->failure_count <= ROUND_FAILURES_KEPT);

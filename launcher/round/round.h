@@ -90,7 +90,5 @@ void round_note_dead(struct round *round, pid_t pid);
 void round_keep_failure(struct round *round, struct observed_failure *failure);
 /* Takes its place, too. */
 void round_note_stopped(struct round *round, const struct report_stopped *stopped);
-/* Aborts if an invariant is violated. */
-void round_check(const struct round *round);
 
 #endif

@@ -10,6 +10,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 
+static const char *page_access_words(enum page_access access);
+
 /* One rendering serves all pages that ask within it. */
 static const int64_t board_keep_ns = 250 * NS_PER_MS, page_keep_ns = 60 * NS_PER_S;
 
@@ -122,7 +124,7 @@ void status_http_answer(void *context, const struct http_request *request, struc
 
 /* --- access --- */
 
-const char *page_access_words(enum page_access access)
+static const char *page_access_words(enum page_access access)
 {
     static const char *const words[] = {
 #define PAGE_WORDS(symbol, text) text,

@@ -40,7 +40,6 @@ struct page_keys {
 };
 
 enum page_access page_access_check(const struct page_keys *keys, const struct http_request *request);
-const char *page_access_words(enum page_access access);
 /* "muster_PORT=SESSION; ..." of Set-Cookie. */
 void page_access_cookie(const struct page_keys *keys, char *out, size_t size);
 /* The text of a token file: blanks and newlines around it do not count. -1: MUSTER_E_INVALID names the fault.

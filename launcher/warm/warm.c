@@ -36,16 +36,6 @@ struct warm {
     char note[256];
 };
 
-const char *warm_state_name(enum warm_state state)
-{
-    static const char *const names[] = {
-#define WARM_STATE_NAME(symbol, name, meaning) [symbol] = (name),
-        WARM_STATES(WARM_STATE_NAME)
-#undef WARM_STATE_NAME
-    };
-    return (unsigned)state < sizeof names / sizeof *names ? names[state] : "?";
-}
-
 /* --- the socket --- */
 
 static bool is_unanswered(const struct warm *warm)

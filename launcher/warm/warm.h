@@ -20,17 +20,11 @@
 #include "launcher/warm/warm_reaper.h"
 #include "proto/include/muster_error.h"
 
-/* symbol, name, meaning */
-#define WARM_STATES(X)                                                                                       \
-    X(WARM_IMPORTING, "importing", "the template was started and is not ready")                              \
-    X(WARM_SERVING, "serving", "it makes workers")                                                           \
-    X(WARM_ENDED, "ended", "it ended, or was ended: no worker can be made any more")
-
-#define WARM_STATE_ENUM(symbol, name, meaning) symbol,
-enum warm_state { WARM_STATES(WARM_STATE_ENUM) };
-#undef WARM_STATE_ENUM
-
-const char *warm_state_name(enum warm_state state);
+enum warm_state {
+    WARM_IMPORTING, /* the template was started and is not ready */
+    WARM_SERVING,   /* it makes workers */
+    WARM_ENDED,     /* it ended, or was ended: no worker can be made any more */
+};
 
 struct warm;
 

@@ -5,8 +5,8 @@ trip.py --source DIR --build DIR [--list]
 --build is a folder of its own: the program `muster` is configured and built there with --coverage (minutes at first, seconds after
 a change). Two nodes on this machine run a job of two workers twice: once all workers end well, once one of them is killed and all
 restart. gcov names the lines that ran; a file counts where the second run has a line that the first one lacks. A line can run by
-chance (a full pipe, a late timer), so the first kind of run is done three times, and a file counts where two runs of the second
-kind agree. The limit is LIMIT; --list prints the files with their lines and functions. Slow tier."""
+chance (a full pipe, a late timer), so the first kind of run is done CALM times and the second KILLED times, which have to agree. The
+limit is LIMIT; --list prints the files with their lines and functions. Slow tier."""
 import argparse
 import collections
 import json
@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 LIMIT = 40
-CALM, KILLED = 3, 2
+CALM, KILLED = 4, 3
 WORKER = 'sleep 0.5; [ "$1" = kill ] && [ "$RANK" = 1 ] && [ "$TORCHELASTIC_RESTART_COUNT" = 0 ] && kill -9 $$$$; sleep 0.5'
 
 

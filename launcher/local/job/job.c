@@ -12,6 +12,8 @@
 #include "proto/base/mem.h"
 #include "proto/base/text_list.h"
 
+static void local_mounts_free(struct local_mount *mounts, int count);
+
 const char *local_kind_name(enum local_kind kind)
 {
     static const char *const names[] = {"PyTorchJob", "Job", "JobSet", "TrainJob"};
@@ -178,7 +180,7 @@ void local_volumes_free(struct local_volumes *volumes)
     *volumes = (struct local_volumes){0};
 }
 
-void local_mounts_free(struct local_mount *mounts, int count)
+static void local_mounts_free(struct local_mount *mounts, int count)
 {
     for (int i = 0; i < count; i++) {
         mem_free(mounts[i].path);

@@ -77,7 +77,6 @@ const struct local_mount *local_mount_of(const struct local_mount *mounts, int c
 /* "DirectoryOrCreate"; "" for LOCAL_HOST_ANY. */
 const char *local_host_type_name(enum local_host_type type);
 void local_volumes_free(struct local_volumes *volumes);
-void local_mounts_free(struct local_mount *mounts, int count);
 
 /* --- pods and the job --- */
 

@@ -6,7 +6,8 @@
 #include "launcher/local/pod/schema.h"
 #include "proto/base/guard.h"
 
-const char *jobset_subdomain(const struct jobset *set)
+/* The name of the headless service. */
+static const char *jobset_subdomain(const struct jobset *set)
 {
     const struct tree_node *network = tree_get(set->spec, "network"),
                            *dns = tree_get(network, "enableDNSHostnames");

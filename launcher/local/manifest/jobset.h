@@ -16,8 +16,6 @@ struct jobset {
 
 /* Appends the groups of all replicated jobs and the policies. */
 int jobset_add(struct building *b, const struct jobset *set);
-/* The name of the headless service. */
-const char *jobset_subdomain(const struct jobset *set);
 /* The list of replicated jobs, or NULL; the number of one by its name, -1 for none. */
 const struct tree_node *jobset_jobs(const struct jobset *set);
 int jobset_number_of(const struct jobset *set, const char *name);

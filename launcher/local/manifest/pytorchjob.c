@@ -8,7 +8,8 @@
 
 static const char specs[] = "pytorchReplicaSpecs";
 
-const char *pytorchjob_type_name(enum local_replica_type type)
+/* "Master", "Worker" */
+static const char *pytorchjob_type_name(enum local_replica_type type)
 {
     return type == LOCAL_MASTER ? "Master" : "Worker";
 }

@@ -41,8 +41,6 @@ void pytorchjob_validate(const struct pytorchjob *job, struct problems *problems
 /* Silent behaviour of the operator that surprises users: warnings. */
 void pytorchjob_warn(const struct pytorchjob *job, struct problems *problems);
 
-/* "Master", "Worker" */
-const char *pytorchjob_type_name(enum local_replica_type type);
 /* The fields of the kind. */
 extern const struct schema pytorchjob_schema;
 

@@ -9,7 +9,7 @@
 
 enum { TEXT_LIMIT = 900 }; /* limit of one message: a log line takes 1,023 bytes */
 
-const char *problem_type_name(enum problem_type type)
+static const char *problem_type_name(enum problem_type type)
 {
     static const char *const names[] = {"Invalid",      "Required", "Forbidden",
                                         "NotSupported", "Warning",  "Note"};

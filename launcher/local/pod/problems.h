@@ -54,7 +54,6 @@ void problems_add(struct problems *problems, enum problem_type type, const char 
     __attribute__((format(printf, 6, 7)));
 /* The latest is fatal. */
 void problems_fatal(struct problems *problems);
-const char *problem_type_name(enum problem_type type);
 /* A path as a message shows it, appended. */
 void problems_path(const struct path *path, struct buffer *out);
 void problems_free(struct problems *problems);

@@ -10,6 +10,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 
+static bool schema_search(const struct schema_frame *frame, const char *name, struct buffer *place);
+
 enum { NAMES_LIMIT = 64 };
 
 struct check {
@@ -346,7 +348,9 @@ static bool find_at(const struct schema *schema, const char *name, int depth, st
     return false;
 }
 
-bool schema_search(const struct schema_frame *frame, const char *name, struct buffer *place)
+/* Appends the nearest place of a field of this name: below the object first, then below the ones above it;
+ * "spec.runPolicy.cleanPodPolicy". False: no object of the whole has such a field. */
+static bool schema_search(const struct schema_frame *frame, const char *name, struct buffer *place)
 {
     for (; frame; frame = frame->up)
         for (int depth = 0; depth < DEPTH_LIMIT; depth++) {

@@ -114,8 +114,5 @@ struct schema_frame {
 
 /* The field of this name in a schema, or NULL. */
 const struct schema_field *schema_field_find(const struct schema *schema, const char *name);
-/* Appends the nearest place of a field of this name: below the object first, then below the ones above it;
- * "spec.runPolicy.cleanPodPolicy". False: no object of the whole has such a field. */
-bool schema_search(const struct schema_frame *frame, const char *name, struct buffer *place);
 
 #endif
