@@ -90,10 +90,8 @@ static int spawn_cold(struct agent *agent, const struct starting *s, int *exit_c
 static int find_once(struct agent *agent, const char *name, struct muster_error *err)
 {
     struct agent_start *start = agent->start;
-    if (start->program)
-        return 0;
-    const char *path = getenv("PATH");
-    start->program = strchr(name, '/') ? mem_strdup(name) : find_program(name, path, err);
+    if (!start->program)
+        start->program = strchr(name, '/') ? mem_strdup(name) : find_program(name, getenv("PATH"), err);
     if (!start->program && strchr(name, '/'))
         return error_set(err, MUSTER_E_NOMEM, "no memory for the program's path");
     return start->program ? 0 : -1;

@@ -133,8 +133,6 @@ static void place_given(struct spawn_start *start, const struct spawn_options *o
 static int open_report(struct spawn_start *start, const char *path, struct muster_error *err)
 {
     int ends[2];
-    if (memory_is_borrowed)
-        return 0;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return error_errno(err, "cannot make a pipe for %s (ulimit -n limits them)", path);
     start->reader = ends[0];
@@ -230,7 +228,7 @@ pid_t spawn_worker(const struct spawn_options *options, int *exit_code, struct m
     struct spawn_start start;
     *exit_code = EXIT_CODE_ENVIRONMENT; /* no process, no pipe */
     spawn_prepare(&start, options);
-    if (open_report(&start, options->path, err) < 0) {
+    if (!memory_is_borrowed && open_report(&start, options->path, err) < 0) {
         guard_close(&start.reader);
         return -1;
     }
