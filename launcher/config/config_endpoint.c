@@ -68,7 +68,7 @@ bool config_host_is_impossible(const char *host, char why[CONFIG_HOST_TEXT])
         return say_why(why, "brackets hold an IPv6 address, as in [fd00::2]");
     if (strpbrk(host, "[]"))
         return say_why(why,
-                       "it is a list of hosts: give one of them, as scontrol show hostnames prints them");
+                       "it is a list of hosts: give a single host, as scontrol show hostnames prints them");
     if (strpbrk(host, ", \t\r\n"))
         return say_why(why, "it is a list of hosts, or has a blank: give one host");
     if (strstr(host, "://") || strchr(host, '/'))

@@ -138,8 +138,8 @@ static int divide_workers(struct run_config *config, struct muster_error *err)
         return 0;
     if (workers % config->max_nodes)
         return error_set(err, MUSTER_E_INVALID,
-                         "%s: %lld processes cannot be divided equally among %d nodes; change one of the "
-                         "numbers, or give --nproc-per-node",
+                         "%s: %lld processes cannot be divided equally among %d nodes; change either "
+                         "number, or give --nproc-per-node",
                          config->all_workers_place, (long long)workers, config->max_nodes);
     scope_free char *text = mem_printf("%lld", (long long)(workers / config->max_nodes));
     if (!text)

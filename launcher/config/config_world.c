@@ -133,7 +133,7 @@ static int resolve_backend(struct run_config *config, const struct machine *mach
             "--node-rank, --master-addr and --master-port",
             where, backend);
     if (!fixed && strcmp(backend, "c10d"))
-        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not one of static, c10d", where, backend);
+        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is neither static nor c10d", where, backend);
     if (!fixed)
         return config->max_nodes > 1 || waits_for_its_place(config)
                    ? take_meeting_point(config, endpoint, machine, err)

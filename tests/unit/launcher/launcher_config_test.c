@@ -332,7 +332,7 @@ static void bad_usage_is_one_clear_line(void **state)
         {"--rdzv-backend=etcd x.py", "",
          "--rdzv-backend: 'etcd' is not supported, no etcd is needed; use c10d with --rdzv-endpoint, or "
          "static with --node-rank, --master-addr and --master-port"},
-        {"--rdzv-backend=zk x.py", "", "--rdzv-backend: 'zk' is not one of static, c10d"},
+        {"--rdzv-backend=zk x.py", "", "--rdzv-backend: 'zk' is neither static nor c10d"},
         {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h:0 x.py", "",
          "--rdzv-endpoint: 'h:0' is not host:port with a port of 1 to 65535"},
         {"--nnodes=2 --bind-addr=eth0 x.py", "",
