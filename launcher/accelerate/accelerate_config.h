@@ -51,8 +51,10 @@ int accelerate_read(const char *name, const char *text, size_t length, const cha
 const struct accelerate_setting *accelerate_setting(const struct accelerate_config *config, const char *flag);
 void accelerate_free(struct accelerate_config *config);
 
-/* --- --accelerate-config: the keys of accelerate's configuration file become settings of
- * muster run where neither a flag nor a variable has set them, and variables for the workers --- */
+/* --- applying it ---
+ *
+ * Keys become settings of muster run where neither a flag nor a variable has set them, and variables for the
+ * workers. */
 
 /* Between config_parse and config_resolve. get reads an environment variable; a variable that is set stays as
  * it is. */

@@ -78,8 +78,8 @@ const char *accelerate_nearest_key(const struct accelerate_section *section, con
 
 /* --- values ---
  *
- * values of accelerate's configuration file as its own launcher, which is Python, reads
- * and prints them (pure). */
+ * Values of accelerate's configuration file as its own launcher, which is Python, reads and prints them
+ * (pure). */
 
 /* One value: text without control characters, a number or a boolean. */
 bool accelerate_is_value(const struct tree_node *node);

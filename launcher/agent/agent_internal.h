@@ -141,8 +141,7 @@ static inline void agent_emit(struct agent *agent, const struct agent_event *eve
     agent->emit(agent, event);
 }
 
-/* --- the worker group (policy/worker_group.h) inside the agent: the step for an event, and
- * its actions --- */
+/* --- agent_actions.c: the step of the worker group for an event, and its actions --- */
 
 /* The part that keeps the group's own deadline. */
 extern const struct agent_part agent_actions_part;
@@ -152,23 +151,21 @@ bool agent_actions_admit(struct agent *agent, const struct agent_event *event);
 /* After they have: makes the group's step and executes its actions. */
 void agent_actions_take(struct agent *agent, const struct agent_event *event);
 
-/* --- event lines (output/log_record.h) to the destination of --event-log-handler: none, the
- * console, or a file written by a thread. Only receives events --- */
+/* --- agent_events.c: event lines (output/log_record.h) for --event-log-handler; only receives events --- */
 
 extern const struct agent_part agent_events_part;
 
-/* --- the end of a failed job: the report and the verdict, on the console and in files --- */
+/* --- agent_outcome.c: the end of a failed job: the report and the verdict, on the console and in files ---
+ */
 
 /* exit_code: the agent's. Also if some parts were never created. */
 void agent_outcome_tell(struct agent *agent, int exit_code);
 
-/* --- the agent's status (status/status.h) and its servers: a local socket for `muster
- * status`, and the metrics port if one is configured --- */
+/* --- agent_status.c: the agent's status (status/status.h), by a local socket and the metrics port --- */
 
 extern const struct agent_part agent_status_part;
 
-/* --- reports the job's progress to Kubeflow Trainer (trainjob/trainer_report.h), where its URL
- * is set and this agent serves the job: once there are steps every ten seconds, and at the end --- */
+/* --- board/agent_trainer.c: progress for Kubeflow Trainer, from the agent that serves the job --- */
 
 extern const struct agent_part agent_trainer_part;
 

@@ -53,8 +53,8 @@ int board_note_read(const char *text, size_t length, int64_t now, struct board_n
 
 /* --- the file ---
  *
- * the board of a job in --state-dir, as JSON (board_json.h): written by a thread, since the
- * volume may not respond; read by muster report. */
+ * The board of a job in --state-dir, as JSON (board_json.h): written by a thread, since the volume may not
+ * respond; read by muster report. */
 
 #define BOARD_FILE_SUFFIX ".muster-board.json"
 

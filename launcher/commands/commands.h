@@ -15,8 +15,9 @@ extern "C" {
 
 struct run_config; /* launcher/config/config.h */
 
-/* --- `muster checkpoint`: asks the job of this machine's agent for a checkpoint, and
- * waits until it is written --- */
+/* --- muster checkpoint ---
+ *
+ * Asks the job of this machine's agent for a checkpoint, and waits until it is written. */
 
 extern const struct command_page checkpoint_page;
 /* Exit codes: 0, it is written, or with --no-wait a rank was asked, which is in out; 1, it could
@@ -25,7 +26,7 @@ extern const struct command_page checkpoint_page;
  * and none was chosen. */
 int checkpoint_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint);
 
-/* --- `muster doctor`: is this machine fit for a job, and what is its hardware? --- */
+/* --- muster doctor: is this machine fit for a job, and what is its hardware? --- */
 
 extern const struct command_page doctor_page;
 /* Exit codes: 0 fit (or shown), 1 warnings, 3 unfit, 2 bad usage or a file that is not a
@@ -40,16 +41,18 @@ int doctor_command(int argc, char *const argv[], struct buffer *out, struct buff
 int dry_run_print(const struct run_config *config, char *const *inherited, char *const *given,
                   struct buffer *out, struct muster_error *err);
 
-/* --- `muster link-torchrun`: a link named torchrun to this program, so that scripts which call
- * torchrun get muster --- */
+/* --- muster link-torchrun ---
+ *
+ * A link named torchrun to this program, so that scripts which call torchrun get muster. */
 
 extern const struct command_page link_torchrun_page;
 /* Exit codes: 0, the link is there; 1, it could not be made, or
  * another program has the name and --replace was not given; 2, bad usage. */
 int link_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint);
 
-/* --- `muster man` and `muster completion`: the manual pages and the shells' completions, made
- * of the tables that the subcommands read --- */
+/* --- muster man and muster completion ---
+ *
+ * The manual pages and the shells' completions, made of the tables that the subcommands read. */
 
 /* One subcommand of muster, with the contents of its page. */
 struct pages_subject {
@@ -71,8 +74,9 @@ extern const struct command_page report_page;
 /* out gets the file where no --output is given. */
 int report_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint);
 
-/* --- `muster secret`: makes the secret of a job, as a line or as a Kubernetes Secret, and
- * checks whether a file holds one --- */
+/* --- muster secret ---
+ *
+ * Makes the secret of a job, as a line or as a Kubernetes Secret, and checks whether a file holds one. */
 
 extern const struct command_page secret_page;
 /* out may hold a secret, to be wiped by the caller. */
@@ -83,7 +87,7 @@ int secret_command(int argc, char *const argv[], struct buffer *out, struct buff
 int secret_manifest(const struct job_secret *secret, const char *name, const char *namespace_,
                     struct buffer *out, struct muster_error *err);
 
-/* --- `muster status`: status of the agent on this machine --- */
+/* --- muster status: status of the agent on this machine --- */
 
 extern const struct command_page status_page;
 /* Exit codes: 0, the status is in out; 1, no such agent, or it does not respond; 2, bad usage,
@@ -96,7 +100,7 @@ extern const struct command_page top_page;
 /* out gets the lines where there is no terminal, or with --once. */
 int top_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint);
 
-/* --- `muster warm`: the templates that muster run --warm-keep has left, and their end --- */
+/* --- muster warm: the templates that muster run --warm-keep has left, and their end --- */
 
 extern const struct command_page warm_page;
 int warm_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint);

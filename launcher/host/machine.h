@@ -1,5 +1,5 @@
 /* machine.h - resources of this machine for workers: cores (affinity mask and cgroup CPU quota) and NVIDIA
- * GPUs.
+ * GPUs, counted or asked of NVML.
  *
  * Parsers are pure; the readers take their directories as arguments, so that tests pass their own. */
 #ifndef MUSTER_LAUNCHER_HOST_MACHINE_H
@@ -13,7 +13,7 @@
 
 /* --- NVML ---
  *
- * this machine's GPUs from NVML, queried once, with a time limit for a sick driver. */
+ * This machine's GPUs from NVML, queried once, with a time limit for a sick driver. */
 
 /* The report of one start, shared by all that need it. Begins zeroed. */
 struct nvml_probe {

@@ -19,8 +19,7 @@ int launch_check(const struct local_job *job, const struct documents *documents,
 
 /* --- words ---
  *
- * the command line of the launcher that a pod's command starts, as far as it is plain
- * (pure). */
+ * The command line of the launcher that a pod's command starts, as far as it is plain (pure). */
 
 struct launch_words {
     struct text_list
@@ -44,8 +43,10 @@ int local_print_json(const struct local_job *job, struct buffer *out);
 /* The job in a line, then each pod with its command as a shell would take it and its environment. */
 int local_print_text(const struct local_job *job, struct buffer *out);
 
-/* --- finds files of a pod's image that this machine lacks, before the pod is started: without
- * them it fails at once and, under most restart policies, is restarted again and again --- */
+/* --- missing files ---
+ *
+ * Files of a pod's image that this machine lacks. Without them a pod fails at once and, under most restart
+ * policies, is started again and again. */
 
 /* The first of the pod's working directory, program and script that does not exist, in fresh memory
  * (mem_free), and its kind in *kind. NULL: none is missing, or it cannot be determined.

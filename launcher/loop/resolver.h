@@ -1,4 +1,5 @@
-/* resolver.h - resolves a host's name to a numeric address on a thread: getaddrinfo may block for minutes.
+/* resolver.h - questions to the network on a thread. Resolves a host's name to a numeric address: getaddrinfo
+ * may block for minutes.
  *
  * Repeated with a growing pause until the deadline, since the name of a pod may appear minutes later. */
 #ifndef MUSTER_LAUNCHER_LOOP_RESOLVER_H
@@ -39,8 +40,8 @@ void resolver_destroy(struct resolver *resolver);
 
 /* --- who listens ---
  *
- * looks for a program that listens at an address of several; a background job
- * (background_job.h), since an address that drops packets answers late. Nothing is sent on a connection. */
+ * Looks for a program that listens at an address of several; a background job (background_job.h), since an
+ * address that drops packets answers late. Nothing is sent on a connection. */
 
 struct listener_search {
     char addresses[RESOLVER_ADDRESSES_KEPT][ADDRESS_TEXT];

@@ -1,4 +1,5 @@
-/* manifest_write.c - see manifest_options.h: the objects of each kind around their pod. */
+/* manifest_write.c - see manifest_options.h: the objects of each kind around their pod, and the script for
+ * Slurm. */
 #include <stdio.h>
 #include <string.h>
 

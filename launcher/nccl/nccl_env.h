@@ -56,7 +56,7 @@ int nccl_env_json(const struct nccl_env *tune, struct buffer *out);
 
 /* --- --pre-flight ---
  *
- * pure but for the log: --pre-flight, the checks of muster doctor before this node joins. */
+ * Pure but for the log: the checks of muster doctor before this node joins. */
 
 /* Checks tune->machine if configured, and logs each row that is not fine, with its remedy; they are warnings
  * of config, too, for the job's page. tune->unfit becomes the reason why the node must not join, NULL if it

@@ -37,8 +37,8 @@ void path_check_run(struct path_check *check);
 
 /* --- the probe ---
  *
- * whether packets of a size get from this node to another: over TCP, since that is what gloo
- * and NCCL's sockets use, and since paths may treat other protocols differently.
+ * Whether packets of a size get from this node to another: over TCP, since that is what gloo and NCCL's
+ * sockets use, and since paths may treat other protocols differently.
  *
  * A path that drops large packets and reports nothing (an MTU black hole) lets a connection open and small
  * messages pass; the first full packet is then sent again and again, without an error. */

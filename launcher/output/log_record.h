@@ -1,4 +1,5 @@
-/* log_record.h - pure: one line of the console or of agent.log as text, as text with a time, or as JSON.
+/* log_record.h - pure: one line of the console or of agent.log as text, as text with a time, or as JSON;
+ * below it event lines.
  *
  * The JSON schema, one object a line, keys always in this order:
  *   a worker's line  {"time", "host", "stream": "stdout" | "stderr", "rank", "local_rank", "message",

@@ -1,4 +1,5 @@
-/* tail.h - pure: the last lines of a stream, kept in a small ring and cleaned up for a report. */
+/* tail.h - pure: the last lines of a stream, kept in a small ring and cleaned up for a report; its notable
+ * lines. */
 #ifndef MUSTER_LAUNCHER_OUTPUT_TAIL_H
 #define MUSTER_LAUNCHER_OUTPUT_TAIL_H
 
@@ -23,7 +24,7 @@ void tail_format(const char *bytes, size_t length, bool cut, char *out, size_t s
 
 /* --- notable lines ---
  *
- * pure: the lines of a stream in which NCCL warns, for the job's page, whatever else goes by. */
+ * The lines of a stream in which NCCL warns, for the job's page, whatever else goes by (pure). */
 
 enum { NOTABLE_LINE = 512, NOTABLE_TEXT = 224, NOTABLE_KEPT = 4 };
 

@@ -1,4 +1,5 @@
-/* hang.h - pure: actions on workers whose heartbeats stopped, as a table of states and events.
+/* hang.h - pure: actions on workers whose heartbeats stopped, as a table of states and events; below it hangs
+ * without heartbeats.
  *
  *   WATCHING --STALLED--> ASKING (kernel's view read, SIGUSR1 where it is caught) --ANSWERED or bound-->
  *   ABORTING (SIGABRT: faulthandler writes the stacks) --GONE or bound--> WATCHING, the failure having
@@ -47,11 +48,11 @@ const char *hang_state_name(enum hang_state state);
 
 /* --- activity ---
  *
- * pure: hang detection from outside, for workers that send no heartbeats (--hang-watch=outside).
+ * Hang detection from outside, for workers that send no heartbeats (--hang-watch=outside).
  *
  * A worker is quiet while its session uses less than 1% of one processor and writes no output. A node hangs
- * when all of its workers have been quiet for the whole time limit. A worker that waits for the others spends
- * no time either, so one busy worker clears the node. */
+ * when all of its workers have been quiet for the whole time limit. A worker that waits for the others
+ * spends no time either, so one busy worker clears the node. */
 
 enum { ACTIVITY_WAIT_SIZE = 48 };
 

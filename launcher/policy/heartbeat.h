@@ -17,8 +17,7 @@
 
 /* --- saved states ---
  *
- * pure: how a worker's checkpoint has ended, a line in the pipe of its heartbeats (heartbeat.md).
- */
+ * How a worker's checkpoint has ended, a line in the pipe of its heartbeats (heartbeat.md). */
 
 enum { SAVED_TEXT = 480 };
 

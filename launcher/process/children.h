@@ -1,4 +1,5 @@
-/* children.h - the ends of this process's children, one after the other.
+/* children.h - the ends of this process's children, one after the other, and descriptors that a child must
+ * not keep.
  *
  * By waitid, which can look without taking; where a sandbox refuses it, by wait4, which cannot: an end that
  * was looked at is held until it is taken. */
@@ -31,8 +32,7 @@ bool children_are_none(struct children *children);
 
 /* --- descriptors ---
  *
- * closes a range of descriptors. Async-signal-safe: for processes that were forked from
- * one with threads. */
+ * Closes a range of descriptors. Async-signal-safe: for processes that were forked from one with threads. */
 
 /* first to last, both included; UINT_MAX: no end. Nothing if last < first. */
 void close_descriptors(unsigned first, unsigned last);

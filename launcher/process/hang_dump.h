@@ -1,7 +1,7 @@
-/* hang_dump.h - processes seen from outside: the kernel's view of hung ones, activity, handled signals: where
- * their threads wait, and in which system call. A process that has a handler for SIGUSR1 (its default action
- * would end it) is sent one, to print more on its stderr. Read by a thread: /proc of a hung process may hang
- * too. */
+/* hang_dump.h - processes seen from outside: the kernel's view of hung ones, their activity, the signals that
+ * they handle. The view has the waits of their threads, with the system call. A process that has a handler
+ * for SIGUSR1 (its default action would end it) is sent one, to print more on its stderr. Read by a thread:
+ * /proc of a hung process may hang too. */
 #ifndef MUSTER_LAUNCHER_PROCESS_HANG_DUMP_H
 #define MUSTER_LAUNCHER_PROCESS_HANG_DUMP_H
 
@@ -44,7 +44,7 @@ int hang_dump_format_stack(const char *stack, struct buffer *out);
 
 /* --- signals ---
  *
- * which signals a process handles. */
+ * Which signals a process handles. */
 
 /* Whether it has a handler of its own for the signal now, by /proc/PID/status; false where that cannot be
  * read. */
@@ -52,8 +52,8 @@ bool process_handles(pid_t pid, int number);
 
 /* --- activity ---
  *
- * looks at workers from outside: processor time of their sessions, output in regular
- * files, and what their main threads wait in. On a background thread: /proc and log files may not respond. */
+ * Looks at workers from outside: processor time of their sessions, output in regular files, and what their
+ * main threads wait in. On a background thread: /proc and log files may not respond. */
 
 /* The job's payload, to be read when the job is done. */
 struct activity_probe {

@@ -1,4 +1,4 @@
-/* interpreter.c - see interpreter.h: the decision. */
+/* interpreter.c - see interpreter.h: the decision (pure), and its facts from this machine. */
 #include "launcher/process/interpreter.h"
 
 #include <dirent.h>

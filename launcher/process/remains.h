@@ -62,8 +62,8 @@ pid_t remains_killer_tick(struct remains_killer *killer, struct instant now);
 
 /* --- files in /dev/shm ---
  *
- * Without them the next round would run out of space, or fail on a name that exists. Files that may belong to
- * others are kept. */
+ * Without them the next round would run out of space, or fail on a name that exists. Files that may belong
+ * to others are kept. */
 
 struct remains_files_scope {
     uid_t uid;         /* ours */

@@ -8,10 +8,10 @@
 
 /* --- access ---
  *
- * pure: which clients may see the job's page and its data.
+ * Which clients may see the job's page and its data (pure).
  *
- * Without a token: clients on this machine, by a loopback address and under a name of it (else any site could
- * have its own name resolve to it). With one: clients that show it, in a header "Authorization: Bearer
+ * Without a token: clients on this machine, by a loopback address and under a name of it (else any site
+ * could have its own name resolve to it). With one: clients that show it, in a header "Authorization: Bearer
  * TOKEN", in the cookie that the page sets, or once as /?token=TOKEN, which sets the cookie. A browser that
  * asks for another site is refused in any case. */
 

@@ -1,4 +1,5 @@
-/* trainer_report.h - sends a job's progress to Kubeflow Trainer, on a thread: its server may not respond. */
+/* trainer_report.h - a job's progress for Kubeflow Trainer: the text, and a thread that sends it, since the
+ * server may not respond. */
 #ifndef MUSTER_LAUNCHER_TRAINJOB_TRAINER_REPORT_H
 #define MUSTER_LAUNCHER_TRAINJOB_TRAINER_REPORT_H
 
@@ -22,7 +23,7 @@ const struct muster_error *trainer_report_error(const struct trainer_report *rep
 
 /* --- the status ---
  *
- * pure: a job's progress as Kubeflow Trainer's status URL takes it (KEP-2779). */
+ * A job's progress as Kubeflow Trainer's status URL takes it (KEP-2779). */
 
 /* {"trainerStatus": {"progressPercentage": 42, "estimatedRemainingSeconds": 60, "metrics": [{"name": "loss",
  * "value": "2.31"}, ...], "lastUpdatedTime": "2026-01-01T00:00:00Z"}}, appended. The first two need the

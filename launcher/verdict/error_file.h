@@ -43,7 +43,7 @@ int error_file_format(const char *message, const char *traceback, int64_t wall_n
 
 /* --- their directory ---
  *
- * directory for workers' error files if no log directory is configured: each agent has one under TMPDIR, so
+ * Directory for workers' error files if no log directory is configured: each agent has one under TMPDIR, so
  * that the report can show the exception of a @record script all the same. */
 
 /* Whether creating and removing one where error_directory_make does cannot block on a network file system.

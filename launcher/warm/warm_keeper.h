@@ -21,7 +21,7 @@ void warm_keeper_end(pid_t *pid);
 
 /* --- detached ---
  *
- * starts a process that outlives the agent, and is not its child. */
+ * Starts a process that outlives the agent, and is not its child. */
 
 /* Starts the program of options, whose parent ends at once: process 1, or the next subreaper above this
  * process, adopts it. No process of the caller's may be adopted at that time: call before the first worker.

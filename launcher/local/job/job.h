@@ -13,7 +13,7 @@
 
 /* --- volumes ---
  *
- * the mounts of a job's pods: files of ConfigMaps and Secrets, empty folders, claims, folders of the
+ * The mounts of a job's pods: files of ConfigMaps and Secrets, empty folders, claims, folders of the
  * machine. The manifest side fills it, the runner makes and mounts it. */
 
 enum local_volume_type {
@@ -259,8 +259,8 @@ void local_job_free(struct local_job *job);
 
 /* --- the network ---
  *
- * the 127.x.0.0/16 of a run's pods: concurrent runs on one machine have different ones, so
- * that each can use the same port. */
+ * The 127.x.0.0/16 of a run's pods: concurrent runs on one machine have different ones, so that each can use
+ * the same port. */
 
 enum { NETWORK_FIRST = 77, NETWORK_LAST = 126 };
 

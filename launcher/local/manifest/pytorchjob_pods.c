@@ -1,4 +1,5 @@
-/* pytorchjob_pods.c - a PyTorchJob's pods as the training operator makes them (v1.9.4); see building.h. */
+/* pytorchjob_pods.c - a PyTorchJob's pods as the training operator makes them (v1.9.4), with its names,
+ * labels and variables; see building.h. */
 #include <string.h>
 
 #include "launcher/local/manifest/building.h"

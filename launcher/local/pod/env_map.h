@@ -40,7 +40,7 @@ int env_expand(const char *text, const struct env_map *map, struct buffer *out);
 
 /* --- facts ---
  *
- * names and values that a controller gives a pod: its labels, annotations or variables (pure). */
+ * Names and values that a controller gives a pod: its labels, annotations or variables (pure). */
 
 enum { FACTS_LIMIT = 24 };
 

@@ -103,7 +103,7 @@ extern const struct schema pod_env_schema, pod_volume_schema, pod_volume_mount_s
 
 /* --- searching ---
  *
- * finds the place where a field of a name belongs (pure). */
+ * Finds the place where a field of a name belongs (pure). */
 
 /* The objects from the root down to the one in which an unknown field was found. */
 struct schema_frame {

@@ -63,7 +63,7 @@ void cluster_tear_down(struct cluster *cluster);
 
 /* --- GPUs ---
  *
- * pure: the GPUs visible to each pod. */
+ * The GPUs visible to each pod (pure). */
 
 /* How many GPUs the pods of the job request together, without spares. */
 int gpu_wanted(const struct local_job *job);

@@ -58,7 +58,7 @@ void pod_process_release(struct pod_process *pod, const struct pod_place *place)
 
 /* --- the table ---
  *
- * pure: the outcome of the pods and the job, as a table. */
+ * The outcome of the pods and the job, as a table (pure). */
 
 /* One line a pod: its end, last exit code, restarts in place, how often it was recreated, and the time
  * from its first start to its last end (now where it has not ended); then the job's condition. */

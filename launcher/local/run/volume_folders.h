@@ -24,8 +24,7 @@ char *volume_folders_source(const struct volume_folders *folders, int pod, const
 
 /* --- removal ---
  *
- * removes a run's folder with everything in it, by system calls only: for a guardian too.
- */
+ * Removes a run's folder with everything in it, by system calls only: for a guardian too. */
 
 /* Removes the folder's contents; links are not followed. Files that cannot be removed stay (another user's
  * file in a folder of his): the folder is in a temporary place. */
