@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "launcher/config/rdzv_conf.h"
 #include "launcher/host/machine.h"
 #include "launcher/host/numa.h"
 #include "launcher/host/signal_names.h"
@@ -18,6 +17,28 @@
 #include "proto/base/knob.h"
 #include "proto/base/text_list.h"
 #include "proto/include/muster_error.h"
+
+/* --- --rdzv-conf ---
+ *
+ * The text of --rdzv-conf, torchrun's "key=value,key=value", read into typed values (pure).
+ *
+ * As torchrun does, an unknown key is accepted, quotes that a shell or a manifest left around the whole list
+ * are removed, and the last value of a key wins. Unlike it, a known key's value is checked here. */
+
+enum { RDZV_CONF_UNSET = -1 };
+
+/* RDZV_CONF_UNSET if the key was not given. Durations are in seconds and above 0. */
+struct rdzv_conf {
+    double join_timeout, last_call_timeout, timeout;
+    int64_t rank;
+    int is_host; /* 0 or 1 */
+};
+
+/* where: the setting's name in errors ("--rdzv-conf", "PET_RDZV_CONF"). aside gets the names of the given
+ * keys without effect, separated by ", ", each once: unknown ones, and those for mechanisms that muster
+ * does not use (close_timeout, keep_alive_interval, use_libuv and others). text may be NULL. */
+int rdzv_conf_parse(const char *text, const char *where, struct rdzv_conf *conf, struct buffer *aside,
+                    struct muster_error *err);
 
 enum stream_bits { STREAM_NONE = 0, STREAM_STDOUT = 1, STREAM_STDERR = 2, STREAM_BOTH = 3 };
 

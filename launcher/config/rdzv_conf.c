@@ -1,5 +1,5 @@
-/* rdzv_conf.c - see rdzv_conf.h. */
-#include "launcher/config/rdzv_conf.h"
+/* rdzv_conf.c - see config.h. */
+#include "launcher/config/config.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* host_list.c - see host_list.h. */
-#include "launcher/hosts/host_list.h"
+/* host_list.c - see hosts_message.h. */
+#include "launcher/hosts/hosts_message.h"
 
 #include <stdbool.h>
 #include <stdio.h>

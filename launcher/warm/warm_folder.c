@@ -1,5 +1,5 @@
-/* warm_folder.c - see warm_folder.h. */
-#include "launcher/warm/warm_folder.h"
+/* warm_folder.c - see warm_kept.h. */
+#include "launcher/warm/warm_kept.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/config/rdzv_conf.h"
+#include "launcher/config/config.h"
 #include "proto/base/mem.h"
 #include "tests/fuzz/random_main.h"
 

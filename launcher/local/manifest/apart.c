@@ -1,5 +1,5 @@
-/* apart.c - see apart.h. A guess must not cry wolf: a command that cannot be read counts as one world. */
-#include "launcher/local/manifest/apart.h"
+/* apart.c - see building.h. A guess must not cry wolf: a command that cannot be read counts as one world. */
+#include "launcher/local/manifest/building.h"
 
 #include <string.h>
 

@@ -2,9 +2,32 @@
 #ifndef MUSTER_LAUNCHER_LOCAL_MANIFEST_BUILDING_H
 #define MUSTER_LAUNCHER_LOCAL_MANIFEST_BUILDING_H
 
+#include "launcher/local/job/job.h"
 #include "launcher/local/manifest/manifest.h"
-#include "launcher/local/manifest/patch.h"
 #include "launcher/local/pod/pod_source.h"
+#include "launcher/local/pod/problems.h"
+#include "proto/tree/tree.h"
+
+/* --- patches ---
+ *
+ * Merges an object with a patch as Kubernetes does (strategic merge): maps by key, lists of named things by
+ * their names, everything else is replaced (pure). */
+
+/* Owns the nodes that merging makes; parts of the given trees are shared. Zeroed at first. */
+struct patch_memory {
+    void **blocks;
+    size_t count;
+};
+
+/* The patched node, or NULL without memory. base NULL: the patch itself. */
+const struct tree_node *patch_merge(struct patch_memory *memory, const struct tree_node *base,
+                                    const struct tree_node *patch);
+/* A map of one key, and a list of one item, of the caller's own making; NULL without memory or of NULL. key
+ * must outlive the memory. */
+const struct tree_node *patch_map(struct patch_memory *memory, const char *key,
+                                  const struct tree_node *value);
+const struct tree_node *patch_list(struct patch_memory *memory, const struct tree_node *item);
+void patch_free(struct patch_memory *memory);
 
 enum { BUILDING_PODS_LIMIT = 1000 /* a machine runs no more */ };
 
@@ -39,5 +62,14 @@ int pytorchjob_build(struct building *b);
 int indexed_job_build(struct building *b);
 int jobset_build(struct building *b);
 int trainjob_build(struct building *b);
+
+/* --- worlds apart ---
+ *
+ * Finds jobs whose pods form a world each instead of one together: the commonest mistake in manifests of
+ * several pods, which nothing in a cluster reports (pure). */
+
+/* Where every pod with a launcher starts a world of one node, and there are several: a warning, and
+ * job->apart is the reason. -1 without memory. */
+int apart_check(struct local_job *job, const char *file, struct problems *problems);
 
 #endif

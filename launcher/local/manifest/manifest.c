@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "launcher/local/manifest/apart.h"
 #include "launcher/local/manifest/api.h"
 #include "launcher/local/manifest/building.h"
 #include "proto/base/error.h"

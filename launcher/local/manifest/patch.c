@@ -1,5 +1,5 @@
-/* patch.c - see patch.h. */
-#include "launcher/local/manifest/patch.h"
+/* patch.c - see building.h. */
+#include "launcher/local/manifest/building.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* conditions.c - see conditions.h. */
-#include "launcher/local/run/conditions.h"
+/* conditions.c - see lifecycle.h. */
+#include "launcher/local/run/lifecycle.h"
 
 #include <stddef.h>
 #include <string.h>

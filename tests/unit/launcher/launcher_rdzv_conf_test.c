@@ -1,5 +1,5 @@
 /* launcher_rdzv_conf_test.c - the list of --rdzv-conf: what passes, what is refused, what is left aside. */
-#include "launcher/config/rdzv_conf.h"
+#include "launcher/config/config.h"
 
 #include "proto/base/error.h"
 #include "tests/support/cmocka_all.h"

@@ -6,7 +6,7 @@
 
 #include "launcher/local/manifest/api.h"
 #include "launcher/local/manifest/batch_job.h"
-#include "launcher/local/manifest/patch.h"
+#include "launcher/local/manifest/building.h"
 #include "launcher/local/manifest/pytorchjob.h"
 #include "launcher/local/pod/placeholder.h"
 #include "launcher/local/pod/schema.h"

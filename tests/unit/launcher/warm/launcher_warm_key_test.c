@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/warm/warm_folder.h"
+#include "launcher/warm/warm_kept.h"
 #include "launcher/warm/warm_key.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
