@@ -39,7 +39,6 @@ CIRCLES_ABOVE = {
     "runtime/plan": 5,
     "runtime/train": 7,
     "trainer/corpus": 5,
-    "trainer/run": 15,
 }
 
 

@@ -72,4 +72,7 @@ int command_page(const struct command *command);
  */
 int command_words(char *words[], int limit);
 
+/* `muster-train prepare`. argv: the words after "prepare". Returns the exit code. */
+int prepare_command(int argc, char *const argv[]);
+
 #endif

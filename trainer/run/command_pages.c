@@ -1,6 +1,6 @@
 /* command_pages.c - what muster-train prints of itself: --help, --settings, --keys, --version, --man,
- * --completion. See command.h.
- */
+ * --completion; and muster-train prepare, whose work trainer/corpus does. See command.h. */
+#include <malloc.h>
 #include <stdio.h>
 
 #include "proto/base/completion.h"
@@ -9,6 +9,7 @@
 #include "proto/exit_code.h"
 #include "runtime/config/train_config.h"
 #include "runtime/include/muster.h"
+#include "trainer/corpus/prepare.h"
 #include "trainer/formats/formats.h"
 #include "trainer/run/command.h"
 
@@ -126,4 +127,64 @@ int command_page(const struct command *command)
                            ? print_man(&out)
                            : print_completion(command->zsh ? COMPLETION_ZSH : COMPLETION_BASH, &out);
     return result < 0 || fputs(out.data, stdout) < 0 || fflush(stdout) ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
+}
+
+/* ---- muster-train prepare ---- */
+
+static const char prepare_usage[] =
+    "usage: muster-train prepare [--input_dir DIR] [--output_dir DIR] [flags]\n\n"
+    "Raw texts in, token shards out: reads text, JSON lines, and both with gzip or "
+    "zstd; drops what breaks a rule\n"
+    "and what repeats an earlier document; trains a sentencepiece model; writes "
+    "shards with an index and a report.\n"
+    "A run that was killed goes on where it was when it is started again; the result "
+    "is the same bytes for any\n"
+    "number of workers. muster-train --data_path OUTPUT_DIR trains on it.\n\n";
+
+static int print_prepare_help(void)
+{
+    scope_buffer out = {0};
+    buffer_text(&out, prepare_usage);
+    return knob_help(corpus_settings_table(), KNOB_HELP_COLUMNS, &out) < 0 || fputs(out.data, stdout) < 0 ||
+                   fflush(stdout)
+               ? EXIT_CODE_FAILURE
+               : EXIT_CODE_OK;
+}
+
+static void print_prepare_line(void *context, enum log_level level, const char *line)
+{
+    (void)context;
+    (void)level;
+    (void)puts(line); /* a closed console does not stop the work */
+    (void)fflush(stdout);
+}
+
+static int fail_prepare(const struct muster_error *err)
+{
+    fprintf(stderr, "muster-train prepare: error: %s\n", err->text);
+    return exit_code_of_error(err->code);
+}
+
+/* Tables of some 30 MB come and go. The allocator takes the first one that is freed as a sign to keep such
+ * sizes in its heap. The next one, a little larger, finds no room there: two or three of them stay. */
+static void return_large_blocks(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* else more memory is used */
+}
+
+int prepare_command(int argc, char *const argv[])
+{
+    const struct log_sink log = {.write = print_prepare_line, .threshold = LOG_LEVEL_INFO};
+    struct corpus_settings settings = {0};
+    struct muster_error err = {0};
+    int code = EXIT_CODE_OK;
+    return_large_blocks();
+    if (corpus_settings_parse(&settings, argc, argv, &err) < 0)
+        code = fail_prepare(&err);
+    else if (settings.help)
+        code = print_prepare_help();
+    else if (prepare_run(&settings, &log, &err) < 0)
+        code = fail_prepare(&err);
+    corpus_settings_free(&settings);
+    return code;
 }

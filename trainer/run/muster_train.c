@@ -13,26 +13,24 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/env_names.h"
 #include "proto/exit_code.h"
 #include "proto/world/world_alone.h"
 #include "proto/world/world_environment.h"
-#include "runtime/include/muster_world.h"
+#include "runtime/config/train_settings.h"
+#include "runtime/include/muster.h"
 #include "trainer/formats/formats.h"
 #include "trainer/formats/stages.h"
 #include "trainer/run/command.h"
-#include "trainer/run/prediction.h"
-#include "trainer/run/prepare_command.h"
-#include "trainer/run/run.h"
+#include "trainer/run/observers.h"
+#include "trainer/run/results.h"
+#include "trainer/run/stages.h"
+#include "trainer/run/stop.h"
 
-static int print_one_plan(struct run *run, const struct command *command, struct muster_error *err)
+static int print_plan_of(struct run *run, const char *const *settings, const struct command *command,
+                         int32_t format, struct muster_error *err)
 {
     const int world_size = command->world_size ? (int)command->world_size : 1;
-    const int32_t format = command->json      ? MUSTER_PLAN_JSON
-                           : command->verbose ? MUSTER_PLAN_WHOLE
-                                              : MUSTER_PLAN_SUMMARY;
-    if (run_open_model(run, err) < 0)
-        return -1;
-    const char *const *settings = (const char *const *)run->settings;
     int64_t length = muster_plan_text(run->model, world_size, settings, format, NULL, 0, err);
     scope_free char *text = length < 0 ? NULL : mem_calloc((size_t)length + 1, 1);
     if (length >= 0 && !text)
@@ -41,14 +39,26 @@ static int print_one_plan(struct run *run, const struct command *command, struct
         return -1;
     struct muster_prediction prediction = {.size = sizeof prediction};
     scope_buffer out = {0};
-    const bool json = command->json;
     if (command->predict && muster_plan_predict(run->model, world_size, settings, &prediction, err) < 0)
         return -1;
-    if (prediction_text(text, command->predict ? &prediction : NULL, world_size, json, &out) < 0)
+    if (prediction_text(text, command->predict ? &prediction : NULL, world_size, command->json, &out) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
     if (fputs(out.data, stdout) < 0 || fflush(stdout))
         return error_errno(err, "cannot print the plan");
     return muster_plan_fits(run->model, world_size, settings, err);
+}
+
+static int print_one_plan(struct run *run, const struct command *command, struct muster_error *err)
+{
+    const int32_t format = command->json      ? MUSTER_PLAN_JSON
+                           : command->verbose ? MUSTER_PLAN_WHOLE
+                                              : MUSTER_PLAN_SUMMARY;
+    char **texts = run_open_model(run, err) < 0 ? NULL : train_settings_texts(&run->config, "training");
+    const int result = !run->model ? -1
+                       : !texts    ? error_set(err, MUSTER_E_NOMEM, "no memory for the settings")
+                                   : print_plan_of(run, (const char *const *)texts, command, format, err);
+    train_settings_free(texts);
+    return result;
 }
 
 struct plan_request {
@@ -71,11 +81,11 @@ static int print_stage_plan(void *context, int number, const char *name, const s
     return result < 0 ? error_wrap(err, "stage %d", number + 1) : 0;
 }
 
-/* Of a training in stages one for each. */
+/* A training in stages has a plan for each. */
 static int print_plan(struct run *run, const struct command *command, struct muster_error *err)
 {
     struct plan_request request = {run, command};
-    return run->config.stages ? run_stages_each(&run->config, print_stage_plan, &request, err)
+    return run->config.stages ? stages_each(&run->config, print_stage_plan, &request, err)
                               : print_one_plan(run, command, err);
 }
 
@@ -98,7 +108,7 @@ static const char *from_environment(void *context, const char *name)
     return getenv(name);
 }
 
-/* What has to be said about the configuration: by rank 0, or beside an error of this rank. */
+/* Notes about the configuration: of rank 0, or of a rank with an error. */
 static void print_notes(const char *notes)
 {
     while (notes && *notes) {
@@ -151,47 +161,119 @@ static int read_settings(struct run *run, const struct command *command, struct 
     return result;
 }
 
-/* A command that takes no step: what its settings leave open follows from it. */
-static int run_verb(struct run *run, const struct command *command, struct muster_error *err)
+/* A command that takes no step. *refused: its settings are. */
+static int run_verb(struct run *run, const struct command *command, bool *refused, struct muster_error *err)
 {
-    run->checkpoint = command->checkpoint;
-    run->from_model = command->model != NULL;
-    if (run->from_model)
-        run_take_sizes(&run->config);
+    const struct restore_source source = {command->checkpoint, command->model != NULL};
+    if (source.from_model)
+        restore_take_sizes(&run->config);
     if (command->verb == COMMAND_PREPROCESS)
         return run_preprocess(run, command->json, err);
     if (stages_leave_idle(&run->config, err) < 0)
         return -1;
     const enum command_verb verb = command->verb;
-    const int open = verb == COMMAND_GENERATE   ? run_generate_settings(&run->config, err)
-                     : verb == COMMAND_QUANTIZE ? run_quantize_settings(&run->config, &command->quantize, err)
-                                                : run_eval_settings(&run->config, err);
-    run->refused = open < 0;
-    if (run->refused)
+    const int open = verb == COMMAND_GENERATE   ? generate_settings(&run->config, err)
+                     : verb == COMMAND_QUANTIZE ? quantize_settings(&run->config, &command->quantize, err)
+                                                : eval_settings(&run->config, err);
+    *refused = open < 0;
+    if (*refused)
         return -1;
-    return verb == COMMAND_GENERATE   ? run_generate(run, &command->draw, command->json, err)
-           : verb == COMMAND_QUANTIZE ? run_quantize(run, &command->quantize, command->json, err)
-                                      : run_eval(run, command->json, err);
+    return verb == COMMAND_GENERATE   ? generate_run(run, &source, &command->draw, command->json, err)
+           : verb == COMMAND_QUANTIZE ? quantize_run(run, &source, &command->quantize, command->json, err)
+                                      : eval_run(run, &source, command->json, err);
 }
 
-static int run_command(struct run *run, const struct command *command, struct muster_error *err)
+static int run_command(struct run *run, const struct command *command, bool *refused,
+                       struct muster_error *err)
 {
     struct formats_settings settings = {0}; /* freed on every path, also where nothing was read */
     int result = read_settings(run, command, &settings, err);
-    run->refused = result < 0 && !command->plan && !command->print_config;
+    *refused = result < 0 && !command->plan && !command->print_config;
     if (!result && command->print_config) {
         result = print_settings(&settings, command->json, err);
     } else if (!result) {
         run->config = settings.config; /* the run's from here */
         settings.config = (struct train_config){0};
-        run->json = command->json;
         if (command->verb != COMMAND_TRAIN)
-            result = run_verb(run, command, err);
+            result = run_verb(run, command, refused, err);
         else
-            result = command->plan ? print_plan(run, command, err) : run_training(run, err);
+            result = command->plan ? print_plan(run, command, err) : run_training(run, command->json, err);
     }
     formats_free(&settings);
     return result;
+}
+
+/* ---- the end of a run that failed ---- */
+
+/* For other ranks to print theirs; all meet such an error, and at once where none of them is in a long piece
+ * of work. A rank that has only learned that another one cannot start waits less: that one may have died. */
+#define MEETING_NS      (5 * NS_PER_S)
+#define PEER_MEETING_NS (NS_PER_S)
+
+static bool has_no_step(const struct run *run)
+{
+    return run->progress.done == run->progress.begun;
+}
+
+/* The table's, but a file that was there for the first step, and is not any more, was right: its disk or
+ * mount has gone. */
+static int code_of(const struct run *run, int error)
+{
+    return error == MUSTER_E_NOT_FOUND && !has_no_step(run) ? EXIT_CODE_ENVIRONMENT
+                                                            : exit_code_of_error(error);
+}
+
+/* The launcher stops all ranks as soon as one has ended: before the first step one whose peer cannot go on
+ * gives that peer the time to print why, and to report that a restart is in vain. A peer whose error a
+ * restart may mend is waited for, and waits for none. */
+static void run_meet(struct run *run, int code, bool fatal)
+{
+    if (fatal)
+        muster_fatal_meet(run->world, MEETING_NS);
+    else if (has_no_step(run))
+        muster_fatal_meet(run->world, code == MUSTER_E_PEER ? PEER_MEETING_NS : 0);
+}
+
+/* A rank whose settings are refused has no world yet: the others learn of it there, instead of waiting. */
+static void run_refuse(struct run *run, const struct muster_error *err)
+{
+    struct muster_error why = *err; /* which the world does not change */
+    if (!getenv(ENV_WORLD_SIZE) || !(run->world = muster_world_open(NULL, NULL)))
+        return; /* then every rank prints its own */
+    run->rank = muster_world_rank(run->world);
+    run->world_size = muster_world_size(run->world);
+    (void)muster_world_agree(run->world, -1, &why); /* -1, at once */
+}
+
+/* Prints the error of a run, on one rank where it ends the job, and returns the exit code. refused: its
+ * settings were, before there was a world. */
+static int run_fail(struct run *run, bool refused, const struct muster_error *err)
+{
+    bool prints = true;
+    if (refused)
+        run_refuse(run, err);
+    const int exit_code = code_of(run, err->code);
+    const bool fatal = exit_code == EXIT_CODE_USAGE; /* the next round would meet it again */
+    if (fatal)
+        prints = muster_fatal(run->world, err);
+    if (prints)
+        console_line_end();
+    place_failed(run, err);
+    if (prints && run->world_size > 1)
+        fprintf(stderr, "muster-train: rank %d: error: %s\n", run->rank, err->text);
+    else if (prints)
+        fprintf(stderr, "muster-train: error: %s\n", err->text);
+    place_linger(run, err);
+    run_meet(run, err->code, fatal);
+    return exit_code;
+}
+
+/* The exit code where the command line is wrong, which has been printed. */
+static int run_fail_usage(void)
+{
+    const struct muster_error why = {MUSTER_E_INVALID, "the command line is wrong"};
+    (void)muster_fatal(NULL, &why); /* every rank has printed what is wrong with it */
+    return EXIT_CODE_USAGE;
 }
 
 int main(int argc, char *argv[])
@@ -199,6 +281,7 @@ int main(int argc, char *argv[])
     GUARD(command_free) struct command command = {0};
     struct muster_error err = {0};
     struct run run = {.world_size = 1};
+    bool refused = false;
     if (guard_output() < 0)
         return EXIT_CODE_FAILURE; /* there is nowhere to report it */
     if (argc > 1 && !strcmp(argv[1], "prepare"))
@@ -207,8 +290,8 @@ int main(int argc, char *argv[])
         return run_fail_usage();
     if (command_is_page(&command))
         return command_page(&command);
-    int code = run_command(&run, &command, &err) < 0 ? run_fail(&run, &err) : EXIT_CODE_OK;
-    if (!code && run.cut_short && checkpoints_terminated())
+    int code = run_command(&run, &command, &refused, &err) < 0 ? run_fail(&run, refused, &err) : EXIT_CODE_OK;
+    if (!code && stop_cuts_short(&run) && stop_is_terminated())
         code = EXIT_CODE_TERMINATED;
     run_close(&run);
     return code;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/base/text.h"
+#include "runtime/include/muster.h"
 
 static const double smoothing =
     0.1; /* weight of the newest step: a stable ETA that does not lag by minutes */
@@ -14,12 +15,19 @@ void progress_add(struct progress *p, const struct progress_step *step)
     p->last[p->done % PROGRESS_LOSSES] = step->loss;
     p->done++;
     double ns = (double)step->step_ns;
-    if (p->limit_ns > ns) /* something else ran while it was measured: the best step knows better */
+    if (p->limit_ns > ns) /* something else ran during the measurement */
         p->limit_ns = ns;
     if (p->peak_flops > 0 && p->step_flops * 1e9 > p->peak_flops * ns)
         p->peak_flops = p->step_flops * 1e9 / ns;
     ns += (double)step->data_wait_ns;
     p->step_ns = p->step_ns > 0 ? p->step_ns + smoothing * (ns - p->step_ns) : ns;
+}
+
+void progress_go_back(struct progress *p, int64_t done)
+{
+    p->done = done;
+    if (p->begun > done)
+        p->begun = done;
 }
 
 double progress_rate(const struct progress *p)
@@ -103,4 +111,53 @@ int64_t progress_parse_pss(const char *text)
 {
     const char *line = strstr(text, "\nPss:");
     return line ? strtoll(line + 5, NULL, 10) * 1024 : 0;
+}
+
+/* ---- the prediction of a plan ---- */
+
+static void predicted_json(const char *plan, const struct muster_prediction *p, struct buffer *out)
+{
+    const char *end = strrchr(plan, '}'); /* the end of the object */
+    (void)buffer_append(out, plan, end ? (size_t)(end - plan) : strlen(plan));
+    (void)buffer_printf(out,
+                        ",\n \"prediction\": {\"step_s\": %.6f, \"compute_s\": %.6f, \"comm_s\": %.6f, "
+                        "\"exposed_s\": %.6f,\n  \"measured_s\": %.3f, \"measured_ranks\": %d, "
+                        "\"threads\": %d, \"layer_kinds\": %d}}\n",
+                        p->step_s, p->compute_s, p->comm_s, p->exposed_s, p->measured_s, p->ranks, p->threads,
+                        p->kinds);
+}
+
+static void predicted_text(const char *plan, const struct muster_prediction *p, int world_size,
+                           struct buffer *out)
+{
+    (void)buffer_printf(
+        out, "%sa step takes %.1f ms: %.1f ms compute, %.1f ms collectives of which %.1f ms are not hidden\n",
+        plan, p->step_s * 1e3, p->compute_s * 1e3, p->comm_s * 1e3, p->exposed_s * 1e3);
+    (void)buffer_printf(
+        out,
+        "predicted from the schedule, and from %.1f s of measuring its parts on this machine, each alone: "
+        "%d kinds of layers, optimizer, passes over memory%s; %d rank%s of %d thread%s at once\n",
+        p->measured_s, p->kinds, p->ranks > 1 ? ", collectives in shared memory" : "", p->ranks,
+        p->ranks > 1 ? "s" : "", p->threads, p->threads > 1 ? "s" : "");
+    if (p->ranks < world_size && p->ranks > 1)
+        (void)buffer_printf(
+            out,
+            "this machine has no room for all %d ranks: they are taken to compute as these do and to "
+            "exchange as fast as these\n",
+            world_size);
+    else if (p->ranks < world_size)
+        (void)buffer_printf(out, "this machine has room for one of %d ranks: collectives are not in it\n",
+                            world_size);
+}
+
+int prediction_text(const char *plan, const struct muster_prediction *prediction, int world_size, bool json,
+                    struct buffer *out)
+{
+    if (!prediction)
+        (void)buffer_text(out, plan);
+    else if (json)
+        predicted_json(plan, prediction, out);
+    else
+        predicted_text(plan, prediction, world_size, out);
+    return out->failed ? -1 : 0;
 }

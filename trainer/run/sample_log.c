@@ -1,13 +1,17 @@
-/* sample_log.c - see sample_log.h. */
-#include "trainer/run/sample_log.h"
-
+/* sample_log.c - observer `samples`: which samples each step of a run took, JSON lines in one file a rank,
+ *
+ *   {"run": 1764000000000000000, "step": 17, "rank": 1, "ranks": 3, "samples": [257, 260]}
+ *
+ * `run` is the time at which rank 0 started, in nanoseconds of its clock, the same on all ranks. A line is
+ * written before its step is run. A later run may take a step again, because its checkpoint was lost: then
+ * the line of the later run counts. See observers.h. */
 #include <unistd.h>
 
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "proto/base/mem.h"
+#include "trainer/run/observers.h"
 
 #define LINE_BEGINS "{\"run\": "
 
@@ -17,6 +21,17 @@ struct sample_log {
     char *path;
     struct buffer line;
 };
+
+static void sample_log_close(struct sample_log *log)
+{
+    if (!log)
+        return;
+    if (log->fd >= 0)
+        (void)close(log->fd); /* nothing is buffered */
+    buffer_free(&log->line);
+    mem_free(log->path);
+    mem_free(log);
+}
 
 GUARD_DEFINE(sample_log, struct sample_log *, sample_log_close);
 
@@ -31,7 +46,10 @@ static int open_log_file(struct sample_log *log, const char *folder, struct must
     return log->fd < 0 ? error_errno(err, "logging.samples: cannot write %s", log->path) : 0;
 }
 
-struct sample_log *sample_log_open(const char *folder, struct muster_world *world, struct muster_error *err)
+/* Collective. Makes the folder where it is not there. A file that is there is continued, without a last line
+ * that a killed process has left unfinished. */
+static struct sample_log *sample_log_open(const char *folder, struct muster_world *world,
+                                          struct muster_error *err)
 {
     GUARD(guard_sample_log) struct sample_log *log = mem_calloc(1, sizeof *log);
     int failed = 0;
@@ -50,27 +68,36 @@ struct sample_log *sample_log_open(const char *folder, struct muster_world *worl
     return take_pointer(&log);
 }
 
-int sample_log_step(struct sample_log *log, int64_t step, const uint64_t *ids, int64_t count,
-                    struct muster_error *err)
+static int open_samples(struct run *run, struct muster_error *err)
 {
+    const char *folder = run->config.samples;
+    if (!folder || !*folder)
+        return 0;
+    run->observers[OBSERVER_samples] = sample_log_open(folder, run->world, err);
+    return run->observers[OBSERVER_samples] ? 0 : -1;
+}
+
+static int begin_samples(struct run *run, const struct run_step *step, struct muster_error *err)
+{
+    struct sample_log *log = run->observers[OBSERVER_samples];
+    if (!log)
+        return 0;
     struct buffer *line = &log->line;
     buffer_clear(line);
     (void)buffer_printf(line, LINE_BEGINS "%lld, \"step\": %lld, \"rank\": %d, \"ranks\": %d, \"samples\": [",
-                        (long long)log->run, (long long)step, log->rank, log->ranks);
-    for (int64_t i = 0; i < count; i++)
-        (void)buffer_printf(line, "%s%llu", i ? ", " : "", (unsigned long long)ids[i]);
+                        (long long)log->run, (long long)step->number, log->rank, log->ranks);
+    for (int64_t i = 0; i < step->batch->samples; i++)
+        (void)buffer_printf(line, "%s%llu", i ? ", " : "", (unsigned long long)step->batch->ids[i]);
     if (buffer_text(line, "]}\n") < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a line of %s", log->path);
     return io_write_all(log->fd, line->data, line->length, log->path, err);
 }
 
-void sample_log_close(struct sample_log *log)
+static void close_samples(struct run *run)
 {
-    if (!log)
-        return;
-    if (log->fd >= 0)
-        (void)close(log->fd); /* nothing is buffered */
-    buffer_free(&log->line);
-    mem_free(log->path);
-    mem_free(log);
+    sample_log_close(run->observers[OBSERVER_samples]);
+    run->observers[OBSERVER_samples] = NULL;
 }
+
+const struct observer samples_observer = {
+    .open = open_samples, .begin = begin_samples, .stage = close_samples, .close = close_samples};

@@ -7,7 +7,7 @@
 
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
-#include "trainer/run/next_batch.h"
+#include "trainer/run/batches.h"
 
 enum { BATCH = 11, MICRO = 2, T = 16, STEPS = 200, RANKS = 3 };
 

@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "proto/base/clock.h"
+#include "runtime/include/muster.h"
 #include "tests/support/cmocka_all.h"
-#include "trainer/run/prediction.h"
 #include "trainer/run/progress.h"
 
 static void the_line_says_it_all(void **state)

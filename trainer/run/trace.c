@@ -1,4 +1,5 @@
-/* run_trace.c - the trace of chosen steps, written by each rank for itself. See run.h. */
+/* trace.c - observer `trace`: the steps of logging.trace, written by each rank for itself. See observers.h.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -6,21 +7,23 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/base/log.h"
 #include "trainer/report/trace.h"
-#include "trainer/run/run.h"
+#include "trainer/run/observers.h"
 
 enum { HOST_SIZE = 256 };
-/* Tracks: of the step and of waits, then those of the streams. */
+/* Tracks: steps and waits, then the streams. */
 enum { TRACK_STEP, TRACK_STREAMS, STREAMS = 3 };
 
-int run_trace_begin(struct run *run, int64_t step, struct muster_error *err)
+/* Records a run that continues among the chosen steps from there on. */
+static int begin_trace(struct run *run, const struct run_step *step, struct muster_error *err)
 {
     int64_t first, count;
     if (train_config_trace(&run->config, &first, &count, err) < 0)
         return -1;
-    const int64_t left = first + count - (step + 1), begun = run->progress.begun;
-    /* A run that goes on in the midst of them records the rest. */
-    const bool begins = step + 1 == first || (step == begun && step + 1 > first);
+    const int64_t left = first + count - step->number;
+    const bool begins =
+        step->number == first || (step->number == run->progress.begun + 1 && step->number > first);
     return count && begins && left > 0 ? muster_trainer_trace(run->trainer, left, err) : 0;
 }
 
@@ -90,13 +93,27 @@ static int write_trace(struct run *run, struct muster_error *err)
     return io_write_file_atomic(path, trace.data, trace.length, 0666, err);
 }
 
-void run_trace_end(struct run *run, int64_t step, bool last)
+static void write_recorded(struct run *run, int64_t step, bool last)
 {
     struct muster_error err = {0};
     int64_t first, count;
-    if (train_config_trace(&run->config, &first, &count, &err) < 0 || !count || step + 1 < first ||
-        (step + 1 != first + count - 1 && !(last && step + 1 < first + count)))
+    if (train_config_trace(&run->config, &first, &count, &err) < 0 || !count || step < first ||
+        (step != first + count - 1 && !(last && step < first + count)))
         return;
     if (write_trace(run, &err) < 0 || muster_trainer_trace(run->trainer, 0, &err) < 0)
-        log_warning(run_log_warnings(), "rank %d has no trace: %s", run->rank, err.text);
+        log_warning(console_warnings(), "rank %d has no trace: %s", run->rank, err.text);
 }
+
+static int step_trace(struct run *run, struct run_step *step, struct muster_error *err)
+{
+    (void)err; /* a trace that cannot be written is a warning */
+    write_recorded(run, step->number, step->last);
+    return 0;
+}
+
+static void back_trace(struct run *run, const struct run_step *step)
+{
+    write_recorded(run, step->number, false);
+}
+
+const struct observer trace_observer = {.begin = begin_trace, .step = step_trace, .back = back_trace};

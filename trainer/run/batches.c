@@ -1,5 +1,5 @@
-/* next_batch.c - see next_batch.h. */
-#include "trainer/run/next_batch.h"
+/* batches.c - see batches.h. */
+#include "trainer/run/batches.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,26 +11,102 @@
 #include "proto/base/mem.h"
 #include "proto/base/thread.h"
 
+/* ---- sources ---- */
+
+static int read_text_sample(const struct batch_source *source, uint64_t g, void *const *to,
+                            struct muster_error *err)
+{
+    return data_sample(source->from, g, to[0], to[1], err);
+}
+
+struct batch_source batch_source_texts(const struct data *data, int positions)
+{
+    const size_t bytes = (size_t)positions * sizeof(int32_t);
+    return (struct batch_source){.from = data,
+                                 .arrays = 2,
+                                 .bytes = {bytes, bytes},
+                                 .samples = data_samples(data),
+                                 .read = read_text_sample};
+}
+
+static int read_picture_sample(const struct batch_source *source, uint64_t g, void *const *to,
+                               struct muster_error *err)
+{
+    (void)err; /* pictures are in memory, and were checked */
+    pictures_sample(source->from, g, to[0], to[1]);
+    return 1;
+}
+
+struct batch_source batch_source_pictures(const struct pictures *pictures)
+{
+    return (struct batch_source){
+        .from = pictures,
+        .arrays = 2,
+        .bytes = {(size_t)pictures_elements(pictures) * sizeof(float), sizeof(int32_t)},
+        .samples = pictures_samples(pictures),
+        .read = read_picture_sample};
+}
+
+static int read_labelled_sample(const struct batch_source *source, uint64_t g, void *const *to,
+                                struct muster_error *err)
+{
+    (void)err; /* labelled texts are mapped, and were checked */
+    labelled_sample(source->from, g, to[0], to[1], to[2]);
+    return 1;
+}
+
+struct batch_source batch_source_labelled(const struct labelled *set, int positions)
+{
+    return (struct batch_source){
+        .from = set,
+        .arrays = 3,
+        .bytes = {(size_t)positions * sizeof(int32_t), sizeof(int32_t), sizeof(int32_t)},
+        .samples = labelled_samples(set),
+        .read = read_labelled_sample};
+}
+
+bool batch_source_reserve(const struct batch_source *source, size_t samples,
+                          void *arrays[BATCH_SOURCE_ARRAYS])
+{
+    bool there = true;
+    for (int i = 0; i < source->arrays; i++) {
+        arrays[i] = mem_calloc(samples, source->bytes[i]);
+        there = there && arrays[i];
+    }
+    return there;
+}
+
+int batch_source_read(const struct batch_source *source, uint64_t g, void *const arrays[BATCH_SOURCE_ARRAYS],
+                      int64_t at, struct muster_error *err)
+{
+    void *to[BATCH_SOURCE_ARRAYS];
+    for (int i = 0; i < source->arrays; i++)
+        to[i] = (char *)arrays[i] + (size_t)at * source->bytes[i];
+    return source->read(source, g, to, err);
+}
+
+/* ---- the thread ---- */
+
 enum { BATCHES = 3, NONE = -1 };
 
 struct made_batch {
     void *arrays[BATCH_SOURCE_ARRAYS];
     uint64_t *ids;
-    int64_t first;   /* sample of its step; NONE: nothing is in it */
-    int64_t counted; /* targets that count; -1: its samples could not be read */
+    int64_t first;   /* first sample of the step; NONE: empty */
+    int64_t counted; /* targets that count; -1: the samples could not be read */
     struct muster_error failure;
 };
 
 struct next_batch {
     struct next_batch_options options;
     int64_t samples;
-    struct made_batch batches[BATCHES]; /* the caller's, the next one, and the one that the thread makes */
+    struct made_batch batches[BATCHES]; /* the caller's, the next, and the batch that the thread makes */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    struct made_batch *asked; /* what the thread is to make or makes; NULL: it sleeps */
+    struct made_batch *asked; /* batch that the thread is to make; NULL: it sleeps */
     int64_t asked_first;
-    int64_t waited_ns; /* of the caller */
+    int64_t waited_ns; /* time of the caller */
     bool running, ends;
 };
 
@@ -127,7 +203,7 @@ void next_batch_destroy(struct next_batch *next)
     mem_free(next);
 }
 
-/* The batch of a step, if the thread has made it; else one that is not `kept`, with that batch made now: the
+/* The batch of a step, if the thread has made it. Otherwise a batch that is not `kept`, made here while the
  * thread sleeps. */
 static struct made_batch *find_batch(struct next_batch *next, int64_t first, const struct made_batch *kept)
 {

@@ -1,5 +1,5 @@
-/* run_quantize.c - muster-train quantize: a checkpoint or a model in few bits, and its loss before and after.
- * See run.h.
+/* quantize.c - muster-train quantize: a checkpoint or a model in few bits, and its loss before and after. See
+ * results.h.
  *
  * Evaluated as by muster-train eval; calibrated with the first samples of the training, in its order. */
 #include <math.h>
@@ -9,16 +9,19 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
-#include "trainer/run/run.h"
+#include "trainer/run/command.h"
+#include "trainer/run/evaluation.h"
+#include "trainer/run/inputs.h"
+#include "trainer/run/results.h"
 
-enum { CALIBRATION = 64 }; /* samples, where nothing else is said */
+enum { CALIBRATION = 64 }; /* samples, without --calibration */
 
-struct quantize_run {
+struct quantizing {
     struct run *run;
     const struct command_quantize *asked;
     struct muster_quantization about;
-    int64_t samples;                   /* of calibration; 0: none */
-    void *arrays[BATCH_SOURCE_ARRAYS]; /* theirs */
+    int64_t samples;                   /* of the calibration set; 0: none */
+    void *arrays[BATCH_SOURCE_ARRAYS]; /* memory of these samples */
     double loss[2];                    /* before, after */
     double seconds;                    /* of quantising and writing */
 };
@@ -28,8 +31,8 @@ static bool calibrates(const struct command_quantize *asked)
     return !strcmp(asked->method, "gptq");
 }
 
-int run_quantize_settings(struct train_config *config, const struct command_quantize *asked,
-                          struct muster_error *err)
+int quantize_settings(struct train_config *config, const struct command_quantize *asked,
+                      struct muster_error *err)
 {
     if (train_config_reads_pictures(config) || train_config_reads_labels(config))
         return error_set(err, MUSTER_E_UNSUPPORTED,
@@ -43,19 +46,20 @@ int run_quantize_settings(struct train_config *config, const struct command_quan
         return error_set(err, MUSTER_E_INVALID,
                          "--group %lld has no effect with --method %s; int4 and gptq have groups",
                          (long long)asked->group, asked->method);
-    return run_eval_settings(config, err);
+    return eval_settings(config, err);
 }
 
 static int quantize_inputs(struct run *run, struct muster_error *err)
 {
-    if (run_data_open(run, err) < 0 || run_open_model(run, err) < 0)
+    run->inputs = inputs_open(&run->config, run->rank, err);
+    if (!run->inputs || run_open_model(run, err) < 0)
         return -1;
-    return run_evaluate_open(run, err);
+    return evaluation_open(run, err);
 }
 
-static int read_calibration(struct quantize_run *q, struct muster_error *err)
+static int read_calibration(struct quantizing *q, struct muster_error *err)
 {
-    const struct batch_source source = run_source(q->run);
+    const struct batch_source source = inputs_source(q->run->inputs);
     const int64_t wanted = q->asked->calibration ? q->asked->calibration : CALIBRATION;
     if (!calibrates(q->asked))
         return 0;
@@ -72,9 +76,9 @@ static int read_calibration(struct quantize_run *q, struct muster_error *err)
 
 /* ---- the table ---- */
 
-static double bits(const struct quantize_run *q, int64_t bytes)
+static double bits(const struct quantizing *q, int64_t bytes)
 {
-    return 8.0 * (double)bytes / (double)muster_trainer_state_now(q->run->trainer).parameters;
+    return 8.0 * (double)bytes / (double)run_state(q->run).parameters;
 }
 
 static void table_row(struct buffer *out, const char *name, double loss, int64_t bytes, double bits_each)
@@ -84,7 +88,7 @@ static void table_row(struct buffer *out, const char *name, double loss, int64_t
                         text_format_bytes(size, sizeof size, bytes), bits_each);
 }
 
-static void method_text(const struct quantize_run *q, struct buffer *out)
+static void method_text(const struct quantizing *q, struct buffer *out)
 {
     const struct muster_quantization *a = &q->about;
     (void)buffer_printf(out, "%s", a->method);
@@ -100,7 +104,7 @@ static void method_text(const struct quantize_run *q, struct buffer *out)
     (void)buffer_printf(out, ", in %.1f s\n", q->seconds);
 }
 
-static void table_text(const struct quantize_run *q, struct buffer *out)
+static void table_text(const struct quantizing *q, struct buffer *out)
 {
     const struct muster_quantization *a = &q->about;
     method_text(q, out);
@@ -110,51 +114,44 @@ static void table_text(const struct quantize_run *q, struct buffer *out)
     (void)buffer_printf(out, "saved %s\n", q->asked->to);
 }
 
-static void put_number(struct buffer *out, const char *name, double value)
-{
-    (void)buffer_printf(out, isfinite(value) ? "\"%s\": %.17g, " : "\"%s\": null, ", name, value);
-}
-
-static void table_json(const struct quantize_run *q, struct buffer *out)
+static void table_json(const struct quantizing *q, struct buffer *out)
 {
     const struct muster_quantization *a = &q->about;
     (void)buffer_printf(out, "{\"method\": \"%s\", \"group\": %lld, \"tensors\": %d, \"kept\": %d, ",
                         a->method, (long long)a->group, a->tensors, a->kept);
     (void)buffer_printf(out, "\"elements\": %lld, \"pruned\": %lld, \"calibration_samples\": %lld, ",
                         (long long)a->elements, (long long)a->pruned, (long long)q->samples);
-    put_number(out, "loss_before", q->loss[0]);
-    put_number(out, "loss_after", q->loss[1]);
+    result_number(out, "loss_before", q->loss[0]);
+    result_number(out, "loss_after", q->loss[1]);
     (void)buffer_printf(out, "\"bytes_before\": %lld, \"bytes_after\": %lld, \"tokens\": %lld, ",
                         (long long)a->plain_bytes, (long long)a->bytes,
-                        (long long)q->run->evaluation.counted);
+                        (long long)evaluation_last(q->run)->counted);
     (void)buffer_printf(out, "\"seconds\": %.6f}\n", q->seconds);
 }
 
-static int print_table(const struct quantize_run *q, bool json, FILE *to, struct muster_error *err)
+static int print_table(const struct quantizing *q, bool json, FILE *to, struct muster_error *err)
 {
     scope_buffer out = {0};
     if (json)
         table_json(q, &out);
     else
         table_text(q, &out);
-    if (out.failed)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to print the table");
-    return fputs(out.data, to) < 0 || fflush(to) ? error_errno(err, "cannot print the table") : 0;
+    return result_print(to, &out, err);
 }
 
 /* ---- all of it ---- */
 
-static int loss_now(struct quantize_run *q, int which, struct muster_error *err)
+static int loss_now(struct quantizing *q, int which, struct muster_error *err)
 {
     if (muster_heartbeat(-1, err) < 0)
         return -1;
-    if (run_evaluate_now(q->run, err) < 0)
+    if (evaluation_now(q->run, err) < 0)
         return error_wrap(err, "evaluation");
-    q->loss[which] = q->run->evaluation.loss;
+    q->loss[which] = evaluation_last(q->run)->loss;
     return 0;
 }
 
-static int check_alone(struct quantize_run *q, struct muster_error *err)
+static int check_alone(struct quantizing *q, struct muster_error *err)
 {
     if (q->run->world_size == 1)
         return muster_export_probe(q->asked->to, "hf", err);
@@ -164,10 +161,11 @@ static int check_alone(struct quantize_run *q, struct muster_error *err)
         q->run->world_size);
 }
 
-static int quantize(struct quantize_run *q, struct muster_error *err)
+static int quantize(struct quantizing *q, const struct restore_source *source, struct muster_error *err)
 {
     struct run *run = q->run;
-    if (run_restore(run, quantize_inputs, err) < 0 || check_alone(q, err) < 0 || read_calibration(q, err) < 0)
+    if (restore_run(run, source, quantize_inputs, err) < 0 || check_alone(q, err) < 0 ||
+        read_calibration(q, err) < 0)
         return -1;
     if (run->config.ema_export && muster_trainer_average(run->trainer, 1, err) < 0)
         return -1;
@@ -189,16 +187,17 @@ static int quantize(struct quantize_run *q, struct muster_error *err)
                                 q->asked->to, err) < 0)
         return -1;
     q->seconds = (double)instant_diff_ns(clock_now(NULL), begun) / (double)NS_PER_S;
-    return run_data_copy(run, q->asked->to, err) < 0 ? -1 : loss_now(q, 1, err);
+    return inputs_copy_tokenizer(run->inputs, q->asked->to, err) < 0 ? -1 : loss_now(q, 1, err);
 }
 
-int run_quantize(struct run *run, const struct command_quantize *asked, bool json, struct muster_error *err)
+int quantize_run(struct run *run, const struct restore_source *source, const struct command_quantize *asked,
+                 bool json, struct muster_error *err)
 {
-    struct quantize_run q = {.run = run, .asked = asked};
-    FILE *out = json ? run_take_output(err) : stdout;
+    struct quantizing q = {.run = run, .asked = asked};
+    FILE *out = json ? console_take_output(err) : stdout;
     if (!out)
         return -1;
-    const int result = quantize(&q, err) < 0 ? -1 : print_table(&q, json, out, err);
+    const int result = quantize(&q, source, err) < 0 ? -1 : print_table(&q, json, out, err);
     if (json)
         (void)fclose(out); /* it was flushed */
     for (int i = 0; i < BATCH_SOURCE_ARRAYS; i++)

@@ -1,6 +1,6 @@
-/* run_place.c - where this rank is in its schedule: printed on SIGUSR1, which the launcher sends to ranks
- * that hang, and after a time-out; and left in the launcher's error file, from which it comes into the
- * failure report. See run.h.
+/* place.c - observer `place`: where this rank is in its schedule. It is printed on SIGUSR1, which the
+ * launcher sends to ranks that hang, and after a time-out. It is also left in the launcher's error file, for
+ * the failure report. See observers.h.
  *
  * The signal's handler only wakes a thread: the rest of the process may hang. */
 #include <errno.h>
@@ -18,12 +18,12 @@
 #include "proto/base/io.h"
 #include "proto/base/thread.h"
 #include "proto/env_names.h"
-#include "trainer/run/run.h"
+#include "trainer/run/observers.h"
 
 enum { PLACE_SIZE = 4096 };
 static const char asked = 's', ends = 'q';
 
-static int pipe_ends[2] = {-1, -1}; /* of one run a process; the handler writes to the second */
+static int pipe_ends[2] = {-1, -1}; /* one run in a process; the handler writes to the second end */
 static pthread_t thread;
 static bool running;
 static atomic_bool left; /* an error file was written for a signal: the run may yet go on */
@@ -92,7 +92,7 @@ static void *answer_signals(void *context)
     }
 }
 
-int run_place_listen(struct run *run, struct muster_error *err)
+static int open_place(struct run *run, struct muster_error *err)
 {
     const struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART};
     if (pipe2(pipe_ends, O_CLOEXEC) < 0 || fcntl(pipe_ends[1], F_SETFL, O_NONBLOCK) < 0)
@@ -104,9 +104,10 @@ int run_place_listen(struct run *run, struct muster_error *err)
     return sigaction(SIGUSR1, &action, NULL) < 0 ? error_errno(err, "cannot handle SIGUSR1") : 0;
 }
 
-void run_place_close(void)
+static void close_place(struct run *run)
 {
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    (void)run;
     if (!running)
         return;
     (void)sigaction(SIGUSR1, &ignore, NULL); /* a valid signal */
@@ -120,14 +121,21 @@ void run_place_close(void)
     }
 }
 
-void run_place_step(void)
+static int step_place(struct run *run, struct run_step *step, struct muster_error *err)
 {
+    (void)run;
+    (void)step;
+    (void)err;
     const char *path = getenv(ENV_ERROR_FILE);
     if (atomic_exchange(&left, false) && path && *path)
         (void)unlink(path); /* the rank goes on: a later failure is another one */
+    return 0;
 }
 
-void run_place_failed(const struct run *run, const struct muster_error *err)
+const struct observer place_observer = {
+    .open = open_place, .step = step_place, .stage = close_place, .close = close_place};
+
+void place_failed(const struct run *run, const struct muster_error *err)
 {
     char text[PLACE_SIZE];
     if (!run->trainer || (err->code != MUSTER_E_TIMEOUT && err->code != MUSTER_E_PEER))
@@ -139,7 +147,7 @@ void run_place_failed(const struct run *run, const struct muster_error *err)
 
 /* The launcher stops all ranks as soon as one has ended. After a time-out this one, whose connections are
  * closed now, gives the others the moment that they need to notice it and to leave their places. */
-void run_place_linger(const struct run *run, const struct muster_error *err)
+void place_linger(const struct run *run, const struct muster_error *err)
 {
     if (run->trainer && run->world_size > 1 && err->code == MUSTER_E_TIMEOUT)
         clock_sleep_until(instant_add(clock_now(NULL), NS_PER_S));

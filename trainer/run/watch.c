@@ -1,5 +1,5 @@
-/* run_watch.c - what of a run is out of the ordinary: figures far from their own past, and a rank that the
- * others wait for. See run.h. */
+/* watch.c - observer `watch`: figures that are far from their recent mean, a rank that the others wait for,
+ * and replicas that differ. See observers.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,46 +7,61 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/log.h"
 #include "proto/base/mem.h"
-#include "trainer/run/run.h"
+#include "trainer/report/stragglers.h"
+#include "trainer/run/observers.h"
 
 enum { HOST_BYTES = 64, TEXT_SIZE = 256 };
 
+struct watch {
+    struct z_score loss, grad_norm;
+    struct straggler_window window;
+    double *sums;          /* windows of all ranks */
+    struct straggler slow; /* rank of the last window */
+    struct straggler_streak streak;
+};
+
+/* Numbers of `sums`: the last one is the mean time of a step. */
 static int64_t sum_count(const struct run *run)
 {
-    return (int64_t)run->world_size * STRAGGLER_PARTS + 1; /* the mean time of a step behind the waits */
+    return (int64_t)run->world_size * STRAGGLER_PARTS + 1;
 }
 
-int run_watch_open(struct run *run, struct muster_error *err)
+static void close_watch(struct run *run)
 {
-    struct watch *w = &run->watch;
-    w->slow.rank = w->streak.rank = -1;
-    if (run->world_size > 1 && run->config.straggler_steps > 0) {
-        straggler_window_begin(&w->window, run->config.straggler_steps);
-        w->sums = mem_calloc((size_t)sum_count(run), sizeof *w->sums);
+    struct watch *w = run->observers[OBSERVER_watch];
+    if (w)
+        mem_free(w->sums);
+    mem_free(w);
+    run->observers[OBSERVER_watch] = NULL;
+}
+
+static int open_watch(struct run *run, struct muster_error *err)
+{
+    struct watch *w = run->observers[OBSERVER_watch] = mem_calloc(1, sizeof *w);
+    bool none = !w;
+    if (w) {
+        w->slow.rank = w->streak.rank = -1;
+        if (run->world_size > 1 && run->config.straggler_steps > 0) {
+            straggler_window_begin(&w->window, run->config.straggler_steps);
+            w->sums = mem_calloc((size_t)sum_count(run), sizeof *w->sums);
+            none = !w->sums;
+        }
     }
-    const bool none = w->window.steps && !w->sums;
     if (none)
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for the waits of %d ranks", run->world_size);
     return muster_world_agree(run->world, none, err);
 }
 
-void run_watch_close(struct run *run)
-{
-    mem_free(run->watch.sums);
-    run->watch.sums = NULL;
-}
-
-/* On rank 0: a line for people, and one of the log. */
+/* On rank 0: a line for people, and an entry of the log. */
 static void warn(struct run *run, const char *text)
 {
-    struct entry entry = {.kind = ENTRY_WARNING, .step = run->progress.done};
     if (run->rank)
         return;
-    run_show_line_end(run);
-    log_warning(run_log_warnings(), "%s", text);
-    entry_text(&entry, "text", text);
-    report_add(run->report, &entry);
+    console_line_end();
+    log_warning(console_warnings(), "%s", text);
+    log_warning_entry(run, text);
 }
 
 /* ---- figures ---- */
@@ -83,13 +98,14 @@ static int find_host(struct run *run, int rank, char host[HOST_BYTES], struct mu
 
 static int name_slow(struct run *run, const struct straggler *found, struct muster_error *err)
 {
+    const struct watch *w = run->observers[OBSERVER_watch];
     char text[TEXT_SIZE], host[HOST_BYTES];
     if (find_host(run, found->rank, host, err) < 0)
         return -1;
     (void)snprintf(text, sizeof text,
                    "rank %d on %s is slow: over the last %lld steps the other ranks waited for it %.1f ms a "
                    "step, %.0f%% of its time",
-                   found->rank, host, (long long)run->watch.window.steps, found->late_ms, 100 * found->share);
+                   found->rank, host, (long long)w->window.steps, found->late_ms, 100 * found->share);
     warn(run, text);
     return 0;
 }
@@ -97,7 +113,7 @@ static int name_slow(struct run *run, const struct straggler *found, struct must
 /* At the end of a window: every rank gets all ranks' waits, and they find the same rank. */
 static int find_slow(struct run *run, struct muster_error *err)
 {
-    struct watch *w = &run->watch;
+    struct watch *w = run->observers[OBSERVER_watch];
     const int64_t count = sum_count(run);
     const struct straggler_options options = {
         .ranks = run->world_size, .steps = w->window.steps, .least_share = 0.1, .least_ms = 1};
@@ -143,18 +159,26 @@ static int watch_replicas(struct run *run, struct muster_error *err)
     return 0;
 }
 
-int run_watch_step(struct run *run, const struct progress_step *step, struct muster_error *err)
+static int step_watch(struct run *run, struct run_step *step, struct muster_error *err)
 {
-    struct watch *w = &run->watch;
-    w->loss_z = watch_figure(run, "loss", step->loss, &w->loss);
-    w->grad_norm_z =
-        step->grad_norm > 0 ? watch_figure(run, "norm of the gradient", step->grad_norm, &w->grad_norm) : 0;
+    struct watch *w = run->observers[OBSERVER_watch];
+    const struct progress_step *f = &step->figures;
     const double ms = 1e-6;
     const int64_t every = run->config.check_replicas_every;
+    step->loss_z = watch_figure(run, "loss", f->loss, &w->loss);
+    step->grad_norm_z =
+        f->grad_norm > 0 ? watch_figure(run, "norm of the gradient", f->grad_norm, &w->grad_norm) : 0;
     if (every > 0 && run->progress.done % every == 0 && watch_replicas(run, err) < 0)
         return -1;
-    return w->window.steps && straggler_window_add(&w->window, (double)step->exposed_ns * ms,
-                                                   (double)(step->step_ns + step->data_wait_ns) * ms)
-               ? find_slow(run, err)
-               : 0;
+    if (w->window.steps &&
+        straggler_window_add(&w->window, (double)f->exposed_ns * ms,
+                             (double)(f->step_ns + f->data_wait_ns) * ms) &&
+        find_slow(run, err) < 0)
+        return -1;
+    step->slow_rank = w->streak.named ? w->streak.rank : -1;
+    step->slow_ms = w->streak.named ? w->slow.late_ms : 0;
+    return 0;
 }
+
+const struct observer watch_observer = {
+    .open = open_watch, .step = step_watch, .stage = close_watch, .close = close_watch};

@@ -1,0 +1,234 @@
+/* inputs_classes.c - samples with a class, pictures and labelled texts: the sets of the settings, what is
+ * printed of them, and their dataset_info files. See inputs.h. */
+#include <malloc.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/clock.h"
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "trainer/labelled/labelled.h"
+#include "trainer/pictures/pictures.h"
+#include "trainer/run/inputs_internal.h"
+
+/* One file of data.info_dir. */
+static int write_info(const char *folder, const char *name, const struct buffer *text,
+                      struct muster_error *err)
+{
+    scope_free char *path = mem_printf("%s/%s", folder, name);
+    if (!path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for data.info_dir");
+    if (io_make_directories(folder, 0777, err) < 0 ||
+        io_write_file_atomic(path, text->data, text->length, 0666, err) < 0)
+        return error_wrap(err, "data.info_dir");
+    return 0;
+}
+
+static bool wants_info(const struct train_config *config, int rank)
+{
+    return rank == 0 && config->data_info && *config->data_info;
+}
+
+/* ---- pictures ---- */
+
+/* "0.4914, 0.4822, 0.4465", or one number for all channels. */
+static int read_numbers(const char *key, const char *text, bool above_zero, int channels, float *out,
+                        struct muster_error *err)
+{
+    int count = 0;
+    const char *at = text;
+    while (count < channels) {
+        char *end;
+        const float value = strtof(at, &end);
+        if (end == at || !isfinite(value) || (above_zero && !(value > 0)))
+            return error_set(err, MUSTER_E_INVALID,
+                             "%s is '%s', which is no list of numbers%s: 0.5, 0.5, 0.5", key, text,
+                             above_zero ? " above 0" : "");
+        out[count++] = value;
+        at = end + strspn(end, " ");
+        if (!*at)
+            break;
+        at += *at == ',';
+    }
+    if (*at || (count != 1 && count != channels))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s is '%s'; it must have one number, or one for each of "
+                         "model.input_channels %d",
+                         key, text, channels);
+    for (int i = count; i < channels; i++)
+        out[i] = out[0];
+    return 0;
+}
+
+static int write_pictures_info(const struct pictures *pictures, const char *folder, struct muster_error *err)
+{
+    scope_buffer json = {0}, archive = {0};
+    if (pictures_info_json(pictures, &json))
+        return error_set(err, MUSTER_E_NOMEM, "no memory for data.info_dir");
+    if (pictures_info_archive(pictures, &archive, err) < 0)
+        return error_wrap(err, "data.info_dir");
+    return write_info(folder, "dataset_info.json", &json, err) < 0
+               ? -1
+               : write_info(folder, "dataset_info.pt", &archive, err);
+}
+
+static int open_pictures(struct inputs *inputs, struct train_config *c, int rank, struct muster_error *err)
+{
+    struct pictures_options o = {
+        .path = c->path,
+        .validation_path = c->validation_path,
+        .kind = (enum picture_kind)c->dataset,
+        .validation_share = c->validation_share,
+        .seed = (uint64_t)c->seed,
+        .classes = train_config_classes(c),
+        .augment = {.shape = {(int)c->input_channels, (int)c->input_size, (int)c->input_size},
+                    .padding = (int)c->crop_padding,
+                    .flips = c->flip}};
+    if (read_numbers("data.mean", c->mean, false, o.augment.shape.channels, o.augment.mean, err) < 0 ||
+        read_numbers("data.std", c->deviation, true, o.augment.shape.channels, o.augment.deviation, err) < 0)
+        return -1;
+    struct pictures *pictures = inputs->set = pictures_open(&o, err);
+    if (!pictures)
+        return -1;
+    const struct pictures *held = pictures_validation(pictures);
+    inputs->source = batch_source_pictures(pictures);
+    if (held)
+        inputs->held = batch_source_pictures(held);
+    inputs->identity = pictures_identity(pictures);
+    return wants_info(c, rank) ? write_pictures_info(pictures, c->data_info, err) : 0;
+}
+
+static void show_pictures(const struct inputs *inputs, const struct train_config *c,
+                          const struct muster_trainer *trainer)
+{
+    const struct pictures *pictures = inputs->set;
+    (void)trainer;
+    printf("data: %s, %lld files, %lld pictures to train on, %lld held out, %d classes\n", c->path,
+           (long long)pictures_files(pictures), (long long)inputs->source.samples,
+           (long long)inputs->held.samples, pictures_classes(pictures));
+    inputs_show_epochs(inputs, c, "pictures");
+}
+
+static int pictures_info(const struct inputs *inputs, struct buffer *out)
+{
+    return pictures_info_json(inputs->set, out);
+}
+
+static void close_pictures(void *set)
+{
+    pictures_destroy(set);
+}
+
+const struct input_kind input_pictures = {.unit = "pictures",
+                                          .classifies = true,
+                                          .open = open_pictures,
+                                          .show = show_pictures,
+                                          .info = pictures_info,
+                                          .close = close_pictures};
+
+/* ---- labelled texts ---- */
+
+static int open_labelled(struct inputs *inputs, struct train_config *c, int rank, struct muster_error *err)
+{
+    struct inputs_tokenizing tokenizing = {.begun = clock_now(NULL)};
+    const struct data_progress progress = {inputs_print_tokenized, &tokenizing};
+    GUARD(guard_tokenizer) struct tokenizer *tokenizer = inputs_find_tokenizer(inputs, c, err);
+    if (!tokenizer)
+        return -1;
+    const struct labelled_options options = {.path = c->path,
+                                             .validation_path = c->validation_path,
+                                             .validation_share = c->validation_share,
+                                             .seed = (uint64_t)c->seed,
+                                             .text_key = c->text_key,
+                                             .label_key = c->label_key,
+                                             .tokenizer = tokenizer,
+                                             .cache_dir = c->cache_dir,
+                                             .progress = &progress,
+                                             .positions = (int)c->sequence_length,
+                                             .vocabulary = train_config_gives_sizes(c) ? c->vocabulary : 0,
+                                             .classes = train_config_classes(c),
+                                             .length_buckets = c->length_buckets,
+                                             .step = c->global_batch};
+    struct labelled *set = inputs->set = labelled_open(&options, err);
+    if (!set)
+        return -1;
+    tokenizer_destroy(take_pointer(&tokenizer));
+    (void)malloc_trim(0); /* its files were read through many small blocks */
+    const struct labelled *held = labelled_validation(set);
+    inputs->source = batch_source_labelled(set, (int)c->sequence_length);
+    if (held)
+        inputs->held = batch_source_labelled(held, (int)c->sequence_length);
+    inputs->identity = labelled_identity(set);
+    scope_buffer json = {0};
+    if (!wants_info(c, rank))
+        return 0;
+    return labelled_info(set, &json) < 0 ? error_set(err, MUSTER_E_NOMEM, "no memory for data.info_dir")
+                                         : write_info(c->data_info, "dataset_info.json", &json, err);
+}
+
+static double percent_above(int64_t a, int64_t b)
+{
+    return b ? 100 * ((double)a / (double)b - 1) : 0;
+}
+
+/* Positions that are computed after the ends of texts. */
+static void show_padding(const struct labelled *set, const struct train_config *c,
+                         const struct muster_trainer *trainer)
+{
+    const struct padding found = padding_count(set, c->global_batch, c->micro_batch);
+    if (!muster_trainer_state_now(trainer).cuts_batches) {
+        if (c->length_buckets)
+            printf("data.length_buckets saves nothing here: all micro-batches have all positions, with "
+                   "training.cuda_graphs, and where gradients of an embedding are rows "
+                   "(training.embedding_gradient: dense)\n");
+        return;
+    }
+    printf(
+        "padding: %lld texts have %lld tokens, and their micro-batches compute %lld positions, %.0f%% more",
+        (long long)found.samples, (long long)found.tokens, (long long)found.computed,
+        percent_above(found.computed, found.tokens));
+    if (c->length_buckets)
+        printf("; without data.length_buckets %lld, %.0f%% more", (long long)found.drawn,
+               percent_above(found.drawn, found.tokens));
+    printf("\n");
+}
+
+static void show_labelled(const struct inputs *inputs, const struct train_config *c,
+                          const struct muster_trainer *trainer)
+{
+    const struct labelled *set = inputs->set;
+    printf("data: %s, %lld files, %lld texts to train on, %lld held out, %d classes (", c->path,
+           (long long)labelled_files(set), (long long)labelled_samples(set), (long long)inputs->held.samples,
+           labelled_labels(set));
+    for (int i = 0; i < labelled_labels(set); i++)
+        printf("%s%s", i ? ", " : "", labelled_label(set, i));
+    printf(")%s\n", labelled_cached(set) ? ", tokens of the cache" : "");
+    inputs_show_tokenizer(inputs);
+    if (labelled_cut(set))
+        printf("%lld texts are longer than training.sequence_length %lld, and are cut\n",
+               (long long)labelled_cut(set), (long long)c->sequence_length);
+    if (trainer)
+        show_padding(set, c, trainer);
+    inputs_show_epochs(inputs, c, "texts");
+}
+
+static int texts_info(const struct inputs *inputs, struct buffer *out)
+{
+    return labelled_info(inputs->set, out);
+}
+
+static void close_labelled(void *set)
+{
+    labelled_destroy(set);
+}
+
+const struct input_kind input_labelled = {.unit = "texts",
+                                          .classifies = true,
+                                          .varies = true,
+                                          .open = open_labelled,
+                                          .show = show_labelled,
+                                          .info = texts_info,
+                                          .close = close_labelled};

@@ -1,0 +1,243 @@
+/* train.c - a training from the world to the sample: inputs, trainer, steps, and the files that it leaves;
+ * with stages one after the other. See run.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
+#include "runtime/config/train_batch.h"
+#include "trainer/run/checkpoints.h"
+#include "trainer/run/evaluation.h"
+#include "trainer/run/inputs.h"
+#include "trainer/run/observers.h"
+#include "trainer/run/results.h"
+#include "trainer/run/stages.h"
+#include "trainer/run/stop.h"
+
+/* ---- to the first step ---- */
+
+/* Errors in this rank's input, found before any rank waits for another. */
+static int open_inputs(struct run *run, struct muster_error *err)
+{
+    struct train_config *c = &run->config;
+    run->inputs = inputs_open(c, run->rank, err);
+    if (!run->inputs || run_open_model(run, err) < 0 || evaluation_open(run, err) < 0 ||
+        checkpoints_open(run, err) < 0)
+        return -1;
+    const struct train_batch batch = train_config_batch(c, run->rank, run->world_size);
+    if (inputs_begin(run->inputs, &batch, err) < 0)
+        return -1;
+    return run->rank == 0 && run_saves(run)
+               ? muster_export_probe(c->output, train_config_output_format(c), err)
+               : 0;
+}
+
+/* "": nothing. */
+static int load_path(struct run *run, const char *path, struct muster_error *err)
+{
+    return path && *path ? muster_trainer_load(run->trainer, path, err) : 0;
+}
+
+/* The parameters: of a checkpoint, of files, or as they were drawn. */
+static int take_parameters(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    const int number = stages_now(run).number;
+    /* Checkpoints of adapters hold them alone. */
+    const bool adapts = train_config_adapts(c);
+    if (adapts && load_path(run, c->model_path, err) < 0)
+        return -1;
+    const int resumed = run_keeps_checkpoints(run) ? checkpoints_resume(run, err) : 0;
+    if (resumed < 0 || (!resumed && load_path(run, adapts ? c->lora_path : c->model_path, err) < 0))
+        return -1;
+    if (!resumed && number)
+        return error_set(err, MUSTER_E_NOT_FOUND, "there is no checkpoint in %s that stage %d can begin from",
+                         c->checkpoint_dir, number + 1);
+    return 0;
+}
+
+static int begin_progress(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    double limit_s;
+    if (muster_trainer_limit(run->trainer, &limit_s, err) < 0) /* on all ranks at once */
+        return -1;
+    const struct muster_trainer_state state = run_state(run);
+    const bool varies = inputs_vary(run->inputs);
+    run->progress = (struct progress){
+        .steps = state.stage_first_step + c->steps,
+        .first = state.stage_first_step,
+        .begun = state.steps,
+        .done = state.steps,
+        .tokens_per_step = c->global_batch * (varies ? 1 : c->sequence_length),
+        .planned_bytes = state.planned_bytes,
+        .limit_ns = limit_s * (double)NS_PER_S,
+        .step_flops = varies ? 0 : state.step_flops, /* as many positions as the texts of a step have */
+        .peak_flops = state.peak_flops,
+        .unit = inputs_classify(run->inputs) ? inputs_unit(run->inputs) : "tok"};
+    return 0;
+}
+
+static int train(struct run *run, struct muster_error *err)
+{
+    run->progress = (struct progress){0};
+    if (muster_world_agree(run->world, open_inputs(run, err), err) < 0 || run_open_trainer(run, err) < 0 ||
+        stages_tell_trainer(run, err) < 0 || take_parameters(run, err) < 0 || begin_progress(run, err) < 0 ||
+        stop_listen(run, err) < 0 || observers_open(run, err) < 0)
+        return -1;
+    return run_steps(run, err);
+}
+
+/* Closes what `train` has opened, but for the model. */
+static void train_close(struct run *run)
+{
+    muster_trainer_close(&run->trainer);
+    evaluation_close(run);
+    checkpoints_close(run);
+    inputs_close(&run->inputs);
+}
+
+/* ---- stages ---- */
+
+/* The newest checkpoint is damaged, and the one before is of an earlier stage: that is trained again. */
+static bool go_to_earlier(struct run *run, struct muster_error *err)
+{
+    const int number = stages_now(run).number;
+    if (!run->trainer || run_state(run).steps)
+        return false;
+    const long long found = run_state(run).stage_found;
+    if (found < 0 || found >= number)
+        return false;
+    if (!run->rank)
+        fprintf(stderr, "muster-train: warning: going on in stage %lld: %s\n", found + 1, err->text);
+    error_clear(err);
+    observers_stage(run);
+    train_close(run);
+    return stages_go_to(run, (int)found, -1, err) == 0;
+}
+
+/* After its last step: the next one begins from the checkpoint of this one. */
+static int end_stage(struct run *run, struct muster_error *err)
+{
+    const int number = stages_now(run).number;
+    const long long end = run_state(run).steps;
+    if (run_state(run).checkpoint_step != end)
+        checkpoints_write_last(run); /* it was resumed there from another folder */
+    if (run_state(run).checkpoint_step != end)
+        return error_set(err, MUSTER_E_IO,
+                         "stage %d has ended after step %lld, and there is no checkpoint of it in %s that "
+                         "stage %d could begin from: see the warning before; a restart goes on from the last "
+                         "one",
+                         number + 1, end, run->config.checkpoint_dir, number + 2);
+    observers_stage(run);
+    train_close(run);
+    return stages_go_to(run, number + 1, end, err);
+}
+
+static int train_stages(struct run *run, struct muster_error *err)
+{
+    for (;;) {
+        const int result = train(run, err);
+        if (result < 0 && !go_to_earlier(run, err))
+            return -1;
+        if (!result && (stop_cuts_short(run) || stages_is_last(run)))
+            return 0;
+        if (!result && end_stage(run, err) < 0)
+            return -1;
+    }
+}
+
+/* ---- after the last step ---- */
+
+/* The parameters that the run ends with are those of its best evaluation. */
+static int load_best(struct run *run, struct muster_error *err)
+{
+    const long long last = run_state(run).steps;
+    int loaded = muster_trainer_best(run->trainer, err);
+    if (loaded < 0 || run->rank)
+        return loaded < 0 ? -1 : 0;
+    if (loaded > 0)
+        printf("the best parameters, of step %lld, take the place of those of step %lld\n",
+               (long long)run_state(run).steps, last);
+    else if (run_state(run).best_step != last)
+        fprintf(
+            stderr,
+            "muster-train: warning: training.export_best: there is no checkpoint of a best evaluation; the "
+            "parameters are those of step %lld\n",
+            last);
+    return 0;
+}
+
+/* Identifies the version of a model. */
+static int show_hash(struct run *run, struct muster_error *err)
+{
+    char exact[17], printed[9];
+    if (muster_trainer_hash(run->trainer, exact, printed, err) < 0)
+        return -1;
+    if (!run->rank)
+        printf("model hash: %s as get_model_hash forms it of model.pth, %s of every bit\n", printed, exact);
+    return 0;
+}
+
+static int export_model(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    if (muster_trainer_export(run->trainer, c->output, train_config_output_format(c), err) < 0)
+        return -1;
+    if (run->rank == 0) {
+        const int folder = io_is_folder(c->output, err); /* else one file, of another format */
+        if (folder < 0 || (folder && inputs_copy_tokenizer(run->inputs, c->output, err) < 0))
+            return -1;
+        printf("saved %s\n", c->output);
+    }
+    return inputs_classify(run->inputs) ? show_hash(run, err) : 0;
+}
+
+static int finish(struct run *run, struct muster_error *err)
+{
+    const struct train_config *c = &run->config;
+    if (stop_cuts_short(run) && run_keeps_checkpoints(run))
+        return 0; /* the run goes on from there, and there may not be enough time */
+    if (c->export_best && load_best(run, err) < 0)
+        return -1;
+    if (c->ema_export && muster_trainer_average(run->trainer, 1, err) < 0) /* for the file and the sample */
+        return -1;
+    if (run_saves(run) && export_model(run, err) < 0)
+        return -1;
+    if (!c->sample_length || stop_cuts_short(run) || inputs_classify(run->inputs))
+        return 0; /* there may not be enough time */
+    return run_sample(run, err);
+}
+
+static int train_whole(struct run *run, struct muster_error *err)
+{
+    if (run_open_world(run, err) < 0 || stages_open(run, err) < 0 || train_stages(run, err) < 0)
+        return -1;
+    return finish(run, err) < 0 ? -1 : checkpoint_command_end(run, err);
+}
+
+int run_training(struct run *run, bool json, struct muster_error *err)
+{
+    FILE *out = json ? console_take_output(err) : NULL;
+    const struct instant begun = clock_now(NULL);
+    if (json && !out)
+        return -1;
+    int result = train_whole(run, err);
+    if (!result && out)
+        result = result_training(run, begun, out, err);
+    if (out)
+        (void)fclose(out); /* it was flushed */
+    if (!result)
+        result = checkpoint_command_check(run, err); /* after the result, which is there */
+    return result;
+}
+
+void run_close(struct run *run)
+{
+    observers_close(run);
+    train_close(run);
+    stages_close(run);
+    stop_close(run);
+    run_free(run);
+}
