@@ -16,7 +16,7 @@ struct checkpoints {
     int64_t last; /* step of the last one; -1: none */
     bool warned;  /* the warning about a slow disk is printed */
     bool again;   /* one was not saved for lack of room, and another try may succeed */
-    bool unsaved; /* the last one of the run could not be written */
+    bool unsaved; /* the run's last checkpoint could not be written */
 };
 
 int checkpoints_open(struct run *run, struct muster_error *err)
@@ -46,7 +46,7 @@ bool checkpoints_unsaved(const struct run *run)
 
 /* ---- to go on from ---- */
 
-/* Lines of a report: rank 0 prints all of them, the others what they alone know. */
+/* Lines of a report. Rank 0 prints all lines, other ranks only refusals. */
 static void print_report(const struct run *run, const char *report)
 {
     for (const char *line = report; *line;) {
@@ -94,8 +94,9 @@ static int compare_data(const struct run *run, const char *before, struct muster
     return 0;
 }
 
-/* Notes for checkpoints what the data are: other data have other samples under the same numbers. resumed: the
- * run went on from a checkpoint, whose data are compared. MUSTER_E_REFUSED, of this rank alone: they differ.
+/* Gives the identity of the data to checkpoints: other data have other samples under the same numbers.
+ * resumed: the run went on from a checkpoint, whose data are compared. MUSTER_E_REFUSED on this rank alone:
+ * they differ.
  */
 static int note_data(struct run *run, bool resumed, struct muster_error *err)
 {
@@ -111,7 +112,7 @@ static int note_data(struct run *run, bool resumed, struct muster_error *err)
 
 int checkpoints_resume(struct run *run, struct muster_error *err)
 {
-    static char report[REPORT_SIZE]; /* of one call a process */
+    static char report[REPORT_SIZE]; /* called once in a process */
     report[0] = '\0';
     const int resumed = muster_trainer_resume(run->trainer, report, sizeof report, err);
     print_report(run, report);
@@ -122,7 +123,7 @@ int checkpoints_resume(struct run *run, struct muster_error *err)
 
 int checkpoints_restore(struct run *run, const char *path, struct muster_error *err)
 {
-    static char report[REPORT_SIZE]; /* of one call a process */
+    static char report[REPORT_SIZE]; /* called once in a process */
     report[0] = '\0';
     const int result = muster_trainer_restore(run->trainer, path, report, sizeof report, err);
     print_report(run, report);
@@ -131,7 +132,7 @@ int checkpoints_restore(struct run *run, const char *path, struct muster_error *
 
 int checkpoints_go_back(struct run *run, int64_t *step, struct muster_error *err)
 {
-    static char report[REPORT_SIZE]; /* of one call at a time */
+    static char report[REPORT_SIZE]; /* one call at a time */
     report[0] = '\0';
     int result = muster_trainer_roll_back(run->trainer, report, sizeof report, err);
     print_report(run, report);
@@ -181,7 +182,7 @@ static void print_written(const struct run *run)
     (void)fflush(stdout); /* as above */
 }
 
-/* One that is saved, or could not be: `step`. */
+/* The checkpoint of `step` is saved, or could not be. */
 static void print_ended(struct run *run, int64_t step, int result, const struct muster_error *err)
 {
     if (result > 0) {
@@ -205,7 +206,7 @@ static void print_ended(struct run *run, int64_t step, int result, const struct 
         fprintf(stderr, "muster-train: rank %d: warning: %s; there is none yet\n", run->rank, err->text);
 }
 
-/* The next one is due already: training waits, so that there is one of every step that was asked for. */
+/* The next checkpoint is due already. Training waits, so that no requested checkpoint is left out. */
 static void warn_late(struct run *run, int64_t step)
 {
     if (!run->rank && !run->checkpoints->warned)
@@ -229,23 +230,24 @@ static void look_at_oldest(struct run *run, bool wait)
     run->checkpoints->again = run_state(run).checkpoint_again;
 }
 
-/* Whether another one has to wait; ends: for all before. */
+/* Whether another checkpoint has to wait; ends: for all earlier ones. */
 static bool is_busy(const struct run *run, bool ends)
 {
     const struct muster_trainer_state s = run_state(run);
     return ends ? s.checkpoint_writing > 0 : s.checkpoint_busy;
 }
 
-/* Whether one is due now. Then it has waited until it can begin, or, at the end, for all before. */
+/* Whether a checkpoint is due now. If so, this has waited until it can begin; at the end for all earlier
+ * ones. */
 static bool go_on(struct run *run, bool asked, bool ends, int64_t step)
 {
     const int64_t every = run->config.checkpoint_every;
     bool due = asked || ends || (every > 0 && step % every == 0), late = false;
     if (!run_state(run).checkpoint_writing)
         return due;
-    look_at_oldest(run, false); /* by what the step has summed */
+    look_at_oldest(run, false); /* the step has summed its result */
     if (due && run_state(run).checkpoint_busy)
-        look_at_oldest(run, false); /* what was done since */
+        look_at_oldest(run, false); /* its result may have come since */
     for (; due && is_busy(run, ends); late = true)
         look_at_oldest(run, true);
     if (late && !ends)
@@ -275,7 +277,7 @@ static void write_one(struct run *run, bool ends)
     }
 }
 
-/* Before the last one of a run that is stopped. */
+/* Before the last checkpoint of a run that is stopped. */
 static void estimate(const struct run *run)
 {
     const double left_s = (double)instant_diff_ns(stop_deadline(run), clock_now(NULL)) / (double)NS_PER_S,

@@ -192,7 +192,8 @@ static int take_keep(struct command *command, char *pattern)
 #define OF(verb) (1u << (verb))
 #define NO_STEP  (OF(COMMAND_EVAL) | OF(COMMAND_GENERATE) | OF(COMMAND_QUANTIZE))
 
-/* take: of one with a value; flag: the position of a switch; verbs: bits of those that have it, 0: all. */
+/* take: of one with a value; flag: the position of a switch; verbs: bits of the verbs that have it, 0: all.
+ */
 static const struct own_option {
     const char *name;
     int (*take)(struct command *command, char *value);
@@ -360,7 +361,7 @@ bool command_is_page(const struct command *command)
            command->bash || command->zsh;
 }
 
-/* Of one that takes no step. */
+/* Options of a command that takes no step. */
 static int check_verb(const struct command *command)
 {
     if (command->print_config || command->world_size || command->verbose)

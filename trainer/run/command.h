@@ -32,7 +32,7 @@ struct command_draw {
 enum { KEEP_LIMIT = 32 };
 struct command_quantize {
     char *to;           /* owned; NULL: not given */
-    const char *method; /* NULL likewise */
+    const char *method; /* NULL: not given */
     int64_t group;      /* 0: not given; so are calibration and prune */
     int64_t calibration;
     double prune;
@@ -45,7 +45,7 @@ struct command {
     enum command_verb verb;
     char *paths[PATH_LIMIT]; /* configuration files and folders */
     int path_count;
-    char *options[OPTION_LIMIT]; /* of other programs: "batch_size_per_gpu=4"; owned (command_free) */
+    char *options[OPTION_LIMIT]; /* options of other programs: "batch_size_per_gpu=4"; owned (command_free) */
     int option_count;
     char *overrides[OVERRIDE_LIMIT];
     int override_count;
@@ -67,9 +67,8 @@ void command_free(struct command *command);
  * --completion), and prints it; the exit code. */
 bool command_is_page(const struct command *command);
 int command_page(const struct command *command);
-/* The words eval, ..., and the program's own options, a '=' behind those that take a value, in fresh memory
- * (mem_free each); how many.
- */
+/* The words eval, ..., and the program's own options, with a '=' after options that take a value. They are in
+ * fresh memory (mem_free each). Returns their number. */
 int command_words(char *words[], int limit);
 
 /* `muster-train prepare`. argv: the words after "prepare". Returns the exit code. */

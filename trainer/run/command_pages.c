@@ -165,8 +165,8 @@ static int fail_prepare(const struct muster_error *err)
     return exit_code_of_error(err->code);
 }
 
-/* Tables of some 30 MB come and go. The allocator takes the first one that is freed as a sign to keep such
- * sizes in its heap. The next one, a little larger, finds no room there: two or three of them stay. */
+/* Tables of some 30 MB come and go. After the first is freed the allocator keeps such sizes in its heap. The
+ * next table, a little larger, finds no room there: two or three of them stay. */
 static void return_large_blocks(void)
 {
     (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* else more memory is used */

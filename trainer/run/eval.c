@@ -1,8 +1,8 @@
 /* eval.c - a run that takes no step, with the parameters of a checkpoint or of files; and muster-train eval:
  * its loss on the samples held out. See results.h.
  *
- * The samples, their ranks and the order of sums are those of an evaluation while training: the figure is the
- * same to the bit. */
+ * The samples, their ranks and the order of sums are the same as in an evaluation while training: the figure
+ * is the same to the bit. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

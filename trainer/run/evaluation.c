@@ -12,7 +12,7 @@
 #include "trainer/run/inputs.h"
 #include "trainer/run/stop.h"
 
-enum { ROWS_AT_ONCE = 64 }; /* samples in memory, or those of a micro-batch */
+enum { ROWS_AT_ONCE = 64 }; /* samples in memory, unless a micro-batch has more */
 
 /* Counts of one class in an evaluation. */
 struct class_rows {

@@ -10,8 +10,8 @@ struct evaluation_figures {
     int64_t counted;              /* targets that counted, over all ranks */
     int64_t ns;                   /* wall time; 0: there was none yet */
     double loss;                  /* mean over the targets */
-    double accuracy;              /* of classes, in percent; NaN: the samples have none */
-    double precision, recall, f1; /* of classes, 0 to 1 */
+    double accuracy;              /* percent of the classes that were found; NaN: no classes */
+    double precision, recall, f1; /* 0 to 1; 0 without classes */
     bool best;                    /* the lowest loss so far */
     bool lowers;                  /* ReduceLROnPlateau has lowered the learning rate */
 };

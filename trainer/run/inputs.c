@@ -42,7 +42,7 @@ static int count_steps(struct train_config *c, int64_t samples, struct muster_er
     return train_config_check("", c, TRAIN_TRAINING, err); /* settings that depend on the steps */
 }
 
-static struct inputs *create(struct muster_error *err)
+static struct inputs *inputs_create(struct muster_error *err)
 {
     struct inputs *inputs = mem_calloc(1, sizeof *inputs);
     if (!inputs)
@@ -52,7 +52,7 @@ static struct inputs *create(struct muster_error *err)
 
 struct inputs *inputs_open(struct train_config *config, int rank, struct muster_error *err)
 {
-    GUARD(guard_inputs) struct inputs *inputs = create(err);
+    GUARD(guard_inputs) struct inputs *inputs = inputs_create(err);
     if (!inputs)
         return NULL;
     inputs->kind = train_config_reads_pictures(config) ? &input_pictures
@@ -66,7 +66,7 @@ struct inputs *inputs_open(struct train_config *config, int rank, struct muster_
 
 struct inputs *inputs_open_tokenizer(const struct train_config *config, struct muster_error *err)
 {
-    GUARD(guard_inputs) struct inputs *inputs = create(err);
+    GUARD(guard_inputs) struct inputs *inputs = inputs_create(err);
     GUARD(guard_tokenizer)
     struct tokenizer *tokenizer = inputs ? inputs_find_tokenizer(inputs, config, err) : NULL;
     return tokenizer ? take_pointer(&inputs) : NULL;

@@ -1,5 +1,5 @@
-/* inputs.h - what a run reads, by its settings: texts, pictures or labelled texts, their tokenizer, and the
- * batches that are made of them. Parts see a batch source. */
+/* inputs.h - the samples of a run, by its settings: texts, pictures or labelled texts, their tokenizer, and
+ * their batches. Other parts see a batch source. */
 #ifndef MUSTER_TRAINER_RUN_INPUTS_H
 #define MUSTER_TRAINER_RUN_INPUTS_H
 
@@ -43,7 +43,7 @@ bool inputs_have_text(const struct inputs *inputs);
 /* Copies the tokenizer's files into a folder. Nothing where samples are no text. */
 int inputs_copy_tokenizer(const struct inputs *inputs, const char *folder, struct muster_error *err);
 
-/* Prints what is read; trainer NULL: no training follows. */
+/* Prints files and sizes; trainer NULL: no training follows. */
 void inputs_show(const struct inputs *inputs, const struct train_config *config,
                  const struct muster_trainer *trainer);
 /* One object of JSON with sizes and classes. */

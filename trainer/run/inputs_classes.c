@@ -1,5 +1,5 @@
-/* inputs_classes.c - samples with a class, pictures and labelled texts: the sets of the settings, what is
- * printed of them, and their dataset_info files. See inputs.h. */
+/* inputs_classes.c - samples with a class, pictures and labelled texts: the sets of the settings, the lines
+ * about them, and their dataset_info files. See inputs.h. */
 #include <malloc.h>
 #include <math.h>
 #include <stdio.h>

@@ -41,7 +41,7 @@ static bool is_set(const char *text)
     return text && *text;
 }
 
-/* All settings that were set, for TensorBoard: Markdown shows lines behind four blanks as they are. */
+/* All settings that were set, for TensorBoard: Markdown keeps lines that begin with four blanks. */
 static int settings_text(const struct train_config *config, struct buffer *out)
 {
     static const char *const sections[] = {"training", "model", "lora", "data", "logging"};

@@ -223,9 +223,8 @@ static int code_of(const struct run *run, int error)
                                                             : exit_code_of_error(error);
 }
 
-/* The launcher stops all ranks as soon as one has ended: before the first step one whose peer cannot go on
- * gives that peer the time to print why, and to report that a restart is in vain. A peer whose error a
- * restart may mend is waited for, and waits for none. */
+/* The launcher stops all ranks as soon as one has ended. Before the first step a rank whose peer cannot go on
+ * gives that peer the time to print why, and to report that a restart is in vain. */
 static void run_meet(struct run *run, int code, bool fatal)
 {
     if (fatal)
@@ -272,7 +271,7 @@ static int run_fail(struct run *run, bool refused, const struct muster_error *er
 static int run_fail_usage(void)
 {
     const struct muster_error why = {MUSTER_E_INVALID, "the command line is wrong"};
-    (void)muster_fatal(NULL, &why); /* every rank has printed what is wrong with it */
+    (void)muster_fatal(NULL, &why); /* every rank has printed the mistake */
     return EXIT_CODE_USAGE;
 }
 

@@ -20,10 +20,10 @@ struct quantizing {
     struct run *run;
     const struct command_quantize *asked;
     struct muster_quantization about;
-    int64_t samples;                   /* of the calibration set; 0: none */
+    int64_t samples;                   /* size of the calibration set; 0: none */
     void *arrays[BATCH_SOURCE_ARRAYS]; /* memory of these samples */
     double loss[2];                    /* before, after */
-    double seconds;                    /* of quantising and writing */
+    double seconds;                    /* time to quantise and write */
 };
 
 static bool calibrates(const struct command_quantize *asked)

@@ -1,12 +1,11 @@
-/* results.h - what a program that called muster-train reads: one object of JSON. And muster-train preprocess.
- */
+/* results.h - results as one object of JSON, for programs that call muster-train; and the commands that take
+ * no step. */
 #ifndef MUSTER_TRAINER_RUN_RESULTS_H
 #define MUSTER_TRAINER_RUN_RESULTS_H
 
 #include "trainer/run/run.h"
 
-/* Members of an object that is being written: a figure and ", "; those of the last evaluation, without an
- * end. */
+/* Adds members to an object: a figure and ", "; the last evaluation, without a comma after it. */
 void result_number(struct buffer *out, const char *name, double value);
 void result_evaluation(const struct run *run, struct buffer *out);
 /* Prints the result of a whole training, on rank 0; begun: when it began. */
@@ -31,7 +30,7 @@ void restore_take_sizes(struct train_config *config);
 int restore_run(struct run *run, const struct restore_source *source,
                 int (*inputs)(struct run *run, struct muster_error *err), struct muster_error *err);
 
-/* muster-train eval: what its settings leave open, before a world is opened; then all of it. */
+/* muster-train eval: completes the settings, before a world is opened; then the whole command. */
 int eval_settings(struct train_config *config, struct muster_error *err);
 int eval_run(struct run *run, const struct restore_source *source, bool json, struct muster_error *err);
 

@@ -32,7 +32,7 @@ enum run_observer {
 };
 
 struct run {
-    struct train_config config;      /* settings, those of the stage in a training in stages */
+    struct train_config config;      /* settings; in a training in stages, of the stage */
     struct muster_world *world;      /* run.c; NULL: not open */
     int rank, world_size;            /* run.c */
     struct muster_model *model;      /* run.c */

@@ -31,7 +31,7 @@ bool stages_is_last(const struct run *run)
     return !run->stages || run->stages->number + 1 >= run->stages->count;
 }
 
-int stages_tell_trainer(struct run *run, struct muster_error *err)
+int stages_set(struct run *run, struct muster_error *err)
 {
     const struct stages *s = run->stages;
     return s ? muster_trainer_stage(run->trainer, s->number, s->follows, err) : 0;

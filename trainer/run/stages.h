@@ -10,7 +10,7 @@
 
 /* The stage that is trained. */
 struct stage {
-    int count;        /* of stages; 0: the training has none, and the rest is 0 */
+    int count;        /* number of stages; 0: the training has none, and the rest is 0 */
     int number;       /* from 0 */
     const char *name; /* NULL: it has none */
 };
@@ -21,8 +21,8 @@ int stages_open(struct run *run, struct muster_error *err);
 void stages_close(struct run *run);
 struct stage stages_now(const struct run *run);
 bool stages_is_last(const struct run *run); /* true of a training without stages */
-/* Tells the trainer its stage, before it resumes. */
-int stages_tell_trainer(struct run *run, struct muster_error *err);
+/* Gives the trainer its stage, before it resumes. */
+int stages_set(struct run *run, struct muster_error *err);
 /* Goes on with another stage; follows: the step at which the stage before has ended, -1: not known. */
 int stages_go_to(struct run *run, int number, int64_t follows, struct muster_error *err);
 /* Prints "stage 2 of 3 (long) begins after step 1000: ..." */

@@ -83,7 +83,7 @@ static int train(struct run *run, struct muster_error *err)
 {
     run->progress = (struct progress){0};
     if (muster_world_agree(run->world, open_inputs(run, err), err) < 0 || run_open_trainer(run, err) < 0 ||
-        stages_tell_trainer(run, err) < 0 || take_parameters(run, err) < 0 || begin_progress(run, err) < 0 ||
+        stages_set(run, err) < 0 || take_parameters(run, err) < 0 || begin_progress(run, err) < 0 ||
         stop_listen(run, err) < 0 || observers_open(run, err) < 0)
         return -1;
     return run_steps(run, err);
@@ -150,7 +150,7 @@ static int train_stages(struct run *run, struct muster_error *err)
 
 /* ---- after the last step ---- */
 
-/* The parameters that the run ends with are those of its best evaluation. */
+/* The run ends with the parameters of its best evaluation. */
 static int load_best(struct run *run, struct muster_error *err)
 {
     const long long last = run_state(run).steps;
@@ -194,7 +194,7 @@ static int export_model(struct run *run, struct muster_error *err)
     return inputs_classify(run->inputs) ? show_hash(run, err) : 0;
 }
 
-static int finish(struct run *run, struct muster_error *err)
+static int finish_training(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
     if (stop_cuts_short(run) && run_keeps_checkpoints(run))
@@ -214,7 +214,7 @@ static int train_whole(struct run *run, struct muster_error *err)
 {
     if (run_open_world(run, err) < 0 || stages_open(run, err) < 0 || train_stages(run, err) < 0)
         return -1;
-    return finish(run, err) < 0 ? -1 : checkpoint_command_end(run, err);
+    return finish_training(run, err) < 0 ? -1 : checkpoint_command_end(run, err);
 }
 
 int run_training(struct run *run, bool json, struct muster_error *err)
