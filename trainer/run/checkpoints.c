@@ -46,7 +46,7 @@ bool checkpoints_unsaved(const struct run *run)
 
 /* ---- to go on from ---- */
 
-/* Lines of a report. Rank 0 prints all lines, other ranks only refusals. */
+/* Lines of a report. Rank 0 prints all lines, other ranks their own: refusals, copies that cannot be read. */
 static void print_report(const struct run *run, const char *report)
 {
     for (const char *line = report; *line;) {
