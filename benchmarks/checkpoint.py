@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A checkpoint of GPT-2 124M (masters and two moments, 1.5 GB of random bits) written and read, on one rank.
 
-Beside it in the same rounds: one copy of the state in memory, the same bytes written and read plainly past the page cache as dd does with
+In the same rounds: one copy of the state in memory, the same bytes written and read plainly past the page cache as dd does with
 oflag=direct and iflag=direct (the limits), and torch.distributed.checkpoint: save, async_save and load. Prints medians and ratios. A stall is the
 time in which training does not go on: of ours the time that its calls and the optimizer wait, beside steps of 1,024 tokens on two threads; of
 async_save the time until it returns. What the step beside it takes longer, because threads share processors and memory, is printed too.
