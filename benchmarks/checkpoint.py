@@ -3,8 +3,8 @@
 
 In the same rounds: one copy of the state in memory, the same bytes written and read plainly past the page cache as dd does with
 oflag=direct and iflag=direct (the limits), and torch.distributed.checkpoint: save, async_save and load. Prints medians and ratios. A stall is the
-time in which training does not go on: of ours the time that its calls and the optimizer wait, beside steps of 1,024 tokens on two threads; of
-async_save the time until it returns. What the step beside it takes longer, because threads share processors and memory, is printed too.
+time in which training waits. For muster it is the time of its calls and of the optimizer's wait, during steps of 1,024 tokens on two threads. For
+async_save it is the time until it returns. The concurrent step takes longer, because threads share processors and memory; that is printed too.
 
 --demo N: in place of that N pairs of the demo on two ranks, with averages, with a checkpoint after every step and with none, in turns."""
 import argparse
@@ -75,7 +75,7 @@ def main():
     torch_peer.add_argument(parser)
     results.add_argument(parser)
     options = parser.parse_args()
-    options.folder = options.folder or options.build  # git ignores it, and what a killed run leaves there
+    options.folder = options.folder or options.build  # git ignores it, with the remains of a killed run
     if options.demo:
         demo(options)
         return
@@ -83,7 +83,7 @@ def main():
     ours, theirs = [], []
     for turn in range(options.rounds):
         ours.append(figures([options.build / "benchmarks" / "checkpoint_once", options.folder, *(["plain-first"] if turn % 2 else [])]))
-        os.sync()  # what was removed is given back now, not in the next one's time
+        os.sync()  # removed blocks are given back now, not in the next round's time
         if version:
             theirs.append(figures([options.torch_python, SUPPORT / "checkpoint_torch.py", options.folder]))
             os.sync()

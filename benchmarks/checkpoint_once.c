@@ -1,10 +1,10 @@
-/* checkpoint_once.c - one round of checkpoint.py: a checkpoint of GPT-2 124M on one rank, written behind a
+/* checkpoint_once.c - one round of checkpoint.py: a checkpoint of GPT-2 124M on one rank, written during a
  * step and read, against one copy of the state in memory and the same bytes written and read plainly.
  *
  *     checkpoint_once FOLDER [plain-first]
  *
  * Prints one line of seconds: copy; direct (the same bytes, past the page cache and synced); save (from the
- * begin to the commit, while a step runs); stall (of training in it); step, and stepped (the one beside the
+ * begin to the commit, while a step runs); stall (of training in it); step, and stepped (the step during the
  * save); read (past the page cache) and load (both from the disk); and the bytes. FOLDER chooses the disk.
  * The state is of random bits, because some disks store zeros and repetitions faster. */
 #include <fcntl.h>
@@ -77,7 +77,7 @@ static int take_step(struct once *o, double *seconds, struct muster_error *err)
     return result;
 }
 
-/* Training goes on meanwhile. */
+/* Training goes on during it. */
 static int save_behind(struct once *o, struct muster_error *err)
 {
     struct checkpoint_kept kept = {0};

@@ -5,7 +5,7 @@ and against the memory's own copies and sums.
 
 All run one after the other in each round and each time in another order; a figure is the median over the rounds of a
 run's median, from the first rank's start to the last one's end. Our buffers lie in memory that the ranks share, as all of
-libmuster's do; an MPI's and gloo's are the program's own. Ratios beside ours are the peer's time by ours. all_gather and
+libmuster's do; an MPI's and gloo's are the program's own. Ratios are the peer's time by ours. all_gather and
 reduce_scatter run on the caller's thread, as an MPI's do; the rows "by a stream" are handed to another thread, as a trainer's
 are."""
 
@@ -24,7 +24,7 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent
 LIMIT_S = 120
 SIZES_KB = {2: [64, 256, 1024, 4096, 16384, 65536], 8: [64, 256, 1024, 4096]}
 WHATS = {"all_gather": "copy", "reduce_scatter": "sum"}  # the collective and its limit
-STREAM = "stream_"  # before the name of one that was handed to a stream's thread
+STREAM = "stream_"  # before the name of a collective on a stream's thread
 BAR_GLOO, BAR_MPI, BAR_LIMIT, LIMIT_FROM_KB = 10, 1, 0.95, 1024
 
 

@@ -1,5 +1,5 @@
-/* comm_bench.c - all_gather and reduce_scatter of ranks on one machine over shared memory, beside what the
- * memory itself allows. comm.py runs it beside its peers.
+/* comm_bench.c - all_gather and reduce_scatter of ranks on one machine over shared memory, and the
+ * limits of the memory itself. comm.py runs it in turns with its peers.
  *
  *     comm_bench RANKS REPEATS BYTES...
  *
@@ -37,7 +37,7 @@ enum what { COPY, GATHER, SUM, SCATTER, STREAM_GATHER, STREAM_SCATTER, WHATS };
 static const char *const what_names[WHATS] = {"copy",           "all_gather",        "sum",
                                               "reduce_scatter", "stream_all_gather", "stream_reduce_scatter"};
 
-/* Shared by the processes, read by rank 0 behind a barrier. */
+/* Shared by the processes, read by rank 0 after a barrier. */
 struct times {
     struct instant start[RANKS_MAX][WHATS][REPEATS_MAX], end[RANKS_MAX][WHATS][REPEATS_MAX];
 };
@@ -54,7 +54,7 @@ struct rank {
     struct device_stream *stream;
     struct device_arena arena;
     struct comm *comm;
-    int64_t bytes; /* of a shard, now */
+    int64_t bytes; /* size of a shard, now */
 };
 
 static const char *get_environment(void *context, const char *name)
@@ -67,7 +67,7 @@ static const char *get_environment(void *context, const char *name)
                                             : NULL;
 }
 
-/* The buffers of a rank: a shard for each rank (what is gathered, what is scattered), a result, and as many
+/* The buffers of a rank: a shard for each rank (input of either collective), a result, and as many
  * shards again that stand for the peers' memory in the limits. */
 static float *shard_at(const struct rank *r, int index)
 {

@@ -18,7 +18,7 @@ static const char *const what_names[WHATS] = {"all_gather", "reduce_scatter"};
 struct rank {
     int rank, ranks, repeats;
     float *shards, *result; /* (ranks, bytes), (bytes) */
-    size_t bytes;           /* of a shard, now */
+    size_t bytes;           /* size of a shard, now */
 };
 
 static double now_ms(void)

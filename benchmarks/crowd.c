@@ -5,7 +5,7 @@
  *
  * "wall_ns N server_cpu_ns N agents_cpu_ns N server_kb N hold_cpu_ns N": from the first connect to the last
  * WORLD (ours) or echo (bare, tcp); the processor time of both sides in between; the server's resident memory
- * then; what the server's processors did while the world was held. */
+ * then; the server's processor time while the world was held. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -47,8 +47,8 @@ struct play {
     struct agent *agents;
     int64_t *due; /* ours, by agent */
     struct zmq_socket_options where;
-    struct buffer frame;         /* scratch for what is sent */
-    struct wire_message message; /* scratch for what has come */
+    struct buffer frame;         /* scratch of a message that is sent */
+    struct wire_message message; /* scratch of a received message */
 };
 
 static void must(int failed, const struct muster_error *err)
@@ -67,7 +67,7 @@ static void note_done(struct play *play, struct agent *agent)
 /* -- ours: what transport_client.c does for one member, for many in one loop
  * -------------------------------------------------- */
 
-static struct play *playing; /* of the send of every member */
+static struct play *playing; /* for the send of every member */
 
 static bool member_send(void *context, const struct wire_message *message)
 {
@@ -120,7 +120,7 @@ static void member_turn(struct play *play, int i, bool edge, struct instant now)
     play->due[i] = client_deadline(agent->client).ns;
 }
 
-/* What an agent says once it has started its workers. */
+/* The report of an agent that has started its workers. */
 static void report_all(struct play *play)
 {
     struct instant now = clock_now(NULL);

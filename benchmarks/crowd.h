@@ -1,5 +1,5 @@
-/* crowd.h - what the two processes of the benchmark `crowd` agree on: the one that serves, and the one that
- * plays all other agents. */
+/* crowd.h - the common part of the two processes of the benchmark `crowd`: the serving agent, and a process
+ * that plays all other agents. */
 #ifndef MUSTER_BENCHMARKS_CROWD_H
 #define MUSTER_BENCHMARKS_CROWD_H
 
@@ -9,21 +9,21 @@
 #include "rendezvous/security/secret.h"
 
 enum crowd_kind {
-    CROWD_OURS, /* the server's transport, and a member (client.h) behind each connection */
+    CROWD_OURS, /* the server's transport, and a member (client.h) at each connection */
     CROWD_BARE, /* a ROUTER that echoes and as many DEALERs that say one message */
     CROWD_TCP,  /* the same by plain TCP: what any protocol pays */
 };
 
 struct crowd {
     enum crowd_kind kind;
-    int agents; /* of the world; one of them serves */
+    int agents; /* size of the world, with the serving agent */
     bool elastic, keyed;
-    int hold_s; /* how long the world is kept, to see what it costs */
+    int hold_s; /* seconds for which the world is kept, to measure its cost */
     uint16_t port;
     struct job_keys keys; /* where keyed */
 };
 
-/* What the serving process has used, as it reports on request. */
+/* Resources of the serving process, as it reports on request. */
 struct crowd_usage {
     int64_t cpu_ns;
     int64_t resident_kb;

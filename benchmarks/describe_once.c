@@ -1,4 +1,4 @@
-/* describe_once.c - what a launch pays for NCCL's environment: this machine read once (without NVML) and
+/* describe_once.c - the cost of NCCL's environment in a launch: this machine read once (without NVML) and
  * decided upon once, in a fresh process. Prints the nanoseconds of both. */
 #include <stdio.h>
 #include <unistd.h>

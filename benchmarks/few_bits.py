@@ -7,8 +7,8 @@
 fetches and whose file has 4 bits (Q4_1, tables Q8_0): its full precision is nowhere in it, so that the first row is that file, opened, and the
 others round once more. --text is held out; calibration and adapters see --train alone.
 
-Loss is muster-train's own over the first samples of --text (20,224 tokens). Bytes are of the whole model: those of the tensors in a file,
-and of QLoRA what a rank holds of the base where it is alone (`--plan`), all against bf16. A row is printed when it is there."""
+Loss is muster-train's own over the first samples of --text (20,224 tokens). Bytes are of the whole model, all against bf16: the
+tensors in a file, or for QLoRA a rank's share of the base, if the rank is alone (`--plan`). A row is printed as soon as it is measured."""
 
 import argparse
 import glob

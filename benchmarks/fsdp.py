@@ -4,8 +4,8 @@ adds; and how much of its communication is hidden where that costs time and no p
     python3 benchmarks/fsdp.py --build BUILD_DIR [--rounds N] [--positions N] [--layers N] [--parts shard,hidden]
 
 Two ranks of one thread. All are started once and then step in turns, in another order each round; a step takes as long as its slowest
-rank. The limit of FULL_SHARD is NO_SHARD's step and the copies of the bytes that it receives more, measured beside each step; differences are of one round. `hidden`
-runs one rank beside a delay line, whose rate makes communication as long as --share of the step without any."""
+rank. The limit of FULL_SHARD is NO_SHARD's step and the copies of the bytes that it receives more, measured with each step; differences are of one round. `hidden`
+runs one rank against a delay line, whose rate makes communication as long as --share of the step without any."""
 
 import argparse
 import os
@@ -69,7 +69,7 @@ class Ranks:
         return max([int(word) for word in self.read(process)] for process in self.processes)
 
     def processor_ns(self):
-        """Of the first rank's threads so far: not disturbed by what else the machine does."""
+        """Processor time of the first rank's threads so far: other work of the machine does not disturb it."""
         tasks = pathlib.Path(f"/proc/{self.processes[0].pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 

@@ -4,7 +4,7 @@
  *               [--clip 1] [--dense 0] [--delay PICOSECONDS_PER_BYTE]
  *
  * One rank of the world that the environment describes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), over
- * shared memory; with --delay alone as one of two ranks, whose communication takes time and no processor.
+ * shared memory; with --delay alone as a rank of two, whose communication takes time and no processor.
  *
  * Prints the bytes that it receives in a step, and how many more these are than without sharding. Then it
  * reads lines from stdin and answers each with "STEP_NS COMM_NS EXPOSED_NS COPY_NS": a step, and then copies

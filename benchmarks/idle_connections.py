@@ -8,7 +8,7 @@ the third agent starts. Printed for each N: how long it took from its start to i
 connections opened a second, and the serving agent's processor time and memory. The peer is the first row, without idle connections.
 
 With --store: a job of two agents runs, and N connections to its workers' store are held that send nothing, or the greeting of a worker
-and then nothing. Meanwhile a member asks the store over a connection that it has, and newcomers connect, greet and ask. Printed
+and then nothing. During that time a member asks the store over a connection that it has, and newcomers connect, greet and ask. Printed
 for each N: the median and the longest of both, how many newcomers had to try again or got no answer, and the same as above."""
 
 import argparse
@@ -31,7 +31,7 @@ from support import results
 RUN = results.Run("idle_connections")
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
-HELD_S = 3  # how long the world continues beside the idle connections
+HELD_S = 3  # seconds for which the world continues with the idle connections
 ASKING_S = 5  # how long a member and newcomers ask the store
 VALIDATE = b"\0" + struct.pack("<I", 0x3C85F7CE)
 PING = b"\x0d" + b"echo"  # answered with the same four bytes

@@ -1,4 +1,4 @@
-/* kernels_bench.c - what every kernel costs in a training step, against what the machine could do, measured
+/* kernels_bench.c - the cost of every kernel in a training step, against the machine's limits, measured
  * in the same run: products against the best sgemm, everything else against a memcpy that moves as many bytes
  * at the same size (so caches count the same on both sides).
  *
@@ -36,8 +36,8 @@ struct bench {
     const struct kernels *k;
     struct shape s;
     int N;
-    int64_t parameters;      /* of the whole model */
-    int64_t slice;           /* of them, what the optimizer's measurement works on */
+    int64_t parameters;      /* elements of the whole model */
+    int64_t slice;           /* the share of them that the optimizer's measurement uses */
     float *wide[4];          /* (N, 4C) each */
     float *logits;           /* (N, V) */
     float *weight, *dweight; /* (max(V, 4C), C) */
@@ -144,7 +144,7 @@ static void run_gelu_backward(struct bench *b, int OC, int C)
     b->k->activation_backward(b->wide[2], b->wide[0], b->wide[1], ACTIVATION_GELU_TANH, 0, (int64_t)b->N * C,
                               NULL);
 }
-/* Llama's: four heads of queries read one of keys. */
+/* Llama's: four heads of queries read the same head of keys. */
 static struct attention grouped_attention(struct shape s)
 {
     struct attention a = packed_attention(s);

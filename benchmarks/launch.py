@@ -1,5 +1,5 @@
 """Start and finish workers that do nothing: muster run against MPICH's hydra, Open MPI, torchrun and a bare posix_spawn
-loop; on an idle machine and beside one busy process.
+loop; on an idle machine and with one busy process.
 
     python3 benchmarks/launch.py --build BUILD_DIR [--workers N,N] [--rounds N] [--beside idle,busy] [--peers hydra,"open mpi"]
 
@@ -33,7 +33,7 @@ LIMIT_S = 60
 ROUNDS = {1: 41, 8: 41, 64: 21, 256: 11}
 # by number of workers: at most so many times the bare loop, at least so many times as quick as hydra
 BARS = {1: (2.0, 1.4), 8: (1.3, 1.6), 64: (1.15, 1.2), 256: (1.15, 1.2)}
-BAR_SPREAD = 1.5  # beside a busy process: the 90th percentile by the median, at most
+BAR_SPREAD = 1.5  # with a busy process: the 90th percentile by the median, at most
 BAR_TORCHRUN, BAR_MEMORY_MB = 100, 10
 
 BARE, MUSTER, TORCHRUN, HYDRA = "posix_spawn loop", "muster run", "torchrun", "hydra"
@@ -63,7 +63,7 @@ def clean_environment():
 
 
 def environment_of(name, environment, scratch):
-    """torchrun and Open MPI leave folders behind; the others get the default."""
+    """torchrun and Open MPI leave folders in place; the others get the default."""
     return environment if name in (BARE, MUSTER, HYDRA) else {**environment, "TMPDIR": scratch}
 
 
@@ -100,7 +100,7 @@ def measure(build, commands, rounds, torch_rounds, environment, scratch):
 
 
 def install(build, folder):
-    """Copies of what is measured, as an installation writes them: {name: path}."""
+    """Copies of the measured programs, as an installation writes them: {name: path}."""
     programs = {"muster": build / "bin" / "muster"}
     programs.update({name: build / "benchmarks" / name for name in ("spawn_loop", "do_nothing")})
     return {name: shutil.copy(path, folder) for name, path in programs.items()}

@@ -1,10 +1,10 @@
-"""Tee of 64 loud workers against cat that moves the same bytes, and what a plain redirect costs the agent.
+"""Tee of 64 loud workers against cat that moves the same bytes, and the agent's cost of a plain redirect.
 
     python3 benchmarks/logs.py --build BUILD_DIR [--rounds N] [--workers N] [--megabytes N]
 
 tee: the workers' lines go to their log files and, with a prefix, to a console that is a pipe; its reader counts,
 and nothing may be missing in the files. cat: the same workers write to one pipe that cat copies into a file. Both in the same rounds, one
-after the other. cat makes one copy of what it reads and tee two, so that half of its rate is the bar. Files are in a folder
+after the other. cat makes one copy of its input and tee two, so that half of its rate is the bar. Files are in a folder
 under TMPDIR."""
 
 import argparse
@@ -43,7 +43,7 @@ def clean_environment(scratch):
 
 
 def cpu_seconds(pid):
-    """Of the process alone, not of those it has waited for; None once it is gone."""
+    """Processor time of the process alone, without its children; None after its end."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rsplit(")", 1)[1].split()

@@ -1,11 +1,11 @@
-/* precision_bench - what 16 bits in transit do to a training step on CPUs.
+/* precision_bench - the effect of 16 bits in transit on a training step on CPUs.
  *
  *     precision_bench [LAYERS [POSITIONS [ROUNDS [TRANSPORT]]]]    defaults: 4, 64, 9, shm
  *
  * GPT-2 of 768 channels, FULL_SHARD on two ranks (threads of this process, one compute thread each), 4 rows.
  * Every round takes one step of each combination of dtypes, in turn, so that all see the same machine.
- * TRANSPORT tcp: the ranks talk over loopback. Prints medians: the step, what its collectives took and how
- * much of that the compute stream waited for, the bytes that a rank receives, and the ratios to fp32. The
+ * TRANSPORT tcp: the ranks talk over loopback. Prints medians: the step, the time of its collectives and
+ * the compute stream's wait for them, the bytes that a rank receives, and the ratios to fp32. The
  * limit is arithmetic: products are fp32 in all of them, so that only the time of traffic can be saved. */
 #include <stdio.h>
 #include <stdlib.h>

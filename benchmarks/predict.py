@@ -1,13 +1,13 @@
-"""What `muster-train --plan --predict` expects of a step against the steps that muster-train then takes.
+"""The prediction of `muster-train --plan --predict` for a step against the steps that muster-train then takes.
 
     python3 benchmarks/predict.py --build BUILD_DIR [--rounds N] [--steps N] [--cases NAME,...] [--busy ROUNDS]
 
 Each case is predicted and then run for --steps, and for as many more as last SECONDS; a step's time is that between two progress lines, the
 median of all but the first ones. The error is the predicted time over the measured one, in the median of --rounds, since a shared machine's
-rate moves by a tenth from one half minute to the next, and in brackets the least and the largest; the bar is 10%. The share of the limit is what the
-progress line shows: the plan's products and bytes at the rates that a rank measured at its start.
+rate moves by a tenth from one half minute to the next, and in brackets the least and the largest; the bar is 10%. The share of the limit is taken from the
+progress line: the plan's products and bytes at the rates that a rank measured at its start.
 
---busy measures something else: the same steps on all processors alone and beside a process that only counts, in turns; bar 2.5 times. That
+--busy measures something else: the same steps on all processors alone and with a process that only counts, in turns; bar 2.5 times. That
 process takes half of a processor from them, so that of C processors C / (C - 1/2) of the time alone is the least."""
 
 import argparse
@@ -125,7 +125,7 @@ def beside_a_busy_process(work):
 
 
 def busy(options, folder, wanted):
-    """Prints what steps take alone and beside a busy process, and the largest ratio."""
+    """Prints the time of steps alone and with a busy process, and the largest ratio."""
     worst = 0
     print(f"{CORES} processors; the limit is {CORES / (CORES - 0.5):.2f}")
     for case, (ranks, settings) in BUSY.items():

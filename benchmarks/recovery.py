@@ -1,4 +1,4 @@
-"""How long a job is down when a worker is killed, an agent, the one that serves the job, or when a node is cut off: muster run against
+"""How long a job is down when a worker, an agent or the serving agent is killed, or when a node is cut off: muster run against
 torchrun, on nodes that are network namespaces of this machine.
 
     python3 benchmarks/recovery.py --build BUILD_DIR [--nodes 2,16] [--rounds N] [--torch-rounds N] [--torch-python PYTHON]
@@ -28,7 +28,7 @@ from support import results, torch_peer  # noqa: E402
 
 RUN = results.Run("recovery")
 
-LIMIT = 240  # of any wait for a world that must come
+LIMIT = 240  # seconds of any wait for a world that must come
 SETTLED = 0.3  # so long without a line from any worker, and a world is there to stay
 
 
@@ -92,11 +92,11 @@ class Bench:
         self.cluster = cluster.Cluster(count, folder)
         self.nodes = self.cluster.nodes
         names = "".join(f"{node.address} {node.name}\n" for node in self.nodes)
-        for node in self.nodes:  # torch asks for names of addresses, and waits long for one that is unknown
+        for node in self.nodes:  # torch asks for names of addresses, and waits long for an unknown name
             node.pod.hosts.write_text("127.0.0.1 localhost\n" + names)
         self.reports = Reports(folder)
         self.port = 29600
-        runtime = folder / "runtime"  # of the kept templates, which end with their nodes
+        runtime = folder / "runtime"  # folder of the kept templates, which end with their nodes
         runtime.mkdir(mode=0o700)
         os.environ["XDG_RUNTIME_DIR"] = str(runtime)
 
@@ -202,7 +202,7 @@ TORCH_KINDS = {
 KINDS.update(TORCH_KINDS)
 
 
-# --- faults: what came of each, in seconds, as a dictionary; None where the job did not come back in time ---
+# --- faults: the result of each, in seconds, as a dictionary; None where the job did not come back in time ---
 
 
 def outcome(job, begin, nodes, hosts, limit):
@@ -219,7 +219,7 @@ def outcome(job, begin, nodes, hosts, limit):
 
 
 def kill_torch_worker(job, turn, limit):
-    """As below; what came besides: the process group of the new world, and that of the first one, counted from the launch."""
+    """As below. Also the times of the process groups: of the new world, and of the first world, counted from the launch."""
     first = job.bench.reports.groups(job.size(job.bench.count), job.begun, limit)
     begin = time.monotonic_ns()
     sample = kill_worker(job, turn, limit)
@@ -278,7 +278,7 @@ def cut_off(job, turn, limit):
     return found
 
 
-# --- what is shown ---
+# --- the tables ---
 
 
 def shown(seconds):
@@ -373,14 +373,14 @@ def show_killed_worker(bench, torch):
 
 
 def show_torch(bench, torch):
-    """Workers that import PyTorch, before and after one of them is killed."""
+    """Workers that import PyTorch, before and after a worker is killed."""
     workers = bench.count * bench.options.nproc
     print(f"\n{bench.count} nodes, {workers} workers that import torch")
     if not torch:
         print("  skipped: no torch")
         return
     rounds = {"torchrun, torch": bench.options.torch_rounds}
-    Job(bench, "muster --warm-keep, torch").close()  # the job that imports, and leaves the template for those that are measured
+    Job(bench, "muster --warm-keep, torch").close()  # the job that imports, and leaves the template for the measured jobs
     found = measure(bench, kill_torch_worker, {kind: (rounds.get(kind, bench.options.rounds), 1) for kind in TORCH_KINDS}, LIMIT)
     parts = {"running": "killed -> all in their scripts", "group": "killed -> process group", "launch": "launch -> process group"}
     for part, what in parts.items():

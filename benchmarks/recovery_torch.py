@@ -3,7 +3,7 @@ its process group is there.
 
     recovery_torch.py FILE
 
-The lines and the clock are those of recovery_worker.c."""
+Lines and clock are as in recovery_worker.c."""
 
 import os
 import signal

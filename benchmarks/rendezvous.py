@@ -2,7 +2,7 @@
 
     python3 benchmarks/rendezvous.py --build BUILD_DIR [--only crowd|agents] [--agents N,N,...] [--rounds N] [--nodes N]
 
-crowd: N agents in two processes (benchmarks/crowd.c): the real server, and a real member behind each of N - 1 connections, from the
+crowd: N agents in two processes (benchmarks/crowd.c): the real server, and a real member at each of N - 1 connections, from the
 first connect to the last message with the world; against a bare ROUTER that echoes one message to as many DEALERs of the same
 libzmq with the same security, and against the same by plain TCP, which is what any protocol pays. The kinds take turns, so that
 a noisy machine disturbs all alike; medians are shown, and ratios of medians.
@@ -27,7 +27,7 @@ RUN = results.Run("rendezvous")
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 BAR_BARE, BAR_FLAT, BAR_TORCHRUN = 1.3, 1.5, 50
-TORCHRUN_MB = 260  # of memory for each torchrun
+TORCHRUN_MB = 260  # memory for each torchrun
 
 
 def arguments():
@@ -187,7 +187,7 @@ def available_mb():
 
 
 def spawn_limit(build, processes):
-    """ms of a bare loop that starts as many processes and waits for them: what is left of a launch without an agent"""
+    """ms of a bare loop that starts as many processes and waits for them: a launch without an agent"""
     begun = time.monotonic()
     subprocess.run([str(build / "benchmarks" / "spawn_loop"), str(processes), "/bin/true"], check=True)
     return (time.monotonic() - begun) * 1e3

@@ -1,4 +1,4 @@
-/* run_once.c - runs a command once and prints what it took: "WALL_NS PEAK_KB STATUS CPU_US".
+/* run_once.c - runs a command once and prints its cost: "WALL_NS PEAK_KB STATUS CPU_US".
  *
  *     run_once [-t SECONDS] PROGRAM [ARGUMENTS]
  *

@@ -2,7 +2,7 @@
 
     python3 benchmarks/store.py --build BUILD_DIR [--rounds N] [--clients 1,8,64] [--torch-python PYTHON]
 
-muster: our client (rendezvous/tcpstore/tcpstore_client.h) and our server, over TCP. zeromq: the same engine behind a ROUTER and a client that
+muster: our client (rendezvous/tcpstore/tcpstore_client.h) and our server, over TCP. zeromq: the same engine with a ROUTER and a client that
 needs one message for a call, to see what ZeroMQ's hop gives and takes. torch: PyTorch's client and server. c/torch: our client against
 torch's server, which shows how much of the difference is the client. The limit is a raw ping-pong over TCP: our client's ADD against a
 server that does nothing but one recv and one send. Each server is a process of its own; in each round every row runs in each column,

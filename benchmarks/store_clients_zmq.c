@@ -1,6 +1,6 @@
 /* store_clients_zmq.c - see store_clients.h: a DEALER to store_zmq_serve. A message is one or more requests
- * in the encoding of TCPStore; the server's engine keeps what comes behind a wait until the wait is over, so
- * that every call here is one message each way. */
+ * in the encoding of TCPStore; the server's engine keeps requests that come after a wait until the wait is
+ * over, so that every call here is one message each way. */
 #include <endian.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ enum { TIMEOUT_MS = 60000 };
 struct zmq_client {
     void *socket;
     struct buffer request, reply;
-    size_t taken; /* of the reply */
+    size_t taken; /* bytes of the reply */
 };
 
 static pthread_once_t context_once = PTHREAD_ONCE_INIT;

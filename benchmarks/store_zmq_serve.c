@@ -1,5 +1,5 @@
 /* store_zmq_serve.c - a store over ZeroMQ, as small as it gets, to measure what ZeroMQ's hop costs: the
- * engine of rendezvous/tcpstore/tcpstore.h behind a ROUTER. A message from a client is bytes of its requests,
+ * engine of rendezvous/tcpstore/tcpstore.h with a ROUTER. A message from a client is bytes of its requests,
  * a message to it bytes of its replies. Prints its port; ends with its standard input. */
 #include <stdbool.h>
 #include <stdint.h>

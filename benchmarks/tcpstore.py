@@ -4,7 +4,7 @@
 
 Each server is a process of its own. In each round every operation runs against each server, one after the other in changing order,
 so that a noisy machine disturbs all alike; what counts is the median of the rounds' ratios. The bare server is the physical limit: an
-epoll loop with one recv and one send for each request and nothing behind them. The clients are threads of one process (1 client) or of
+epoll loop with one recv and one send for each request and nothing else. The clients are threads of one process (1 client) or of
 a few; a client makes one call after the other."""
 
 import argparse
@@ -157,7 +157,7 @@ def main():
         alone = [name for name in operations if clients > 1 or name != "wake"]
         found = measure(crew, servers, alone, options.rounds)
         crew.close()
-        if clients == 1 and "wake" in operations:  # one that wakes another
+        if clients == 1 and "wake" in operations:  # a client that wakes another
             crew = store_crew.torch_crew(options.torch_python, 2, servers)
             found |= measure(crew, servers, ["wake"], options.rounds)
             crew.close()

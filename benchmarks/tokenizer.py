@@ -102,7 +102,7 @@ def peers(documents):
 
 
 def measure(runs, rounds):
-    """{name: (median ns, tokens)}, in turns, behind one round that warms up."""
+    """{name: (median ns, tokens)}, in turns, after a round that warms up."""
     times, tokens = {name: [] for name in runs}, {}
     for i in range(rounds + 1):
         for name, run in runs.items():

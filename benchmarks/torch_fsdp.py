@@ -7,7 +7,7 @@ reduced in fp32; rounds alternate. Two limits are measured in the same
 rounds: `alone` is the same forward and backward of a whole model on every rank at once with no communication, and AdamW on 1/size of it;
 `copies` is the time of the bytes that sharding has to move through memory (every gathered parameter written once, every gradient read
 and written once, every reduced one read), at the rate at which all ranks copy at once. Memory is the peak of a rank's own and shared
-pages (PSS without files) over what the process had before the model, sampled in steps that are not timed."""
+pages (PSS without files) over the process's memory before the model, sampled in steps that are not timed."""
 
 import argparse
 import json

@@ -10,7 +10,7 @@ round warms up and compiles, and is not counted.
 
 All begin with the weights that muster wrote and get the same batches, and their losses are compared in every round: a
 peer that computes something else ends the benchmark. Variables that choose the code of a library (OPENBLAS_CORETYPE and
-its like) are taken out of the environment of all, unless --keep-environment; what each uses then is printed. A peer that
+its like) are taken out of the environment of all, unless --keep-environment; and then the code that each uses is printed. A peer that
 is not there is left out."""
 
 import argparse
@@ -50,7 +50,7 @@ def arguments():
 
 
 def environment(options):
-    """For all programs that are measured; and a line about what was taken out or stays."""
+    """For all programs that are measured; and a line about removed and kept variables."""
     choosing = {name: value for name, value in os.environ.items() if CHOOSING.match(name)}
     listed = ", ".join(f"{name}={value}" for name, value in sorted(choosing.items())) or "none"
     if options.keep_environment:

@@ -4,9 +4,9 @@
                                     [--peers eager,compile] [--torch-python PYTHON]
 
 In every round one step of each, one after the other, on the same weights and batches; medians over the rounds, and the losses are
-compared. Beside the times: tokens a second, and the share of what the step's matrix products would take at the rate of large
-products (8192 x 8192 x 8192, by PyTorch) in that precision. muster computes in fp32 and, by tensor cores, in tf32; what PyTorch
-does in bf16 (autocast) is shown beside it. Needs the module (MUSTER_CUDA_MODULE, or ./dev build cuda), cuBLASLt on the loader's path or
+compared. Also shown: tokens a second, and the share of the time that the step's matrix products would take at the rate of large
+products (8192 x 8192 x 8192, by PyTorch) in that precision. muster computes in fp32 and, by tensor cores, in tf32; PyTorch's
+time in bf16 (autocast) is shown too. Needs the module (MUSTER_CUDA_MODULE, or ./dev build cuda), cuBLASLt on the loader's path or
 in .cuda/lib (cmake/cuda_headers.sh .cuda --libraries), and for the peers an interpreter whose PyTorch has CUDA; where there is no GPU
 it ends with a line."""
 
@@ -45,7 +45,7 @@ def arguments():
 
 
 def environment():
-    """What `./dev build cuda` has built, and the libraries beside it, where nothing else is named."""
+    """The output of `./dev build cuda` and the libraries next to it, unless the environment names others."""
     root, variables = HERE.parent, dict(os.environ)
     variables.setdefault("MUSTER_CUDA_MODULE", str(root / "build-cuda" / "lib" / "libmuster_cuda.so"))
     paths = [variables.get("LD_LIBRARY_PATH"), str(root / ".cuda" / "lib")]
@@ -64,7 +64,7 @@ def peers_of(options):
 
 
 def product_flops(tokens, positions):
-    """Of a step, forward and backward, attention's scores and values (causal: half of them) included."""
+    """Operations of a step, forward and backward, attention's scores and values (causal: half of them) included."""
     return 6 * tokens * MATRICES + 6 * LAYERS * tokens * positions * CHANNELS
 
 

@@ -1,4 +1,4 @@
-/* train_step - steps of GPT-2 124M; on the CPU beside its own matrix products alone, in one process.
+/* train_step - steps of GPT-2 124M; on the CPU in turns with its own matrix products alone, in one process.
  *
  *     train_step [--batch 4] [--positions 64] [--threads 2] [--layers 12] [--weights PATH]
  *                [--device cpu|cuda] [--matmul fp32|tf32] [--graphs 0|1] [--recompute 0|1]

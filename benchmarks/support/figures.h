@@ -1,6 +1,6 @@
-/* figures.h - what a benchmark in C hands to support/results.py, which writes it as JSON. `./dev bench` runs
- * such a program through support/run_bench.py, which names the file of the figures in MUSTER_BENCH_FIGURES;
- * without it nothing is written.
+/* figures.h - the figures of a benchmark in C for support/results.py, which writes them as JSON. `./dev
+ * bench` runs such a program through support/run_bench.py, which names the file of the figures in
+ * MUSTER_BENCH_FIGURES; without it nothing is written.
  */
 #ifndef MUSTER_BENCHMARKS_FIGURES_H
 #define MUSTER_BENCHMARKS_FIGURES_H

@@ -1,4 +1,4 @@
-"""A model of a GGUF file as a folder of Hugging Face in fp32, and what its tensors take in the file.
+"""A model of a GGUF file as a folder of Hugging Face in fp32, and the bytes of its tensors in the file.
 
     python gguf_folder.py FILE.gguf FOLDER
 
@@ -19,7 +19,7 @@ def main():
     where = dict(pretrained_model_name_or_path=source.parent, gguf_file=source.name)
     opened = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     config = {key: value for key, value in opened.config.to_dict().items() if key != "quantization_config"}
-    plain = type(opened)(type(opened.config)(**config))  # one that was read from gguf cannot be saved
+    plain = type(opened)(type(opened.config)(**config))  # a model that was read from gguf cannot be saved
     plain.load_state_dict(opened.state_dict())
     plain.save_pretrained(folder)
     transformers.AutoTokenizer.from_pretrained(**where).save_pretrained(folder)

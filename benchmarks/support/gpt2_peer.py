@@ -1,4 +1,4 @@
-"""What the peers of train_cpu.py and train_gpu.py share: GPT-2 124M's sizes, the initial weights that muster wrote, the batches, and the loop
+"""The common part of the peers of train_cpu.py and train_gpu.py: GPT-2 124M's sizes, the initial weights that muster wrote, the batches, and the loop
 that answers a line with the nanoseconds of one step and its loss."""
 
 import json

@@ -11,7 +11,7 @@ REQUIREMENTS = ["jax==0.10.2", "jaxlib==0.10.2"]
 
 
 def add_argument(parser):
-    """--jax-python; MUSTER_JAX_PYTHON without it, else the one that is made here"""
+    """--jax-python; MUSTER_JAX_PYTHON without it, else the interpreter that is made here"""
     default = os.environ.get("MUSTER_JAX_PYTHON", str(HOME / "bin" / "python"))
     parser.add_argument("--jax-python", default=default, help="an interpreter that has jax; %(default)s")
 

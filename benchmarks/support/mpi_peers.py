@@ -25,7 +25,7 @@ ENVIRONMENT = {
 
 
 class Peer:
-    """One that can be run: what it is called in a table, and how it starts workers."""
+    """An MPI launcher: its title in a table, and its way to start workers."""
 
     def __init__(self, title, program, arguments):
         self.title, self.program, self.arguments = title, program, arguments

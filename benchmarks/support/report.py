@@ -1,7 +1,7 @@
 """README's measured table and one chart a benchmark, made of benchmarks/results/*.json. Standard library only.
 
     python3 benchmarks/support/report.py           writes README.md between its markers, and benchmarks/results/NAME.svg
-    python3 benchmarks/support/report.py --check   writes nothing; prints what is not equal, and exits 1 then"""
+    python3 benchmarks/support/report.py --check   writes nothing; prints the names that are not equal, and exits 1 then"""
 
 import html
 import math
@@ -67,7 +67,7 @@ def cells(figure):
 
 
 def newest(result, name, processor=""):
-    """(run, figure) of the newest run with nothing beside it; among those of one day the one with the most cells."""
+    """(run, figure) of the newest quiet run; among runs of one day the run with the most cells."""
     found = [(run, figure) for run in result["runs"] for figure in run["figures"] if figure["figure"] == name and processor in run["processor"]]
     return max(found, key=lambda pair: (quiet(pair[0]), pair[0]["date"][:10], cells(pair[1]), pair[0]["date"]), default=None)
 
@@ -101,7 +101,7 @@ def table(results):
 
 
 WIDTH, LEFT, BAR, GAP = 940, 440, 16, 6
-LOW, HIGH = 0.1, 2000.0  # of the axis, times
+LOW, HIGH = 0.1, 2000.0  # ends of the axis, times
 COLOURS = ("#3465a4", "#75507b", "#4e9a06", "#c17d11", "#cc0000", "#06989a")
 
 

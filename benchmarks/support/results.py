@@ -22,7 +22,7 @@ import statistics
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 RESULTS = SOURCE / "benchmarks" / "results"
 QUIET_LOAD = 1.0  # a load of more than this at the start is other work
-KEPT_RUNS = 8  # of one benchmark in the tree; the oldest measured run goes first
+KEPT_RUNS = 8  # measured runs of a benchmark in the tree; the oldest measured run goes first
 
 
 def add_argument(parser):
@@ -55,7 +55,7 @@ class Run:
 
     def add(self, figure, unit, muster, peers=None, limit=None, more_is_better=False, ratios=None, note=None):
         """Values are medians, or lists of samples, or None where only a ratio is known. `limit` is (name, value). With more_is_better they
-        are rates and not times. `ratios` has those that were taken in another way than median by median: {peer or limit: ratio}."""
+        are rates and not times. `ratios` has ratios that are not median by median: {peer or limit: ratio}."""
         ratios = ratios or {}
         entry = {"figure": figure, "unit": unit, "muster": self.median(muster)}
         if isinstance(muster, (list, tuple)):

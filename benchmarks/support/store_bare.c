@@ -2,7 +2,7 @@
  *
  *     store_bare [VALUE_BYTES]
  *
- * One epoll loop, one recv and one send for each request, and nothing behind them: no key is looked at or
+ * One epoll loop, one recv and one send for each request, and nothing else: no key is looked at or
  * kept, every wait is over at once, and every reply has fixed bytes of the size that a real server sends (a
  * value has VALUE_BYTES bytes, 16 by default). Prints its port; ends with its standard input. */
 #include <arpa/inet.h>

@@ -154,7 +154,7 @@ class Threads:
                     TOGETHER[operation](stores[server], client, self.clients, count, turn)
                 else:
                     OPERATIONS[operation](stores[server], key, count, turn)
-            except Exception as error:  # noqa: BLE001 - reported to the process that started us, whatever it is
+            except Exception as error:  # noqa: BLE001 - reported to the process that started us, of any kind
                 self.errors.append(error)
             self.times[i] = (began, time.monotonic_ns())
             self.end.wait()

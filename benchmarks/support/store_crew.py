@@ -1,4 +1,4 @@
-"""Processes full of store clients that make the same calls at once: those of support/store_clients.py or of store_clients.c."""
+"""Processes full of store clients that make the same calls at once: support/store_clients.py or store_clients.c."""
 
 import pathlib
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 from support import store_servers
 
-THREADS_OF_PYTHON = 16  # of one process: more only wait for its interpreter's lock
+THREADS_OF_PYTHON = 16  # threads of a process: more only wait for its interpreter's lock
 
 
 class Crew:

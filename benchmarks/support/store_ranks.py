@@ -2,7 +2,7 @@
 
     store_ranks.py RANKS PORT
 
-The ranks are forked after torch is imported: only what the ranks do together is measured. They come as under an agent that serves the
+The ranks are forked after torch is imported: only the common work of the ranks is measured. They come as under an agent that serves the
 store (TORCHELASTIC_USE_AGENT_STORE)."""
 
 import os

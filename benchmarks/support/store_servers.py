@@ -17,7 +17,7 @@ sys.stdin.read()
 
 def enter_own_network():
     """Runs the program again in a network namespace of its own, where that is allowed: torch's client looks up the names of its peers,
-    and a name server that answers some of many questions late would be most of what is measured; nor do others' packet filters count."""
+    and a name server that answers some of many questions late would be most of the measured time; nor do others' packet filters count."""
     mark = "MUSTER_BENCH_OWN_NETWORK"
     if mark in os.environ or subprocess.run(["unshare", "-rn", "ip", "link", "set", "lo", "up"], capture_output=True).returncode:
         return

@@ -8,7 +8,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 
 def add_argument(parser):
-    """--torch-python; MUSTER_TORCH_PYTHON without it, else the one that ./dev makes"""
+    """--torch-python; MUSTER_TORCH_PYTHON without it, else the interpreter that ./dev makes"""
     default = os.environ.get("MUSTER_TORCH_PYTHON", str(SOURCE / ".venv" / "bin" / "python"))
     parser.add_argument("--torch-python", default=default, type=os.path.abspath, help="an interpreter that has torch; %(default)s")
 
