@@ -17,10 +17,9 @@ static inline double plain_since(struct instant start)
 /* Seconds to write `bytes`, rounded up to pieces, from the piece again and again, and to sync; -1: a call
  * failed. */
 double plain_write(const char *path, const char *piece, int64_t bytes);
-/* Seconds of all bytes of data, which begins at a page, past the page cache in large pieces, as dd
- * oflag=direct does, and synced; the length is rounded up to pages. plain_read reads in the same way, into
- * PLAIN_LARGE bytes that begin at a page.
- */
+/* Seconds to write all bytes of data, which begins at a page, past the page cache in large pieces and to
+ * sync, as dd oflag=direct does. The length is rounded up to pages. plain_read_direct reads in the same way,
+ * into PLAIN_LARGE bytes that begin at a page. -1: a call failed. */
 enum { PLAIN_LARGE = 4 << 20 };
 double plain_write_direct(const char *path, const char *data, int64_t bytes);
 double plain_read_direct(const char *path, char *piece);
