@@ -152,6 +152,24 @@ enum activation_kind {
     ACTIVATION_KINDS
 };
 
+/* The library, and the type of the factors, of matrix products on CPUs. Sums are fp32 in all of them. */
+enum kernels_products {
+    KERNELS_OPENBLAS, /* fp32 */
+    KERNELS_ONEDNN,   /* fp32 */
+    KERNELS_BF16,     /* by oneDNN: factors rounded to bf16 */
+    KERNELS_PRODUCTS
+};
+
+/* The three slots linear_* of one library. */
+struct kernels_linear {
+    void (*forward)(void *out, const void *in, const void *weight, const void *bias, int N, int C, int OC,
+                    int row, void *stream);
+    void (*backward_input)(void *din, const void *dout, const void *weight, int N, int C, int OC, int row,
+                           int beta_in, void *stream);
+    void (*backward_weight)(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
+                            int OC, int row, int beta, void *stream);
+};
+
 struct kernels {
     uint32_t abi, size; /* KERNELS_ABI and sizeof(struct kernels) of the library that filled it */
     const char *name;   /* "cpu-avx2", "ref-f64" */
@@ -373,9 +391,13 @@ struct kernels {
                  void *stream);
     /* out = beta*out + in, in of dtype_in: bf16 or f16 */
     void (*widen)(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream);
+
+    /* The CPU's tables: linear_* by other libraries than OpenBLAS, which kernels_cpu_by puts in place. Zeroed
+     * elsewhere. */
+    struct kernels_linear linear_by[KERNELS_PRODUCTS];
 };
 
-enum { KERNELS_ABI = 10 };
+enum { KERNELS_ABI = 11 };
 
 /* How far apart the rows of a matrix are best that has `width` columns and whose distance is free; width
  * where an int does not hold the multiple. */
@@ -394,6 +416,10 @@ const struct kernels *kernels_ref_f64(void);
  * variant in tests, and what the processor lacks is never picked. Never fails; any thread may
  * call it. */
 const struct kernels *kernels_cpu(unsigned isa_mask);
+/* kernels_cpu(-1) with linear_* by a library; its name ends in the library's: "cpu-avx512-onednn". NULL:
+ * MUSTER_E_NOT_FOUND without libdnnl, MUSTER_E_UNSUPPORTED where this build has no oneDNN, or the processor
+ * no instructions for bf16. Any thread may call it. */
+const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_error *err);
 enum { KERNELS_ISA_BASE = 1, KERNELS_ISA_AVX2 = 2, KERNELS_ISA_AVX512 = 4 };
 /* Threads of the kernels that the calling thread runs, itself included; set once, by the compute-stream
  * thread, before the first kernel. Fails if OpenBLAS is not the OpenMP build. Also makes these threads treat
@@ -407,6 +433,8 @@ int kernels_cpu_threads(int threads, struct muster_error *err);
  * kernels_cpu_threads call it. Returns the text of the numerics fingerprint: "OpenBLAS 0.3.21 ... SkylakeX
  * MAX_THREADS=64"; static. */
 const char *kernels_cpu_blas(void);
+/* The same of the library that multiplies for a table of kernels_cpu or kernels_cpu_by. */
+const char *kernels_cpu_library(const struct kernels *kernels);
 /* One sentence where OpenBLAS computes with kernels older than the processor all the same: why, and the way
  * out; else "". Static. */
 const char *kernels_cpu_blas_note(void);

@@ -21,6 +21,13 @@
 #define CPU_DECLARE(operation) KERNELS_DECLARE(operation, CPU(operation))
 KERNELS_OPERATIONS(CPU_DECLARE)
 #undef CPU_DECLARE
+#define CPU_DECLARE_LINEAR(suffix)                                                                           \
+    KERNELS_DECLARE(linear_forward, CPU(linear_forward##suffix))                                             \
+    KERNELS_DECLARE(linear_backward_input, CPU(linear_backward_input##suffix))                               \
+    KERNELS_DECLARE(linear_backward_weight, CPU(linear_backward_weight##suffix))
+CPU_DECLARE_LINEAR(_onednn)
+CPU_DECLARE_LINEAR(_bf16)
+#undef CPU_DECLARE_LINEAR
 #define CPU_TEXT2(text) #text
 #define CPU_TEXT(text)  CPU_TEXT2(text)
 #define CPU_TABLE_NAME  "cpu-" CPU_TEXT(CPU_VARIANT)

@@ -2,6 +2,12 @@
  * choice: the tables are data (variant.c), and tests/lint holds the objects to it. */
 #include "kernels/cpu/cpu.h"
 
+#include <pthread.h>
+#include <stdio.h>
+
+#include "kernels/cpu/onednn.h"
+#include "proto/base/error.h"
+
 #ifdef CPU_HAVE_X86_VARIANTS
 #include <cpuid.h>
 #include <stdbool.h>
@@ -52,4 +58,47 @@ const struct kernels *kernels_cpu(unsigned isa_mask)
 #endif
     (void)isa; /* a machine with one variant has nothing to choose */
     return &cpu_table_base;
+}
+
+/* ---- tables by library ---- */
+
+static const char *const products_names[KERNELS_PRODUCTS] = {"", "-onednn", "-bf16"};
+static struct kernels tables_by[KERNELS_PRODUCTS];
+static char names_by[KERNELS_PRODUCTS][32];
+static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
+
+static void fill_tables_by(void)
+{
+    const struct kernels *table = kernels_cpu(~0u);
+    for (int by = KERNELS_OPENBLAS + 1; by < KERNELS_PRODUCTS; by++) {
+        const struct kernels_linear *linear = &table->linear_by[by];
+        tables_by[by] = *table;
+        (void)snprintf(names_by[by], sizeof names_by[by], "%s%s", table->name, products_names[by]); /* fits */
+        tables_by[by].name = names_by[by];
+        tables_by[by].linear_forward = linear->forward;
+        tables_by[by].linear_backward_input = linear->backward_input;
+        tables_by[by].linear_backward_weight = linear->backward_weight;
+    }
+}
+
+const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_error *err)
+{
+    if (by == KERNELS_OPENBLAS)
+        return kernels_cpu(~0u);
+    if (onednn_open(err))
+        return NULL;
+    if (by == KERNELS_BF16 && !onednn_has_bf16()) {
+        (void)error_set(err, MUSTER_E_UNSUPPORTED,
+                        "products of bf16 need a processor with AVX512-BF16 or AMX; %s finds neither: use "
+                        "training.matmul_precision: fp32",
+                        onednn_text());
+        return NULL;
+    }
+    (void)pthread_once(&tables_once, fill_tables_by); /* cannot fail: both arguments are valid */
+    return &tables_by[by];
+}
+
+const char *kernels_cpu_library(const struct kernels *kernels)
+{
+    return kernels > tables_by && kernels < tables_by + KERNELS_PRODUCTS ? onednn_text() : kernels_cpu_blas();
 }

@@ -62,4 +62,8 @@ const struct kernels CPU(table) = {
     .scale = CPU(scale),
     .cast = CPU(cast),
     .widen = CPU(widen),
+    .linear_by = {[KERNELS_ONEDNN] = {CPU(linear_forward_onednn), CPU(linear_backward_input_onednn),
+                                      CPU(linear_backward_weight_onednn)},
+                  [KERNELS_BF16] = {CPU(linear_forward_bf16), CPU(linear_backward_input_bf16),
+                                    CPU(linear_backward_weight_bf16)}},
 };

@@ -33,7 +33,8 @@ enum { TRAIN_OUTPUT_AUTO, TRAIN_OUTPUT_FP32, TRAIN_OUTPUT_BF16 };
 enum { TRAIN_CONFIG_KEYS = 256 }; /* rows of the table at most */
 enum { TRAIN_REPLICAS_STOP, TRAIN_REPLICAS_WARN };
 enum { TRAIN_COMM_AUTO, TRAIN_COMM_HOST, TRAIN_COMM_NCCL };
-enum { TRAIN_MATMUL_FP32, TRAIN_MATMUL_TF32 };
+enum { TRAIN_MATMUL_FP32, TRAIN_MATMUL_TF32, TRAIN_MATMUL_BF16 };
+enum { TRAIN_PRODUCTS_OPENBLAS, TRAIN_PRODUCTS_ONEDNN };
 enum { TRAIN_NUMERICS_WARN, TRAIN_NUMERICS_REFUSE };
 enum { TRAIN_DATA_REFUSE, TRAIN_DATA_WARN };
 enum { TRAIN_DAMAGED_REFUSE, TRAIN_DAMAGED_ANEW };
@@ -95,6 +96,7 @@ struct train_config {
     int early_stop_metric;   /* enum evaluation_metric */
     int dtype, reduce_dtype; /* see train_config_dtype */
     int matmul_precision;    /* TRAIN_MATMUL_... */
+    int products;            /* TRAIN_PRODUCTS_... */
     double loss_scale;       /* with fp16; 0: dynamic */
     int64_t initial_scale_power, loss_scale_window, hysteresis;
     bool consecutive_hysteresis;

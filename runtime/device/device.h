@@ -70,6 +70,9 @@ struct device_ops {
     /* Products round their factors to tf32 from now on: before `kernels` and the first stream. Fails where
      * the device cannot. NULL: it multiplies in the kernels' dtype. */
     int (*tf32)(struct device *device, struct muster_error *err);
+    /* The library of products and the type of their factors from now on: before `kernels` and the first
+     * stream. Fails as kernels_cpu_by. NULL: the device has one library. */
+    int (*products)(struct device *device, enum kernels_products by, struct muster_error *err);
 
     /* Zeroed memory, 4096-aligned on the CPU and 256-aligned elsewhere. Fails with MUSTER_E_NOMEM naming
      * bytes wanted and free where it does not fit. */

@@ -24,6 +24,7 @@ static struct device *cpu_open(int local_rank, int threads, struct muster_error 
     }
     (void)kernels_cpu_blas(); /* chosen here, while no thread of ours computes */
     device->threads = threads;
+    device->kernels = kernels_cpu(~0u);
     device->poison = -1;
     device->memory_limit = -1;
     return device;
@@ -45,8 +46,16 @@ static void cpu_close(struct device *device)
 
 static const struct kernels *cpu_kernels(struct device *device)
 {
-    (void)device; /* every CPU device has the same table */
-    return kernels_cpu((unsigned)-1);
+    return device ? device->kernels : kernels_cpu(~0u);
+}
+
+static int cpu_products(struct device *device, enum kernels_products by, struct muster_error *err)
+{
+    const struct kernels *kernels = kernels_cpu_by(by, err);
+    if (!kernels)
+        return -1;
+    device->kernels = kernels;
+    return 0;
 }
 
 static int64_t cpu_memory_available(struct device *device)
@@ -150,6 +159,7 @@ const struct device_ops *device_cpu(void)
         .open = cpu_open,
         .close = cpu_close,
         .kernels = cpu_kernels,
+        .products = cpu_products,
         .memory_available = cpu_memory_available,
         .arena_create = cpu_arena_create,
         .arena_destroy = cpu_arena_destroy,

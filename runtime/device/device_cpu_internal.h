@@ -16,6 +16,7 @@ struct cpu_arena {
 
 struct device {
     int threads; /* of the compute stream */
+    const struct kernels *kernels;
     _Atomic(int) streams;
     _Atomic(bool) has_compute;
     struct cpu_arena *arenas;

@@ -173,6 +173,14 @@ static int open_device(struct trainer *trainer, const struct trainer_options *op
                          trainer->ops->name);
     if (options->tf32 && trainer->ops->tf32 && trainer->ops->tf32(trainer->device, err))
         return -1;
+    if (options->products != KERNELS_OPENBLAS && !trainer->ops->products)
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "device %s multiplies by its own library, in fp32 or tf32: leave training.products "
+                         "and training.matmul_precision: bf16 out, or train with training.device: cpu",
+                         trainer->ops->name);
+    if (options->products != KERNELS_OPENBLAS &&
+        trainer->ops->products(trainer->device, options->products, err))
+        return -1;
     trainer->kernels = options->kernels ? options->kernels : trainer->ops->kernels(trainer->device);
     return 0;
 }
@@ -485,7 +493,7 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
                    dtype_name(plan->reduce_dtype));
     plan_embedding_text(trainer->model, &trainer->plan, f->embedding, sizeof f->embedding);
     (void)snprintf(f->blas, sizeof f->blas, "%s",
-                   trainer->ops->host_memory ? kernels_cpu_blas() : trainer->ops->name);
+                   trainer->ops->host_memory ? kernels_cpu_library(trainer->kernels) : trainer->ops->name);
     const struct comm_ops *comm = trainer->comms.ops;
     /* The same sums, bit for bit: the model does not depend on the ranks' placement. */
     if (comm == comm_tcp() || comm == comm_staged(comm_tcp()))

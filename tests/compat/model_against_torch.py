@@ -82,9 +82,9 @@ def reference(loss_of, parameters, tokens, targets, variant=ADAMW):
 def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", ranks=1, strategy="NO_SHARD", micro_batches=1,
          moves=("f32", "f32", 0), evaluated=None, lengths=None):
     """The same of muster. architecture: the numbers that model_dump.c reads. moves: the dtypes of parameters and gradients in
-    transit, and the loss scale. evaluated: a list, to which the loss after the training is added. lengths: (steps, samples), of texts
+    transit, and the loss scale. dtype: f32, f64, or bf16 (f32 with products of bf16). evaluated: a list, to which the loss after the training is added. lengths: (steps, samples), of texts
     whose targets are one a sample."""
-    real = torch.float32 if dtype == "f32" else torch.float64
+    real = torch.float64 if dtype == "f64" else torch.float32
     tokens, targets = tokens[:variant.steps], targets[:variant.steps]
     steps, samples, positions = targets.shape if lengths is None else tokens.shape
     run = [dtype, ranks, strategy, micro_batches, samples, positions, steps, variant.rate, DECAY, BETA1, BETA2, EPSILON, CLIP,

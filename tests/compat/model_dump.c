@@ -15,7 +15,8 @@
  * the run: dtype ranks strategy micro_batches samples T steps lr weight_decay beta1 beta2 epsilon clip_norm,
  * optimizer (enum) momentum dampening nesterov decay (enum), and two patterns of names,
  * "-" for none: frozen, not decayed; then the dtypes that parameters and gradients move in (f32, bf16, f16)
- * and the loss scale with f16 (0: dynamic). dtype is f32 (the fast kernels) or f64 (the reference).
+ * and the loss scale with f16 (0: dynamic). dtype is f32 (the fast kernels), bf16 (the same with products
+ * of bf16) or f64 (the reference).
  * FOLDER/params: every parameter in the model's order, of the dtype. FOLDER/tokens and FOLDER/targets:
  * (steps, samples, T) i32, of simple_cnn and resnet pictures, f32, and labels; of the models of texts also
  * FOLDER/lengths, (steps, samples) as their targets; ranks (threads of this process) and micro-batches share
@@ -398,7 +399,11 @@ static int run_folder(const char *folder, struct muster_error *err)
     if (!model || mark_parameters(model, &run.s, err) < 0)
         return -1;
     run.model = model;
-    run.kernels = strcmp(s->dtype, "f64") ? kernels_cpu((unsigned)-1) : kernels_ref_f64();
+    run.kernels = !strcmp(s->dtype, "f64")    ? kernels_ref_f64()
+                  : !strcmp(s->dtype, "bf16") ? kernels_cpu_by(KERNELS_BF16, err)
+                                              : kernels_cpu((unsigned)-1);
+    if (!run.kernels)
+        return -1;
     size_t bytes = (size_t)model_values(model) * (size_t)dtype_size(run.kernels->dtype);
     size_t steps = (size_t)s->steps;
     scope_free char *params = run.params = mem_calloc(bytes, 1), *grads = run.grads = mem_calloc(bytes, 1);

@@ -188,6 +188,9 @@ def check_unknown():
             if not re.search(rf"\b{core}\b", blas) or (warning or "") not in done.stderr or bool(warning) != ("OpenBLAS computes" in done.stderr):
                 sys.exit(f"on a processor that OpenBLAS does not know, with {given}, it is {blas}, not {core}:\n{done.stderr}")
             print(f"unknown to OpenBLAS, {command[0].name} with {given}: {blas}")
+        refused = run([*processor, *train, "--set", "training.matmul_precision=bf16"], 2).stderr
+        if not re.search("products of bf16 need a processor with AVX512-BF16 or AMX|libdnnl|this build has none", refused):
+            sys.exit(f"products of bf16 on a processor without them: {refused}")
 
 
 def lines_of_rejection(command, missing, **more):

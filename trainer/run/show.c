@@ -104,6 +104,8 @@ static int open_show(struct run *run, struct muster_error *err)
         printf("precision: parameters are kept and gathered in %s, gradients reduced in %s; on CPUs that is "
                "storage and traffic: arithmetic, masters and optimizer state are %s\n",
                precision_name(moves), precision_name(reduces), precision_name(DTYPE_F32));
+    if (c->matmul_precision == TRAIN_MATMUL_BF16)
+        printf("products: factors rounded to bf16, sums in %s\n", precision_name(DTYPE_F32));
     const long long rows = state.micro_batches * c->micro_batch * run->world_size;
     if (inputs_classify(run->inputs))
         printf("batch: %lld %s a step", (long long)c->global_batch, inputs_unit(run->inputs));

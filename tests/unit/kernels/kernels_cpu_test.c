@@ -7,7 +7,9 @@
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "kernels/narrow.h"
 #include "tests/unit/kernels/kernels_support.h"
 
 #define U       FLOAT_ROUNDOFF
@@ -28,6 +30,13 @@ static const int linear_shapes[][3] = {
     {7, 17, 33}, {33, 31, 64}, {65, 100, 129}, {130, 64, 65},
 };
 
+/* Factors that bf16 holds: of a product only the sums are rounded then, as in fp32. */
+static void round_all(float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        values[i] = narrow_from_bf16(narrow_to_bf16(values[i]));
+}
+
 /* Rows of out and dout lie OC + gap apart; the reference has them dense. */
 static void check_linear(const struct kernels *k, int N, int C, int OC, int gap, enum kernels_fill fill)
 {
@@ -36,6 +45,11 @@ static void check_linear(const struct kernels *k, int N, int C, int OC, int gap,
     scope_memory float *in = floats_new(in_n, fill), *weight = floats_new(weight_n, FILL_UNIT);
     scope_memory float *bias = floats_new((size_t)OC, FILL_UNIT), *dout = floats_new(out_n, FILL_UNIT);
     scope_memory float *expected = floats_new(out_n, FILL_UNIT), *got = floats_apart(expected, N, OC, row);
+    if (strstr(k->name, "bf16")) {
+        round_all(in, in_n);
+        round_all(weight, weight_n);
+        round_all(dout, out_n);
+    }
     scope_memory float *dout_apart = floats_apart(dout, N, OC, row);
     double in_max = floats_largest(in, in_n);
     for (int with_bias = 0; with_bias < 2; with_bias++) {
@@ -77,6 +91,50 @@ static void linear_matches(void **state)
                 for (int gap = 0; gap < 10; gap += 9)
                     check_linear(*k, linear_shapes[i][0], linear_shapes[i][1], linear_shapes[i][2], gap,
                                  fill);
+}
+
+/* ---- products by oneDNN ---- */
+
+/* A shape with a block more than one in each direction of products of bf16. */
+static const int block_shapes[][3] = {{1030, 40, 70}, {70, 40, 1100}, {40, 1100, 300}, {33, 2050, 600}};
+
+static void check_rounding(const struct kernels *k, int N, int C, int OC)
+{
+    const size_t in_n = (size_t)N * C, weight_n = (size_t)OC * C, out_n = (size_t)N * OC;
+    scope_memory float *in = floats_new(in_n, FILL_UNIT), *weight = floats_new(weight_n, FILL_UNIT);
+    scope_memory float *got = floats_new(out_n, FILL_UNIT), *expected = floats_new(out_n, FILL_UNIT);
+    computing("%s rounds N=%d C=%d OC=%d", k->name, N, C, OC);
+    k->linear_forward(got, in, weight, NULL, N, C, OC, OC, NULL);
+    round_all(in, in_n);
+    round_all(weight, weight_n);
+    k->linear_forward(expected, in, weight, NULL, N, C, OC, OC, NULL);
+    assert_true(floats_close("out", got, expected, out_n, 0, 0)); /* rounded to nearest, ties to even */
+    reference()->linear_forward(expected, in, weight, NULL, N, C, OC, OC, NULL);
+    assert_true(floats_close("out", got, expected, out_n, (C + 1) * U * C, U));
+}
+
+static void other_libraries_match(void **state)
+{
+    struct muster_error err = {0};
+    (void)state;
+    for (enum kernels_products by = KERNELS_ONEDNN; by < KERNELS_PRODUCTS; by++) {
+        const struct kernels *k = kernels_cpu_by(by, &err);
+        if (!k) {
+            assert_true(err.code == MUSTER_E_NOT_FOUND || err.code == MUSTER_E_UNSUPPORTED);
+            assert_non_null(strstr(err.text, by == KERNELS_BF16 || err.code == MUSTER_E_UNSUPPORTED
+                                                 ? "training.matmul_precision: fp32"
+                                                 : "libdnnl2"));
+            skip_because("%s", err.text);
+        }
+        for (size_t i = 0; i < sizeof linear_shapes / sizeof linear_shapes[0]; i++)
+            for (enum kernels_fill fill = 0; fill < FILL_COUNT; fill++)
+                check_linear(k, linear_shapes[i][0], linear_shapes[i][1], linear_shapes[i][2], 9, fill);
+        for (size_t i = 0; i < sizeof block_shapes / sizeof block_shapes[0]; i++) {
+            check_linear(k, block_shapes[i][0], block_shapes[i][1], block_shapes[i][2], 0, FILL_UNIT);
+            if (by == KERNELS_BF16)
+                check_rounding(k, block_shapes[i][0], block_shapes[i][1], block_shapes[i][2]);
+        }
+    }
 }
 
 static void check_embedding(const struct kernels *k, int B, int T, int C, int V, int maxT)
@@ -421,6 +479,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_matches),
+        cmocka_unit_test(other_libraries_match),
         cmocka_unit_test(embedding_matches),
         cmocka_unit_test(layernorm_matches),
         cmocka_unit_test(layernorm_parts_are_optional),

@@ -1,0 +1,27 @@
+/* onednn.h - matrix products by oneDNN (libdnnl), which is loaded where it is wanted. */
+#ifndef MUSTER_KERNELS_CPU_ONEDNN_H
+#define MUSTER_KERNELS_CPU_ONEDNN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/include/muster_error.h"
+
+/* Loads the library, once a process. MUSTER_E_NOT_FOUND where it is absent, MUSTER_E_UNSUPPORTED where the
+ * build had no header of it. */
+int onednn_open(struct muster_error *err);
+/* Whether products of bf16 run on instructions of the processor (AVX512-BF16, AMX). After onednn_open. */
+bool onednn_has_bf16(void);
+/* "oneDNN 2.6.3, avx512_core_amx"; static; "" before onednn_open. */
+const char *onednn_text(void);
+
+/* out (rows, columns) = a b + beta out, in row-major order; a_transposed: a is (depth, rows). beta is 0 or 1.
+ * On the calling thread alone. false: the library refused, and out is as it was. */
+bool onednn_f32(bool a_transposed, bool b_transposed, int rows, int columns, int depth, const float *a,
+                int a_stride, const float *b, int b_stride, float beta, float *out, int out_stride);
+/* The same of bf16 factors, added up in fp32: a (rows, depth), or (depth, rows) where it is transposed, and b
+ * (depth, columns) or (columns, depth). */
+bool onednn_bf16(bool a_transposed, bool b_transposed, int rows, int columns, int depth, const uint16_t *a,
+                 int a_stride, const uint16_t *b, int b_stride, float beta, float *out, int out_stride);
+
+#endif

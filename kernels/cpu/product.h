@@ -1,0 +1,25 @@
+/* product.h - inside kernels/cpu: a matrix product, cut into a part for each thread, by one of the libraries
+ * that multiply. */
+#ifndef MUSTER_KERNELS_CPU_PRODUCT_H
+#define MUSTER_KERNELS_CPU_PRODUCT_H
+
+#include <stdbool.h>
+
+#include "kernels/cpu/cpu.h"
+
+/* out (rows, columns) = a b + beta out; a and b are read transposed where they say so. */
+struct product {
+    bool a_transposed, b_transposed;
+    int rows, columns, depth;
+    const float *a, *b;
+    int a_stride, b_stride;
+    float beta; /* 0 or 1 */
+    float *out;
+    int out_stride;
+};
+
+#ifdef CPU_VARIANT
+void CPU(product)(const struct product *p, enum kernels_products by);
+#endif
+
+#endif

@@ -1,0 +1,12 @@
+/* scratch.h - memory of a thread that multiplies, for the blocks of a product. */
+#ifndef MUSTER_KERNELS_CPU_SCRATCH_H
+#define MUSTER_KERNELS_CPU_SCRATCH_H
+
+#include <stdint.h>
+
+enum { SCRATCH_ELEMENTS = 5 << 18 }; /* of 16 bits: 2.5 MiB */
+
+/* The calling thread's, made by the first call and freed at the thread's end; NULL: no memory. 64-aligned. */
+uint16_t *cpu_scratch(void);
+
+#endif
