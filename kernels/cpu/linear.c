@@ -85,19 +85,19 @@ static void linear_backward_weight(void *dweight, void *dbias_, const void *dout
     const float *dout = dout_;
     if (dweight)
         CPU(product)
-        (&(struct product){.a_transposed = true,
-                           .b_transposed = false,
-                           .rows = OC,
-                           .columns = C,
-                           .depth = N,
-                           .a = dout,
-                           .b = in,
-                           .a_stride = row,
-                           .b_stride = C,
-                           .beta = beta ? 1.0f : 0.0f,
-                           .out = dweight,
-                           .out_stride = C},
-         by);
+    (&(struct product){.a_transposed = true,
+                       .b_transposed = false,
+                       .rows = OC,
+                       .columns = C,
+                       .depth = N,
+                       .a = dout,
+                       .b = in,
+                       .a_stride = row,
+                       .b_stride = C,
+                       .beta = beta ? 1.0f : 0.0f,
+                       .out = dweight,
+                       .out_stride = C},
+     by);
     if (!dbias)
         return;
     CPU_PARALLEL_FOR((int64_t)N * OC >= CPU_PARALLEL_MIN)
