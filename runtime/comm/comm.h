@@ -88,11 +88,12 @@ struct comm_options {
     const struct device_arena *arenas;
     int arena_count;
     const char *address; /* for comm_tcp: numeric, this rank's as the store sees it; NULL: loopback */
+    const char *node; /* for comm_node: only ranks with the same text share memory; NULL: all of a machine */
 };
 
 struct comm_ops {
     uint32_t abi, size;
-    const char *name; /* "host", "tcp", "delay", "nccl" */
+    const char *name; /* "host", "tcp", "node", "delay", "nccl" */
     struct comm *(*create)(const struct comm_options *options, struct muster_error *err);
     void (*destroy)(struct comm *comm); /* accepts NULL; its stream must be empty */
     /* Collective: ranks of one color form a new comm, ranked by key, then by old rank. */
@@ -122,6 +123,9 @@ const struct comm_ops *comm_shm(void);
 
 /* TCP between nodes, on the CPU device; see comm_tcp.h. */
 const struct comm_ops *comm_tcp(void);
+
+/* Shared memory inside each node and TCP between nodes, in one comm; see comm_node.h. */
+const struct comm_ops *comm_node(void);
 
 /* Between GPUs: comm_nccl of the CUDA module (runtime/cuda/comm_nccl.h). */
 

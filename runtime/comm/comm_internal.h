@@ -77,6 +77,7 @@ typedef int comm_run(struct comm *comm, const struct comm_call *call, struct mus
 struct comm {
     int rank, size;
     char name[COMM_NAME]; /* for messages: its key, truncated if too long; "alone" without one */
+    const int *names;     /* [size] its ranks in messages, of a comm inside another; NULL: as they are */
     int64_t timeout_ns;
     struct device *device;
     const struct device_ops *device_ops;
@@ -88,6 +89,10 @@ struct comm {
     struct comm_call calls[COMM_CALLS];
 };
 
+static inline int comm_named(const struct comm *comm, int rank)
+{
+    return comm->names ? comm->names[rank] : rank;
+}
 /* Fills a zeroed one; the options are already checked. */
 void comm_init(struct comm *comm, const struct comm_options *options, comm_run *run);
 /* Options of a split-off comm, with comm's time-out and device; its kind adds what else it needs. key is

@@ -230,7 +230,8 @@ static void abort_waiting(struct comm *comm)
 {
     struct host_comm *host = host_comm_of(comm);
     struct muster_error error;
-    (void)error_set(&error, MUSTER_E_PEER, "rank %d aborted comm %s", comm->rank, comm->name);
+    (void)error_set(&error, MUSTER_E_PEER, "rank %d aborted comm %s", comm_named(comm, comm->rank),
+                    comm->name);
     atomic_store(&host->aborted, 1);
     if (host->page)
         host_page_fail(host->page, &error);

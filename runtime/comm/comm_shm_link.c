@@ -22,6 +22,7 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
+#include "proto/base/text.h"
 #include "runtime/comm/comm_meet.h"
 #include "runtime/comm/comm_text.h"
 
@@ -80,6 +81,15 @@ static void name_host(struct address *address)
         (void)snprintf(address->boot, sizeof address->boot, "%s", boot.data); /* an id has 36 characters */
     if (gethostname(address->host, sizeof address->host - 1))
         (void)snprintf(address->host, sizeof address->host, "?"); /* perhaps the name is too long */
+}
+
+uint64_t host_link_machine(void)
+{
+    struct address here = {0};
+    name_host(&here);
+    uint64_t hash = text_hash(TEXT_HASH_START, here.boot, strlen(here.boot));
+    hash = text_hash(hash, here.network, strlen(here.network));
+    return here.boot[0] ? hash : text_hash(hash, here.host, strlen(here.host));
 }
 
 static socklen_t socket_address(struct sockaddr_un *address, const char *name)

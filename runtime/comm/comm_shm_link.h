@@ -36,6 +36,8 @@ struct host_link {
     struct host_peer peers[]; /* [size] */
 };
 
+/* A hash that is equal for ranks that can share memory: of this machine and network namespace. */
+uint64_t host_link_machine(void);
 /* Collective over options->size ranks; needs store, key, arenas and timeout_ns of options. One reference. */
 struct host_link *host_link_create(const struct comm_options *options, struct muster_error *err);
 struct host_link *host_link_keep(struct host_link *link); /* one reference more */

@@ -40,12 +40,12 @@ static int check_alive(const struct host_run *run, struct muster_error *error)
         if (futex_reached(host_channel_phase(channel, member), phase))
             continue;
         if (gone && !left)
-            return error_set(error, MUSTER_E_PEER, "rank %d (pid %d) exited during %s", rank,
-                             (int)run->comm->link->peers[peer].pid,
+            return error_set(error, MUSTER_E_PEER, "rank %d (pid %d) exited during %s",
+                             comm_named(comm, rank), (int)run->comm->link->peers[peer].pid,
                              comm_call_text(text, run->call, run->sequence));
         if (left)
-            return error_set(error, MUSTER_E_PEER, "rank %d (pid %d) had left the comm before %s", rank,
-                             (int)run->comm->link->peers[peer].pid,
+            return error_set(error, MUSTER_E_PEER, "rank %d (pid %d) had left the comm before %s",
+                             comm_named(comm, rank), (int)run->comm->link->peers[peer].pid,
                              comm_call_text(text, run->call, run->sequence));
     }
     return 0;
@@ -58,7 +58,7 @@ static int late(const struct host_run *run, struct muster_error *error)
     uint32_t phase = host_channel_phase(channel, channel->me);
     for (int member = 0; member < channel->count; member++) {
         if (!futex_reached(host_channel_phase(channel, member), phase))
-            comm_ranks_add(&missing, host_channel_rank(channel, member));
+            comm_ranks_add(&missing, comm_named(&run->comm->comm, host_channel_rank(channel, member)));
     }
     return comm_late(run->call, run->sequence, &missing, error);
 }
@@ -71,7 +71,7 @@ static bool hopeless(const struct host_run *run, struct instant deadline, struct
         return true;
     if (comm->device_ops->poll_error(comm->device,
                                      error)) { /* another comm failed: do not keep peers waiting here */
-        (void)error_wrap(error, "rank %d stopped", comm->rank);
+        (void)error_wrap(error, "rank %d stopped", comm_named(comm, comm->rank));
         return true;
     }
     return instant_reached(clock_now(NULL), deadline) && late(run, error);
@@ -121,6 +121,7 @@ int host_meet(const struct host_run *run, struct muster_error *err)
 int host_match(const struct host_run *run, struct muster_error *err)
 {
     const struct host_channel *channel = &run->channel;
+    const struct comm *comm = &run->comm->comm;
     int parity = (int)(host_channel_phase(channel, channel->me) & 1);
     const struct host_record *first = &channel->members[0].record[parity];
     for (int member = 1; member < channel->count; member++) {
@@ -128,10 +129,12 @@ int host_match(const struct host_run *run, struct muster_error *err)
         if (first->sequence == other->sequence && comm_fits(&first->op, &other->op))
             continue;
         struct muster_error error;
-        (void)comm_differ(
-            run->comm->comm.name,
-            (struct comm_issued){host_channel_rank(channel, 0), first->sequence, &first->op},
-            (struct comm_issued){host_channel_rank(channel, member), other->sequence, &other->op}, &error);
+        (void)comm_differ(comm->name,
+                          (struct comm_issued){comm_named(comm, host_channel_rank(channel, 0)),
+                                               first->sequence, &first->op},
+                          (struct comm_issued){comm_named(comm, host_channel_rank(channel, member)),
+                                               other->sequence, &other->op},
+                          &error);
         return host_break(run, &error, err);
     }
     return 0;

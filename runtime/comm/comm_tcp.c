@@ -253,7 +253,8 @@ static void abort_waiting(struct comm *comm)
     struct tcp_comm *tcp = tcp_comm_of(comm);
     const uint64_t one = 1;
     struct muster_error error = {0};
-    (void)error_set(&error, MUSTER_E_PEER, "rank %d aborted comm %s", comm->rank, comm->name);
+    (void)error_set(&error, MUSTER_E_PEER, "rank %d aborted comm %s", comm_named(comm, comm->rank),
+                    comm->name);
     atomic_store(&tcp->aborted, true);
     tcp_tell(tcp, &error);
     if (tcp->wake >= 0)

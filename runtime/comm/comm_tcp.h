@@ -37,8 +37,9 @@ enum {
     TCP_EAGER_BYTES = 16 * 1024,  /* an all_reduce up to this size sends everything to all ranks */
     /* More ranks than TCP_FULL_RANKS: */
     TCP_DOUBLING_BYTES =
-        512 * 1024,              /* all ranks' data together, up to which doubling is cheaper than a chain */
-    TCP_PIECE_BYTES = 64 * 1024, /* a message of a chain */
+        512 * 1024,               /* all ranks' data together, up to which doubling is cheaper than a chain */
+    TCP_PIECE_BYTES = 64 * 1024,  /* a message of a chain */
+    TCP_GROUP_BYTES = 256 * 1024, /* as TCP_DOUBLING_BYTES, where ranks stand for several: see comm_node.h */
 };
 
 #endif

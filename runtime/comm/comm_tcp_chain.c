@@ -67,22 +67,29 @@ struct piece {
     int64_t block, first, count;
 };
 
+static int64_t block_elements(const struct chain *c)
+{
+    return c->run->group ? c->run->group->count : c->run->call->op.count;
+}
+
 static struct piece piece_of(const struct chain *c, int64_t number)
 {
-    const int64_t count = c->run->call->op.count, first = number % c->per_block * c->most;
+    const int64_t count = block_elements(c), first = number % c->per_block * c->most;
     return (struct piece){number / c->per_block, first, count - first < c->most ? count - first : c->most};
 }
 
 static bool is_ours(const struct chain *c, const struct piece *piece)
 {
-    return c->run->call->op.kind == COMM_ALL_REDUCE || piece->block == c->run->tcp->comm.rank;
+    const int me = c->run->tcp->comm.rank;
+    return c->run->call->op.kind == COMM_ALL_REDUCE ||
+           (piece->block >= tcp_block(c->run, me) && piece->block < tcp_block(c->run, me + 1));
 }
 
 /* Results of an all_reduce pass as they are stored, so from one rank's receive buffer to the next one's; an
  * accumulating rank has other values there, and a reduce_scatter passes blocks of other ranks. */
 static bool passes_stored(const struct chain *c)
 {
-    return c->run->call->op.kind == COMM_ALL_REDUCE && !c->run->call->op.accumulate;
+    return c->run->call->op.kind == COMM_ALL_REDUCE && !c->run->call->op.accumulate && !c->run->group;
 }
 
 static char *result_place(const struct chain *c, int64_t number, int64_t *bytes)
@@ -93,6 +100,38 @@ static char *result_place(const struct chain *c, int64_t number, int64_t *bytes)
                             : c->results[number % LANE_BUFFERS];
 }
 
+/* The sum of a piece of ours is complete. */
+static void keep_sum(const struct chain *c, const struct piece *piece, const void *sum)
+{
+    const struct comm_call *call = c->run->call;
+    const struct tcp_group *group = c->run->group;
+    if (!group) {
+        comm_sum_put(&call->op, (char *)call->recv + piece->first * c->size, sum, piece->count);
+        return;
+    }
+    const int64_t block =
+        call->op.kind == COMM_ALL_REDUCE ? 0 : piece->block - tcp_block(c->run, c->run->tcp->comm.rank);
+    memcpy(group->result + (block * group->count + piece->first) * c->wide, sum,
+           (size_t)(piece->count * c->wide));
+}
+
+/* Adds the values of our ranks, behind those of the ranks before; begins where there are none. */
+static void add_own(const struct chain *c, const struct piece *piece, void *sum, bool begins)
+{
+    const struct comm_call *call = c->run->call;
+    const struct tcp_given alone = {call->send, call->op.count * c->size};
+    const struct tcp_given *given = c->run->group ? c->run->group->given : &alone;
+    const int me = c->run->tcp->comm.rank, count = tcp_block(c->run, me + 1) - tcp_block(c->run, me);
+    const int64_t block = call->op.kind == COMM_ALL_REDUCE ? 0 : piece->block;
+    for (int i = 0; i < count; i++) {
+        const char *values = given[i].at + block * given[i].stride + piece->first * c->size;
+        if (begins && i == 0)
+            comm_sum_begin(&call->op, sum, values, piece->count);
+        else
+            comm_sum_add(&call->op, sum, values, piece->count);
+    }
+}
+
 /* On the last rank a sum is complete. */
 static void finish_sum(struct chain *c, int64_t number, char *sum)
 {
@@ -100,24 +139,16 @@ static void finish_sum(struct chain *c, int64_t number, char *sum)
     const struct piece piece = piece_of(c, number);
     int64_t bytes;
     char *place = result_place(c, number, &bytes);
-    comm_sum_end(&call->op, c->run->tcp->comm.size, sum, piece.count);
+    comm_sum_end(&call->op, tcp_block(c->run, c->run->tcp->comm.size), sum, piece.count);
     if (number < c->down.out && !passes_stored(c))
         memcpy(place, sum, (size_t)bytes);
     if (is_ours(c, &piece))
-        comm_sum_put(&call->op, (char *)call->recv + piece.first * c->size, sum, piece.count);
+        keep_sum(c, &piece, sum);
     c->down.asked = c->down.got = number + 1;
-}
-
-static const char *own_piece(const struct chain *c, const struct piece *piece)
-{
-    const struct comm_call *call = c->run->call;
-    const int64_t block = call->op.kind == COMM_ALL_REDUCE ? 0 : piece->block;
-    return (const char *)call->send + (block * call->op.count + piece->first) * c->size;
 }
 
 static bool move_up(struct chain *c)
 {
-    const struct comm_op *op = &c->run->call->op;
     struct lane *lane = &c->up;
     const bool last = lane->to < 0;
     const int64_t sent = lane->sent;
@@ -125,7 +156,7 @@ static bool move_up(struct chain *c)
     if (moved) {
         const struct piece piece = piece_of(c, lane->got - 1);
         char *sum = c->sums[(lane->got - 1) % LANE_BUFFERS];
-        comm_sum_add(op, sum, own_piece(c, &piece), piece.count);
+        add_own(c, &piece, sum, false);
         if (last)
             finish_sum(c, lane->got - 1, sum);
     }
@@ -135,7 +166,7 @@ static bool move_up(struct chain *c)
         if (lane->from >= 0) {
             tcp_take(c->run, lane->from, sum, piece.count * c->wide);
         } else {
-            comm_sum_begin(op, sum, own_piece(c, &piece), piece.count);
+            add_own(c, &piece, sum, true);
             lane->got = lane->asked;
         }
         moved = true;
@@ -150,7 +181,6 @@ static bool move_up(struct chain *c)
 
 static bool move_down(struct chain *c)
 {
-    const struct comm_call *call = c->run->call;
     struct lane *lane = &c->down;
     const int64_t sent = lane->sent;
     int64_t bytes;
@@ -159,7 +189,7 @@ static bool move_down(struct chain *c)
         const struct piece piece = piece_of(c, lane->got - 1);
         const char *sum = result_place(c, lane->got - 1, &bytes);
         if (is_ours(c, &piece))
-            comm_sum_put(&call->op, (char *)call->recv + piece.first * c->size, sum, piece.count);
+            keep_sum(c, &piece, sum);
     }
     if (lane->from >= 0 && lane_may_ask(lane) && (passes_stored(c) || lane_has_room(lane))) {
         char *place = result_place(c, lane->asked++, &bytes);
@@ -181,18 +211,18 @@ int tcp_reduce_chain(const struct tcp_run *run, struct muster_error *err)
     struct chain c = {
         .run = run, .size = dtype_size(op->dtype), .wide = dtype_size(comm_sum_dtype(op->dtype))};
     c.most = TCP_PIECE_BYTES / c.wide;
-    c.per_block = (op->count + c.most - 1) / c.most;
+    c.per_block = (block_elements(&c) + c.most - 1) / c.most;
     for (int i = 0; i < LANE_BUFFERS; i++) {
         c.sums[i] = run->tcp->scratch + i * TCP_PIECE_BYTES;
         c.results[i] = run->tcp->scratch + (LANE_BUFFERS + i) * TCP_PIECE_BYTES;
     }
     const bool scatters = op->kind == COMM_REDUCE_SCATTER;
-    const int64_t pieces = c.per_block * (scatters ? size : 1);
+    const int64_t pieces = c.per_block * (scatters ? tcp_block(run, size) : 1);
     c.up = (struct lane){.from = me - 1, .to = me < last ? me + 1 : -1, .in = pieces};
     c.up.out = me < last ? pieces : 0;
     c.down = (struct lane){.from = me < last ? me + 1 : -1, .to = me - 1};
-    c.down.in = scatters && me < last ? c.per_block * (me + 1) : pieces;
-    c.down.out = me == 0 ? 0 : scatters ? c.per_block * me : pieces;
+    c.down.in = scatters && me < last ? c.per_block * tcp_block(run, me + 1) : pieces;
+    c.down.out = me == 0 ? 0 : scatters ? c.per_block * tcp_block(run, me) : pieces;
     while (!lane_is_done(&c.up) || !lane_is_done(&c.down)) {
         const bool up = move_up(&c), down = move_down(&c);
         if (!up && !down && tcp_drive(run, TCP_ONE, err))

@@ -82,13 +82,35 @@ struct tcp_comm {
     int64_t chunk_bytes; /* each rank's part of scratch, in a comm with all connections */
 };
 
+/* Values that one of several local ranks gives: those for block b begin at at + b * stride. */
+struct tcp_given {
+    const char *at;
+    int64_t stride; /* bytes */
+};
+
+/* An operation in which each rank stands for a run of ranks of another comm: see comm_node.h. */
+struct tcp_group {
+    const struct comm_call *shown; /* the other comm's operation: in headers and messages */
+    const int *first;              /* [size + 1] the first of each rank's run */
+    const struct tcp_given *given; /* [length of ours] */
+    int64_t count;                 /* elements of a block that pass here */
+    bool gathers;                  /* an all_reduce: all values instead of their sum */
+    char *result;                  /* see tcp_run_group */
+};
+
 /* One operation while it runs. */
 struct tcp_run {
     struct tcp_comm *tcp;
     const struct comm_call *call;
     uint64_t sequence;
-    bool splits; /* the exchange of a split in place of an operation */
+    bool splits;                   /* the exchange of a split in place of an operation */
+    const struct tcp_group *group; /* NULL: ranks stand for themselves */
 };
+/* The first block of a rank; of size: how many there are. */
+static inline int tcp_block(const struct tcp_run *run, int rank)
+{
+    return run->group ? run->group->first[rank] : rank;
+}
 
 static inline struct tcp_comm *tcp_comm_of(struct comm *comm)
 {
@@ -178,6 +200,14 @@ int tcp_run_call(struct comm *comm, const struct comm_call *call, struct muster_
 /* Gathers records of all ranks, as part of a split or of meeting: all[rank] is ours already. */
 int tcp_gather_records(struct tcp_comm *tcp, void *all, int64_t bytes, struct muster_error *err);
 
+/* A collective of runs of ranks, all of which hand in their values at our rank. group->result gets
+ *   all_gather      every rank's block, in rank order
+ *   all_reduce      with `gathers` the same; else the sum, as comm_sum_end leaves it
+ *   reduce_scatter  the sums of our run's blocks
+ *   broadcast       the values; on the rank with the root they are there already; call->op.root is that rank
+ */
+int tcp_run_group(struct tcp_comm *tcp, const struct comm_call *call, uint64_t sequence,
+                  const struct tcp_group *group, struct muster_error *err);
 /* Collectives of a sparse comm after tcp_begin. blocks of `bytes` in rank order; ours is there. */
 int tcp_gather_doubling(const struct tcp_run *run, char *all, int64_t bytes, struct muster_error *err);
 int tcp_all_reduce_doubling(const struct tcp_run *run, struct muster_error *err);

@@ -199,6 +199,41 @@ static int move_sparse(const struct tcp_run *run, struct muster_error *err)
     }
 }
 
+/* Our run's blocks among those of all. */
+static void pack_blocks(const struct tcp_run *run, int64_t bytes)
+{
+    const struct tcp_group *group = run->group;
+    const int me = run->tcp->comm.rank, first = group->first[me], count = group->first[me + 1] - first;
+    for (int i = 0; bytes && i < count; i++)
+        comm_copy(group->result + (first + i) * bytes, group->given[i].at, bytes);
+}
+
+int tcp_run_group(struct tcp_comm *tcp, const struct comm_call *call, uint64_t sequence,
+                  const struct tcp_group *group, struct muster_error *err)
+{
+    const struct tcp_run run = {.tcp = tcp, .call = call, .sequence = sequence, .group = group};
+    const int64_t bytes = group->count * dtype_size(call->op.dtype);
+    tcp_begin(&run, -1);
+    tcp_give(&run, tcp_rank_after(tcp, 1), NULL, 0);
+    tcp_take(&run, tcp_rank_after(tcp, -1), NULL, 0);
+    switch (call->op.kind) {
+    case COMM_ALL_REDUCE:
+        if (!group->gathers)
+            return tcp_reduce_chain(&run, err);
+        pack_blocks(&run, bytes);
+        return tcp_gather_doubling(&run, group->result, bytes, err);
+    case COMM_ALL_GATHER:
+        pack_blocks(&run, bytes);
+        return tcp_gather_doubling(&run, group->result, bytes, err);
+    case COMM_REDUCE_SCATTER:
+        return tcp_reduce_chain(&run, err);
+    case COMM_BROADCAST:
+        return tcp_broadcast_doubling(&run, err);
+    default:
+        return tcp_gather_doubling(&run, tcp->scratch, 0, err);
+    }
+}
+
 static int move_pair(const struct tcp_run *run, struct muster_error *err)
 {
     const struct comm_call *call = run->call;

@@ -15,6 +15,12 @@ enum { NEWS_MS = 2000 };
  * missing one knows better who is missing, and its report is to come first. */
 #define GRACE_NS (1 * NS_PER_S)
 
+/* The operation in headers and messages. */
+static const struct comm_call *shown(const struct tcp_run *run)
+{
+    return run->group ? run->group->shown : run->call;
+}
+
 /* ---- transfers ---- */
 
 static bool is_left(const struct iovec parts[TCP_PARTS])
@@ -34,7 +40,7 @@ void tcp_begin(const struct tcp_run *run, int peer)
 
 static void set_header(const struct tcp_run *run, struct tcp_flow *flow)
 {
-    const struct comm_op *op = &run->call->op;
+    const struct comm_op *op = &shown(run)->op;
     flow->mine = (struct tcp_header){.magic = HEADER_MAGIC,
                                      .kind = run->splits ? TCP_SPLIT_KIND : (uint8_t)op->kind,
                                      .dtype = (uint8_t)op->dtype,
@@ -92,25 +98,28 @@ void tcp_take(const struct tcp_run *run, int rank, void *data, int64_t bytes)
 }
 
 /* The blocks of a ring as two runs. */
-static void cut_ring(int size, const char *all, int64_t bytes, int first, int count, struct iovec parts[2])
+static void cut_ring(const struct tcp_run *run, const char *all, int64_t bytes, int first, int count,
+                     struct iovec parts[2])
 {
-    int from = (first + size) % size, until_end = count < size - from ? count : size - from;
-    parts[0] = iovec_of(all + from * bytes, until_end * bytes);
-    parts[1] = iovec_of(all, (count - until_end) * bytes);
+    int size = run->tcp->comm.size, from = (first + size) % size;
+    int until_end = count < size - from ? count : size - from;
+    int64_t begin = tcp_block(run, from);
+    parts[0] = iovec_of(all + begin * bytes, (tcp_block(run, from + until_end) - begin) * bytes);
+    parts[1] = iovec_of(all, tcp_block(run, count - until_end) * bytes);
 }
 
 void tcp_give_blocks(const struct tcp_run *run, int rank, const char *all, int64_t bytes, int first,
                      int count)
 {
     struct iovec parts[2];
-    cut_ring(run->tcp->comm.size, all, bytes, first, count, parts);
+    cut_ring(run, all, bytes, first, count, parts);
     give_parts(run, rank, parts[0], parts[1]);
 }
 
 void tcp_take_blocks(const struct tcp_run *run, int rank, char *all, int64_t bytes, int first, int count)
 {
     struct iovec parts[2];
-    cut_ring(run->tcp->comm.size, all, bytes, first, count, parts);
+    cut_ring(run, all, bytes, first, count, parts);
     take_parts(run, rank, parts[0], parts[1]);
 }
 
@@ -215,12 +224,12 @@ int tcp_interrupted(const struct tcp_run *run, struct muster_error *error)
 {
     const struct comm *comm = &run->tcp->comm;
     if (atomic_load(&run->tcp->aborted))
-        return comm_aborted(run->call, run->sequence, error);
+        return comm_aborted(shown(run), run->sequence, error);
     if (hear_all_news(run->tcp, error))
         return -1;
     if (comm->device_ops->poll_error(comm->device,
                                      error)) /* another comm failed: free the peers of this one */
-        return error_wrap(error, "rank %d stopped", comm->rank);
+        return error_wrap(error, "rank %d stopped", comm_named(comm, comm->rank));
     return 0;
 }
 
@@ -237,10 +246,10 @@ static int gone(const struct tcp_run *run, int rank, struct muster_error *error)
             return -1;
     }
     if (peer->left)
-        return error_set(error, MUSTER_E_PEER, "rank %d had left the comm before %s", rank,
-                         comm_call_text(text, run->call, run->sequence));
-    return error_set(error, MUSTER_E_PEER, "rank %d exited during %s", rank,
-                     comm_call_text(text, run->call, run->sequence));
+        return error_set(error, MUSTER_E_PEER, "rank %d had left the comm before %s",
+                         comm_named(&run->tcp->comm, rank), comm_call_text(text, shown(run), run->sequence));
+    return error_set(error, MUSTER_E_PEER, "rank %d exited during %s", comm_named(&run->tcp->comm, rank),
+                     comm_call_text(text, shown(run), run->sequence));
 }
 
 static int late(const struct tcp_run *run, struct muster_error *error)
@@ -248,9 +257,9 @@ static int late(const struct tcp_run *run, struct muster_error *error)
     struct comm_ranks missing = {0};
     for (int rank = 0; rank < run->tcp->comm.size; rank++) {
         if (tcp_takes(run, rank) || tcp_gives(run, rank))
-            comm_ranks_add(&missing, rank);
+            comm_ranks_add(&missing, comm_named(&run->tcp->comm, rank));
     }
-    return comm_late(run->call, run->sequence, &missing, error);
+    return comm_late(shown(run), run->sequence, &missing, error);
 }
 
 static struct comm_op op_of(const struct tcp_header *header)
@@ -289,8 +298,8 @@ static int match(const struct tcp_run *run, int rank, struct muster_error *error
         return error_set(error, MUSTER_E_PROTOCOL,
                          "rank %d sends no header in comm %s; do all ranks run the same version on the same "
                          "kind of machine?",
-                         rank, run->tcp->comm.name);
-    const struct comm_op *mine = &run->call->op, other = op_of(theirs);
+                         comm_named(&run->tcp->comm, rank), run->tcp->comm.name);
+    const struct comm_op *mine = &shown(run)->op, other = op_of(theirs);
     bool same_kind = run->splits == (theirs->kind == TCP_SPLIT_KIND);
     if ((run->splits || !same_kind) &&
         !(same_kind && theirs->sequence == run->sequence && theirs->count == mine->count))
@@ -301,9 +310,10 @@ static int match(const struct tcp_run *run, int rank, struct muster_error *error
                  mine->accumulate == other.accumulate; /* they use other connections */
     if (theirs->sequence == run->sequence && comm_fits(mine, &other) && alike)
         return 0;
-    const struct comm_issued ours = {run->tcp->comm.rank, run->sequence, mine};
-    const struct comm_issued its = {rank, theirs->sequence, &other};
-    bool first = ours.rank < rank;
+    const struct comm *comm = &run->tcp->comm;
+    const struct comm_issued ours = {comm_named(comm, comm->rank), run->sequence, mine};
+    const struct comm_issued its = {comm_named(comm, rank), theirs->sequence, &other};
+    bool first = comm->rank < rank;
     return comm_differ(run->tcp->comm.name, first ? ours : its, first ? its : ours, error);
 }
 
@@ -428,7 +438,7 @@ static int drive(const struct tcp_run *run, enum tcp_until until, struct muster_
     const int before = tcp->open_in + tcp->open_out;
     struct instant deadline = {0};
     if (atomic_load(&tcp->aborted))
-        return comm_aborted(run->call, run->sequence, error);
+        return comm_aborted(shown(run), run->sequence, error);
     for (bool first = true;; first = false) {
         bool moved = false;
         if (move_bytes(run, &moved, error))
@@ -446,7 +456,8 @@ static int drive(const struct tcp_run *run, enum tcp_until until, struct muster_
 int tcp_break(const struct tcp_run *run, struct muster_error *error, struct muster_error *err)
 {
     if (atomic_load(&run->tcp->aborted) && error->code != MUSTER_E_CANCELLED)
-        (void)comm_aborted(run->call, run->sequence, error); /* the apparent failure followed from that one */
+        (void)comm_aborted(shown(run), run->sequence,
+                           error); /* the apparent failure followed from that one */
     tcp_tell(run->tcp, error);
     for (int rank = 0; rank < run->tcp->comm.size; rank++)
         atomic_store(&run->tcp->peers[rank].awaited, false);

@@ -48,9 +48,12 @@ const char *comm_op_text(char out[COMM_TEXT], const struct comm_op *op)
 
 const char *comm_call_text(char out[COMM_CALL_TEXT], const struct comm_call *call, uint64_t sequence)
 {
-    char op[COMM_TEXT];
+    char text[COMM_TEXT];
+    struct comm_op op = call->op;
+    if (comm_is_pair(op.kind) || op.kind == COMM_BROADCAST)
+        op.root = comm_named(call->comm, op.root);
     (void)snprintf(out, COMM_CALL_TEXT, "%s #%llu (%s) of comm %s", comm_kind_name(call->op.kind),
-                   (unsigned long long)sequence, comm_op_text(op, &call->op), call->comm->name);
+                   (unsigned long long)sequence, comm_op_text(text, &op), call->comm->name);
     return out;
 }
 
@@ -84,7 +87,7 @@ int comm_late(const struct comm_call *call, uint64_t sequence, const struct comm
     char text[COMM_CALL_TEXT];
     return error_set(err, MUSTER_E_TIMEOUT, "%s waited %.1f s on rank %d for rank %s",
                      comm_call_text(text, call, sequence), (double)call->comm->timeout_ns / (double)NS_PER_S,
-                     call->comm->rank, comm_ranks_text(missing));
+                     comm_named(call->comm, call->comm->rank), comm_ranks_text(missing));
 }
 
 int comm_aborted(const struct comm_call *call, uint64_t sequence, struct muster_error *err)

@@ -1,7 +1,9 @@
-/* comm_bits_test.c - every operation over TCP has the bits of the host comm's: of every type, by every
- * reduction, small (by doubling) and large (along the chain), with ranks as threads. With an argument: more
- * sizes and more counts, in the full run. */
+/* comm_bits_test.c - every operation over TCP, and over nodes (TEST_COMM=comm_node), has the bits of the host
+ * comm's: of every type, by every reduction, small (by doubling) and large (along the chain), with ranks as
+ * threads. With an argument: more sizes and more counts, in the full run. */
+#ifndef TEST_COMM
 #define TEST_COMM comm_tcp
+#endif
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>
@@ -165,14 +167,39 @@ static int same_bits(struct test_rank *r, struct test_job *job)
 static void operations_have_the_bits_of_the_host_comm(void **state)
 {
     (void)state;
-    static const int few[] = {3, 9, 14},
+    static const int few[] = {11},
                      many[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 32, 64};
     const int *sizes = all_sizes ? many : few;
     const size_t count = all_sizes ? sizeof many / sizeof *many : sizeof few / sizeof *few;
+    if (!strcmp(TEST_COMM()->name, "node"))
+        skip_because("one node: see the next test");
     for (size_t i = 0; i < count; i++) {
         struct test_job job = {.body = same_bits};
         assert_int_equal(test_job_run(&job, sizes[i]), 0);
     }
+}
+
+/* Not all nodes have the same number of ranks; in turns, neighbours are on different nodes. */
+static void operations_over_nodes_have_the_same_bits(void **state)
+{
+    (void)state;
+    static const int few[] = {7}, many[] = {2, 3, 5, 8, 13, 16, 17, 32, 64}, nodes[] = {1, 2, 3, 8};
+    const int *sizes = all_sizes ? many : few;
+    const size_t count = all_sizes ? sizeof many / sizeof *many : sizeof few / sizeof *few;
+    if (strcmp(TEST_COMM()->name, "node") != 0)
+        skip_because("for a comm over nodes");
+    for (size_t i = 0; i < count; i++) {
+        for (size_t n = 0; n < sizeof nodes / sizeof *nodes; n++) {
+            for (int turns = 0; turns <= (nodes[n] == 3 && sizes[i] < 16); turns++) {
+                struct test_job job = {.body = same_bits};
+                test_nodes = nodes[n];
+                test_nodes_in_turns = turns;
+                if (nodes[n] <= sizes[i] && (all_sizes || nodes[n] == 3))
+                    assert_int_equal(test_job_run(&job, sizes[i]), 0);
+            }
+        }
+    }
+    test_nodes = 0;
 }
 
 int main(int argc, char **argv)
@@ -181,6 +208,7 @@ int main(int argc, char **argv)
     all_sizes = argc > 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_have_the_bits_of_the_host_comm),
+        cmocka_unit_test(operations_over_nodes_have_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,10 @@
 #define TEST_RUN false /* true: every other operation runs on the calling thread */
 #endif
 
+#ifndef TEST_NODES
+#define TEST_NODES 0
+#endif
+
 enum { TEST_ARENA_BYTES = 24 << 20 };
 #define TEST_TIMEOUT_NS (240 * NS_PER_S) /* of comms and every wait: no test comes near it */
 
@@ -26,9 +30,20 @@ static inline bool test_over_tcp(void)
 {
     return !strcmp(TEST_COMM()->name, "tcp");
 }
+/* Over shared memory alone. */
+static inline bool test_over_shm(void)
+{
+    return !strcmp(TEST_COMM()->name, "host");
+}
+
+/* How ranks lie on nodes, for a comm over nodes: so many in a row on each of `nodes`, or in turns. 0: all on
+ * this machine. */
+static int test_nodes = TEST_NODES;
+static bool test_nodes_in_turns;
 
 struct test_rank {
     int rank, size;
+    char node[16];
     const struct device_ops *ops;
     struct device *device;
     struct device_stream *stream;
@@ -66,7 +81,8 @@ static inline struct comm_options test_rank_options(const struct test_rank *r, c
                                  .device = r->device,
                                  .device_ops = r->ops,
                                  .arenas = &r->arena,
-                                 .arena_count = 1};
+                                 .arena_count = 1,
+                                 .node = test_nodes ? r->node : NULL};
 }
 
 static inline int test_rank_open(struct test_rank *r, int rank, int size, int64_t timeout_ns,
@@ -74,6 +90,9 @@ static inline int test_rank_open(struct test_rank *r, int rank, int size, int64_
 {
     struct muster_error err = {0};
     *r = (struct test_rank){.rank = rank, .size = size, .ops = device_cpu(), .arena = {.fd = -1}};
+    if (test_nodes)
+        (void)snprintf(r->node, sizeof r->node, "%d",
+                       test_nodes_in_turns ? rank % test_nodes : rank * test_nodes / size);
     r->device = r->ops->open(rank, 1, &err);
     if (r->device && !r->ops->arena_create(r->device, MEMORY_COMM, TEST_ARENA_BYTES, &r->arena, &err) &&
         (r->stream = r->ops->stream_create(r->device, "comm", false, &err))) {
