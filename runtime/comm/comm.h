@@ -88,7 +88,7 @@ struct comm_options {
     const struct device_arena *arenas;
     int arena_count;
     const char *address; /* for comm_tcp: numeric, this rank's as the store sees it; NULL: loopback */
-    const char *node; /* for comm_node: only ranks with the same text share memory; NULL: all of a machine */
+    int node;            /* for comm_node: only ranks of a machine with the same number share memory */
 };
 
 struct comm_ops {

@@ -130,7 +130,7 @@ static int arrange(struct node_comm *node, struct muster_error *err)
         if (is_rail)
             node->rail = rail;
         else
-            comm_tcp()->destroy(rail); /* of this rank alone */
+            comm_tcp()->destroy(rail); /* it has this rank alone */
     }
     name_as(node->inside, &node->comm, node->inside_names);
     name_as(node->wide, &node->comm, NULL);
@@ -142,8 +142,8 @@ static int arrange(struct node_comm *node, struct muster_error *err)
 /* ---- creation ---- */
 
 /* Takes wide. */
-static struct node_comm *allocate(const struct comm_options *options, struct node_home *home,
-                                  struct comm *wide, struct muster_error *err)
+static struct node_comm *allocate_node(const struct comm_options *options, struct node_home *home,
+                                       struct comm *wide, struct muster_error *err)
 {
     struct node_comm *node = mem_calloc(1, sizeof *node);
     if (!node) {
@@ -206,13 +206,11 @@ static struct comm *node_create(const struct comm_options *options, struct muste
         return NULL;
     GUARD(guard_home) struct node_home *home = make_home(err);
     struct comm *wide = home ? comm_tcp()->create(options, err) : NULL;
-    struct node_comm *node = wide ? allocate(options, home, wide, err) : NULL;
+    struct node_comm *node = wide ? allocate_node(options, home, wide, err) : NULL;
     GUARD(guard_node) struct comm *comm = node ? &node->comm : NULL;
     if (!node)
         return NULL;
-    uint64_t mine = host_link_machine();
-    if (options->node)
-        mine = text_hash(mine, options->node, strlen(options->node));
+    const uint64_t mine = text_hash(host_link_machine(), &options->node, sizeof options->node);
     if (gather_nodes(node, mine, err) || !(node->local = create_local(node, options, err)) ||
         arrange(node, err)) {
         (void)error_wrap(err, "comm %s, rank %d", comm->name, comm->rank);
@@ -252,7 +250,7 @@ static struct comm *node_split(struct comm *comm, int color, int key, const char
     if (!wide)
         return NULL;
     const struct comm_options options = comm_part_options(comm, wide->rank, wide->size, wide->name);
-    struct node_comm *part = allocate(&options, node->home, wide, err);
+    struct node_comm *part = allocate_node(&options, node->home, wide, err);
     GUARD(guard_node) struct comm *made = part ? &part->comm : NULL;
     if (!part || gather_nodes(part, node->nodes[comm->rank], err) ||
         !(part->local = comm_shm()->split(node->local, color, part->comm.rank, name, err)) ||

@@ -15,7 +15,7 @@
  * one group use the inside comm alone. all_to_all, other pairs, and comms whose groups have one rank each use
  * the wide comm alone.
  *
- * The first reason that ends one of these comms on a rank is passed on in all of them. */
+ * The first reason that ends any of these comms on a rank is passed on in all of them. */
 #ifndef MUSTER_RUNTIME_COMM_COMM_NODE_H
 #define MUSTER_RUNTIME_COMM_COMM_NODE_H
 
@@ -24,9 +24,9 @@
 #include "runtime/comm/comm_tcp_internal.h"
 
 enum {
-    NODE_RAILS = 4,              /* of a group, at most */
-    NODE_SHOWN_BYTES = 4 << 20,  /* of values that a rank shows in a copy */
-    NODE_RESULT_BYTES = 4 << 20, /* of results that a rail shows */
+    NODE_RAILS = 4,              /* most rails of a group */
+    NODE_SHOWN_BYTES = 4 << 20,  /* values that a rank shows in a copy */
+    NODE_RESULT_BYTES = 4 << 20, /* results that a rail shows */
     NODE_STAGES = 48,            /* comms that share one rank's memory for both: a comm and its splits */
 };
 
@@ -40,7 +40,7 @@ struct node_home {
 struct node_comm {
     struct comm comm;
     struct node_home *home;
-    int stage;           /* of home; -1: none */
+    int stage;           /* the part of home; -1: none */
     uint64_t *nodes;     /* [size] which node a rank is on */
     struct comm *wide;   /* over all ranks */
     struct comm *local;  /* over the ranks of this node, for splits */
@@ -50,7 +50,7 @@ struct node_comm {
     int *first;              /* [groups + 1] the first rank of each group */
     int *inside_names;       /* [length of our group] */
     int *rail_names;         /* [groups] */
-    uint64_t sequence;       /* of collectives */
+    uint64_t sequence;       /* counts collectives */
     struct tcp_given *given; /* [length of our group] */
     const char *results[NODE_RAILS];
 };

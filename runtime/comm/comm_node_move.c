@@ -5,8 +5,9 @@
 #include "runtime/comm/comm_node.h"
 #include "runtime/comm/comm_reduce.h"
 
-/* The rank that misses its neighbour knows better who is missing than those that wait for its answer: a wait
- * inside a group, then one of rails, then one for rails end by their time-out one after the other. */
+/* The time-outs of three waits differ by this: a group's ranks wait for each other's values, rails for other
+ * groups, a group's ranks for their rails. So the error names the missing rank, not a rank that waits for it.
+ */
 #define NODE_GRACE_NS (2 * NS_PER_S)
 
 /* One chunk: elements at..at+count-1 of each block. */
@@ -93,7 +94,7 @@ static void show_values(const struct chunk *c)
     host_link_place(inside->link, stage_of(node), blocks * bytes, &record->send);
 }
 
-/* What the members of our group show. */
+/* Finds the values that the members of our group show. */
 static int look_at_values(const struct chunk *c, struct muster_error *err)
 {
     struct node_comm *node = c->node;
@@ -145,7 +146,7 @@ static int open_values(const struct chunk *c, struct muster_error *err)
 
 /* ---- over TCP ---- */
 
-static int group_of(const struct node_comm *node, int rank)
+static int node_group_of(const struct node_comm *node, int rank)
 {
     int group = 0;
     while (node->first[group + 1] <= rank)
@@ -170,7 +171,7 @@ static int run_rail(const struct chunk *c, int rail, int64_t grace_ns, struct mu
     for (int i = 0; i < ours; i++)
         node->given[i].at = node->given[i].at ? node->given[i].at + from * c->size : NULL;
     if (op->kind == COMM_BROADCAST) {
-        call.op.root = group_of(node, op->root);
+        call.op.root = node_group_of(node, op->root);
         call.op.count = count;
         call.recv = group.result;
         const int place = op->root - node->first[node->group];

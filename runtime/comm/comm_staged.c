@@ -233,6 +233,11 @@ static struct comm *create_shm(const struct comm_options *options, struct muster
     return staged_create(comm_shm(), options, err);
 }
 
+static struct comm *create_node(const struct comm_options *options, struct muster_error *err)
+{
+    return staged_create(comm_node(), options, err);
+}
+
 static struct comm *create_tcp(const struct comm_options *options, struct muster_error *err)
 {
     return staged_create(comm_tcp(), options, err);
@@ -247,6 +252,7 @@ static struct comm *create_tcp(const struct comm_options *options, struct muster
 
 const struct comm_ops *comm_staged(const struct comm_ops *inner)
 {
-    static const struct comm_ops shm = STAGED_OPS("host", create_shm), tcp = STAGED_OPS("tcp", create_tcp);
-    return inner == comm_tcp() ? &tcp : &shm;
+    static const struct comm_ops shm = STAGED_OPS("host", create_shm), tcp = STAGED_OPS("tcp", create_tcp),
+                                 node = STAGED_OPS("node", create_node);
+    return inner == comm_tcp() ? &tcp : inner == comm_node() ? &node : &shm;
 }

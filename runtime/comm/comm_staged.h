@@ -12,8 +12,8 @@
 
 #include "runtime/comm/comm.h"
 
-/* Over comm_shm() or comm_tcp(); its `run` is MUSTER_E_UNSUPPORTED: there is no stream to copy on. Its
- * options' arenas are not used. */
+/* Over comm_shm(), comm_tcp() or comm_node(); its `run` is MUSTER_E_UNSUPPORTED: there is no stream to copy
+ * on. Its options' arenas are not used. */
 const struct comm_ops *comm_staged(const struct comm_ops *inner);
 
 #endif

@@ -115,7 +115,7 @@ static void keep_sum(const struct chain *c, const struct piece *piece, const voi
            (size_t)(piece->count * c->wide));
 }
 
-/* Adds the values of our ranks, behind those of the ranks before; begins where there are none. */
+/* Adds the values of our ranks to the sum of the ranks before, or begins the sum. */
 static void add_own(const struct chain *c, const struct piece *piece, void *sum, bool begins)
 {
     const struct comm_call *call = c->run->call;

@@ -82,7 +82,7 @@ struct tcp_comm {
     int64_t chunk_bytes; /* each rank's part of scratch, in a comm with all connections */
 };
 
-/* Values that one of several local ranks gives: those for block b begin at at + b * stride. */
+/* The values of a local rank: block b begins at at + b * stride. */
 struct tcp_given {
     const char *at;
     int64_t stride; /* bytes */

@@ -199,7 +199,7 @@ static int move_sparse(const struct tcp_run *run, struct muster_error *err)
     }
 }
 
-/* Our run's blocks among those of all. */
+/* Puts our run's blocks into their places among all blocks. */
 static void pack_blocks(const struct tcp_run *run, int64_t bytes)
 {
     const struct tcp_group *group = run->group;

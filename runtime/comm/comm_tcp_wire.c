@@ -16,7 +16,7 @@ enum { NEWS_MS = 2000 };
 #define GRACE_NS (1 * NS_PER_S)
 
 /* The operation in headers and messages. */
-static const struct comm_call *shown(const struct tcp_run *run)
+static const struct comm_call *shown_call(const struct tcp_run *run)
 {
     return run->group ? run->group->shown : run->call;
 }
@@ -40,7 +40,7 @@ void tcp_begin(const struct tcp_run *run, int peer)
 
 static void set_header(const struct tcp_run *run, struct tcp_flow *flow)
 {
-    const struct comm_op *op = &shown(run)->op;
+    const struct comm_op *op = &shown_call(run)->op;
     flow->mine = (struct tcp_header){.magic = HEADER_MAGIC,
                                      .kind = run->splits ? TCP_SPLIT_KIND : (uint8_t)op->kind,
                                      .dtype = (uint8_t)op->dtype,
@@ -224,7 +224,7 @@ int tcp_interrupted(const struct tcp_run *run, struct muster_error *error)
 {
     const struct comm *comm = &run->tcp->comm;
     if (atomic_load(&run->tcp->aborted))
-        return comm_aborted(shown(run), run->sequence, error);
+        return comm_aborted(shown_call(run), run->sequence, error);
     if (hear_all_news(run->tcp, error))
         return -1;
     if (comm->device_ops->poll_error(comm->device,
@@ -247,9 +247,10 @@ static int gone(const struct tcp_run *run, int rank, struct muster_error *error)
     }
     if (peer->left)
         return error_set(error, MUSTER_E_PEER, "rank %d had left the comm before %s",
-                         comm_named(&run->tcp->comm, rank), comm_call_text(text, shown(run), run->sequence));
+                         comm_named(&run->tcp->comm, rank),
+                         comm_call_text(text, shown_call(run), run->sequence));
     return error_set(error, MUSTER_E_PEER, "rank %d exited during %s", comm_named(&run->tcp->comm, rank),
-                     comm_call_text(text, shown(run), run->sequence));
+                     comm_call_text(text, shown_call(run), run->sequence));
 }
 
 static int late(const struct tcp_run *run, struct muster_error *error)
@@ -259,7 +260,7 @@ static int late(const struct tcp_run *run, struct muster_error *error)
         if (tcp_takes(run, rank) || tcp_gives(run, rank))
             comm_ranks_add(&missing, comm_named(&run->tcp->comm, rank));
     }
-    return comm_late(shown(run), run->sequence, &missing, error);
+    return comm_late(shown_call(run), run->sequence, &missing, error);
 }
 
 static struct comm_op op_of(const struct tcp_header *header)
@@ -299,7 +300,7 @@ static int match(const struct tcp_run *run, int rank, struct muster_error *error
                          "rank %d sends no header in comm %s; do all ranks run the same version on the same "
                          "kind of machine?",
                          comm_named(&run->tcp->comm, rank), run->tcp->comm.name);
-    const struct comm_op *mine = &shown(run)->op, other = op_of(theirs);
+    const struct comm_op *mine = &shown_call(run)->op, other = op_of(theirs);
     bool same_kind = run->splits == (theirs->kind == TCP_SPLIT_KIND);
     if ((run->splits || !same_kind) &&
         !(same_kind && theirs->sequence == run->sequence && theirs->count == mine->count))
@@ -438,7 +439,7 @@ static int drive(const struct tcp_run *run, enum tcp_until until, struct muster_
     const int before = tcp->open_in + tcp->open_out;
     struct instant deadline = {0};
     if (atomic_load(&tcp->aborted))
-        return comm_aborted(shown(run), run->sequence, error);
+        return comm_aborted(shown_call(run), run->sequence, error);
     for (bool first = true;; first = false) {
         bool moved = false;
         if (move_bytes(run, &moved, error))
@@ -456,7 +457,7 @@ static int drive(const struct tcp_run *run, enum tcp_until until, struct muster_
 int tcp_break(const struct tcp_run *run, struct muster_error *error, struct muster_error *err)
 {
     if (atomic_load(&run->tcp->aborted) && error->code != MUSTER_E_CANCELLED)
-        (void)comm_aborted(shown(run), run->sequence,
+        (void)comm_aborted(shown_call(run), run->sequence,
                            error); /* the apparent failure followed from that one */
     tcp_tell(run->tcp, error);
     for (int rank = 0; rank < run->tcp->comm.size; rank++)

@@ -318,7 +318,7 @@ int muster_shard_ready(struct muster_shard *shard, struct muster_error *err)
                                             .size = shard->size,
                                             .timeout_ns = shard->timeout_ns};
     if (agree(&everybody, prepare(shard, e), e) || shard_connect(shard, key, e) || compare_counts(shard, e) ||
-        compare_groups(shard, e) || shard_connect_parts(shard, key, e))
+        compare_groups(shard, e) || shard_connect_parts(shard, e))
         return -1;
     shard->ready = true;
     return 0;

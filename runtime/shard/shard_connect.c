@@ -1,9 +1,6 @@
 /* shard_connect.c - the comms of a sharded model: over the world, over the ranks that share the parts, over
  * those that have the same part. */
-#include <stdio.h>
-
 #include "proto/base/error.h"
-#include "proto/base/guard.h"
 #include "runtime/shard/shard_internal.h"
 #include "runtime/world/world.h"
 
@@ -50,6 +47,8 @@ static struct comm_options options_of(struct muster_shard *shard, const struct d
                                  .key = key,
                                  .timeout_ns = shard->timeout_ns,
                                  .address = address,
+                                 .node =
+                                     shard->world ? shard->rank - muster_world_local_rank(shard->world) : 0,
                                  .device = shard->device,
                                  .device_ops = shard->ops,
                                  .arenas = arenas,
@@ -65,57 +64,19 @@ int shard_connect(struct muster_shard *shard, const char *key, struct muster_err
         return -1;
     const struct comm_options options = options_of(shard, arenas, key, world ? address : NULL);
     bool apart = world && muster_world_local_size(world) < muster_world_size(world);
-    shard->all.ops = apart ? comm_tcp() : comm_shm();
+    shard->all.ops = apart ? comm_node() : comm_shm();
     shard->all.comm = shard->all.ops->create(&options, err);
     return shard->all.comm ? 0 : -1;
 }
 
-/* Whether every run of ranks that shares the parts lies inside of a node: the nodes' ranks are neighbours.
- * The same answer on all ranks. */
-static int inside_of_nodes(struct muster_shard *shard, bool *inside, struct muster_error *err)
-{
-    const int32_t mine[2] = {muster_world_local_rank(shard->world), muster_world_local_size(shard->world)};
-    const struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_U8, .count = sizeof mine};
-    scope_free int32_t *all = mem_calloc((size_t)shard->size, sizeof mine);
-    if (!all)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for the places of %d ranks", shard->size);
-    if (shard_collective(shard, &shard->all, &op, mine, all, err))
-        return -1;
-    *inside = true;
-    for (int rank = 0; rank < shard->size; rank++)
-        *inside &= all[2 * rank] == rank % mine[1] && all[2 * rank + 1] == mine[1] &&
-                   mine[1] % shard->layout.size == 0;
-    return 0;
-}
-
-/* The ranks that share the parts; over shared memory where the world is several nodes and they are in one. */
-static int connect_run(struct muster_shard *shard, const char *key, struct muster_error *err)
-{
-    const struct device_arena arenas[] = {shard->parts, shard->gradients};
-    const int replica = shard->rank / shard->layout.size;
-    char name[80];
-    bool inside = false;
-    if (shard->all.ops != comm_shm() && inside_of_nodes(shard, &inside, err))
-        return -1;
-    shard->gather.ops = inside ? comm_shm() : shard->all.ops;
-    if (!inside) {
-        shard->gather.comm =
-            shard->all.ops->split(shard->all.comm, replica, shard->rank, "shard-gather", err);
-        return shard->gather.comm ? 0 : -1;
-    }
-    (void)snprintf(name, sizeof name, "%s.replica-%d", key, replica); /* fits */
-    struct comm_options options = options_of(shard, arenas, name, NULL);
-    options.rank = shard->layout.rank;
-    options.size = shard->layout.size;
-    shard->gather.comm = shard->gather.ops->create(&options, err);
-    return shard->gather.comm ? 0 : -1;
-}
-
-int shard_connect_parts(struct muster_shard *shard, const char *key, struct muster_error *err)
+int shard_connect_parts(struct muster_shard *shard, struct muster_error *err)
 {
     shard->gather = shard->all;
     if (shard->replicas > 1) {
-        if (connect_run(shard, key, err))
+        shard->gather.ops = shard->all.ops;
+        shard->gather.comm = shard->all.ops->split(shard->all.comm, shard->rank / shard->layout.size,
+                                                   shard->rank, "shard-gather", err);
+        if (!shard->gather.comm)
             return -1;
         shard->replica.ops = shard->all.ops;
         shard->replica.comm =

@@ -124,7 +124,7 @@ int shard_check_group(const struct muster_shard *shard, int group, struct muster
 int shard_place(struct muster_shard *shard, struct muster_error *err);
 /* The comm over the world, for key; then, when the ranks were compared, the others. */
 int shard_connect(struct muster_shard *shard, const char *key, struct muster_error *err);
-int shard_connect_parts(struct muster_shard *shard, const char *key, struct muster_error *err);
+int shard_connect_parts(struct muster_shard *shard, struct muster_error *err);
 int64_t shard_busy_ns(const struct muster_shard *shard); /* of all comms */
 void shard_abort(struct muster_shard *shard);
 void shard_disconnect(struct muster_shard *shard);

@@ -110,7 +110,7 @@ static const struct comm_ops *comm_of(const struct trainer *trainer, const struc
     if (options->comm)
         return options->comm;
     bool elsewhere = options->local_world_size > 0 && options->local_world_size < options->world_size;
-    const struct comm_ops *host = elsewhere ? comm_tcp() : comm_shm();
+    const struct comm_ops *host = elsewhere ? comm_node() : comm_shm();
     return trainer->ops->host_streams ? host : comm_staged(host);
 }
 
@@ -127,6 +127,7 @@ static int make_comms(struct trainer *trainer, const struct trainer_options *opt
                  .key = trainer_key(options),
                  .timeout_ns = options->timeout_ns,
                  .address = options->address,
+                 .node = options->rank - options->local_rank,
                  .device = trainer->device,
                  .device_ops = trainer->ops,
                  .arenas = have ? &trainer->arenas[MEMORY_COMM] : NULL,
@@ -139,7 +140,9 @@ static int make_comms(struct trainer *trainer, const struct trainer_options *opt
 
 static bool is_staged(const struct trainer *trainer)
 {
-    return trainer->comms.ops == comm_staged(comm_shm()) || trainer->comms.ops == comm_staged(comm_tcp());
+    const struct comm_ops *ops = trainer->comms.ops;
+    return ops == comm_staged(comm_shm()) || ops == comm_staged(comm_tcp()) ||
+           ops == comm_staged(comm_node());
 }
 
 static int trainer_check_options(const struct trainer_options *options, struct muster_error *err)
@@ -496,7 +499,7 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
                    trainer->ops->host_memory ? kernels_cpu_library(trainer->kernels) : trainer->ops->name);
     const struct comm_ops *comm = trainer->comms.ops;
     /* The same sums, bit for bit: the model does not depend on the ranks' placement. */
-    if (comm == comm_tcp() || comm == comm_staged(comm_tcp()))
+    if (comm == comm_tcp() || comm == comm_node() || is_staged(trainer))
         comm = comm_shm();
     (void)snprintf(f->comm, sizeof f->comm, "%s, sum in rank order", comm ? comm->name : "none");
 }

@@ -29,7 +29,7 @@ struct trainer_options {
     bool tf32;                       /* device_ops.tf32, where the device has it */
     enum kernels_products products;  /* device_ops.products; refused where the device has none */
     bool graphs;                     /* executor_parts.graphs; refused where the device has none */
-    /* NULL: comm_shm(), but comm_tcp() if local_world_size shows other nodes, either staged (comm_staged.h)
+    /* NULL: comm_shm(), but comm_node() if local_world_size shows other nodes, either staged (comm_staged.h)
      * where the host does not reach the device's memory. */
     const struct comm_ops *comm;
     const struct comm_delay_options *delay; /* not NULL: comm_delay with these figures instead */

@@ -167,8 +167,7 @@ static int same_bits(struct test_rank *r, struct test_job *job)
 static void operations_have_the_bits_of_the_host_comm(void **state)
 {
     (void)state;
-    static const int few[] = {11},
-                     many[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 32, 64};
+    static const int few[] = {11}, many[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 32, 64};
     const int *sizes = all_sizes ? many : few;
     const size_t count = all_sizes ? sizeof many / sizeof *many : sizeof few / sizeof *few;
     if (!strcmp(TEST_COMM()->name, "node"))

@@ -43,7 +43,6 @@ static bool test_nodes_in_turns;
 
 struct test_rank {
     int rank, size;
-    char node[16];
     const struct device_ops *ops;
     struct device *device;
     struct device_stream *stream;
@@ -70,6 +69,11 @@ static inline void test_rank_close(struct test_rank *r)
     *r = (struct test_rank){0};
 }
 
+static inline int test_node_of(const struct test_rank *r)
+{
+    return !test_nodes ? 0 : test_nodes_in_turns ? r->rank % test_nodes : r->rank * test_nodes / r->size;
+}
+
 static inline struct comm_options test_rank_options(const struct test_rank *r, const char *key,
                                                     int64_t timeout_ns, const struct kv_store *store)
 {
@@ -82,7 +86,7 @@ static inline struct comm_options test_rank_options(const struct test_rank *r, c
                                  .device_ops = r->ops,
                                  .arenas = &r->arena,
                                  .arena_count = 1,
-                                 .node = test_nodes ? r->node : NULL};
+                                 .node = test_node_of(r)};
 }
 
 static inline int test_rank_open(struct test_rank *r, int rank, int size, int64_t timeout_ns,
@@ -90,9 +94,6 @@ static inline int test_rank_open(struct test_rank *r, int rank, int size, int64_
 {
     struct muster_error err = {0};
     *r = (struct test_rank){.rank = rank, .size = size, .ops = device_cpu(), .arena = {.fd = -1}};
-    if (test_nodes)
-        (void)snprintf(r->node, sizeof r->node, "%d",
-                       test_nodes_in_turns ? rank % test_nodes : rank * test_nodes / size);
     r->device = r->ops->open(rank, 1, &err);
     if (r->device && !r->ops->arena_create(r->device, MEMORY_COMM, TEST_ARENA_BYTES, &r->arena, &err) &&
         (r->stream = r->ops->stream_create(r->device, "comm", false, &err))) {
