@@ -60,6 +60,7 @@ FUNCTIONS = {
     "muster_world_size": (c_int, [c_void_p]),
     "muster_world_barrier": (c_int, [c_void_p, POINTER(Error)]),
     "muster_world_reduce": (c_int, [c_void_p, POINTER(c_double), c_int64, c_int32, POINTER(Error)]),
+    "muster_world_split": (c_void_p, [c_void_p, c_int32, c_int32, POINTER(Error)]),
     "muster_world_broadcast": (c_int, [c_void_p, c_void_p, c_int64, c_int32, POINTER(Error)]),
     "muster_shard_defaults": (None, [POINTER(ShardOptions)]),
     "muster_shard_create": (c_void_p, [c_void_p, POINTER(ShardOptions), POINTER(Error)]),

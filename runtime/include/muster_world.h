@@ -150,6 +150,13 @@ MUSTER_API int muster_world_reduce(struct muster_world *world, double *values, i
 MUSTER_API int muster_world_broadcast(struct muster_world *world, void *data, int64_t bytes, int32_t root,
                                       struct muster_error *err);
 
+/* Collective: splits world into worlds of the ranks with the same color; ranks count by key, then by their
+ * rank in world. For muster_shard and muster_trainer inside a larger mesh. Uses world's store: close it
+ * before world, and use both on one thread. NULL with err: as muster_world_reduce, and MUSTER_E_INVALID where
+ * world is NULL. */
+MUSTER_API struct muster_world *muster_world_split(struct muster_world *world, int32_t color, int32_t key,
+                                                   struct muster_error *err);
+
 #ifdef __cplusplus
 }
 #endif

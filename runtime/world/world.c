@@ -9,11 +9,14 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "proto/base/text.h"
 #include "proto/processor/processor.h"
 #include "proto/world/world_environment.h"
 #include "rendezvous/tcpstore/tcpstore.h"
 #include "rendezvous/tcpstore/tcpstore_client.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
+#include "runtime/comm/comm_internal.h"
+#include "runtime/comm/comm_shm_link.h"
 #include "runtime/world/agree.h"
 #include "runtime/world/sized.h"
 #include "runtime/world/store_key.h"
@@ -30,7 +33,10 @@ struct muster_world {
     struct tcpstore_server *server; /* rank 0 where no agent serves */
     struct tcpstore_client *client; /* NULL in a world of one */
     struct kv_store store;
-    struct world_comm *comm; /* of reduce and broadcast: made by the first call */
+    struct world_comm *comm;           /* of reduce and broadcast: made by the first call */
+    const struct muster_world *parent; /* the world that this one was split from; its store is used */
+    char prefix[64];                   /* in front of this part's keys in that store */
+    int64_t splits;
 };
 
 const char *muster_error_text(const struct muster_error *err)
@@ -195,7 +201,7 @@ int muster_world_local_size(const struct muster_world *world)
 
 const struct kv_store *world_store(const struct muster_world *world)
 {
-    return world->client ? &world->store : NULL;
+    return world->place.size > 1 ? &world->store : NULL;
 }
 
 int64_t world_timeout_ns(const struct muster_world *world)
@@ -205,6 +211,8 @@ int64_t world_timeout_ns(const struct muster_world *world)
 
 int world_address(const struct muster_world *world, char out[WORLD_ADDRESS], struct muster_error *err)
 {
+    while (world->parent)
+        world = world->parent;
     (void)snprintf(out, WORLD_ADDRESS, "127.0.0.1");
     return world->client ? tcpstore_client_address(world->client, out, WORLD_ADDRESS, err) : 0;
 }
@@ -292,4 +300,102 @@ int muster_world_broadcast(struct muster_world *world, void *data, int64_t bytes
     if (size == 1)
         return 0;
     return run_collective(world, &op, data, err) ? error_wrap(err, "broadcast in the world") : 0;
+}
+
+/* ---- splitting ---- */
+
+enum { PART_KEY = 384 };
+
+/* A part's key in its parent's store. */
+static int part_key(const struct muster_world *part, const char *key, char out[PART_KEY],
+                    struct muster_error *err)
+{
+    return snprintf(out, PART_KEY, "%s%s", part->prefix, key) < PART_KEY
+               ? 0
+               : error_set(err, MUSTER_E_LIMIT, "the key %.100s... is too long for a part of a world", key);
+}
+
+static int part_set(void *ctx, const char *key, const void *data, size_t n, struct muster_error *err)
+{
+    const struct muster_world *part = ctx;
+    const struct kv_store *store = &part->parent->store;
+    char whole[PART_KEY];
+    return part_key(part, key, whole, err) ? -1 : store->set(store->ctx, whole, data, n, err);
+}
+
+static int part_get(void *ctx, const char *key, struct buffer *out, int64_t timeout_ns,
+                    struct muster_error *err)
+{
+    const struct muster_world *part = ctx;
+    const struct kv_store *store = &part->parent->store;
+    char whole[PART_KEY];
+    return part_key(part, key, whole, err) ? -1 : store->get(store->ctx, whole, out, timeout_ns, err);
+}
+
+static int part_add(void *ctx, const char *key, int64_t delta, int64_t *value, struct muster_error *err)
+{
+    const struct muster_world *part = ctx;
+    const struct kv_store *store = &part->parent->store;
+    char whole[PART_KEY];
+    return part_key(part, key, whole, err) ? -1 : store->add(store->ctx, whole, delta, value, err);
+}
+
+/* One rank's values in the sum by which all learn them: color, key, and a hash of its node, of 53 bits. */
+enum { SPLIT_COLOR, SPLIT_KEY, SPLIT_NODE, SPLIT_VALUES };
+
+static double node_number(const struct muster_world *world)
+{
+    const int32_t first = world->place.rank - world->place.local_rank;
+    return (double)(text_hash(host_link_machine(), &first, sizeof first) >> 11);
+}
+
+/* Our place among the ranks with our color. */
+static int place_in_part(const struct muster_world *world, const double *values, struct world_place *place,
+                         struct muster_error *err)
+{
+    const int size = world->place.size, me = world->place.rank;
+    scope_free struct comm_vote *votes = mem_calloc((size_t)size, sizeof *votes);
+    scope_free int *members = mem_calloc((size_t)size, sizeof *members);
+    if (!votes || !members)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to split a world");
+    for (int rank = 0; rank < size; rank++)
+        votes[rank] = (struct comm_vote){(int32_t)values[rank * SPLIT_VALUES + SPLIT_COLOR],
+                                         (int32_t)values[rank * SPLIT_VALUES + SPLIT_KEY]};
+    *place = world->place;
+    place->size = comm_members(votes, size, me, members, &place->rank);
+    place->local_rank = place->local_size = 0;
+    for (int i = 0; i < place->size; i++) {
+        const bool here =
+            values[members[i] * SPLIT_VALUES + SPLIT_NODE] == values[me * SPLIT_VALUES + SPLIT_NODE];
+        place->local_rank += here && i < place->rank;
+        place->local_size += here;
+    }
+    return 0;
+}
+
+struct muster_world *muster_world_split(struct muster_world *world, int32_t color, int32_t key,
+                                        struct muster_error *err)
+{
+    if (!world) {
+        (void)error_set(err, MUSTER_E_INVALID, "no world to split: it is NULL");
+        return NULL;
+    }
+    const int size = world->place.size;
+    GUARD(guard_world) struct muster_world *part = mem_calloc(1, sizeof *part);
+    scope_free double *values = mem_calloc((size_t)size, SPLIT_VALUES * sizeof *values);
+    int failed = part && values ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory to split a world");
+    if (muster_world_agree(world, failed, err))
+        return NULL;
+    double *mine = values + world->place.rank * SPLIT_VALUES;
+    mine[SPLIT_COLOR] = color;
+    mine[SPLIT_KEY] = key;
+    mine[SPLIT_NODE] = node_number(world);
+    if (muster_world_reduce(world, values, (int64_t)size * SPLIT_VALUES, MUSTER_SUM, err) ||
+        place_in_part(world, values, &part->place, err))
+        return NULL;
+    part->timeout_ns = world->timeout_ns;
+    part->parent = world;
+    (void)snprintf(part->prefix, sizeof part->prefix, "part-%lld.%d/", (long long)++world->splits, color);
+    part->store = (struct kv_store){.set = part_set, .get = part_get, .add = part_add, .ctx = part};
+    return take_pointer(&part);
 }

@@ -19,7 +19,7 @@ SEQUENCES, POSITIONS, VOCABULARY, STEPS = 4, 16, 24, 40
 
 def load():
     library = ctypes.CDLL(str(BUILD / "lib" / "libmuster.so"))
-    for name in ("muster_world_open", "muster_model_open", "muster_trainer_open"):
+    for name in ("muster_world_open", "muster_world_split", "muster_model_open", "muster_trainer_open"):
         getattr(library, name).restype = ctypes.c_void_p
     for name in ("muster_version", "muster_error_text"):
         getattr(library, name).restype = ctypes.c_char_p
@@ -98,6 +98,11 @@ def worker(out):
     values = (ctypes.c_double * 2)(rank + 1, losses[-1])
     must(muster.muster_world_reduce(world, values, ctypes.c_int64(2), 0, error) == 0, error)
     assert values[0] == size * (size + 1) / 2 and values[1] == size * losses[-1], list(values)
+    part = ctypes.c_void_p(muster.muster_world_split(world, rank % 2, 0, error))
+    must(part.value, error)
+    assert muster.muster_world_size(part) == (size + 1 - rank % 2) // 2
+    assert muster.muster_world_rank(part) == rank // 2
+    muster.muster_world_close(ctypes.byref(part))
     name = ctypes.create_string_buffer(f"rank {rank}".encode(), 16)
     must(muster.muster_world_broadcast(world, name, ctypes.c_int64(16), size - 1, error) == 0, error)
     assert name.value == f"rank {size - 1}".encode(), name.value

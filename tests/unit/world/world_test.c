@@ -488,6 +488,49 @@ static void values_are_reduced_and_broadcast(void **state)
     assert_int_equal(rank_threads_run(3, exchange, &job), 0);
 }
 
+/* Five ranks: even and odd ones, turned round; then the even ones again by halves. */
+static int split_worlds(int rank, int size, void *context)
+{
+    struct job *job = context;
+    struct muster_error err = {0};
+    struct muster_world *world = open_rank(rank, size, job, &err);
+    struct muster_world *part = world ? muster_world_split(world, rank % 2, -rank, &err) : NULL;
+    struct muster_world *half = part ? muster_world_split(part, muster_world_rank(part) / 2, 0, &err) : NULL;
+    const int members = (size + !(rank % 2)) / 2, place = (size - 1 - rank) / 2;
+    double value[3] = {rank, 1, rank};
+    int wrong = !half;
+    if (half) {
+        wrong += muster_world_size(part) != members || muster_world_rank(part) != place;
+        wrong += muster_world_local_size(part) != members || muster_world_local_rank(part) != place;
+        wrong += muster_world_size(half) != (place / 2 * 2 + 2 <= members ? 2 : 1);
+        wrong += muster_world_reduce(part, value, 1, MUSTER_SUM, &err) || value[0] != (rank % 2 ? 4 : 6);
+        wrong +=
+            muster_world_reduce(half, value + 1, 1, MUSTER_SUM, &err) || value[1] != muster_world_size(half);
+        wrong +=
+            muster_world_broadcast(part, value + 2, sizeof *value, members - 1, &err) || value[2] != rank % 2;
+        wrong += muster_world_barrier(part, &err) || muster_world_agree(half, 0, &err);
+    }
+    if (wrong)
+        fprintf(stderr, "rank %d: %d things are wrong: %s\n", rank, wrong, err.text);
+    muster_world_close(&half);
+    muster_world_close(&part);
+    if (!wrong &&
+        (muster_world_reduce(world, value, 0, MUSTER_SUM, &err) || muster_world_barrier(world, &err)))
+        wrong = fprintf(stderr, "rank %d, after the parts: %s\n", rank, err.text);
+    muster_world_close(&world);
+    return wrong;
+}
+
+static void a_world_is_split_by_color_and_key(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    struct job job = {.port = test_free_port()};
+    assert_int_equal(rank_threads_run(5, split_worlds, &job), 0);
+    assert_null(muster_world_split(NULL, 0, 0, &err));
+    assert_int_equal(err.code, MUSTER_E_INVALID);
+}
+
 /* Of ranks that met the same error, each in its own words, one prints it; another error has a rank of its
  * own. */
 static int fail_alike(int rank, int size, void *context)
@@ -652,6 +695,7 @@ int main(void)
         cmocka_unit_test(rank_zero_serves),
         cmocka_unit_test(an_agent_serves),
         cmocka_unit_test(values_are_reduced_and_broadcast),
+        cmocka_unit_test(a_world_is_split_by_color_and_key),
         cmocka_unit_test(one_rank_prints_what_all_met),
         cmocka_unit_test(no_rank_ends_before_all_have_printed),
         cmocka_unit_test(a_rank_that_waits_for_none_is_counted),
