@@ -41,14 +41,14 @@ static const struct knob rows[] = {
      .type = KNOB_BOOL,
      .offset = AT(standalone),
      .section = world,
-     .help = "one node; settings about other nodes in the environment are ignored"},
+     .help = "One node. Settings about other nodes in the environment are ignored."},
     {.name = "nnodes",
      .env = "PET_NNODES",
      .type = KNOB_TEXT,
      .offset = AT(nnodes),
      .initial = "1",
      .section = world,
-     .help = "number of nodes; with --rdzv-backend=c10d also min:max, an elastic world"},
+     .help = "Number of nodes. With --rdzv-backend=c10d also min:max, an elastic world."},
     {.name = "node-rank",
      .env = "PET_NODE_RANK",
      .type = KNOB_INT,
@@ -56,22 +56,22 @@ static const struct knob rows[] = {
      .initial = "0",
      .max = CONFIG_NODES_LIMIT - 1,
      .section = world,
-     .help = "rank of this node, from 0; with --rdzv-backend=c10d the preferred rank, used if it is free"},
+     .help = "Rank of this node, from 0. With --rdzv-backend=c10d the preferred rank, used if it is free."},
     {.name = "nproc-per-node",
      .env = "PET_NPROC_PER_NODE",
      .type = KNOB_TEXT,
      .offset = AT(nproc),
      .initial = "1",
      .section = world,
-     .help = "workers on this node: a number, cpu (cores of the affinity mask and the cgroup quota), gpu, or "
-             "auto (gpu if there is one, else cpu)"},
+     .help = "Workers on this node: a number, cpu (cores of the affinity mask and the cgroup quota), gpu, or "
+             "auto (gpu if there is one, else cpu)."},
     {.name = "master-addr",
      .env = "PET_MASTER_ADDR",
      .type = KNOB_TEXT,
      .offset = AT(master_addr),
      .initial = "127.0.0.1",
      .section = world,
-     .help = "host of node 0"},
+     .help = "Host of node 0."},
     {.name = "master-port",
      .env = "PET_MASTER_PORT",
      .type = KNOB_INT,
@@ -79,38 +79,39 @@ static const struct knob rows[] = {
      .initial = "0",
      .max = 65535,
      .section = world,
-     .help = "port on that host; 0 means 29500 with several nodes and any free port with one"},
+     .help = "Port on that host. 0 means 29500 with several nodes and any free port with one."},
     {.name = "rdzv-backend",
      .env = "PET_RDZV_BACKEND",
      .type = KNOB_TEXT,
      .offset = AT(rdzv_backend),
      .initial = "static",
      .section = world,
-     .help = "static: nodes have ranks before they meet; c10d: they meet at --rdzv-endpoint and get their "
-             "ranks there"},
+     .help = "static: nodes have ranks before they meet. c10d: they meet at --rdzv-endpoint and get their "
+             "ranks there."},
     {.name = "rdzv-endpoint",
      .env = "PET_RDZV_ENDPOINT",
      .type = KNOB_TEXT,
      .offset = AT(rdzv_endpoint),
      .section = world,
-     .help = "host[:port]. static: the same as --master-addr and --master-port; c10d: where the nodes meet, "
-             "port 29400 unless given; the node with this address serves the job"},
+     .help = "host[:port]. static: the same as --master-addr and --master-port. c10d: where the nodes meet, "
+             "port 29400 unless given. The node with this address serves the job."},
     {.name = "rdzv-id",
      .env = "PET_RDZV_ID",
      .type = KNOB_TEXT,
      .offset = AT(rdzv_id),
      .initial = "none",
      .section = world,
-     .help = "id of the job, equal on all nodes; a single node generates one"},
+     .help = "Id of the job, equal on all nodes. A single node generates one."},
     {.name = "rdzv-conf",
      .env = "PET_RDZV_CONF",
      .type = KNOB_TEXT,
      .offset = AT(rdzv_conf_text),
      .section = world,
-     .help =
-         "key=value,...: join_timeout, with static also timeout (as --join-timeout), last_call_timeout (as "
-         "--last-call-timeout), rank (as --node-rank), is_host (with c10d: 1, this node serves the job; "
-         "0, it does not); torchrun's other keys are accepted, with a warning if they have no effect"},
+     .help = "Texts key=value, separated by commas. The keys join_timeout, with static also timeout, are "
+             "--join-timeout. The "
+             "key last_call_timeout is --last-call-timeout, rank is --node-rank. With c10d is_host=1 makes "
+             "this node serve the job, 0 does not. torchrun's other keys are accepted, with a warning if "
+             "they have no effect."},
     {.name = "last-call-timeout",
      .env = "MUSTER_LAST_CALL_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -120,8 +121,8 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = world,
-     .help = "how long the first world with at least the minimum of nodes waits for more; below 5 s a "
-             "restarted server may not detect that its job still runs elsewhere"},
+     .help = "How long the first world with at least the minimum of nodes waits for more. Below 5 s a "
+             "restarted server may not detect that its job still runs elsewhere."},
     {.name = "regroup-interval",
      .env = "MUSTER_REGROUP_INTERVAL",
      .type = KNOB_DOUBLE,
@@ -131,30 +132,30 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = world,
-     .help = "least time between two worlds if nodes that join in this time make the next one larger; "
-             "doubled, up to 32 times, while worlds are short-lived"},
+     .help = "Least time between two worlds if nodes that join in this time make the next one larger. "
+             "It doubles, up to 32 times, while worlds are short-lived."},
     {.name = "local-addr",
      .env = "PET_LOCAL_ADDR",
      .type = KNOB_TEXT,
      .offset = AT(local_addr),
      .section = world,
-     .help = "address of this node for the others: with c10d it serves the job if --rdzv-endpoint is this "
-             "address, and it is then MASTER_ADDR of the workers"},
+     .help = "Address of this node for the others: with c10d it serves the job if --rdzv-endpoint is this "
+             "address, and it is then MASTER_ADDR of the workers."},
     {.name = "bind-addr",
      .env = "MUSTER_BIND_ADDR",
      .type = KNOB_TEXT,
      .offset = AT(bind_addr),
      .section = world,
-     .help = "numeric address on which the serving node listens, for nodes and workers, if the master is "
-             "given by name; without it every address of the machine"},
+     .help = "Numeric address on which the serving node listens, for nodes and workers, if the master is "
+             "given by name. Without it every address of the machine."},
     {.name = "port-range",
      .env = "MUSTER_PORT_RANGE",
      .type = KNOB_TEXT,
      .offset = AT(port_range),
      .section = world,
-     .help = "first-last: port range of the workers' store with several nodes (MASTER_PORT of the workers); "
-             "unless given, the port after --master-port if it is free and nodes have ranks beforehand, else "
-             "any free one"},
+     .help = "first-last: port range of the workers' store with several nodes (MASTER_PORT of the workers). "
+             "Unless given it is the port after --master-port, if that is free and nodes have ranks "
+             "beforehand, else any free port."},
     {.name = "store-memory",
      .env = "MUSTER_STORE_MEMORY",
      .type = KNOB_BYTES,
@@ -164,8 +165,8 @@ static const struct knob rows[] = {
      .unit = "bytes",
      .section = world,
      .help =
-         "limit of the agent's memory for all clients of the workers' store together: values, requests and "
-         "replies. Beyond it the client that holds most is disconnected. 0: 40M, and 64K for each worker"},
+         "Limit of the agent's memory for all clients of the workers' store together: values, requests and "
+         "replies. Beyond it the client that holds most is disconnected. 0: 40M, and 64K for each worker."},
     {.name = "worker-store",
      .env = "MUSTER_WORKER_STORE",
      .type = KNOB_CHOICE,
@@ -173,17 +174,17 @@ static const struct knob rows[] = {
      .initial = "agent",
      .choices = worker_stores,
      .section = world,
-     .help = "process that serves the workers' store at MASTER_ADDR:MASTER_PORT: agent, the agent of group "
-             "rank 0, with an empty one every round; worker, the worker of rank 0 itself "
-             "(TORCHELASTIC_USE_AGENT_STORE=False), on a port reserved by the agent; "
-             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 also selects worker, unless nodes have ranks beforehand"},
+     .help = "Process that serves the workers' store at MASTER_ADDR:MASTER_PORT. With agent it is the agent "
+             "of group rank 0, with an empty store every round. With worker it is the worker of rank 0 "
+             "itself, on a port reserved by the agent. TORCHELASTIC_USE_AGENT_STORE=False selects worker, "
+             "and so does TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 unless nodes have ranks beforehand."},
     {.name = "role",
      .env = "PET_ROLE",
      .type = KNOB_TEXT,
      .offset = AT(role),
      .initial = "default",
      .section = world,
-     .help = "ROLE_NAME of the workers"},
+     .help = "ROLE_NAME of the workers."},
     {.name = "max-restarts",
      .env = "PET_MAX_RESTARTS",
      .type = KNOB_INT,
@@ -191,7 +192,7 @@ static const struct knob rows[] = {
      .initial = "0",
      .max = 1000000,
      .section = world,
-     .help = "how often all workers are restarted after a failure"},
+     .help = "How often all workers are restarted after a failure."},
     {.name = "restart-backoff",
      .env = "MUSTER_RESTART_BACKOFF",
      .type = KNOB_DOUBLE,
@@ -200,10 +201,10 @@ static const struct knob rows[] = {
      .max = 3600,
      .unit = "s",
      .section = world,
-     .help = "least time from the second failure in a row to its restart, plus or minus up to a quarter at "
-             "random; doubled with each further one, up to a minute (or to this value if it is longer); the "
-             "first failure, and that of a round of more than a minute (or of this value), is restarted at "
-             "once"},
+     .help = "Least time from the second failure in a row to its restart, plus or minus up to a quarter at "
+             "random. It doubles with each further failure, up to a minute (or to this value if it is "
+             "longer). The first failure is restarted at once, and so is the failure of a round of more than "
+             "a minute (or of this value)."},
     {.name = "exit-barrier-timeout",
      .env = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -212,16 +213,16 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = world,
-     .help = "after the job has ended, how long the serving agent waits for the others to leave"},
+     .help = "After the job has ended, how long the serving agent waits for the others to leave."},
     {.name = "state-dir",
      .env = "MUSTER_STATE_DIR",
      .type = KNOB_TEXT,
      .text = KNOB_FILE,
      .offset = AT(state_dir),
      .section = world,
-     .help = "folder on a volume that outlives the pod; stores the job's restart count and its end by "
-             "--rdzv-id, so that a restarted pod continues the count, and a pod of a finished job exits at "
-             "once with its code"},
+     .help = "Folder on a volume that outlives the pod. It stores the job's restart count and its end by "
+             "--rdzv-id. So a restarted pod continues the count, and a pod of a finished job exits at once "
+             "with its code."},
     {.name = "join-timeout",
      .env = "MUSTER_JOIN_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -231,7 +232,7 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = world,
-     .help = "time limit for all nodes to join"},
+     .help = "Time limit for all nodes to join."},
 
     {.name = "secret-file",
      .env = "MUSTER_SECRET_FILE",
@@ -239,37 +240,36 @@ static const struct knob rows[] = {
      .text = KNOB_FILE,
      .offset = AT(secret_file),
      .section = world,
-     .help = "file with the job's secret (muster secret makes one), the same on all nodes: required to join "
-             "or serve the job, and messages between agents are encrypted; the workers' own traffic is not. "
-             "With one node it protects muster's keys in the workers' store"},
+     .help = "File with the job's secret (muster secret makes it), the same on all nodes. It is required to "
+             "join or serve the job. Messages between agents are encrypted, the workers' own traffic is not. "
+             "With one node it protects muster's keys in the workers' store."},
     {.name = "require-auth",
      .env = "MUSTER_REQUIRE_AUTH",
      .type = KNOB_BOOL,
      .offset = AT(require_auth),
      .section = world,
-     .help = "several nodes with a rendezvous on a non-loopback address need --secret-file: without it the "
-             "job does not start"},
+     .help = "Several nodes with a rendezvous on a non-loopback address need --secret-file: without it the "
+             "job does not start."},
 
     {.name = "hosts",
      .type = KNOB_TEXT,
      .offset = AT(hosts),
      .section = world,
      .help = "a:8,b:8: start the agents on these hosts over ssh, with so many workers each, and end with "
-             "them; no "
-             "secret is needed, one is made"},
+             "them. No secret is needed, one is made."},
     {.name = "hostfile",
      .type = KNOB_TEXT,
      .text = KNOB_FILE,
      .offset = AT(hostfile),
      .section = world,
-     .help = "the same from a host file of DeepSpeed or Open MPI: lines of a host and slots=N"},
+     .help = "The same from a host file of DeepSpeed or Open MPI: lines of a host and slots=N."},
     {.name = "ssh",
      .env = "MUSTER_SSH",
      .type = KNOB_TEXT,
      .offset = AT(ssh),
      .initial = "ssh",
      .section = world,
-     .help = "with --hosts: the program and its flags, separated by blanks (ssh -p 2222)"},
+     .help = "With --hosts: the program and its flags, separated by blanks (ssh -p 2222)."},
 
     {.name = "accelerate-config",
      .env = "MUSTER_ACCELERATE_CONFIG",
@@ -277,9 +277,9 @@ static const struct knob rows[] = {
      .text = KNOB_FILE,
      .offset = AT(accelerate_config),
      .section = world,
-     .help = "configuration file of Hugging Face accelerate (default_config.yaml): nodes, workers and the "
-             "variables that accelerate launch gives the workers; flags and variables of the environment are "
-             "stronger"},
+     .help = "Configuration file of Hugging Face accelerate (default_config.yaml): nodes, workers and the "
+             "variables that accelerate launch gives the workers. Flags and variables of the environment are "
+             "stronger."},
 
     {.name = "module",
      .letter = 'm',
@@ -287,33 +287,33 @@ static const struct knob rows[] = {
      .type = KNOB_BOOL,
      .offset = AT(module),
      .section = workers,
-     .help = "the program is a Python module, run as python3 -u -m"},
+     .help = "The program is a Python module, run as python3 -u -m."},
     {.name = "no-python",
      .env = "PET_NO_PYTHON",
      .type = KNOB_BOOL,
      .offset = AT(no_python),
      .section = workers,
-     .help = "run the program as itself, even a .py file"},
+     .help = "Run the program as itself, even a .py file."},
     {.name = "virtual-local-rank",
      .env = "PET_VIRTUAL_LOCAL_RANK",
      .type = KNOB_BOOL,
      .offset = AT(virtual_local_rank),
      .section = workers,
-     .help = "every worker gets LOCAL_RANK=0 and sees one GPU: its own entry of CUDA_VISIBLE_DEVICES"},
+     .help = "Every worker gets LOCAL_RANK=0 and sees one GPU: its own entry of CUDA_VISIBLE_DEVICES."},
     {.name = "numa-binding",
      .type = KNOB_CHOICE,
      .offset = AT(numa_binding),
      .initial = "none",
      .choices = numa_bindings,
      .section = workers,
-     .help = "CPUs of a worker, by the NUMA node of its GPU: all of the node, all of the socket, its share "
-             "of the node's physical cores, or a group that shares a last-level cache; without GPUs the "
-             "workers use the nodes in turn"},
+     .help = "CPUs of a worker, by the NUMA node of its GPU. With node: all of the node. With socket: all of "
+             "the socket. With exclusive: its share of the node's physical cores. With core-complex: a group "
+             "that shares a last-level cache. Without GPUs the workers use the nodes in turn."},
     {.name = "use-env",
      .type = KNOB_BOOL,
      .offset = AT(use_env),
      .section = workers,
-     .help = "muster launch only: the program reads LOCAL_RANK, so it gets no --local-rank argument"},
+     .help = "For muster launch alone: the program reads LOCAL_RANK, so it gets no --local-rank argument."},
     {.name = "shutdown-timeout",
      .env = "PET_SHUTDOWN_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -322,7 +322,7 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = workers,
-     .help = "grace between SIGTERM and SIGKILL; TORCH_ELASTIC_SHUTDOWN_TIMEOUT also sets the default"},
+     .help = "Grace between SIGTERM and SIGKILL. TORCH_ELASTIC_SHUTDOWN_TIMEOUT also sets the default."},
     {.name = "notice-timeout",
      .env = "MUSTER_NOTICE_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -331,9 +331,9 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = workers,
-     .help = "elastic, read by the serving node: how long workers that handle stop notices "
-             "(MUSTER_NOTICE_FD) have to save and exit before new nodes join; 0 means --shutdown-timeout, "
-             "which is also the time before a node leaves or the job stops"},
+     .help = "Elastic, read by the serving node: time for workers that handle stop notices "
+             "(MUSTER_NOTICE_FD) to save and exit before new nodes join. 0 means --shutdown-timeout, which "
+             "is also the time before a node leaves or the job stops."},
     {.name = "restart-grace",
      .env = "MUSTER_RESTART_GRACE",
      .type = KNOB_DOUBLE,
@@ -342,7 +342,7 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = workers,
-     .help = "the same after a worker's failure, when the others cannot finish anyway"},
+     .help = "The same after a worker's failure, when the others cannot finish anyway."},
 
     {.name = "warm",
      .env = "MUSTER_WARM",
@@ -350,10 +350,8 @@ static const struct knob rows[] = {
      .offset = AT(warm),
      .implied = CONFIG_WARM_MODULES,
      .section = workers,
-     .help = "import these Python modules once on this node, in a template process, and make each worker "
-             "from it by "
-             "fork, also after a restart; empty: every worker starts its own "
-             "interpreter"},
+     .help = "Import these Python modules once on this node, in a template process, and make each worker "
+             "from it by fork, also after a restart. Empty: every worker starts its own interpreter."},
     {.name = "warm-keep",
      .env = "MUSTER_WARM_KEEP",
      .type = KNOB_DOUBLE,
@@ -363,10 +361,9 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = workers,
-     .help =
-         "with --warm: the template stays so long after its last job, and the next muster run of this user "
-         "with the same interpreter, modules and environment forks its own from it; muster warm shows and "
-         "ends those there are; 0: it ends with the job"},
+     .help = "With --warm: time for which the template stays after its last job. The next muster run of this "
+             "user with the same interpreter, modules and environment forks its own template from it. muster "
+             "warm shows and ends kept templates. 0: it ends with the job."},
     {.name = "hang-timeout",
      .env = "MUSTER_HANG_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -375,8 +372,8 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = workers,
-     .help = "a worker that has sent heartbeats (MUSTER_HEARTBEAT_FD) and none for this time is hung: its "
-             "stacks are printed, it is killed and counts as failed; 0 is never"},
+     .help = "A worker that has sent heartbeats (MUSTER_HEARTBEAT_FD), and then none for this time, is hung. "
+             "Its stacks are printed, it is killed and counts as failed. 0 is never."},
     {.name = "hang-watch",
      .env = "MUSTER_HANG_WATCH",
      .type = KNOB_CHOICE,
@@ -384,18 +381,18 @@ static const struct knob rows[] = {
      .initial = "heartbeats",
      .choices = hang_watches,
      .section = workers,
-     .help =
-         "what --hang-timeout watches: heartbeats alone; or outside, for workers without heartbeats: a node "
-         "hangs if none of its workers has used 1% of a processor or written output for this time"},
+     .help = "Signs of life that --hang-timeout watches. With heartbeats: heartbeats alone. With outside a "
+             "node without heartbeats is watched, too. It hangs if for this time none of its workers has "
+             "used 1% of a processor or written output."},
     {.name = "signals-to-handle",
      .env = "PET_SIGNALS_TO_HANDLE",
      .type = KNOB_TEXT,
      .offset = AT(signals_to_handle),
      .initial = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
      .section = workers,
-     .help = "signals that stop the job: the workers get the same signal, then the grace, then SIGKILL; HUP, "
-             "INT and QUIT that were ignored at the start stay ignored, and signals not listed have their "
-             "default action"},
+     .help = "Signals that stop the job: the workers get the same signal, then the grace, then SIGKILL. HUP, "
+             "INT and QUIT that were ignored at the start stay ignored. Signals not listed have their "
+             "default action."},
     {.name = "signal-scope",
      .env = "MUSTER_SIGNAL_SCOPE",
      .type = KNOB_CHOICE,
@@ -403,17 +400,17 @@ static const struct knob rows[] = {
      .initial = "worker",
      .choices = signal_scopes,
      .section = workers,
-     .help = "processes that get the stop signal and forwarded ones: the worker's own, so that its children "
-             "(loaders of data) serve it while it saves and get the signal when no worker is left; or all of "
-             "its session at once"},
+     .help = "Processes that get the stop signal and forwarded signals. With worker: the worker's own "
+             "process. Its children (loaders of data) serve it while it saves, and get the signal when no "
+             "worker is left. With group: all of its session at once."},
     {.name = "forward-signals",
      .env = "MUSTER_FORWARD_SIGNALS",
      .type = KNOB_TEXT,
      .offset = AT(forward_signals),
      .initial = "",
      .section = workers,
-     .help = "signals that are forwarded to the workers and stop nothing, as USR1,USR2 for a batch system's "
-             "notice before it ends a job; a worker without a handler dies of it"},
+     .help = "Signals that are forwarded to the workers and stop nothing, as USR1,USR2 for a batch system's "
+             "notice before it ends a job. A worker without a handler dies of it."},
 
     {.name = "log-dir",
      .env = "PET_LOG_DIR",
@@ -421,7 +418,7 @@ static const struct knob rows[] = {
      .text = KNOB_FILE,
      .offset = AT(log_dir),
      .section = logs,
-     .help = "folder of the workers' log files; /dev/null for none"},
+     .help = "Folder of the workers' log files. /dev/null for none."},
     {.name = "redirects",
      .letter = 'r',
      .env = "PET_REDIRECTS",
@@ -429,8 +426,8 @@ static const struct knob rows[] = {
      .offset = AT(redirects),
      .initial = "0",
      .section = logs,
-     .help =
-         "streams that go to files only: 0 none, 1 stdout, 2 stderr, 3 both, or by local rank as in 0:1,1:3"},
+     .help = "Streams that go to files only: 0 none, 1 stdout, 2 stderr, 3 both, or by local rank as in "
+             "0:1,1:3."},
     {.name = "tee",
      .letter = 't',
      .env = "PET_TEE",
@@ -438,8 +435,8 @@ static const struct knob rows[] = {
      .offset = AT(tee),
      .initial = "0",
      .section = logs,
-     .help = "streams that go to files and, as whole lines with a prefix, to the console; values as for "
-             "--redirects"},
+     .help = "Streams that go to files and, as whole lines with a prefix, to the console. Values as for "
+             "--redirects."},
     {.name = "event-log-handler",
      .env = "PET_EVENT_LOG_HANDLER",
      .type = KNOB_TEXT,
@@ -447,35 +444,35 @@ static const struct knob rows[] = {
      .offset = AT(event_log_handler),
      .initial = "null",
      .section = logs,
-     .help = "destination of a JSON line for each event of agent and workers: null, console (stderr), or a "
-             "file's path, which has a slash"},
+     .help = "Destination of a JSON line for each event of agent and workers: null, console (stderr), or a "
+             "file's path, which has a slash."},
     {.name = "local-ranks-filter",
      .env = "PET_LOCAL_RANKS_FILTER",
      .type = KNOB_TEXT,
      .offset = AT(local_ranks_filter),
      .section = logs,
-     .help = "local ranks whose output is on the console, as in 0,2; files and reports include all ranks"},
+     .help = "Local ranks whose output is on the console, as in 0,2. Files and reports include all ranks."},
     {.name = "log-line-prefix-template",
      .env = "PET_LOG_LINE_PREFIX_TEMPLATE",
      .type = KNOB_TEXT,
      .offset = AT(line_prefix),
      .section = logs,
-     .help = "prefix of each line of --tee; empty for none. ${role_name} ${rank} ${local_rank} ${hostname} "
-             "${node_rank} ${restart} ${time} are replaced; default [role][local rank]: with one node and "
-             "[host role rank] with several; also TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
+     .help = "Prefix of each line of --tee. Empty for none. ${role_name} ${rank} ${local_rank} ${hostname} "
+             "${node_rank} ${restart} ${time} are replaced. The default is [role][local rank]: with one "
+             "node, and [host role rank] with several. TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE sets it, too."},
     {.name = "duplicate-stdout-filters",
      .env = "PET_DUPLICATE_STDOUT_FILTERS",
      .type = KNOB_TEXT,
      .offset = AT(duplicate_stdout_filters),
      .section = logs,
-     .help = "texts separated by commas (,, is a comma): lines of --tee's stdout that contain one are also "
-             "written to attempt_<n>/filtered_stdout.log"},
+     .help = "Texts separated by commas (,, is a comma): lines of --tee's stdout that contain one are also "
+             "written to attempt_<n>/filtered_stdout.log."},
     {.name = "duplicate-stderr-filters",
      .env = "PET_DUPLICATE_STDERR_FILTERS",
      .type = KNOB_TEXT,
      .offset = AT(duplicate_stderr_filters),
      .section = logs,
-     .help = "the same for stderr and filtered_stderr.log"},
+     .help = "The same for stderr and filtered_stderr.log."},
     {.name = "log-format",
      .env = "MUSTER_LOG_FORMAT",
      .type = KNOB_CHOICE,
@@ -483,8 +480,8 @@ static const struct knob rows[] = {
      .initial = "text",
      .choices = log_formats,
      .section = logs,
-     .help = "format of the console's lines: text; timed, with a time before the agent's own; json, one "
-             "object for each line of a worker or the agent"},
+     .help = "Format of the console's lines. With text: as they are. With timed: a time before the agent's "
+             "own lines. With json: one object for each line of a worker or the agent."},
     {.name = "log-max-size",
      .env = "MUSTER_LOG_MAX_SIZE",
      .type = KNOB_BYTES,
@@ -493,8 +490,8 @@ static const struct knob rows[] = {
      .max = 1e15,
      .unit = "bytes",
      .section = logs,
-     .help = "a log file of this size becomes stdout.log.1 and a new one is begun; 0 for never. --redirects "
-             "then passes through the agent, which costs CPU time"},
+     .help = "A log file of this size becomes stdout.log.1 and a new one is begun. 0 for never. --redirects "
+             "then passes through the agent, which costs CPU time."},
     {.name = "log-keep",
      .env = "MUSTER_LOG_KEEP",
      .type = KNOB_INT,
@@ -504,7 +501,7 @@ static const struct knob rows[] = {
      .max = 1000,
      .unit = "files",
      .section = logs,
-     .help = "older files that --log-max-size keeps of each log"},
+     .help = "Older files that --log-max-size keeps of each log."},
     {.name = "log-open-timeout",
      .env = "MUSTER_LOG_OPEN_TIMEOUT",
      .type = KNOB_DOUBLE,
@@ -514,8 +511,8 @@ static const struct knob rows[] = {
      .max = 1e6,
      .unit = "s",
      .section = logs,
-     .help = "time limit for opening the log files of a round; the workers wait for it, and the round fails "
-             "after it"},
+     .help = "Time limit for opening the log files of a round. The workers wait for it, and the round fails "
+             "after it."},
     {.name = "log-spool-size",
      .env = "MUSTER_LOG_SPOOL_SIZE",
      .type = KNOB_BYTES,
@@ -524,8 +521,8 @@ static const struct knob rows[] = {
      .max = 1e15,
      .unit = "bytes",
      .section = logs,
-     .help = "limit of output that waits in an unlinked file in TMPDIR for a slow console or disk, for each "
-             "of them; beyond it the oldest is dropped and counted. 0: none waits"},
+     .help = "Limit of output that waits in an unlinked file in TMPDIR for a slow console or disk, for each "
+             "of them. Beyond it the oldest is dropped and counted. 0: none waits."},
 
     {.name = "nccl-tune",
      .env = "MUSTER_NCCL_TUNE",
@@ -534,9 +531,9 @@ static const struct knob rows[] = {
      .initial = "on",
      .choices = tune_modes,
      .section = nccl,
-     .help = "on: workers get settings that NCCL, gloo and PyTorch cannot find by themselves (the interface "
-             "that reaches the other nodes), variables that are set already stay; explain: also print every "
-             "decision with its reason; off: only the settings of --nccl-policy"},
+     .help = "With on, workers get settings that NCCL, gloo and PyTorch cannot find by themselves (the "
+             "interface that reaches the other nodes). Variables that are already set stay. With explain, "
+             "every decision is printed with its reason. With off: only the settings of --nccl-policy."},
     {.name = "nccl-policy",
      .env = "MUSTER_NCCL_POLICY",
      .type = KNOB_TEXT,
@@ -545,7 +542,7 @@ static const struct knob rows[] = {
      .section = nccl,
      .help =
          "YAML file with the variables that a site adds, pins and forbids, by node pool (MUSTER_NODE_POOL), "
-         "GPU model, NCCL version and number of nodes; a job that sets a forbidden one does not start"},
+         "GPU model, NCCL version and nodes. A job that sets a forbidden variable does not start."},
     {.name = "pre-flight",
      .env = "MUSTER_PRE_FLIGHT",
      .type = KNOB_CHOICE,
@@ -553,11 +550,9 @@ static const struct knob rows[] = {
      .initial = "off",
      .choices = pre_flight_levels,
      .section = nccl,
-     .help = "0: check this node before it joins, as muster doctor does; if it is unfit, the agent logs the "
-             "reason and exits "
-             "138, so that a spare takes its place; and when the workers start, send packets of full size "
-             "between "
-             "the nodes, and warn of a pair between which they are lost"},
+     .help = "With 0: check this node before it joins, as muster doctor does. If it is unfit, the agent logs "
+             "the reason and exits 138, so that a spare takes its place. When the workers start, packets of "
+             "full size are sent between the nodes, and a warning names a pair between which they are lost."},
 
     {.name = "exit-code",
      .env = "MUSTER_EXIT_CODE",
@@ -566,8 +561,8 @@ static const struct knob rows[] = {
      .initial = "first",
      .choices = exit_modes,
      .section = other,
-     .help = "exit code of a failed job: first, the first cause's code (128+n for signal n), or torchrun, "
-             "plain 1 for every failure and for a signal once workers ran"},
+     .help = "Exit code of a failed job. With first: the first cause's code (128+n for signal n). With "
+             "torchrun: plain 1 for every failure, and for a signal once workers ran."},
     {.name = "termination-log",
      .env = "MUSTER_TERMINATION_LOG",
      .type = KNOB_TEXT,
@@ -575,8 +570,8 @@ static const struct knob rows[] = {
      .offset = AT(termination_log),
      .initial = "/dev/termination-log",
      .section = other,
-     .help = "file that gets the verdict of a failed job in one line, as shown by Kubernetes; the default is "
-             "used only if it exists; empty for none"},
+     .help = "File that gets the verdict of a failed job in one line, as shown by Kubernetes. The default is "
+             "used only if it exists. Empty for none."},
     {.name = "metrics-port",
      .env = "MUSTER_METRICS_PORT",
      .type = KNOB_INT,
@@ -584,45 +579,45 @@ static const struct knob rows[] = {
      .initial = "0",
      .max = 65535,
      .section = other,
-     .help = "HTTP port of the job's page, /healthz, /metrics (Prometheus) and /status (JSON); 0 for none; "
-             "needs the package libmicrohttpd12"},
+     .help = "HTTP port of the job's page, /healthz, /metrics (Prometheus) and /status (JSON). 0 for none. "
+             "Needs the package libmicrohttpd12."},
     {.name = "metrics-addr",
      .env = "MUSTER_METRICS_ADDR",
      .type = KNOB_TEXT,
      .offset = AT(metrics_addr),
      .section = other,
-     .help = "numeric address of that port; without it every address of the machine, since probes and "
-             "scrapers connect from outside; nothing secret is served there but the page, which is for this "
-             "machine alone unless there is a --page-token-file"},
+     .help = "Numeric address of that port. Without it every address of the machine, since probes and "
+             "scrapers connect from outside. Nothing secret is served there but the page, which is for this "
+             "machine alone unless there is a --page-token-file."},
     {.name = "page-token-file",
      .env = "MUSTER_PAGE_TOKEN_FILE",
      .type = KNOB_TEXT,
      .text = KNOB_FILE,
      .offset = AT(page_token_file),
      .section = other,
-     .help = "file with the token (16 to 256 characters) that opens the page from other machines, too: "
-             "http://HOST:PORT/?token=..., or a header Authorization: Bearer"},
+     .help = "File with the token (16 to 256 characters) that opens the page from other machines, too: "
+             "http://HOST:PORT/?token=..., or a header Authorization: Bearer."},
     {.name = "progress-url",
      .env = "KUBEFLOW_TRAINER_SERVER_URL",
      .type = KNOB_TEXT,
      .offset = AT(progress_url),
      .section = other,
-     .help = "the status URL of a TrainJob, which Kubeflow Trainer sets: the serving agent posts the job's "
-             "progress and figures there every ten seconds; https needs the package libgnutls30"},
+     .help = "The status URL of a TrainJob, which Kubeflow Trainer sets: the serving agent posts the job's "
+             "progress and figures there every ten seconds. Https needs the package libgnutls30."},
     {.name = "progress-token-file",
      .env = "KUBEFLOW_TRAINER_SERVER_TOKEN",
      .type = KNOB_TEXT,
      .text = KNOB_FILE,
      .offset = AT(progress_token_file),
      .section = other,
-     .help = "file with the token for that URL; read each time, since it rotates"},
+     .help = "File with the token for that URL. Read each time, since it rotates."},
     {.name = "progress-ca-file",
      .env = "KUBEFLOW_TRAINER_SERVER_CA_CERT",
      .type = KNOB_TEXT,
      .text = KNOB_FILE,
      .offset = AT(progress_ca_file),
      .section = other,
-     .help = "file with the certificates (PEM) of the authorities for that URL; without it the system's"},
+     .help = "File with the certificates (PEM) of the authorities for that URL. Without it the system's."},
     {.name = "monitor-interval",
      .env = "PET_MONITOR_INTERVAL",
      .type = KNOB_DOUBLE,
@@ -632,8 +627,8 @@ static const struct knob rows[] = {
      .max = 1e7,
      .unit = "s",
      .section = other,
-     .help = "accepted for torchrun compatibility, no effect: the end of a worker is detected at once, "
-             "without polling"},
+     .help = "Accepted for torchrun compatibility, no effect: the end of a worker is detected at once, "
+             "without polling."},
     {.name = "start-method",
      .env = "PET_START_METHOD",
      .type = KNOB_CHOICE,
@@ -642,20 +637,20 @@ static const struct knob rows[] = {
      .choices = start_methods,
      .section = other,
      .help =
-         "accepted for torchrun compatibility, no effect: workers are programs here, not Python functions"},
+         "Accepted for torchrun compatibility, no effect: workers are programs here, not Python functions."},
     {.name = "output",
      .type = KNOB_CHOICE,
      .offset = AT(output),
      .initial = "text",
      .choices = outputs,
      .section = other,
-     .help = "format of the output of --dry-run and muster env (text, json) and of a --help after it (text, "
-             "markdown)"},
+     .help = "Format of the output of --dry-run and muster env (text, json) and of a --help after it (text, "
+             "markdown)."},
     {.name = "dry-run",
      .type = KNOB_BOOL,
      .offset = AT(dry_run),
      .section = other,
-     .help = "print each worker's command and environment, start nothing"},
+     .help = "Print each worker's command and environment, start nothing."},
     KNOB_HELP_ROW(AT(help), other),
 
     {.name = "run-path",
