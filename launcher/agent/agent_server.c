@@ -305,6 +305,17 @@ uint16_t agent_server_store_port(const struct agent *agent)
     return port;
 }
 
+bool agent_server_store_stats(const struct agent *agent, struct tcpstore_server_stats *stats)
+{
+    struct job_store *store = agent->server->store;
+    if (!store)
+        return false;
+    (void)pthread_mutex_lock(&store->lock); /* fails for an invalid lock only */
+    const bool there = store->tcpstore && tcpstore_server_stats(store->tcpstore, stats, NULL) == 0;
+    (void)pthread_mutex_unlock(&store->lock);
+    return there;
+}
+
 /* Serves at this port, or reserves it; 0 is any. With several nodes the server's thread renews the store,
  * so that it has its own from the beginning; with one it begins with its first peer. */
 static int take_port(struct job_store *store, uint16_t port, struct muster_error *err)

@@ -68,6 +68,9 @@ struct job_store *agent_server_store(const struct agent *agent);
 /* The store's address for workers, if this agent has group rank 0; port 0 if it has no store. */
 const char *agent_server_store_address(const struct agent *agent);
 uint16_t agent_server_store_port(const struct agent *agent);
+struct tcpstore_server_stats;
+/* False: this agent serves no store, or that has ended. */
+bool agent_server_store_stats(const struct agent *agent, struct tcpstore_server_stats *stats);
 /* Another world than the first forms: its store is an empty one. Returns its port if that is not the last
  * world's, else 0. Accepts NULL. */
 uint16_t job_store_renew(struct job_store *store);

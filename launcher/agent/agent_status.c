@@ -12,6 +12,7 @@
 #include "launcher/agent/agent_failures.h"
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_notices.h"
+#include "launcher/agent/agent_server.h"
 #include "launcher/agent/board/agent_board.h"
 #include "launcher/board/board_json.h"
 #include "launcher/policy/stop_notice.h"
@@ -22,6 +23,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "rendezvous/tcpstore/tcpstore_server.h"
 
 /* A zeroed one serves no client. */
 struct agent_audience {
@@ -66,6 +68,21 @@ static void fill_notice(struct agent *agent, struct instant now, struct agent_st
     status->notice.left_ns = instant_diff_ns(agent->group.deadline, now);
 }
 
+static void fill_store(const struct agent *agent, struct status_store *store)
+{
+    struct tcpstore_server_stats stats;
+    store->there = agent_server_store_stats(agent, &stats);
+    if (!store->there)
+        return;
+    store->bytes = stats.held;
+    store->budget = stats.budget;
+    store->keys = stats.store.keys;
+    store->connections = stats.connections;
+    store->requests = stats.requests;
+    store->closed = stats.dropped;
+    store->crowded_out = stats.crowded_out;
+}
+
 static struct agent_status *fill_status(void *context)
 {
     struct agent *agent = context;
@@ -101,6 +118,7 @@ static struct agent_status *fill_status(void *context)
     struct pump_lost lost = pump_lost(agent->pump);
     status->file_bytes_lost = lost.files;
     status->console_bytes_lost = lost.consoles;
+    fill_store(agent, &status->store);
     for (int i = 0; i < config->nproc_per_node; i++)
         fill_worker(agent, i, now, &status->workers[i]);
     return status;

@@ -81,6 +81,21 @@ static void json_world(const struct agent_status *status, struct buffer *out)
     buffer_printf(out, "\"master_port\": %u}, ", (unsigned)world->master_port);
 }
 
+static void json_store(const struct status_store *store, struct buffer *out)
+{
+    if (!store->there) {
+        buffer_text(out, "\"store\": null, ");
+        return;
+    }
+    buffer_printf(out,
+                  "\"store\": {\"bytes\": %llu, \"budget\": %llu, \"keys\": %llu, \"connections\": %llu, ",
+                  (unsigned long long)store->bytes, (unsigned long long)store->budget,
+                  (unsigned long long)store->keys, (unsigned long long)store->connections);
+    buffer_printf(out, "\"requests\": %llu, \"closed\": %llu, \"crowded_out\": %llu}, ",
+                  (unsigned long long)store->requests, (unsigned long long)store->closed,
+                  (unsigned long long)store->crowded_out);
+}
+
 void status_json(const struct agent_status *status, struct buffer *out)
 {
     buffer_text(out, "{");
@@ -107,9 +122,11 @@ void status_json(const struct agent_status *status, struct buffer *out)
     buffer_printf(out, "\"restarts\": %lld, \"max_restarts\": %lld, \"failures\": %lld, ",
                   (long long)status->world.restart_count, (long long)status->max_restarts,
                   (long long)status->failures);
-    buffer_printf(out, "\"file_bytes_lost\": %llu, \"console_bytes_lost\": %llu, \"workers\": [",
+    buffer_printf(out, "\"file_bytes_lost\": %llu, \"console_bytes_lost\": %llu, ",
                   (unsigned long long)status->file_bytes_lost,
                   (unsigned long long)status->console_bytes_lost);
+    json_store(&status->store, out);
+    buffer_text(out, "\"workers\": [");
     for (int i = 0; i < status->worker_count; i++) {
         if (i)
             buffer_text(out, ", ");
@@ -247,6 +264,13 @@ void status_table(const struct agent_status *status, struct buffer *out)
         buffer_printf(out, "%-10s%llu bytes lost on the way to files, %llu to the console\n", "logs",
                       (unsigned long long)status->file_bytes_lost,
                       (unsigned long long)status->console_bytes_lost);
+    if (status->store.there && status->store.crowded_out)
+        buffer_printf(out,
+                      "%-10s%llu client%s lost what they held: all hold %llu of at most %llu bytes "
+                      "(--store-memory)\n",
+                      "store", (unsigned long long)status->store.crowded_out,
+                      status->store.crowded_out == 1 ? "" : "s", (unsigned long long)status->store.bytes,
+                      (unsigned long long)status->store.budget);
     table_figures(status, out);
     buffer_printf(out, "%6s %6s %9s  %-10s %9s  %s\n", "RANK", "LOCAL", "PID", "STATE", "STEP", "LAST BEAT");
     for (int i = 0; i < status->worker_count; i++)

@@ -36,6 +36,16 @@ struct status_worker {
     struct worker_figures figures;
 };
 
+/* The workers' store, where this agent serves it. */
+struct status_store {
+    bool there;             /* else the rest is not filled */
+    uint64_t bytes, budget; /* memory of all clients, and its limit (--store-memory) */
+    uint64_t keys, connections;
+    uint64_t requests;    /* served, since the start */
+    uint64_t closed;      /* connections, by the store itself */
+    uint64_t crowded_out; /* clients that lost what they held, since the budget was used up */
+};
+
 struct agent_status {
     /* texts are the agent's and outlive every rendering */
     const char *version, *host, *job_id, *program, *role;
@@ -60,6 +70,7 @@ struct agent_status {
     int64_t round_failures[FAILURE_CLASS_COUNT]; /* rounds of the job, by the class of their first cause */
     uint64_t file_bytes_lost,
         console_bytes_lost; /* bytes of the workers' output; a file may have lines that the console lost */
+    struct status_store store;
     int worker_count;
     struct status_worker workers[];
 };

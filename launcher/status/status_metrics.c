@@ -105,6 +105,22 @@ static void figures(const struct agent_status *status, struct buffer *out)
     }
 }
 
+/* Absent on nodes that serve no store. */
+static void store_metrics(const struct status_store *store, struct buffer *out)
+{
+    if (!store->there)
+        return;
+    gauge(out, "muster_store_bytes", (double)store->bytes, "Memory of all clients of the workers' store.");
+    gauge(out, "muster_store_bytes_budget", (double)store->budget, "Limit of that memory (--store-memory).");
+    gauge(out, "muster_store_keys", (double)store->keys, "Keys in the workers' store.");
+    gauge(out, "muster_store_connections", (double)store->connections, "Clients of the workers' store.");
+    counter(out, "muster_store_requests_total", (double)store->requests, "Requests that the store served.");
+    counter(out, "muster_store_closed_total", (double)store->closed,
+            "Connections that the store closed: a limit, a broken protocol, a refused key.");
+    counter(out, "muster_store_crowded_out_total", (double)store->crowded_out,
+            "Clients that lost what they held since the memory of all was used up.");
+}
+
 void status_metrics(const struct agent_status *status, struct buffer *out)
 {
     info(status, out);
@@ -133,6 +149,7 @@ void status_metrics(const struct agent_status *status, struct buffer *out)
                   (unsigned long long)status->file_bytes_lost);
     buffer_printf(out, "muster_log_lost_bytes_total{to=\"console\"} %llu\n",
                   (unsigned long long)status->console_bytes_lost);
+    store_metrics(&status->store, out);
     worker_counts(status, out);
     family(out, "muster_worker_up", "gauge", "1 while the worker runs.");
     for (int i = 0; i < status->worker_count; i++)

@@ -173,6 +173,8 @@ void tcpstore_wipe(struct tcpstore *t);
 struct store_stats tcpstore_stats(const struct tcpstore *t);
 /* Bytes that count in the budget, now. */
 size_t tcpstore_held(const struct tcpstore *t);
+/* The budget: the most that tcpstore_held may be. */
+size_t tcpstore_bound(const struct tcpstore *t);
 /* Connections, and clients that had left, that lost what they held since the budget was exceeded. */
 uint64_t tcpstore_crowded_out(const struct tcpstore *t);
 /* Requests served since create. */

@@ -17,6 +17,11 @@ size_t tcpstore_held(const struct tcpstore *t)
     return t->buffered + store_stats(t->store).bytes;
 }
 
+size_t tcpstore_bound(const struct tcpstore *t)
+{
+    return t->budget;
+}
+
 uint64_t tcpstore_crowded_out(const struct tcpstore *t)
 {
     return t->crowded_out;

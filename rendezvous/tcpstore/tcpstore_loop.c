@@ -562,6 +562,7 @@ void tcpstore_loop_stats(const struct tcpstore_loop *loop, struct tcpstore_serve
         .requests = tcpstore_served(loop->engine),
         .crowded_out = tcpstore_crowded_out(loop->engine),
         .held = tcpstore_held(loop->engine),
+        .budget = tcpstore_bound(loop->engine),
     };
 }
 

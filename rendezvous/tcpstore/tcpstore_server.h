@@ -42,7 +42,7 @@ struct tcpstore_server_stats {
     uint64_t requests;    /* served since start */
     uint64_t crowded_out; /* connections, and clients that had left, that lost what they held: the memory of
                              all was used up, and they had most of it */
-    size_t held;          /* bytes of that memory in use */
+    size_t held, budget;  /* bytes of that memory in use, and the most of them */
 };
 
 struct tcpstore_server;

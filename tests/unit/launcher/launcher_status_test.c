@@ -38,6 +38,7 @@ static struct agent_status *example(void)
     status->round_failures[FAILURE_LOST_NODE] = 3;
     status->file_bytes_lost = 10;
     status->console_bytes_lost = UINT64_C(5000000000);
+    status->store = (struct status_store){true, 1000, 41943040, 7, 4, 99, 3, 2};
     const struct status_worker workers[] = {
         {4, 0, 100, STATUS_WORKER_RUNNING, 0, 0, 120, 1500 * NS_PER_MS, {0}},
         {5, 1, 101, STATUS_WORKER_EXITED, 0, 0, -1, -1, {0}},
@@ -57,6 +58,7 @@ static struct agent_status *forming(void)
     status->formed = false;
     memset(&status->world, 0, sizeof status->world);
     status->worker_count = 0;
+    status->store.there = false;
     status->leaving = true;
     status->exit_code = 143;
     (void)snprintf(status->waiting, sizeof status->waiting, "1 of 2 nodes, missing rank 0");
@@ -79,7 +81,8 @@ static void json(void **state)
         "\"group_world_size\": 2, "
         "\"rank_base\": 4, \"world_size\": 8, \"master_addr\": \"node-0\", \"master_port\": 29501}, "
         "\"restarts\": 1, \"max_restarts\": 3, \"failures\": 2, \"file_bytes_lost\": 10, "
-        "\"console_bytes_lost\": 5000000000, \"workers\": ["
+        "\"console_bytes_lost\": 5000000000, \"store\": {\"bytes\": 1000, \"budget\": 41943040, \"keys\": 7, "
+        "\"connections\": 4, \"requests\": 99, \"closed\": 3, \"crowded_out\": 2}, \"workers\": ["
         "{\"rank\": 4, \"local_rank\": 0, \"pid\": 100, \"state\": \"running\", \"step\": 120, "
         "\"beat_age_s\": 1.500, \"figures\": {\"loss\": 2.5, \"step_ms\": 56, \"exposed_ms\": 2.25, "
         "\"slow_rank\": 6, \"slow_ms\": 190.8}}, "
@@ -98,6 +101,7 @@ static void json(void **state)
         out.data, "\"notice\": {\"coming\": \"node-leaves\", \"listeners\": 2, \"left_s\": 28.500}, "));
     assert_non_null(strstr(out.data, "\"waiting\": \"1 of 2 nodes, missing rank 0\""));
     assert_non_null(strstr(out.data, "\"world\": null,"));
+    assert_non_null(strstr(out.data, "\"store\": null,"));
     assert_non_null(strstr(out.data, "\"workers\": []}\n"));
 }
 
@@ -116,6 +120,7 @@ static void table(void **state)
         "world     round 1: 8 workers on 2 nodes, this is node 1 with ranks 4-7; store node-0:29501\n"
         "restarts  1 of 3 used; 2 worker failures on this node\n"
         "logs      10 bytes lost on the way to files, 5000000000 to the console\n"
+        "store     2 clients lost what they held: all hold 1000 of at most 41943040 bytes (--store-memory)\n"
         "training  loss 2.5000, 56.0 ms a step, 2.2 ms of it exposed communication (rank 4)\n"
         "slow      rank 6: the other ranks wait for it 190.8 ms a step\n"
         "  RANK  LOCAL       PID  STATE           STEP  LAST BEAT\n"
@@ -229,6 +234,10 @@ static void metrics(void **state)
         "muster_round_failures_total{cause=\"lost node\"} 3",
         "muster_log_lost_bytes_total{to=\"file\"} 10",
         "muster_log_lost_bytes_total{to=\"console\"} 5000000000",
+        "muster_store_bytes 1000",
+        "muster_store_bytes_budget 41943040",
+        "muster_store_closed_total 3",
+        "muster_store_crowded_out_total 2",
         "muster_workers{state=\"running\"} 1",
         "muster_workers{state=\"failed\"} 1",
         "muster_worker_up{rank=\"4\",local_rank=\"0\"} 1",
