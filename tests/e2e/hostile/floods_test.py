@@ -13,6 +13,7 @@ import struct
 import sys
 import time
 import unittest
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -173,7 +174,7 @@ class Floods(AgentTest):
             return min(int((self.folder / f"turns.{rank}").read_text()) for rank in range(2))
         return 0
 
-    def check(self, agents, ports, attacks, what):
+    def check(self, agents, ports, attacks, what, metrics=0):
         stays, closed = False, 0
         wait_until(lambda: self.turns() > 3, "the workers work")
         for port, attack in ((port, attack) for port in ports for attack in attacks):
@@ -189,6 +190,12 @@ class Floods(AgentTest):
             if FULL:
                 print(f"{attack.__name__}: {peak} kB at most, {self.rss_kb(agents[0], 'VmRSS')} kB after it")
         self.assertGreater(closed, 0)
+        if metrics:
+            with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=60) as answer:
+                figures = dict(line.split() for line in answer.read().decode().splitlines() if line.startswith("muster_store"))
+            self.assertGreater(int(figures["muster_store_crowded_out_total"]), 0)
+            self.assertLessEqual(int(figures["muster_store_bytes"]), int(figures["muster_store_bytes_budget"]))
+            self.assertEqual(int(figures["muster_store_bytes_budget"]), (40 << 20) + 2 * (64 << 10))
         (self.folder / "stop").touch()
         for agent in agents:
             _, err = self.finish(agent, 0)
@@ -200,9 +207,9 @@ class Floods(AgentTest):
     STAYS = unread_multi_get, values, queue_items  # what was written stays when its writer leaves, as in PyTorch's store
 
     def test_the_store_of_one_node(self):
-        port = free_port()
-        agent = self.start(f"--master-port={port}", "--nproc-per-node=2", self.script("worker.py", WORKER))
-        self.check([agent], [port], self.STORE, r"closed the connection of 127\.0\.0\.1 port \d+: it needs \d+ bytes more .* \(muster run --store-memory\)")
+        port, metrics = free_port(), free_port()
+        agent = self.start(f"--master-port={port}", "--nproc-per-node=2", f"--metrics-port={metrics}", "--metrics-addr=127.0.0.1", self.script("worker.py", WORKER))
+        self.check([agent], [port], self.STORE, r"closed the connection of 127\.0\.0\.1 port \d+: it needs \d+ bytes more .* \(muster run --store-memory\)", metrics)
 
     def two_nodes(self, *flags):
         port = free_port()
