@@ -1,11 +1,13 @@
 /* failing_files.c - preloaded into a program whose files are to fail: FAILING_FILES is
  * CALL:PART:ERRNO[:RANK], of which CALL is open, read (pread too) or write (pwrite), PART stands in the
- * file's path, and ERRNO is the system's number, or -1: the call never returns; RANK: in the process with
- * that RANK alone. */
+ * file's path, and ERRNO is the system's number, or -1: the call never returns, or -2: a write
+ * writes half of its bytes and its process is killed; RANK: in the process with that RANK alone. The first
+ * FAILING_AFTER calls succeed. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,7 +26,11 @@ static bool fails(const char *call, const char *path)
     if (!rule || sscanf(rule, "%15[^:]:%199[^:]:%d:%d", which, part, &number, &of) < 3 ||
         strcmp(which, call) != 0 || !path || !strstr(path, part) || (of >= 0 && (!rank || atoi(rank) != of)))
         return false;
-    while (number < 0)
+    static _Atomic(int) calls;
+    const char *after = getenv("FAILING_AFTER");
+    if (after && calls++ < atoi(after))
+        return false;
+    while (number == -1)
         (void)poll(NULL, 0, -1);
     errno = number;
     return true;
@@ -94,5 +100,8 @@ EXPORTED ssize_t write(int fd, const void *from, size_t bytes)
 {
     ssize_t (*call)(int, const void *, size_t) = NULL;
     *(void **)&call = real("write");
-    return fails_on("write", fd) ? -1 : call(fd, from, bytes);
+    const bool failed = fails_on("write", fd);
+    if (failed && errno == -2 && call(fd, from, bytes / 2) >= 0)
+        (void)raise(SIGKILL);
+    return failed ? -1 : call(fd, from, bytes);
 }

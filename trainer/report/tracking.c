@@ -117,6 +117,12 @@ static int make_id(const char *wanted, const char *before, char id[ID_SIZE], str
     return 0;
 }
 
+/* A process that was killed in its first write leaves a log without a run: nothing can read it. */
+static int begin_again(const struct wandb_files *f, struct muster_error *err)
+{
+    return unlink(f->path) < 0 ? error_errno(err, "cannot remove %s, which has no run in it", f->path) : 1;
+}
+
 /* Opens the log of an earlier process, and cuts the steps that will run again. 1: there is none. */
 static int open_before(struct wandb_files *f, int64_t step, struct muster_error *err)
 {
@@ -124,11 +130,15 @@ static int open_before(struct wandb_files *f, int64_t step, struct muster_error 
     struct stat status;
     if (stat(f->path, &status) < 0)
         return 1;
+    if (status.st_size < WANDB_BEGIN)
+        return begin_again(f, err);
     if (io_read_file(f->path, LOG_LIMIT, &text, err) < 0)
         return -1;
     const int64_t kept = wandb_cut(&f->crc, text.data, text.length, step, &f->log);
     if (kept < 0)
         return error_set(err, MUSTER_E_PROTOCOL, "%s is no transaction log of W&B: move it away", f->path);
+    if (!f->log.start_ns) /* of the record of the run */
+        return begin_again(f, err);
     f->fd = open(f->path, O_RDWR | O_CLOEXEC);
     return f->fd < 0 || ftruncate(f->fd, kept) < 0 ? error_errno(err, "cannot go on with %s", f->path) : 0;
 }

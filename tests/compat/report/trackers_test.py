@@ -202,6 +202,55 @@ def goes_on_in_the_same_runs(folder):
                 assert math.isclose(value, steps[kind, step][name], rel_tol=1e-15), (name, step, value)
 
 
+def records(log):
+    """The whole records of a transaction log: a chunk is CRC, length, type (1 whole, 2 first, 3 middle, 4 last) and its bytes, in blocks of 32 KiB."""
+    data, at, found, record = log.read_bytes(), 7, [], b""
+    while at + 7 <= len(data):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+            continue
+        length, kind = int.from_bytes(data[at + 4:at + 6], "little"), data[at + 6]
+        if at + 7 + length > len(data):
+            break
+        record += data[at + 7:at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            found.append(record)
+            record = b""
+    return found
+
+
+def a_kill_in_a_write(folder):
+    """The process ends with half of an entry in the file. `wandb sync` uploads the rows before that, and the next process goes on after them."""
+    config = folder / "config.yaml"
+    config.write_text(CONFIG.format(folder, ", wandb: offline"))
+    library = shutil.copy(torch_python.build() + "/tests/failing_files.so", folder.parent / f"{os.getpid()}.failing_files.so")
+    killed = {"LD_PRELOAD": library, "FAILING_FILES": "write:.wandb:-2"}
+    try:
+        train(folder, config, code=-9, FAILING_AFTER="4", **killed)  # the run, two steps and an evaluation are whole
+        run = only((folder / "log" / "wandb").glob("offline-run-*"))
+        log = only(run.glob("*.wandb"))
+        whole, size = records(log), log.stat().st_size
+        _, rows, _, _ = uploaded(folder, run)
+        assert [row["train/global_step"] for row in rows if "train/loss" in row] == [1, 2], rows
+        train(folder, config)
+        assert only((folder / "log" / "wandb").glob("offline-run-*")) == run and log.stat().st_size > size
+        steps = [part for part in records(log) if b"train/loss" in part and b"_timestamp" in part]
+        assert records(log)[:3] == whole[:3] and len({*steps}) == len(steps) >= 4, len(steps)
+        # killed in its first write, and before it: there is no run in the file, and a new one begins under the same id
+        for after, length in (("0", None), ("0", 3)):
+            shutil.rmtree(folder / "log")
+            shutil.rmtree(folder / "checkpoints")
+            train(folder, config, code=-9, FAILING_AFTER=after, **killed)
+            torn = only((folder / "log" / "wandb").glob("offline-run-*/*.wandb"))
+            os.truncate(torn, length or 20)
+            train(folder, config)
+            log, = [path for path in (folder / "log" / "wandb").glob("offline-run-*/*.wandb")]
+            assert log.name == torn.name and sum(b"train/loss" in part and b"_timestamp" in part for part in records(log)) >= 4
+    finally:
+        os.unlink(library)
+
+
 def failure_is_told(folder):
     """A run that ends before its last step."""
     config = folder / "config.yaml"
@@ -244,7 +293,7 @@ def who_asks_and_who_refuses(folder):
 
 
 def main():
-    for case in (goes_on_in_the_same_runs, failure_is_told, who_asks_and_who_refuses):
+    for case in (goes_on_in_the_same_runs, a_kill_in_a_write, failure_is_told, who_asks_and_who_refuses):
         with tempfile.TemporaryDirectory(prefix="trackers ") as folder:
             folder = pathlib.Path(folder).resolve()
             (folder / "text").write_text("the quick brown fox jumps over the lazy dog; " * 200)
