@@ -104,10 +104,14 @@ static int connect_until(struct tcpstore_client *c, struct muster_error *err)
         if (failed.code != MUSTER_E_TIMEOUT || !cause.code)
             cause = failed;
         struct instant next = instant_add(clock_now(NULL), jittered(delay));
-        bool final = failed.code == MUSTER_E_PROTOCOL || failed.code == MUSTER_E_NOMEM;
+        bool final = failed.code == MUSTER_E_PROTOCOL || failed.code == MUSTER_E_NOMEM ||
+                     failed.code == MUSTER_E_UNSUPPORTED;
         if (final || instant_reached(next, deadline))
             return error_set(
-                err, final ? failed.code : MUSTER_E_TIMEOUT,
+                err,
+                !final                                ? MUSTER_E_TIMEOUT
+                : failed.code == MUSTER_E_UNSUPPORTED ? MUSTER_E_IO
+                                                      : failed.code,
                 "cannot connect to the TCPStore at %s:%u: %u attempts in %.1f s; the last failed: %s",
                 c->host, c->port, attempts,
                 (double)instant_diff_ns(clock_now(NULL), start) / (double)NS_PER_S, cause.text);

@@ -64,16 +64,26 @@ static int reject_self_connection(int fd, struct muster_error *err)
     return error_errno(err, "connect");
 }
 
+/* A sandbox that refuses the call does so at the next attempt too. */
+static int no_socket(struct muster_error *err)
+{
+    const bool refused = errno == EPERM || errno == EACCES || errno == ENOSYS;
+    (void)error_errno(err, "socket");
+    if (refused && err)
+        err->code = MUSTER_E_UNSUPPORTED;
+    return -1;
+}
+
 static int connect_address(const struct addrinfo *address, struct instant deadline, struct muster_error *err)
 {
     scope_close int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int yes = 1, failure = 0;
     socklen_t length = sizeof failure;
     if (fd < 0)
-        return error_errno(err, "socket");
-    /* A source port must not prevent a local server from listening at that port. */
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes))
-        return error_errno(err, "SO_REUSEADDR");
+        return no_socket(err);
+    /* A source port must not prevent a local server from listening at that port. Where that is refused the
+     * connection is as good. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (connect(fd, address->ai_addr, address->ai_addrlen)) {
         if (errno != EINPROGRESS && errno != EINTR)
             return error_errno(err, "connect");
@@ -87,8 +97,7 @@ static int connect_address(const struct addrinfo *address, struct instant deadli
     }
     if (reject_self_connection(fd, err))
         return -1;
-    if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes))
-        return error_errno(err, "TCP_NODELAY");
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes); /* slower without it */
     return take_fd(&fd);
 }
 

@@ -13,7 +13,8 @@
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 
-/* One attempt: resolves the name and tries its addresses in turn. Returns the descriptor or -1. */
+/* One attempt: resolves the name and tries its addresses in turn. Returns the descriptor or -1.
+ * MUSTER_E_UNSUPPORTED: this process may not open a socket. */
 int tcpstore_stream_connect(const char *host, uint16_t port, struct instant deadline,
                             struct muster_error *err);
 int tcpstore_stream_send(int fd, const void *data, size_t length, struct instant deadline,

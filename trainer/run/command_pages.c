@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "proto/base/completion.h"
+#include "proto/base/futex.h"
 #include "proto/base/guard.h"
 #include "proto/base/manual.h"
 #include "proto/exit_code.h"
@@ -179,7 +180,7 @@ int prepare_command(int argc, char *const argv[])
     struct muster_error err = {0};
     int code = EXIT_CODE_OK;
     return_large_blocks();
-    if (corpus_settings_parse(&settings, argc, argv, &err) < 0)
+    if (futex_check(&err) < 0 || corpus_settings_parse(&settings, argc, argv, &err) < 0)
         code = fail_prepare(&err);
     else if (settings.help)
         code = print_prepare_help();

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "proto/base/error.h"
+#include "proto/base/futex.h"
 #include "proto/base/guard.h"
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
@@ -187,6 +188,8 @@ static int run_command(struct run *run, const struct command *command, bool *ref
                        struct muster_error *err)
 {
     struct formats_settings settings = {0}; /* freed on every path, also where nothing was read */
+    if (futex_check(err) < 0)
+        return -1;
     int result = read_settings(run, command, &settings, err);
     *refused = result < 0 && !command->plan && !command->print_config;
     if (!result && command->print_config) {
