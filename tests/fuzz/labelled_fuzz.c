@@ -1,5 +1,5 @@
-/* labelled_fuzz.c - arbitrary bytes as a table of labelled texts, by commas, by tabs and as lines of JSON,
- * the first byte says which: texts with labels that are there, or an error with a text. */
+/* labelled_fuzz.c - arbitrary bytes as a table of labelled texts, by commas, by tabs, as lines of JSON and
+ * as an array, the first byte says which: texts with labels that are there, or an error with a text. */
 #include <stdlib.h>
 
 #include "tests/fuzz/random_main.h"
@@ -17,7 +17,7 @@ static void check_texts(const struct token_file *file, const struct label_names 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const paths[] = {"a.csv", "a.tsv", "a.jsonl"};
+    static const enum walk_kind kinds[] = {WALK_COMMAS, WALK_TABS, WALK_LINES, WALK_ARRAY};
     struct muster_error err = {0};
     struct token_file file = {0};
     struct label_names names = {0};
@@ -29,8 +29,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!tokenizer || !sink)
         abort();
     const struct labelled_read read = {.tokenizer = tokenizer, .text_key = "text", .label_key = "label"};
+    const struct walk_file source = {.path = (char *)"a", .kind = kinds[*data % 4]};
     const int result =
-        labelled_read_table(&read, paths[*data % 3], (const char *)data + 1, size - 1, &names, sink, &err);
+        labelled_read_table(&read, &source, (const char *)data + 1, size - 1, &names, sink, &err);
     if (result < 0 ? !err.text[0] : token_sink_finish(sink, &file, &err) < 0)
         abort();
     check_texts(&file, &names);
@@ -45,8 +46,11 @@ int main(int argc, char **argv)
     static const char commas[] = "\x00text,label\na,pos\n\"b \"\"c\"\",\nd\",neg\n";
     static const char tabs[] = "\x01label\ttext\r\n1\ta b\r\n0\t\"c\"\r\n";
     static const char lines[] = "\x02{\"text\": \"a\", \"label\": true}\n\n{\"label\": 3, \"text\": \"b\"}\n";
-    const struct fuzz_seed seeds[] = {
-        {commas, sizeof commas - 1}, {tabs, sizeof tabs - 1}, {lines, sizeof lines - 1}};
-    return fuzz_main(argc, argv, seeds, 3);
+    static const char array[] = "\x03[{\"text\": \"a\", \"label\": 1},\n {\"label\": 3, \"text\": \"b\"}]\n";
+    const struct fuzz_seed seeds[] = {{commas, sizeof commas - 1},
+                                      {tabs, sizeof tabs - 1},
+                                      {lines, sizeof lines - 1},
+                                      {array, sizeof array - 1}};
+    return fuzz_main(argc, argv, seeds, 4);
 }
 #endif

@@ -8,6 +8,7 @@
 #include "proto/base/text.h"
 #include "proto/json/json_text.h"
 #include "trainer/data/csv.h"
+#include "trainer/data/json_array.h"
 #include "trainer/data/mapping.h"
 
 enum { PART_BYTES = 4 << 20 }; /* bytes of a text tokenized at once, if the tokenizer can cut it */
@@ -138,56 +139,26 @@ static int read_lines(const struct documents_options *o, const struct walk_file 
 
 /* ---- an array of JSON ---- */
 
-static size_t after_blanks(const struct mapping *text, size_t at, int64_t *lines)
-{
-    while (at < text->length && text->data[at] && strchr(" \t\r\n", text->data[at]))
-        *lines += text->data[at++] == '\n';
-    return at;
-}
-
-static int broken_array(const struct walk_file *file, int64_t line, const char *what,
-                        struct muster_error *err)
-{
-    return error_set(err, MUSTER_E_INVALID, "%s:%lld: %s", file->path, (long long)line, what);
-}
-
-/* Reads one element at a time: an array may be larger than memory. */
 static int read_array(const struct documents_options *o, const struct walk_file *file,
                       const struct mapping *text, struct token_sink *sink, struct muster_error *err)
 {
-    int64_t line = 1;
-    size_t at = after_blanks(text, text_byte_order_mark(text->data, text->length), &line);
-    at = after_blanks(text, at + 1, &line); /* the opening bracket is there: content_of saw it */
-    for (bool first = true; at < text->length && text->data[at] != ']'; first = false) {
-        json_error_t end;
-        if (!first && text->data[at] != ',')
-            return broken_array(file, line, "not valid JSON: a comma or the end of the array is missing",
-                                err);
-        if (!first)
-            at = after_blanks(text, at + 1, &line);
-        GUARD(guard_json)
-        json_t *record = json_loadb(
-            text->data + at, text->length - at,
-            JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL | JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY, &end);
-        if (!record)
-            return error_set(err, MUSTER_E_INVALID, "%s:%lld: not valid JSON: %s", file->path,
-                             (long long)(line + end.line - 1), end.text);
+    struct json_array array;
+    json_t *element;
+    int found;
+    json_array_begin(&array, text->data, text->length, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL);
+    while ((found = json_array_next(&array, &element, err)) > 0) {
+        GUARD(guard_json) json_t *record = element;
         const int added = json_is_string(record) ? encode_text(o, json_string_value(record),
                                                                json_string_length(record), false, sink, err)
                                                  : add_record(o, record, sink, err);
-        if (added < 0 || end_document(o, sink, err) < 0)
-            return error_wrap(err, "%s:%lld", file->path, (long long)line);
-        mapping_release(text, at, (size_t)end.position);
-        report_bytes(o, (size_t)end.position);
-        for (size_t i = at; i < at + (size_t)end.position; i++)
-            line += text->data[i] == '\n';
-        at = after_blanks(text, at + (size_t)end.position, &line);
+        if (added < 0 || end_document(o, sink, err) < 0) {
+            found = -1;
+            break;
+        }
+        mapping_release(text, array.at, array.bytes);
+        report_bytes(o, array.bytes);
     }
-    if (at == text->length)
-        return broken_array(file, line, "not valid JSON: the array does not end", err);
-    return after_blanks(text, at + 1, &line) == text->length
-               ? 0
-               : broken_array(file, line, "there is text after the array", err);
+    return found < 0 ? error_wrap(err, "%s:%lld", file->path, (long long)array.line) : 0;
 }
 
 /* ---- a table ---- */

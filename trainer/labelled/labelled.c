@@ -240,7 +240,7 @@ static int open_part(struct labelled *set, const struct labelled_options *o, con
 {
     struct labelled_files files __attribute__((cleanup(labelled_files_free))) = {0};
     const char *setting = part == LABELLED_TRAIN ? "data.path" : "data.validation_path";
-    if (labelled_find(&files, path, part, setting, err) < 0)
+    if (labelled_find(&files, path, part, setting, o->text_key, err) < 0)
         return -1;
     *has_test = files.has_test;
     if (open_tokens(set, o, &files, err) < 0)

@@ -23,12 +23,13 @@ struct labelled_files {
     bool has_test;    /* the given path has a folder "test" */
 };
 
-/* setting: setting that has the path, for errors. Call labelled_files_free in any case. */
+/* setting: setting that has the path, for errors. text_key: key of JSON records under other names. Call
+ * labelled_files_free in any case. */
 int labelled_find(struct labelled_files *files, const char *path, enum labelled_part part,
-                  const char *setting, struct muster_error *err);
+                  const char *setting, const char *text_key, struct muster_error *err);
 void labelled_files_free(struct labelled_files *files); /* accepts NULL and a zeroed struct */
 
-/* ---- read.c: texts with labels as tokens, from tables, lines of JSON, or files in folders by label ----
+/* ---- read.c: texts with labels as tokens, from tables, JSON, or files in folders by label ----
  *
  * A sink gets a document for each text: the number of its label, then its tokens. The last document has the
  * names of the labels, a byte a token, each ended by a line feed. A label's number is the index of its name.
@@ -47,21 +48,22 @@ int label_names_find(const struct label_names *names, const char *name, size_t l
 
 struct labelled_read {
     struct tokenizer *tokenizer;
-    const char *text_key, *label_key; /* names of columns, and keys in lines of JSON */
+    const char *text_key, *label_key; /* names of columns, and keys in JSON */
     bool folders;                     /* a file is a text; the name of its folder is the label */
     /* Called with the number of bytes read, at the end of each file; may be NULL. */
     void (*read)(void *context, int64_t bytes);
     void *context;
 };
 
-/* Whether a file has labelled texts, by its name: .csv, .tsv, .jsonl. */
-bool labelled_is_table(const char *path);
+/* Whether a file has rows: a table, JSON lines or a JSON array. */
+bool labelled_is_table(const struct walk_file *file);
 /* Reads all files of the walk, then adds the names. Errors name the file and the line. */
 int labelled_read(const struct labelled_read *read, const struct walk *walk, struct token_sink *sink,
                   struct muster_error *err);
-/* Adds the texts of one file, a table or lines of JSON by its name. Pure but for the tokenizer. */
-int labelled_read_table(const struct labelled_read *read, const char *path, const char *data, size_t length,
-                        struct label_names *names, struct token_sink *sink, struct muster_error *err);
+/* Adds the texts of one file by its kind: a table, JSON lines or an array. Pure but for the tokenizer. */
+int labelled_read_table(const struct labelled_read *read, const struct walk_file *file, const char *data,
+                        size_t length, struct label_names *names, struct token_sink *sink,
+                        struct muster_error *err);
 /* Reads the names from the last document of a file. 1: the file is damaged. */
 int label_names_parse(const struct token_file *file, struct label_names *names, struct muster_error *err);
 

@@ -11,6 +11,8 @@
 #include "proto/base/text.h"
 #include "proto/json/json_text.h"
 #include "trainer/data/csv.h"
+#include "trainer/data/documents.h"
+#include "trainer/data/json_array.h"
 #include "trainer/labelled/labelled_internal.h"
 
 /* ---- names ---- */
@@ -104,15 +106,9 @@ static int add_labelled_text(const struct labelled_read *r, int label, const cha
 
 /* ---- tables ---- */
 
-static bool has_ending(const char *text, const char *end)
+bool labelled_is_table(const struct walk_file *file)
 {
-    const size_t length = strlen(text), tail = strlen(end);
-    return length > tail && !strcmp(text + length - tail, end);
-}
-
-bool labelled_is_table(const char *path)
-{
-    return has_ending(path, ".csv") || has_ending(path, ".tsv") || has_ending(path, ".jsonl");
+    return file->kind != WALK_TEXT && file->kind != WALK_TOKENS;
 }
 
 /* The error for a missing column: names the columns of the first row. */
@@ -161,7 +157,7 @@ static int read_table_rows(const struct labelled_read *r, struct csv *csv, struc
     return found;
 }
 
-/* ---- lines of JSON ---- */
+/* ---- JSON ---- */
 
 /* A label is a text, a whole number, or true or false. */
 static int json_label(const json_t *value, struct label_names *names, struct muster_error *err)
@@ -178,14 +174,11 @@ static int json_label(const json_t *value, struct label_names *names, struct mus
     return add_name(names, number, strlen(number), err);
 }
 
-static int read_line(const struct labelled_read *r, const char *line, size_t length,
-                     struct label_names *names, struct token_sink *sink, struct muster_error *err)
+static int read_record(const struct labelled_read *r, const json_t *root, struct label_names *names,
+                       struct token_sink *sink, struct muster_error *err)
 {
-    json_error_t problem;
-    GUARD(guard_json) json_t *root = json_loadb(line, length, JSON_ALLOW_NUL, &problem);
-    if (!root)
-        return error_set(err, MUSTER_E_INVALID, "column %d: not valid JSON: %s", problem.column,
-                         problem.text);
+    if (!json_is_object(root))
+        return error_set(err, MUSTER_E_INVALID, "a record is no JSON object");
     const json_t *text = json_object_get(root, r->text_key), *label = json_object_get(root, r->label_key);
     if (!json_is_string(text) || !label)
         return error_set(err, MUSTER_E_INVALID, "no %s under the key '%s' (%s)",
@@ -196,12 +189,14 @@ static int read_line(const struct labelled_read *r, const char *line, size_t len
                              json_string_length(text), sink, err);
 }
 
-static bool is_empty_line(const char *line, size_t length)
+static int read_line(const struct labelled_read *r, const char *line, size_t length,
+                     struct label_names *names, struct token_sink *sink, struct muster_error *err)
 {
-    for (size_t i = 0; i < length; i++)
-        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
-            return false;
-    return true;
+    json_error_t problem;
+    GUARD(guard_json) json_t *root = json_loadb(line, length, JSON_ALLOW_NUL, &problem);
+    return root ? read_record(r, root, names, sink, err)
+                : error_set(err, MUSTER_E_INVALID, "column %d: not valid JSON: %s", problem.column,
+                            problem.text);
 }
 
 static int read_lines(const struct labelled_read *r, const char *data, size_t length,
@@ -211,22 +206,45 @@ static int read_lines(const struct labelled_read *r, const char *data, size_t le
     for (size_t from = 0; from < length; number++) {
         const char *line = data + from, *end = memchr(line, '\n', length - from);
         const size_t bytes = end ? (size_t)(end - line) : length - from;
-        if (!is_empty_line(line, bytes) && read_line(r, line, bytes, names, sink, err) < 0)
+        if (!documents_is_blank(line, bytes) && read_line(r, line, bytes, names, sink, err) < 0)
             return error_wrap(err, "line %lld", (long long)number);
         from += bytes + 1;
     }
     return 0;
 }
 
-int labelled_read_table(const struct labelled_read *r, const char *path, const char *data, size_t length,
-                        struct label_names *names, struct token_sink *sink, struct muster_error *err)
+static int read_array(const struct labelled_read *r, const char *data, size_t length,
+                      struct label_names *names, struct token_sink *sink, struct muster_error *err)
 {
-    const size_t skipped = text_byte_order_mark(data, length);
-    struct csv csv = {.data = data + skipped, .length = length - skipped, .tabs = has_ending(path, ".tsv")};
-    const int result = has_ending(path, ".jsonl") ? read_lines(r, csv.data, csv.length, names, sink, err)
-                                                  : read_table_rows(r, &csv, names, sink, err);
+    struct json_array array;
+    json_t *element;
+    int found;
+    json_array_begin(&array, data, length, JSON_ALLOW_NUL);
+    while ((found = json_array_next(&array, &element, err)) > 0) {
+        GUARD(guard_json) json_t *record = element;
+        if (read_record(r, record, names, sink, err) < 0) {
+            found = -1;
+            break;
+        }
+    }
+    return found < 0 ? error_wrap(err, "line %lld", (long long)array.line) : 0;
+}
+
+int labelled_read_table(const struct labelled_read *r, const struct walk_file *file, const char *data,
+                        size_t length, struct label_names *names, struct token_sink *sink,
+                        struct muster_error *err)
+{
+    const size_t mark = text_byte_order_mark(data, length);
+    struct csv csv = {.data = data + mark, .length = length - mark, .tabs = file->kind == WALK_TABS};
+    int result;
+    if (file->kind == WALK_ARRAY)
+        result = read_array(r, data, length, names, sink, err);
+    else if (file->kind == WALK_LINES)
+        result = read_lines(r, csv.data, csv.length, names, sink, err);
+    else
+        result = read_table_rows(r, &csv, names, sink, err);
     csv_free(&csv);
-    return result < 0 ? error_wrap(err, "%s", path) : 0;
+    return result < 0 ? error_wrap(err, "%s", file->path) : 0;
 }
 
 /* ---- files ---- */
@@ -249,7 +267,7 @@ static int read_one_file(const struct labelled_read *r, const struct walk_file *
         return -1;
     const char *data = text.data ? text.data : "";
     if (!r->folders)
-        return labelled_read_table(r, file->path, data, text.length, names, sink, err);
+        return labelled_read_table(r, file, data, text.length, names, sink, err);
     const size_t mark = text_byte_order_mark(data, text.length);
     return add_labelled_text(r, folder_label(file->path, names, err), data + mark, text.length - mark, sink,
                              err) < 0
@@ -288,11 +306,11 @@ static int may_be_label(const struct dirent *entry)
 }
 
 /* Leaves out files without a text, such as lists of words and addresses. */
-static void keep_texts(struct walk *walk, bool (*is_one)(const char *path))
+static void keep_texts(struct walk *walk, bool (*is_one)(const struct walk_file *file))
 {
     int kept = 0;
     for (int i = 0; i < walk->count; i++) {
-        if (is_one(walk->file[i].path))
+        if (is_one(&walk->file[i]))
             walk->file[kept++] = walk->file[i];
         else
             mem_free(walk->file[i].path);
@@ -300,10 +318,10 @@ static void keep_texts(struct walk *walk, bool (*is_one)(const char *path))
     walk->count = kept;
 }
 
-static bool is_text_file(const char *path)
+static bool is_text_file(const struct walk_file *file)
 {
-    const size_t length = strlen(path);
-    return length > 4 && !strcmp(path + length - 4, ".txt");
+    const size_t length = strlen(file->path);
+    return length > 4 && !strcmp(file->path + length - 4, ".txt");
 }
 
 /* Adds the texts of all folders in a folder. */
@@ -364,12 +382,14 @@ static int add_inside(struct labelled_files *files, struct muster_error *err)
 }
 
 int labelled_find(struct labelled_files *files, const char *path, enum labelled_part part,
-                  const char *setting, struct muster_error *err)
+                  const char *setting, const char *text_key, struct muster_error *err)
 {
     *files = (struct labelled_files){.walk.name = setting};
     if (choose_part(files, path, part, err) < 0)
         return -1;
     const int folder = io_is_folder(files->path, err);
+    if (!folder) /* JSON lines under any name; in folders by label no text is JSON */
+        files->walk.text_key = text_key;
     if (folder < 0 || (folder ? add_inside(files, err) : walk_path(&files->walk, files->path, err)) < 0)
         return -1;
     if (!folder)
@@ -378,9 +398,9 @@ int labelled_find(struct labelled_files *files, const char *path, enum labelled_
         return 0;
     return error_set(err, MUSTER_E_INVALID,
                      folder
-                         ? "%s %s holds no labelled texts: no .csv, .tsv or .jsonl, and no folders by "
-                           "label with .txt files"
-                         : "%s %s is no file of labelled texts: its name must end in .csv, .tsv or .jsonl, "
-                           "and it must not be empty",
+                         ? "%s %s holds no labelled texts: no .csv, .tsv, .jsonl, .ndjson or .json, and no "
+                           "folders by label with .txt files"
+                         : "%s %s is no file of labelled texts: it is empty, or no table (.csv, .tsv) and no "
+                           "JSON (.jsonl, .ndjson, .json)",
                      setting, files->path);
 }

@@ -171,6 +171,23 @@ static void lines_and_folders_are_sets(void **state)
     assert_string_equal(labelled_label(set, 0), "9"); /* numbers in their order, not "10" before "9" */
     assert_non_null(strstr(show(set, 0, 2), "a:0,1"));
     labelled_destroy(set);
+    /* The same records in every form that texts have: lines under other names, arrays, with a mark. */
+    static const char lines[] = "{\"body\": \"b\", \"stars\": 10}\n{\"stars\": 9, \"body\": \"a\"}\n",
+                      array[] =
+                          "\xEF\xBB\xBF [\n{\"body\": \"b\", \"stars\": 10},\n {\"stars\": 9, \"body\": "
+                          "\"a\"}\n]\n";
+    static const char *const forms[][2] = {{"set.ndjson", lines},      {"set.jsonlines", lines},
+                                           {"lines.json", lines},      {"array.json", array},
+                                           {"array.jsonl", array + 3}, {"reviews", lines}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        write_file(forms[i][0], forms[i][1]);
+        set = open_set(forms[i][0], o, &err);
+        if (!set)
+            fail_msg("%s: %s", forms[i][0], err.text);
+        assert_int_equal(labelled_samples(set), 2);
+        assert_string_equal(labelled_label(set, 0), "9");
+        labelled_destroy(set);
+    }
 
     write_file("acl/train/pos/0_9.txt", "good");
     write_file("acl/train/pos/1_8.txt", "fine");
@@ -247,7 +264,7 @@ static const struct {
     const char *error; /* behind the folder's name, where it has that */
 } refused[] = {
     {"nothing.csv", NULL, {0}, "cannot read data.path"},
-    {"set.txt", "x", {0}, "is no file of labelled texts: its name must end in .csv, .tsv or .jsonl"},
+    {"set.txt", "x", {0}, "is no file of labelled texts: it is empty, or no table (.csv, .tsv) and no JSON"},
     {"head.csv", "text,label\n", {0}, "holds no text"},
     {"one.csv", "text,label\na,x\n", {0}, "all texts have the label x; a classifier needs two"},
     {"many.csv",
@@ -268,6 +285,16 @@ static const struct {
      {0},
      "a label must be a text, a whole number, true or false"},
     {"broken.jsonl", "{\"text\": \"a\",\n", {0}, "broken.jsonl: line 1: column 13: not valid JSON"},
+    {"array.json",
+     "[{\"text\": \"a\", \"label\": 1},\n{\"text\": \"a\"}]",
+     {0},
+     "array.json: line 2: no label under the key 'label' (data.label_key)"},
+    {"comma.json",
+     "[{\"text\": \"a\", \"label\": 1}\n\n{\"text\": \"a\"}]",
+     {0},
+     "comma.json: line 3: not valid JSON: a comma or the end of the array is missing"},
+    {"texts.json", "[\"a\", \"b\"]", {0}, "texts.json: line 1: a record is no JSON object"},
+    {"one.json", "{\n \"text\": \"a\",\n \"label\": 1\n}", {0}, "one.json is one JSON object, not a text"},
     {"set.csv", NULL, {.validation_path = "other.csv"}, "the label 'meh' is in no text that is trained on"},
     {"set.csv",
      NULL,
