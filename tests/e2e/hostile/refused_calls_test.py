@@ -7,6 +7,7 @@ tests/support/refuse.c has the table of calls. No run ends by a signal, hangs or
 import os
 import pathlib
 import resource
+import shutil
 import subprocess
 import sys
 import unittest
@@ -92,6 +93,66 @@ class Refused(AgentTest):
                 code, err = self.two_nodes([], preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))  # noqa: B023
                 self.assertTrue(code == 138 or 0 <= code < 126, (limit, code, err))
                 self.assertTrue(code == 0 or "muster: " in err, (limit, err))
+
+
+CONFIG = """
+model: {architecture: gpt2, layers: 1, channels: 16, heads: 2, vocabulary: 256}
+data: {path: text, tokenizer: bytes, cache_dir: cache}
+training: {steps: 2, micro_batch: 1, global_batch: 2, sequence_length: 16, output: out.safetensors, checkpoint_dir: checkpoints, checkpoint_every: 1}
+logging: {interval: 1, sample_length: 0, dir: log}
+"""
+# Without them muster-train cannot train, or cannot save what it has trained: it says which one, and ends with 138. The last four: two ranks alone.
+TRAINING_NEEDS = {"clone3", "fcntl", "fdatasync", "fsync", "futex", "getrandom", "memfd_create", "pipe2", "accept4", "bind", "listen", "socket"}
+ALONE = TRAINING_NEEDS - {"accept4", "bind", "listen", "socket"}
+LEAST_DESCRIPTORS = {1: 4, 2: 6}  # below them the loader finds no library
+
+
+class Training(AgentTest):
+    """muster-train under the same table: its model is that of an undisturbed run, byte by byte, or it ends with 138 and names what it lacks."""
+
+    def train(self, ranks, prefix=(), limit=None):
+        for name in ("checkpoints", "log", "cache"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        (self.folder / "out.safetensors").unlink(missing_ok=True)
+        (self.folder / "text").write_text("some words to learn " * 100)
+        (self.folder / "run.yaml").write_text(CONFIG)
+        limited = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh"] if limit else []
+        command = [*limited, *prefix, BUILD / "bin" / "muster-train", "run.yaml"]
+        if ranks > 1:
+            command = [MUSTER, "run", "--standalone", f"--nproc-per-node={ranks}", "--", *command]
+        run = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=self.folder,
+                             env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder)})
+        model = self.folder / "out.safetensors"
+        saved = sorted(path.name for path in (self.folder / "checkpoints").glob("step-*"))
+        return run.returncode, (model.read_bytes() if model.exists() else None, saved), run.stderr
+
+    def check(self, what, ranks, expected, needed, **how):
+        code, found, err = self.train(ranks, **how)
+        self.assertIn(code, (0, 138), (what, code, err))
+        if code:
+            self.assertRegex(err, r"muster-train: (rank \d: )?error: ", what)
+            self.assertTrue(needed, (what, err))
+        else:
+            self.assertEqual(found, expected, (what, err))
+        return code
+
+    def test_each_call_refused(self):
+        for ranks in (1, 2) if FULL else (2,):
+            code, expected, err = self.train(ranks)
+            self.assertEqual((code, expected[1]), (0, ["step-1", "step-2"]), err)
+            for call in calls() if FULL else ("futex", "socket", "setsockopt", "getrandom", "io_submit", "madvise"):
+                for error in ("EPERM", "ENOSYS") if FULL else ("EPERM",):
+                    with self.subTest(call=call, error=error, ranks=ranks):
+                        self.check((call, error), ranks, expected, call in (ALONE if ranks == 1 else TRAINING_NEEDS), prefix=[REFUSE, call, error, "--"])
+
+    @unittest.skipUnless(FULL, "a slow tier's")
+    def test_few_descriptors(self):
+        for ranks, least in LEAST_DESCRIPTORS.items():
+            _, expected, _ = self.train(ranks)
+            for limit in [*range(least, 40), 64]:
+                with self.subTest(limit=limit, ranks=ranks):
+                    code = self.check(limit, ranks, expected, True, limit=limit)
+            self.assertEqual(code, 0)
 
 
 if __name__ == "__main__":
