@@ -9,16 +9,19 @@ as Kubernetes would. The job never has another number of nodes: elastic means th
 others go on without a node that was killed: then the samples are held to exact cover, and the losses to those of one rank. Needs root.
 
 --all: what else befalls a job, too: an agent killed together with a guardian, or with its guardians stopped; all programs of that name at once;
-a checkpoint damaged; unknown peers that flood the store's port and the rendezvous port. No agent may take more than 64 MB, and nothing is left."""
+a checkpoint damaged; unknown peers that flood the store's port and the rendezvous port; a disk of checkpoints that is full, or read-only, or
+refused (EACCES) to a node that starts; a system call refused to a node that starts. No agent may take more than 64 MB, and nothing is left."""
 
 import argparse
 import contextlib
+import errno
 import os
 import pathlib
 import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +30,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from harness import cluster, lineage
+from harness.preload import preload
 
 MUSTER, TRAIN = (str(cluster.BUILD / "bin" / name) for name in ("muster", "muster-train"))
 PORT, BATCH = 23456, 6
@@ -65,19 +69,19 @@ class Kills:
         path.write_text(CONFIG.format(folder=self.folder, name=self.folder / name, steps=steps, every=every, batch=BATCH))
         return path
 
-    def start(self, node, *flags, config, log="agent"):
+    def start(self, node, *flags, config, log="agent", prefix=(), **variables):
         drop = re.compile(r"PET_|MUSTER_|TORCHELASTIC_|MASTER_|RANK$|LOCAL_RANK$|WORLD_SIZE$")
         dropped = {variable: None for variable in os.environ if drop.match(variable)}
         flags = ["--nproc-per-node=1", *FLAGS, *flags]
-        return node.start(MUSTER, "run", *flags, TRAIN, config, log=log, OMP_NUM_THREADS="1", **dropped)
+        return node.start(*prefix, MUSTER, "run", *flags, TRAIN, config, log=log, **{"OMP_NUM_THREADS": "1", **dropped, **variables})
 
-    def start_agent(self, node):
+    def start_agent(self, node, **how):
         if self.mode != "static":
             least = len(self.nodes) - (self.mode == "changing")
             place = [f"--nnodes={least}:{len(self.nodes)}", "--rdzv-backend=c10d", f"--rdzv-endpoint=node0:{PORT}"]
         else:
             place = [f"--nnodes={len(self.nodes)}", f"--node-rank={node.number}", "--master-addr=node0", f"--master-port={PORT}"]
-        self.agents[node] = self.start(node, *place, config=self.disturbed)
+        self.agents[node] = self.start(node, *place, config=self.disturbed, **how)
 
     def tails(self):
         found = []
@@ -164,6 +168,67 @@ class Kills:
                               log="attacker")
         attacker.wait()
 
+    # disks and calls: each lasts a moment in which the job goes on, restarts or ends with 138, and is mended then
+
+    @property
+    def disk(self):
+        return self.folder / "disturbed.checkpoints"
+
+    def moment(self, node):
+        """A worker is killed, so that the fault meets a restart as well, and everything that ended is started again for a second."""
+        self.kill_worker(node)
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            self.start_what_ended()
+            time.sleep(0.05)
+
+    def fill_disk(self, node):
+        filler = self.disk / ".filler"
+        try:
+            with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+            self.moment(node)
+        finally:
+            filler.unlink(missing_ok=True)
+
+    def remount(self, how):
+        return subprocess.run(["mount", "-o", f"remount,{how}", str(self.disk)], capture_output=True, check=False).returncode == 0
+
+    def read_only_disk(self, node):
+        for _ in range(1000):  # busy while a checkpoint is written
+            if self.remount("ro"):
+                break
+            time.sleep(0.002)
+        try:
+            self.moment(node)
+        finally:
+            assert self.remount("rw")
+
+    def restart_with(self, node, **how):
+        """An agent that lasts a second at most; then one as before."""
+        self.kill_agent(node)
+        self.start_agent(node, **how)
+        end = time.monotonic() + 1
+        while time.monotonic() < end and self.agents[node].runs():
+            time.sleep(0.05)
+        if self.agents[node].runs():
+            self.kill_agent(node)
+        else:
+            code = self.agents[node].poll()
+            assert code in (1, 2, 137, 138, 143), self.tails()
+            self.deeds.append(f"{node.name}: ended with {code}")
+
+    def refuse_checkpoints(self, node):
+        self.restart_with(node, LD_PRELOAD=preload("failing_files.so"), FAILING_FILES=f"open:{self.disk.name}:{errno.EACCES}")
+
+    def refuse_a_call(self, node):
+        refuse = cluster.BUILD / "tests" / "refuse"
+        calls = subprocess.run([refuse, "--list"], capture_output=True, text=True, check=True).stdout.split()
+        call = self.random.choice(calls)
+        self.deeds.append(f"{call} is refused on {node.name}")
+        self.restart_with(node, prefix=(refuse, call, self.random.choice(("EPERM", "ENOSYS")), "--"))
+
     def measure(self):
         for agent in self.agents.values():
             with contextlib.suppress(OSError, TypeError):
@@ -175,7 +240,7 @@ class Kills:
         cluster.wait_until(lambda: not any(self.guardians(node) or node.workers() for node in self.nodes), "nothing is left")
 
     ALL = ("kill_worker", "kill_agent", "kill_node", "kill_agent_with_a_guardian", "kill_agent_behind_stopped_guardians", "kill_by_name",
-           "damage_checkpoint", "flood")  # fmt: skip
+           "damage_checkpoint", "flood", "fill_disk", "read_only_disk", "refuse_checkpoints", "refuse_a_call")  # fmt: skip
 
     def kill(self, kind):
         before = self.newest()
@@ -254,6 +319,10 @@ def main():
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     test = unittest.TestCase()
+    disk = folder / "disturbed.checkpoints"
+    if options.all:
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32M", "tmpfs", str(disk)], check=True)
     try:
         with cluster.Cluster(options.nodes, folder) as nodes:
             kills = Kills(nodes, options.mode, seed)
@@ -270,6 +339,8 @@ def main():
         print("\n".join(kills.deeds))
         print(f"{steps} steps, {kills.written} of {options.kills} kills beside a checkpoint that was written, {took:.1f} s")
     finally:
+        if options.all:
+            subprocess.run(["umount", "--lazy", str(disk)], check=False)
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
 
