@@ -257,7 +257,7 @@ static void metrics(void **state)
             fail_msg("not there: %s", wanted[i]);
     }
     assert_null(strstr(out.data, "muster_worker_step{rank=\"5\"")); /* it has not beaten */
-    assert_int_equal(check_exposition(out.data), 27 + FAILURE_CLASS_COUNT + GROUP_STATE_COUNT);
+    assert_int_equal(check_exposition(out.data), 34 + FAILURE_CLASS_COUNT + GROUP_STATE_COUNT);
     buffer_clear(&out);
     status_metrics(early, &out);
     assert_non_null(strstr(out.data, "\nmuster_world_size 0\n"));
