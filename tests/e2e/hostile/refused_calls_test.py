@@ -101,7 +101,7 @@ data: {path: text, tokenizer: bytes, cache_dir: cache}
 training: {steps: 2, micro_batch: 1, global_batch: 2, sequence_length: 16, output: out.safetensors, checkpoint_dir: checkpoints, checkpoint_every: 1}
 logging: {interval: 1, sample_length: 0, dir: log}
 """
-# Without them muster-train cannot train, or cannot save what it has trained: it says which one, and ends with 138. The last four: two ranks alone.
+# Without them muster-train cannot train, or cannot save its model: it names the call and ends with 138. The last four are for two ranks alone.
 TRAINING_NEEDS = {"clone3", "fcntl", "fdatasync", "fsync", "futex", "getrandom", "memfd_create", "pipe2", "accept4", "bind", "listen", "socket"}
 ALONE = TRAINING_NEEDS - {"accept4", "bind", "listen", "socket"}
 LEAST_DESCRIPTORS = {1: 4, 2: 6}  # below them the loader finds no library
