@@ -12,11 +12,11 @@
 struct json_array {
     const char *text;
     size_t length;
-    size_t flags; /* of jansson, for each element */
-    int64_t line; /* of the element, from 1 */
+    size_t flags; /* flags that jansson gets for each element */
+    int64_t line; /* the element's line, from 1 */
     /* Its own: */
     size_t at;    /* the element's first byte */
-    size_t bytes; /* of the element; 0: before the first one */
+    size_t bytes; /* the length; 0: before the first element */
 };
 
 /* text: from its first byte, a byte order mark included. Blanks and the opening bracket are there. */

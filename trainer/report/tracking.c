@@ -137,7 +137,7 @@ static int open_before(struct wandb_files *f, int64_t step, struct muster_error 
     const int64_t kept = wandb_cut(&f->crc, text.data, text.length, step, &f->log);
     if (kept < 0)
         return error_set(err, MUSTER_E_PROTOCOL, "%s is no transaction log of W&B: move it away", f->path);
-    if (!f->log.start_ns) /* of the record of the run */
+    if (!f->log.start_ns) /* the record of the run has it */
         return begin_again(f, err);
     f->fd = open(f->path, O_RDWR | O_CLOEXEC);
     return f->fd < 0 || ftruncate(f->fd, kept) < 0 ? error_errno(err, "cannot go on with %s", f->path) : 0;
