@@ -447,8 +447,8 @@ static void processes_are_divided_among_the_nodes(void **state)
     struct parsed *p = apply("train.py", "", odd);
     assert_int_equal(p->result, -1);
     assert_string_equal(p->err.text,
-                        "a.yaml:2: 3 processes cannot be divided equally among 2 nodes; change one "
-                        "of the numbers, or give --nproc-per-node");
+                        "a.yaml:2: 3 processes cannot be divided equally among 2 nodes; change either "
+                        "number, or give --nproc-per-node");
     config_free(&p->config);
     p = apply("--nproc-per-node=2 train.py", "", odd);
     assert_parsed(p);
