@@ -45,20 +45,19 @@ enum muster_init {
 enum muster_flags {
     MUSTER_FROZEN = 1,   /* not trained: no gradient, no optimizer state */
     MUSTER_NO_DECAY = 2, /* never decays; without it training.decay and training.no_decay decide */
-    MUSTER_NO_BIAS = 4,  /* of muster_linear */
-    MUSTER_CAUSAL = 8,   /* of attention: a position sees itself and those before it */
+    MUSTER_NO_BIAS = 4,  /* muster_linear, muster_conv2d: no bias */
+    MUSTER_CAUSAL = 8,   /* attention: a position sees itself and earlier positions */
 };
 
 /* A model of that name, owned by the caller; NULL: no memory. */
 MUSTER_API struct muster_model *muster_model_new(const char *name, struct muster_error *err);
 /* A model that libmuster brings: "gpt2", "llama", "simple_cnn", "text_classifier" or "text_encoder", with
- * settings of section model ("model.layers=12", ..., NULL); they are those of muster-train's YAML. NULL
- * stands for no settings. Otherwise the path of a folder of Hugging Face with a config.json, or of a
- * checkpoint of llm.c, and no settings but those of section lora
- * ("lora.rank=8", ...), which both kinds take: adapters beside a frozen base. muster_trainer_load reads its
- * parameters. Inputs are "tokens" and "targets", of simple_cnn "pictures" and "labels", of the models of
- * texts "tokens", "lengths" and "labels"; parameters have Hugging Face's names, or those of torch.nn. NULL:
- * MUSTER_E_INVALID names the setting. */
+ * settings of section model ("model.layers=12", ..., NULL), as in muster-train's YAML. NULL stands for no
+ * settings. Otherwise the path of a folder of Hugging Face with a config.json, or of a checkpoint of llm.c.
+ * Both kinds take settings of section lora ("lora.rank=8", ...): adapters on a frozen base.
+ * muster_trainer_load reads its parameters. Inputs are "tokens" and "targets", of simple_cnn "pictures" and
+ * "labels", of the models of texts "tokens", "lengths" and "labels"; parameters have the names of Hugging
+ * Face or of torch.nn. NULL on error: MUSTER_E_INVALID names the setting. */
 MUSTER_API struct muster_model *muster_model_open(const char *architecture, const char *const *settings,
                                                   struct muster_error *err);
 /* "gpt2", "llama", ...; NULL: a model of the caller's own. */
@@ -69,8 +68,8 @@ MUSTER_API void muster_model_free(struct muster_model *model);
  * with it, in one line: "mine: layer mlp: add reads values of 64 and 128 elements; they must be equal". */
 MUSTER_API int muster_model_check(struct muster_model *model, struct muster_error *err);
 
-/* Completes the model and returns the handle of what its loss compares with the targets, for
- * muster_trainer_forward: the logits, or what muster_squared_error was given. */
+/* Completes the model and returns the handle of the value that its loss compares with the targets, for
+ * muster_trainer_forward: the logits, or the first argument of muster_squared_error. */
 MUSTER_API int32_t muster_model_logits(struct muster_model *model);
 
 /* An array of the batch; arrays are given to a trainer in the order of these calls. A row of `width` elements
@@ -87,10 +86,11 @@ MUSTER_API int32_t muster_model_sample_input(struct muster_model *model, const c
 
 /* ---- layers and parameters ---- */
 
-/* Ends the layer before and begins one: what is gathered, freed and computed as one. The value that its
- * operations leave unread is its result, and the only one of its values that later layers may read. */
+/* Ends the layer before and begins a layer: a unit that is gathered, computed and freed. Its result is the
+ * value that its operations leave unread. Later layers may read no other of its values. */
 MUSTER_API int32_t muster_layer(struct muster_model *model, const char *name);
-/* What the names of the open layer's next parameters begin with, in place of the layer's name and a dot. */
+/* Sets the beginning of the names of the open layer's next parameters, in place of the layer's name and a
+ * dot. */
 MUSTER_API void muster_prefix(struct muster_model *model, const char *prefix);
 /* A parameter (rows, columns), or (rows) with columns 0; init: enum muster_init, scale: of MUSTER_NORMAL.
  * A handle that is used by several operations or layers is one tied parameter; the same full name again gives
@@ -150,11 +150,11 @@ MUSTER_API int32_t muster_dropout(struct muster_model *model, int32_t in, double
 /* table (vocabulary, width) [token] + positions (longest, width) [position]; positions -1: none. */
 MUSTER_API int32_t muster_embedding(struct muster_model *model, int32_t input, int32_t table,
                                     int32_t positions);
-/* Pictures: a row is a sample's planes, one behind the other, and training.sequence_length is 1. shape: the
+/* Pictures: a row is a sample's planes in turn, and training.sequence_length is 1. shape: the
  * channels, height and width of in, and of the result afterwards. */
 MUSTER_API int32_t muster_relu(struct muster_model *model, int32_t in);
-/* Filters of kernel x kernel elements over zeros beside the picture; weight (filters, channels, kernel,
- * kernel) and bias as torch.nn.Conv2d draws them. flags: MUSTER_NO_BIAS. */
+/* Filters of kernel x kernel elements over the picture, with zeros around it; weight (filters, channels,
+ * kernel, kernel) and bias as torch.nn.Conv2d draws them. flags: MUSTER_NO_BIAS. */
 MUSTER_API int32_t muster_conv2d(struct muster_model *model, int32_t in, int32_t shape[3], int32_t filters,
                                  int32_t kernel, int32_t stride, int32_t padding, const char *name,
                                  uint32_t flags);

@@ -2,9 +2,9 @@
  * that computes by itself.
  *
  * Parameters are registered in param groups. Of each group a rank keeps 1/size; `gather` gives all of it at
- * an address that stays the same for the life of the object, `release` takes the memory behind that address
- * away again, `reduce` averages gradients over the ranks, and `step` updates this rank's part. The order of
- * the gathers of a pass is recorded and the next ones are begun ahead of their use.
+ * an address that stays the same for the life of the object, `release` takes the memory at that address away
+ * again, `reduce` averages gradients over the ranks, and `step` updates this rank's part. The order of the
+ * gathers of a pass is recorded and the next ones are begun ahead of their use.
  *
  *     muster_shard_create, then for each group: muster_shard_group, muster_shard_parameter ...
  *     muster_shard_ready                                  the ranks compare their groups; memory
@@ -30,7 +30,7 @@ extern "C" {
 struct muster_shard;
 
 enum muster_shard_dtype {
-    MUSTER_SHARD_SAME = -1, /* of param_dtype: as dtype; of reduce_dtype: as param_dtype */
+    MUSTER_SHARD_SAME = -1, /* as dtype for param_dtype, as param_dtype for reduce_dtype */
     MUSTER_SHARD_F32,
     MUSTER_SHARD_F64,
     MUSTER_SHARD_BF16, /* with a dtype of F32 only, as F16 */
@@ -50,20 +50,20 @@ struct muster_shard_options {
     int32_t optimizer; /* enum muster_shard_optimizer */
     int32_t momentum;  /* not 0: SGD keeps a momentum */
     int32_t prefetch;  /* gathers begun ahead of their use; 0: none */
-    int32_t threads;   /* of the optimizer; 0: OMP_NUM_THREADS, else cores / ranks of this node */
+    int32_t threads;   /* threads of the optimizer; 0: OMP_NUM_THREADS, else cores / ranks of this node */
     /* Groups that may hold gradients before they are reduced, for each class of sizes; -1: all of them, for
      * gradients that are added up over passes before they are reduced. */
     int32_t gradient_slots;
-    /* Of gathered parameters, and of gradients as the caller writes them and as they travel. The masters,
+    /* Types of gathered parameters, and of gradients in the caller's memory and in transit. The masters,
      * which the optimizer updates, stay F32, and are rounded once for the gathers. A sum over ranks is formed
-     * in float, rounded once to reduce_dtype, and added to what was reduced before in F32. */
+     * in float, rounded once to reduce_dtype, and added to earlier sums in F32. */
     int32_t param_dtype, reduce_dtype;
     /* HYBRID_SHARD: the ranks are cut into so many runs of neighbours, each of which keeps all parameters in
-     * parts: gathers and scattered sums stay in a run, and what each rank has summed is averaged over the
-     * runs (rounded to reduce_dtype twice then). It divides the number of ranks; as many as ranks: nothing is
-     * cut. 0 or 1: one run of all ranks; -1: one for each node, if all nodes have as many ranks. */
+     * parts: gathers and scattered sums stay in a run. The sums of each rank are then averaged over the runs
+     * (rounded to reduce_dtype twice). It divides the number of ranks; as many as ranks: nothing is cut. 0 or
+     * 1: one run of all ranks; -1: one for each node, if all nodes have as many ranks. */
     int32_t replicas;
-    int64_t timeout_ms; /* of a collective; 0: the world's */
+    int64_t timeout_ms; /* time-out of a collective; 0: as the world */
 };
 /* F32, AdamW, prefetch 1, 3 gradient slots, SAME. */
 MUSTER_API void muster_shard_defaults(struct muster_shard_options *options);
@@ -91,17 +91,17 @@ MUSTER_API int muster_shard_ready(struct muster_shard *shard, struct muster_erro
 /* ---- parameters ---- */
 
 /* Where all elements of a parameter are while its group is gathered: an address that never changes. Between
- * `release` and `gather` there is no memory behind it, and an access is a segmentation fault (in a world of
- * one it is the parameter itself and always there). NULL before muster_shard_ready or for a wrong index. */
+ * `release` and `gather` it has no memory, and an access is a segmentation fault. In a world of one it is the
+ * parameter itself and always there. NULL before muster_shard_ready or for a wrong index. */
 MUSTER_API void *muster_shard_address(const struct muster_shard *shard, int parameter);
 
-/* What an access to a released parameter does from now on: its elements are NaN, what is written is lost, and
- * notify(argument) is called, inside of the signal handler (may be NULL). Installs a handler of SIGSEGV for
- * the process; faults elsewhere go to the one that was there. Nothing to do in a world of one. */
+/* From now on the elements of a released parameter are NaN, and writes to them are lost. An access
+ * calls notify(argument), inside the signal handler (may be NULL). Installs a handler of SIGSEGV for the
+ * process; faults elsewhere go to the handler before it. Nothing to do in a world of one. */
 MUSTER_API int muster_shard_guard(struct muster_shard *shard, int (*notify)(int argument), int argument,
                                   struct muster_error *err);
-/* With a guard: the parameter of the first such access since the last call, or -1. What was computed since
- * then may be wrong. */
+/* With a guard: the parameter of the first such access since the last call, or -1. Results since then may be
+ * wrong. */
 MUSTER_API int muster_shard_touched(struct muster_shard *shard);
 
 /* Begins a pass: a run through the groups with an order of its own, such as forward and backward, or an
@@ -112,22 +112,22 @@ MUSTER_API int muster_shard_begin(struct muster_shard *shard, int pass, struct m
  * read until `release`. May be called again before that: there must be as many releases. */
 MUSTER_API int muster_shard_gather(struct muster_shard *shard, int group, struct muster_error *err);
 MUSTER_API int muster_shard_release(struct muster_shard *shard, int group, struct muster_error *err);
-/* Writes back a gathered group: its parameters become what rank root has at their addresses (collective), or
- * with root -1 what each rank has at the addresses of its own part (of replicas the same). Masters become
- * these values too: with 16 bits use muster_shard_write for values of more bits. Not to be mixed with
- * prefetched gathers: outside of passes. */
+/* Writes back a gathered group: its parameters become the values of rank root at their addresses
+ * (collective), or with root -1 each rank's values at the addresses of its own part (equal on replicas).
+ * Masters become these values too: with 16 bits use muster_shard_write for values of more bits. Not to be
+ * mixed with prefetched gathers: outside of passes. */
 MUSTER_API int muster_shard_store(struct muster_shard *shard, int group, int root, struct muster_error *err);
 
 /* ---- gradients ---- */
 
 /* Where the gradient of a parameter, of reduce_dtype, may be written, so that `reduce` copies nothing: valid
- * until the group is reduced or discarded. The first call takes one of the gradient slots and waits for an
+ * until the group is reduced or discarded. The first call takes a gradient slot and waits for an
  * earlier reduction if all are in use; the contents are not defined. NULL on error; frozen groups have none.
  */
 MUSTER_API void *muster_shard_gradient(struct muster_shard *shard, int parameter, struct muster_error *err);
-/* Collective: averages the gradients of a group over the ranks and adds them to what was reduced since the
- * last step; returns when it has begun. gradients: one address for each parameter of the group, in the order
- * of registration, of reduce_dtype. NULL: none in this pass (0 in the average). Another address than
+/* Collective: averages the gradients of a group over the ranks and adds them to the gradients reduced since
+ * the last step; returns when it has begun. gradients: one address for each parameter of the group, in the
+ * order of registration, of reduce_dtype. NULL: none in this pass (0 in the average). Another address than
  * muster_shard_gradient's is copied before the function returns. A parameter without gradient on all ranks is
  * not changed by `step`.
  */
@@ -143,13 +143,13 @@ enum { MUSTER_SHARD_CLASSES = 8 };
 struct muster_shard_step {
     uint32_t size;                              /* set by muster_shard_step_defaults */
     int32_t norm;                               /* not 0: the norm is computed, clipped or not */
-    double learning_rate[MUSTER_SHARD_CLASSES]; /* of each parameter class */
+    double learning_rate[MUSTER_SHARD_CLASSES]; /* for each parameter class */
     double weight_decay[MUSTER_SHARD_CLASSES];
-    double beta1, beta2, epsilon; /* of Adam and AdamW */
-    double momentum, dampening;   /* of SGD with momentum */
+    double beta1, beta2, epsilon; /* for Adam and AdamW */
+    double momentum, dampening;   /* for SGD with momentum */
     int32_t nesterov;
     int32_t reserved;
-    double clip_norm; /* of all gradients over all ranks; 0: not clipped */
+    double clip_norm; /* limit for the norm over all gradients and ranks; 0: not clipped */
 };
 /* Every class 1e-3 and decay 0.01; 0.9, 0.999, 1e-8; 0, 0, 0; not clipped: torch.optim.AdamW's. */
 MUSTER_API void muster_shard_step_defaults(struct muster_shard_step *step);
@@ -171,7 +171,7 @@ MUSTER_API int muster_shard_grad_norm(struct muster_shard *shard, double *norm, 
 enum muster_shard_local {
     MUSTER_LOCAL_PARAMETERS,
     MUSTER_LOCAL_GRADIENTS, /* reduced since the last step; waits for the reduction */
-    MUSTER_LOCAL_MOMENT1,   /* of Adam, AdamW; the momentum of SGD */
+    MUSTER_LOCAL_MOMENT1,   /* Adam, AdamW: first moment; SGD: momentum */
     MUSTER_LOCAL_MOMENT2,
 };
 /* Address of this rank's elements of a parameter: *elements of them, from element *first of it on. NULL with
@@ -179,18 +179,17 @@ enum muster_shard_local {
 MUSTER_API void *muster_shard_part(struct muster_shard *shard, int parameter, int local, int64_t *first,
                                    int64_t *elements);
 
-/* ---- all of it, a parameter at a time: what a program saves and loads to go on later, in a world of any
- * size ---- */
+/* ---- whole parameters, to save and load a run, in a world of any size ---- */
 
 /* Collective: all elements of a parameter (local: its master, or a moment), of dtype, to `values` of every
  * rank. */
 MUSTER_API int muster_shard_read(struct muster_shard *shard, int parameter, int local, void *values,
                                  struct muster_error *err);
-/* Collective, outside of passes: they become what rank root has at `values`; other ranks give memory of the
- * same size, which is overwritten. */
+/* Collective, outside of passes: they become the elements of rank root at `values`; other ranks give memory
+ * of the same size, which is overwritten. */
 MUSTER_API int muster_shard_write(struct muster_shard *shard, int parameter, int local, void *values,
                                   int root, struct muster_error *err);
-/* Steps that have updated a parameter, which Adam's bias correction counts; set: unless -1, what it becomes,
+/* Steps that have updated a parameter, which Adam's bias correction counts; set: unless -1, the new number,
  * on every rank alike. Returns the number, -1 for a wrong index. */
 MUSTER_API int64_t muster_shard_updates(struct muster_shard *shard, int parameter, int64_t set);
 
@@ -198,10 +197,10 @@ struct muster_shard_stats {
     uint32_t size;       /* sizeof(struct muster_shard_stats), set by the caller */
     int32_t slots;       /* memory for gathered groups: how many groups fit at once now */
     int64_t shard_bytes; /* this rank's parameters, reduced gradients and optimizer state */
-    int64_t slot_bytes;  /* of gathered groups, at most so far */
-    int64_t grad_bytes;  /* of gradients before they are reduced, at most so far */
-    int64_t gathers;     /* so far */
-    int64_t prefetched;  /* of them begun ahead of their use */
+    int64_t slot_bytes;  /* largest memory of gathered groups so far */
+    int64_t grad_bytes;  /* largest memory of unreduced gradients so far */
+    int64_t gathers;     /* number so far */
+    int64_t prefetched;  /* gathers that were begun ahead of their use */
     int64_t waited_ns;   /* the caller's waits for gathers and reductions */
     int64_t comm_ns;     /* time that collectives took, waiting for late ranks included */
 };

@@ -4,8 +4,8 @@
  * order; every call blocks until its work is done. Calls on one trainer come from one thread at a time. After
  * an error of a collective every later call returns that error.
  *
- * Settings are texts, "training.strategy=FULL_SHARD", NULL behind the last one: the keys of section training
- * of muster-train's YAML, with its defaults (`muster-train --help` prints them). */
+ * Settings are texts, "training.strategy=FULL_SHARD", ended by NULL: the keys of section training of
+ * muster-train's YAML, with its defaults (`muster-train --help` prints them). */
 #ifndef MUSTER_TRAINER_H
 #define MUSTER_TRAINER_H
 
@@ -47,17 +47,18 @@ MUSTER_API int muster_plan_fits(struct muster_model *model, int32_t world_size, 
                                 struct muster_error *err);
 
 struct muster_prediction {
-    uint32_t size;          /* sizeof(struct muster_prediction), set by the caller */
-    int32_t ranks, threads; /* that were measured at once, threads of this process; compute threads of each */
-    int32_t kinds;          /* of layers that were called */
-    double step_s;          /* wall time of a step in the middle of a run */
-    double compute_s;       /* of it, without waits */
-    double comm_s;          /* of all collectives */
-    double exposed_s;       /* in which compute waits for them, or they take its cores */
-    double measured_s;      /* what measuring took */
+    uint32_t size;     /* sizeof(struct muster_prediction), set by the caller */
+    int32_t ranks;     /* number that was measured at once, as threads of this process */
+    int32_t threads;   /* compute threads of each rank */
+    int32_t kinds;     /* kinds of layers that were called */
+    double step_s;     /* wall time of a step in the middle of a run */
+    double compute_s;  /* compute, without waits */
+    double comm_s;     /* all collectives */
+    double exposed_s;  /* compute waits for collectives, or they take its cores */
+    double measured_s; /* the measurement itself */
 };
-/* Predicts the step of the same plan from what this machine takes for its parts: each kind of layer,
- * the optimizer, collectives, called alone with cold caches on as many ranks as the machine has room for, at
+/* Predicts the step of the same plan from the time of its parts on this machine: each kind of layer, the
+ * optimizer, collectives, called alone with cold caches on as many ranks as the machine has room for, at
  * most world_size. It takes about as long as a few steps, and as much memory as the largest layer and the
  * machine's largest cache (1 GB at most). */
 MUSTER_API int muster_plan_predict(struct muster_model *model, int32_t world_size,
@@ -73,21 +74,21 @@ struct muster_result {
     int32_t checkpoint;   /* not 0: a rank asked for a checkpoint; the same on every rank */
     double loss;          /* mean over the step's targets of all ranks */
     double grad_norm;     /* before clipping; 0 if not clipped */
-    double learning_rate; /* of this step */
+    double learning_rate; /* rate that this step used */
     int64_t targets;      /* targets that counted, over all ranks */
     int64_t step_ns;      /* wall time */
     int64_t comm_ns;      /* time that collectives took, waiting for late ranks included, added up */
-    int64_t exposed_ns;   /* of it, time in which compute was stalled; never more than comm_ns */
-    double loss_scale;    /* of this step; 0: none */
+    int64_t exposed_ns;   /* part of comm_ns in which compute was stalled */
+    double loss_scale;    /* factor of the loss in this step; 0: none */
     /* Where skipped: the first parameter in the order of the backward pass whose gradient is not finite, and
      * the first rank that holds such a part of it; -1: none was found. */
     int32_t nonfinite, nonfinite_rank;
-    double correct; /* of a model of classes: rows of the step whose class was found, over all ranks */
+    double correct; /* models of classes: rows of the step whose class was found, over all ranks */
 };
 
 /* One optimizer step. It has training.global_batch samples in every world; each rank has `samples` of its
  * state, 0 too, and muster_trainer_row gives their rows. arrays: one for each input of the model, in their
- * order, of this rank's samples one behind the other, each of training.sequence_length positions. rows: the
+ * order, of this rank's samples in turn, each of training.sequence_length positions. rows: the
  * samples that there are, at most that many, 0 too: the others do not count, and arrays may end. Every number
  * must be in the vocabulary, and a target may be -1; other values must be finite, and a target may be NaN.
  * Loss and gradients are means over the targets that count on all ranks, which are counted by a collective
@@ -113,22 +114,22 @@ MUSTER_API int muster_trainer_nonfinite(struct muster_trainer *trainer, int32_t 
  */
 MUSTER_API int muster_trainer_forward(struct muster_trainer *trainer, const void *const *arrays, int64_t rows,
                                       int32_t value, float *out, double sums[2], struct muster_error *err);
-/* Likewise, over any number of this rank's samples, micro-batch by micro-batch: ranks may have different
+/* The same over any number of this rank's samples, micro-batch by micro-batch: ranks may have different
  * numbers, 0 too. A data set that is spread over the ranks is evaluated by one call, or by several whose sums
  * are added up: sums[0] / sums[1] is its mean loss, weighted by targets, and exp of that its perplexity. The
  * steps before and after give the same bits as without. */
 MUSTER_API int muster_trainer_evaluate(struct muster_trainer *trainer, const void *const *arrays,
                                        int64_t rows, double sums[2], struct muster_error *err);
-/* Of the last evaluation of a model of muster_classes, of at most 256 of them, over all ranks: rows of class
- * `number`, rows that were taken for it, and rows of it that were (the largest logit; of equal ones the
- * first). */
+/* Counts of class `number` in the last evaluation of a model of muster_classes with at most 256 classes, over
+ * all ranks: actual, predicted and correct rows. The prediction is the largest logit, the first among equal
+ * ones. */
 MUSTER_API int muster_trainer_evaluated_class(const struct muster_trainer *trainer, int64_t number,
                                               double rows[3], struct muster_error *err);
 /* Settings training.early_stop_... and keep_best at work: takes in the mean loss of an evaluation after the
  * last step, the same number on every rank. 0, or the sum of: MUSTER_JUDGED_BEST: it is the lowest so far:
  * with keep_best the checkpoint that is written before the next step is kept until the next such one;
  * MUSTER_JUDGED_STOP: so many evaluations were without a gain that the training should end;
- * MUSTER_JUDGED_LOWER: schedule ReduceLROnPlateau has lowered the learning rate. What it knows is part of
+ * MUSTER_JUDGED_LOWER: schedule ReduceLROnPlateau has lowered the learning rate. Its state is part of
  * checkpoints. */
 enum { MUSTER_JUDGED_BEST = 1, MUSTER_JUDGED_STOP = 2, MUSTER_JUDGED_LOWER = 4 };
 MUSTER_API int muster_trainer_judge(struct muster_trainer *trainer, double loss, struct muster_error *err);
@@ -141,12 +142,13 @@ MUSTER_API int muster_trainer_average(struct muster_trainer *trainer, int32_t on
 MUSTER_API int muster_trainer_reduce(struct muster_trainer *trainer, double *values, int64_t count,
                                      struct muster_error *err);
 /* For all later steps: "learning_rate", "weight_decay", "beta1", "beta2", "epsilon" or "clip_norm" in place
- * of what the settings give (NaN: as in the settings again); "stop": not 0: this rank asks all to stop after
- * the next step; "checkpoint": likewise, for a checkpoint: muster_result.checkpoint, after which all ranks
- * call muster_trainer_checkpoint; "targets": that count in every whole step over all ranks, where all of them
- * are known (0: counted, by a collective before each step). For the next step alone: "next_targets": how many
- * targets will count in this rank's batch of the step behind it; they are summed with the next step's loss,
- * so that the one behind it begins without a collective of its own. Set on all ranks, or counted as before.
+ * of the settings (NaN: as in the settings again); "stop": not 0: this rank asks all to stop after the next
+ * step; "checkpoint": the same for a checkpoint: muster_result.checkpoint, after which all ranks call
+ * muster_trainer_checkpoint; "targets": that count in every whole step over all ranks, where all of them are
+ * known (0: counted, by a collective before each step). For the next step alone: "next_targets": the number
+ * of targets that will count in this rank's batch of the step after it. They are summed with the next step's
+ * loss, so that the step after it begins without a collective of its own. Set on all ranks, or counted as
+ * before.
  */
 MUSTER_API int muster_trainer_set(struct muster_trainer *trainer, const char *name, double value,
                                   struct muster_error *err);
@@ -235,17 +237,17 @@ MUSTER_API int muster_trainer_figure(const struct muster_trainer *trainer, const
  * device of "auto" is not a GPU although the module for GPUs is installed; NULL: it is one, or was not asked
  * for. Texts live as long as the trainer. */
 MUSTER_API const char *muster_trainer_device(const struct muster_trainer *trainer, const char **passed_over);
-/* "host" or "nccl": what moves data between ranks (training.comm), the same on all of them. *passed_over
- * (likewise): why a comm of "auto" is not nccl although all ranks compute on GPUs: who lacks what. */
+/* "host" or "nccl": what moves data between ranks (training.comm), the same on all of them. *passed_over (may
+ * be NULL): why a comm of "auto" is not nccl although all ranks compute on GPUs: who lacks what. */
 MUSTER_API const char *muster_trainer_comm(const struct muster_trainer *trainer, const char **passed_over);
-/* Seconds that a step takes at the least on this rank: its matrix products and what the optimizer and copies
- * move, at rates that are measured now for about 0.5 s, best on all ranks at once; 0 where no layer
+/* Seconds that a step takes at the least on this rank: its matrix products and the traffic of optimizer and
+ * copies, at rates that are measured now for about 0.5 s, best on all ranks at once; 0 where no layer
  * multiplies, and on GPUs, which are not measured. */
 MUSTER_API int muster_trainer_limit(struct muster_trainer *trainer, double *seconds,
                                     struct muster_error *err);
-/* Draws `count` tokens behind a prompt of at least one, from a language model whose first input is the
+/* Draws `count` tokens after a prompt of at least one, from a language model whose first input is the
  * token. Collective; rank 0 gets them, others may pass NULL. temperature 0: the most likely one. limit:
- * tokens from it on are never drawn; 0: the vocabulary. Rank 0 holds all parameters meanwhile. */
+ * tokens from it on are never drawn; 0: the vocabulary. Rank 0 holds all parameters during the call. */
 MUSTER_API int muster_trainer_generate(struct muster_trainer *trainer, const int32_t *prompt,
                                        int64_t prompt_count, double temperature, uint64_t seed, int32_t limit,
                                        int32_t *tokens, int64_t count, struct muster_error *err);
@@ -253,14 +255,14 @@ MUSTER_API int muster_trainer_generate(struct muster_trainer *trainer, const int
 struct muster_sampling {
     uint32_t size;      /* sizeof(struct muster_sampling), set by the caller */
     int32_t top_k;      /* only the k most likely tokens are drawn; 0: all */
-    double top_p;       /* of these the most likely, until their probabilities come to it; 0 and 1: all */
+    double top_p;       /* then the most likely ones until their probabilities reach it; 0 and 1: all */
     double temperature; /* 0: the most likely one */
     uint64_t seed;
     int32_t limit; /* tokens from it on are never drawn; 0: the vocabulary */
     int32_t end;   /* a token after which no more are drawn; -1: none */
 };
-/* Likewise, with more to choose; every rank gives the same. Returns how many were drawn, the end with them; 0
- * on other ranks than 0; -1. */
+/* The same with more to choose; every rank passes the same. Returns the number of tokens drawn, the end
+ * included; 0 on other ranks than 0; -1. */
 MUSTER_API int64_t muster_trainer_sample(struct muster_trainer *trainer, const int32_t *prompt,
                                          int64_t prompt_count, const struct muster_sampling *sampling,
                                          int32_t *tokens, int64_t count, struct muster_error *err);
@@ -273,33 +275,33 @@ MUSTER_API int64_t muster_trainer_place(const struct muster_trainer *trainer, ch
 
 /* Collective, between steps: whether ranks that hold the same elements (NO_SHARD, replicas of HYBRID_SHARD,
  * parameters that are kept whole) hold the same bits of parameters and optimizer state. 0: they do. 1: they
- * do not: the first parameter, the rank that fewer ranks agree with (of two: the later one), and one that it
- * differs from. Reads all of it: about a second for each GB. */
+ * do not: the first parameter, the rank that fewer ranks agree with (of two the later), and a rank that
+ * differs from it. Reads everything: about a second for each GB. */
 MUSTER_API int muster_trainer_compare_replicas(struct muster_trainer *trainer, int32_t *parameter,
                                                int32_t *rank, int32_t *other, struct muster_error *err);
 
 /* ---- traces ---- */
 
 enum muster_trace_kind {
-    MUSTER_TRACE_STEP,       /* a whole step */
-    MUSTER_TRACE_OPERATION,  /* of compute, or a copy; one for the next step may end behind its own */
+    MUSTER_TRACE_STEP,      /* a whole step */
+    MUSTER_TRACE_OPERATION, /* compute or a copy; an operation for the next step may end after its own step */
     MUSTER_TRACE_COLLECTIVE, /* waiting for late ranks included */
     MUSTER_TRACE_WAIT,       /* compute waited for other streams: over a step they add up to exposed_ns */
 };
 struct muster_trace_event {
-    uint32_t size;               /* sizeof(struct muster_trace_event), set by the library */
-    int32_t kind;                /* enum muster_trace_kind */
-    int32_t stream;              /* 0: compute, 1: gathers, 2: reductions */
-    int32_t micro_batch;         /* -1: of none */
-    int64_t step;                /* steps that are done with it, from 1 */
-    int64_t begin_ns, end_ns;    /* CLOCK_MONOTONIC */
-    int64_t bytes;               /* of an operation: gathered, reduced, moved or worked on; 0: of a layer */
-    int64_t comm_ns, exposed_ns; /* of a step, as in its muster_result */
-    const char *name; /* "forward h.0", "all_gather h.0"; until the function returns, as what follows */
-    const char *group, *axis; /* parameters that it is about; ranks of a collective ("shard"); "": none */
+    uint32_t size;            /* sizeof(struct muster_trace_event), set by the library */
+    int32_t kind;             /* enum muster_trace_kind */
+    int32_t stream;           /* 0: compute, 1: gathers, 2: reductions */
+    int32_t micro_batch;      /* -1: of none */
+    int64_t step;             /* steps that are done with it, from 1 */
+    int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
+    int64_t bytes;            /* bytes that an operation gathered, reduced, moved or worked on; 0: a layer */
+    int64_t comm_ns, exposed_ns; /* MUSTER_TRACE_STEP: as in its muster_result */
+    const char *name;            /* "forward h.0", "all_gather h.0"; the texts live until visit returns */
+    const char *group, *axis;    /* parameters that it is about; ranks of a collective ("shard"); "": none */
 };
-/* Records the next `steps` steps on this rank, in memory that is taken now; 0: none, and drops what was
- * recorded. Not collective. Each operation of a recorded step costs about a microsecond. */
+/* Records the next `steps` steps on this rank, in memory that is taken now; 0: none, and drops the record.
+ * Not collective. Each operation of a recorded step costs about a microsecond. */
 MUSTER_API int muster_trainer_trace(struct muster_trainer *trainer, int64_t steps, struct muster_error *err);
 /* Calls visit for all that was recorded, step by step: each step, then its operations in the order of its
  * schedule; a visit that returns -1 ends it. Between steps. */
@@ -314,14 +316,14 @@ MUSTER_API int muster_trainer_traced(struct muster_trainer *trainer,
  * written; 0: that of this step is there. -1: it was not written; checkpoints that there were are intact, and
  * if the reason is the file system the run may go on. */
 MUSTER_API int muster_trainer_checkpoint(struct muster_trainer *trainer, struct muster_error *err);
-/* The same behind steps: begin returns at once, and the state of this moment is written while training goes
- * on; a step waits for what it is about to change and is not copied yet. Both are collective, between steps.
+/* The same during steps: begin returns at once, and the state of this moment is written while training goes
+ * on; a step waits for the copy of data that it is about to change. Both are collective, between steps.
  * begin: 1: begun; 0: that of this step is there or on its way; -1: as above, MUSTER_E_STATE where the files
  * of another one are still being written, or two are on their way (`checkpoint_busy` of the state): while the
- * files of one are made durable, those of the next one may be written. Call end after each step while one is
+ * files of one are made durable, the files of the next may be written. Call end after each step while one is
  * on its way (`checkpoint_writing` of the state); it is about the oldest: 1: it is saved (err has a code
  * where there is no copy in training.checkpoint_local_dir); 0: not yet, or none is being written; -1: it was
- * not saved. Its first call behind a step goes by what the step has summed, and waits for no rank. wait: not
+ * not saved. Its first call after a step uses a sum of that step, and waits for no rank. wait: not
  * 0: it does not return before the end of that one. Closing the trainer before gives them up. */
 MUSTER_API int muster_trainer_checkpoint_begin(struct muster_trainer *trainer, struct muster_error *err);
 MUSTER_API int muster_trainer_checkpoint_end(struct muster_trainer *trainer, int32_t wait,
@@ -329,16 +331,16 @@ MUSTER_API int muster_trainer_checkpoint_end(struct muster_trainer *trainer, int
 /* How training.checkpoint_command, which rank 0 runs after each commit, has ended; on other ranks 0 at once.
  * 1: well, for the checkpoint of *step; -1: it failed, and err has its exit code and last lines, or it was
  * skipped for a newer one (MUSTER_E_CANCELLED); 0: nothing has ended within wait_ns, or nothing is left to do
- * (`command_busy` of the state). stop: there is no more time: the one that runs is ended, and a later run,
+ * (`command_busy` of the state). stop: there is no more time: the running command is ended, and a later run,
  * which goes on from that checkpoint, begins it again. Closing the trainer does the same. */
 MUSTER_API int muster_trainer_command_end(struct muster_trainer *trainer, int64_t wait_ns, int64_t *step,
                                           struct muster_error *err);
 MUSTER_API void muster_trainer_command_stop(struct muster_trainer *trainer);
 /* Collective, before the first step. Goes on as training.resume asks. 1: from a checkpoint: `steps` and
- * `taken` of the state are the place; 0: there is none, and the run begins anew. report: lines of what was
- * refused and of what differs from the run that wrote it, on each rank its own; cut off at size - 1 bytes;
- * may be NULL. -1: MUSTER_E_REFUSED for a checkpoint that is whole and does not fit, with the setting; the
- * run cannot go on as it was. */
+ * `taken` of the state are the place; 0: there is none, and the run begins anew. report: lines about refusals
+ * and about differences from the run that wrote it, on each rank its own; cut off at size - 1 bytes; may be
+ * NULL. -1: MUSTER_E_REFUSED for a checkpoint that is whole and does not fit, with the setting; the run
+ * cannot go on as it was. */
 MUSTER_API int muster_trainer_resume(struct muster_trainer *trainer, char *report, int64_t size,
                                      struct muster_error *err);
 /* A training in stages has a trainer for each, one after the other, and one folder of checkpoints. Before
@@ -351,7 +353,7 @@ MUSTER_API int muster_trainer_resume(struct muster_trainer *trainer, char *repor
 MUSTER_API int muster_trainer_stage(struct muster_trainer *trainer, int32_t stage, int64_t follows,
                                     struct muster_error *err);
 /* Collective, before the first step: the state of the newest checkpoint of a folder, or of a checkpoint (its
- * step-N) itself, whatever the settings of the run that wrote it: for evaluations, generation and exports.
+ * step-N) itself, of a run with any settings: for evaluations, generation and exports.
  * 1: loaded; `steps` of the state is its step; 0: there is none. report: as above. Nothing is written. */
 MUSTER_API int muster_trainer_restore(struct muster_trainer *trainer, const char *path, char *report,
                                       int64_t size, struct muster_error *err);
@@ -360,7 +362,7 @@ MUSTER_API int muster_trainer_restore(struct muster_trainer *trainer, const char
  * cannot be read, and the parameters are lost. */
 MUSTER_API int muster_trainer_best(struct muster_trainer *trainer, struct muster_error *err);
 /* Collective, between steps. Puts parameters, optimizer, `steps` of the state and notes back to the newest
- * checkpoint, and goes on with the samples behind the last step: `taken` of the state stays. 1: done; 0:
+ * checkpoint, and continues with the samples after the last step: `taken` of the state stays. 1: done; 0:
  * there is no checkpoint yet, and nothing has changed. report: as above. */
 MUSTER_API int muster_trainer_roll_back(struct muster_trainer *trainer, char *report, int64_t size,
                                         struct muster_error *err);
@@ -386,7 +388,7 @@ MUSTER_API int32_t muster_trainer_parameters(const struct muster_trainer *traine
 MUSTER_API int32_t muster_trainer_parameter(const struct muster_trainer *trainer, const char *name);
 MUSTER_API const char *muster_trainer_parameter_name(const struct muster_trainer *trainer, int32_t parameter);
 MUSTER_API int64_t muster_trainer_parameter_elements(const struct muster_trainer *trainer, int32_t parameter);
-/* Fills shape[0..1] (1 for what is not there) and returns the number of dimensions. */
+/* Fills shape[0..1] (1 for a missing dimension) and returns the number of dimensions. */
 MUSTER_API int32_t muster_trainer_parameter_shape(const struct muster_trainer *trainer, int32_t parameter,
                                                   int64_t shape[2]);
 /* Collective. values: all elements, on every rank; a rank that does not need them may pass NULL to get. */
@@ -401,11 +403,11 @@ MUSTER_API int muster_trainer_put(struct muster_trainer *trainer, int32_t parame
  * failure of one rank is an error on all. */
 MUSTER_API int muster_trainer_load(struct muster_trainer *trainer, const char *path,
                                    struct muster_error *err);
-/* Collective. Rank 0 writes all parameters, beside path and then renamed over it; only rank 0 gets an error
- * of the file. format: "safetensors": one file, tensors named as the parameters; "hf": a folder for
- * transformers' from_pretrained (of another model than "gpt2" and "llama": without a config.json), in shards
- * of training.output_shard_size, with the tokenizer of the folder that was loaded; "pth": a state dict for
- * torch.load(weights_only=True); "peft": a folder of the adapters alone. Tensors are of
+/* Collective. Rank 0 writes all parameters, to a file next to path that is then renamed over it; only rank 0
+ * gets an error of the file. format: "safetensors": one file, tensors named as the parameters; "hf": a folder
+ * for transformers' from_pretrained (of another model than "gpt2" and "llama": without a config.json), in
+ * shards of training.output_shard_size, with the tokenizer of the folder that was loaded; "pth": a state dict
+ * for torch.load(weights_only=True); "peft": a folder of the adapters alone. Tensors are of
  * training.output_dtype. A model with adapters is written by the other formats with lora.merge=true alone:
  * the base with their product added. */
 MUSTER_API int muster_trainer_export(struct muster_trainer *trainer, const char *path, const char *format,
@@ -418,8 +420,8 @@ MUSTER_API int muster_trainer_export(struct muster_trainer *trainer, const char 
 MUSTER_API int muster_trainer_hash(struct muster_trainer *trainer, char exact[17], char printed[9],
                                    struct muster_error *err);
 
-/* What a model's files keep in few bits, of those that were loaded last: "28 of 39 tensors are in int4 in
- * groups of 64". They were opened to the trainer's type as they were read. NULL: none is. */
+/* The tensors that the model's files keep in few bits, if they do: "28 of 39 tensors are in int4 in groups of
+ * 64". They were opened to the trainer's type as they were read. NULL: none is. */
 MUSTER_API const char *muster_trainer_opened(const struct muster_trainer *trainer);
 
 struct muster_quantization {
@@ -431,14 +433,14 @@ struct muster_quantization {
     const char *const *keep; /* patterns of parameters that stay as they are, NULL at the end; NULL: none */
     /* Filled. */
     int32_t tensors, kept;    /* that were quantised or pruned, and the others */
-    int64_t elements, pruned; /* of the former */
+    int64_t elements, pruned; /* elements of the former, and pruned ones */
     int64_t plain_bytes,
-        bytes; /* of the tensors of a file: of training.output_dtype, and of the one written */
+        bytes; /* size of all tensors in training.output_dtype, and in the file that was written */
 };
 /* In a world of one. Rounds, or prunes, the weights of the model's products, sets the trainer's parameters to
  * what their codes open to, and writes a folder like muster_trainer_export's "hf", whose tensors
- * muster_trainer_load opens again. arrays, rows: of "gptq", a calibration set, as those of a step, of any
- * number of samples. MUSTER_E_INVALID names the setting, the tensor, the limit and what to use. */
+ * muster_trainer_load opens again. arrays, rows: for "gptq" a calibration set of any number of samples, in
+ * the layout of a step. MUSTER_E_INVALID names the setting, the tensor, the limit and what to use. */
 MUSTER_API int muster_trainer_quantize(struct muster_trainer *trainer,
                                        struct muster_quantization *quantization, const void *const *arrays,
                                        int64_t rows, const char *path, struct muster_error *err);

@@ -70,7 +70,7 @@ MUSTER_API void muster_fatal_meet(struct muster_world *world, int64_t wait_ns);
 /* ---- planned stops ---- */
 
 enum muster_coming {
-    MUSTER_STOP_COMES,  /* of a kind that this library does not know */
+    MUSTER_STOP_COMES,  /* the kind is not known to this library */
     MUSTER_NODES_JOIN,  /* the job goes on with more nodes */
     MUSTER_NODE_LEAVES, /* the job goes on without a node */
     MUSTER_JOB_STOPS
@@ -80,7 +80,7 @@ struct muster_notice {
     uint32_t size;             /* sizeof(struct muster_notice), set by the caller */
     int32_t coming;            /* enum muster_coming */
     int32_t round;             /* that ends */
-    int32_t nodes, next_nodes; /* of this round and the next; next_nodes 0: none, -1: not known */
+    int32_t nodes, next_nodes; /* nodes in this round and the next; next_nodes 0: none, -1: not known */
     int32_t reserved;
     int64_t deadline_ns; /* CLOCK_MONOTONIC: ranks still running then get SIGTERM */
     double left_s;       /* until then, from this call */
@@ -103,7 +103,7 @@ MUSTER_API int muster_notice(struct muster_notice *notice, struct muster_error *
 
 struct muster_world_options {
     uint32_t size;      /* sizeof(struct muster_world_options) */
-    int64_t timeout_ms; /* of connecting and of waiting for other ranks; 0: 300,000 */
+    int64_t timeout_ms; /* time-out to connect and to wait for other ranks; 0: 300,000 */
     /* Where variables are read from; NULL: the process's environment. Ranks that are threads of one process
      * give each its own. The texts need to live until muster_world_open returns. */
     const char *(*get_environment)(void *context, const char *name);
