@@ -1,8 +1,8 @@
-/* api_adapters.c - see api_adapters.h.
+/* api_adapters.c - see api_trainer.h.
  *
- * The hash is of all values of the base as the trainer holds them, whatever the ranks: rank 0 sees each group
- * once, as an export does. It is formed once a run, before the first checkpoint is written or read. */
-#include "runtime/api/api_adapters.h"
+ * The hash covers all values of the base as the trainer holds them, for any number of ranks: rank 0 sees each
+ * group once, as in an export. It is formed once a run, before the first checkpoint is written or read. */
+#include "runtime/api/api_trainer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ struct hashing {
     const struct model *model;
     int element; /* bytes */
     struct checksum crc;
-    uint64_t sum; /* of all parameters, whatever their order */
+    uint64_t sum; /* sum over all parameters, in any order */
 };
 
 static int hash_param(void *context, int param, const void *values, struct muster_error *err)

@@ -6,9 +6,6 @@
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
-#include "runtime/api/api_adapters.h"
-#include "runtime/api/api_saving.h"
-#include "runtime/api/api_stages.h"
 #include "runtime/api/api_trainer.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/folder.h"
@@ -26,7 +23,7 @@ static size_t note_count(char *const *notes)
     return count;
 }
 
-/* Of "key=": its place in the list, or the list's end. */
+/* The place of "key=" in the list, or the list's end. */
 static size_t find_note(char *const *notes, const char *key, size_t length)
 {
     size_t i = 0;
@@ -78,7 +75,7 @@ int api_note_evaluation(struct muster_trainer *t, struct muster_error *err)
     return muster_trainer_note(t, evaluation_key, text.data, err);
 }
 
-static const char plateau_key[] = "plateau"; /* likewise */
+static const char plateau_key[] = "plateau"; /* the same for ReduceLROnPlateau */
 
 int api_note_plateau(struct muster_trainer *t, struct muster_error *err)
 {
@@ -90,7 +87,7 @@ int api_note_plateau(struct muster_trainer *t, struct muster_error *err)
     return muster_trainer_note(t, plateau_key, text.data, err);
 }
 
-/* Of a run that had another schedule there is none: it begins here. */
+/* A run with another schedule has no such note: the state begins here. */
 static int take_plateau(struct muster_trainer *t, struct muster_error *err)
 {
     const char *text = muster_trainer_noted(t, plateau_key);
@@ -197,7 +194,7 @@ static int take_notes(struct muster_trainer *t, manifest_texts notes, struct mus
     return 0;
 }
 
-/* What was loaded is the trainer's state from here. */
+/* The loaded values are the trainer's state from here. */
 static int take_run(struct muster_trainer *t, const struct manifest_run *run, struct muster_error *err)
 {
     if (!api_stage_begins(t, run) &&

@@ -1,5 +1,5 @@
-/* api_device.c - see api_device.h. */
-#include "runtime/api/api_device.h"
+/* api_device.c - see api_trainer.h. */
+#include "runtime/api/api_trainer.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,11 +10,10 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
-#include "runtime/api/api_trainer.h"
 #include "runtime/world/decide.h"
 #include "runtime/world/world.h"
 
-/* ---- what this rank has ---- */
+/* ---- devices of this rank ---- */
 
 /* Ranks are told apart by machines, which may have the same name: by the machine's boot, too. */
 static int locate_gpu(const struct muster_cuda_module *module, int local_rank, char gpu[OFFER_GPU],
@@ -59,7 +58,7 @@ int api_device_find(const struct muster_trainer *t, int local_rank, struct api_f
         if (locate_gpu(module, local_rank, offer->gpu, err) < 0)
             return -1;
     }
-    (void)snprintf(offer->missing, sizeof offer->missing, "%s", why.text); /* of the same size */
+    (void)snprintf(offer->missing, sizeof offer->missing, "%s", why.text); /* equal sizes */
     if (c->comm != TRAIN_COMM_NCCL || (module && (offer->nccl || t->world_size == 1)))
         return 0;
     if (!module)
@@ -71,7 +70,7 @@ int api_device_find(const struct muster_trainer *t, int local_rank, struct api_f
     return error_wrap(err, "training.comm: nccl");
 }
 
-/* ---- what all do ---- */
+/* ---- the choice of all ranks ---- */
 
 /* On rank 0: "nccl", "host" or "host why". */
 static int choose(void *context, const char *const *texts, int size, struct buffer *decision,
@@ -102,12 +101,11 @@ int api_device_choose(struct muster_trainer *t, struct muster_world *world, stru
                                             .timeout_ns = world_timeout_ns(world)};
     scope_buffer mine = {0}, decision = {0};
     if (offer_print(&t->found.offer, &mine) < 0)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for what this rank has");
+        return error_set(err, MUSTER_E_NOMEM, "no memory for this rank's devices");
     if (decide_together(&everybody, mine.data, choose, NULL, &decision, err) < 0)
         return -1;
     t->comm.nccl = !strncmp(decision.data, nccl, strlen(nccl));
-    (void)snprintf(t->comm.why, sizeof t->comm.why, "%s",
-                   decision.data + strlen(host)); /* of the same size */
+    (void)snprintf(t->comm.why, sizeof t->comm.why, "%s", decision.data + strlen(host)); /* equal sizes */
     options->device = t->found.device.ops;
     options->comm = t->comm.nccl ? t->found.device.module->comm_nccl : NULL;
     return 0;

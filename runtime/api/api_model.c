@@ -22,7 +22,7 @@ static struct muster_model *create(struct muster_error *err)
         return NULL;
     }
     model->references = 1;
-    (void)pthread_mutex_init(&model->lock, NULL); /* of default attributes: cannot fail */
+    (void)pthread_mutex_init(&model->lock, NULL); /* cannot fail with default attributes */
     return model;
 }
 
@@ -68,7 +68,7 @@ static int find_sizes(const char *architecture, const char *const *settings, str
         result = error_set(
             err, MUSTER_E_INVALID,
             "%s has parameters without sizes: name a folder with config.json, or a file that ends in "
-            ".safetensors or .pth beside the model's keys",
+            ".safetensors or .pth next to the model's keys",
             architecture);
     files_close(files);
     return result;
@@ -260,7 +260,7 @@ void muster_prefix(struct muster_model *model, const char *prefix)
         program_prefix(w, prefix ? prefix : "");
 }
 
-/* One that exists, for another use: its shape and flags have to be the same. */
+/* A parameter that exists, for another use: shape and flags have to be the same. */
 static int32_t parameter_again(struct writer *w, int param, int64_t rows, int64_t columns, uint32_t flags)
 {
     const struct param_desc *desc = &w->model->params[param];
@@ -281,7 +281,7 @@ static int32_t parameter_again(struct writer *w, int param, int64_t rows, int64_
 static int find_parameter(const struct writer *w, const char *name)
 {
     char full[2 * MODEL_NAME_LIMIT];
-    (void)snprintf(full, sizeof full, "%s%s", w->prefix, name); /* one that is cut off is no name */
+    (void)snprintf(full, sizeof full, "%s%s", w->prefix, name); /* a name that is cut off is refused */
     for (int i = 0; i < w->model->param_count; i++)
         if (!strcmp(w->model->params[i].name, full))
             return i;

@@ -1,4 +1,4 @@
-/* api_model_check.c - what is wrong with a model as a whole; see api_model.h. */
+/* api_model_check.c - errors of a model as a whole; see api_model.h. */
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"

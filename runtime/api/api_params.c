@@ -1,12 +1,13 @@
-/* api_params.c - muster_trainer.h: parameters by number and name, and files of them. */
+/* api_params.c - muster_trainer.h: parameters by name, files of them, and models in few bits. */
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/api/api_adapters.h"
 #include "runtime/api/api_trainer.h"
 #include "runtime/files/files.h"
 #include "runtime/hash/model_hash.h"
+#include "runtime/quantize/quantize.h"
+#include "runtime/world/sized.h"
 
 static const struct param_desc *param_at(const struct muster_trainer *t, int parameter)
 {
@@ -139,7 +140,7 @@ int muster_trainer_export(struct muster_trainer *t, const char *path, const char
                       : "format %s is of adapters, and the model has none",
             format);
     if (what.format == FILES_PEFT && t->config.output_dtype == TRAIN_OUTPUT_AUTO)
-        what.dtype = DTYPE_F32; /* they are trained in it, whatever the base's type is */
+        what.dtype = DTYPE_F32; /* adapters are trained in it, for any type of the base */
     return files_export(t->trainer, path, &what, err);
 }
 
@@ -158,7 +159,7 @@ const char *muster_trainer_opened(const struct muster_trainer *t)
     return t->opened;
 }
 
-/* What an export takes over. */
+/* The settings of an export. */
 static int keep_source(struct muster_trainer *t, const struct files *files, struct muster_error *err)
 {
     const char *folder = files_folder(files);
@@ -198,4 +199,47 @@ int muster_trainer_load(struct muster_trainer *t, const char *path, struct muste
         return error_set(err, MUSTER_E_PEER, "%s could not be read on %.0f other ranks, see their errors",
                          path, sum);
     return 0;
+}
+
+/* ---- a model in few bits ---- */
+
+static int quantize_into(struct muster_trainer *t, struct muster_quantization *about,
+                         const struct quantize_options *options, const char *path, struct muster_error *err)
+{
+    struct files_export what = {.format = FILES_HF, .dtype = DTYPE_F32};
+    api_fill_export(t, &what);
+    api_forget_base(t);
+    GUARD(guard_quantized) struct quantized *q = quantize(t->trainer, options, err);
+    if (!q || quantized_write(q, t->trainer, path, &what, err) < 0)
+        return -1;
+    const bool grouped = options->method == QUANTIZE_INT4 || options->method == QUANTIZE_GPTQ;
+    about->group = grouped ? options->group : 0;
+    about->tensors = q->tensors;
+    about->kept = t->model.param_count - q->tensors;
+    about->elements = q->elements;
+    about->pruned = q->pruned;
+    about->plain_bytes = quantized_plain_bytes(q, what.dtype);
+    about->bytes = quantized_bytes(q, what.dtype);
+    return 0;
+}
+
+int muster_trainer_quantize(struct muster_trainer *t, struct muster_quantization *quantization,
+                            const void *const *arrays, int64_t rows, const char *path,
+                            struct muster_error *err)
+{
+    static const char name[] = "muster_quantization";
+    struct muster_quantization about;
+    struct quantize_options options = {.arrays = arrays, .rows = rows};
+    if (sized_in(name, &about, sizeof about, quantization, quantization->size, sizeof about, err) < 0 ||
+        quantize_method_find(about.method, &options.method, err) < 0)
+        return -1;
+    options.group = about.group ? about.group : CODED_GROUP;
+    options.prune = about.prune;
+    options.tables = about.tables != 0;
+    options.keep = about.keep;
+    if (options.method == QUANTIZE_GPTQ && api_check_arrays(t, arrays, rows, err) < 0)
+        return -1;
+    return quantize_into(t, &about, &options, path, err) < 0
+               ? -1
+               : sized_out(name, quantization, quantization->size, &about, sizeof about, sizeof about, err);
 }

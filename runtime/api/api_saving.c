@@ -1,19 +1,18 @@
-/* api_saving.c - muster_trainer.h: checkpoints are written behind steps, or at once. */
-#include "runtime/api/api_saving.h"
+/* api_saving.c - muster_trainer.h: checkpoints are written during steps, or at once. */
+#include "runtime/api/api_trainer.h"
 
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "runtime/api/api_adapters.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/disk_file.h"
 #include "runtime/checkpoint/hook.h"
 #include "runtime/config/train_resume.h"
 #include "runtime/config/train_settings.h"
 
-/* ---- what is on its way ---- */
+/* ---- checkpoints that are being written ---- */
 
 int api_check_folder(const struct muster_trainer *t, struct muster_error *err)
 {
@@ -54,7 +53,7 @@ void api_saving_end(struct muster_trainer *t)
 
 /* ---- looking after it ---- */
 
-/* The best one that there is, after one that was to be it was not saved; the next one has to keep it too. */
+/* A checkpoint that was to be the best was not saved: the best before it stays, also with the next one. */
 static void keep_the_one_before(struct muster_trainer *t, const struct api_saving *lost)
 {
     if (t->evaluation.kept_step == lost->step)
@@ -100,12 +99,12 @@ static int look_at_oldest(struct muster_trainer *t, bool wait, struct muster_err
 void api_saving_settle(struct muster_trainer *t)
 {
     while (t->saving_count)
-        (void)look_at_oldest(t, true, NULL); /* one that was not saved is not there */
+        (void)look_at_oldest(t, true, NULL); /* a checkpoint that was not saved is missing */
 }
 
 /* ---- saving ---- */
 
-/* Before a checkpoint: it is the one that is kept, if its step is that of the best evaluation. */
+/* Before a checkpoint: it is kept as the best if its step has the best evaluation. */
 static int keep_best(struct muster_trainer *t, struct muster_error *err)
 {
     if (!t->config.keep_best || t->evaluation.best_step != t->steps || !t->steps)
@@ -114,7 +113,7 @@ static int keep_best(struct muster_trainer *t, struct muster_error *err)
     return api_note_evaluation(t, err);
 }
 
-/* Of the file and of the copy, behind what aligns them. */
+/* Memory for the file and its copy, after the bytes that align them. */
 static int staging_count(const struct muster_trainer *t)
 {
     return api_local_dir(t) ? 2 : 1;

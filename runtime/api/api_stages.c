@@ -1,9 +1,9 @@
-/* api_stages.c - see api_stages.h; and muster_trainer.h: the stage of a trainer, notes of checkpoints that no
- * trainer has open.
+/* api_stages.c - see api_trainer.h; and muster_trainer.h: the stage of a trainer, notes of checkpoints that
+ * no trainer has open.
  *
- * A checkpoint's note "stage" has the number of its stage, and the steps and updates that were done when that
- * began: what the place in the schedule follows from. */
-#include "runtime/api/api_stages.h"
+ * A checkpoint's note "stage" has the number of its stage, and the steps and updates that were done when it
+ * began: the place in the schedule follows from them. */
+#include "runtime/api/api_trainer.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -14,7 +14,6 @@
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
 #include "proto/json/json_text.h"
-#include "runtime/api/api_saving.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/folder.h"
 #include "runtime/checkpoint/refusal.h"
@@ -80,9 +79,9 @@ static bool keeps_moments(const struct muster_trainer *t)
 
 unsigned api_stage_parts(const struct muster_trainer *t, const struct manifest_run *run, bool goes_on)
 {
-    if (!goes_on) /* the settings are those of all stages: others may be frozen */
+    if (!goes_on) /* the settings are the whole training's: other parameters may be frozen */
         return stage_of(run).number < 0 ? CHECKPOINT_ALL : CHECKPOINT_AVERAGES | CHECKPOINT_COUNTS;
-    if (!api_stage_begins(t, run)) /* one of another stage is refused, whatever is in it */
+    if (!api_stage_begins(t, run)) /* a checkpoint of another stage is refused with any contents */
         return stage_of(run).number == t->stage.number ? CHECKPOINT_ALL : 0;
     return keeps_moments(t) ? CHECKPOINT_ALL | CHECKPOINT_FROZEN : 0;
 }
@@ -144,7 +143,7 @@ void api_stage_refused(struct muster_trainer *t)
 
 /* ---- notes on the disk ---- */
 
-/* Of a manifest: 1: it has the note; 0: it has not, or is damaged; -1: it cannot be read. */
+/* The note in a manifest. 1: it is there; 0: it is not, or the manifest is damaged; -1: not readable. */
 static int read_note(const char *folder, const char *key, struct buffer *out, struct muster_error *err)
 {
     scope_free char *path = mem_printf("%s/" MANIFEST_NAME, folder);
@@ -170,7 +169,7 @@ static int read_note(const char *folder, const char *key, struct buffer *out, st
     return result;
 }
 
-/* The newest one that has it: one that is damaged is refused when it is loaded. */
+/* The newest checkpoint that has the note. A damaged one is refused when it is loaded. */
 static int find_note(const char *folder, const char *key, struct buffer *out, struct muster_error *err)
 {
     scope_free int64_t *steps = NULL;

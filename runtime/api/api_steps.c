@@ -90,7 +90,7 @@ int api_check_arrays(const struct muster_trainer *t, const void *const *arrays, 
     return take_arrays(t, arrays, rows, INT64_MAX / (t->plan.shape.T + 1), &batch, &targets, err);
 }
 
-/* All ranks' targets, and whether all ranks have a batch: one that was refused is an error on every rank. */
+/* All ranks' targets, and whether all ranks have a batch: a refused batch is an error on every rank. */
 static int meet(struct muster_trainer *t, int failed, int64_t *targets, struct muster_error *err)
 {
     double sums[2] = {(double)*targets, failed != 0};
@@ -231,7 +231,7 @@ int muster_trainer_nonfinite(struct muster_trainer *t, int32_t *parameter, int32
 
 /* ---- forward ---- */
 
-/* The layer and value behind a handle, and how many elements a row has. */
+/* The layer and value of a handle, and the number of elements in a row. */
 static int find_value(const struct muster_trainer *t, int32_t value, struct layer_capture *capture,
                       struct muster_error *err)
 {
@@ -288,8 +288,7 @@ static int count_passes(struct muster_trainer *t, int failed, int64_t rows, int6
     return 0;
 }
 
-/* For each class: rows of it, rows that were taken for it, rows of both. The first of the largest logits is
- * the one that is taken. */
+/* For each class: actual, predicted and correct rows. The first of the largest logits is the prediction. */
 static void count_classes(struct muster_trainer *t, const float *logits, const int32_t *labels, int64_t rows)
 {
     const int64_t classes = t->classes;
@@ -305,8 +304,8 @@ static void count_classes(struct muster_trainer *t, const float *logits, const i
     }
 }
 
-/* Pass number `pass` over this rank's samples, of which it may have none left. logits: memory for those of a
- * pass, of a model of classes. */
+/* Pass number `pass` over this rank's samples, of which it may have none left. logits: memory for the logits
+ * of a pass, in a model of classes. */
 static int evaluate_pass(struct muster_trainer *t, const struct batch *all, int64_t rows, int64_t pass,
                          float *logits, double sums[3], struct muster_error *err)
 {

@@ -8,8 +8,6 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/processor/processor.h"
-#include "runtime/api/api_device.h"
-#include "runtime/api/api_saving.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hook.h"
 #include "runtime/config/train_settings.h"
@@ -21,7 +19,7 @@
 
 /* ---- the model of one trainer ---- */
 
-/* What the numbers of each input may be. */
+/* The bounds of the numbers of each input. */
 static void find_bounds(struct muster_trainer *t)
 {
     for (int l = 0; l < t->model.layer_count; l++) {
@@ -112,7 +110,7 @@ int64_t muster_trainer_row(const struct muster_trainer *t, int64_t sample)
 
 /* ---- opening and closing ---- */
 
-/* What can fail on this rank alone, before any rank waits for another. */
+/* Steps that can fail on this rank alone, before any rank waits for another. */
 static int prepare(struct muster_trainer *t, struct muster_world *world, struct muster_model *model,
                    const char *const *settings, struct trainer_options *options, char address[WORLD_ADDRESS],
                    struct muster_error *err)
@@ -201,81 +199,6 @@ void muster_trainer_close(struct muster_trainer **trainer)
     api_release(*trainer);
     mem_free(*trainer);
     *trainer = NULL;
-}
-
-/* ---- the plan as text ---- */
-
-static int format_plan(const struct muster_trainer *t, const struct plan *plan, int32_t format,
-                       struct buffer *out)
-{
-    if (format == MUSTER_PLAN_JSON)
-        return plan_json(&t->model, plan, out);
-    int result = plan_summary(&t->model, plan, out);
-    return result || format == MUSTER_PLAN_SUMMARY ? result : plan_dump(&t->model, plan, out);
-}
-
-/* Work memory is what the kernels of the settings' device want; no device is opened for that. */
-static int take_sizes(struct muster_trainer *t, struct muster_error *err)
-{
-    struct device_chosen chosen;
-    if (t->config.device == DEVICE_CUDA) { /* a GPU need not be here */
-        const struct muster_cuda_module *module = device_module_load(err);
-        if (!module)
-            return error_wrap(err, "a plan of training.device: cuda (plan with cpu for the CPU's sizes)");
-        t->plan.kernels = module->device->kernels(NULL);
-        return 0;
-    }
-    if (device_choose((enum device_choice)t->config.device, &chosen, err) < 0)
-        return -1;
-    t->plan.kernels = chosen.ops->kernels(NULL);
-    return 0;
-}
-
-/* Plans for rank 0 of a world: prints the plan into out, or, if that is NULL, says whether it fits. */
-static int with_plan(struct muster_model *model, int32_t world_size, const char *const *settings,
-                     int32_t format, struct buffer *out, struct muster_error *err)
-{
-    const struct train_place place = {0, world_size, world_size}; /* of its nodes nothing is known */
-    struct muster_trainer t = {0};
-    struct plan plan;
-    if (world_size < 1)
-        return error_set(err, MUSTER_E_INVALID, "a plan of %d ranks: must be 1 at least", world_size);
-    int result = api_prepare(&t, model, settings, &place, err) || take_sizes(&t, err) ? -1 : 0;
-    if (!result && !(result = plan_build(&t.model, &t.plan, &plan, err))) {
-        if (out && format_plan(&t, &plan, format, out) < 0)
-            result = error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
-        else if (!out && t.config.memory_limit > 0)
-            result = plan_fits(&t.model, &plan, t.config.memory_limit, "is training.memory_limit", err);
-        plan_free(&plan);
-    }
-    api_release(&t);
-    return result;
-}
-
-int muster_plan_fits(struct muster_model *model, int32_t world_size, const char *const *settings,
-                     struct muster_error *err)
-{
-    return with_plan(model, world_size, settings, 0, NULL, err);
-}
-
-int64_t muster_plan_text(struct muster_model *model, int32_t world_size, const char *const *settings,
-                         int32_t format, char *text, int64_t size, struct muster_error *err)
-{
-    if (size < 0 || (size && !text))
-        return error_set(err, MUSTER_E_INVALID, "%lld bytes for the text of a plan: use 0 at least",
-                         (long long)size);
-    if (format < MUSTER_PLAN_SUMMARY || format > MUSTER_PLAN_JSON)
-        return error_set(err, MUSTER_E_INVALID, "format %d of a plan: must be %d to %d", format,
-                         MUSTER_PLAN_SUMMARY, MUSTER_PLAN_JSON);
-    scope_buffer out = {0};
-    if (with_plan(model, world_size, settings, format, &out, err) < 0)
-        return -1;
-    int64_t used = (int64_t)out.length < size ? (int64_t)out.length : size - 1;
-    if (size) {
-        memcpy(text, out.data, (size_t)used);
-        text[used] = '\0';
-    }
-    return (int64_t)out.length;
 }
 
 /* ---- values ---- */

@@ -1,13 +1,20 @@
-/* api_trainer.h - the trainer behind a handle of muster_trainer.h. */
+/* api_trainer.h - the trainer of a handle of muster_trainer.h, and the functions that its files share. */
 #ifndef MUSTER_RUNTIME_API_API_TRAINER_H
 #define MUSTER_RUNTIME_API_API_TRAINER_H
 
-#include "runtime/api/api_device.h"
 #include "runtime/api/api_model.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/config/train_config.h"
 #include "runtime/config/train_plan.h"
+#include "runtime/device/device_module.h"
+#include "runtime/train/offers.h"
 #include "runtime/train/trainer.h"
+
+/* Device and transport that this rank has found for itself. */
+struct api_found_device {
+    struct device_chosen device;
+    struct rank_offer offer;
+};
 
 /* Values of a step that muster_trainer_set puts in place of the settings'; NaN: as in the settings. */
 struct api_overrides {
@@ -17,22 +24,22 @@ struct api_overrides {
 /* The targets of a step, as the step before it has summed them. */
 struct api_announced {
     int64_t first;      /* sample of that step; -1: nothing was announced */
-    int64_t here, sums; /* of this rank, over all ranks */
+    int64_t here, sums; /* targets of this rank, over all ranks */
 };
 
 /* A checkpoint that is on its way. */
 struct api_saving {
     struct checkpoint_writer *writer;
     int64_t step;
-    int64_t kept_before; /* the best one that was kept before it */
+    int64_t kept_before; /* step of the best checkpoint before it */
 };
 
-/* Of a training in stages, each with a trainer of its own; see api_stages.h. */
+/* The stage of this trainer, in a training in stages. */
 struct api_stage {
     int32_t number;                    /* from 0; -1: there are no stages */
     int64_t first_step, first_updates; /* that were done when it began */
     bool follows;                      /* it may begin from the checkpoint of first_step */
-    bool begun;                        /* it has, from the one that was loaded last */
+    bool begun;                        /* it has, from the checkpoint that was loaded last */
     int32_t found;                     /* the stage of a checkpoint that was refused for it; -1: none */
 };
 
@@ -47,15 +54,15 @@ struct muster_trainer {
     struct api_found_device found;
     struct comm_chosen comm;
     int rank, world_size, threads;
-    char *folder; /* of Hugging Face that was loaded last; NULL: none */
+    char *folder; /* folder of Hugging Face that was loaded last; NULL: none */
     enum dtype
-        loaded_dtype; /* of its tensors, or those of another file; DTYPE_COUNT: none was, or they differ */
+        loaded_dtype; /* type of the tensors that were loaded; DTYPE_COUNT: none were, or types differ */
     char *opened;     /* what of them was kept in few bits, as text; NULL: nothing */
     double dropout;   /* that its config.json gives, and which is not applied */
     struct api_overrides overrides;
     bool stop;
-    int64_t targets;     /* of a whole step, where they are known; 0: they are counted */
-    double next_targets; /* of this rank, in the step behind the next one; NaN: not given */
+    int64_t targets;     /* number in a whole step, where it is known; 0: counted */
+    double next_targets; /* targets of this rank in the step after the next; NaN: not given */
     struct api_announced announced;
     int64_t steps, updates; /* so far; a skipped step does not advance the schedule */
     int64_t taken;          /* samples so far, over all ranks */
@@ -63,44 +70,115 @@ struct muster_trainer {
     struct api_stage stage;
     char **notes; /* "key=value" that a checkpoint keeps, NULL at the end; NULL: none */
     struct evaluation_state evaluation;
-    double evaluated_correct;                /* of the last one */
-    int64_t classes;                         /* of the loss; 0: it has none, or more than API_CLASSES */
-    int labels;                              /* the input that they are compared with */
-    bool classes_of_samples;                 /* a row for each sample, not for each position */
-    double *class_rows;                      /* (3 classes): of the last evaluation, over all ranks */
-    struct plateau_state plateau;            /* of schedule ReduceLROnPlateau */
-    int64_t saved_step;                      /* of the checkpoint that was written or loaded last; -1: none */
-    struct api_saving saving[SAVES_AT_ONCE]; /* behind steps, the oldest first */
+    double evaluated_correct;     /* correct rows of the last evaluation */
+    int64_t classes;              /* classes of the loss; 0: none, or more than API_CLASSES */
+    int labels;                   /* the input that they are compared with */
+    bool classes_of_samples;      /* a row for each sample, not for each position */
+    double *class_rows;           /* (3 classes): of the last evaluation, over all ranks */
+    struct plateau_state plateau; /* for schedule ReduceLROnPlateau */
+    int64_t saved_step;           /* step of the checkpoint that was written or loaded last; -1: none */
+    struct api_saving saving[SAVES_AT_ONCE]; /* during steps, the oldest first */
     int saving_count;
     struct checkpoint_kept kept;             /* from one to the next */
     int64_t checkpoint_ns, checkpoint_bytes; /* that writing it took; of this rank */
-    int64_t checkpoint_stall_ns;             /* of it, time in which this rank's training was stalled */
-    bool checkpoint_again;                   /* the last one was not saved, and another try may have room */
-    int64_t checkpoint_given_up;             /* rank 0's: step of the one that was removed for it; -1: none */
-    struct checkpoint_hook *hook;            /* rank 0's: training.checkpoint_command; NULL: none */
-    int64_t command_ns;                      /* that it took last */
-    struct trainer_limit limit;              /* as measured last */
-    struct muster_result last;               /* step */
-    char base[API_BASE];                     /* hash of the adapters' base; "": not formed since it was set */
-    int64_t vocabulary[BATCH_INPUTS];        /* of each input: its numbers are below it */
-    bool compared[BATCH_INPUTS];             /* by the loss: -1 or NaN does not count */
+    int64_t checkpoint_stall_ns;      /* part of checkpoint_ns in which this rank's training was stalled */
+    bool checkpoint_again;            /* the last one was not saved, and another try may have room */
+    int64_t checkpoint_given_up;      /* rank 0: step of the checkpoint that was removed for it; -1: none */
+    struct checkpoint_hook *hook;     /* rank 0's: training.checkpoint_command; NULL: none */
+    int64_t command_ns;               /* that it took last */
+    struct trainer_limit limit;       /* as measured last */
+    struct muster_result last;        /* step */
+    char base[API_BASE];              /* hash of the adapters' base; "": not formed since it was set */
+    int64_t vocabulary[BATCH_INPUTS]; /* upper bound of each input's numbers */
+    bool compared[BATCH_INPUTS];      /* by the loss: -1 or NaN does not count */
 };
 
-/* What the numbers of an input are below: a vocabulary, classes, or one more than there are positions. */
+/* The upper bound of an input's numbers: a vocabulary, classes, or the number of positions and 1. */
 int64_t api_numbers(const struct muster_trainer *trainer, int input);
 
 struct files_export;
-/* What the settings and the files that were loaded say of an export: type, shards, architecture, folder. */
+/* Fills an export by the settings and the loaded files: type, shards, architecture, folder. */
 void api_fill_export(const struct muster_trainer *trainer, struct files_export *what);
 /* Arrays of so many samples, as a step's. */
 int api_check_arrays(const struct muster_trainer *trainer, const void *const *arrays, int64_t rows,
                      struct muster_error *err);
-int64_t api_samples(const struct muster_trainer *trainer); /* of a step on this rank */
+int64_t api_samples(const struct muster_trainer *trainer); /* samples of this rank in a step */
 struct train_batch api_batch(const struct muster_trainer *trainer);
 /* A plan for the settings, for a world of that size (its ranks on one node) or for the rank of a trainer
- * that is being opened: fills config, model and plan. What it holds is api_release's, on failure too. */
+ * that is being opened: fills config, model and plan. The caller calls api_release, on failure too. */
 int api_prepare(struct muster_trainer *trainer, struct muster_model *model, const char *const *settings,
                 const struct train_place *place, struct muster_error *err);
 void api_release(struct muster_trainer *trainer);
+
+/* ---- api_device.c: each rank finds a device, and all choose one ---- */
+
+/* This rank alone: the device of its settings, and whether there is NCCL for it. */
+int api_device_find(const struct muster_trainer *trainer, int local_rank, struct api_found_device *found,
+                    struct muster_error *err);
+/* Collective: sets device and comm of the options from the devices of all ranks, the same everywhere. An
+ * error names the rank and its missing device. */
+int api_device_choose(struct muster_trainer *trainer, struct muster_world *world,
+                      struct trainer_options *options, struct muster_error *err);
+
+/* ---- api_saving.c: checkpoints that are being written ---- */
+
+/* MUSTER_E_INVALID where training.checkpoint_dir is not set. */
+int api_check_folder(const struct muster_trainer *trainer, struct muster_error *err);
+
+/* Memory for checkpoints that are being written; 0: none are. */
+int64_t api_staging_bytes(const struct muster_trainer *t);
+/* training.checkpoint_local_dir; NULL: there is none. */
+const char *api_local_dir(const struct muster_trainer *trainer);
+/* Writes the state of evaluations into the notes. */
+int api_note_evaluation(struct muster_trainer *trainer, struct muster_error *err);
+/* The same for the state of ReduceLROnPlateau, where that is the schedule. */
+int api_note_plateau(struct muster_trainer *trainer, struct muster_error *err);
+
+/* Whether the checkpoint of that step is being written. */
+bool api_saving_step(const struct muster_trainer *trainer, int64_t step);
+/* Whether another checkpoint has to wait before it can begin; the same on every rank. */
+bool api_saving_busy(const struct muster_trainer *trainer);
+/* Collective: waits until each of them is saved, or could not be. */
+void api_saving_settle(struct muster_trainer *trainer);
+/* Gives all of them up, before the trainer ends. */
+void api_saving_end(struct muster_trainer *trainer);
+
+/* training.checkpoint_command, on rank 0: before the first checkpoint; an error of this rank alone. */
+int api_open_command(struct muster_trainer *trainer, struct muster_error *err);
+/* After a resume: runs the command for that checkpoint, unless it had succeeded. */
+void api_command_resumed(struct muster_trainer *trainer);
+
+/* ---- api_stages.c: the checkpoints that a stage takes ---- */
+
+/* Before a checkpoint is looked for. */
+void api_stage_look(struct muster_trainer *trainer);
+/* Whether this stage begins from a checkpoint: it is of the end of the stage before. */
+bool api_stage_begins(const struct muster_trainer *trainer, const struct manifest_run *run);
+/* The parts of a checkpoint that are loaded (enum checkpoint_parts). goes_on: the trainer goes on as the run
+ * that wrote it. */
+unsigned api_stage_parts(const struct muster_trainer *trainer, const struct manifest_run *run, bool goes_on);
+/* MUSTER_E_REFUSED: the checkpoint is of another stage, which is kept for stage_found of the state, or of a
+ * training without stages. */
+int api_stage_accept(struct muster_trainer *trainer, const struct manifest_run *run,
+                     struct muster_error *err);
+/* After a checkpoint was loaded, with the notes of the run that wrote it unless this stage begins: sets
+ * steps, updates and samples, and writes the stage into the notes. */
+int api_stage_take(struct muster_trainer *trainer, const struct manifest_run *run, struct muster_error *err);
+/* Collective, after one was refused: the ranks agree on stage_found of the state. */
+void api_stage_refused(struct muster_trainer *trainer);
+
+/* ---- api_adapters.c: checkpoints of adapters keep a hash of the base, which they do not hold ---- */
+
+/* Whether the model has adapters. */
+bool api_adapts(const struct muster_trainer *trainer);
+/* Collective: writes the base's hash and the adapters' alpha into the notes of checkpoints. Nothing without
+ * adapters. */
+int api_note_base(struct muster_trainer *trainer, struct muster_error *err);
+/* The base has changed. */
+void api_forget_base(struct muster_trainer *trainer);
+/* After api_note_base: MUSTER_E_REFUSED where a checkpoint's adapters are of another base, or with
+ * another alpha; a base that cannot be compared is a line of the report. Not collective. */
+int api_compare_base(const struct muster_trainer *trainer, manifest_texts notes, struct buffer *report,
+                     struct muster_error *err);
 
 #endif
