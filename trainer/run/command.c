@@ -294,12 +294,6 @@ static char *next_value(char *const argv[], int argc, int at)
     return next && (*next != '-' || (next[1] >= '0' && next[1] <= '9')) ? next : NULL;
 }
 
-/* --deepspeed alone is the switch of DeepSpeed's own scripts, which name the file by --deepspeed_config. */
-static bool is_switch(const char *name, size_t length)
-{
-    return same_name(name, "--deepspeed", length);
-}
-
 static int take_own(struct command *command, const struct own_option *own, char *const argv[], int argc,
                     int *at)
 {
@@ -313,8 +307,10 @@ static int take_own(struct command *command, const struct own_option *own, char 
     char *value = own->take == take_override || own->take == take_world_size || own->take == take_prompt
                       ? (*at + 1 < argc ? argv[*at + 1] : NULL)
                       : next_value(argv, argc, *at);
+    /* --deepspeed alone is the switch of DeepSpeed's own scripts, which name the file by --deepspeed_config.
+     */
     if (!value)
-        return is_switch(word, strlen(word)) ? 0 : command_error("%s needs a value", word);
+        return same_name(word, "--deepspeed", strlen(word)) ? 0 : command_error("%s needs a value", word);
     ++*at;
     return own->take(command, value);
 }

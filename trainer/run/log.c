@@ -106,18 +106,13 @@ static const char *variable_of_process(const char *name)
     return getenv(name);
 }
 
-static int64_t memory_of_machine(void)
-{
-    const long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGE_SIZE);
-    return pages > 0 && bytes > 0 ? (int64_t)pages * bytes : 0;
-}
-
 /* The beginning of a run's log has what W&B shows of its machine. */
 static struct wandb_run tracked_run(const struct tracking_choice *choice, const char *settings,
                                     const char *host)
 {
     static struct utsname machine;
     static char os[sizeof machine.sysname + sizeof machine.release + sizeof machine.machine];
+    const long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGE_SIZE);
     if (uname(&machine) == 0)
         (void)snprintf(os, sizeof os, "%s-%s-%s", machine.sysname, machine.release,
                        machine.machine); /* fits */
@@ -134,7 +129,7 @@ static struct wandb_run tracked_run(const struct tracking_choice *choice, const 
                               .os = os,
                               .program = program_invocation_name,
                               .cpus = (int)sysconf(_SC_NPROCESSORS_ONLN),
-                              .memory = memory_of_machine()};
+                              .memory = pages > 0 && bytes > 0 ? (int64_t)pages * bytes : 0};
 }
 
 static void show_tracking(const struct report *report)

@@ -208,33 +208,10 @@ static int run_command(struct run *run, const struct command *command, bool *ref
 
 /* ---- the end of a run that failed ---- */
 
-/* For other ranks to print theirs; all meet such an error, and at once where none of them is in a long piece
- * of work. A rank that has only learned that another one cannot start waits less: that one may have died. */
+/* Time for other ranks to print their errors. A rank that has only learned that another rank cannot start
+ * waits less: that rank may have died. */
 #define MEETING_NS      (5 * NS_PER_S)
 #define PEER_MEETING_NS (NS_PER_S)
-
-static bool has_no_step(const struct run *run)
-{
-    return run->progress.done == run->progress.begun;
-}
-
-/* The table's, but a file that was there for the first step, and is not any more, was right: its disk or
- * mount has gone. */
-static int code_of(const struct run *run, int error)
-{
-    return error == MUSTER_E_NOT_FOUND && !has_no_step(run) ? EXIT_CODE_ENVIRONMENT
-                                                            : exit_code_of_error(error);
-}
-
-/* The launcher stops all ranks as soon as one has ended. Before the first step a rank whose peer cannot go on
- * gives that peer the time to print why, and to report that a restart is in vain. */
-static void run_meet(struct run *run, int code, bool fatal)
-{
-    if (fatal)
-        muster_fatal_meet(run->world, MEETING_NS);
-    else if (has_no_step(run))
-        muster_fatal_meet(run->world, code == MUSTER_E_PEER ? PEER_MEETING_NS : 0);
-}
 
 /* A rank whose settings are refused has no world yet: the others learn of it there, instead of waiting. */
 static void run_refuse(struct run *run, const struct muster_error *err)
@@ -254,7 +231,10 @@ static int run_fail(struct run *run, bool refused, const struct muster_error *er
     bool prints = true;
     if (refused)
         run_refuse(run, err);
-    const int exit_code = code_of(run, err->code);
+    const bool no_step = run->progress.done == run->progress.begun;
+    /* A file that was there for the first step, and is missing now: its disk or mount has gone. */
+    const int exit_code =
+        err->code == MUSTER_E_NOT_FOUND && !no_step ? EXIT_CODE_ENVIRONMENT : exit_code_of_error(err->code);
     const bool fatal = exit_code == EXIT_CODE_USAGE; /* the next round would meet it again */
     if (fatal)
         prints = muster_fatal(run->world, err);
@@ -266,7 +246,10 @@ static int run_fail(struct run *run, bool refused, const struct muster_error *er
     else if (prints)
         fprintf(stderr, "muster-train: error: %s\n", err->text);
     place_linger(run, err);
-    run_meet(run, err->code, fatal);
+    /* The launcher stops all ranks as soon as one has ended. Before the first step a rank whose peer cannot
+     * go on gives that peer the time to print why, and to report that a restart is in vain. */
+    if (fatal || no_step)
+        muster_fatal_meet(run->world, fatal ? MEETING_NS : err->code == MUSTER_E_PEER ? PEER_MEETING_NS : 0);
     return exit_code;
 }
 

@@ -104,15 +104,11 @@ void run_free(struct run *run)
 
 static bool line_open; /* a progress line without its end is on the terminal */
 
-static size_t terminal_columns(void)
-{
-    struct winsize size;
-    return isatty(STDOUT_FILENO) && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) ? size.ws_col : 0;
-}
-
 void console_progress(const char *line, size_t length, bool last)
 {
-    const bool over = length < terminal_columns();
+    struct winsize size;
+    const bool terminal = isatty(STDOUT_FILENO) && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size),
+               over = terminal && length < size.ws_col;
     printf(over ? "\r%s\033[K" : "%s", line);
     line_open = over && !last;
     if (!line_open)

@@ -39,17 +39,13 @@ int stages_set(struct run *run, struct muster_error *err)
 
 /* ---- the stage to begin with ---- */
 
-static bool names_checkpoint(const char *resume)
-{
-    return resume && *resume && strcmp(resume, "auto") != 0 && strcmp(resume, "none") != 0;
-}
-
 /* On rank 0: the stage of the newest checkpoint, or of the checkpoint that training.resume names; 0: none. */
 static int read_stage(const struct train_config *c, double *stage, struct muster_error *err)
 {
     char text[NOTE_SIZE];
     int64_t length = muster_checkpoint_noted(c->checkpoint_dir, "stage", text, sizeof text, err);
-    if (!length && names_checkpoint(c->resume))
+    if (!length && c->resume && *c->resume && strcmp(c->resume, "auto") != 0 &&
+        strcmp(c->resume, "none") != 0)
         length = muster_checkpoint_noted(c->resume, "stage", text, sizeof text, err);
     if (length > 0)
         *stage = (double)strtol(text, NULL, 10);
