@@ -1,13 +1,13 @@
 /* membership.h - one agent's membership in a job's world, over any transport.
  *
  * Three transports, one interface: in process (--standalone, or one node: the roster runs inside this
- * object, no socket at all), server (this agent hosts the roster behind a ZeroMQ ROUTER and is a member of
- * it too) and client (a DEALER to the server's host). The agent's loop polls membership_fd and
+ * object, no socket at all), server (this agent hosts the roster, serves it by a ZeroMQ ROUTER, and is a
+ * member too) and client (a DEALER to the server's host). The agent's loop polls membership_fd and
  * membership_deadline and calls membership_next until it returns 0.
  *
  * Life of a membership: open (joins) -> WORLD -> report RUNNING -> ... -> report FAILED or DONE -> STOP
  * (then report STOPPED, then the next WORLD) or VERDICT (the job is over; exit with its exit code). Every
- * agent of the world gets a STOP, also one that reported FAILED or DONE. The serving agent gets its
+ * agent of the world gets a STOP, also an agent that reported FAILED or DONE. The serving agent gets its
  * VERDICT last, when the others have left (bounded); until then it may get a STOP only. All calls are from
  * one thread; none blocks. After any call, call membership_next until it returns 0 before sleeping, and
  * read membership_deadline again.
@@ -46,7 +46,7 @@ int membership_report(struct membership *m, struct world_id id, enum membership_
                       const struct worker_failure *failure, struct muster_error *err);
 /* The agent leaves, with exit_code: all agents are sent a planned STOP, so that all workers can save
  * within grace_ns. When ours have ended the agent leaves (membership_leave) instead of reporting STOPPED;
- * the others of an elastic world continue, those of a static one get their verdict. If the serving agent
+ * the others of an elastic world continue; in a static world they get their verdict. If the serving agent
  * of an elastic world leaves on SIGTERM its server stays until the others have stopped (membership_part),
  * and they wait for it to come back; with another code they get their verdict. A drain may stay
  * unanswered. Not for a membership in process. */
@@ -55,20 +55,19 @@ int membership_drain(struct membership *m, int exit_code, int64_t grace_ns, stru
 void membership_progress(const struct membership *m, char *out, size_t size);
 /* Whether there is a report that the server has not acknowledged yet. */
 bool membership_has_news(const struct membership *m);
-/* --- notes: what the job's page shows of a node; neither numbered nor kept --- */
+/* --- notes: a node's lines on the job's page; neither numbered nor kept --- */
 
-/* Of a client: not 0 while the server wants notes; a number that changes whenever it may be another server.
- */
+/* In a client: not 0 while the server wants notes; the number changes when the server may be another. */
 uint64_t membership_notes_wanted(const struct membership *m);
 /* Sends a note of at most WIRE_NOTE_LIMIT bytes (wire.h) if they are wanted. */
 void membership_note(struct membership *m, const char *data, size_t length);
-/* Of a server whose options want notes: the next one, if there is one. Bounded: where they are not taken, new
- * ones are dropped. A caller that takes them before the event of a new world has all that were sent before
- * it. */
+/* In a server whose options want notes: takes the next note, if there is one. The notes are bounded: if they
+ * are not taken, new notes are dropped. A caller that takes them before the event of a new world has all
+ * notes sent before it. */
 bool membership_take_note(struct membership *m, struct membership_note *out);
-/* Of a client: time since the server's last message, if long enough to be unusual; else 0. */
+/* In a client: time since the server's last message, if long enough to be unusual; else 0. */
 int64_t membership_silence_ns(const struct membership *m);
-/* Of a client: the server's name now resolves to this numeric address. */
+/* In a client: the server's name now resolves to this numeric address. */
 int membership_move(struct membership *m, const char *host, struct muster_error *err);
 /* Leaves with a LEAVE message (SIGTERM): the others are informed at once. exit_code is this agent's. */
 int membership_leave(struct membership *m, int exit_code, struct muster_error *err);

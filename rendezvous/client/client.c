@@ -92,7 +92,7 @@ static int handle_event(struct client *client, const struct membership_event *ev
 static void on_handover(struct client *client, const struct wire_message *message, struct instant now)
 {
     if (message->id.epoch != client->epoch)
-        return; /* of a server that never had us: keep asking */
+        return; /* a server that never had this agent has sent it: keep asking */
     client->message.kind = WIRE_LEAVE;
     client->message.exit_code = EXIT_CODE_OK;
     (void)client_send_now(client);

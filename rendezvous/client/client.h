@@ -31,7 +31,7 @@ enum { CLIENT_LOST_AFTER_MS = 2500, CLIENT_BEAT_MS = 500, CLIENT_WAITING_BEAT_MS
 struct client_options {
     struct roster_join join; /* its texts must outlive the client; the client maintains held itself */
     int64_t join_timeout_ns;
-    int64_t join_used_ns; /* of the first join's */
+    int64_t join_used_ns; /* time of the first join that is already used */
     int64_t max_restarts; /* static: a server lost with its workers is waited for while a restart is left */
     const char *server;   /* for messages: "10.0.0.1:23456"; must outlive the client */
     /* Passes a message to the connection. Whether it was taken; false if there is none now. */
@@ -63,7 +63,7 @@ void client_connected(struct client *client, struct instant now);
 /* That was wrong, and there is a connection again. */
 void client_reached(struct client *client);
 /* Before the messages of one turn are received: after a freeze of this process the silence is our own, and
- * the server gets its full time to answer again. A lease that ended meanwhile stays ended. */
+ * the server gets its full time to answer again. A lease that ended during the freeze stays ended. */
 void client_wake(struct client *client, struct instant now);
 /* Whether there was an event. */
 bool client_take_event(struct client *client, struct membership_event *event);

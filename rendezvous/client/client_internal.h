@@ -26,13 +26,13 @@ struct client {
     struct instant send_at;       /* the next beat or JOIN */
     struct instant last_received; /* the server */
     struct instant woken;         /* client_wake */
-    struct instant join_limit;    /* of the present wait for a world */
-    struct world_id held;         /* of the last WORLD, until STOPPED is reported */
+    struct instant join_limit;    /* end of the present wait for a world */
+    struct world_id held;         /* id of the last WORLD, until STOPPED is reported */
     struct world_id newest;       /* received in a WORLD or STOP; older ones are late */
-    struct world_id stopping;     /* of the last STOP */
+    struct world_id stopping;     /* world of the last STOP */
     bool held_stops;              /* the STOP of held was given out; another world's may have been since */
     bool in_time;                 /* that STOP leaves workers time to save: they work until then */
-    uint64_t sequence;            /* of the last report */
+    uint64_t sequence;            /* number of the last report */
     struct pending_report *first, **last;
     char progress[WIRE_PROGRESS_LIMIT];
     bool done;     /* with the held world */
@@ -41,23 +41,23 @@ struct client {
     struct world_id newest_before; /* if withheld: newest without it */
     uint64_t accepts;              /* how often a server has accepted us */
     bool notes;                    /* that server wants notes */
-    uint64_t epoch;                /* of the server that accepted us last */
-    uint64_t left_epoch;           /* of the last server that sent HANDOVER; 0: none has */
+    uint64_t epoch;                /* epoch of the last server that accepted us */
+    uint64_t left_epoch;           /* epoch of the last server that sent HANDOVER; 0: none has */
     struct world_id last_world;    /* world that was given out */
     struct world_id server_done;   /* the world whose part on the server is done */
     int last_nodes, last_rank;
-    int64_t restart_count; /* of the last world that was given out, or from HANDOVER */
+    int64_t restart_count; /* from the last world that was given out, or from HANDOVER */
     uint64_t held_at;      /* numbers when held was set */
     /* the lease; lease_ns 0: there is none */
     int64_t lease_ns;
     struct instant
         gone_at; /* the server is lost then, unless it sends before; never: its connection did not end */
     struct instant lease_from; /* the server has received something from us at that time or later */
-    uint64_t numbers;          /* of JOINs and beats */
-    uint64_t accepted;         /* the JOIN that was last */
-    uint64_t answered;         /* the highest of them that was answered */
-    uint64_t doubted; /* no world is accepted before an answer to a later number: there was a gap in what we
-                         received, or a JOIN is being sent */
+    uint64_t numbers;          /* count of JOINs and beats; each has its number */
+    uint64_t accepted;         /* number of the last JOIN */
+    uint64_t answered;         /* highest number that was answered */
+    uint64_t doubted; /* no world is accepted before an answer to a later number: messages may be missing, or
+                         a JOIN is being sent */
     struct instant sent_at[CLIENT_NUMBERS_KEPT];
     /* large members last, so that the rest is adjacent */
     struct wire_message message;   /* scratch for sending */

@@ -1,7 +1,6 @@
-/* client_worlds.c - what a client keeps of its worlds. The events that it gives out: each WORLD and STOP
- * once, no WORLD that may be outdated or has no lease, and none before the workers of the last one have
- * stopped. The reports of its workers: each until the server has acknowledged it, so that a broken connection
- * loses none. */
+/* client_worlds.c - the worlds of a client. It gives out each WORLD and STOP once. It never gives out a WORLD
+ * that may be outdated or has no lease, nor a WORLD before the workers of the last world have stopped. It
+ * keeps each report of its workers until the server has acknowledged it: a broken connection loses none. */
 #include <stdarg.h>
 #include <stdio.h>
 

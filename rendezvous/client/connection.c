@@ -1,7 +1,7 @@
 /* connection.c - see connection.h. */
 #include "rendezvous/client/connection.h"
 
-/* An address that refuses does so in a moment; one that does not answer takes the whole limit. */
+/* An address that refuses does so in a moment; an address that does not answer takes the whole limit. */
 static const int64_t refusal_ns = 1500 * NS_PER_MS;
 
 /* libzmq gives up a greeting after 2 s; a peer that closes does so sooner. */

@@ -92,9 +92,9 @@ void connection_retried(struct connection *connection);
 /* The longest interval between two attempts, which are twice as far apart each time until then: a server that
  * was away for minutes is found soon, and all nodes of a job together make at most 250 attempts a second. */
 int connection_longest_interval_ms(int nodes);
-/* The first of them: a longer one where what is there accepts connections and ends them at once (a sidecar
- * before its server is there). libzmq starts with the first again after each connection that opens, so with a
- * short one such a peer would get as many connections as it can end. */
+/* The first interval. It is longer if a peer accepts connections and ends them at once (a sidecar before its
+ * server is there). After each connection that opens, libzmq starts with the first interval again: with a
+ * short interval such a peer would get as many connections as it can end. */
 int connection_first_interval_ms(const struct connection *connection);
 /* Whether the attempts that libzmq makes by itself, with this first interval, should have another. */
 bool connection_changes_pace(const struct connection *connection, int first_interval_ms);

@@ -1,13 +1,12 @@
 /* transport_client.c - the membership of an agent whose world is served by another host: a DEALER in the
- * agent's own loop, and client.c behind it.
+ * agent's own loop, and the state machine of client.c.
  *
  * libzmq's descriptor is edge-triggered, and every call on the socket may consume the edge: the socket is
  * drained before client_next returns 0, and after anything was sent the deadline is "now" until
  * client_next was called.
  *
- * The events of its connection wake the agent too: what accepts connections and ends them is seen at once,
- * and not at the next message that is due.
- *  */
+ * The events of its connection wake the agent too: a peer that accepts connections and ends them is noticed
+ * at once, and not at the next message that is due. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>

@@ -5,7 +5,7 @@
  * cannot report the reason to its operator. So a node that knows the reason sends its complete greeting
  * (ZMTP 3.0, 64 bytes) once more by hand, on a connection that it keeps open until the server closes it.
  *
- * Nothing blocks: each step, made when the connection is tried again, does what can be done by then. */
+ * Nothing blocks: a step, made when the connection is tried again, does as much as it can without waiting. */
 #ifndef MUSTER_RENDEZVOUS_CLIENT_WHOLE_GREETING_H
 #define MUSTER_RENDEZVOUS_CLIENT_WHOLE_GREETING_H
 
@@ -19,9 +19,8 @@ struct whole_greeting {
     int fd;
 };
 
-/* Connects with the first step, sends with the next; one that did not get through starts again with the
- * one after. host: numeric. secret: whether this node has one. Once it was sent there is nothing more to
- * do. */
+/* The first step connects, the next step sends. After a failure the following step starts again. Once the
+ * greeting was sent, a step does nothing. host: numeric. secret: whether this node has a secret. */
 void whole_greeting_step(struct whole_greeting *greeting, const char *host, uint16_t port, bool secret);
 /* Closes; it may be used again. */
 void whole_greeting_close(struct whole_greeting *greeting);

@@ -25,7 +25,7 @@ enum {
     FAILURE_PCI_LIMIT = XID_PCI_LIMIT,
     FAILURE_BRIEF_HOST = 64, /* a longer name is cut */
     FAILURE_EXCERPT_LIMIT = 160,
-    FAILURE_OTHERS_LIMIT = 15, /* named by a verdict beside the first cause */
+    FAILURE_OTHERS_LIMIT = 15, /* most causes that a verdict names next to the first */
 };
 
 /* Ten years: a greater age is implausible; two failures may be twice as far from each other. */
@@ -35,7 +35,7 @@ enum {
 enum failure_oom_check {
     FAILURE_OOM_NOT_CHECKED, /* no evidence was collected, or its count began after the worker had ended */
     FAILURE_OOM_UNREADABLE,  /* the kernel shows no such counter here */
-    FAILURE_OOM_COUNTED      /* oom_kills is what it counted */
+    FAILURE_OOM_COUNTED      /* the cgroup's count is in oom_kills */
 };
 
 /* All that is known of one failure. Times are durations before the report is made, never another host's
@@ -52,7 +52,7 @@ struct worker_failure {
     bool after_stop; /* it ended after its agent had stopped it, and for another reason */
     bool not_started;   /* it could not be started; message has the reason, pid is its agent's */
     bool hung;          /* its heartbeats stopped and it was killed for that; message may give the time */
-    bool unkillable;    /* one of its processes survived SIGKILL: its node is unhealthy; code 138 */
+    bool unkillable;    /* a process of the worker survived SIGKILL: its node is unhealthy; code 138 */
     bool completes;     /* a second report: more is known of a failure that was reported before */
     bool no_restart;    /* it exited after it had reported an error that a restart does not mend */
     bool memory_host;   /* with out_of_memory: the machine was out of memory, not the container */
@@ -62,7 +62,7 @@ struct worker_failure {
     char pci[FAILURE_PCI_LIMIT]; /* the GPU named in the xid report; "" if unknown */
     enum failure_oom_check oom_check;
     int64_t oom_kills; /* COUNTED: processes of the container killed for lack of memory in the round */
-    int64_t memory_limit, memory_peak; /* of the container, bytes; 0: unknown or none */
+    int64_t memory_limit, memory_peak; /* limit and peak of the container, bytes; 0: unknown or none */
     int64_t age_ns;                    /* how long before the report it happened */
     int64_t wall_ns;                   /* wall clock of its host, for display */
     char host[FAILURE_NAME_LIMIT];
@@ -70,7 +70,7 @@ struct worker_failure {
     char error_file[FAILURE_NAME_LIMIT];
     char message[FAILURE_MESSAGE_LIMIT]; /* the exception of its error file ("ValueError: no"), why it could
                                             not be started, how a lost node left; "" if unknown */
-    char traceback[FAILURE_TAIL_LIMIT];  /* of the error file, newline-separated */
+    char traceback[FAILURE_TAIL_LIMIT];  /* from the error file, newline-separated */
 };
 
 /* A failure that is not the first cause, as listed in a verdict. */
@@ -115,8 +115,8 @@ bool failure_shows_trouble(const struct worker_failure *failure);
 /* The most useful line of text: the sign of a lost peer, else the last one. Not terminated; *length of it. */
 const char *failure_informative_line(const char *text, size_t *length);
 
-/* The order of a failure among those of one round: the smallest is the best cause. A total order, so that
- * the choice does not depend on the order of arrival. */
+/* The order of the failures of a round: the smallest is the best cause. It is a total order, so the choice
+ * does not depend on the order of arrival. */
 struct failure_key {
     enum failure_class class_;
     struct instant at; /* one clock for all */
@@ -128,8 +128,8 @@ int failure_key_compare(const struct failure_key *a, const struct failure_key *b
 
 /* Whether the stop ended it while it was already failing: then the signal means nothing. */
 bool failure_is_cut_short(const struct worker_failure *failure);
-/* The exit code of a failure: its own, 128 + signal, 138 for a lost or unhealthy node, 1 for one that was
- * cut short; never 0. */
+/* The exit code of a failure: its own, 128 + signal, 138 for a lost or unhealthy node, 1 for a worker that
+ * was cut short; never 0. */
 int failure_exit_code(const struct worker_failure *failure);
 
 /* after_ns is left 0. */

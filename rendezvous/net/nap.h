@@ -1,11 +1,12 @@
 /* nap.h - how long a server may sleep while messages stream in. Pure: the time is passed in.
  *
- * Why: a server that wakes up for every few of them spends nearly all its processor time on waking up, and
- * disturbs their senders. A short nap lets more of them gather, as a network card
+ * Why: a server that wakes up for every few messages spends nearly all its processor time on waking up, and
+ * disturbs the senders. A short nap lets more messages gather, as a network card
  * does with its interrupts. The TCPStore naps on requests that have no reply (SET, APPEND, ...), the
  * server of the job's world on crowds of agents that join or send heartbeats.
  *
- * No naps for a single client: it was up to a third slower. With several, others continue meanwhile.
+ * No naps for a single client: it was up to a third slower. With several clients, others continue during a
+ * nap.
  *
  * Measured: 1,000 requests without a reply from 8 clients cost 30 to 75 wake-ups, and 15 to 35 with naps.
  * Tried without a gain: naps of 4 ms, naps of an eighth. sched_yield in their place forfeits the time slice,
@@ -30,7 +31,7 @@ struct nap_limits {
     int64_t gap_ns;      /* if nothing arrives for so long after a turn, the stream is over; the next message
                             begins another one */
     int64_t alone_ns;    /* a client that has had the stream for itself for so long is alone */
-    size_t plenty;       /* of one turn, in the server's unit: enough has gathered without a nap */
+    size_t plenty;       /* a turn with this much, in the server's unit, needs no nap */
 };
 
 /* A zeroed one is ready. */
@@ -38,7 +39,7 @@ struct nap {
     bool streaming, crowd;
     struct instant since;  /* only streaming messages since then */
     struct instant resume; /* when the last turn, and the nap after it, was over */
-    struct instant others; /* of a crowd: time of the last turn of another client */
+    struct instant others; /* time of the last turn of another client, in a crowd */
 };
 
 /* A client waits for a reply that a nap would delay: no stream. */

@@ -23,7 +23,7 @@ static void guard_closedir(DIR **directory)
         (void)closedir(*directory); /* was only read */
 }
 
-/* The inode of the socket with this local port in one of the tables; a listening one wins. 0: none. */
+/* The inode of the socket with this local port in a table; a listening socket wins. 0: none. */
 static uint64_t find_inode(const char *table, uint16_t port, bool *listening)
 {
     scope_buffer text = {0};

@@ -35,7 +35,7 @@ static void send_one(struct send_job *job)
 }
 
 /* Writes to non-blocking sockets are over when io_submit returns, so their results are there at once. Returns
- * how many of the jobs were done; the first one that was not is the caller's. */
+ * the number of jobs done; the caller does the next job. */
 static size_t submit(struct send_batch *batch, struct send_job *jobs, size_t count)
 {
     struct iocb calls[SEND_BATCH_MAX], *list[SEND_BATCH_MAX];

@@ -70,7 +70,7 @@ static void fill_slot(struct roster_work *w, struct roster_member *member)
 {
     struct roster *roster = w->roster;
     const struct roster_join *join = w->event->join;
-    /* An agent that was given up and comes back may repeat earlier reports; one whose successor is here
+    /* An agent that was given up and comes back may repeat earlier reports. An agent whose successor is here
      * does not come back. */
     bool another = !roster_incarnation_equal(member->incarnation, join->incarnation);
     roster_slots_forget(roster, member);

@@ -1,8 +1,8 @@
 /* roster.h - the members of one job, their states, and the state machine over them.
  *
  * Pure: events and the time go in, actions come out. No clock, thread, socket or allocation inside
- * roster_step (all memory is taken by roster_create and roster_actions_init), so it runs in process,
- * behind a ZeroMQ server and in a simulator, and cannot fail half-way.
+ * roster_step (all memory is taken by roster_create and roster_actions_init), so it runs in process, in a
+ * ZeroMQ server and in a simulator, and cannot fail half-way.
  *
  *   FORMING --(enough joined)--> STARTING --(all RUNNING)--> RUNNING --(all DONE)--> FINISHING --> FINISHED
  *      ^                            |                           |                     ^     |
@@ -25,8 +25,8 @@
  * rest are ordered by name (node2 before node10).
  *
  * A *slot* is a place for one agent; in a static world there is one for each node rank; a *session* is one
- * route to an agent, numbered by the transport and never reused; the agent behind it is known by its
- * incarnation. A message on a session that holds no slot is answered AGAIN ("register again"). JOIN is
+ * route to an agent, numbered by the transport and never reused; the agent is known by its incarnation. A
+ * message on a session that holds no slot is answered AGAIN ("register again"). JOIN is
  * idempotent for an incarnation: it moves the slot to the new session and repeats all that the agent may
  * have missed.
  *
@@ -37,8 +37,8 @@
  *
  * No two worlds run at the same time. In a static world a rank has one incarnation, so a second world
  * cannot be complete. In an elastic one the agents hold leases: when they receive nothing from the server
- * for so long they stop their workers. The next world forms only when one of the running members has
- * stopped (the others cannot progress without it) or the leases of all lost members have expired. A server
+ * for so long they stop their workers. The next world forms only when a running member has stopped (the
+ * others cannot progress without it) or the leases of all lost members have expired. A server
  * that has just started, and may not be the job's first, waits for its last call, which is longer than a
  * lease (for a last call of 5 s or more); it forms earlier only with max_nodes agents of which none has
  * seen another server of the job, which leaves no member for another world unless there are more agents
@@ -47,15 +47,15 @@
  * A restart needs no time for the failed round to settle, so the first failure in a row is restarted at once
  * (roster_backoff_ns) in worlds of one node and of several. The next world forms when every member has
  * reported STOPPED, has left, or is lost: until then the round is STOPPING, however long that takes.
- *   - Causes: an agent reports STOPPED behind all failures that it saw, on one ordered connection, and not
- *     before its post-mortem is over. All that can be reported is in when the first cause is named.
+ *   - Causes: an agent reports STOPPED after all failures that it saw, on one ordered connection, and not
+ *     before its post-mortem is over. All failures are in when the first cause is named.
  *   - Processes: STOPPED is reported when every process of the node's round has ended and is reaped: the
- * kernel has taken back its memory, on GPUs too, and its ports. What it left in /dev/shm is removed before.
+ *     kernel has taken back its memory, on GPUs too, and its ports. Its files in /dev/shm are removed before.
  *   - A node that dies with a worker cannot report STOPPED: the round waits for it until it is lost, and its
  *     loss is a cause of the same failure and costs no restart of its own.
- *   - A node that dies later, between STOPPED and the next world, or right behind that, is a failure of the
+ *   - A node that dies later, between STOPPED and the next world, or right after that, is a failure of the
  *     next round. No wait below lost_after_ns and the time to reconnect, 1 s, would notice it before; and
- *     the restart behind that one, which is the second in a row, is held back.
+ *     the restart after that failure, which is the second in a row, is held back.
  *
  * The state is soft: a restarted server has none, and the agents register theirs with it. As a rule its
  * own workers were lost with it: it stops that round and forms the next one, at the cost of a restart.
@@ -88,7 +88,7 @@ extern "C" {
 enum { ROSTER_PROTOCOL_VERSION = 3 };
 /* Above about 10,000 connections one ROUTER is no longer enough; the tests stand for this many. */
 enum { ROSTER_MEMBER_LIMIT = 4096 };
-/* Of earlier servers of a job; a greater number is implausible. */
+/* Most restarts by earlier servers of a job; a greater number is implausible. */
 enum { ROSTER_RESTARTS_LIMIT = 1000000000 };
 enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
 
@@ -156,7 +156,7 @@ struct roster_options {
     const char *job_id;
     int min_nodes, max_nodes; /* equal in a static world */
     bool elastic;
-    int64_t max_restarts;    /* of the whole job; < 0: none */
+    int64_t max_restarts;    /* for the whole job; < 0: none */
     uint64_t epoch;          /* random, not 0: one for each server process */
     int64_t join_timeout_ns; /* from creation, and again from each re-forming */
     int64_t last_call_ns;    /* elastic: the wait for more than min_nodes; 0: 30 s */
@@ -195,8 +195,8 @@ struct roster_join {
     int last_rank;         /* its group rank there */
     bool server_done;      /* its server reported that its own workers of that world have all exited 0 */
     bool server_left;      /* elastic: its server has sent HANDOVER, when all had stopped */
-    int64_t restart_count; /* of that world, or from HANDOVER */
-    uint64_t epoch;        /* of the server that accepted it last; 0: none has */
+    int64_t restart_count; /* from that world, or from HANDOVER */
+    uint64_t epoch;        /* epoch of the server that accepted it last; 0: none has */
 };
 
 struct roster_event {
@@ -260,7 +260,7 @@ void roster_move_store(struct roster *roster, uint16_t port);
  * warning's text. Whether there is one. */
 bool roster_describe_other_program(const struct roster *roster, int member, char *out, size_t size);
 
-/* Of a join that the last step refused (REFUSE of member -1): the agent and why. */
+/* Describes a join that the last step refused (REFUSE of member -1): the agent and the reason. */
 void roster_describe_refused(const struct roster *roster, char *out, size_t size);
 
 /* For status, transports and tests. */
@@ -278,7 +278,7 @@ uint64_t roster_report_sequence(const struct roster *roster, int member);
 void roster_describe_progress(const struct roster *roster, char *out, size_t size);
 /* The current world, if the hosting agent's part of it is done; else 0,0. Agents remember it: they do not
  * need a server that is lost then. Always 0,0 in an elastic world whose last call is too short (below 4.5
- * s) to keep a new server from forming another one meanwhile. */
+ * s) to keep a new server from forming another world. */
 struct world_id roster_server_done(const struct roster *roster);
 /* The caller was suspended for so long that the others' silence means nothing: they get the full time
  * again. */

@@ -40,7 +40,7 @@ static bool is_accounted_for(const struct roster *roster)
 
 /* After a stop there is no last call if min_nodes are left: new nodes change the world when they join. The
  * first world has one, whose length also keeps a server that has just started, and may not be the job's
- * first, from forming a second world beside one unknown to it: the leases of that world's agents are
+ * first, from forming a second world next to a world unknown to it: the leases of that world's agents are
  * shorter. */
 bool roster_elastic_is_ready(struct roster_work *w)
 {

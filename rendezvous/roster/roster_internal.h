@@ -21,7 +21,7 @@ struct roster_member {
     bool was_done;        /* STOPPING: there was nothing left to stop */
     struct world_id held; /* the world of its workers, or of a STOPPED still due; 0,0: none */
     uint64_t session;
-    uint64_t sequence; /* of the last report received */
+    uint64_t sequence; /* number of the last report received */
     uint64_t arrival;  /* order of joining */
     struct roster_incarnation incarnation;
     struct roster_incarnation superseded[ROSTER_SUPERSEDED_KEPT]; /* a ring */
@@ -31,11 +31,11 @@ struct roster_member {
     struct world_id last;   /* that it had when it joined */
     int wanted_rank;        /* -1: any */
     int group_rank;         /* in the last world that it or its name was in; -1: none */
-    uint32_t round;         /* of that world */
+    uint32_t round;         /* round of that world */
     int local_world_size;
     int rank_base, role_rank_base, role_world_size; /* in the current round */
     uint16_t store_port;
-    char name[MEMBERSHIP_NAME_LIMIT]; /* of the last agent in this slot; "" if there was none */
+    char name[MEMBERSHIP_NAME_LIMIT]; /* name of the last agent in this slot; "" if there was none */
     char role[ROSTER_ROLE_LIMIT];
     uint64_t command;
     char program[MEMBERSHIP_PROGRAM_LIMIT];
@@ -54,16 +54,16 @@ struct roster_cause {
 struct roster {
     /* options */
     char job_id[MEMBERSHIP_NAME_LIMIT];
-    uint64_t epoch; /* of this server; id has another one while a former server's world continues */
+    uint64_t epoch; /* epoch of this server; id has another epoch while a former server's world continues */
     bool elastic;
     int min_nodes, max_nodes;
     int slot_count;
-    int local_slot; /* of the hosting agent, -1: it has not joined */
+    int local_slot; /* slot of the hosting agent, -1: it has not joined */
     int64_t max_restarts, join_timeout_ns, lost_after_ns, stop_timeout_ns, exit_barrier_ns;
     int64_t last_call_ns, regroup_ns, notice_ns, lease_ns;
     /* the job */
     enum roster_job_state state;
-    struct world_id id; /* of the current world, or of the one being formed */
+    struct world_id id; /* the current world, or the world being formed */
     bool world_out;     /* id was given to a member */
     bool world_seen;    /* this server has formed a world */
     int64_t restart_count;
@@ -77,7 +77,7 @@ struct roster {
     struct world_id before; /* the last world of a former server, as far as it is known */
     int before_nodes;
     bool before_counted;           /* the loss of its server with its workers has cost its restart */
-    int world_nodes, world_size;   /* of the current world: its nodes are by_rank[0..world_nodes-1] */
+    int world_nodes, world_size;   /* sizes of the current world: its nodes are by_rank[0..world_nodes-1] */
     struct instant state_deadline; /* FORMING: join; STOPPING: stop; FINISHING: exit barrier; else never */
     struct instant loss_check;     /* no member can be lost before */
     /* an elastic world's changes */
@@ -88,7 +88,7 @@ struct roster {
     struct instant fence;          /* unless it is dead: when the workers of its lost members are stopped */
     int64_t regroup_wait_ns;       /* from formed_at; regroup_ns or a multiple */
     bool planned;                  /* STOPPING: for a change of members */
-    int64_t stop_grace_ns;         /* of a planned stop */
+    int64_t stop_grace_ns;         /* grace of a planned stop */
     enum membership_change change; /* the same */
     int next_nodes;                /* the same */
     bool departs;                  /* STOPPING: the hosting agent goes on SIGTERM, and the server with it */
@@ -147,7 +147,7 @@ const struct worker_failure *roster_cause(const struct roster *roster);
 /* After a failure: whether the job ends with it. */
 bool roster_is_spent(const struct roster *roster);
 
-/* One more cause of the present round's end, or more of one that is known (failure->completes). */
+/* Adds a cause of the present round's end, or more details of a known cause (failure->completes). */
 void roster_record(struct roster_work *w, const struct worker_failure *failure, int slot, struct instant at);
 /* The node held workers of the world whose fate will never be reported. why: how its agent left, if known,
  * else NULL. */

@@ -25,7 +25,7 @@ bool roster_is_spent(const struct roster *roster)
 void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
                 const char *reason)
 {
-    /* A member whose connection is down gets what it missed when it joins again. */
+    /* A member whose connection is down gets the missed actions when it joins again. */
     if (!session)
         return;
     assert(w->out->count < w->out->capacity);
@@ -84,8 +84,8 @@ void roster_record(struct roster_work *w, const struct worker_failure *failure, 
     const int group_rank = roster->members[slot].group_rank;
     struct roster_cause cause = {failure_key_of(failure, at), roster->seen_count};
     int known = find_completed(roster, failure, group_rank);
-    /* What completes one that a former server heard of is new here; among more than there is room for it may
-     * be one that was counted and is not kept. */
+    /* Details of a cause that a former server received are new here. If there are more causes than there is
+     * room for, the cause may be counted already and not kept. */
     roster->seen_total += known < 0 && (!failure->completes || roster->seen_count < ROSTER_CAUSES_KEPT);
     if (known >= 0) {
         cause.record = take_out(roster, known);
@@ -142,7 +142,7 @@ static void set_job_state(struct roster_work *w, enum roster_job_state state, in
 {
     w->roster->state = state;
     w->roster->state_deadline = timeout_ns ? instant_add(w->now, timeout_ns) : INSTANT_NEVER;
-    w->roster->regroup = w->roster->last_call = INSTANT_NEVER; /* of the state before */
+    w->roster->regroup = w->roster->last_call = INSTANT_NEVER; /* timers of the state before */
 }
 
 static void stop_members(struct roster_work *w)
@@ -252,7 +252,7 @@ void roster_end_job(struct roster_work *w)
 /* -- from round to round
  * ------------------------------------------------------------------------------------------ */
 
-/* Of a world that is formed or taken over. */
+/* Begins a world that is formed or taken over. */
 static void begin_world(struct roster_work *w)
 {
     struct roster *roster = w->roster;

@@ -170,8 +170,8 @@ static bool was_superseded(const struct roster_member *member, struct roster_inc
     return false;
 }
 
-/* An agent without a requested rank: the slot that it has, else one that its name had, else the lowest
- * free one. */
+/* The slot of an agent without a requested rank: its present slot, else a slot that its name had, else the
+ * lowest free slot. */
 static int any_slot(const struct roster *roster, const struct roster_join *join)
 {
     int slot = roster_slots_find(roster, join->incarnation, true);

@@ -44,7 +44,7 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
     if (left && is_before(roster, join->last))
         roster->before_counted = true;
     if (!join->last.epoch || roster->id.round > join->last.round)
-        return; /* it had none, or one that was heard of */
+        return; /* it had no world, or a known world */
     roster->before = join->last;
     roster->before_nodes = join->last_nodes;
     roster->before_counted = left;

@@ -70,9 +70,9 @@ struct membership_event {
     int next_nodes;   /* STOP, planned: of the next world, if no more join or leave; 0: unknown, or none */
     int failed_class; /* WORLD: 1 + enum failure_class of the first cause if the round before it failed; 0 */
     int exit_code;
-    bool doubled;    /* VERDICT: this agent was in no world, and another one of its name was: a second run */
-    bool failed;     /* VERDICT: there is a failure */
-    int other_count; /* of others */
+    bool doubled; /* VERDICT: this agent was in no world, and another agent of its name was: a second run */
+    bool failed;  /* VERDICT: there is a failure */
+    int other_count; /* entries of others */
     int other_total; /* including those for which others has no room */
     char reason[MUSTER_ERROR_TEXT];
     /* Large, last, and only valid if failed. */

@@ -1,11 +1,12 @@
 /* secret.c - see secret.h. */
 #include "rendezvous/security/secret.h"
 
+#include <sodium.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "rendezvous/security/sodium_calls.h"
+#include "proto/base/library.h"
 
 static const char prefix[] = "muster-secret-1:", family[] = "muster-secret-", digits[] = "0123456789abcdef";
 static const char context[] = "muster rendezvous 1 ";
@@ -68,6 +69,47 @@ void secret_format(const struct job_secret *secret, char out[SECRET_TEXT_SIZE])
         *at++ = digits[secret->bytes[i] & 15];
     }
     *at = '\0';
+}
+
+/* ---- libsodium ----
+ *
+ * libzmq is built with it, so a machine with ZeroMQ has it. Like ZeroMQ it is loaded on demand (zmq_calls.h).
+ */
+
+/* member, function */
+#define SODIUM_CALLS(X)                                                                                      \
+    X(init, sodium_init)                                                                                     \
+    X(generichash_init, crypto_generichash_init)                                                             \
+    X(generichash_update, crypto_generichash_update)                                                         \
+    X(generichash_final, crypto_generichash_final)                                                           \
+    X(scalarmult_base, crypto_scalarmult_base)
+
+static struct sodium_calls {
+#define SODIUM_CALL_MEMBER(member, function) __typeof__(function) *member;
+    SODIUM_CALLS(SODIUM_CALL_MEMBER)
+#undef SODIUM_CALL_MEMBER
+} sodium_calls; /* constant after sodium_calls_load */
+
+#define SODIUM_CALL_ROW(member, function) LIBRARY_ROW(struct sodium_calls, member, function),
+static const struct library_function sodium_functions[] = {SODIUM_CALLS(SODIUM_CALL_ROW)};
+#undef SODIUM_CALL_ROW
+
+/* Loads the library, which stays until the process ends. Called by one thread. MUSTER_E_NOT_FOUND: the error
+ * names its package. */
+static int sodium_calls_load(struct muster_error *err)
+{
+    static const struct library library = {
+        .file = "libsodium.so.23", /* sodium.h of 1.0.x */
+        .needs = "a job's secret needs libsodium (package libsodium23)",
+        .functions = sodium_functions,
+        .count = sizeof sodium_functions / sizeof *sodium_functions,
+    };
+    if (library_load(&library, &sodium_calls, NULL, err))
+        return -1;
+    if (sodium_calls.init() < 0) /* further calls do nothing */
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "libsodium does not start: there is no source of random numbers");
+    return 0;
 }
 
 /* who and job_id: see the head of secret.h. */

@@ -22,8 +22,8 @@ enum secret_exposure {
  * with fsGroup, and is not an exposure. */
 enum secret_exposure secret_file_exposure(mode_t mode, uid_t owner, uid_t user);
 
-/* Reads it; nothing of it stays in memory but *out, which the caller wipes. *exposure and *mode are of the
- * file. MUSTER_E_INVALID names the file and what is wrong. */
+/* Reads the secret. Only *out stays in memory; the caller wipes it. *exposure and *mode describe the file.
+ * MUSTER_E_INVALID: the error names the file and its fault. */
 int secret_file_read(const char *path, struct job_secret *out, enum secret_exposure *exposure, mode_t *mode,
                      struct muster_error *err);
 /* The warning about the exposure, for a log line; "" for SECRET_PRIVATE. */

@@ -24,7 +24,7 @@ static void take_address(const struct zap_frame *frame, struct zap_answer *out)
             return;
     if (frame->size)
         memcpy(out->address, bytes, frame->size);
-    struct address address; /* a peer of IPv4 at a socket for both families is written as one of IPv4 */
+    struct address address; /* an IPv4 peer at a socket for both families is written as IPv4 */
     if (address_parse(out->address, 0, &address))
         (void)address_text(&address.of.any, out->address);
 }

@@ -32,7 +32,7 @@ struct zap_answer {
     const char *code;         /* "200" admitted, "300" not now, "400" rejected, "500" malformed */
     bool refused;             /* code is not "200" */
     enum rejection rejection; /* where refused */
-    size_t id_size; /* of the request's id, sent back; 0: none, which libzmq takes for a rejection */
+    size_t id_size; /* size of the request's id, sent back; 0: none, which libzmq takes for a rejection */
     unsigned char id[ZAP_ID_LIMIT];
     char address[REJECTION_ADDRESS_SIZE]; /* the peer's, without port; "" if the request has none */
 };

@@ -1,5 +1,5 @@
-/* admission.c - see admission.h. */
-#include "rendezvous/server/admission.h"
+/* admission.c - see server_internal.h. */
+#include "rendezvous/server/server_internal.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -17,9 +17,9 @@
 
 enum {
     ANSWERS_A_TURN = 1000,
-    OPEN_BASE = 1024, /* unauthenticated connections that are tolerated, beside the job's own connections */
+    OPEN_BASE = 1024, /* unauthenticated connections that are tolerated, next to the job's own connections */
     OPEN_PER_SLOT = 4,
-    OPEN_SPARE = 64,  /* beside the job's own connections, if descriptors are few */
+    OPEN_SPARE = 64,  /* the same if descriptors are few */
     KEPT_FREE = 128,  /* descriptors, for workers, logs and the store */
     MAY_SPEAK = 16,   /* idle connections that are kept in any case: each new connection is one at first */
     PASSED_OVER = 32, /* at most, before one is closed */
@@ -129,8 +129,8 @@ static bool has_sent(int fd)
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_bytes_received;
 }
 
-/* Those that greet get another turn: with thousands of unauthenticated connections an agent would hardly
- * get to its JOIN. */
+/* Connections that greet get another turn: with thousands of unauthenticated connections an agent would
+ * hardly get to its JOIN. */
 static int choose_oldest(struct admission *admission)
 {
     for (int i = 0; i < PASSED_OVER && has_sent(admission->oldest); i++) {
@@ -231,7 +231,7 @@ void admission_watch(struct admission *admission, int event, int value, struct i
         accepted(admission, value);
     else if (event == ZMQ_EVENT_DISCONNECTED)
         closed(admission, value, now);
-    /* each open connection is one of three: idle, closed by us, or active */
+    /* each open connection is idle, closed by us, or active */
     assert(admission->silent + admission->evicted <= admission->open);
     assert((admission->silent == 0) == (admission->oldest == NONE) &&
            (admission->oldest == NONE) == (admission->newest == NONE));

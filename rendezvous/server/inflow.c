@@ -1,5 +1,5 @@
-/* inflow.c - see inflow.h. */
-#include "rendezvous/server/inflow.h"
+/* inflow.c - see server_internal.h. */
+#include "rendezvous/server/server_internal.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -50,8 +50,8 @@ static uint64_t held_by(const struct inflow_row *row)
     return row->seen - row->base;
 }
 
-/* Its next bytes are reported once. The kernel forgets a descriptor that was closed; one whose number is
- * another file's by now is no socket or is reported as accepted itself. */
+/* Asks for one report of the connection's next bytes. The kernel forgets a closed descriptor. If the number
+ * is another file's by now, that file is no socket, or its own acceptance is reported. */
 static int arm(const struct inflow *inflow, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = fd};
@@ -105,7 +105,7 @@ void inflow_note(struct inflow *inflow, struct inflow_row *row, uint64_t receive
     const uint64_t taken = received > unread ? received - unread : 0;
     inflow->held -= held_by(row);
     row->seen = taken > row->seen ? taken : row->seen;
-    if (row->delivered) /* messages come in order: what was sent before one of them was delivered with it */
+    if (row->delivered) /* messages are in order: all bytes before a delivered message are delivered */
         row->base = row->seen;
     row->waits = row->delivered || !held_by(row) ? 0 : row->waits < WAITS ? row->waits + 1 : WAITS;
     row->delivered = false;

@@ -1,5 +1,5 @@
-/* routes.c - see routes.h. */
-#include "rendezvous/server/routes.h"
+/* routes.c - see server_internal.h. */
+#include "rendezvous/server/server_internal.h"
 
 #include <assert.h>
 #include <string.h>

@@ -10,17 +10,168 @@
 #define MUSTER_RENDEZVOUS_SERVER_SERVER_INTERNAL_H
 
 #include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/eventfd.h>
 
+#include "proto/base/clock.h"
+#include "proto/base/log.h"
+#include "proto/include/muster_error.h"
 #include "rendezvous/net/nap.h"
-#include "rendezvous/server/admission.h"
-#include "rendezvous/server/inflow.h"
-#include "rendezvous/server/routes.h"
+#include "rendezvous/security/rejection_log.h"
 #include "rendezvous/transport/transport.h"
 #include "rendezvous/wire/wire.h"
 #include "rendezvous/zmq/zmq_socket.h"
 
-enum { SERVER_LOCAL_SESSION = 1 }; /* of the agent itself */
+/* ---- routes.c: the serving agent's map between ZeroMQ routing ids and the slots of the roster ----
+ *
+ * Routing ids are given by libzmq and have no meaning; a route exists from the ACCEPT of a session to its
+ * end, so there are never more routes than slots, however many unauthenticated peers connect. Every
+ * operation is O(1). */
+
+enum { ROUTE_ID_LIMIT = 16 }; /* automatic ids have 5 bytes */
+
+struct route {
+    uint64_t session; /* 0: no route */
+    unsigned char id[ROUTE_ID_LIMIT];
+    size_t id_size;
+    int fd;            /* descriptor of its connection; -1: unknown */
+    bool broken;       /* a send to it has failed; earlier messages from it may still be unread */
+    int next, next_fd; /* slot in the same bucket, -1: none */
+};
+
+struct routes {
+    struct route *slots;
+    int *buckets, *fd_buckets; /* first slot, -1: none */
+    int slot_count, bucket_count;
+};
+
+int routes_init(struct routes *routes, int slot_count, struct muster_error *err);
+void routes_free(struct routes *routes);
+/* The slot of the id, or -1. */
+int routes_find(const struct routes *routes, const void *id, size_t id_size);
+/* The slot whose connection has the descriptor, or -1. */
+int routes_find_fd(const struct routes *routes, int fd);
+/* Replaces the slot's route. id_size <= ROUTE_ID_LIMIT. */
+void routes_set(struct routes *routes, int slot, uint64_t session, const void *id, size_t id_size, int fd);
+/* Removes the slot's route if it is the session's. */
+void routes_remove(struct routes *routes, int slot, uint64_t session);
+
+/* ---- admission.c: connection admission: ZAP handler, connection limits, rejection log (rejection_log.h).
+ * For the thread that owns the server's sockets ----
+ *
+ * A connection is identified by its descriptor from its acceptance on. Its address is read at that moment.
+ * If the connection has already gone, or its number was reused, the address is missing or that of the next
+ * connection.
+ *
+ * libzmq accepts up to the last descriptor of the process, and then the agent could start no worker. So
+ * above the limit the oldest connection that has sent nothing is closed: an agent greets and sends JOIN at
+ * once, and stays. */
+
+struct admission_slot {
+    bool open, active; /* active: a message was received */
+    bool evicted;      /* it was shut down, and is not closed yet */
+    bool endless;      /* the same, and logged: its message had no end */
+    uint16_t port;     /* the peer's port */
+    int newer, older;  /* neighbours among the idle connections, by descriptor; -1: none */
+    char address[REJECTION_ADDRESS_SIZE];
+};
+
+/* Zeroed but for the first part. */
+struct admission {
+    const unsigned char *client_public; /* key of the job; NULL: no secret */
+    const struct log_sink *log;
+    unsigned open_limit; /* without a secret: new connections are rejected while more connections that have
+                            sent something are open */
+    unsigned full_at;    /* while so many are open, each new connection closes the oldest idle one */
+
+    struct admission_slot *slots; /* by descriptor */
+    size_t slot_count;
+    unsigned open, evicted, silent;
+    int newest, oldest; /* idle slot; -1: none */
+    unsigned denied;    /* rejected and not yet closed */
+    int pending;        /* enum rejection of the connection that is about to be closed; -1: unknown */
+    struct rejection_log rejections;
+};
+
+/* descriptors: this process's limit, of which connections get half, or more if the job needs more. */
+void admission_init(struct admission *admission, const unsigned char *client_public, int slots,
+                    uint64_t descriptors, const struct log_sink *log);
+/* An event of the server's socket. */
+void admission_watch(struct admission *admission, int event, int value, struct instant now);
+/* The address of a connection's other end; "" if unknown. */
+const char *admission_address(const struct admission *admission, int fd);
+/* The connection is closed: it sends a message without an end. */
+void admission_close_endless(struct admission *admission, int fd, struct instant now);
+/* A message was received on the connection; -1: unknown. */
+void admission_note_active(struct admission *admission, int fd);
+/* Answers a bounded number of waiting ZAP requests. Returns how many. */
+size_t admission_answer(struct admission *admission, const struct zmq_socket *s, struct instant now);
+/* Logs all due lines; admission_deadline is the time of the next. */
+void admission_tick(struct admission *admission, struct instant now);
+struct instant admission_deadline(const struct admission *admission);
+/* "; connections that were refused: ..." if there were any; NUL-terminated, nothing if it does not fit. */
+void admission_describe(const struct admission *admission, char *out, size_t size);
+/* Logs the totals, if there are any, and frees. */
+void admission_close(struct admission *admission);
+
+/* ---- inflow.c: the bytes of each connection that libzmq still holds ----
+ *
+ * ZeroMQ bounds the size of a frame, not of a message, and hands over whole messages alone. A peer whose
+ * message has no end fills the memory of its server unseen, 32 times over if the frames are empty. The kernel
+ * counts the bytes received on a connection; libzmq holds the bytes that it has not delivered. Connections
+ * are looked at a few milliseconds after they have sent something, and cost nothing while they are silent.
+ *
+ * For the thread that owns the server's sockets. Connections are known by their descriptors, as for
+ * admission.c. */
+
+enum {
+    INFLOW_EACH = WIRE_FRAME_LIMIT + (16 << 10), /* the largest message, encrypted, and a part of the next */
+    INFLOW_ALL = 256 << 10,                      /* bytes of all connections, plus for each slot: */
+    INFLOW_ALL_PER_SLOT = 16 << 10,
+};
+
+struct inflow_row {
+    bool open, busy; /* busy: it has sent something, and is looked at */
+    bool delivered;  /* a message of it, since the last look */
+    uint8_t waits;   /* looks in a row at which it held something and nothing was delivered; at most 2 */
+    uint64_t seen;   /* bytes received at the last look */
+    uint64_t base;   /* bytes of these that were delivered */
+};
+
+struct inflow {
+    int epoll; /* connections that are not busy; readable when one becomes busy. -1: none */
+    size_t limit;
+    struct inflow_row *rows; /* by descriptor */
+    size_t count;
+    unsigned busy;
+    uint64_t held; /* by all */
+    struct instant look_at;
+};
+
+/* Without an epoll descriptor nothing is watched, with err filled. */
+int inflow_init(struct inflow *inflow, int slots, struct muster_error *err);
+/* Accepts a zeroed struct. */
+void inflow_close(struct inflow *inflow);
+
+void inflow_accepted(struct inflow *inflow, int fd);
+void inflow_ended(struct inflow *inflow, int fd);
+void inflow_delivered(struct inflow *inflow, int fd);
+/* To be called when `epoll` is readable or look_at is reached, after all messages were received: reads the
+ * kernel's counts. */
+void inflow_look(struct inflow *inflow, struct instant now);
+/* A connection that is to be closed: it held more than a message at two looks, between which all whole
+ * messages were received, or most while all together hold too much. -1: none. It is forgotten. */
+int inflow_excess(struct inflow *inflow);
+
+/* pure: the kernel has received so many bytes on the row's connection, and `unread` of them are still its
+ * own. */
+void inflow_note(struct inflow *inflow, struct inflow_row *row, uint64_t received, uint64_t unread);
+
+/* ---- the transport ---- */
+
+enum { SERVER_LOCAL_SESSION = 1 }; /* session of the agent itself */
 
 struct command {
     struct command *next;

@@ -67,7 +67,7 @@ static void run_commands(struct transport *c)
 }
 
 /* The server leaves last: after a verdict or a handover it stays until the others have left, within the
- * linger, which begins when those that are still being stopped for its end have stopped. */
+ * linger. The linger begins when all agents that are being stopped for its end have stopped. */
 static bool may_end(struct transport *c, struct instant now)
 {
     pthread_mutex_lock(&c->lock);
@@ -85,8 +85,8 @@ static bool may_end(struct transport *c, struct instant now)
                        instant_reached(now, deadline));
 }
 
-/* After a freeze of this process the others' silence was ours: some have replaced their connections
- * meanwhile, and need a moment to register. */
+/* After a freeze of this process the others' silence was ours. Some have replaced their connections during
+ * the freeze, and need a moment to register. */
 static void note_freeze(struct transport *c, struct instant due)
 {
     struct instant now = clock_now(c->clock);
@@ -112,7 +112,7 @@ static int wait_for_work(struct transport *c)
         timeout = 0; /* there was more to read than one turn reads */
     else if (due.ns != INT64_MAX)
         timeout = left <= 0 ? 0 : (left + NS_PER_MS - 1) / NS_PER_MS;
-    /* while connections are looked at by the clock, those that become busy wait for that */
+    /* while connections are looked at by the clock, newly busy connections wait for that */
     const int fds[] = {c->wake_fd, c->inflow.look_at.ns == INSTANT_NEVER.ns ? c->inflow.epoll : -1};
     if (zmq_socket_wait(&c->socket, fds, 2, timeout < INT_MAX ? (int)timeout : INT_MAX) && errno != EINTR)
         return -1;
@@ -120,7 +120,7 @@ static int wait_for_work(struct transport *c)
     return 0;
 }
 
-/* After all messages were received: what is held then is not a message yet. */
+/* Called after all messages were received: bytes that libzmq holds then are no whole message. */
 static void watch_inflow(struct transport *c, struct instant now)
 {
     if (c->inflow.look_at.ns == INSTANT_NEVER.ns || instant_reached(now, c->inflow.look_at))

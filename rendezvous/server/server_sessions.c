@@ -49,8 +49,9 @@ static void complain(struct transport *c, const char *what)
                     ++c->complaints == COMPLAINT_LIMIT ? " (further ones are not logged)" : "");
 }
 
-/* Its connection is gone, or takes nothing: when it asks again it registers and gets what it missed. But a
- * LEAVE may still be queued; read everything before declaring the peer lost: see server_drop_broken. */
+/* The agent's connection is gone, or takes nothing. When the agent asks again it registers and gets the
+ * missed messages. A LEAVE may still be queued: read everything before declaring the peer lost
+ * (server_drop_broken). */
 static void note_broken(struct transport *c, int slot)
 {
     c->routes.slots[slot].broken = c->broken = true;

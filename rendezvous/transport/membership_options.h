@@ -14,7 +14,7 @@
 
 struct membership; /* rendezvous/membership.h */
 
-/* Of another member, as it sent it: unchecked. */
+/* A note from another member, unchecked. */
 struct membership_note {
     int member; /* its slot, the same as long as it is a member */
     char *data; /* the taker's (mem_free) */
@@ -34,7 +34,7 @@ struct membership_options {
     const char *role;
     const char *program;  /* its workers' command: the name, for display; NULL: not given */
     uint64_t command;     /* and a hash of it with its arguments; 0: not given */
-    int64_t max_restarts; /* of the whole job */
+    int64_t max_restarts; /* for the whole job */
     /* read by the member that hosts the roster */
     int64_t restart_count;              /* used by earlier servers of the job */
     int64_t backoff_ns, backoff_cap_ns; /* from the second failure in a row to its restart; doubled */
@@ -43,20 +43,20 @@ struct membership_options {
                          where NULL is every address; NULL in process */
     const char *host_name; /* the server's host as it was given, for messages; NULL: none */
     uint16_t port;
-    const struct job_keys *keys; /* of the job's secret: required to join or serve; NULL: no authentication.
-                                    Copied, and wiped with the membership */
+    const struct job_keys *keys; /* keys of the job's secret, required to join or serve; NULL: no
+                                    authentication. Copied, and wiped with the membership */
     const char *store_addr;      /* the workers' MASTER_ADDR if this agent becomes group rank 0 */
     uint16_t store_port;         /* the TCPStore that this agent serves */
     int64_t join_timeout_ns;
-    int64_t join_used_ns; /* of the first join's, before the membership was opened: for name resolution.
-                             Client only */
+    int64_t join_used_ns; /* time of the first join used before the membership was opened, for name
+                             resolution. Client only */
     int64_t last_call_ns, regroup_ns, notice_ns; /* as in roster.h; read by the server only */
     int64_t stop_timeout_ns; /* bound on STOP -> STOPPED, longer than the agents' grace; 0: 60 s. Read by the
                                 server only */
-    /* Of the member that hosts the roster: a world is about to be formed. Every agent of the last one has
-     * stopped its workers, and no agent has the new one yet. Once a world; on the server's thread in
-     * server mode. Must be short, and must not call the membership. Returns the port of this world's
-     * store, if that is another than the last; 0: it is not. NULL: no callback */
+    /* Called on the member that hosts the roster, once for each world, before it is formed. Every agent of
+     * the last world has stopped its workers, and no agent has the new world yet. In server mode the server's
+     * thread calls it. Must be short, and must not call the membership. Returns the port of this world's
+     * store, if it differs from the last; 0: the same port. NULL: no callback */
     uint16_t (*world_forms)(void *context, struct world_id id);
     void *context;
     bool notes;                /* read by the member that hosts the roster: the others are to send notes */

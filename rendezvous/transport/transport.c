@@ -1,5 +1,5 @@
-/* transport.c - derived from a membership's options for the transports: its JOIN, and the roster of one that
- * hosts it. See transport.h. */
+/* transport.c - makes from a membership's options its JOIN, and the roster if it hosts it. See transport.h.
+ */
 #include <sys/random.h>
 
 #include "proto/base/error.h"

@@ -1,5 +1,5 @@
-/* transport.h - shared by the three transports of a membership: the object behind struct membership and
- * its table of operations. Internal to rendezvous/. */
+/* transport.h - shared by the three transports of a membership: the object of struct membership and its table
+ * of operations. Internal to rendezvous/. */
 #ifndef MUSTER_RENDEZVOUS_TRANSPORT_TRANSPORT_H
 #define MUSTER_RENDEZVOUS_TRANSPORT_TRANSPORT_H
 
@@ -9,8 +9,8 @@
 
 struct transport; /* state of one transport; each defines its own */
 
-/* Contracts are those of membership.h. membership.c has already checked arguments, dropped stale reports
- * and numbered the good ones; it tracks the events given out. */
+/* membership.h has the contracts. membership.c has already checked arguments, dropped stale reports and
+ * numbered the others; it tracks the events given out. */
 struct transport_operations {
     int (*fd)(const struct membership *m);
     struct instant (*deadline)(const struct membership *m);
@@ -43,7 +43,7 @@ struct membership {
     struct job_keys keys;
     struct roster_incarnation incarnation;
     struct world_id current;
-    uint64_t sequence; /* of the last report */
+    uint64_t sequence; /* number of the last report */
     bool left, over;   /* over: VERDICT or REFUSED was given out, or the membership is lost */
 };
 

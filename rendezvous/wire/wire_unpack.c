@@ -185,7 +185,7 @@ static int take_world(struct membership_event *out, const Muster__World *in, str
     if (in->restart_count < 0 || in->restart_count > ROSTER_RESTARTS_LIMIT)
         return bad(err, "a count is out of range");
     out->kind = MEMBERSHIP_EVENT_WORLD;
-    if (in->failed_class <= FAILURE_CLASS_COUNT) /* else one of a later version: unknown */
+    if (in->failed_class <= FAILURE_CLASS_COUNT) /* a class of a later version stays unknown */
         out->failed_class = (int)in->failed_class;
     out->world = (struct membership_world){
         .group_rank = in->group_rank,

@@ -27,7 +27,7 @@ enum {
     HANDSHAKE_MS_A_NODE = 5,
     CONNECT_LIMIT_MS = 3000,
     RECEIVE_BUFFER = 32 << 10, /* the kernel takes twice as much */
-    DESCRIPTORS = 32,          /* of a socket with its threads, and a few connections */
+    DESCRIPTORS = 32,          /* enough for a socket with its threads, and a few connections */
     WAITING_LIMIT = 100,       /* messages of one peer that are unread; it is not read from until they are */
     /* Only for peers that died silently: the protocol's own heartbeats detect them sooner. Later than the
      * limit of a handshake, since libzmq searches for a timer that it ends from the earliest on: with
@@ -38,7 +38,7 @@ enum {
     ENDPOINT_LIMIT = 32 + ADDRESS_TEXT,
 };
 
-/* The events for admission.h and connection.h: each is a message of three frames. */
+/* The events for admission.c and connection.h: each is a message of three frames. */
 enum {
     GREETING_FAILED = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                       ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
@@ -80,8 +80,8 @@ static int endpoint(char *out, size_t size, const char *host, uint16_t port, boo
     return 0;
 }
 
-/* libzmq ends the process where a call fails that never does elsewhere: at its last descriptor, or in a
- * sandbox. What it needs is tried before. */
+/* libzmq ends the process if a call fails that almost never does: at the last descriptor, or in a sandbox. So
+ * the calls that it needs are tried before. */
 static int check_needs(struct muster_error *err)
 {
     int spare[DESCRIPTORS], count = 0, failed;
@@ -165,7 +165,7 @@ static int ask_about_peers(struct zmq_socket *s, struct muster_error *err)
 /* From now on zmq_socket_next_event has these events; before bind or connect. */
 static int watch(struct zmq_socket *s, int events, struct muster_error *err)
 {
-    static const char address[] = "inproc://connections"; /* of this context, which has one socket */
+    static const char address[] = "inproc://connections"; /* unique: this context has one socket */
     const int unlimited = 0; /* libzmq's thread must never wait for us: we may be waiting for it */
     if (zmq_calls.socket_monitor(s->socket, address, events) < 0)
         return socket_fail(err, "cannot watch a ZeroMQ socket");
@@ -176,8 +176,8 @@ static int watch(struct zmq_socket *s, int events, struct muster_error *err)
     return 0;
 }
 
-/* Listens at o->host, or everywhere if that is no address of this machine. libzmq's own bind knows no socket
- * for both families where the kernel refuses one of them. */
+/* Listens at o->host, or everywhere if that is no address of this machine. libzmq's own bind cannot make a
+ * socket for both families if the kernel refuses either. */
 static int listen_for(const struct zmq_socket_options *o, struct muster_error *err)
 {
     const char *where = o->host ? o->host : "every address";
@@ -224,8 +224,8 @@ static int bind_router(struct zmq_socket *s, const struct zmq_socket_options *o,
         (o->keys && set_keys(s->socket, true, o->keys, err)))
         return -1;
     scope_close int fd = listen_for(o, err);
-    /* Connections inherit it. What the kernel has kept of one that is shut down is still read, and of empty
-     * frames each byte takes 32 of ours. */
+    /* Connections inherit it. Bytes of a connection that is shut down are still read from the kernel, and
+     * each byte of empty frames takes 32 bytes of ours. */
     const int room = RECEIVE_BUFFER;
     if (fd >= 0)
         (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room); /* an improvement only */

@@ -18,7 +18,7 @@ struct zmq_socket {
     void *context; /* NULL: another's */
     void *socket;
     void *monitor; /* NULL: not monitored */
-    void *zap;     /* of a ROUTER: endpoint to which libzmq sends its ZAP requests (zap.h) */
+    void *zap;     /* ROUTER: endpoint to which libzmq sends its ZAP requests (zap.h) */
 };
 
 struct zmq_socket_options {
@@ -31,11 +31,11 @@ struct zmq_socket_options {
     const struct log_sink *log;
     /* A DEALER's, between two attempts to connect, each twice as long as the one before; above 0 */
     int first_interval_ms, longest_interval_ms;
-    void *context; /* a DEALER's: one shared by many, in which none is monitored; NULL: one of its own */
+    void *context; /* DEALER: a context shared by many sockets, none of them monitored; NULL: its own */
 };
 
 /* A host address that is not of this machine binds the wildcard, with a warning to log. A port in use is
- * MUSTER_E_BUSY. Until a request at s->zap is answered (zap.h, admission.h), no message of its connection
+ * MUSTER_E_BUSY. Until a request at s->zap is answered (zap.h, admission.c), no message of its connection
  * is delivered.
  *  */
 int zmq_socket_bind_router(struct zmq_socket *s, const struct zmq_socket_options *options,
@@ -67,8 +67,8 @@ bool zmq_socket_readable(const struct zmq_socket *s);
 int zmq_socket_fd(const struct zmq_socket *s);
 /* The same for zmq_socket_next_event, which has returned false; of a monitored socket. */
 int zmq_socket_event_fd(const struct zmq_socket *s);
-/* Of a ROUTER: waits until there may be a message, an event or a ZAP request, or one of at most
- * ZMQ_SOCKET_WAIT_LIMIT descriptors is readable (-1: none); -1 with errno. */
+/* ROUTER: waits until there may be a message, an event or a ZAP request, or a descriptor is readable (at most
+ * ZMQ_SOCKET_WAIT_LIMIT descriptors, -1: none). -1 with errno. */
 enum { ZMQ_SOCKET_WAIT_LIMIT = 4 };
 int zmq_socket_wait(const struct zmq_socket *s, const int *fds, size_t count, int timeout_ms);
 

@@ -20,7 +20,7 @@
 
 enum {
     PARTS = 4096, /* most parts, unless part_bytes demands more */
-    FORMAT = 1    /* of the work folder; a new number makes all results anew */
+    FORMAT = 1    /* format of the work folder; a new number makes all results anew */
 };
 
 /* ---- the inputs, and keys of them ---- */

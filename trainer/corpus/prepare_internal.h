@@ -58,7 +58,7 @@ struct part_counts {
 };
 
 struct part_record {
-    uint64_t offset; /* of the text in the file of texts, in bytes */
+    uint64_t offset; /* place of the text in the file of texts, in bytes */
     uint64_t hash[2];
     uint32_t length;
     uint32_t shingles; /* 0: the text has no keys */
@@ -200,7 +200,7 @@ struct prepare {
     struct hash_set blocked, required;
     struct minhash_bands bands;
     struct part_counts total;
-    uint64_t key; /* of the result */
+    uint64_t key; /* key of the result */
     /* set by decide */
     uint64_t decided;  /* key of the decisions */
     void *decisions;   /* bytes of the file of decisions: a header, then `decision` */

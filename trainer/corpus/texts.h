@@ -78,7 +78,7 @@ struct measure_lists {
     const struct hash_set *blocked, *required; /* hashes of words (words_hash); NULL: not measured */
 };
 
-/* Fills all values; those of RULE_JSON, RULE_UTF8 and RULE_LANGUAGE become NAN. text is UTF-8, words are its
+/* Fills all values; RULE_JSON, RULE_UTF8 and RULE_LANGUAGE become NAN. text is UTF-8, words are its
  * words. -1: no memory. */
 int measure_text(struct measure_room *room, const struct measure_lists *lists, const char *text,
                  size_t length, const struct words *words, struct measures *out);
@@ -91,7 +91,7 @@ struct language;
 struct language *language_open(const char *kept, const char *folder, struct muster_error *err);
 void language_close(struct language *language); /* accepts NULL */
 GUARD_DEFINE(language, struct language *, language_close);
-/* 1: the text is in one of the languages; 0: in another language; NAN: too short to judge. */
+/* 1: the text has a kept language; 0: another language; NAN: the text is too short to judge. */
 double language_measure(struct language *language, const char *text, size_t length);
 
 /* ---- minhash.c: the Jaccard similarity of two texts as sets of runs of SHINGLE_WORDS words ----

@@ -34,7 +34,7 @@ struct data_part {
     struct corpus *corpus;
     int64_t first, samples;
     int64_t *kept;              /* (samples) sample numbers; NULL: first, first + 1, ... */
-    struct selection selection; /* of the corpus' documents; count 0: the whole corpus */
+    struct selection selection; /* chosen documents of the corpus; count 0: the whole corpus */
 };
 
 struct data {

@@ -300,7 +300,7 @@ static int finish_file(struct token_sink *sink, struct token_file *out, struct m
     }
     const int opened = token_file_open_cache(out, sink->path, sink->header.key, err);
     return opened > 0
-               ? error_set(err, MUSTER_E_IO, "token cache %s is not what was written to it", sink->path)
+               ? error_set(err, MUSTER_E_IO, "token cache %s differs from the written bytes", sink->path)
                : opened;
 }
 

@@ -77,7 +77,7 @@ static const struct key_choice strategies[] = {{"0", "NO_SHARD"},
                                                {"zero2", "SHARD_GRAD_OP"},
                                                {"zero3", "FULL_SHARD"},
                                                {NULL, NULL}};
-/* accelerate's numbers are those of FSDP's enum */
+/* accelerate's numbers are the values of FSDP's enum */
 static const struct key_choice fsdp_strategies[] = {{"full_shard", "FULL_SHARD"},
                                                     {"shard_grad_op", "SHARD_GRAD_OP"},
                                                     {"no_shard", "NO_SHARD"},

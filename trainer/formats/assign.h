@@ -23,13 +23,13 @@ struct assign_weak {
 /* Numbers that become settings only when all files are read. */
 enum assign_number_kind {
     ASSIGN_ACCUMULATION,     /* micro-batches of a step */
-    ASSIGN_WARMUP_RATIO,     /* of all steps */
-    ASSIGN_WARMUP_MIN_RATIO, /* of the learning rate */
+    ASSIGN_WARMUP_RATIO,     /* share of all steps */
+    ASSIGN_WARMUP_MIN_RATIO, /* share of the learning rate */
     ASSIGN_MIN_RATIO,        /* the same, at the end */
     ASSIGN_SCHEDULE_STEPS,   /* DeepSpeed's total_num_steps */
     ASSIGN_WHOLE_ELEMENTS,   /* DeepSpeed's param_persistence_threshold; below 0: "auto" */
     ASSIGN_SHARD_RANKS,      /* DeepSpeed's mics_shard_size */
-    ASSIGN_EVALUATE_SHARE,   /* of all steps, or ASSIGN_EACH_EPOCH */
+    ASSIGN_EVALUATE_SHARE,   /* share of all steps, or ASSIGN_EACH_EPOCH */
     ASSIGN_CHECKPOINT_SHARE, /* the same */
     ASSIGN_INTERVAL_SHARE,   /* the same */
     ASSIGN_NUMBERS

@@ -111,7 +111,7 @@ static int open_tokens(struct labelled *set, const struct labelled_options *o,
         return -1;
     const int named = label_names_parse(&set->file, &set->names, err);
     if (named > 0)
-        return error_set(err, MUSTER_E_IO, "token cache %s is not what was written to it; remove it",
+        return error_set(err, MUSTER_E_IO, "token cache %s differs from the written bytes; remove it",
                          cache.path ? cache.path : "");
     set->files = files->walk.count;
     set->samples = set->all = set->file.documents ? set->file.documents - 1 : 0; /* the last has the names */
@@ -228,7 +228,7 @@ static int check_texts(struct labelled *set, const struct labelled_options *o, s
         int32_t label;
         token_file_read(&set->file, from, 1, &label);
         if (end <= from || label < 0 || label >= set->names.count)
-            return error_set(err, MUSTER_E_IO, "a token cache of data.path is not what was written to it");
+            return error_set(err, MUSTER_E_IO, "a token cache of data.path differs from the written bytes");
         set->cut += end - from - 1 > set->positions;
     }
     return 0;

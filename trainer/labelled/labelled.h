@@ -25,7 +25,7 @@ struct labelled_options {
     const struct data_progress *progress; /* called while texts are tokenized; may be NULL */
     int positions;                        /* most tokens of a text; a longer text is cut */
     int64_t vocabulary;                   /* tokens are below; 0: not checked */
-    int classes;                          /* of the model; most labels */
+    int classes;                          /* classes of the model; most labels */
     int64_t length_buckets;               /* consecutive steps sorted by length together; 0: no sorting */
     int64_t step;                         /* samples of a step; used with length_buckets */
 };

@@ -75,11 +75,11 @@ int label_names_parse(const struct token_file *file, struct label_names *names, 
  * epoch has every sample once. The place of sample g is a function of g and the options alone. */
 
 struct buckets_options {
-    int64_t samples; /* of an epoch, 1 or more */
+    int64_t samples; /* samples of an epoch, 1 or more */
     int64_t step;    /* samples of a step, 1 or more */
     int64_t window;  /* steps, 1 or more */
     uint64_t seed;
-    int (*length)(const void *context, int64_t index); /* of a sample; called from any thread */
+    int (*length)(const void *context, int64_t index); /* length of a sample; called from any thread */
     const void *context;
 };
 struct buckets;

@@ -32,7 +32,7 @@ struct augment_options {
 };
 
 struct augment_choice {
-    int top, left; /* of the crop in the padded picture, 0..2*padding */
+    int top, left; /* place of the crop in the padded picture, 0..2*padding */
     bool flip;
 };
 struct augment_choice augment_choose(const struct augment_options *options, uint64_t seed, uint64_t epoch,
@@ -70,7 +70,7 @@ struct pictures_options {
     enum picture_kind kind;      /* PICTURES_AUTO: by the names of the files */
     double validation_share;     /* 0 <= share < 1 */
     uint64_t seed;
-    int classes; /* of the model; labels are below */
+    int classes; /* classes of the model; labels are below */
     struct augment_options augment;
 };
 

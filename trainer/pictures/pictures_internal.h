@@ -47,7 +47,7 @@ int idx_open(struct picture_block *block, const char *pictures, const char *labe
 
 /* ---- class_folders.c: PNG files in folders by class, ROOT/cat/1.png, ROOT/dog/more/2.png ----
  *
- * The rules are those of torchvision's ImageFolder. A class is a folder; its label is the index of its name
+ * The rules are torchvision's ImageFolder's. A class is a folder; its label is the index of its name
  * in sorted order. Its pictures are the files below it that end in .png (any case), folders in the order of
  * their names, links followed. */
 

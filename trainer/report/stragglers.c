@@ -30,7 +30,7 @@ static double others_median(const double *waited_ms, int ranks, int rank, int pa
             below += j != rank && other < value;
             equal += j != rank && other == value;
         }
-        const int wanted = (ranks - 2) / 2; /* of ranks - 1 others, from 0 */
+        const int wanted = (ranks - 2) / 2; /* index among the ranks - 1 others, from 0 */
         if (below <= wanted && wanted < below + equal)
             return value;
     }

@@ -13,7 +13,7 @@ enum { STRAGGLER_PARTS = 10 }; /* parts of a window */
 
 struct straggler_options {
     int ranks;
-    int64_t steps;      /* of the window */
+    int64_t steps;      /* steps of the window */
     double least_share; /* least share of a step's time that the others wait for a slow rank */
     double least_ms;    /* least time in a step that the others wait for a slow rank */
 };

@@ -360,7 +360,7 @@ static int bpe_encode(void *self, const char *text, size_t length, struct token_
 /* ---- the rest of the table ---- */
 
 /* Whether a text may be cut here: after a line end between two ASCII characters that are no blanks. Every
- * pattern of split.c cuts there, whatever follows. */
+ * pattern of split.c cuts there, before any text. */
 static bool may_cut(const char *at)
 {
     const unsigned char before = (unsigned char)at[-2], after = (unsigned char)at[0];

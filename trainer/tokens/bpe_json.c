@@ -20,7 +20,7 @@ static int refuse(const struct reader *r, const char *part, const json_t *value)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     (void)error_set(r->err, MUSTER_E_UNSUPPORTED, "%s: %s %.200s is not supported", r->path, part,
-                    text ? text : "of another kind");
+                    text ? text : "(not printable)");
     free(text); /* jansson's, not of mem.h */
     return -1;
 }

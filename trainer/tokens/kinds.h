@@ -132,7 +132,7 @@ int companions_class(const struct companions *companions, struct buffer *out, st
 /* A flag of tokenizer_config.json; `otherwise` where the file lacks it. */
 bool companions_flag(const struct companions *companions, const char *key, bool otherwise);
 
-/* Adds the tokens of these files to the tokenizer: first those of added_tokens_decoder in
+/* Adds the tokens of these files to the tokenizer: first the tokens of added_tokens_decoder in
  * tokenizer_config.json, or else of added_tokens.json; then special tokens by their names, with a new id
  * where the files give none. *hash changes with each new token. path is for errors. */
 int companions_add_tokens(const struct companions *companions, const char *path,

@@ -13,7 +13,7 @@ static bool is_other(const struct unicode_char *c)
     return !(c->classes & (WORD | UNICODE_BLANK));
 }
 
-/* The end of the run of characters from `at` that have one of the classes; at most `most` characters. */
+/* The end of the run of characters from `at` in the given classes; at most `most` characters. */
 static size_t run_of(const char *text, size_t at, size_t length, unsigned classes, size_t most)
 {
     for (; at < length && most > 0; most--) {

@@ -144,7 +144,7 @@ static int open_by_name(const char *path, const struct companions *files, struct
     return error_set(
         err, MUSTER_E_UNSUPPORTED,
         "%s is no tokenizer that is known by its name: tokenizer.json, a .model of sentencepiece, "
-        "vocab.bpe, merges.txt, or a folder with one of them",
+        "vocab.bpe, merges.txt, or a folder with such a file",
         path);
 }
 

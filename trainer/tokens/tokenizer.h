@@ -1,8 +1,9 @@
 /* tokenizer.h - text to token ids and back: one interface for every kind of tokenizer.
  *
  * Kinds: bytes (token ids are the bytes), Hugging Face's byte-level BPE (tokenizer.json; GPT-2's pair of
- * encoder.json and vocab.bpe), sentencepiece (a .model file, by libsentencepiece). Ids are those of
- * `tokenizers` and sentencepiece for the same text, without the special tokens that they put around a text.
+ * encoder.json and vocab.bpe), sentencepiece (a .model file, by libsentencepiece). For the same text,
+ * `tokenizers` and sentencepiece give the same ids, apart from the special tokens that they put around a
+ * text.
  */
 #ifndef MUSTER_TRAINER_TOKENS_TOKENIZER_H
 #define MUSTER_TRAINER_TOKENS_TOKENIZER_H

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes unicode_table.inc: the classes of code points that pre-tokenizers ask for, as `tokenizers` itself has them.
+"""Writes unicode_table.inc: the classes of code points that pre-tokenizers use, as `tokenizers` has them.
 
-unicode_table.py > unicode_table.inc, with the package tokenizers (0.23.3 was used). Letters, numbers and blanks are those of its
-regular expressions (Oniguruma); "numeric" is char::is_numeric of Rust, which its Digits asks, and which knows a later Unicode.
+unicode_table.py > unicode_table.inc, with the package tokenizers (0.23.3 was used). Letters, numbers and blanks are the classes of
+its regular expressions (Oniguruma). "numeric" is char::is_numeric of Rust, which its Digits calls, and which knows a later Unicode.
 """
 import tokenizers
 from tokenizers import Regex
@@ -12,7 +12,7 @@ POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 
 
 def matched(pattern):
-    """The code points of a class: what is left of runs of them when matches are removed is not in it."""
+    """The code points of a class: removing matches from a run leaves the code points outside of the class."""
     split, left = Split(Regex(pattern), "removed"), set()
     for at in range(0, len(POINTS), 4096):
         points = POINTS[at:at + 4096]

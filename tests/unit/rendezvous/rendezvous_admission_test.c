@@ -1,7 +1,6 @@
 /* rendezvous_admission_test.c - which connections a full server ends: real sockets, with the events that
  * libzmq would send. */
-#include "rendezvous/server/admission.h"
-#include "rendezvous/server/inflow.h"
+#include "rendezvous/server/server_internal.h"
 
 #include <arpa/inet.h>
 #include <poll.h>

@@ -6,7 +6,7 @@
 #include "proto/base/buffer.h"
 #include "rendezvous/client/connection.h"
 #include "rendezvous/security/rejection_log.h"
-#include "rendezvous/server/routes.h"
+#include "rendezvous/server/server_internal.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 #include "tests/support/golden.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/server/routes.h"
+#include "rendezvous/server/server_internal.h"
 #include "tests/support/cmocka_all.h"
 
 enum { SLOTS = 7, IDS = 12, FDS = 20, CHANGES = 20000 };
