@@ -1,4 +1,4 @@
-/* apart.c - starts a test apart from those beside it: in a network of its own, where nobody takes its ports,
+/* apart.c - starts a test apart from other tests: in its own network, where no other process takes its ports,
  * its local sockets' names or its places in queues, and with a /dev/shm of its own.
  *
  *   apart [--here] [--canary FILE [--every MILLISECONDS]] PROGRAM [ARGUMENT...]
@@ -6,11 +6,11 @@
  * The program finds TEST_APART=1 in its environment. It needs root: for others the program shares the machine
  * with whatever else runs there. --here: in this network all the same.
  *
- * --canary: FILE says how the machine served a process beside the program (canary.h): a line of names and
- * values, written anew every two seconds, so that it is there for a program that was killed. The tests'
+ * --canary: FILE says how the machine served a process next to the program (canary.h): a line of names and
+ * values, written anew every two seconds, so that a killed program has it too. The tests'
  * runner reads whether a test that failed was starved (tests/support/run_tests.py), the end-to-end tests how
  * slow the machine is (tests/e2e/harness). --every: the time between probes where not CANARY_INTERVAL_MS, for
- * what is over within a second.
+ * a program that ends within a second.
  *
  * Ends as the program does: with its status, or by its signal. Passes on what it is sent; the program does
  * not outlive it. */
@@ -54,7 +54,7 @@ static int raise_loopback(void)
     return result;
 }
 
-/* What the machine mounts later is still seen; what the test mounts is not seen outside. */
+/* Later mounts of the machine are still seen; mounts of the test are not seen outside. */
 static int mount_shared_memory(void)
 {
     if (mount("none", "/", NULL, MS_REC | MS_SLAVE, NULL))
@@ -92,7 +92,7 @@ static void write_record(const struct watched *watched)
     int length = snprintf(scratch, sizeof scratch, "%s.new", watched->record);
     FILE *file = length > 0 && (size_t)length < sizeof scratch ? fopen(scratch, "we") : NULL;
     (void)getrusage(RUSAGE_CHILDREN,
-                    &used); /* of those that were waited for: all, once the program has ended */
+                    &used); /* use of the processes waited for: all, once the program has ended */
     int failed =
         !file || fprintf(file, "seconds %.3f cpu %.3f probes %lld factor %.3f slowest %.3f largest_ms %.3f\n",
                          (double)instant_diff_ns(clock_now(NULL), watched->begun) / 1e9,

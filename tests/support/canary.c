@@ -2,7 +2,7 @@
 #include "tests/support/canary.h"
 
 /* About 0.3 ms on a processor of 2024: shorter than a scheduler's slice, so that the fastest probe of even a
- * short test on a full machine is one that nobody interrupted, and little beside the tests: with 1.6 ms
+ * short test on a full machine is not interrupted, and small compared with the tests: with 1.6 ms
  * canaries took 49 of the 1,354 s of a processor that ./dev test had. It counts as the 1.6 ms that factors
  * were tried with. */
 enum { ROUNDS = 200000, COUNTS_AS = 5 };

@@ -1,7 +1,7 @@
-/* canary.h - measures how a process that runs beside a test is served by the machine: at each probe it asks
- * to be woken at a deadline and then does a fixed piece of work. What this takes, in units of what it takes
- * when nobody is in the way (the fastest probe so far), is the machine's factor: 1 on an idle machine, about
- * 4 where each of eight busy processes wants one of two processors.
+/* canary.h - measures how a process that runs next to a test is served by the machine: at each probe it asks
+ * to be woken at a deadline and then does a fixed piece of work. The time for this, in units of the time
+ * without any disturbance (the fastest probe so far), is the machine's factor: 1 on an idle machine, about 4
+ * where each of eight busy processes wants one of two processors.
  *
  * canary_note, canary_factor and the like are pure; canary_probe reads the clock and works. */
 #ifndef MUSTER_TESTS_CANARY_H
@@ -20,7 +20,7 @@ enum {
 /* Zeroed at first. */
 struct canary {
     int64_t probes;
-    int64_t total_ns;   /* of all: from the deadline until the work was done */
+    int64_t total_ns;   /* sum over all probes: from the deadline until the work was done */
     int64_t fastest_ns; /* work alone, of one probe */
     int64_t largest_ns; /* how late the latest wake was */
     int64_t window_ns[CANARY_WINDOW];

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* Ends a test that cannot run here, and says why: the tests' runner lists what was not tested (run_tests.py).
+/* Ends a test that cannot run here, with the reason: the tests' runner lists untested cases (run_tests.py).
  */
 #define skip_because(...)                                                                                    \
     do {                                                                                                     \

@@ -59,7 +59,7 @@ static int take(struct end *end, struct instant now)
     }
 }
 
-/* What has arrived by now comes out; a frame that the interface does not take is lost, as on any wire. */
+/* Frames that have arrived come out; a frame that the interface does not take is lost, as on any wire. */
 static void give(struct delay_queue *queue, int fd, struct instant now)
 {
     struct delay_frame frame;

@@ -1,8 +1,8 @@
-/* delay_queue.h - a piece of wire: what goes in at one end comes out at the other a fixed time later, in
+/* delay_queue.h - a piece of wire: frames that go in at one end come out at the other a fixed time later, in
  * order.
  *
- * Pure: the time is passed in. As a wire does, it loses what it cannot hold; nothing is reordered, since the
- * delay of one queue never changes. All memory is taken at the start. */
+ * Pure: the time is passed in. As a wire does, it loses frames that it cannot hold; nothing is reordered,
+ * since the delay of one queue never changes. All memory is taken at the start. */
 #ifndef MUSTER_TESTS_DELAY_QUEUE_H
 #define MUSTER_TESTS_DELAY_QUEUE_H
 

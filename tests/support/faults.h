@@ -22,7 +22,7 @@ long faults_live_blocks(void);
 long faults_end(void);
 
 /* Runs body with the 1st, 2nd, ... allocation failing until a run sees no failure; asserts that each run
- * leaks nothing. body returns what the code under test returned: negative where a failure was injected, or an
+ * leaks nothing. body returns the result of the code under test: negative if a failure was injected, or an
  * error was swallowed. */
 void faults_sweep(int (*body)(void *context), void *context);
 /* The same where some allocations can be done without: body may succeed in spite of a failure. */

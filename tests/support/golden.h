@@ -1,5 +1,5 @@
-/* golden.h - text against a file that keeps what it was. MUSTER_GOLDEN_UPDATE=1 writes the file anew: look at
- * what changed, and commit it where it was meant. */
+/* golden.h - text against a file that keeps the earlier text. MUSTER_GOLDEN_UPDATE=1 writes the file anew:
+ * look at the changes, and commit them if they are intended. */
 #ifndef MUSTER_TESTS_GOLDEN_H
 #define MUSTER_TESTS_GOLDEN_H
 

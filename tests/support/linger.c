@@ -1,8 +1,8 @@
 /* linger.c - preloaded into a worker that step_tap has started. All its work is done, and its process stays
  *
  *   - while there is STEP_FOLDER/linger.R, R being its rank;
- *   - until its world and its beats are recorded: what a worker leaves behind may be killed as soon as it has
- *     ended. */
+ *   - until its world and its beats are recorded: processes that outlive a worker may be killed as soon as it
+ * has ended. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* no_thread.c - preloaded by tests/e2e/train/no_thread_test.py: with NO_THREAD=PROGRAM:N the N-th thread that
- * this program itself starts is refused, as where the cgroup's pids.max is reached, and so are all behind it.
- * Threads of the libraries that it links are theirs. NO_THREAD_MARK is a file that is made then. */
+ * this program itself starts is refused, as where the cgroup's pids.max is reached, and so are all later
+ * threads. Threads of the libraries that it links are theirs. NO_THREAD_MARK is a file that is made then. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

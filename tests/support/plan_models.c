@@ -288,7 +288,7 @@ void plan_model_look_up(struct plan_model *m)
     }
     first->source_count = 1;
     first->lookup = 1;
-    m->sizes[0].out = 1 << 10; /* of a few positions of WIDTH */
+    m->sizes[0].out = 1 << 10; /* room for a few positions of WIDTH */
 }
 
 struct plan_model *plan_model_random(uint64_t *seed, int stages)

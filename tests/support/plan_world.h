@@ -16,7 +16,7 @@ int plan_world_build(const struct model *model, const struct plan_options *optio
 int plan_world_check(const struct model *model, const struct plan_world *world, struct muster_error *err);
 void plan_world_free(struct plan_world *world);
 
-/* What the tests start from: FULL_SHARD on `shard` ranks, 4 x 128 tokens, prefetch 2, clipping. */
+/* The tests' basic options: FULL_SHARD on `shard` ranks, 4 x 128 tokens, prefetch 2, clipping. */
 struct plan_options plan_world_options(enum strategy strategy, int pipeline, int replicate, int shard);
 
 #endif

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs ctest for `./dev test`, says what a failure is worth and, at the end, what was not tested here.
+"""Runs ctest for `./dev test`, judges the failures and, at the end, lists the untested cases.
 
     run_tests.py BUILD [ctest arguments...]
 
 A red test stays red, with one exception. Tests of real processes in real time (e2e, compat) can fail without anything being wrong
-where the machine gives them no processor. So each test has a canary beside it (canary.h), and a few that failed are run once more,
+where the machine gives them no processor. So each test has a canary next to it (canary.h), and a few that failed are run once more,
 alone, for the diagnosis. Only one that was starved the first time and passes alone is FLAKY, and its run green: it is named in the
 last line, to be mended. One that passes alone and was not starved has a race, and the run is red."""
 
@@ -48,20 +48,20 @@ def is_starved(canary):
 
 
 def worth_a_rerun(failed):
-    """Those of the failed that are run once more: all or none."""
+    """The failed tests that are run once more: all or none."""
     few = len(failed) <= RERUN_LIMIT
     return list(failed) if few and all(RERUN.match(name) for name in failed) else []
 
 
 def describe(canary):
     if canary is None:
-        return "nothing is known of the machine meanwhile"
+        return "nothing is known of the machine during the test"
     return f"the machine at its slowest {canary.slowest:.1f} times slower than idle, longest wait {canary.largest_ms:.0f} ms"
 
 
 def judge(failed, canaries, passed_alone):
     """Whether the run is green, and a line for each that failed. canaries: {name: Canary or None} of the run that failed;
-    passed_alone: the names that did, of those that were run once more."""
+    passed_alone: the tests that passed when they were run once more."""
     green, lines = True, []
     for name in failed:
         starved, alone = is_starved(canaries.get(name)), name in passed_alone
@@ -77,14 +77,14 @@ def judge(failed, canaries, passed_alone):
 
 
 def last_line(failed, green):
-    """What the run ends with; "" where all passed."""
+    """The last line of the run; "" if all passed."""
     if not failed:
         return ""
     names = " ".join(failed)
-    return f"FLAKY: starved beside others, passed alone (the first output is above): {names}" if green else f"FAILED: {names}"
+    return f"FLAKY: starved among other tests, passed alone (the first output is above): {names}" if green else f"FAILED: {names}"
 
 
-# --- what was not tested (pure) ---
+# --- untested cases (pure) ---
 
 REASONS = re.compile(
     r"""\.\.\.\ skipped\ (?P<quote>['"])(?P<unittest>.*)(?P=quote)\s*$ # unittest -v
@@ -96,7 +96,7 @@ REASONS = re.compile(
 
 
 def reasons(output):
-    """{reason: how many cases} of what a test's output says was skipped."""
+    """{reason: how many cases} of the skipped cases in a test's output."""
     found = collections.Counter()
     for match in REASONS.finditer(output):
         found[(match["unittest"] or match["said"] or match["row"]).strip()] += 1
@@ -125,7 +125,7 @@ def untested(every, ran, cache):
     return lines + list(ALSO)
 
 
-# --- what it cost (pure) ---
+# --- the cost (pure) ---
 
 COSTLIEST = 5
 
@@ -141,7 +141,7 @@ def costs(canaries):
 
 
 def ctest(build, report, *arguments):
-    """Its status, and {name: (status, output)} of what it ran; status: run, fail, notrun."""
+    """The status, and {name: (status, output)} of the tests that ran; status: run, fail, notrun."""
     report.unlink(missing_ok=True)
     status = subprocess.run(
         ["ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error", "--output-junit", report,
@@ -177,7 +177,7 @@ def say(text):
 
 def main(build, *arguments):
     build = pathlib.Path(build).resolve()
-    (build / "Testing" / "Temporary" / "LastTestsFailed.log").unlink(missing_ok=True)  # one of an earlier run
+    (build / "Testing" / "Temporary" / "LastTestsFailed.log").unlink(missing_ok=True)  # left by an earlier run
     status, ran = ctest(build, build / "Testing" / "tests.xml", *arguments)
     failed, cost = failed_of(build), costs(canaries_of(build, ran))
     green, lines = status == 0, []
@@ -185,7 +185,7 @@ def main(build, *arguments):
         canaries = canaries_of(build, failed)
         again, alone = worth_a_rerun(failed), set()
         if again:
-            say(f"failed beside others, once more alone: {' '.join(again)}")
+            say(f"failed among other tests, once more alone: {' '.join(again)}")
             _, once_more = ctest(build, build / "Testing" / "alone.xml", "-R", f"^({'|'.join(map(re.escape, again))})$")
             alone = {name for name in again if once_more.get(name, ("", ""))[0] == "run"}
         green, lines = judge(failed, canaries, alone)

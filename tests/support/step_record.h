@@ -1,6 +1,7 @@
-/* step_record.h - what a worker of the fault matrix leaves of itself, for tests/e2e/harness/steps.py to read
+/* step_record.h - the record of a worker of the fault matrix, for tests/e2e/harness/steps.py to read
  * while it goes on: one file a worker in the folder that STEP_FOLDER names, one line an event: its name, the
- * time in nanoseconds on the machine's monotonic clock, which all nodes of a test share, and what follows.
+ * time in nanoseconds on the machine's monotonic clock, which all nodes of a test share, and the fields
+ * below.
  *
  *     begin TIME world=ID rank=R size=N round=K restarts=M host=NAME
  *     step TIME N
@@ -24,7 +25,7 @@ enum { STEP_RANK_LIMIT = 1024 };
 #define STEP_STORE_TIMEOUT (300 * NS_PER_S)
 
 struct step_record {
-    int rank, size; /* of the launcher's variables */
+    int rank, size; /* from the launcher's variables */
     int64_t round, restarts;
     int64_t step_ms; /* STEP_MS: the least length of a step; 20 unless set */
     const char *folder;

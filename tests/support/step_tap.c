@@ -5,7 +5,7 @@
  *   - records each beat as a step that was taken (step_record.h), and passes it on;
  *   - takes the next beat no sooner than STEP_MS later, so that training goes no faster: a beat waits for the
  *     one before it to be taken;
- *   - passes other lines and notices on, and gives rank 0 one of its own when it sees the file
+ *   - passes other lines and notices on, and gives rank 0 its own notice when it sees the file
  * STEP_FOLDER/finish: a program that listens ends all ranks after the same step then;
  *   - ends with the program.
  *
@@ -38,7 +38,7 @@ struct tap {
     struct step_record record;
     int beats, beats_on;                /* the worker's end of a pipe is its own; the launcher's pipe */
     int worker, launcher;               /* sockets for notices */
-    int program_beats, program_notices; /* what the program gets */
+    int program_beats, program_notices; /* descriptors that the program gets */
     int64_t steps;
     bool ends;            /* the program was told to, or will be: nothing holds it back any more */
     struct instant next;  /* when the next beat is taken */
@@ -69,7 +69,7 @@ static int open_tap(struct tap *tap, struct muster_error *err)
     if (descriptor_of(ENV_HEARTBEAT_FD, &tap->beats_on, err) ||
         descriptor_of(ENV_NOTICE_FD, &tap->launcher, err))
         return -1;
-    /* Of one page and by packets it holds one beat: the next one waits until that was taken. */
+    /* A pipe of one page in packet mode holds one beat: the next beat waits until that was taken. */
     if (pipe2(pipes, O_DIRECT) || fcntl(pipes[1], F_SETPIPE_SZ, getpagesize()) < 0 ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets))
         return error_errno(err, "a pipe or a pair of sockets");
@@ -83,7 +83,7 @@ static int open_tap(struct tap *tap, struct muster_error *err)
                : 0;
 }
 
-/* What comes from one socket goes to the other; whether it is still open. */
+/* Passes data from one socket to the other; whether the first is still open. */
 static bool pass_on(int from, int to)
 {
     char text[LINE_BYTES];
@@ -162,8 +162,8 @@ static void stand_between(struct tap *tap)
     }
 }
 
-/* Notes the world as soon as its store has told which it is. Ends with the program at the latest; one that
- * ends well waits for it (linger.c). */
+/* Notes the world as soon as its store has told which it is. Ends with the program at the latest; a program
+ * that ends well waits for it (linger.c). */
 static void learn_world(struct step_record *record)
 {
     struct muster_error err = {0};

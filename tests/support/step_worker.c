@@ -129,7 +129,7 @@ static int connect_to(struct worker *w, int peer, struct tcpstore_client *store,
     return 0;
 }
 
-/* One of the higher ranks; it says who it is. */
+/* Accepts a higher rank, which sends its number. */
 static int accept_one(struct worker *w, int listener, struct muster_error *err)
 {
     struct message hello;

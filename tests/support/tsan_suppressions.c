@@ -1,8 +1,7 @@
-/* tsan_suppressions.c - what the thread sanitizer is told, in every program that is built with it: no
+/* tsan_suppressions.c - options of the thread sanitizer, in every program that is built with it: no
  * environment has to carry the path of a file, which its options cannot name where it has a blank.
  *
- * libzmq, and libsodium under it, are not instrumented: what their threads hand to each other looks like a
- * race.
+ * libzmq, and libsodium under it, are not instrumented: data passed between their threads looks like a race.
  *
  * And its clone counts a new process as a fork of its own, in the memory that a spawned worker shares with us
  * until it executes: ours would then be ended at its next thread ("starting new threads after multi-threaded

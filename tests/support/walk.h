@@ -1,8 +1,8 @@
-/* walk.h - random walks through a pure module: numbers drawn from a seed, and all that was seen in one
+/* walk.h - random walks through a pure module: numbers drawn from a seed, and all results in one
  * number.
  *
- * A test walks far through what a module takes, the odd and the wrong included, and keeps one line a seed in
- * a golden file (golden.h). The module's other tests say what is right; this, that nothing else changed
+ * A test walks far through the inputs of a module, odd and wrong inputs included, and keeps one line a seed
+ * in a golden file (golden.h). The module's other tests say what is right; this, that nothing else changed
  * unseen. */
 #ifndef MUSTER_TESTS_WALK_H
 #define MUSTER_TESTS_WALK_H

@@ -1,12 +1,11 @@
 /* fake_nvml.h - a libnvidia-ml.so for tests, described by variables:
  *
- * FAKE_NVML: UUIDs of GPUs separated by spaces, a GPU's MIG instances behind it with a plus each ("GPU-a
- * GPU-b+MIG-1+MIG-2"); "fail" for a driver that refuses, "hang" for one that blocks for ever, "crash" for one
- * that ends its process. GPU n stands on bus 3a + n, or FAKE_NVML_BUS
- * (hexadecimal) + n.
+ * FAKE_NVML: UUIDs of GPUs separated by spaces, a GPU's MIG instances after it with a plus each ("GPU-a
+ * GPU-b+MIG-1+MIG-2"); "fail" for a driver that refuses, "hang" for a driver that blocks for ever, "crash"
+ * for one that ends its process. GPU n is on bus 3a + n, or FAKE_NVML_BUS (hexadecimal) + n.
  *
  * FAKE_NVML_FACTS: "WHO.fact=value" separated by spaces, WHO a GPU's number, a pair "0-1" or "*" for all; the
- * first that fits counts, and what nobody told is not supported. fake_nvml_facts.c lists the facts.
+ * first that fits counts, and other facts are not supported. fake_nvml_facts.c lists the facts.
  *
  * FAKE_NVML_FAIL: "function:code" or "function@gpu:code", the code a number, "hang" or "crash". */
 #ifndef MUSTER_FAKE_NVML_H

@@ -1,4 +1,4 @@
-/* fake_nvml_facts.c - see fake_nvml.h: the functions that a new driver has beside the oldest ones.
+/* fake_nvml_facts.c - see fake_nvml.h: the functions that a new driver has in addition to the oldest.
  *
  * Facts of a GPU: name (a _ is a blank), capability (90), memory and used (MiB), mig, ecc, corrected,
  * busy (percent), uncorrected, uncorrected_now, retired, pending, remap_failed, recovery, links, links_down

@@ -17,7 +17,7 @@ enum { GONE_LIMIT = 8, NAME_SIZE = 16 };
 struct frame {
     struct frame *next;
     bool more;
-    int fd; /* of the connection it came on */
+    int fd; /* descriptor of the connection it came on */
     size_t size;
     unsigned char data[];
 };
@@ -146,7 +146,7 @@ static int fake_send(void *s, const void *data, size_t size, int flags)
     return failed ? -1 : (int)size;
 }
 
-/* What a message holds; NULL: it is empty. */
+/* The frame of a message; NULL: it is empty. */
 static struct frame **frame_of(const zmq_msg_t *message)
 {
     return (struct frame **)(void *)message;

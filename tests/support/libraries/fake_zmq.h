@@ -1,8 +1,8 @@
-/* fake_zmq.h - a libzmq whose network is the test: what lies on the ROUTER or DEALER, in which order, what
- * the monitor tells, and which peers cannot be sent to any more. One of them at a time, on whatever thread.
+/* fake_zmq.h - a libzmq whose network is the test: the messages on the ROUTER or DEALER, their order, the
+ * monitor's events, and the peers that cannot be sent to any more. One fake at a time, on any thread.
  *
- * Between fake_zmq_hold and fake_zmq_release nothing is received or sent: what is put down meanwhile is found
- * together. */
+ * Between fake_zmq_hold and fake_zmq_release nothing is received or sent: messages put down during this time
+ * are found together. */
 #ifndef MUSTER_TESTS_FAKE_ZMQ_H
 #define MUSTER_TESTS_FAKE_ZMQ_H
 

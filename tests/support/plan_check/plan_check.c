@@ -1,7 +1,8 @@
-/* plan_check.c - proves a plan's memory and order. It takes nothing from the builder but what an operation
- * touches: overlap is looked for in bytes of the arenas, order is derived from streams and waits anew.
+/* plan_check.c - proves a plan's memory and order. It takes nothing from the builder but the touched memory
+ * of each operation: overlap is looked for in bytes of the arenas, order is derived from streams and waits
+ * anew.
  *
- * Two steps are followed, one behind the other: operation o of the second has position op_count + o. Between
+ * Two steps are followed, one after the other: operation o of the second has position op_count + o. Between
  * them everything is waited for but the carried operations. Every later pair of steps is like this one. */
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,9 @@ struct cell {
 };
 struct checker {
     const struct plan *plan;
-    struct plan_clock *clocks; /* [2 * op_count] what is finished when an op begins, and itself */
+    struct plan_clock *clocks; /* [2 * op_count] the finished operations when an op begins, and itself */
     struct cell *cells;
-    int *first_cell, *last_cell; /* of each entry, inclusive */
+    int *first_cell, *last_cell; /* cells of each entry, inclusive */
     struct muster_error *err;
 };
 
@@ -51,7 +52,7 @@ static int check_waits(struct checker *c, int index)
     return 0;
 }
 
-/* Gathers, and the last operations of their stream, so that what is before them can be waited for. */
+/* Gathers, and the last operations of their stream, so that the operations before them can be waited for. */
 static int check_carried(struct checker *c)
 {
     bool begun = false;
@@ -311,7 +312,7 @@ static int list_gathers(const struct plan *plan, int *gathers, int *first_uses, 
     return count;
 }
 
-/* Gathers that may run beside a layer call and are used by a later one. first_uses: of the gathers in order.
+/* Gathers that may run during a layer call and are used by a later call. first_uses: of the gathers in order.
  */
 static int check_pacing(const struct checker *c, int *gathers, int *first_uses)
 {
@@ -330,10 +331,10 @@ static int check_pacing(const struct checker *c, int *gathers, int *first_uses)
             begin++;
         for (int g = begin; g < count; g++) {
             if (g >= carried && c->clocks[gathers[g]].reached[STREAM_COMPUTE] >= i)
-                break; /* nor may any behind it in the stream */
+                break; /* nor may any later gather in the stream */
             ahead += first_uses[g] > i;
         }
-        /* nor do those for the next step begin beside a call of this one */
+        /* nor do gathers for the next step begin during a call of this step */
         for (int g = 0; g < carried; g++)
             if (c->clocks[gathers[g]].reached[STREAM_COMPUTE] < i)
                 return error_set(c->err, MUSTER_E_STATE,

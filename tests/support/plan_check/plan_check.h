@@ -1,4 +1,4 @@
-/* plan_check.h - proves plans, taking nothing from the builder but what an operation touches. */
+/* plan_check.h - proves plans, taking nothing from the builder but the memory that an operation touches. */
 #ifndef MUSTER_TESTS_SUPPORT_PLAN_CHECK_H
 #define MUSTER_TESTS_SUPPORT_PLAN_CHECK_H
 

@@ -1,11 +1,11 @@
-/* plan_check_content.c - follows through the schedule what every buffer holds: which group's parameters,
- * which layer's output, which gradients and how complete they are. What has to happen is derived from model
- * and options alone.
+/* plan_check_content.c - follows the contents of every buffer through the schedule: which group's parameters,
+ * which layer's output, which gradients and how complete they are. The required contents are derived from
+ * model and options alone.
  *
- * Runs are followed one behind the other, as a trainer makes them: a first step, which begins with nothing
- * but the carried gathers made alone; a second one, which begins with what the first has left; an evaluation,
- * which does so too; and a step behind the evaluation, whose carried gathers are made anew. Parameters have a
- * version, the steps taken: what a call uses has to be of the latest. */
+ * Runs are followed in sequence, as a trainer makes them: a first step, which begins with nothing
+ * but the carried gathers made alone; a second step, which begins with the first step's buffers; an
+ * evaluation, which does so too; and a step after the evaluation, whose carried gathers are made anew.
+ * Parameters have a version, the steps taken: a call has to use the latest version. */
 #include <stddef.h>
 
 #include "proto/base/error.h"
@@ -40,7 +40,7 @@ static void expect_layers(struct follower *f)
                 next |= model->layers[user].source[i] == l && model->layers[user].stage > f->stage;
             }
         f->consumers[l] +=
-            next && layer->stage == f->stage; /* what the next stage sends back counts as one */
+            next && layer->stage == f->stage; /* the gradient from the next stage counts as one */
     }
     for (int p = 0; p < model->param_count; p++)
         f->groups[f->plan->places[p].group].used += param_elements(&model->params[p]);
@@ -265,7 +265,7 @@ static int follow_reduce_scatter(struct follower *f, const struct schedule_op *o
     return 0;
 }
 
-/* What a group's shard has been through before replicas exchange it. */
+/* The operations on a group's shard before replicas exchange it. */
 static int check_scattered(const struct follower *f, int entry, int g)
 {
     const int micros = follower_written_micros(f, g);
@@ -342,7 +342,7 @@ static int follow_all_gather(struct follower *f, const struct schedule_op *op)
     return 0;
 }
 
-/* Of a step's scalars and its loss. */
+/* Follows the sum of a step's scalars and its loss. */
 static int follow_sum(struct follower *f, const struct schedule_op *op)
 {
     if (op->to == f->plan->scalars && !f->clipped)
@@ -442,7 +442,7 @@ static int follow_step(struct follower *f, const struct schedule_op *op)
     return 0;
 }
 
-/* Behind the group's step, and before anything else writes its parameters. */
+/* After the group's step, and before anything else writes its parameters. */
 static int follow_average(struct follower *f, const struct schedule_op *op)
 {
     const struct param_group *desc = &f->plan->groups[op->group];
@@ -602,7 +602,7 @@ static int follow_carried(struct follower *f)
     return 0;
 }
 
-/* What is counted in one run. */
+/* Resets the counts of a run. */
 static void begin_run(struct follower *f)
 {
     const size_t calls = 2 * (size_t)f->model->layer_count * (size_t)f->plan->options.micro_batches;
@@ -614,7 +614,7 @@ static void begin_run(struct follower *f)
     }
     for (int e = 0; e < f->plan->entry_count; e++) {
         struct content *c = &f->content[e];
-        /* A slot's gaps are zeroed anew; those of a gradient that stays where it is were never written. */
+        /* A slot's gaps are zeroed anew; the gaps of a gradient that stays in place were never written. */
         if (c->held != HOLDS_PARAM)
             *c = (struct content){0};
     }

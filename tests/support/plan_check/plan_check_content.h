@@ -16,7 +16,7 @@ enum held {
     HOLDS_BATCH,
     HOLDS_WIDE,
     HOLDS_ROUNDED,
-    HOLDS_ROWS, /* of a lookup: this rank's, then all ranks' */
+    HOLDS_ROWS, /* rows of a lookup: this rank's, then all ranks' */
     HOLDS_ROW_INDEX
 };
 
@@ -31,10 +31,10 @@ struct content {
 enum rounded_part {
     ROUNDED_SCATTERED = 1,
     ROUNDED_REPLICATED = 2,
-    ROUNDED_SUM = 4,   /* of micro-batches */
+    ROUNDED_SUM = 4,   /* sum of micro-batches */
     ROUNDED_WHOLE = 8, /* summed over the ranks that shard the other groups */
 };
-/* What has been done with a group so far. */
+/* The operations on a group so far. */
 struct group_progress {
     int64_t used; /* elements of its parameters */
     int scattered, encoded, exchanged, replicated, tied, normed, stepped, averaged, regathered;
@@ -115,7 +115,7 @@ int64_t follower_own_bytes(const struct follower *f, int g, enum dtype dtype);
 /* plan_check_dtypes.c */
 int follower_cast(struct follower *f, const struct schedule_op *op);
 int follower_check_dtypes(const struct follower *f);
-/* What a rank holds of a group, and gathers: whole units of those in few bits. */
+/* Checks the part of a group that a rank holds, and gathers: whole units for groups in few bits. */
 int follower_check_stored(const struct follower *f);
 int64_t follower_held_bytes(const struct follower *f, int group, int64_t elements);
 

@@ -1,5 +1,5 @@
-/* plan_check_dtypes.c - what a plan has in 16 bits or fewer: parameters that are widened or opened, rounded
- * gradients, units of groups in few bits, and the dtype of every buffer. */
+/* plan_check_dtypes.c - the values of a plan in 16 bits or fewer: parameters that are widened or opened,
+ * rounded gradients, units of groups in few bits, and the dtype of every buffer. */
 #include "proto/base/error.h"
 #include "runtime/plan/plan_internal.h"
 #include "tests/support/plan_check/plan_check_content.h"
@@ -91,7 +91,7 @@ int follower_check_dtypes(const struct follower *f)
         case PLAN_PARAM_SHARD:
             wanted = f->plan->groups[entry->group].stored != STORED_PLAIN ? DTYPE_U8 : o->param_dtype;
             break;
-        case PLAN_GATHER_SLOT: /* of one dtype for all groups that come into it: see follow_comm */
+        case PLAN_GATHER_SLOT: /* has one dtype for all groups that come into it: see follow_comm */
             wanted = entry->dtype == DTYPE_U8 ? DTYPE_U8 : o->param_dtype;
             break;
         case PLAN_REDUCE:

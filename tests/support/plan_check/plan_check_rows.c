@@ -176,7 +176,7 @@ int follower_rows(struct follower *f, const struct schedule_op *op)
     return follower_check_reduced(f, op->to, g);
 }
 
-/* Behind the last of a step. */
+/* After the last operation of a step. */
 int follower_check_rows(const struct follower *f, int g)
 {
     int wanted = 0;

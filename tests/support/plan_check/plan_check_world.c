@@ -1,6 +1,6 @@
 /* plan_check_world.c - runs the plans of all ranks together, without doing any work: every stream is a queue,
  * an operation begins when it heads its queue and its waits are finished, and a collective, send or receive
- * finishes only when all its members head theirs. What cannot finish is a deadlock. */
+ * finishes only when all its members head theirs. An operation that cannot finish is a deadlock. */
 #include <string.h>
 
 #include "proto/base/error.h"

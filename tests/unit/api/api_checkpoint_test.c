@@ -1,5 +1,5 @@
-/* api_checkpoint_test.c - checkpoints behind steps, and going back to one, as a user of libmuster.so sees
- * them.
+/* api_checkpoint_test.c - checkpoints during steps, and going back to a checkpoint, as a user of libmuster.so
+ * sees them.
  */
 #include "tests/support/cmocka_all.h"
 
@@ -97,7 +97,8 @@ static void one_is_written_at_a_time_behind_steps(void **state)
     take_step(o.trainer, 0);
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 1);
     assert_true(muster_trainer_state_now(o.trainer).checkpoint_writing == 1);
-    assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 0); /* of the same step */
+    assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err),
+                     0); /* a second checkpoint of the same step */
     take_step(o.trainer, 1);
     assert_true(muster_trainer_state_now(o.trainer).checkpoint_busy == 1); /* nobody has looked after it */
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), -1);
@@ -109,7 +110,7 @@ static void one_is_written_at_a_time_behind_steps(void **state)
     assert_true(muster_trainer_state_now(o.trainer).checkpoint_bytes > 0);
     assert_true(muster_trainer_state_now(o.trainer).checkpoint_stall_ns <=
                 muster_trainer_state_now(o.trainer).checkpoint_ns);
-    /* One that waits takes the place of one that is being written, and is not written twice. */
+    /* A checkpoint that waits replaces the checkpoint being written, and is not written twice. */
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 1);
     take_step(o.trainer, 2);
     assert_int_equal(muster_trainer_checkpoint(o.trainer, &err), 1);
@@ -192,7 +193,7 @@ static void going_back_leaves_the_samples_since_then_out(void **state)
     take_step(other.trainer, 4);
     assert_same_values(other.trainer, after);
     close_it(&other);
-    /* What is saved from now on goes on behind them. */
+    /* Later checkpoints continue after them. */
     assert_int_equal(muster_trainer_checkpoint(o.trainer, &err), 1);
     close_it(&o);
     other = open_on(folder);

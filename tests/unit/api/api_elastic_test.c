@@ -1,6 +1,7 @@
 /* api_elastic_test.c - the same global batch on any number of ranks, as a user of libmuster.so sees it: ranks
  * as threads, batches that do not divide by them, targets that do not count, all strategies, fp16. Each run's
- * losses are those of one rank within 3 times what another order of sums does to that one (DESIGN: T1). */
+ * losses equal those of one rank within 3 times the effect of another order of sums on that rank (DESIGN:
+ * T1). */
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>

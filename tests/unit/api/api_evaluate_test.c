@@ -167,7 +167,7 @@ static void training_does_not_depend_on_it(void **state)
     }
 }
 
-/* ---- what follows from the figures ---- */
+/* ---- effects of the figures ---- */
 
 static struct muster_trainer *judging(const char *folder, struct muster_model **model)
 {
@@ -209,7 +209,8 @@ static bool is_there(const char *folder, int step)
     return access(path, F_OK) == 0;
 }
 
-/* The best of step 2 stays beside the newest, in the next process too, until step 6 is better. */
+/* The best checkpoint, of step 2, stays next to the newest, in the next process too, until step 6 is better.
+ */
 static void the_best_is_kept_over_a_restart(void **state)
 {
     (void)state;

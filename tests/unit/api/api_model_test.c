@@ -1,4 +1,4 @@
-/* api_model_test.c - models by handles: what is wrong with a page is reported in one line, a page that is
+/* api_model_test.c - models by handles: a fault of a page is reported in one line, a page that is
  * GPT-2's is GPT-2 to the last bit, and every operation of the table has its function. */
 #include "tests/support/cmocka_all.h"
 
@@ -11,7 +11,7 @@
 
 enum { C = 16, VOCABULARY = 24, POSITIONS = 8, HEADS = 2, LAYERS = 2 };
 
-/* ---- what is wrong with a model ---- */
+/* ---- faults of a model ---- */
 
 struct page {
     struct muster_model *m;
@@ -215,7 +215,7 @@ static void values_of_tokens(struct page *p)
     end(p);
 }
 
-/* x: a row of 3 elements of the batch beside the embedding's 16; wanted: 4. */
+/* x: a row of 3 elements of the batch, next to the embedding's 16; wanted: 4. */
 static void regression(struct page *p, int64_t width, bool own)
 {
     muster_model_free(p->m);

@@ -1,5 +1,5 @@
 /* api_operations_test.c - operations of muster_model.h: the values that a forward pass gives against their
- * formulas, the gradients of a step against finite differences, and what each refuses. */
+ * formulas, the gradients of a step against finite differences, and the errors of each. */
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { IN = 5, OUT = 2, SAMPLES = 2, MOST = 4, WIDEST = 64, ELEMENTS = 1 << 12 };
 
-/* What a case has built: the handles of x and y, the widths of their rows, and the trainer. */
+/* A case's model: the handles of x and y, the widths of their rows, and the trainer. */
 struct built {
     int32_t x, y, other;
     int64_t x_width, y_width;
@@ -107,7 +107,7 @@ static void rms_norm_by(const struct built *b, const float *x, const float *othe
         norm(x + r * 6, weight, NULL, y + r * 6);
 }
 
-/* ---- of elements ---- */
+/* ---- operations on elements ---- */
 
 static int32_t build_scale(struct muster_model *m, int32_t x, struct built *b)
 {
@@ -180,11 +180,11 @@ static double linear_frequency(int pair)
     return pow(100, -2.0 * pair / 8) / 2;
 }
 
-/* As transformers computes them of factor 8, low 1, high 4 and 64 positions. */
+/* Computed as in transformers, with factor 8, low 1, high 4 and 64 positions. */
 static double llama3_frequency(int pair)
 {
     const double plain = pow(100, -2.0 * pair / 8), turns = 64 * plain / (2 * acos(-1));
-    const double share = (turns - 1) / 3; /* of the plain one */
+    const double share = (turns - 1) / 3; /* share of the plain frequency */
     return turns > 4 ? plain : turns < 1 ? plain / 8 : (1 - share) * plain / 8 + share * plain;
 }
 
@@ -364,7 +364,7 @@ static double loss_of(const struct built *b, const void *const *arrays)
     return sums[0] / sums[1];
 }
 
-/* The gradient of one step of SGD of rate 1 is what it takes off each parameter. */
+/* A step of SGD of rate 1 subtracts the gradient from each parameter. */
 static void check_gradients(const struct operation *o, const struct built *b, const void *const *arrays)
 {
     static float values[16][ELEMENTS], now[ELEMENTS];

@@ -1,5 +1,5 @@
 /* api_regression_test.c - models of numbers instead of tokens, as a user of libmuster.so sees them: inputs of
- * f32, f64 and u8, the squared error, what does not count, and labels of images. */
+ * f32, f64 and u8, the squared error, targets that do not count, and labels of images. */
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>
@@ -56,7 +56,7 @@ static struct muster_trainer *opened(struct muster_world *world, struct muster_m
     return t;
 }
 
-/* The mean of the squares, from what a forward pass gives out. */
+/* The mean of the squares, from the output of a forward pass. */
 static double mean_error(const float *out, const float *wanted, int64_t count, int64_t *counted)
 {
     double sum = 0;
@@ -106,7 +106,7 @@ static void learns_and_counts(void **state)
     muster_model_free(m);
 }
 
-/* A step of fewer samples is one whose last targets are NaN. */
+/* A step of fewer samples has NaN as its last targets. */
 static void samples_that_are_not_there_do_not_count(void **state)
 {
     (void)state;

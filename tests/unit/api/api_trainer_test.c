@@ -90,7 +90,7 @@ static void trains_tied_and_frozen_parameters(void **state)
     struct mine mine = model(0);
     struct muster_trainer *t = opened(NULL, mine, settings);
     assert_non_null(t);
-    muster_model_free(mine.m); /* the trainer keeps what it needs */
+    muster_model_free(mine.m); /* the trainer keeps its own copy */
     int32_t tokens[TOKENS], targets[TOKENS], frozen = muster_trainer_parameter(t, "embedding.positions"),
                                              table = muster_trainer_parameter(t, "embedding.table");
     float before[T * C], after[T * C], old[VOCABULARY * C], now[VOCABULARY * C];
@@ -203,7 +203,7 @@ static void forward_gives_sums_and_values(void **state)
     muster_model_free(mine.m);
 }
 
-/* A step of fewer samples is one whose last targets do not count. */
+/* In a step of fewer samples the last targets do not count. */
 static void samples_that_are_not_there_do_not_count(void **state)
 {
     (void)state;
@@ -322,7 +322,7 @@ static void exports_and_generates(void **state)
     float values[VOCABULARY * C], loaded[VOCABULARY * C];
     assert_int_equal(muster_trainer_get(t, 0, values, &err), 0);
     assert_int_equal(muster_trainer_get(other, 0, loaded, &err), 0);
-    assert_memory_not_equal(values, loaded, sizeof values); /* of another seed */
+    assert_memory_not_equal(values, loaded, sizeof values); /* the values of another seed */
     if (muster_trainer_load(other, path, &err))
         fail_msg("%s", err.text);
     assert_int_equal(muster_trainer_get(other, 0, loaded, &err), 0);
@@ -482,7 +482,7 @@ static void the_state_has_a_type_and_names(void **state)
     muster_model_free(mine.m);
 }
 
-/* A program that was built before members were added at the end, and one that was built after. */
+/* A program built before members were added at the end, and a program built after. */
 static void structs_of_other_versions_are_filled(void **state)
 {
     (void)state;
@@ -614,8 +614,8 @@ static void two_ranks_are_weighted_by_their_targets(void **state)
     muster_model_free(job.mine.m);
 }
 
-/* Losses of the first two steps with logits formed a row at a time; beside: with another trainer of the same
- * model that forms all of them at once. */
+/* Losses of the first two steps with logits formed a row at a time; next to it: with another trainer of the
+ * same model that forms all of them at once. */
 static void train_a_row_at_a_time(bool beside, double losses[2])
 {
     static const char *const by_rows[] = {COMMON, "training.micro_batch=4", "training.head_chunk=16K", NULL};

@@ -239,7 +239,7 @@ static void counters_of_the_own_group(void **state)
     join("0::/pod/box\n");
     assert_true(cgroup_oom(root, &oom));
     assert_int_equal(oom.kills, 3);
-    assert_int_equal(oom.hits, 5); /* of the groups above too: their limits count */
+    assert_int_equal(oom.hits, 5); /* with the groups above: their limits count */
     assert_int_equal(oom.limit, 1000);
     assert_int_equal(oom.peak, 700);
     join("0::/\n");

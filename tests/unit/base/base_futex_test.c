@@ -1,4 +1,5 @@
-/* base_futex_test.c - looking at a word before sleeping: what it sees, and how looks in vain become rare. */
+/* base_futex_test.c - looking at a word before sleeping: what a look finds, and how vain looks become rare.
+ */
 #include <pthread.h>
 
 #include "proto/base/futex.h"

@@ -99,7 +99,7 @@ static void values_that_begin_with_a_dash(void **state)
     assert_int_equal(PARSE(""), 0);
 }
 
-/* Of a name that is another's beginning, and of the first row. */
+/* A name that begins another name, and the first row. */
 static void names_within_names(void **state)
 {
     (void)state;

@@ -27,7 +27,7 @@ static size_t encode(unsigned code, unsigned char *out)
     return rest + 1;
 }
 
-/* The bytes of the one character that begins here, 0 where there is none: it is the encoding of what it
+/* The bytes of the character that begins here, 0: none; it is the encoding of what it
  * decodes to, which is no surrogate. */
 static size_t character(const unsigned char *s, size_t left)
 {
@@ -65,7 +65,7 @@ static void check_json(const unsigned char *s, size_t length)
     static struct buffer found, wanted; /* one memory for many */
     buffer_clear(&found);
     buffer_clear(&wanted);
-    unsigned char *exact = mem_calloc(length, 1); /* not a byte behind it is read */
+    unsigned char *exact = mem_calloc(length, 1); /* no byte after it is read */
     memcpy(exact, s, length);
     assert_int_equal(buffer_json_bytes(&found, (const char *)exact, length), 0);
     json_of(s, length, &wanted);
@@ -295,7 +295,7 @@ static void the_nearest_name_has_the_fewest_edits(void **state)
                 wanted = names[i];
                 fewest = edits(words[0], names[i]);
             }
-        char *exact = mem_strdup(words[0]); /* no byte beside it is read */
+        char *exact = mem_strdup(words[0]); /* no byte outside of it is read */
         assert_ptr_equal(text_nearest(exact, names, 5), wanted);
         mem_free(exact);
     }

@@ -184,13 +184,13 @@ static void a_planted_link_is_not_followed(void **state)
     mem_free(beside);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(unlink(victim), 0);
-    assert_int_equal(mkdir(planted, 0700), 0); /* what cannot be removed is an error, and stays */
+    assert_int_equal(mkdir(planted, 0700), 0); /* an entry that cannot be removed is an error, and stays */
     assert_int_equal(io_create_new(planted, O_WRONLY, 0600), -1);
     assert_int_equal(rmdir(planted), 0);
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* What a file of lines that has this text holds once it was opened and a line was added. */
+/* The contents of a file of lines with this text after it is opened and a line is added. */
 static void check_lines(const char *path, const char *before, size_t length, const char *after)
 {
     struct muster_error err = {0};
@@ -219,7 +219,7 @@ static void an_unfinished_line_is_cut_off(void **state)
     check_lines(path, "{\"rank\": 3}", 11, "{\"rank\": 3}+\n");
     memset(longest, ' ', sizeof longest);
     memcpy(longest, "x\n{\"run\": ", 10);
-    for (size_t block = 4096; block <= 8192; block += 4096) /* about what is read at once */
+    for (size_t block = 4096; block <= 8192; block += 4096) /* about the size of a read */
         for (size_t length = block - 1; length <= block + 1; length++)
             check_lines(path, longest, 2 + length, "x\n+\n");
     assert_int_equal(unlink(path), 0);

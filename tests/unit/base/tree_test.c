@@ -1,4 +1,4 @@
-/* tree_test.c - YAML and JSON as trees: what scalars mean, places, anchors and merges, and what is refused.
+/* tree_test.c - YAML and JSON as trees: meaning of scalars, places, anchors and merges, and errors.
  */
 #include "proto/tree/tree.h"
 

@@ -1,5 +1,6 @@
 /* checkpoint_behind_test.c - a checkpoint that is written while steps go on, on a disk so slow that they have
- * to wait for it: it holds the state of its own step, to the byte; and what a failing disk leaves. */
+ * to wait for it: it holds the state of its own step, to the byte; and the files that a failing disk leaves.
+ */
 #include "tests/support/cmocka_all.h"
 
 #include <errno.h>
@@ -22,9 +23,9 @@ enum { STEPS = 4, FILE_LIMIT = 64 << 20 };
 
 /* ---- a slow disk, a full disk ---- */
 
-static _Atomic(int64_t) nap_ns;     /* of every write */
+static _Atomic(int64_t) nap_ns;     /* time of every write */
 static atomic_int writes_left = -1; /* until the disk is full; -1: it is not */
-static atomic_bool refuses;         /* writes past the page cache are refused behind steps */
+static atomic_bool refuses;         /* writes past the page cache are refused during steps */
 static atomic_bool no_direct;       /* they are refused now */
 
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
@@ -52,7 +53,7 @@ enum change { BY_STEPS, BY_SETTING, BY_RESTART };
 struct twice {
     char at_once[64], behind[64];
     enum change change;
-    bool fails;        /* the disk is full behind steps */
+    bool fails;        /* the disk is full during steps */
     atomic_int during; /* looks that found it being written */
     atomic_int failed_io, failed_peer;
     struct checkpoint_writer *writer[4];
@@ -85,7 +86,7 @@ static int change_all(const struct twice *t, struct trainer *trainer)
     return 0;
 }
 
-/* The end of one that is written behind steps; -1: it was not the expected one. */
+/* The end of a checkpoint written during steps; -1: not the expected checkpoint. */
 static int look(struct twice *t, int rank, bool last)
 {
     struct muster_error err = {0};
@@ -313,11 +314,11 @@ static void one_that_is_given_up_is_not_there_and_is_in_no_way(void **state)
     twice_end(&t);
 }
 
-/* Of a run in which rank 1 comes to what is between two steps when rank 0 has been there. */
+/* A run in which rank 1 comes to the point between two steps after rank 0. */
 struct apart {
     struct twice twice;
     atomic_int been; /* rank 0, in so many steps */
-    int ended;       /* the step behind which rank 0 saw the end; 0: none yet */
+    int ended;       /* the step after which rank 0 saw the end; 0: none yet */
 };
 
 /* false: not within a time in which ranks that meet would have given up. */
@@ -367,7 +368,7 @@ static void ranks_agree_by_their_steps(void **state)
     int64_t *steps;
     atomic_store(&nap_ns, 0);
     run.mesh = (struct mesh)MESH(1, 1, 2);
-    run.steps = 400; /* of a ms, and slower while it is not at its end */
+    run.steps = 400; /* of 1 ms, and slower before the end */
     run.context = &a;
     run.visit = come_one_by_one;
     assert_int_equal(training_run(&run), 0);

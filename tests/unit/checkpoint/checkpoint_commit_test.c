@@ -1,5 +1,5 @@
 /* checkpoint_commit_test.c - the commit of a checkpoint, crashed between and inside all of its steps on a
- * file system that loses what was not synced; and that bugs planted in the table and in the rule of retention
+ * file system that loses unsynced data; and that bugs planted in the table and in the rule of retention
  * are found so. */
 #include "tests/support/cmocka_all.h"
 
@@ -24,15 +24,16 @@ struct sim_folder {
     int64_t step;
     bool file[RANKS], manifest;           /* were written */
     int64_t of[RANKS], manifest_of;       /* the steps whose bytes they have */
-    int took;                             /* its files were those of shown[took - 1]; 0: they are its own */
+    int took;                             /* its files came from shown[took - 1]; 0: its own files */
     bool file_safe[RANKS], manifest_safe; /* their bytes are on the disk */
     bool names_safe;                      /* so are their names in it */
 };
 
-/* What memory sees and what a crash leaves: the disk may hold any of the changes since the last sync. */
+/* The view of memory, and the view after a crash: the disk may hold any of the changes since the last sync.
+ */
 struct sim_disk {
     struct sim_folder hidden[MOST], shown[MOST], spare;
-    struct sim_folder old_shown[MOST]; /* of the parent folder when it was last synced */
+    struct sim_folder old_shown[MOST]; /* the parent folder when it was last synced */
 };
 
 static void sync_parent(struct sim_disk *d)
@@ -55,7 +56,7 @@ static void crash(struct walk *walk, struct sim_disk *d)
 {
     for (int i = 0; i < MOST; i++) {
         if (walk_one_in(walk, 2)) {
-            /* A name that was removed comes back with what is left of its files: a removal of files is as
+            /* A name that was removed comes back with its remaining files: a removal of files is as
              * likely on the disk. */
             bool removed = d->old_shown[i].there && !d->shown[i].there;
             d->shown[i] = d->old_shown[i];
@@ -69,7 +70,7 @@ static void crash(struct walk *walk, struct sim_disk *d)
     sync_parent(d);
 }
 
-/* What a loader takes. */
+/* The checkpoint that a loader takes. */
 static bool whole(const struct sim_folder *f)
 {
     bool all = f->there && f->manifest && f->manifest_of == f->step;
@@ -87,9 +88,9 @@ struct writer {
                    bool *remove);
     bool cleans_all; /* a planted bug: the making of a hidden folder removes all others */
     bool takes_shown,
-        keeps_manifest; /* others: files of one that was not removed are taken, or its manifest */
+        keeps_manifest; /* others: files of a checkpoint that was not removed are taken, or its manifest */
     struct sim_disk disk;
-    int64_t reported; /* step of the newest one that was reported as saved */
+    int64_t reported; /* step of the newest checkpoint reported as saved */
 };
 
 static void prune(struct writer *w, int64_t step)
@@ -126,7 +127,7 @@ static struct sim_folder make(struct sim_disk *d, int64_t step)
     return made;
 }
 
-/* Where its bytes were those of a folder under another name, they are not there any more: that name may come
+/* If its bytes belonged to a folder under another name, they are gone: that name may come
  * back after a crash. */
 static void put_file(struct sim_disk *d, struct sim_folder *hidden, int rank)
 {
@@ -203,11 +204,11 @@ static void save(struct writer *w, int64_t step, int *crash_at, int *fails_at, s
         w->reported = step;
 }
 
-/* ---- behind steps ---- */
+/* ---- during steps ---- */
 
 /* Turns of steps: the ranks' files become whole one after the other, and rank 0 does one thing of the
  * commit's table a turn. Votes are taken between two steps, as the step has added them up before some of this
- * or, where the ranks meet, behind all of it. Behind one whose files are written the next one begins. */
+ * or, where the ranks meet, after all of it. After a checkpoint whose files are written the next begins. */
 struct behind {
     const struct save_row *table;
     int64_t step;
@@ -262,7 +263,7 @@ static void take_votes(struct writer *w, struct behind *b, bool behind)
     memset(b->failed, 0, sizeof b->failed);
 }
 
-/* Those that are on their way, the oldest first. */
+/* Checkpoints on their way, the oldest first. */
 struct flight {
     struct behind item[SAVES_AT_ONCE];
     int count, most; /* most: at once, so far */
@@ -327,8 +328,8 @@ static int64_t newest_whole(const struct sim_disk *d)
     return newest;
 }
 
-/* A run that is crashed there; false: what was reported as saved is lost, or a part of one is taken for
- * whole. */
+/* A run that is crashed there; false: a checkpoint reported as saved is lost, or a part of a checkpoint is
+ * taken for whole. */
 static bool survives(const struct writer *plan, int crash_at, int fails_at, uint64_t seed)
 {
     struct writer w = *plan;
@@ -341,7 +342,7 @@ static bool survives(const struct writer *plan, int crash_at, int fails_at, uint
     return newest_whole(&w.disk) >= w.reported;
 }
 
-/* How a run behind steps is planned. */
+/* How a run with checkpoints during steps is planned. */
 struct behind_plan {
     const struct save_row *table;
     bool cleans_all;
@@ -508,7 +509,7 @@ static void the_next_one_begins_behind_written_files(void **state)
     assert_true(save_may_begin(committing, 1));
     assert_false(save_may_begin(committing, 2));
     assert_false(save_may_begin(writing, 2));
-    assert_false(save_may_begin(writing + 1, 1)); /* of the same memory */
+    assert_false(save_may_begin(writing + 1, 1)); /* it needs the same memory */
 }
 
 static void keeps_none(const struct retention *retention, int64_t step, const int64_t *steps, int count,
@@ -561,7 +562,7 @@ static void checksums_are_castagnolis(void **state)
         }
 }
 
-/* Lanes side by side are the sum one behind the other, whatever is before and behind them. */
+/* Lanes in parallel give the sum of lanes in sequence, with anything before and after them. */
 static void lanes_are_the_whole(void **state)
 {
     (void)state;
@@ -613,15 +614,15 @@ static void the_oldest_is_given_up_and_never_the_newest_that_is_whole(void **sta
     (void)state;
     const struct {
         struct retention retention;
-        const char *steps; /* "h" after one that is held */
+        const char *steps; /* "h" after a held step */
         int64_t given_up;  /* -1: none */
     } rows[] = {
         {{3, 0, 0, 0, 30}, "30 20 10", 10},     {{3, 0, 0, 0, 30}, "30", -1}, /* the only one */
         {{3, 0, 0, 0, 20}, "30 20", 30},        /* 30 is damaged: it was refused */
-        {{3, 0, 0, 0, -1}, "30 20 10", -1},     /* of none it is known that it is whole */
+        {{3, 0, 0, 0, -1}, "30 20 10", -1},     /* no checkpoint is known to be whole */
         {{3, 0, 0, 0, 40}, "30 20 10", -1},     /* nor here: it was removed by another program */
         {{3, 0, 10, 0, 30}, "30 20 10", 20},    /* the best stays */
-        {{3, 0, 40, 10, 30}, "30 20 10", 20},   /* so does the one that is the best if step 40 is not saved */
+        {{3, 0, 40, 10, 30}, "30 20 10", 20},   /* so does the best checkpoint if step 40 is not saved */
         {{3, 0, 10, 0, 30}, "30 10", 10},       /* unless there is nothing else */
         {{3, 10, 0, 0, 35}, "35 33 30 20", 33}, /* multiples of checkpoint_keep_every come later */
         {{3, 10, 0, 0, 35}, "35 30 20", 20},    {{3, 10, 20, 0, 35}, "35 30 20", 30},

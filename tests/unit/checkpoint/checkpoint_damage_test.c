@@ -221,7 +221,7 @@ static void if_all_are_damaged_none_is_loaded(void **state)
     assert_int_equal(load_newest(report, sizeof report, &err), 10);
 }
 
-/* ---- what cannot be read ---- */
+/* ---- unreadable checkpoints ---- */
 
 static void only_what_was_read_is_damaged(void **state)
 {
@@ -290,7 +290,7 @@ static void anothers_model_is_refused(void **state)
     assert_int_equal(load_newest(report, sizeof report, &err), -1);
     assert_int_equal(err.code, MUSTER_E_REFUSED);
     assert_non_null(strstr(err.text, "of another model: its parameter 0 is wte.weight (48, 32)"));
-    /* A newer one that fits is used, and one of the other model before it does not matter. */
+    /* A newer checkpoint that fits is used; an older checkpoint of the other model does not matter. */
     assert_int_equal(save_at(30, &err), 0);
     assert_int_equal(load_newest(report, sizeof report, &err), 30);
     trainer_destroy(trainer);

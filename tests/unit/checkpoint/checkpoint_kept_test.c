@@ -1,5 +1,6 @@
-/* checkpoint_kept_test.c - what is kept from one checkpoint to the next changes no byte of it: neither of a
- * small file nor of one that waits for the disk; headers that were read, and files that are written over. */
+/* checkpoint_kept_test.c - objects kept from a checkpoint to the next change no byte of it: neither of a
+ * small file nor of a file that waits for the disk; headers that were read, and files that are written over.
+ */
 #include "tests/support/cmocka_all.h"
 
 #include <fcntl.h>
@@ -114,7 +115,7 @@ struct taken {
     struct checkpoint_kept kept;
     ino_t inode[TAKEN_STEPS + 1];
     int reader;
-    struct buffer read, linked; /* what they were */
+    struct buffer read, linked; /* the bytes before */
     bool leases;                /* the file system has them: else no file is taken */
 };
 
@@ -165,7 +166,7 @@ static void files_are_taken_where_nobody_else_has_them(void **state)
     run.context = &t;
     run.visit = save_taking;
     assert_int_equal(training_run(&run), 0);
-    /* the one before is removed behind each, and its files are the next one's */
+    /* after each, the checkpoint before is removed, and the next gets its files */
     assert_int_not_equal(t.inode[3], t.inode[1]);
     assert_int_not_equal(t.inode[4], t.inode[2]);
     for (int step = 5; step <= TAKEN_STEPS; step++)
@@ -221,7 +222,7 @@ static void headers_are_the_same_but_for_their_digits(void **state)
     header.digits[1] = (struct rank_header_digits){.at = 19, .count = 2};
     header.count = 2;
     assert_true(rank_header_same(&header, &text, 7));
-    assert_false(rank_header_same(&header, &text, 8)); /* of another size */
+    assert_false(rank_header_same(&header, &text, 8)); /* a header of another size */
     put(&text, "{\"a\":\"0 ff\",\"b\":\"5 00\"}");
     assert_true(rank_header_same(&header, &text, 7));
     static const char *const others[] = {

@@ -18,7 +18,7 @@ enum { STEPS = 6 };
 /* What visit does in a run that is cut in two. */
 struct cut {
     char folder[64];
-    int load_step, save_at; /* of the run: loaded before its first step, saved behind so many; -1: neither */
+    int load_step, save_at; /* loaded before the first step, saved after this many steps; -1: neither */
 };
 
 static int load(const struct training *run, struct trainer *trainer, int rank, const struct cut *cut)
@@ -60,7 +60,7 @@ static int visit(const struct training *run, struct trainer *trainer, int rank, 
     const struct cut *cut = run->context;
     if (step == 0 && cut->load_step >= 0 && load(run, trainer, rank, cut) < 0)
         return -1;
-    if (run->average_decay > 0 && run->first_step + step == STEPS) /* then it is what is compared */
+    if (run->average_decay > 0 && run->first_step + step == STEPS) /* then the average is compared */
         return trainer_exchange_averages(trainer, true, NULL);
     if (step > 0 && run->first_step + step == cut->save_at)
         return save(run, trainer, rank, cut->save_at, cut);
@@ -90,7 +90,7 @@ static size_t params_bytes(const struct training *run)
     struct muster_error err = {0};
     struct model *model = run->create ? run->create(run, &err) : gpt2_create(&run->gpt, &err);
     assert_non_null(model);
-    size_t bytes = (size_t)model_parameters(model) * 8; /* of any dtype */
+    size_t bytes = (size_t)model_parameters(model) * 8; /* enough for any dtype */
     model_destroy(model);
     return bytes;
 }

@@ -25,7 +25,7 @@ enum { RANKS = 2, STEPS = 60, WARM_UP = 3, FILE_LIMIT = 64 << 20 };
 /* ---- a disk with one error ---- */
 
 static char watched[65];          /* the folder */
-static atomic_int good_left = -1; /* calls of its kind until the one that fails; -1: none does */
+static atomic_int good_left = -1; /* calls of its kind before the failing call; -1: none fails */
 static atomic_bool struck;
 
 enum call { CALL_PWRITE, CALL_WRITE, CALL_SYNC, CALL_SYNC_DATA, CALL_OPEN, CALL_COUNT };
@@ -99,9 +99,9 @@ enum { FILES = sizeof files / sizeof *files };
 struct spare {
     char folder[64], alone[64];
     struct checkpoint_kept keeps[RANKS];
-    struct buffer before[FILES];                 /* of the last one that was saved */
+    struct buffer before[FILES];                 /* files of the last saved checkpoint */
     int64_t saved;                               /* its step */
-    int good;                                    /* calls before the one that fails next */
+    int good;                                    /* calls before the next failing call */
     int struck[CALL_COUNT];                      /* errors so far, by call */
     atomic_bool through;                         /* no call is left */
     atomic_int failed_io, failed_peer, absorbed; /* by ranks */
@@ -153,7 +153,7 @@ static int say(const char *what, int64_t step)
     return -1;
 }
 
-/* Behind a save during which a call failed: what there is. */
+/* Checks the files after a save during which a call failed. */
 static int look_at_disk(struct spare *s, int64_t step)
 {
     scope_free int64_t *steps = NULL;
@@ -179,7 +179,7 @@ static int meet(struct trainer *trainer, int failed)
     return trainer_reduce(trainer, &sum, 1, &err) < 0 || sum > 0 ? -1 : 0;
 }
 
-/* One that fails; its ranks know it, and one of them why. */
+/* A save that fails: all its ranks know it, and one rank knows the reason. */
 static int fail_once(struct spare *s, struct trainer *trainer, int rank, int64_t step)
 {
     struct muster_error err = {0};
@@ -214,7 +214,7 @@ static int fail_once(struct spare *s, struct trainer *trainer, int rank, int64_t
         failed = say("it is not right", step);
     if (rank == 0 && hit)
         s->struck[atomic_load(&kind)]++;
-    if (rank == 0) { /* the next one's; behind the last of a kind, the next kind's first */
+    if (rank == 0) { /* the next call; after the last of a kind, the first of the next kind */
         s->good = hit ? s->good + 1 : 0;
         if (!hit && atomic_load(&kind) + 1 < CALL_COUNT)
             atomic_fetch_add(&kind, 1);
@@ -232,7 +232,7 @@ static int visit(const struct training *run, struct trainer *trainer, int rank, 
         return meet(trainer, 0);
     if (save(trainer, rank, step, s->alone, NULL, &err) < 0)
         return say(err.text, step);
-    /* every other one: what is spare after an error is the next one's */
+    /* every second save: the next save uses the spare files left by an error */
     if (step > WARM_UP && step % 2 == 0 && fail_once(s, trainer, rank, step) < 0)
         return -1;
     if (save(trainer, rank, step, s->folder, &s->keeps[rank], &err) < 0)

@@ -22,7 +22,7 @@ static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_U8, D
 static const enum comm_kind kinds[] = {COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE, COMM_BROADCAST,
                                        COMM_ALL_TO_ALL, COMM_SEND,           COMM_BARRIER};
 
-/* What a rank's buffers hold: sums of it are exact in no type of floats. */
+/* The contents of a rank's buffers: their sums are exact in no type of floats. */
 static void fill(void *to, enum dtype dtype, int64_t count, int rank)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -42,7 +42,7 @@ static void fill(void *to, enum dtype dtype, int64_t count, int rank)
 }
 
 struct two_comms {
-    const struct comm_ops *ops[2]; /* what is tested, and the host comm */
+    const struct comm_ops *ops[2]; /* the tested comm, and the host comm */
     struct comm *comm[2];
     char *send, *recv[2];
 };

@@ -87,7 +87,7 @@ static void waiting_costs_no_processor(void **state)
     const struct comm_op op = {.kind = COMM_BARRIER};
     int64_t before = cpu_ns();
     do_op(f, comm, &op, NULL, NULL);
-    /* Of the whole process, sanitizers included; a spin would cost all of it. */
+    /* CPU time of the whole process, sanitizers included; a spin would use all of it. */
     assert_true(cpu_ns() - before < 100 * NS_PER_MS);
     comm_delay()->destroy(comm);
 }

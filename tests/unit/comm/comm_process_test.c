@@ -1,5 +1,5 @@
-/* comm_process_test.c - ranks as processes: the same sums as with threads, and what the others see when one
- * is killed in the middle of it. Built a second time with TEST_COMM=comm_tcp: the same over TCP. */
+/* comm_process_test.c - ranks as processes: the same sums as with threads, and the errors of the others when
+ * one is killed in the middle of it. Built a second time with TEST_COMM=comm_tcp: the same over TCP. */
 #include "tests/support/cmocka_all.h"
 
 #include <errno.h>
@@ -19,13 +19,13 @@
 enum { RANKS_MAX = 12, COUNT = 400000, SMALL = 100 };
 #define NOTICED_NS (5 * NS_PER_S) /* until every rank knows of a death */
 
-/* What the ranks do: all-reduces of so many elements, for so many rounds or until an error. */
+/* The ranks' work: all-reduces of so many elements, for so many rounds or until an error. */
 struct work {
     int size, count, rounds; /* rounds 0: no end */
     int with_child;          /* the rank that leaves one; -1: none */
 };
 
-/* What a rank tells the test, in this order, through its socket. */
+/* A rank's messages to the test, in this order, through its socket. */
 struct report {
     char kind; /* 'r' it runs, 'c' it has a child, 'e' its end */
     pid_t child;
@@ -153,7 +153,7 @@ static void processes_agree(void **state)
     }
 }
 
-/* Kills one of size ranks; all others say so in time. */
+/* Kills one of size ranks; all others report it in time. */
 static void kill_one(int size, int victim, int count, bool with_child)
 {
     struct process processes[RANKS_MAX];

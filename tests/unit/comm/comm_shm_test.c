@@ -169,16 +169,16 @@ static void splits_have_their_own_ranks(void **state)
     }
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
-/* Over TCP most of many ranks have no connection to the one that fails. */
+/* Over TCP most of many ranks have no connection to the failing rank. */
 enum { FEW_RANKS = 3, MANY_RANKS = 11 };
 #define EACH_SIZE(size)                                                                                      \
     for (int size = FEW_RANKS; size <= (test_over_shm() ? FEW_RANKS : MANY_RANKS);                           \
          size += MANY_RANKS - FEW_RANKS)
 
-/* A failure ends the comm for every rank, also for one that has not yet finished what came before: where that
- * has to pass, the ranks wait here until it has. Once a job. */
+/* A failure ends the comm for every rank, also for a rank that has not yet finished earlier operations: where
+ * that has to pass, the ranks wait here until it has. Once a job. */
 static int all_meet(struct test_rank *r, struct test_job *job)
 {
     job->met++;
@@ -362,7 +362,7 @@ static int leave_early(struct test_rank *r, struct test_job *job)
     if (r->rank == 1)
         return 0;
     const struct comm_op receive = {.kind = COMM_RECV, .dtype = DTYPE_F32, .count = 1, .root = 1};
-    const struct comm_op *next = r->rank == 2 ? &receive : &op; /* of a pair, and of all ranks */
+    const struct comm_op *next = r->rank == 2 ? &receive : &op; /* an operation of a pair, and of all ranks */
     return test_rank_do(r, r->comm, next, NULL, r->arena.base, err) ? 0 : -1;
 }
 

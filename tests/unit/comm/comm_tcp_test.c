@@ -1,5 +1,5 @@
-/* comm_tcp_test.c - what is special to the comm over TCP: requests to the store, unknown peers at the port, a
- * peer that goes silent in the middle of data. What all comms have in common is in comm_shm_test.c,
+/* comm_tcp_test.c - the peculiarities of the comm over TCP: requests to the store, unknown peers at the port,
+ * a peer that goes silent in the middle of data. Tests for all comms are in comm_shm_test.c,
  * comm_process_test.c and comm_bits_test.c. */
 #define TEST_COMM comm_tcp
 #include "tests/support/cmocka_all.h"
@@ -15,7 +15,7 @@
 #include "proto/base/io.h"
 #include "tests/unit/comm/comm_test_ranks.h"
 
-/* ---- stores that see who publishes an address; the one behind is the first member ---- */
+/* ---- stores that see who publishes an address; the wrapped store is the first member ---- */
 
 static int pass_get(void *ctx, const char *key, struct buffer *out, int64_t timeout_ns,
                     struct muster_error *err)
@@ -32,8 +32,8 @@ static int pass_add(void *ctx, const char *key, int64_t delta, int64_t *value, s
 
 /* ---- unknown peers ---- */
 
-/* A store that makes unknown peers connect to each published address before any rank learns of it: one that
- * sends junk and as many as `silent` that send nothing. */
+/* A store that makes unknown peers connect to each published address before any rank learns of it: a peer
+ * that sends junk and as many as `silent` that send nothing. */
 struct nosy_store {
     struct kv_store real;
     int fds[64];
@@ -103,8 +103,8 @@ static void unknown_peers_are_dropped(void **state)
     meet_beside_unknown_peers(3, 1, 6);
 }
 
-/* More than a rank keeps take all places of rank 0, which has to be quicker than with one that is only slow:
- * that has 20 seconds. */
+/* More peers than a rank keeps take all places of rank 0, which has to be quicker than with a peer that is
+ * only slow: that has 20 seconds. */
 static void silent_peers_make_room(void **state)
 {
     (void)state;

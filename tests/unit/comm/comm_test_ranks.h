@@ -12,7 +12,7 @@
 #include "tests/support/rank_threads.h"
 
 #ifndef TEST_COMM
-#define TEST_COMM comm_shm /* what is tested */
+#define TEST_COMM comm_shm /* the tested comm */
 #endif
 
 #ifndef TEST_RUN
@@ -24,7 +24,7 @@
 #endif
 
 enum { TEST_ARENA_BYTES = 24 << 20 };
-#define TEST_TIMEOUT_NS (240 * NS_PER_S) /* of comms and every wait: no test comes near it */
+#define TEST_TIMEOUT_NS (240 * NS_PER_S) /* for comms and every wait; no test comes near it */
 
 static inline bool test_over_tcp(void)
 {
@@ -101,7 +101,8 @@ static inline int test_rank_open(struct test_rank *r, int rank, int size, int64_
         r->comm = TEST_COMM()->create(&options, &err);
     }
     if (r->comm) {
-        r->comm->timeout_ns = timeout_ns; /* of operations: a short one is no reason not to meet */
+        r->comm->timeout_ns =
+            timeout_ns; /* limit of operations alone: a short limit must not keep ranks from meeting */
         return 0;
     }
     (void)test_rank_complain(r, "opening", err.text);
@@ -126,8 +127,8 @@ static inline int test_rank_do(struct test_rank *r, struct comm *comm, const str
 
 struct test_job {
     int (*body)(struct test_rank *r, struct test_job *job);
-    struct kv_store store; /* zeroed: one of its own */
-    int64_t timeout_ns;    /* of operations; 0: TEST_TIMEOUT_NS */
+    struct kv_store store; /* zeroed: its own store */
+    int64_t timeout_ns;    /* limit of operations; 0: TEST_TIMEOUT_NS */
     uint64_t seed;
     struct muster_error errors[16];
     _Atomic int gave_up; /* ranks that have */
@@ -163,7 +164,7 @@ static inline int test_job_run(struct test_job *job, int size)
 }
 
 /* Until so many ranks have counted themselves; -1: they have not in the time. A rank that takes no part waits
- * for gave_up, longer than the others wait for it: one that left would be an end of its own. */
+ * for gave_up, longer than the others wait for it: a rank that left would be another end. */
 static inline int test_job_wait(const _Atomic int *count, int wanted, int64_t limit_ns)
 {
     struct instant limit = instant_add(clock_now(NULL), limit_ns);

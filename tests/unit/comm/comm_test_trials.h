@@ -72,7 +72,7 @@ static inline double load_value(enum dtype dtype, const void *from, int64_t i)
     }
 }
 
-/* What was stored for value_at, read back: rounded to the dtype. */
+/* The stored value of value_at, read back: rounded to the dtype. */
 static inline double sent(const struct trial *t, int rank, int64_t i)
 {
     char room[8];

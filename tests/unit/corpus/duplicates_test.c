@@ -1,5 +1,5 @@
-/* Which documents are dropped: exact ones but the first, near ones of a kept one, chains only as far as the
- * kept one is near; the same in any number of passes. */
+/* Which documents are dropped: exact duplicates except the first, near duplicates of a kept document, chains
+ * only as far as the kept one is near; the same in any number of passes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +136,7 @@ static void test_dropped_are_near_a_kept_one(void **state)
     assert_memory_equal(out, again, MOST);
     int missed = 0, pairs = 0;
     for (int i = 0; i < c.count; i++) {
-        int kept = -1, first = -1; /* earlier ones that are near */
+        int kept = -1, first = -1; /* earlier near documents */
         for (int j = i - 1; j >= 0; j--)
             if (out[j] != DUPLICATE_EXACT && similarity(c.text[i], c.text[j]) >= 0.8) {
                 first = j;

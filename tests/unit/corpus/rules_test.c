@@ -1,4 +1,4 @@
-/* Quality rules: what is measured of a text, and the first rule that is broken; lists of words; cleaning. */
+/* Quality rules: the measures of a text, and the first rule that is broken; lists of words; cleaning. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -23,7 +23,7 @@ static ssize_t read_source(void *context, char *out, size_t size, struct muster_
     return (ssize_t)bytes;
 }
 
-/* All documents, "|" behind each, "?" for a broken line; "!": an error. */
+/* All documents, "|" after each, "?" for a broken line; "!": an error. */
 static void split_all(const char *text, struct split_options options, size_t piece, char *out, size_t size)
 {
     struct source source = {text, strlen(text), piece};

@@ -1,5 +1,5 @@
 /* cuda_libraries_test.c - tables of NVIDIA's libraries: each way in which a library is missing, old or not
- * what it says is one sentence and leaves no function behind. The library is libc's own libm. */
+ * its error is one sentence, and no function stays loaded. The library is libc's own libm. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ struct calls {
     double (*root)(double);
     double (*cube)(double);
 };
-static int library_version;   /* what the library says */
+static int library_version;   /* the library's answer */
 static int library_is_silent; /* it does not say */
 static const char *from = "the test needs Maths (apt: libc6)";
 

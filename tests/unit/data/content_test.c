@@ -1,4 +1,5 @@
-/* content_test.c - what a file is taken for, by its content; what of a folder is left out, and told. */
+/* content_test.c - the kind of a file by its content; the files of a folder that are left out, and reported.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,9 +51,9 @@ static int remove_folder(void **state)
     return 0;
 }
 
-/* ---- what a file is, by its content ---- */
+/* ---- the kind of a file, by its content ---- */
 
-/* The tokens of a path as text, '|' behind each document. */
+/* The tokens of a path as text, '|' after each document. */
 static int read_all_of(const char *path, const char *text_key, char *out, size_t size, struct buffer *notes,
                        struct muster_error *err)
 {
@@ -148,7 +149,7 @@ static void files_are_what_they_contain(void **state)
     }
 }
 
-/* A folder as nanoGPT prepares it: the text is read, and a line has what is not. */
+/* A folder as nanoGPT prepares it: the text is read, and a line has the other files. */
 static void what_is_left_out_is_told(void **state)
 {
     (void)state;
@@ -175,7 +176,7 @@ static void what_is_left_out_is_told(void **state)
     for (size_t i = 0; i < sizeof told / sizeof *told; i++)
         if (!memmem(notes.data, notes.length, told[i], strlen(told[i])))
             fail_msg("'%.*s' does not have '%s'", (int)notes.length, notes.data, told[i]);
-    /* programs alone are what is to be trained on, and a file that is named is taken */
+    /* a folder of programs alone is trained on, and a named file is taken */
     assert_int_equal(read_all_of(path_of("nano/prepare.py"), "text", found, sizeof found, NULL, &err), 0);
     assert_string_equal(found, "import numpy\n|");
     (void)unlink(path_of("nano/input.txt"));

@@ -55,7 +55,7 @@ static int remove_corpus(void **state)
     }
     (void)snprintf(path, sizeof path, "%s/sub", directory);
     (void)rmdir(path);
-    return rmdir(directory); /* fails where a test left something behind */
+    return rmdir(directory); /* fails if a test left a file */
 }
 
 static struct data *open_at(const char *path, int T, struct muster_error *err)
@@ -123,7 +123,7 @@ static void permutation_is_a_bijection(void **state)
     }
 }
 
-/* Training and validation have no target in common and all of the corpus together; what is held out comes in
+/* Training and validation have no target in common and all of the corpus together; held-out samples come in
  * the order of the corpus, and again from its start. */
 static void what_is_held_out_is_not_trained_on(void **state)
 {

@@ -1,4 +1,5 @@
-/* identity_test.c - what the samples follow from, as text, and how two of them differ. */
+/* identity_test.c - the settings and files that determine the samples, as text, and differences between two
+ * texts. */
 #include <stdio.h>
 #include <string.h>
 
@@ -64,7 +65,7 @@ static void files_are_known_by_size_and_ends(void **state)
     assert_null(strstr(out.data, "a?b"));
 }
 
-/* Of many files the line of all has what the others have no room for. */
+/* With many files, the source's line covers the files without a line. */
 static void many_files_have_one_line_more(void **state)
 {
     (void)state;

@@ -262,7 +262,8 @@ static void wrong_shards(void **state)
     "{\"text\": \"\"}\r\n"                                                                                   \
     "{\"text\": \"a line that is long\"}"
 
-/* Documents of JSON lines, one a sample: prompts do not count, nor what a short one is filled up with. */
+/* Documents of JSON lines, one a sample: prompts do not count, nor do the positions after a short document.
+ */
 static void lines_one_a_sample(void **state)
 {
     (void)state;
@@ -305,7 +306,7 @@ static void lines_one_a_sample(void **state)
     tokenizer_destroy(bytes);
 }
 
-/* The same as a stream: one behind the other, the prompt's tokens no targets there either. */
+/* The same as a stream: one after the other, the prompt's tokens no targets there either. */
 /* A prompt that fills its sample leaves nothing to learn: such samples are left out, and that is told. */
 static void samples_without_targets(void **state)
 {
@@ -330,7 +331,7 @@ static void samples_without_targets(void **state)
             fail_msg("%s", err.text);
         int32_t targets[8];
         assert_int_equal(data_samples(data), 2);
-        for (uint64_t g = 0; g < 8; g++) /* of more than one epoch */
+        for (uint64_t g = 0; g < 8; g++) /* more than an epoch */
             assert_true(data_sample(data, g, NULL, targets, &err) > 0);
         assert_non_null(strstr(data_identity(data), "samples without targets="));
         data_destroy(data);
@@ -398,7 +399,7 @@ static int64_t resident_file_bytes(void)
     return text_row(text, "RssFile");
 }
 
-/* A shard of 200 MB: memory holds what a sample needs and not what was read. */
+/* A shard of 200 MB: memory holds a sample's pages, not all pages that were read. */
 static void a_large_shard_stays_on_disk(void **state)
 {
     (void)state;

@@ -184,7 +184,7 @@ static void a_wait_is_one_sleep(void **state)
 struct waiter {
     struct fixture *f;
     int entries, failed;
-    _Atomic(int) done; /* of its entries */
+    _Atomic(int) done; /* completed entries */
 };
 static void count_done(void *argument)
 {

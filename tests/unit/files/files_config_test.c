@@ -1,4 +1,5 @@
-/* files_config_test.c - config.json: what is read, what is refused by its name, what is written. */
+/* files_config_test.c - config.json: keys that are read, keys that are refused by name, and the written file.
+ */
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/json/json_text.h"

@@ -58,7 +58,7 @@ static void hostile_headers_are_errors(void **state)
     (void)state;
     static const struct {
         const char *header;
-        int64_t data; /* bytes behind the header */
+        int64_t data; /* bytes after the header */
         const char *says;
     } cases[] = {
         {"", 0, "not valid JSON"},
@@ -276,7 +276,7 @@ static void a_part_of_a_matrix_is_transposed(void **state)
             for (int r = 0; r < ROWS; r++)
                 assert_memory_equal(to + (ptrdiff_t)(c * STRIDE + r) * size,
                                     from + (ptrdiff_t)(r * COLUMNS + FIRST + c) * size, size);
-            assert_int_equal(to[(c * STRIDE + ROWS) * size], 0xee); /* what is beside it stays */
+            assert_int_equal(to[(c * STRIDE + ROWS) * size], 0xee); /* the bytes next to it stay */
         }
     }
 }

@@ -187,7 +187,7 @@ static void shards_are_filled_in_the_order_of_transformers(void **state)
 
     assert_int_equal(layout_make(model, &gpt2, true, DTYPE_F32, 1000, &layout, &err), 0);
     /* wte, wpe, ln_1 fill 512; the 768 of c_attn opens shard 1 with its bias; c_fc and c_proj of the MLP are
-     * larger than a shard and have their own at once: numbers 1 and 3, before those that were being filled.
+     * larger than a shard and have their own at once: numbers 1 and 3, before the shards being filled.
      */
     for (int i = 0; i < model->param_count; i++)
         assert_int_equal(layout.tensor[i] >= layout.first[layout.tensors.item[layout.tensor[i]].file], 1);

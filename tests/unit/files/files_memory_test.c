@@ -1,5 +1,5 @@
 /* files_memory_test.c - an import and an export hold a param group and a few blocks a rank, never the model:
- * what the process's peak grows by, ranks as threads, after a step has touched all that was planned. */
+ * the growth of the process's peak, ranks as threads, after a step has touched all planned memory. */
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Blocks of 256K elements: two of an export, and of an import those of files and of the trainer. */
+/* Blocks of 256K elements: two for an export; for an import the blocks of files and of the trainer. */
 enum { RANKS_MOST = 2, RANK_BYTES = 10 << 20 };
 
 static const struct architecture gpt2 = {

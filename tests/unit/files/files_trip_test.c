@@ -218,7 +218,7 @@ static void damaged_folders_are_errors(void **state)
     check_fails(bad, MUSTER_E_INVALID, "too few");
 }
 
-/* lm_head.weight beside wte.weight: equal it is read, different it is refused. */
+/* lm_head.weight next to wte.weight: read if equal, refused if different. */
 static void a_second_copy_of_a_tied_tensor_is_compared(void **state)
 {
     (void)state;

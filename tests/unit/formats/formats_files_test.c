@@ -1,5 +1,5 @@
-/* formats_files_test.c - configurations as their users have them: what they become, what is said of them, and
- * what is wrong with them, line by line. */
+/* formats_files_test.c - users' configurations: the settings that they become, the notes about them, and
+ * their errors, line by line. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static const char deepspeed_text[] =
     "{\n \"train_batch_size\": 1024, \"train_micro_batch_size_per_gpu\": 16,\n";
 
 static const struct {
-    const char *rest, *line; /* behind a batch that fits; NULL: the error */
+    const char *rest, *line; /* after a batch that fits; NULL: the error */
     const char *error;
 } deepspeed[] = {
     {"\"zero_optimization\": {\"stage\": 0}}", "strategy: NO_SHARD", NULL},

@@ -1,4 +1,4 @@
-/* formats_keys_test.c - the tables of keys: every key of DeepSpeed's is there, every row says what it has to,
+/* formats_keys_test.c - the tables of keys: every key of DeepSpeed's is there, every row has its text,
  * and the document of the tables is up to date. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static void deepspeed_key(const char *path)
         read_key(path, values[i], text);
         if (strstr(text, "unknown key"))
             fail_msg("%s: %s: %s", path, values[i], text);
-        /* what is refused is refused with its place; the rest of the file is whole but for data.path */
+        /* an error has its place; the rest of the file is whole but for data.path */
         if (*text && !strstr(text, "ds.json:") && !strstr(text, "data.path is missing") &&
             !strstr(text, "neither train_batch_size nor"))
             fail_msg("%s: %s: no place: %s", path, values[i], text);

@@ -1,4 +1,4 @@
-/* formats_yaml_test.c - what YAML, and those who write it, mean by a value: null and ~, home folders, numbers
+/* formats_yaml_test.c - the meaning of values in YAML: null and ~, home folders, numbers
  * that not all readers read alike, booleans in other words, anchors. Each is right, or an error. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,7 +125,7 @@ static const struct {
     {"\nmax_steps: 9\nbetas: !!python/tuple [0.9, 0.99]", NULL, "t.yaml:3:8: a value has a tag"},
     {T "{steps: !!int 7, output: !!str no}", "output: \"no\"", NULL},
     {T "{output: ! no}", "output: \"no\"", NULL},
-    /* anchors, merges, and what is no configuration */
+    /* anchors, merges, and files that are no configuration */
     {"\n_common: &c {steps: 7}\ntraining: {<<: *c, seed: 3}", "steps: 7", NULL},
     {"\nx-common: &c {steps: 7}\ntraining: {<<: *c, steps: 3}", "steps: 3", NULL},
     {T "{steps: 7, steps: 8}", NULL, "key 'steps' appears twice"},

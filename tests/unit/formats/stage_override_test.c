@@ -1,5 +1,5 @@
-/* stage_override_test.c - keys of one stage on the command line: in place of the stage's own, beside them,
- * in its mapping data; and what is refused, by the number and the way out. */
+/* stage_override_test.c - keys of a stage on the command line: in place of the stage's own, next to them,
+ * in its mapping data; and errors, with the number and the way out. */
 #include <string.h>
 
 #include "proto/base/mem.h"

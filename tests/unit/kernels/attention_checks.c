@@ -57,7 +57,7 @@ static void place_rows(struct attention *a, const struct layout *layout)
                                   : attention_width(a, i) + layout->gap;
 }
 
-/* Blocks end with the last row's last element that is used: a gap behind it is nobody's memory. */
+/* Blocks end with the last used element of the last row: a gap after it belongs to no buffer. */
 static struct operands operands_new(const struct attention *a, const struct layout *layout,
                                     enum kernels_fill fill)
 {
@@ -85,13 +85,13 @@ static double operands_largest(const struct operands *o)
     return largest;
 }
 
-/* Of a table that goes through the keys 32 at a time and forms its sums anew for each. */
+/* For a table that takes the keys 32 at a time and forms its sums anew for each. */
 static double rescaled(const struct kernels *k, int T)
 {
     return strncmp(k->name, "cuda", 4) == 0 ? 6.0 * (T / 32 + 1) * U : 0;
 }
 
-/* What each product of two elements is off by: tf32 rounds both to 10 bits of mantissa. */
+/* The error of each product of two elements: tf32 rounds both to 10 bits of mantissa. */
 static double product_roundoff(const struct kernels *k)
 {
     return strstr(k->name, "tf32") ? 2 * 4.8828125e-4 : 0;
@@ -99,7 +99,7 @@ static double product_roundoff(const struct kernels *k)
 
 struct bounds {
     double X, score, p, ds, sum; /* sum: terms of a gradient's sum */
-    double round;                /* of product_roundoff */
+    double round;                /* see product_roundoff */
 };
 
 /* A score is off by S = (HS + 4) u |q||k| scale, so a probability relatively by that, by its exponential (4

@@ -1,5 +1,5 @@
 /* attention_checks.h - attention of any table against the reference for double: packed and apart, with fewer
- * heads of keys, lengths, with and without a causal mask, added to what is there. */
+ * heads of keys, lengths, with and without a causal mask, added to earlier values. */
 #ifndef MUSTER_TESTS_ATTENTION_CHECKS_H
 #define MUSTER_TESTS_ATTENTION_CHECKS_H
 

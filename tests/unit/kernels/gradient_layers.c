@@ -1,4 +1,4 @@
-/* gradient_layers.c - gradient checks of what a layer is made of: products, embedding, norms, attention,
+/* gradient_layers.c - gradient checks of the parts of a layer: products, embedding, norms, attention,
  * loss. */
 #include "tests/support/cmocka_all.h"
 
@@ -243,7 +243,7 @@ void squared_error_gradient(void **state)
     scope_memory double *values = doubles_new(n), *work = doubles_new(n), *losses = doubles_new(n);
     struct squared_error s = {values, work, losses, counted, targets, {.inverse_tokens = 1.0 / 4}, n};
     scope_memory double *gradient = doubles_copy(values, n);
-    /* By hand: the mean of the squares of those that count. */
+    /* By hand: the mean of the squares of the values that count. */
     double sum = 0;
     for (int i = 0; i < n; i++)
         sum += i == 2 ? 0 : (values[i] - (double)targets[i]) * (values[i] - (double)targets[i]);

@@ -60,7 +60,7 @@ void conv2d_gradient(void **state)
 struct pool_call {
     const struct pool2d *p;
     double *in, *out, *r;
-    int rows, columns; /* of the output */
+    int rows, columns; /* size of the output */
 };
 
 static double max_loss(void *context)

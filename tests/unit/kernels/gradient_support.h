@@ -3,8 +3,8 @@
  * The loss is L = sum(out * r) for a fixed random r. With h = 1e-5 a central difference is off by h^2/6 times
  * the third derivative (below 100 for these inputs: 2e-9) and by double's roundoff of L over h (about 1e-15 *
  * 10 / 1e-5 = 1e-9): BOUND leaves a factor of ten or more, and a wrong formula is off by the size of the
- * gradient itself. Accumulation is checked beside it: with beta = 1 the gradient is added, exactly once, to
- * what was there. */
+ * gradient itself. Accumulation is also checked: with beta = 1 the gradient is added, exactly once, to
+ * the earlier value. */
 #ifndef MUSTER_TESTS_GRADIENT_SUPPORT_H
 #define MUSTER_TESTS_GRADIENT_SUPPORT_H
 

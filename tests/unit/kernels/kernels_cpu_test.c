@@ -181,7 +181,7 @@ static void embedding_matches(void **state)
     }
 }
 
-/* All parts of a flat array that holds a table of tokens and one of positions become the whole tables'
+/* All parts of a flat array that holds a table of tokens and a table of positions become the whole tables'
  * gradient of the reference: the same sums in the same order. */
 static void check_rows_add(const struct kernels *k, int B, int T, int C, int V, int parts)
 {
@@ -277,7 +277,7 @@ static void layernorm_matches(void **state)
                 check_layernorm(*k, shapes[i][0], shapes[i][1], fill);
 }
 
-/* What is NULL is not formed, and the others are the same bits. */
+/* A NULL output is not formed, and the others are the same bits. */
 static void layernorm_parts_are_optional(void **state)
 {
     enum { N = 37, C = 19 };

@@ -12,7 +12,7 @@ static int devices(void)
 {
     int count = 0;
     cudaError_t status = cudaGetDeviceCount(&count);
-    (void)cudaGetLastError(); /* cleared: what follows looks at its own errors */
+    (void)cudaGetLastError(); /* cleared: later calls look at their own errors */
     return status == cudaSuccess ? count : 0;
 }
 

@@ -1,4 +1,4 @@
-/* kernels_cuda_support.h - what the tests of the CUDA operations share: device memory of exactly the data's
+/* kernels_cuda_support.h - shared by the tests of the CUDA operations: device memory of exactly the data's
  * size, for compute-sanitizer, and comparisons with it. */
 #ifndef MUSTER_TESTS_KERNELS_CUDA_SUPPORT_H
 #define MUSTER_TESTS_KERNELS_CUDA_SUPPORT_H
@@ -18,7 +18,7 @@ static inline void cuda_ok(cudaError_t status, const char *what)
 #define CUDA_OK(call) cuda_ok((call), #call)
 
 static struct muster_error failed __attribute__((unused));
-/* An operation was enqueued: its status, then what it did on the device. */
+/* An operation was enqueued: checks its status, then its result on the device. */
 #define ENQUEUED(call)                                                                                       \
     do {                                                                                                     \
         if ((call) != 0)                                                                                     \
@@ -53,7 +53,7 @@ static inline void fetch(void *to, const void *from, size_t size)
         CUDA_OK(cudaMemcpy(to, from, size, cudaMemcpyDeviceToHost));
 }
 
-/* floats_close against what lies on the device. */
+/* floats_close for values on the device. */
 static inline void assert_close(const char *what, const void *device, const float *expected, size_t n,
                                 double absolute, double relative)
 {

@@ -416,7 +416,7 @@ static void check_cast(const uint32_t *patterns, size_t n, enum dtype from, enum
                      a[i], b[i]);
 }
 
-/* Doubles just beside a tie of the narrow types: going through float would round them twice. */
+/* Doubles next to a tie of the narrow types: going through float would round them twice. */
 static void check_double_ties(enum dtype to)
 {
     static const double ties[] = {0x1.0100000000001p0,   0x1.00ffffffffffep0,  0x1.0020000000001p0,

@@ -86,7 +86,7 @@ static void activation_keeps_nan(void **state)
         }
 }
 
-/* The products add one rounding each to those of silu. */
+/* Each product adds a rounding to the roundings of silu. */
 static void check_swiglu(const struct kernels *k, size_t n, enum kernels_fill fill)
 {
     scope_memory float *gate = activation_inputs(n, fill), *up = floats_new(n, FILL_UNIT);
@@ -231,7 +231,7 @@ static void dropout_matches(void **state)
         }
 }
 
-/* The mask as kernels/dropout_place.h defines it, its share, and what it depends on. */
+/* The mask as kernels/dropout_place.h defines it, its share, and its inputs. */
 static void dropout_mask(void **state)
 {
     enum { WIDTH = 100, ROWS = 5, SAMPLES = 40, PER_SAMPLE = ROWS * WIDTH, ALL = SAMPLES * PER_SAMPLE };

@@ -1,6 +1,6 @@
 /* kernels_gradient_test.c - walks the table of operations: each is differentiable and has a check by
- * differences, or is the backward or the work memory of one that has, or gives a reason why it has no
- * gradient. Beside it, the optimizers by hand. */
+ * differences, or is the backward or the work memory of such an operation, or gives a reason why it has no
+ * gradient. Also the optimizers, by hand. */
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>
@@ -90,7 +90,7 @@ static void every_operation_is_covered(void **state)
             fail_msg(
                 "operation %s of kernels.h has %s: add one to the table of this test", operation_names[i],
                 c->check ? "a check and a reason for having none" : "neither a gradient check nor a reason");
-        /* What has a backward is differentiable. */
+        /* An operation with a backward is differentiable. */
         const char *backward = strstr(operation_names[i], "_backward");
         if (backward && !c->check)
             fail_msg("operation %s has no gradient check", operation_names[i]);
@@ -132,7 +132,7 @@ static void adam_by_hand(void **state)
     assert_true(fabs(param - p) < 1e-15 && fabs(m - first) < 1e-15 && fabs(v - second) < 1e-15);
 }
 
-/* Momentum 0.9, dampening 0.2: 1st the gradient, then 0.9 of what was and 0.8 of the gradient. */
+/* Momentum 0.9, dampening 0.2: 1st the gradient, then 0.9 of the old value and 0.8 of the gradient. */
 static void sgd_by_hand(void **state)
 {
     double grad = 2, param = 1, momentum = 123; /* the first step does not read it */

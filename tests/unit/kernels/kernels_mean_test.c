@@ -1,5 +1,5 @@
 /* kernels_mean_test.c - the CPU's mean over positions against the reference: lengths of 0, of all positions
- * and between, columns beyond its parts; what lies behind a length is not read; the same bits with any number
+ * and between, columns beyond its parts; values after a length are not read; the same bits with any number
  * of threads. */
 #include "tests/support/cmocka_all.h"
 
@@ -24,7 +24,7 @@ static int32_t *lengths_new(const struct mean_case *c)
     return lengths;
 }
 
-/* NaN behind each length. */
+/* NaN after each length. */
 static void spoil(float *in, const int32_t *lengths, const struct mean_case *c)
 {
     for (int b = 0; b < c->B; b++)

@@ -54,7 +54,7 @@ static void clip_factor_rules(void **state)
         (*k)->clip_factor(&s, NULL);
         assert_true(s.skip == 1);
         s = (struct step_scalars){.norm_squared = 16 * 256 * 256, .clip_norm = 1, .loss_scale = 256};
-        (*k)->clip_factor(&s, NULL); /* of the norm without the scale, which the factor takes off */
+        (*k)->clip_factor(&s, NULL); /* from the norm without the scale, which the factor removes */
         assert_true(fabs(s.clip - 1 / (4 + 1e-6) / 256) < 1e-17);
         s = (struct step_scalars){.norm_squared = 1, .loss_scale = 256};
         (*k)->clip_factor(&s, NULL);
@@ -78,7 +78,7 @@ static struct step_scalars adamw_scalars(void)
 typedef void adam_function(void *, void *, void *, const void *, const struct optimizer_segment *, int,
                            void *, enum dtype, const struct step_scalars *, void *);
 
-/* What an optimizer has moved is its parameters, rounded. */
+/* An optimizer moves its parameters, rounded. */
 static bool moved_matches(const uint16_t *moved, enum dtype dtype, const float *param, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -210,7 +210,7 @@ static void run_optimizer(const struct kernels *k, int which, struct optimizer_b
                s, NULL);
 }
 
-/* One call for all segments gives the bits of a call for each, and leaves what lies between them. */
+/* One call for all segments gives the bits of a call for each, and leaves the bytes between them. */
 static void check_segments(const struct kernels *k, int which)
 {
     static const int64_t counts[SEGMENTS] = {3 * 4096 + 5, 0, 1, 4096, 9000, 7};
@@ -312,7 +312,7 @@ static void average_matches(void **state)
                 check_average(*k, sizes[i], decays[d]);
 }
 
-/* 0.9 x 1 + 0.1 x 3 behind a first parameter of 1. */
+/* 0.9 x 1 + 0.1 x 3 after a first parameter of 1. */
 static void average_by_hand(void **state)
 {
     (void)state;

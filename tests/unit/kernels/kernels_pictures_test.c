@@ -90,7 +90,7 @@ static const struct pool_case pools[] = {
     {2, {3, 11, 7, 3, 2, 1}}, {2, {2, 6, 5, 3, 1, 1}}, {1, {2, 5, 5, 2, 2, 1}},   {2, {2, 7, 8, 4, 3, 2}},
 };
 
-/* Equal ones, so that the first wins, and NaN beside them. */
+/* Equal values, so that the first wins, and NaN next to them. */
 static void spoil(float *in, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* kernels_support.h - what the kernel tests share: seeded inputs named after the bug they hunt, the variants
+/* kernels_support.h - shared by the kernel tests: seeded inputs named after the bug they hunt, the variants
  * of this machine, and comparisons that print the failing parameters. */
 #ifndef MUSTER_TESTS_KERNELS_SUPPORT_H
 #define MUSTER_TESTS_KERNELS_SUPPORT_H
@@ -42,9 +42,9 @@ const char *kernels_fill_name(enum kernels_fill fill);
 /* A heap block of exactly n floats, so that the address sanitizer sees one too many; freed by mem_free. */
 float *floats_new(size_t n, enum kernels_fill fill);
 float *floats_copy(const float *from, size_t n);
-/* A matrix whose rows of `width` lie `row` floats apart, with NaN between them and nothing behind the last
- * one, in a heap block of floats_apart_count floats; freed by mem_free. floats_close finds what was written
- * between rows, and what was read there comes out as NaN. */
+/* A matrix whose rows of `width` lie `row` floats apart, with NaN between them and nothing after the last
+ * one, in a heap block of floats_apart_count floats; freed by mem_free. floats_close finds values written
+ * between rows; a value read there comes out as NaN. */
 float *floats_apart(const float *dense, int rows, int width, int row);
 size_t floats_apart_count(int rows, int width, int row);
 /* The same values, to be freed by mem_free. */
@@ -52,9 +52,9 @@ double *doubles_of(const float *from, size_t n);
 int32_t *tokens_new(size_t n, int vocabulary, bool some_ignored);
 double random_unit(void); /* uniform in -1..1 */
 uint32_t random_below(uint32_t n);
-double floats_largest(const float *values, size_t n); /* of |values| */
+double floats_largest(const float *values, size_t n); /* the largest |value| */
 
-/* Names what is being computed, for a failing comparison's message. */
+/* Names the computation, for a failing comparison's message. */
 void computing(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* |got - expected| <= absolute + relative*|expected| for each, NaN where expected is; prints the first that

@@ -1,4 +1,4 @@
-/* kernels_table_test.c - what the tables promise as tables, conversions between element types, the
+/* kernels_table_test.c - properties of the tables, conversions between element types, the
  * exponential's error, and the checks of kernels_cpu_threads. The first tests run with denormals as the
  * processor starts: only the last one flushes them. */
 #include "tests/support/cmocka_all.h"
@@ -9,7 +9,7 @@
 #include "kernels/narrow.h"
 #include "tests/unit/kernels/kernels_support.h"
 
-/* Takes the place of OpenBLAS's own: the dynamic linker finds the program's first. What the real one says is
+/* Replaces OpenBLAS's own: the dynamic linker finds the program's first. The answer of the real function is
  * seen by every other kernel test. */
 static int blas_parallel = 2;
 int openblas_get_parallel(void);
@@ -205,7 +205,7 @@ static void widening_matches(void **state)
 }
 
 /* narrow.h on the processor that every build has, of every 257th float that f16 can hold or nearly so, every
- * 4,112th of the others, and one beside a tie near each. */
+ * 4,112th of the others, and a value next to a tie near each. */
 static void narrow_is_the_reference(void **state)
 {
     const uint32_t least = 100u << 23, most = 145u << 23; /* 2^-27 and 2^18, as bits */

@@ -1,5 +1,5 @@
-/* buckets_test.c - an order by length: every epoch has each sample once, whatever the sizes; what a step has
- * follows from the sample's number alone, in any order of asking; and steps have samples of about one
+/* buckets_test.c - an order by length: every epoch has each sample once, with any sizes; the samples of a
+ * step follows from the sample's number alone, in any order of asking; and steps have samples of about one
  * length. */
 #include "tests/support/cmocka_all.h"
 

@@ -1,5 +1,6 @@
 /* labelled_test.c - texts with labels: rows of tables as they are written, folders by label, labels in their
- * order, a split that follows from the seed, tokens that are kept and made anew; and what is refused by name.
+ * order, a split that depends on the seed, tokens that are kept and made anew; and errors that name their
+ * cause.
  */
 #include "tests/support/cmocka_all.h"
 
@@ -202,7 +203,7 @@ static void lines_and_folders_are_sets(void **state)
     assert_int_equal(labelled_files(set), 4);
     assert_string_equal(show(labelled_validation(set), 0, 1), "held:0,4 ");
     labelled_destroy(set);
-    /* a share is what is held out, and not the other folder */
+    /* with a share, the share is held out, and not the other folder */
     set = open_set("acl", (struct labelled_options){.validation_share = 0.34}, &err);
     assert_non_null(set);
     assert_int_equal(labelled_samples(set), 1);
@@ -261,7 +262,7 @@ static void tokens_are_made_anew_for_other_files(void **state)
 static const struct {
     const char *name, *text; /* NULL: it is there */
     struct labelled_options options;
-    const char *error; /* behind the folder's name, where it has that */
+    const char *error; /* after the folder's name, if it has one */
 } refused[] = {
     {"nothing.csv", NULL, {0}, "cannot read data.path"},
     {"set.txt", "x", {0}, "is no file of labelled texts: it is empty, or no table (.csv, .tsv) and no JSON"},

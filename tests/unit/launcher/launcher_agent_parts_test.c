@@ -112,7 +112,7 @@ static void log_directories(void **state)
     char *worker = log_directory_worker(run, 2, 1, &err);
     assert_non_null(worker);
     assert_memory_equal(worker + strlen(run), "/attempt_2/1", 13);
-    for (int i = 0; i < 2; i++) { /* a second opening keeps what is there */
+    for (int i = 0; i < 2; i++) { /* a second opening keeps the contents */
         int fd = log_directory_open(worker, "stdout.log", &err);
         assert_true(fd >= 0);
         assert_int_equal(write(fd, "x", 1), 1);

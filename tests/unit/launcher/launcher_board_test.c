@@ -227,7 +227,7 @@ static void the_curve_is_that_of_the_first_node(void **state)
     const struct board_point earlier[] = {{.at = 10, .step = 0}, {.at = 2000, .step = 2}};
     board_points(board, 0, earlier, 2);
     assert_int_equal(board->points[0].at, 10);
-    assert_int_equal(board->point_count, 2); /* 1000 is less than a second behind it */
+    assert_int_equal(board->point_count, 2); /* 1000 is less than a second later */
     /* also where ours are of an earlier node, which goes on */
     const struct board_point first[] = {{.at = -5000, .step = 0}, {.at = -3000, .step = 2}};
     board_point(board, 0, &(struct board_point){.at = 12000, .step = 12});

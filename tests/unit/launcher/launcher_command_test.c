@@ -187,7 +187,7 @@ static void a_virtual_local_rank_gives_each_its_own_gpu(void **state)
 {
     (void)state;
     static const struct {
-        const char *inherited, *gpus[2]; /* what is inherited; what ranks 0 and 1 get */
+        const char *inherited, *gpus[2]; /* inherited value; values of ranks 0 and 1 */
     } rows[] = {{NULL, {"0", "1"}},
                 {"CUDA_VISIBLE_DEVICES=4,5,6", {"4", "5"}},
                 {"CUDA_VISIBLE_DEVICES= GPU-a , MIG-b ", {"GPU-a", "MIG-b"}}};
@@ -309,7 +309,7 @@ static void programs_are_found_before_anything_starts(void **state)
     }
 }
 
-/* A command that is changed is the one that is built. */
+/* A changed command equals the built command. */
 static void changed_is_built(void **state)
 {
     (void)state;
@@ -339,7 +339,8 @@ static void changed_is_built(void **state)
     }
 }
 
-/* A template is for all rounds: nothing of a world or a rank, but what is set for its workers in each. */
+/* A template is for all rounds: nothing of a world or a rank, except the variables of its workers in each
+ * round. */
 static void a_template_has_no_rank(void **state)
 {
     (void)state;

@@ -65,7 +65,7 @@ static void double_dashes(void **state)
     }
 }
 
-/* line, variables, what is expected of one text or number */
+/* line, variables, the expected text or number */
 static void spellings_and_sources(void **state)
 {
     (void)state;

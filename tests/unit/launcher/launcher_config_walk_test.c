@@ -1,5 +1,6 @@
-/* launcher_config_walk_test.c - random command lines in random environments on random machines: what is
- * rejected and how, what is taken, noted, warned of, and shown by muster env; one line a seed (walk.h). */
+/* launcher_config_walk_test.c - random command lines in random environments on random machines: values
+ * rejected and the errors, values taken, noted, warned of, and shown by muster env; one line a seed (walk.h).
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -144,7 +145,7 @@ static const char *const hosts[] = {"j-worker-0",
                                     "j-1x.svc",
                                     "j-worker-12345678901234567"};
 
-/* One of the values between the bars. */
+/* A value between the bars. */
 static void pick_value(struct walk *walk, const char *values, char *out, size_t size)
 {
     int64_t bars = 0;
@@ -232,7 +233,7 @@ static void random_input(struct walk *walk, struct input *in)
     for (int64_t i = walk_below(walk, 7); i > 0; i--) {
         size_t which = (size_t)walk_below(walk, sizeof flags / sizeof *flags), used = strlen(in->line);
         if (walk_one_in(walk, 3))
-            which = (size_t)walk_below(walk, 14); /* those of the world */
+            which = (size_t)walk_below(walk, 14); /* flags of the world */
         if (flags[which].values)
             pick_value(walk, flags[which].values, value, sizeof value);
         (void)snprintf(in->line + used, sizeof in->line - used, "--%s%s%s ", flags[which].flag,
@@ -272,7 +273,7 @@ static bool one_line(struct walk *walk)
 
 struct reference {
     struct input in;
-    uint64_t digest; /* of the configuration; 0: not yet */
+    uint64_t digest; /* digest of the configuration; 0: not yet */
 };
 
 static int read_again(void *context)

@@ -1,4 +1,4 @@
-/* launcher_flag_command_test.c - subcommands that take flags alone: what is read before the work, which
+/* launcher_flag_command_test.c - subcommands that take flags alone: the flags read before the work, which
  * errors come out, and with which code. */
 #include <stdlib.h>
 

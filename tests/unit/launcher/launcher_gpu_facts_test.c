@@ -40,7 +40,7 @@ static void ask(int64_t patience_ns, struct description *d)
     nvml_probe_free(&probe);
 }
 
-/* Of a library that hangs: with more patience, until it has got as far as the text says. */
+/* A library that hangs gets more patience, until it has got as far as the text states. */
 static void ask_until(int64_t patience_ns, const char *text, struct description *d)
 {
     ask(patience_ns, d);
@@ -169,7 +169,7 @@ static void an_old_driver_tells_less(void **state)
     assert_int_equal(d.gpu_count, 2);
     assert_string_equal(d.gpus[0].uuid, "GPU-aa");
     assert_string_equal(d.gpus[0].name, "");
-    assert_string_equal(d.gpus[0].error, ""); /* what it does not have is no fault */
+    assert_string_equal(d.gpus[0].error, ""); /* a missing function is no fault */
     assert_true(d.gpus[0].temperature_c == -1 && d.gpus[0].nvlinks == -1 && d.gpus[0].processes == -1);
     description_free(&d);
 }

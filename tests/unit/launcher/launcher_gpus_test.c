@@ -71,7 +71,7 @@ static void a_driver_is_asked_once_a_start(void **state)
     struct description d;
     assert_int_equal(pretend("GPU-aa"), 0);
     struct nvml_probe probe = ask();
-    assert_int_equal(pretend("fail"), 0); /* what a second question would hear */
+    assert_int_equal(pretend("fail"), 0); /* the answer of a second call */
     assert_int_equal(machine_read_gpus(NULL, &probe, &machine, NULL), 0);
     assert_true(machine.gpus == 1 && machine.gpus_named);
     description_init(&d);

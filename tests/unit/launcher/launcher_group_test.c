@@ -252,7 +252,7 @@ static void who_listens_gets_time_to_save(void **state)
     assert_int_equal(group.deadline.ns, 119 * NS_PER_S); /* restart_grace_ns before the KILL */
     assert_false(worker_group_wants_empty(&group));
     struct worker_group late = group;
-    /* they ended in time: what they left is told to end, and has no less time than was promised */
+    /* they ended in time: their remaining processes are asked to end, with no less time than promised */
     assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_SUCCESS}, 103),
                      BIT(GROUP_TERMINATE));
     assert_int_equal(group.deadline.ns, 120 * NS_PER_S);
@@ -288,7 +288,7 @@ static void the_agents_own_time_is_the_limit(void **state)
     assert_int_equal(group.deadline.ns, 39 * NS_PER_S);
     (void)step(&group, (struct worker_group_event){.kind = GROUP_DEADLINE}, 39);
     assert_int_equal(group.deadline.ns, 40 * NS_PER_S);
-    /* one that is asked alone: at most half of a short grace is kept for those who do not end */
+    /* a worker asked alone: at most half of a short grace is kept for processes that do not end */
     group = fresh(GROUP_RUNNING);
     group.listens = true;
     group.shutdown_grace_ns = NS_PER_S;
@@ -299,7 +299,7 @@ static void the_agents_own_time_is_the_limit(void **state)
     group.listens = true;
     group.shutdown_grace_ns = 0;
     assert_int_equal(step(&group, term, 0), BIT(GROUP_LEAVE) | BIT(GROUP_TERMINATE));
-    /* a drain that is answered, and one that is not */
+    /* a drain with an answer, and a drain without */
     group = fresh(GROUP_RUNNING);
     group.listens = group.drains = true;
     (void)step(&group, term, 0);
@@ -328,7 +328,7 @@ static void a_static_job_saves_on_all_nodes(void **state)
     /* the other node is asked to end a moment later: the two words cross */
     assert_int_equal(step(&other, stop, 0), BIT(GROUP_ANNOUNCE));
     assert_int_equal(step(&other, term, 1), BIT(GROUP_DRAIN));
-    /* the verdict does not shorten what it was promised */
+    /* the verdict does not shorten the promised time */
     assert_int_equal(step(&other, (struct worker_group_event){.kind = GROUP_VERDICT, .exit_code = 143}, 5),
                      0);
     assert_int_equal(other.deadline.ns, 29 * NS_PER_S);

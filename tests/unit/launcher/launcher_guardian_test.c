@@ -17,7 +17,8 @@
 #include "proto/base/clock.h"
 #include "tests/support/cmocka_all.h"
 
-/* Each test's own: the guardian of the one before may still be looking, and the same program may run beside.
+/* Each test's own: the guardian of the test before may still be looking, and the same program may run at the
+ * same time.
  */
 static char id[DESCENDANTS_ID_LENGTH + 1], other_id[DESCENDANTS_ID_LENGTH + 1];
 
@@ -104,7 +105,7 @@ static void await_kin(const struct descendants *descendants, int expected)
             (void)poll(NULL, 0, 1);
 }
 
-/* As a daemon leaves everything behind, but for a mark. */
+/* As a daemon leaves its parent and session, but keeps a mark. */
 static pid_t start_marked(const char *marked)
 {
     pid_t pid = fork();
@@ -263,7 +264,7 @@ static void an_empty_folder_is_taken_back(void **state)
     assert_int_equal(rmdir(parent), 0);
 }
 
-/* What a leader leaves behind is still ours. */
+/* Processes that outlive a leader are still ours. */
 static void a_session_outlives_its_leader(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* heartbeat.h, hang.h and the texts of hang_dump.h: beats in pieces, who is behind, what is done, with a
+/* heartbeat.h, hang.h and the texts of hang_dump.h: beats in pieces, late ranks, completed work, with a
  * clock that only tests move. */
 #include "launcher/policy/heartbeat.h"
 
@@ -80,7 +80,7 @@ static void figures_are_no_heartbeat(void **state)
     assert_true(beat.figures.there && !beat.figures.has[FIGURE_LOSS]); /* a line without figures */
 }
 
-/* Nor are those of checkpoints; the last one counts. */
+/* Nor are beats of checkpoints; the last beat counts. */
 static void ends_of_checkpoints_are_no_heartbeat(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* launcher_identity_walk_test.c - a node's place from random environments and host names, next to what each
- * rule takes and does not; maps of streams and Slurm's lists from random characters. One line a seed
+/* launcher_identity_walk_test.c - a node's place from random environments and host names, next to the result
+ * of each rule takes and does not; maps of streams and Slurm's lists from random characters. One line a seed
  * (walk.h). */
 #include <stdio.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static const char *const names[] = {"pt-master-0",
                                     ""};
 static const char *const lists[] = {"a,b", "a,b", "n[01-02]", "b", "a,b,c", "a[", "laptop,a"};
 
-/* What one of the rules reads, mostly; less or more of it. */
+/* Mostly the variables of a rule; fewer or more of them. */
 static void random_variables(struct walk *walk, char *out, size_t size)
 {
     static const char *const sets[4][6] = {

@@ -1,4 +1,5 @@
-/* job_state.h: what is written is read again, what was damaged is not, and what a new life makes of it. */
+/* job_state.h: a written state is read again, a damaged state is not, and the use that a new process makes of
+ * it. */
 #include "launcher/policy/job_state.h"
 
 #include <string.h>

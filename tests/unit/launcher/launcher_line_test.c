@@ -9,7 +9,7 @@
 
 struct seen {
     struct buffer bytes; /* everything, in order */
-    struct buffer marks; /* '|' after each piece that ends a line, '+' after one that does not */
+    struct buffer marks; /* '|' after each piece that ends a line, '+' after any other piece */
     size_t longest;
 };
 
@@ -80,7 +80,7 @@ static void states_of_a_line(void **state)
     line_free(&s);
 }
 
-/* Of a progress bar of many states the latest is kept, in bounded memory. A state beyond the limit is passed
+/* The latest state of a progress bar is kept, in bounded memory. A state beyond the limit is passed
  * on in pieces. */
 static void many_states(void **state)
 {

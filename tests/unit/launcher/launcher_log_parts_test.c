@@ -200,7 +200,7 @@ static void a_full_disk_makes_the_ring_smaller(void **state)
     mem_free(s);
 }
 
-/* Whatever the order: what is in the ring never overlaps, comes out oldest first, and only the oldest go. */
+/* In any order: entries of the ring never overlap, come out oldest first, and only the oldest go. */
 static void random_rings(void **state)
 {
     (void)state;

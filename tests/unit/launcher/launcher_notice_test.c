@@ -1,4 +1,5 @@
-/* stop_notice.h: the line of a notice, whatever its reason holds, and how a worker says that it listens. */
+/* stop_notice.h: the line of a notice, with any text as its reason, and how a worker reports that it listens.
+ */
 #include "launcher/policy/stop_notice.h"
 
 #include <string.h>

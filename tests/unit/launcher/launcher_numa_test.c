@@ -260,7 +260,7 @@ static void no_memory_leaks_nothing(void **state)
     faults_begin();
     for (long count = 0; count < 40; count++) {
         faults_fail_after(count);
-        (void)read_once(NULL); /* what cannot be read of a cache does not stop it */
+        (void)read_once(NULL); /* an unreadable cache does not stop it */
         assert_int_equal(faults_live_blocks(), 0);
     }
     assert_int_equal(faults_end(), 0);

@@ -19,7 +19,7 @@
 #include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
 
-/* What a pipe and the two buffers hold, in lines. */
+/* Capacity of a pipe and the two buffers, in lines. */
 enum { PIPE_LIMIT = 1 << 20, HELD_LINES = (PIPE_LIMIT + 2 * WRITE_QUEUE_LIMIT) / 100 };
 
 static const int64_t patience_ns = 200 * NS_PER_MS, long_ns = 60 * NS_PER_S;
@@ -188,7 +188,7 @@ static void without_a_thread_everything_is_written(void **state)
     buffer_free(&out);
 }
 
-/* Another owner's line ends an open one, and what follows gets its prefix again. */
+/* Another owner's line ends an open line, and later text gets its prefix again. */
 static void lines_are_kept_together(void **state)
 {
     (void)state;
@@ -249,7 +249,7 @@ static void fill_pipe(struct bench *b)
     }
 }
 
-/* Reads to the end: numbered lines in order, and notices that account for each one that is not there. Returns
+/* Reads to the end: numbered lines in order, and notices that account for each missing line. Returns
  * how many lines came. */
 static int check(int fd, int count)
 {
@@ -304,7 +304,7 @@ static bool spool_takes_all(void)
     int count = fill(&b, 200000, 1, true); /* 20 MB */
     int refused = (int)write_queue_lost(b.outlet).lines;
     struct write_queue_lost lost = bench_close(&b, false);
-    assert_true(lost.bytes >= (uint64_t)count * 100 - PIPE_LIMIT); /* what the pipe holds came */
+    assert_true(lost.bytes >= (uint64_t)count * 100 - PIPE_LIMIT); /* the pipe's contents came */
     assert_int_equal(check(b.ends[0], count), count - refused);
     assert_true(refused || count == 200000);
     return !refused;
@@ -391,7 +391,7 @@ static void it_moves_again(void **state)
     buffer_free(&out);
 }
 
-/* A full disk: what comes waits until there is space, and is counted where there is none to the end. */
+/* A full disk: output waits until there is space, and is counted if there is none to the end. */
 static void a_full_disk_is_waited_for(void **state)
 {
     (void)state;
@@ -475,7 +475,7 @@ static void a_writer_without_a_processor_is_waited_for(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     assert_int_equal(pthread_create(&hog.thread, NULL, take_the_processor, &hog), 0);
     assert_int_equal(sched_setscheduler(0, SCHED_IDLE, &none), 0);
-    assert_true(put(&b, &b, "late\n", true, true));  /* starts the writer, which gets what we have */
+    assert_true(put(&b, &b, "late\n", true, true));  /* starts the writer, which gets our descriptors */
     (void)sched_setscheduler(0, SCHED_OTHER, &none); /* where nobody is let back nothing is shown here */
     assert_int_equal(sem_post(&hog.go), 0);
     assert_true(write_queue_finish(b.outlet, 2 * NS_PER_MS, INSTANT_NEVER, &lost));

@@ -1,5 +1,5 @@
 /* launcher_place_test.c - the place of a node where flags do not say it: what Kubernetes' operators, Indexed
- * Jobs and Slurm put into pods and steps, and what must not be mistaken for it. */
+ * Jobs and Slurm put into pods and steps, and variables that must not be mistaken for it. */
 #include "launcher/config/node_identity.h"
 #include "launcher/host/machine.h"
 
@@ -12,8 +12,8 @@
 #define OLD  "RANK=0 WORLD_SIZE=3 MASTER_ADDR=pt-master-0 MASTER_PORT=23456"
 #define STEP "SLURM_NODEID=1 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=77 SLURM_STEP_ID=3 "
 
-/* What is known (nodes, master, port), the environment and the names; the place, "-" for none: source, nodes,
- * rank, master, port. */
+/* The known values (nodes, master, port), the environment and the names; the place, "-" for none: source,
+ * nodes, rank, master, port. */
 static const struct {
     const char *what;
     int nodes;

@@ -67,7 +67,7 @@ static struct output_file *file_of(struct bench *b, int fd)
     return pump_file(b->pump, &options, NULL);
 }
 
-/* A stream; *writer is what a worker would write to. */
+/* A stream; *writer is the worker's end. */
 static struct pump_stream *add(struct bench *b, int *writer, struct pump_stream_options options)
 {
     int ends[2];
@@ -84,7 +84,7 @@ static struct pump_stream *add(struct bench *b, int *writer, struct pump_stream_
 static void write_text(int fd, const char *text)
 {
     ssize_t done = write(fd, text, strlen(text));
-    (void)done; /* what is missing shows in the comparison */
+    (void)done; /* missing bytes show in the comparison */
 }
 
 /* Turns the loop until the limit; ends when every stream has ended. */
@@ -234,7 +234,7 @@ static void slow_console_loses_nothing(void **state)
             ssize_t got = read(console, chunk, sizeof chunk);
             if (got <= 0)
                 _exit(1);
-            if (memchr(chunk, 'm', (size_t)got)) /* of "muster: warning" */
+            if (memchr(chunk, 'm', (size_t)got)) /* the first letter of "muster: warning" */
                 _exit(2);
             total += (size_t)got;
         }
@@ -267,7 +267,7 @@ static void write_lines(int first, int second, int count)
 
 enum { STUCK_LINES = 30000 };
 
-/* Returns what is wrong, 0 for nothing. In a process of its own: a thread stays behind in a write to 1. */
+/* Returns the number of the fault, 0 for none. Run in its own process: a thread stays in a write to 1. */
 static int run_stuck(const char *path)
 {
     struct bench b;

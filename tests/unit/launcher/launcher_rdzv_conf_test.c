@@ -1,4 +1,4 @@
-/* launcher_rdzv_conf_test.c - the list of --rdzv-conf: what passes, what is refused, what is left aside. */
+/* launcher_rdzv_conf_test.c - the list of --rdzv-conf: accepted keys, refused keys, ignored keys. */
 #include "launcher/config/config.h"
 
 #include "proto/base/error.h"

@@ -272,7 +272,7 @@ static void the_reason_of_each_kind(void **state)
     traceback_field(&f, "  traceback : Hung: no heartbeat after step 12; ended by signal 6\n");
     record_of(&f)->step = -1;
     traceback_field(&f, "  traceback : Hung: no heartbeat; ended by signal 6\n");
-    strcpy(record_of(&f)->traceback, "in step 3\ncomm of axis shard"); /* of its error file */
+    strcpy(record_of(&f)->traceback, "in step 3\ncomm of axis shard"); /* from its error file */
     traceback_field(&f, "  traceback : Hung: no heartbeat; ended by signal 6\n"
                         "  place     : in step 3\n    comm of axis shard\n");
     f = failed(0, 0, SIGKILL, "");
@@ -454,7 +454,7 @@ static void the_files_of_an_outcome(void **state)
     assert_int_equal(failure_files_write(&files, 60 * NS_PER_S, &complaints, &err), 0);
     content_is(error, "{\"message\":{\"message\":\"V\",\"errorCode\":7}}");
     content_is(log, "it broke\n");
-    /* at most what a kubelet reads */
+    /* at most as much as a kubelet reads */
     scope_buffer sentence = {0};
     for (int i = 0; i < 5000; i++)
         buffer_text(&sentence, "x");
@@ -474,7 +474,7 @@ static void the_files_of_an_outcome(void **state)
     for (const char *at = complaints.data; (at = strchr(at, '\n')); at++)
         lines++;
     assert_int_equal(lines, 3);
-    /* one that does not answer */
+    /* a receiver that does not answer */
     assert_int_equal(unlink(log), 0);
     assert_int_equal(mkfifo(log, 0600), 0);
     files = (struct failure_files){.sentence = "s", .termination_log = log};

@@ -35,7 +35,7 @@ static void every_rule(void **state)
         {"svc", -1, "127.0.0.3", SERVER_CHOICE_RESOLVE, {"127.0.0.2"}, false},
         {"svc", -1, "127.0.0.3", SERVER_CHOICE_RESOLVE, {"127.0.0.2", "127.0.0.3"}, true},
         {"127.0.0.2", -1, "10.0.0.9", SERVER_CHOICE_SERVE, {NULL}, false},
-        /* the node whose address it is serves, whatever its own address for the others is */
+        /* the node with this address serves, with any address of its own for the others */
         {"10.0.0.7", -1, "web-0", SERVER_CHOICE_SERVE, {NULL}, false},
         {"10.0.0.7", -1, "localhost", SERVER_CHOICE_SERVE, {NULL}, false},
         {"10.0.0.7", -1, "10.0.0.71", SERVER_CHOICE_SERVE, {NULL}, false},

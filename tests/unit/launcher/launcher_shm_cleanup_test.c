@@ -1,4 +1,4 @@
-/* remains_files.h: what is left over from dead workers, and everything that looks like it and is not. */
+/* remains_files.h: files left by dead workers, and files that look like them and are not. */
 #include "launcher/process/remains.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static void only_leftovers_of_the_dead_are_ours(void **state)
         {"torch_812_1234_0", 7, 150, false, true},
         {"torch_812_1234_0", 8, 150, true, false}, /* another user's */
         {"torch_812_1234_0", 7, 99, true, false},  /* older than the round: the number was another's */
-        {"torch_814_1234_0", 7, 150, true, false}, /* not one of ours */
+        {"torch_814_1234_0", 7, 150, true, false}, /* another program's */
         {"torch_81", 7, 150, true, false},
         {"torch_812", 7, 150, true, false},
         {"torch__812_", 7, 150, true, false},

@@ -1,4 +1,4 @@
-/* launcher_spawn_test.c - what a worker starts with, and what comes back where it cannot start. */
+/* launcher_spawn_test.c - the environment of a worker's start, and the errors if it cannot start. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@
 
 static char *const no_environment[] = {"PATH=/usr/bin:/bin", NULL};
 
-static const struct numa_mask *cpus; /* of what is started */
+static const struct numa_mask *cpus; /* processors of the new process */
 
 static pid_t start(const char *path, char *const *argv, int out, int *exit_code, struct muster_error *err)
 {
@@ -32,7 +32,7 @@ static pid_t start(const char *path, char *const *argv, int out, int *exit_code,
     return spawn_worker(&options, exit_code, err);
 }
 
-/* Runs a shell script and returns what it wrote. */
+/* Runs a shell script and returns its output. */
 static void shell(const char *script, struct buffer *out, int *status)
 {
     int ends[2], exit_code;

@@ -164,7 +164,7 @@ static void the_paths(void **state)
                              sizeof answer),
                      405);
     assert_non_null(strstr(answer, "Allow: GET, HEAD"));
-    /* one that would keep the connection, and asks twice at once: answered, and hung up on */
+    /* a client that would keep the connection, and asks twice at once: answered, and hung up on */
     assert_int_equal(request(port,
                              "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"
                              "GET /status HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -251,7 +251,7 @@ static void clients_that_do_not_read(void **state)
             assert_int_equal(request(http_server_port(server), GET("/healthz"), answer, sizeof answer), 200);
     }
     assert_int_equal(request(http_server_port(server), GET("/healthz"), answer, sizeof answer), 200);
-    size_t length = 0; /* one that begins to read gets all of it */
+    size_t length = 0; /* a client that begins to read gets all of it */
     for (ssize_t got; (got = recv(stuck[STUCK - 1], answer, sizeof answer - 1, 0)) > 0; length += (size_t)got)
         answer[got] = 0;
     assert_true(length > (size_t)WORKERS * 50);
@@ -300,7 +300,7 @@ static int dial_local(const struct status_name *name)
     return fd;
 }
 
-/* This process' agent among those that others may run. */
+/* The agent of this process, among other agents on the machine. */
 static struct status_name own_name(void)
 {
     size_t count = 0;

@@ -189,7 +189,7 @@ static void check_sample(const char *line, const char *family)
     assert_true(rest > end + 1 && *rest == 0);
 }
 
-/* Every line is a HELP, the TYPE behind it, or a sample of that family; no family comes twice. */
+/* Every line is a HELP, the TYPE after it, or a sample of that family; no family comes twice. */
 static int check_exposition(char *text)
 {
     char family[96] = "", seen[4096] = " ";

@@ -1,4 +1,4 @@
-/* launcher_trainer_test.c - progress for Kubeflow Trainer: what is told of a board, and URLs. The exchange
+/* launcher_trainer_test.c - progress for Kubeflow Trainer: the figures of a board, and URLs. The exchange
  * itself: tests/e2e/page/trainer_test.py. */
 #include <math.h>
 #include <string.h>
@@ -80,7 +80,7 @@ static void progress_needs_the_number_of_steps(void **state)
     scope_buffer out = {0};
     assert_true(trainer_status_json(board, 9000, &out));
     assert_non_null(strstr(out.data, "\"estimatedRemainingSeconds\":450,"));
-    /* beyond the end, and with what is no number of steps */
+    /* beyond the end, and with a value that is no number of steps */
     rank_of(board)->step = 1200;
     buffer_clear(&out);
     assert_true(trainer_status_json(board, 9000, &out));

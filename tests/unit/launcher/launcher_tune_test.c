@@ -1,6 +1,6 @@
-/* launcher_tune_test.c - what a launch reads and decides, through a described machine and a policy file: when
- * nothing is read, what workers inherit, what refuses the start, a check before joining, memory that runs
- * out. */
+/* launcher_tune_test.c - the facts that a launch reads and its decisions, through a described machine and a
+ * policy file: when nothing is read, what workers inherit, what refuses the start, a check before joining,
+ * memory that runs out. */
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* launcher_verdict_test.c - what is found out about workers that ended: whose doing it was, error files, the
+/* launcher_verdict_test.c - findings about workers that ended: the cause of the end, error files, the
  * kernel's counters, GPU errors, and the thread that looks. */
 #include <fcntl.h>
 #include <poll.h>
@@ -293,7 +293,7 @@ static void gpu_errors_find_their_workers(void **state)
     assert_true(known.xid_elsewhere);
 }
 
-/* The kernel log is the machine's: what it says of GPUs is no cause where this node has no such GPU, or where
+/* The kernel log is the machine's: its lines about GPUs are no cause if this node has no such GPU, or if
  * the workers see none. */
 static void errors_of_other_gpus_are_no_cause(void **state)
 {
@@ -327,7 +327,7 @@ static void errors_of_other_gpus_are_no_cause(void **state)
     }
 }
 
-/* A file stands for the kernel log: what is appended after the evidence is opened is what it reads. */
+/* A file stands for the kernel log: it reads the lines appended after the evidence is opened. */
 static void evidence_is_what_is_new(void **state)
 {
     (void)state;
@@ -471,7 +471,7 @@ static void a_file_system_that_stalls(void **state)
     postmortem_add(p, fine);
     look(p);
     assert_ptr_equal(postmortem_take(p), fine);
-    postmortem_add(p, fine); /* what is not taken is freed with it */
+    postmortem_add(p, fine); /* entries that are not taken are freed with it */
     postmortem_destroy(p);
     int writer = open(fifo, O_WRONLY | O_CLOEXEC); /* lets the thread go */
     assert_true(writer >= 0);
@@ -536,7 +536,7 @@ static void when_an_exception_happened(void **state)
         {wall - 5 * s, s, 96 * s},    /* a whole second may have passed more */
         {wall - s / 2, s, 100 * s},   /* the same second */
         {wall + 5 * s, 0, 100 * s},   /* the clock was set back */
-        {wall - 500 * s, 0, 100 * s}, /* of an earlier run */
+        {wall - 500 * s, 0, 100 * s}, /* evidence of an earlier run */
         {wall - 91 * s, s, 100 * s},  /* before the round */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -40,7 +40,7 @@ static void keep(const char *name, void (*one)(struct walk *walk))
     golden_check(path, &text);
 }
 
-/* -- the table of a group, and what its end means -- */
+/* -- the table of a group, and the meaning of its end -- */
 
 /* Every name, and what every end in every state means. */
 static void saw_tables(struct walk *walk)
@@ -139,7 +139,8 @@ static void one_heartbeats(struct walk *walk)
                                         "12a\n",
                                         "\nready"};
     enum { WORKERS = 6 };
-    scope_free struct heartbeat *beats = mem_calloc(WORKERS, sizeof *beats); /* none beside them is read */
+    scope_free struct heartbeat *beats =
+        mem_calloc(WORKERS, sizeof *beats); /* none outside of them is read */
     struct stop_notice_listener listener = {0}, whole = {0};
     struct instant now = {NS_PER_S};
     for (int i = 0; i < WORKERS; i++)
@@ -235,7 +236,7 @@ static void keep_piece(void *context, const char *data, size_t length, bool ends
     buffer_append(context, data, length);
 }
 
-/* What is passed on is all that came, in lines, and the bound holds. */
+/* All output is passed on, in lines, and the bound holds. */
 static void one_stream(struct walk *walk)
 {
     static char data[3 * LINE_PIECE_LIMIT];

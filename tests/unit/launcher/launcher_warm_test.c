@@ -1,4 +1,4 @@
-/* launcher_warm_test.c - what an agent and a template say to each other. The processes:
+/* launcher_warm_test.c - the messages between an agent and a template. The processes:
  * tests/e2e/warm_test.py. */
 #include <stdlib.h>
 #include <string.h>

@@ -270,7 +270,7 @@ static void all_dependencies_have_to_hold(void **state)
     depend(&f, 2, 1, false);
     begin(&f);
     step(&f, JOB_POD_ENDED, 0, 0);
-    assert_states(&f, "sr-"); /* one of two is complete */
+    assert_states(&f, "sr-"); /* half of the pods are complete */
     step(&f, JOB_POD_ENDED, 1, 0);
     assert_states(&f, "ssr");
     lifecycle_free(&f.life);

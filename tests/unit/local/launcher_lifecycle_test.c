@@ -20,7 +20,7 @@ struct fixture {
     char names[PODS_LIMIT][32];
     struct lifecycle life;
     struct instant now;
-    struct buffer logged; /* what was logged */
+    struct buffer logged; /* log lines */
     struct log_sink log;
 };
 
@@ -260,7 +260,7 @@ static bool contains(const json_t *list, const char *name)
 }
 
 /* The job was decided elsewhere; the next look cleans up. A pod that was never started is deleted by not
- * being made any more, whatever the policy. */
+ * being made any more, with any policy. */
 static void clean_up_row(const json_t *row)
 {
     struct fixture f;
@@ -526,7 +526,7 @@ static void pods_of_a_decided_job_linger(void **state)
     assert_int_equal(state_of(&f, 1), POD_FAILED);
     take_all_actions(&f);
     assert_null(strstr(f.logged.data, "leaves"));
-    assert_int_equal(wait_ns(&f), NS_PER_S); /* logged of what did not end at once */
+    assert_int_equal(wait_ns(&f), NS_PER_S); /* logged for a pod that did not end at once */
     assert_non_null(strstr(f.logged.data, "cleanPodPolicy None leaves 1 pod running: ended in 9.0 s\n"));
     assert_int_equal(take_actions(&f, 2), 0);
     assert_int_equal(wait_ns(&f), 9 * NS_PER_S);

@@ -1,4 +1,4 @@
-/* launcher_local_env_test.c - what a pod finds on this machine: names, environment, GPUs, interpreters. */
+/* launcher_local_env_test.c - a pod's view of this machine: names, environment, GPUs, interpreters. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -227,7 +227,7 @@ static void gpus_are_divided(void **state)
     assert_int_equal(divide(1, 1, "3", 1, false, "request 2 GPUs and this machine has 1"), -1);
     assert_int_equal(divide(2, 2, NULL, 3, true, "0,1|2"), 0);
     assert_int_equal(divide(2, 2, "", 0, true, "|"), 0);
-    /* a spare is not counted and gets what is left */
+    /* a spare is not counted and gets the rest */
     struct local_job elastic = job;
     scope_text_list out = {0};
     elastic.pod_count = elastic.spare_count = 1;
@@ -286,7 +286,7 @@ static void interpreter_command_lines(void **state)
     assert_false(python_shim_is_name("muster"));
 }
 
-/* Links to this very program are seen through; what is not executable is no interpreter. */
+/* Links to this very program are recognized; a file that is not executable is no interpreter. */
 static void next_interpreter(void **state)
 {
     (void)state;
@@ -309,7 +309,7 @@ static void next_interpreter(void **state)
     scope_free char *found = python_shim_find("python3", search);
     assert_string_equal(found, path);
     assert_null(python_shim_find("python3", mine));
-    /* what is in front of us may be somebody who calls us */
+    /* a program earlier in PATH may be a caller of ours */
     char front[100], other[200];
     (void)snprintf(front, sizeof front, "%s/d", folder);
     (void)snprintf(other, sizeof other, "%s/python3", front);

@@ -321,7 +321,7 @@ static void assert_nobody_holds(int fd)
     close(fd);
 }
 
-/* A child, a daemon in a session of its own, and one that has no environment either; they hold the pipe, and
+/* A child, a daemon in its own session, and a daemon without an environment; they hold the pipe, and
  * the last one is in its place when the script goes on. */
 static const char leaves_daemons[] = "exec 3>held; sleep 1000 & (setsid sleep 1000 &); "
                                      "(setsid env -i /bin/sh -c ': >hidden; exec /bin/sleep 1000' &); "
@@ -389,7 +389,7 @@ static void nothing_outlives_a_killed_run(void **state)
     remove_files(&f);
 }
 
-/* --- what a pod sees --- */
+/* --- a pod's view --- */
 
 static void runs_at_once_have_networks_of_their_own(void **state)
 {
@@ -430,7 +430,7 @@ static void gpus_of_pods(void **state)
     (void)state;
     struct fixture f;
     make_job(&f, LOCAL_RESTART_NEVER, "echo \"<$CUDA_VISIBLE_DEVICES>\"", 0, NULL);
-    f.options.gpus = ""; /* whatever the machine has */
+    f.options.gpus = ""; /* independent of the machine */
     run(&f, 0);
     assert_in(&f.out, "[j-master-0] <>\n");
     remove_files(&f);
@@ -442,7 +442,7 @@ static void gpus_of_pods(void **state)
     remove_files(&f);
 }
 
-/* Pods with resource claims share what the limits of the others leave of a given list. */
+/* Pods with resource claims share the rest of a given list, after the limits of the others. */
 static void gpus_of_claims(void **state)
 {
     (void)state;

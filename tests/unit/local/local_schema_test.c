@@ -1,5 +1,5 @@
 /* local_schema_test.c - the schemas of muster local against the fields of the APIs' newest releases, both
- * ways: no field of an API lacks its effect here, and no field here is one of none. And the merging of
+ * ways: every field of an API has its effect here, and every field here is in an API. And the merging of
  * patches, placeholders. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static void read_lines(struct text_list *lines)
     buffer_free(&text);
 }
 
-/* A field of the API is in the schema; below one that is not looked into there is nothing to apply. */
+/* A field of the API is in the schema; below a field that is not looked into there is nothing to apply. */
 static void look_up(const char *kind, const char *path)
 {
     const struct schema *schema = find_api(kind)->schema;

@@ -335,7 +335,7 @@ static void environments_have_limits(void **state)
         (void)snprintf(name, sizeof name, "N%d", i);
         assert_int_equal(env_map_set(&map, name, "v", &err), i < ENV_ENTRIES_LIMIT ? 0 : -1);
     }
-    assert_int_equal(env_map_set(&map, "N7", "w", &err), 0); /* one that is there */
+    assert_int_equal(env_map_set(&map, "N7", "w", &err), 0); /* an existing name */
     env_map_free(&map);
 }
 

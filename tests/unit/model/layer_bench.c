@@ -296,7 +296,7 @@ struct gradient {
     int64_t count;
 };
 
-/* Before a run: what is there, a NaN where it will be overwritten. */
+/* The contents before a run: NaN where a value will be overwritten. */
 static void gradient_prepare(struct layer_bench *b, struct gradient *g, struct block *block, bool add)
 {
     block_fill(block);
@@ -324,7 +324,7 @@ static struct gradient gradient_keep(const struct block *block, int64_t count)
     return g;
 }
 
-/* Random choices of what is wanted, written or added, and recomputed. */
+/* Random choices: wanted gradients, written or added, and recomputed values. */
 static void check_combinations(struct layer_bench *b, struct gradient *grad, struct gradient *din,
                                const char *what)
 {
@@ -384,7 +384,7 @@ void bench_check_gradients(struct layer_bench *b, const char *what)
 
 /* ---- sizes ---- */
 
-/* Bytes up to the last one that was written. */
+/* Bytes up to the last written byte. */
 static int64_t high_water(const struct block *block)
 {
     int64_t bytes = block->bytes;

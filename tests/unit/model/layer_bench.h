@@ -1,6 +1,6 @@
 /* layer_bench.h - one layer of a model alone, on the double reference kernels: no device, no plan, no other
- * layer. Memory is filled with NaN and stands between guards, so that a layer that reads what it has not
- * written, or touches what is not its own, shows. */
+ * layer. Memory is filled with NaN and is between guards: reads of unwritten memory, and accesses outside of
+ * a layer's own memory, show. */
 #ifndef MUSTER_TESTS_LAYER_BENCH_H
 #define MUSTER_TESTS_LAYER_BENCH_H
 
@@ -30,12 +30,12 @@ struct layer_bench {
     double loss;
     int64_t counted;
     uint64_t seed;
-    double tolerance; /* of finite differences; 3e-8 unless set after opening */
+    double tolerance; /* tolerance of finite differences; 3e-8 unless set after opening */
 };
 
 /* The model's layer of that index, with random weights and inputs. Sources of other layers are given random
- * values, too. The batch is tokens and targets below `vocabulary`, then random numbers for inputs of f32, of
- * which one is NaN where that does not count, and for those of i32 lengths, or targets likewise. */
+ * values, too. The batch is tokens and targets below `vocabulary`, then random numbers for f32 inputs, with
+ * a NaN where it does not count, and lengths or targets for i32 inputs. */
 void bench_open(struct layer_bench *b, const struct model *model, int layer, struct shape shape,
                 const struct kernels *kernels, int vocabulary, uint64_t seed);
 void bench_close(struct layer_bench *b);

@@ -9,7 +9,7 @@ static const struct shape shape = {2, 5};
 
 struct test_case {
     const char *operation, *what;
-    int width[3];                                  /* of its inputs, ended by 0 */
+    int width[3];                                  /* widths of its inputs, ended by 0 */
     int (*write)(struct writer *w, const int *in); /* the result; -1: a loss */
 };
 
@@ -90,7 +90,7 @@ static int mean(struct writer *w, const int *in)
     return program_mean(w, in[0], 4);
 }
 
-/* Values of a row for each sample, beside those of a row for each position that they were made of. */
+/* Values of a row for each sample, next to values of a row for each position, their source. */
 static int mean_and_more(struct writer *w, const int *in)
 {
     int h = program_mean(w, program_activation(w, in[0], ACTIVATION_TANH), 4);
@@ -324,7 +324,7 @@ static const struct test_case cases[] = {
     {"squared_error", "of a sum", {4, WANTED}, squared_error_of_a_sum},
 };
 
-/* Sources of the widths that the case wants, then the layer with the operation; what it reads is wanted. */
+/* Sources of the widths that the case wants, then the layer with the operation, whose inputs are wanted. */
 static struct model *write_case(const struct test_case *c)
 {
     struct writer w = writer_begin("%s", c->operation);

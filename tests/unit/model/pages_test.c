@@ -1,5 +1,5 @@
 /* The pages, GPT-2 and Llama, on the double reference kernels: gradients against finite differences, chunks
- * of logits against one chunk, logits for sampling, and what the pages promise: names, sizes, errors. No
+ * of logits against one chunk, logits for sampling, and the contract of pages: names, sizes, errors. No
  * device and no plan: a list of layers, called in order. */
 #include "tests/support/cmocka_all.h"
 
@@ -31,12 +31,12 @@ struct bench {
     double loss;
     int64_t count;
     int64_t chunk_bytes;
-    const struct layer_capture *capture; /* of the last layer */
+    const struct layer_capture *capture; /* capture of the last layer */
 };
 
 static void *memory(int64_t bytes)
 {
-    /* not zero: a layer that reads what it has not written shows */
+    /* not zero: reading unwritten memory shows */
     void *at = malloc((size_t)bytes + 8);
     assert_non_null(at);
     memset(at, 0xff, (size_t)bytes + 8);
@@ -316,7 +316,7 @@ static void logits_are_formed_in_chunks(void **state)
     bench_end(&b);
 }
 
-/* Work memory begins as NaN, so what lies between the rows of logits would show; what is copied out is dense.
+/* Work memory begins as NaN, so values between the rows of logits would show; the copied values are dense.
  * Chunks of five rows, of 17 and of 18 elements. */
 static void rows_of_logits_may_lie_apart(void **state)
 {
@@ -338,7 +338,7 @@ static void rows_of_logits_may_lie_apart(void **state)
             b[i].capture = NULL;
         }
         assert_true(loss[0] == loss[1]);
-        assert_memory_equal(logits[0], logits[1], sizeof logits[0]); /* nothing behind the rows either */
+        assert_memory_equal(logits[0], logits[1], sizeof logits[0]); /* nor anything after the rows */
         for (int p = 0; p < b[0].model->param_count; p++)
             assert_memory_equal(b[0].grad[p], b[1].grad[p],
                                 (size_t)param_elements(&b[0].model->params[p]) * 8);
@@ -347,7 +347,7 @@ static void rows_of_logits_may_lie_apart(void **state)
     }
 }
 
-/* The logits of the last position are those whose cross entropy the head forms. */
+/* The head forms the cross entropy of the logits of the last position. */
 static void logits_for_sampling_agree_with_the_loss_of(int which)
 {
     struct bench b;
@@ -581,7 +581,7 @@ static void creation_survives_no_memory(void **state)
     faults_sweep(create_both, NULL);
 }
 
-/* A block keeps what the block that was written by hand kept, and no more: of GPT-2 15 rows of the channels
+/* A block keeps the same as the block written by hand, and no more: of GPT-2 15 rows of the channels
  * and the statistics. */
 static void blocks_keep_and_need_what_they_must(void **state)
 {

@@ -1,5 +1,5 @@
 /* Programs as wholes: random ones against finite differences, memory to the byte, several sources, parameters
- * used twice, and what the writer refuses, by name. */
+ * used twice, and the errors of the writer, by name. */
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ static uint64_t below(uint64_t *seed, uint64_t limit)
     return (*seed >> 33) % limit;
 }
 
-/* A table that has products with activations as one: what they write is no number before anything is read. */
+/* A table that has products with activations as one: their outputs are NaN before anything is read. */
 static int calls_as_one;
 
 static void spoil(double *values, int64_t n)
@@ -86,7 +86,7 @@ static const struct kernels *as_one(void)
     return &table;
 }
 
-/* An activation between two products, or behind one. */
+/* An activation between two products, or after a product. */
 static int activated_product(struct writer *w, uint64_t *seed, int value, const char *name)
 {
     char part[24];
@@ -94,7 +94,7 @@ static int activated_product(struct writer *w, uint64_t *seed, int value, const 
     int product = below(seed, 3) ? program_linear(w, value, WIDTH, part, below(seed, 2), 0.1) : value;
     int active = program_activation(w, product, (enum activation_kind)below(seed, 3));
     int result = below(seed, 3) ? program_linear(w, active, WIDTH, name, below(seed, 2), 0.1) : active;
-    switch (below(seed, 4)) { /* what is read again */
+    switch (below(seed, 4)) { /* value that is read again */
     case 0:
         return program_add(w, product, result);
     case 1:
@@ -149,7 +149,7 @@ static struct model *random_model(uint64_t *seed)
         values[count++] = program_input(&w, i);
     for (int i = 0; i < operations; i++, count++)
         values[count] = random_operation(&w, seed, values, count, i);
-    /* Whatever nothing reads is added up; what the last addition would read is no result yet. */
+    /* Values that no operation reads are added up; the inputs of the last addition are no result yet. */
     int result = -1;
     for (int i = 0; i < count; i++) {
         if (w.error.code || w.program->values[values[i]].last_use >= 0)
@@ -162,8 +162,8 @@ static struct model *random_model(uint64_t *seed)
     return finish(&w);
 }
 
-/* Bytes behind an operation that forms the gradients of all its inputs, for those of the layer's inputs: not
- * used where they are wanted. */
+/* Bytes of an operation that forms the gradients of all its inputs, for the gradients of the layer's inputs:
+ * not used where they are wanted. */
 static int64_t spare_bytes(const struct program *p, int rows)
 {
     int64_t most = 0;
@@ -229,7 +229,7 @@ static void what_backward_does_not_read_is_not_saved(void **state)
     assert_int_equal(sizes.out, WIDTH * row);
     assert_int_equal(sizes.saved,
                      (WIDTH + 2 + 4 * WIDTH + 4 * WIDTH) * row); /* ln, its statistics, fc, gelu */
-    /* the gradient of gelu's output in turn that of fc's, beside that of ln's output; the sum's is dout */
+    /* the gradient of gelu's output, then of fc's, next to the gradient of ln's output; the sum's is dout */
     assert_int_equal(sizes.work, (4 * WIDTH + WIDTH) * row);
     program_ops.sizes(p, shape, DTYPE_F64, LAYER_RECOMPUTE, kernels_ref_f64(), &sizes);
     assert_int_equal(sizes.work, 0);
@@ -239,7 +239,7 @@ static void what_backward_does_not_read_is_not_saved(void **state)
     assert_int_equal(sizes.saved, 0);
 }
 
-/* Sizes are those of the plan's largest shape: a smaller one never needs more. */
+/* Sizes are for the plan's largest shape: a smaller shape never needs more. */
 static void a_smaller_shape_needs_no_more(void **state)
 {
     (void)state;
@@ -283,7 +283,7 @@ static void a_parameter_may_be_used_twice(void **state)
     bench_close(&b);
 }
 
-/* Attention forms all three gradients or none: those that nothing wants go to spare memory. */
+/* Attention forms all three gradients or none: unwanted gradients go to spare memory. */
 static void attention_may_read_other_layers(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* nccl_decide_test.c - decisions over the machines of tests/data/machines, held to goldens, and properties
  * over random ones.
  *
- * Beside each NAME.json stands NAME.decisions: what the table for people shows. MUSTER_GOLDEN_UPDATE=1 writes
+ * Next to each NAME.json is NAME.decisions, the table for people. MUSTER_GOLDEN_UPDATE=1 writes
  * them anew; read the difference before committing it. */
 #include "tests/support/cmocka_all.h"
 

@@ -1,4 +1,4 @@
-/* nccl_description_test.c - a description as JSON and back, what is refused, and versions. */
+/* nccl_description_test.c - a description as JSON and back, errors, and versions. */
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>

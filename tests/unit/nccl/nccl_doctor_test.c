@@ -1,4 +1,4 @@
-/* nccl_doctor_test.c - the doctor's rows, case by case: what is added to a machine that is well, which row
+/* nccl_doctor_test.c - the doctor's rows, case by case: the fault added to a healthy machine, which row
  * must speak, and how loudly. */
 #include "tests/support/cmocka_all.h"
 
@@ -161,7 +161,7 @@ static const struct row_case cases[] = {
      "NCCL 2.27.5"},
 };
 
-/* The fields of base, without those that with gives anew: a field that comes twice is refused. */
+/* The fields of base, without the fields that with replaces: a repeated field is refused. */
 static void add_part(struct buffer *out, const char *base, const char *with)
 {
     for (const char *at = base; *at;) {
@@ -214,7 +214,7 @@ static bool has_row(const struct doctor_report *report, const struct row_case *c
     for (int i = 0; i < report->count; i++) {
         const struct doctor_row *row = &report->rows[i];
         if (!strcmp(row->name, c->row) && row->status == c->status && strstr(row->found, c->says))
-            return c->status <= DOCTOR_SKIPPED || *row->cure; /* what is wrong has a cure */
+            return c->status <= DOCTOR_SKIPPED || *row->cure; /* a fault has a cure */
     }
     return false;
 }

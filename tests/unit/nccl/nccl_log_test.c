@@ -1,4 +1,4 @@
-/* nccl_log.h: NCCL's own files of a round's workers are found by their names, read once, and what they warn
+/* nccl_log.h: NCCL's own files of a round's workers are found by their names, read once, and their warnings
  * of is said once. */
 #include "launcher/nccl/nccl_log.h"
 

@@ -73,7 +73,7 @@ static void distance_words(void **state)
         /* two functions of one card */
         {"pci0000:00/0000:00:01.0/0000:01:00.0", "pci0000:00/0000:00:01.0/0000:01:00.1", 0, 0, 2,
          DESCRIPTION_PIX},
-        /* one of them behind a second switch */
+        /* one GPU below a second switch */
         {SWITCH "/0000:12:00.0/0000:13:00.0", SWITCH "/0000:12:01.0/0000:15:00.0/0000:16:00.0/0000:17:00.0",
          0, 0, 2, DESCRIPTION_PXB},
         /* two root ports of one host bridge */

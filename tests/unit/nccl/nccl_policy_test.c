@@ -1,4 +1,4 @@
-/* nccl_policy_test.c - the policy file: what it sets, what is rejected and where, which setting counts, and
+/* nccl_policy_test.c - the policy file: its settings, errors with their places, which setting counts, and
  * memory that runs out. */
 #include "tests/support/cmocka_all.h"
 
@@ -166,7 +166,7 @@ static void conditions(void **state)
     }
 }
 
-/* "kind name=value ..." of what a policy decides about a user's settings, without muster's own rules. */
+/* "kind name=value ...": a policy's decisions about a user's settings, without muster's own rules. */
 static void check(const char *rules, const char *settings, const char *wanted)
 {
     scope_free char *text = mem_printf("version: 1\nrules:\n%s", rules);

@@ -137,7 +137,7 @@ static void add_ports(struct description *m)
         port->uverbs = roce || chance(80);
         port->gid_count = (int)draw(4);
         port->gids = mem_calloc(4, sizeof *port->gids);
-        for (int k = 0; k < 4; k++) /* what stands behind the last counts for nothing */
+        for (int k = 0; k < 4; k++) /* text after the last does not count */
             port->gids[k] = (struct description_gid){.index = k,
                                                      .type = roce ? DESCRIPTION_GID_ROCE_V2
                                                                   : (enum description_gid_type)draw(4),
@@ -171,7 +171,7 @@ static void add_gpus(struct description *m)
                                                     .acs = flag()};
 }
 
-/* From each GPU to what may carry its traffic; some distances are not known. */
+/* From each GPU to the devices that may carry its traffic; some distances are not known. */
 static struct description_link *links_to(const struct description *m, int count, int *links)
 {
     struct description_link *list = mem_calloc((size_t)LIST * LIST, sizeof *list);
@@ -298,7 +298,7 @@ static void check_entries(const struct decision_list *list)
     }
 }
 
-/* What NVIDIA's manual calls debugging variables, and what a wrong guess of corrupts or hangs. */
+/* Debugging variables of NVIDIA's manual, and variables whose wrong value corrupts or hangs. */
 static void check_never_set(const struct decision_list *list)
 {
     static const char *const never[] = {
@@ -429,7 +429,7 @@ static void say(const struct decision_list *list, struct buffer *out)
     }
 }
 
-/* Some text, now and then one that is longer than a line. */
+/* Some text, now and then longer than a line. */
 static void text_of(char *out, size_t most)
 {
     size_t length = draw((unsigned)most);
@@ -465,7 +465,7 @@ static void lists_are_shown_as_they_were(void **state)
     golden_check("tests/unit/nccl/golden/random_lists.txt", &text);
 }
 
-/* What muster doctor shows of any machine: the matrix, the names, what is far. */
+/* The output of muster doctor for any machine: the matrix, the names, the distant devices. */
 static void topologies_are_shown_as_they_were(void **state)
 {
     (void)state;

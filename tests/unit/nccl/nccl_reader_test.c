@@ -1,5 +1,5 @@
 /* nccl_reader_test.c - the reader over a /sys, /proc, /dev and /etc that the test makes: RDMA ports and GIDs,
- * GPUs and the PCI tree, what the machine is, limits of containers, libraries, NCCL's files in their order,
+ * GPUs and the PCI tree, the kind of machine, limits of containers, libraries, NCCL's files in their order,
  * the kernel log, the disk. Interfaces are the kernel's own and are looked at end to end. */
 #include "tests/support/cmocka_all.h"
 

@@ -1,5 +1,5 @@
 /* nccl_values_test.c - values that NCCL reads as something else than their writer meant: each trap, and the
- * right value beside it. */
+ * right value. */
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ static void make_machine(const char *nccl, const char *name, const char *value, 
         fail_msg("%s", err.text);
 }
 
-/* What is said of a user's value: the warnings' rules, by name; "" for none. */
+/* The warnings about a user's value: the rules' names; "" for none. */
 static void rules_of(const char *nccl, const char *name, const char *value, bool ports, char *out,
                      size_t size)
 {
@@ -170,7 +170,7 @@ static void a_transport_that_is_missing_is_named(void **state)
     }
 }
 
-/* What direct copies are missed by: NVLink, or where there is none, what the driver reports. */
+/* The evidence of missing direct copies: NVLink, or without it the driver's report. */
 static void p2p_is_missed_by_its_name(void **state)
 {
     (void)state;

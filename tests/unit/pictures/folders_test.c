@@ -1,5 +1,5 @@
 /* folders_test.c - pictures in folders by class: every kind of PNG gives the pixels that were written, labels
- * are the places of the sorted names, and what cannot be read is named. */
+ * are the places of the sorted names, and unreadable files are named. */
 #include "tests/support/cmocka_all.h"
 
 #include <png.h>
@@ -73,7 +73,7 @@ static void draw(struct picture *p, unsigned seed)
         p->palette[i] = (png_color){(png_byte)rand(), (png_byte)rand(), (png_byte)rand()};
 }
 
-/* ---- what is expected ---- */
+/* ---- expected pictures ---- */
 
 /* Sample c of a pixel in 8 bits: of fewer bits gray is spread, of 16 the high byte is kept. */
 static int sample_at(const struct picture *p, int x, int y, int c)
@@ -239,7 +239,7 @@ static void a_set_has_its_names(void **state)
         strstr(err.text, "set has 3 folders, each of a class, and model.num_classes is 10: set it"));
 }
 
-/* A change to the set, and the error that follows; the change is undone by removing what it made. */
+/* A change to the set, and the error that follows; the change is undone by removing its files. */
 static void refused(const char *path, const char *error)
 {
     struct muster_error err = {0};

@@ -1,4 +1,4 @@
-/* plan_access_test.c - what each operation reads and writes: the builder derives its waits from it, and the
+/* plan_access_test.c - the reads and writes of each operation: the builder derives its waits from it, and the
  * checker too, so that neither notices a buffer that both forget. */
 #include <stdio.h>
 

@@ -1,5 +1,6 @@
-/* A plan that does not fit is refused with changes that make it fit: each is what it says, and the cheapest
- * come first. What a step takes is predicted as its schedule lets it. A plan as JSON says what the plan says.
+/* A plan that does not fit is refused with changes that make it fit: each has its stated effect, and the
+ * cheapest come first. The time of a step is predicted from its schedule. A plan as JSON has the figures of
+ * the plan.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -199,7 +200,7 @@ static void prediction_follows_the_schedule(void **state)
     options.prefetch_forward = options.prefetch_backward = 0;
     plan = built(m, &options);
     assert_int_equal(plan_predict(&m->model, &plan, &rates, &serial, NULL), 0);
-    assert_true(serial.exposed_s > slow.exposed_s); /* nothing runs beside anything */
+    assert_true(serial.exposed_s > slow.exposed_s); /* nothing runs in parallel */
     plan_free(&plan);
     plan_model_destroy(m);
 }

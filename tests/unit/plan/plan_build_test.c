@@ -190,7 +190,7 @@ static void models_are_rejected_with_reasons(void **state)
 
 /* ---- groups ---- */
 
-/* Each array begins at a multiple of 256 bytes, behind the one before. */
+/* Each array begins at a multiple of 256 bytes, after the array before. */
 static void arrays_of_a_batch_follow_one_another(void **state)
 {
     (void)state;
@@ -292,7 +292,7 @@ static void averages_are_planned_on_demand(void **state)
     plan_model_destroy(m);
 }
 
-/* What an optimizer keeps is planned, and no more. */
+/* The state of an optimizer is planned, and no more. */
 static void moments_are_the_optimizers(void **state)
 {
     (void)state;
@@ -467,7 +467,8 @@ static void memory_falls_with_sharding(void **state)
     plan_free(&formed);
     for (int l = 1; l <= 12; l++)
         m->layers[l].recompute = false;
-    /* The same by policy; every second layer is between; the last micro-batch alone keeps what all would. */
+    /* The same by policy; every second layer is between; the last micro-batch alone keeps the same as all
+     * would. */
     options.recompute.kind = RECOMPUTE_ALL;
     struct plan all = built(m, &options);
     assert_true(all.arena_bytes[MEMORY_DEVICE] * 2 < kept.arena_bytes[MEMORY_DEVICE]);
@@ -477,7 +478,7 @@ static void memory_falls_with_sharding(void **state)
                 second.arena_bytes[MEMORY_DEVICE] < kept.arena_bytes[MEMORY_DEVICE]);
     options.recompute = (struct recompute_options){RECOMPUTE_EXCEPT_LAST, 0};
     struct plan last = built(m, &options);
-    assert_int_equal(last.op_count, kept.op_count); /* of one micro-batch nothing is left to recompute */
+    assert_int_equal(last.op_count, kept.op_count); /* with one micro-batch nothing is left to recompute */
     options.micro_batches = 2;
     plan_free(&last);
     last = built(m, &options);

@@ -1,4 +1,4 @@
-/* plan_check_test.c - the checker catches what can be wrong with a plan: every wait, every operation and
+/* plan_check_test.c - the checker catches all faults of a plan: every wait, every operation and
  * every number of a plan matters, and taking it away is noticed. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,7 +179,7 @@ static void wrong_carry(struct bench *b, int rank, int index)
     op->carried = !op->carried;
 }
 
-/* A gather for the next step before the step of its group: it would gather what the step changes. */
+/* A gather for the next step before the step of its group: it would gather values that the step changes. */
 static void early_gather(struct bench *b, int rank, int index)
 {
     struct plan *plan = &b->world.plans[rank];
@@ -267,7 +267,7 @@ static void wrong_cast(struct bench *b, int rank, int index)
     *op = kept;
 }
 
-/* Of groups in few bits: held as something else, cut within a unit, in a buffer that is too short. */
+/* Groups in few bits: held as something else, cut within a unit, in a buffer that is too short. */
 static void wrong_units(struct bench *b, int rank, int index)
 {
     struct plan *plan = &b->world.plans[rank];
@@ -361,7 +361,7 @@ static void wrong_rows(struct bench *b, int rank, int index)
     op->layer++;
     must_fail(b, "rows of another layer", rank, index);
     *op = kept;
-    /* Before the reduction that they are added to, or behind the norm. */
+    /* Before the reduction that they are added to, or after the norm. */
     for (int other = 0; other < plan->op_count; other++) {
         struct schedule_op *there = &plan->ops[other], there_kept = *there;
         const bool reduces = there->kind == OP_COMM && there->group == kept.group && other < index &&

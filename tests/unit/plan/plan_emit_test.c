@@ -1,4 +1,4 @@
-/* plan_emit_test.c - which operations wait for which: by what they touch and no more than that. */
+/* plan_emit_test.c - which operations wait for which: by the memory that they touch, and no more. */
 #include "proto/base/mem.h"
 #include "runtime/plan/plan_internal.h"
 #include "tests/support/cmocka_all.h"
@@ -65,7 +65,7 @@ static void reads_wait_for_writes_and_writes_for_both(void **state)
     assert_int_equal(emit(bench, STREAM_COMPUTE, -1, 0, -1), 0);
     assert_int_equal(emit(bench, STREAM_GATHER, 0, -1, -1), 1);
     ASSERT_WAITS(bench, 1, 0);
-    assert_int_equal(emit(bench, STREAM_REDUCE, 0, -1, -1), 2); /* beside the other that reads */
+    assert_int_equal(emit(bench, STREAM_REDUCE, 0, -1, -1), 2); /* in parallel with the other reader */
     ASSERT_WAITS(bench, 2, 0);
     assert_int_equal(emit(bench, STREAM_COMPUTE, -1, 0, -1), 3);
     ASSERT_WAITS(bench, 3, 1, 2);

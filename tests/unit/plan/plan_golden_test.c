@@ -217,7 +217,7 @@ static int64_t kind(const struct plan *plan, enum plan_kind kind)
     return plan->kind_bytes[kind];
 }
 
-/* GPT-2 124M on 8 ranks: what must be there by arithmetic, then the summary. */
+/* GPT-2 124M on 8 ranks: the figures that follow from arithmetic, then the summary. */
 static void gpt2_124m_summary(void **state)
 {
     (void)state;
@@ -237,7 +237,8 @@ static void gpt2_124m_summary(void **state)
     int64_t state_bytes = kind(plan, PLAN_PARAM_SHARD) + kind(plan, PLAN_MOMENT1) + kind(plan, PLAN_MOMENT2) +
                           kind(plan, PLAN_GRAD_SHARD);
     assert_in_range(state_bytes - 16 * parameters / 8, 0, 4 * plan->group_count * (64 + 255));
-    /* The tied embedding once, blocks in prefetch + 1 slots; gradients likewise, two of the blocks. */
+    /* The tied embedding once, blocks in prefetch + 1 slots; the same for gradients, with two of the blocks.
+     */
     int64_t embedding = (50257 + 1024) * INT64_C(768) * 4, block = 7087872 * 4;
     assert_in_range(kind(plan, PLAN_GATHER_SLOT), embedding + 3 * block, embedding + 3 * block + (1 << 20));
     assert_in_range(kind(plan, PLAN_GRAD_FULL), embedding + 2 * block, embedding + 2 * block + (1 << 20));

@@ -7,7 +7,7 @@
 #include "runtime/plan/plan_cost.h"
 #include "tests/support/cmocka_all.h"
 
-/* Two cores with AVX-512: products, passes over memory, AdamW. Communication takes what it is given. */
+/* Two cores with AVX-512: products, passes over memory, AdamW. Communication takes the given time. */
 static struct plan_rates rates(double seconds_per_byte)
 {
     struct plan_rates r = {.flops = 195e9, .memory = 20e9};

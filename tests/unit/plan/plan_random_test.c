@@ -46,8 +46,8 @@ static struct plan_options random_options(uint64_t *seed)
     return options;
 }
 
-/* Two in three plans move 16 bits, or look for what is not finite. Drawn apart: what a seed gives in one
- * dtype stays as it is. */
+/* Two in three plans move 16 bits, or look for values that are not finite. Drawn separately: a seed's draws
+ * in one dtype stays as it is. */
 static void random_dtypes(uint64_t seed, struct plan_options *options)
 {
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
@@ -105,7 +105,7 @@ static void random_plans_are_right(void **state)
     assert_true(in_flight > MODELS / 20);
 }
 
-/* A right plan may still be another one than before: slower, or with more memory. One line a model: what its
+/* A right plan may still differ from the plan before: slower, or with more memory. One line a model: its
  * ranks' plans are, in one number. */
 static void random_plans_are_what_they_were(void **state)
 {
@@ -137,7 +137,7 @@ static void random_plans_are_what_they_were(void **state)
     golden_check("tests/unit/plan/golden/random_plans.txt", &text);
 }
 
-/* One thing about a model or its options that may be rejected; what stands at a limit is taken. */
+/* One property of a model or its options that may be rejected; a value at a limit is accepted. */
 static void spoil(uint64_t *seed, struct plan_model *m, struct plan_options *options)
 {
     static const int64_t numbers[] = {-2,
@@ -261,7 +261,7 @@ static void spoil(uint64_t *seed, struct plan_model *m, struct plan_options *opt
     }
 }
 
-/* What is rejected, and with which text; what is taken, to its last line. */
+/* Rejected options, and with which text; accepted options, to the last line. */
 static void spoilt_plans_are_rejected_as_they_were(void **state)
 {
     (void)state;
@@ -310,7 +310,7 @@ static int build_one(void *context)
     return 0;
 }
 
-/* Whatever is missing, there is no plan that is not whole. */
+/* With any part missing, there is no incomplete plan. */
 static void random_plans_without_memory(void **state)
 {
     (void)state;

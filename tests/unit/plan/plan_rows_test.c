@@ -57,7 +57,7 @@ static void rows_where_they_are_at_most_half_of_the_tables(void **state)
         o.embedding_gradient = EMBEDDING_AUTO;
         o.micro_batches = 3; /* tied: in the last one alone */
         assert_int_equal(exchanges(m, &o), 1);
-        o.reduce_dtype = DTYPE_BF16; /* what is dense is half as long */
+        o.reduce_dtype = DTYPE_BF16; /* dense arrays are half as long */
         o.shape = (struct shape){32 / ranks / 4, 4};
         assert_int_equal(exchanges(m, &o), 1);
         o.shape = (struct shape){64 / ranks / 4, 4};
@@ -68,7 +68,7 @@ static void rows_where_they_are_at_most_half_of_the_tables(void **state)
     }
 }
 
-/* The reduction of a tied table waits for nothing behind the head's backward. */
+/* The reduction of a tied table waits for nothing after the head's backward. */
 static void a_tied_table_is_reduced_behind_the_head(void **state)
 {
     (void)state;
@@ -93,7 +93,7 @@ static void a_tied_table_is_reduced_behind_the_head(void **state)
     plan_model_destroy(m);
 }
 
-/* What was asked for does not say it: auto is one or the other. */
+/* The request does not decide: auto is one or the other. */
 static void the_text_says_what_was_chosen(void **state)
 {
     (void)state;
@@ -119,8 +119,8 @@ static int64_t bytes_of(const struct plan *plan, enum memory_class memory)
     return plan->arena_bytes[memory];
 }
 
-/* Tied: the rows lie where the full gradient was; their indices are what is more. Untied: there is no full
- * gradient of the table, and it is not gathered for its backward. */
+/* Tied: the rows are at the place of the full gradient; their indices are additional. Untied: there is no
+ * full gradient of the table, and it is not gathered for its backward. */
 static void memory_and_gathers(void **state)
 {
     (void)state;
@@ -178,7 +178,7 @@ static void what_cannot_be_is_refused(void **state)
     assert_int_equal(exchanges(m, &o), 0);
     o.embedding_gradient = EMBEDDING_ROWS;
     refused(&m->model, &o, MUSTER_E_UNSUPPORTED, "kernels bare cannot add them");
-    /* What a lookup has to be. */
+    /* The requirements of a lookup. */
     o = good;
     m->layers[0].lookup = 3;
     refused(&m->model, &o, MUSTER_E_INVALID, "input 2 of the batch, which is not one i32 for each position");

@@ -1,4 +1,4 @@
-/* muster secret: what it makes and what it says of files; secret_file.h: who may read the file. */
+/* muster secret: its secrets and its reports about files; secret_file.h: who may read the file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -182,12 +182,12 @@ static void a_message_without_an_end_is_noticed(void **state)
         assert_int_equal(inflow_excess(&inflow), -1);
     }
     assert_int_equal(inflow.held, 0);
-    sends(&inflow, 3, WIRE_FRAME_LIMIT, false); /* a large one that takes long */
+    sends(&inflow, 3, WIRE_FRAME_LIMIT, false); /* a large message that takes long */
     for (int i = 0; i < 100; i++)
         sends(&inflow, 3, 10, false);
     assert_int_equal(inflow_excess(&inflow), -1);
     sends(&inflow, 3, 10, true);
-    sends(&inflow, 4, 2 * INFLOW_EACH, false); /* it may have ended meanwhile */
+    sends(&inflow, 4, 2 * INFLOW_EACH, false); /* it may have ended */
     assert_int_equal(inflow_excess(&inflow), -1);
     sends(&inflow, 4, 0, true);
     sends(&inflow, 5, 2 * INFLOW_EACH, false);

@@ -176,7 +176,7 @@ static void rounds_are_held_back_and_a_long_one_forgives(void **state)
     end_job(&job);
 }
 
-/* The same wait, less what the stop took of it: the next round comes as long after the failure. */
+/* The same wait, less the time of the stop: the next round comes as long after the failure. */
 static void the_wait_counts_from_the_failure(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* rendezvous_client_test.c - when the member's protocol speaks, and when it gives a world out. What the two
- * sides do together is the simulator's. */
+/* rendezvous_client_test.c - when the member's protocol sends, and when it gives a world out. Tests of the
+ * two sides do together is the simulator's. */
 #include "rendezvous/client/client.h"
 
 #include <string.h>

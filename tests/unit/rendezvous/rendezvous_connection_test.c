@@ -75,7 +75,7 @@ static bool is_lost(const struct note *notes, size_t count)
 #define IS_LOST(...)                                                                                         \
     is_lost((const struct note[]){__VA_ARGS__}, sizeof(struct note[]){__VA_ARGS__} / sizeof(struct note))
 
-/* What ends the workers of a static job, and what does not. */
+/* Events that end the workers of a static job, and events that do not. */
 static void a_server_that_stands_still_is_not_lost(void **state)
 {
     (void)state;
@@ -204,7 +204,7 @@ static void what_ends_connections_at_once_is_tried_slowly(void **state)
     (void)connection_step(&connection, CONNECTION_BEGINS, now);
     (void)connection_step(&connection, CONNECTION_FAILS, now); /* nothing listens, which ends nothing */
     assert_int_equal(connection_first_interval_ms(&connection), 10);
-    (void)connection_step(&connection, CONNECTION_CONFUSES, now); /* without one that opened */
+    (void)connection_step(&connection, CONNECTION_CONFUSES, now); /* without a connection that opened */
     assert_int_equal(connection_first_interval_ms(&connection), 10);
 }
 

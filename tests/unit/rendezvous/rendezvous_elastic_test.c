@@ -14,7 +14,7 @@ struct fixture {
     struct roster *roster;
     struct roster_actions actions;
     struct instant now;
-    int slot[NAMES]; /* of the agent with this session - 1 */
+    int slot[NAMES]; /* slot of the agent with this session - 1 */
     uint64_t sequence[NAMES];
     struct membership_world world[NAMES]; /* the last that it was sent */
     int failed_class[NAMES];              /* that came with it */
@@ -579,7 +579,7 @@ static void no_world_forms_when_it_has_left(void **state)
     assert_int_equal(f->worlds, 0);
 }
 
-/* The server that comes back; left: what the agents say of the one before. */
+/* The server that comes back; left: the agents' reports about the server before. */
 static void come_back(struct fixture *f, bool left)
 {
     for (int i = 0; i < 3; i++) {
@@ -647,7 +647,7 @@ static void a_late_joiner_is_told_how_it_ended(void **state)
     assert_int_equal(f->verdict[5].exit_code, EXIT_CODE_OK);
 }
 
-/* The spare of a name that is in the world is another run's agent; one of a name of its own waits for a
+/* The spare of a name that is in the world is another run's agent; an agent with its own name waits for a
  * place. */
 static void a_spare_of_a_members_name_is_a_second_runs(void **state)
 {

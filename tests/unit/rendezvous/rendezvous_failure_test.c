@@ -1,5 +1,5 @@
-/* rendezvous_failure_test.c - which failure is the first cause, whatever the order in which they become
- * known, what it stands for, and how it is told. */
+/* rendezvous_failure_test.c - which failure is the first cause, in any order in which they become
+ * known, its class, and its text. */
 #include "rendezvous/failure/failure.h"
 
 #include <signal.h>
@@ -62,7 +62,7 @@ static void the_class_of_every_kind(void **state)
         {with_tail(1, 0, "rank 1 (pid 7) exited during all_gather"), FAILURE_CASCADE},
         /* in the exception or its traceback, where stderr is not known */
         {{.exit_code = 1, .message = "DistBackendError: NCCL error"}, FAILURE_CASCADE},
-        /* a traceback is what ended it; what the process says when it then falls apart is not */
+        /* a traceback ended it; later messages of the failing process did not */
         {with_tail(
              0, SIGABRT,
              "[rank1]:   File \"t.py\", line 11\n[rank1]: ValueError: bad batch\nterminate called after "
@@ -403,7 +403,7 @@ static void whose_xid_it_is(void **state)
         assert_int_equal(own ? own->number : 0, rows[i].own);
         assert_int_equal(elsewhere ? elsewhere->number : 0, rows[i].elsewhere);
     }
-    assert_null(xid_of_worker(seen, 1, 10, "", &elsewhere)); /* what follows an error is no cause */
+    assert_null(xid_of_worker(seen, 1, 10, "", &elsewhere)); /* lines after an error are no cause */
     assert_null(elsewhere);
 }
 

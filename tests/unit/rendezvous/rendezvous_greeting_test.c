@@ -1,5 +1,5 @@
 /* rendezvous_greeting_test.c - a node whose secret is not like the server's says its whole greeting, and a
- * real server's socket hears from it what is wrong. */
+ * real server's socket receives the fault from it. */
 #include "rendezvous/client/whole_greeting.h"
 
 #include <arpa/inet.h>
@@ -88,7 +88,7 @@ static void who_is_not_reached_is_tried_again(void **state)
     close(listener);
 }
 
-/* What a server's socket tells of a greeting that fails. */
+/* A server's events about a greeting that fails. */
 static enum handshake_fault first_fault(struct zmq_socket *server)
 {
     const struct instant deadline = instant_add(clock_now(NULL), LIMIT_MS * NS_PER_MS);

@@ -221,7 +221,7 @@ static void the_end_of_a_connection_does_not_overtake_a_handover(void **state)
     assert_int_equal(event.exit_code, EXIT_CODE_TERMINATED);
 }
 
-/* Without a word it is away, and what it says on another connection counts. */
+/* Without a message it is away, and its messages on another connection count. */
 static void who_comes_back_has_its_place(void **state)
 {
     static const char another[] = "host-c again";

@@ -1,4 +1,4 @@
-/* rendezvous_lines_walk_test.c - what is read from random last lines of a worker: the line to show, whether a
+/* rendezvous_lines_walk_test.c - facts read from random last lines of a worker: the line to show, whether a
  * peer was lost, the class of the failure; one line a seed (walk.h). */
 #include <stdio.h>
 #include <string.h>
@@ -70,7 +70,7 @@ static void last_lines_are_read_as_they_were(void **state)
             size_t length;
             char lines[600], name[200];
             random_lines(&walk, lines, sizeof lines);
-            scope_free char *exact = mem_calloc(strlen(lines) + 1, 1); /* no byte behind it is read */
+            scope_free char *exact = mem_calloc(strlen(lines) + 1, 1); /* no byte after it is read */
             memcpy(exact, lines, strlen(lines));
             const char *line = failure_informative_line(exact, &length);
             assert_true(line >= exact && line + length <= exact + strlen(exact));

@@ -24,7 +24,7 @@ struct inbox {
     struct muster_error err;
 };
 
-/* What the serving node was told; the server's thread writes it. */
+/* Log lines of the serving node; the server's thread writes them. */
 struct heralded {
     int calls; /* atomic */
     struct world_id last;
@@ -96,7 +96,7 @@ static int poll_timeout_ms(struct instant due)
     return left > NS_PER_S ? 1000 : (int)(left / NS_PER_MS + 1);
 }
 
-/* One turn of every agent's loop: what a node gives out waits in its inbox. */
+/* One turn of every agent's loop: events of a node wait in its inbox. */
 static void turn(struct fixture *f, struct instant limit)
 {
     struct pollfd fds[NODES];
@@ -412,7 +412,7 @@ static void an_occupied_port_is_named(void **state)
     assert_int_equal(f->err.code, MUSTER_E_INVALID);
 }
 
-/* A peer of libzmq that is not one of ours, and speaks out of turn. */
+/* A foreign peer of libzmq that sends out of turn. */
 static void other_programs_do_no_harm(void **state)
 {
     struct fixture *f = *state;

@@ -169,7 +169,7 @@ static void a_world_that_lacks_nobody_goes_on(void **state)
     assert_int_equal(roster_state(f->roster), JOB_RUNNING);
     assert_int_equal(roster_server_done(f->roster).round, FORMER_ROUND);
     assert_int_equal(roster_epoch(f->roster), EPOCH);
-    report(f, 1, former, MEMBERSHIP_REPORT_RUNNING); /* what the former server had not acknowledged */
+    report(f, 1, former, MEMBERSHIP_REPORT_RUNNING); /* reports that the former server had not acknowledged */
     report(f, 2, former, MEMBERSHIP_REPORT_DONE);
     assert_int_equal(roster_state(f->roster), JOB_RUNNING);
     report(f, 1, former, MEMBERSHIP_REPORT_DONE);
@@ -192,7 +192,8 @@ static void all_were_done(void **state)
     assert_int_equal(event.exit_code, EXIT_CODE_OK);
 }
 
-/* What went on under a new server is stopped and counted like anything else; rounds go on under its name. */
+/* A world that continued under a new server is stopped and counted like any other; rounds continue under its
+ * name. */
 static void it_may_fail_later(void **state)
 {
     struct fixture *f = *state;
@@ -208,7 +209,7 @@ static void it_may_fail_later(void **state)
     expect_world(f, next, 3);
 }
 
-/* One of those that the server had left behind was lost as well. */
+/* An agent that the former server had left was lost as well. */
 static void a_newcomer_ends_it(void **state)
 {
     struct fixture *f = *state;

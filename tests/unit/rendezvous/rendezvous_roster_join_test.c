@@ -199,7 +199,7 @@ static void worlds_of_impossible_sizes_are_rejected(void **state)
     assert_int_equal(f->err.code, MUSTER_E_INVALID);
 }
 
-/* 4,096 nodes, one of which is lost: every step fits its actions, and nobody is forgotten. */
+/* 4,096 nodes, and one is lost: every step fits its actions, and no agent is forgotten. */
 static void the_largest_world(void **state)
 {
     (void)state;

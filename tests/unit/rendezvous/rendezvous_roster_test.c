@@ -1,4 +1,4 @@
-/* rendezvous_roster_test.c - what the members of a world report, and how it ends: tables, causes, agents that
+/* rendezvous_roster_test.c - reports of the members of a world, and its end: tables, causes, agents that
  * are done or drain. */
 #include <signal.h>
 #include <stdio.h>
@@ -76,8 +76,8 @@ static const struct membership_event *verdict_of(struct fixture *f)
     return NULL;
 }
 
-/* A failure is told at once, and once more when what the worker left was read: then it may be another class,
- * and another failure the first cause, whose record must be whole. */
+/* A failure is reported at once, and once more when the worker's files were read: then it may be another
+ * class, and another failure the first cause, whose record must be whole. */
 static void what_completes_a_report_takes_its_place(void **state)
 {
     struct fixture *f = *state;
@@ -231,7 +231,7 @@ static void of_many_failures_the_best_are_kept(void **state)
     }
 }
 
-/* What came first stays, and is kept where one more has no room. */
+/* The first cause stays, and is kept when a further cause has no room. */
 static void of_equal_failures_the_first_are_kept(void **state)
 {
     enum { ROOM = FAILURE_OTHERS_LIMIT + 1, COUNT = ROOM + 3 };
@@ -245,7 +245,7 @@ static void of_equal_failures_the_first_are_kept(void **state)
             (void)snprintf(failure.message, sizeof failure.message, "number %d", i);
             assert_int_equal(report(f, 0, round, MEMBERSHIP_REPORT_FAILED, &failure), 0);
         }
-        /* one that completes none of those kept may have been counted before */
+        /* a report that completes no kept cause may have been counted before */
         struct worker_failure late = {.rank = 1, .pid = 20, .exit_code = 7, .completes = true};
         assert_int_equal(report(f, 0, round, MEMBERSHIP_REPORT_FAILED, &late), 0);
         for (int rank = 0; rank < NODES; rank++) {
@@ -327,7 +327,7 @@ static int leave(struct fixture *f, int rank)
                     .kind = ROSTER_LEAVE, .session = (uint64_t)rank + 1, .member = rank, .exit_code = 143});
 }
 
-/* All have the time of the one that is to go, and the job ends with its code. */
+/* All have the time of the leaving agent, and the job ends with its code. */
 static void a_drain_ends_a_static_job_when_all_have_saved(void **state)
 {
     struct fixture *f = *state;
@@ -385,7 +385,7 @@ static void a_drain_without_workers_says_nothing(void **state)
     assert_int_equal(f->actions.count, 0);
 }
 
-/* Given up while it was cut off, it comes back and repeats what it had reported. */
+/* Given up while it was cut off, it comes back and repeats its reports. */
 static void a_done_agent_may_come_back(void **state)
 {
     struct fixture *f = *state;
@@ -430,7 +430,7 @@ static void causes_are_ranked(void **state)
     assert_true(precedes(&memory, early, &killed, later));
     assert_true(precedes(&killed, early, &memory, early));
     assert_false(precedes(&memory, early, &killed, early));
-    assert_true(precedes(&hung, later, &code, early)); /* we ended it: what it says is no cascade */
+    assert_true(precedes(&hung, later, &code, early)); /* we ended it: its messages are no cascade */
     assert_int_equal(failure_exit_code(&hung), 134);
     assert_int_equal(failure_exit_code(&killed), 137);
     assert_int_equal(failure_exit_code(&lost), EXIT_CODE_NODE);

@@ -1,4 +1,4 @@
-/* rendezvous_roster_walk_test.c - the roster by itself under random agents: they follow what they are sent,
+/* rendezvous_roster_walk_test.c - the roster by itself under random agents: they follow its messages,
  * or not; they claim, leave, drain, fail, come back and send what no agent should. One line a seed, with all
  * that the roster sent and reported, its texts too, in one number (walk.h). The simulation's digests are of
  * whole jobs that behave. */
@@ -76,7 +76,7 @@ static struct roster_options random_options(struct walk *walk)
     };
 }
 
-/* -- what the roster sends and reports -- */
+/* -- messages and reports of the roster -- */
 
 static void saw_id(struct walk *walk, struct world_id id)
 {
@@ -195,7 +195,7 @@ static void step(struct jobs *j, const struct roster_event *event)
     }
 }
 
-/* -- what the agents do -- */
+/* -- actions of the agents -- */
 
 static char at_most[ROSTER_ROLE_LIMIT * 8];
 
@@ -341,7 +341,7 @@ static struct worker_failure random_failure(struct walk *walk, int rank)
     return failure;
 }
 
-/* Mostly what comes next for its workers. */
+/* Mostly the next state of its workers. */
 static void reports(struct jobs *j, struct agent *agent)
 {
     struct walk *walk = &j->walk;
@@ -418,7 +418,7 @@ static void one_move(struct jobs *j)
                                            (enum roster_event_kind)walk_below(walk, ROSTER_EVENT_COUNT + 1)});
     else if (!agent->session || what < 12)
         joins(j, i);
-    else if (what == 12) { /* what is no member's */
+    else if (what == 12) { /* a message of no member */
         step(j,
              &(struct roster_event){.kind = walk_one_in(walk, 2) ? ROSTER_BEAT : ROSTER_LEAVE,
                                     .session = walk_one_in(walk, 2) ? agent->session : 1,

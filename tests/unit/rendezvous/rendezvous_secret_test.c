@@ -1,5 +1,5 @@
-/* secret.h: what is a secret and what is not; keys against values that hashlib.blake2b and an X25519 ladder
- * in Python gave. */
+/* secret.h: texts that are secrets, and texts that are not; keys against values that hashlib.blake2b and an
+ * X25519 ladder in Python gave. */
 #include "rendezvous/security/secret.h"
 
 #include <stdio.h>

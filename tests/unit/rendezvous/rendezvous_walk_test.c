@@ -1,5 +1,5 @@
 /* rendezvous_walk_test.c - random messages through the wire, a client under a random server, random failures:
- * what comes out and how it is reported; one line a seed (walk.h). */
+ * the results and their reports; one line a seed (walk.h). */
 #include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -130,7 +130,7 @@ static void random_event(struct walk *walk, struct membership_event *e)
                                          .role_world_size = small(walk),
                                          .restart_count = walk_below(walk, 3)};
     e->world.master_port = (uint16_t)number(walk);
-    if (!walk_one_in(walk, 4)) { /* one that fits together */
+    if (!walk_one_in(walk, 4)) { /* a consistent message */
         e->world.group_rank = (int)walk_below(walk, 3);
         e->world.group_world_size = e->world.group_rank + 1 + (int)walk_below(walk, 3);
         e->world.rank_base = e->world.group_rank * 2;
@@ -231,7 +231,7 @@ static void saw_record(struct walk *walk, const struct worker_failure *f)
 
 /* -- the wire -- */
 
-/* What was read, by what it is written as. */
+/* The received message, in its written form. */
 static void saw_message(struct walk *walk, const struct wire_message *m)
 {
     struct muster_error err = {0};

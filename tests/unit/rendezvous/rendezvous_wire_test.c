@@ -1,5 +1,5 @@
-/* rendezvous_wire_test.c - the messages: what goes in comes out, and what is not ours is refused without
- * harm. */
+/* rendezvous_wire_test.c - the messages: a message comes out as it goes in, and foreign bytes are refused
+ * without harm. */
 #include <stdio.h>
 #include <stdlib.h>
 

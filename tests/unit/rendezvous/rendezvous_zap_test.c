@@ -100,7 +100,7 @@ static void only_the_key_comes_in(void **state)
     }
 }
 
-/* What lies behind the frames that came is another request's. */
+/* Memory after the received frames belongs to another request. */
 static void frames_that_did_not_come_are_not_looked_at(void **state)
 {
     (void)state;

@@ -163,7 +163,7 @@ static void a_stalled_file_system_is_not_waited_for(void **state)
     assert_int_equal(thread_start(&closing, 0, close_report, report), 0);
     int64_t lines = 0, length = 1;
     char before = '\n';
-    for (bool ended = false; !ended || length > 0;) { /* what is left comes when it is read */
+    for (bool ended = false; !ended || length > 0;) { /* the rest comes when it is read */
         ended = ended || !pthread_tryjoin_np(closing, NULL);
         length = read(reader, bytes, sizeof bytes);
         for (int64_t i = 0; i < length; before = bytes[i++]) {

@@ -15,7 +15,7 @@ static double draw(uint64_t *state)
     return (double)(*state >> 11) * 0x1p-53;
 }
 
-/* Waits of a window: noise of all ranks, and what they wait for one that is late in some of the parts. */
+/* Waits of a window: noise of all ranks, and their wait for a rank that is late in some of the parts. */
 static void fill(double *waited, int ranks, int slow, double late_ms, int late_parts, uint64_t *state)
 {
     for (int rank = 0; rank < ranks; rank++)
@@ -65,7 +65,7 @@ static void an_even_run_has_none(void **state)
     assert_int_equal(find(waited, 1).rank, -1);
 }
 
-/* A pause of one rank is no slow rank; nor is one that is late by less than the limits. */
+/* A pause of one rank is no slow rank; nor is a rank that is late by less than the limits. */
 static void a_short_or_small_delay_is_not_named(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* W&B's framing and cut, MLflow's texts, and which trackers a run is written for. What the files mean to
- * their own programs is tests/compat/report/trackers_test.py. */
+/* W&B's framing and cut, MLflow's texts, and which trackers a run is written for. The meaning of the files
+ * for their own programs is tests/compat/report/trackers_test.py. */
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>

@@ -58,7 +58,7 @@ static void int4_by_hand(void **state)
     coded_free(&c);
 }
 
-/* How far a value may be from what its code opens to: half a step, and at the ends of int4 what the rounding
+/* How far a value may be from its decoded value: half a step, and at the ends of int4 the rounding
  * of the scale to fp16 has cut off. */
 static double most_away(const struct coded *c, int64_t at)
 {

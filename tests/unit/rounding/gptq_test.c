@@ -1,4 +1,4 @@
-/* gptq_test.c - rounding by what a product reads: the factor, what it comes to without correlations, and that
+/* gptq_test.c - rounding by the inputs of a product: the factor, its result without correlations, and that
  * the product changes less than by rounding to nearest. */
 #include <math.h>
 #include <string.h>
@@ -96,7 +96,7 @@ static void a_loud_column(void **state)
         moments[i * COLUMNS + 7] *= 1000;
     }
     for (int i = 0; i < ROWS * COLUMNS; i++)
-        values[i] = i % COLUMNS == 7 ? 0 : random_value(&seed); /* what is lost is lost elsewhere */
+        values[i] = i % COLUMNS == 7 ? 0 : random_value(&seed); /* the loss is in other columns */
     struct coded nearest = make_codes(), c = make_codes();
     assert_int_equal(gptq_create(&g, moments, COLUMNS, &err), 0);
     assert_int_equal(g.order[0], 7);
@@ -155,7 +155,7 @@ static void products_change_less(void **state)
     }
 }
 
-/* What was never read does not matter: it is 0, and takes no part in a group's scale. */
+/* A column that was never read does not matter: it is 0, and takes no part in a group's scale. */
 static void silent_columns(void **state)
 {
     (void)state;

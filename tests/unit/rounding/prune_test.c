@@ -14,7 +14,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* So many are 0, what is left is as it was, and no smaller than what went. */
+/* This many are 0; the others are unchanged, and no smaller than the removed values. */
 static void check_share(const float *before, const float *after, int64_t count, int64_t pruned)
 {
     scope_free float *sorted = mem_calloc((size_t)count, sizeof *sorted);

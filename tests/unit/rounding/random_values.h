@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Of a linear congruential generator (Knuth's MMIX), by its high bits. */
+/* A linear congruential generator (Knuth's MMIX); its high bits are used. */
 static inline uint32_t random_bits(uint64_t *state)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;

@@ -1,4 +1,4 @@
-/* stored_test.c - frozen parameters in 4 and 8 bits: what is opened is near, the same from any unit on, and
+/* stored_test.c - frozen parameters in 4 and 8 bits: decoded values are near, the same from any unit on, and
  * zeros stay; numbers by hand. The formulas are compared with PyTorch's in
  * tests/compat/quantized/qlora_test.py. */
 #include <math.h>
@@ -19,7 +19,7 @@ static void sizes(void **state)
     assert_int_equal(stored_bytes(STORED_NF4, 3 * 16384), 3 * (8192 + 256 + 8));
     assert_int_equal(stored_bytes(STORED_INT8, 512), 2 * (256 + 4));
     assert_string_equal(stored_name(STORED_NF4), "nf4");
-    for (int i = 0; i < KINDS; i++) /* of bf16 */
+    for (int i = 0; i < KINDS; i++) /* all kinds of bf16 */
         assert_true((double)stored_bytes(kinds[i], 16384) / (2.0 * 16384) < (i ? 0.51 : 0.27));
 }
 
@@ -40,7 +40,7 @@ static void levels(void **state)
         assert_true(stored_nf4[i] > stored_nf4[i - 1]);
 }
 
-/* The largest gap of the levels is 0.304 of a block's size, which is known to 1/16 of what it differs from
+/* The largest gap of the levels is 0.304 of a block's size, which is known to 1/16 of its difference from
  * the mean. */
 static double most_away(enum stored stored, const float *values, int64_t at)
 {
@@ -83,7 +83,7 @@ static void what_is_opened_is_near(void **state)
             if (values[i] == 0)
                 assert_true(opened[i] == 0);
         }
-        /* A unit is opened by itself: what a rank gathers is what another holds. */
+        /* A unit is decoded by itself: a rank gathers the bytes that another holds. */
         const int64_t unit = stored_unit(stored), last = count / unit - 1;
         stored_open(stored, bytes + stored_bytes(stored, last * unit), unit, wide, DTYPE_F64);
         for (int64_t i = 0; i < unit; i++)

@@ -1,4 +1,4 @@
-/* The core of a sharded model: what is gathered ahead, kept and given up, for given and for random orders. */
+/* The core of a sharded model: groups gathered ahead, kept and released, for given and for random orders. */
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>
@@ -95,7 +95,8 @@ static void what_was_gathered_in_vain_is_given_up(void **state)
     }
     shard_core_begin(&core, 1);
     assert_string_equal(actions_text(&core), "start 0, start 1");
-    GATHERS(&core, 2, "wait 0, drop 0, wait 1, drop 1, start 2, start 3, wait 2"); /* not what was recorded */
+    GATHERS(&core, 2,
+            "wait 0, drop 0, wait 1, drop 1, start 2, start 3, wait 2"); /* not the recorded order */
     RELEASES(&core, 2, "drop 2");
     GATHERS(&core, 0, "start 0, wait 0"); /* it has no later place */
     RELEASES(&core, 0, "drop 0");
@@ -159,7 +160,7 @@ static void gradients_go_through_their_states(void **state)
 
 /* ---- random orders ---- */
 
-/* What a shell would see: which groups have memory, which have a gather under way. */
+/* A shell's view: which groups have memory, which have a gather under way. */
 struct seen {
     bool mapped[GROUPS], moving[GROUPS], slot[GROUPS], sent[GROUPS];
     int starts;

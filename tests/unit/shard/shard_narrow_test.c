@@ -1,4 +1,4 @@
-/* shard_narrow_test.c - 16-bit parameters and gradients beside fp32 masters, and what is read and written
+/* shard_narrow_test.c - 16-bit parameters and gradients next to fp32 masters, and the values read and written
  * whole. */
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "tests/support/cmocka_all.h"
 #include "tests/unit/shard/shard_test_ranks.h"
 
-enum { ELEMENTS = 30011 }; /* of h.0.weight */
+enum { ELEMENTS = 30011 }; /* elements of h.0.weight */
 
 struct test_case {
     int reduce_dtype, port;

@@ -1,4 +1,4 @@
-/* Random passes on real ranks: whatever the order, nesting and prefetch, a gathered group has the values of
+/* Random passes on real ranks: in any order, nesting and prefetch, a gathered group has the values of
  * the last step, and every rank goes through. */
 #include "tests/support/cmocka_all.h"
 

@@ -1,4 +1,4 @@
-/* Addresses for life: memory is behind them while a group is gathered, and only then. */
+/* Constant addresses: they have memory while a group is gathered, and only then. */
 #include "tests/support/cmocka_all.h"
 
 #include <setjmp.h>

@@ -46,7 +46,7 @@ static void expect(int fd, const char *text)
     assert_memory_equal(got, text, strlen(text));
 }
 
-/* One socket whose peer is gone, one that is full, one that takes a part, one descriptor that is none. */
+/* A socket whose peer is gone, a full socket, a socket that takes a part, a descriptor that is no socket. */
 static void every_outcome(struct send_batch *batch)
 {
     struct pairs p;

@@ -209,7 +209,7 @@ static void counters(void **state)
     set(s, "n", "   7"); /* a shorter value in the same memory */
     set(s, "n", "  ");
     assert_int_equal(store_step(s, &request, &answer, &err), -1);
-    /* and what it reads is read */
+    /* and it gets its values */
     set(s, "n", " \n+12abc");
     assert_int_equal(add(s, "n", 1).number, 13);
     set(s, "n", "\t-7.5");

@@ -1,5 +1,5 @@
 /* store_walk_test.c - random requests to the store, and random bytes of several clients to the TCPStore
- * engine, within narrow limits: what is answered, which clients wake, what it costs; one line a seed
+ * engine, within narrow limits: the replies, the woken clients, the cost; one line a seed
  * (walk.h). A request that fails, for want of memory too, changes nothing. */
 #include <endian.h>
 #include <stdio.h>
@@ -290,7 +290,7 @@ static void random_clients_are_served_as_they_were(void **state)
         for (int i = 0; i < CONNECTIONS; i++) {
             owners[i] = i;
             all[i] = tcpstore_open(t, &owners[i], NULL);
-            greet(&walk, all[i], i == 0); /* one of torch 2.1 */
+            greet(&walk, all[i], i == 0); /* a client of torch 2.1 */
         }
         for (int i = 0; i < STEPS / 2; i++) {
             int64_t number = walk_below(&walk, CONNECTIONS);

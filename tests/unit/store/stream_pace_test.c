@@ -3,7 +3,7 @@
 
 #include "tests/support/cmocka_all.h"
 
-enum { FEW = 100 }; /* of a turn */
+enum { FEW = 100 }; /* requests of a turn */
 
 static const struct nap_limits limits = {.longest_ns = 200 * NS_PER_US,
                                          .shortest_ns = 50 * NS_PER_US,

@@ -1,5 +1,5 @@
-/* tcpstore_budget_test.c - one budget for what all clients of a TCPStore hold, each byte once: who weighs
- * most loses what it holds. */
+/* tcpstore_budget_test.c - one budget for the memory of all clients of a TCPStore, each byte counted once:
+ * the client with most memory loses it. */
 #include "rendezvous/tcpstore/tcpstore.h"
 
 #include <endian.h>
@@ -118,7 +118,7 @@ static int close_broken(struct tcpstore_connection **all, int count)
     return broken;
 }
 
-/* What the attackers of one row do again and again, each on a connection of its own. */
+/* The repeated action of a row's attackers, each on its own connection. */
 typedef void attack(struct tcpstore_connection *c, int number);
 
 static void unfinished_request(struct tcpstore_connection *c, int number)
@@ -309,7 +309,7 @@ static void expect_many(const struct buffer *out, size_t count, size_t length)
     }
 }
 
-/* Three quarters of the budget are written at once and read at once by two: each byte is held once. */
+/* Three quarters of the budget are written at once and read at once by two clients: each byte is held once. */
 static void a_value_is_held_once(void **state)
 {
     static const struct {
@@ -340,7 +340,7 @@ static void a_value_is_held_once(void **state)
     }
 }
 
-/* A reply that is not read keeps the value that it is of: its reader is charged for that, not the writer. */
+/* An unread reply keeps its value: the reader is charged for the value, not the writer. */
 static void an_unread_value_is_its_readers(void **state)
 {
     (void)state;
@@ -377,7 +377,7 @@ static void an_unread_value_is_its_readers(void **state)
             assert_in_range(tcpstore_held(engine), before + 50000, before + 101000);
         else
             assert_in_range(tcpstore_held(engine), 50000, 52000);
-        tcpstore_close(second); /* the other one is charged now */
+        tcpstore_close(second); /* the other reader is charged now */
         drain(reader, &out);
         assert_int_equal(out.length, 50008);
         assert_int_equal(out.data[8], 'o');
@@ -412,7 +412,7 @@ static void an_item_is_held_once(void **state)
     tcpstore_destroy(engine);
 }
 
-/* The values of a worker outweigh those of no attacker: what is unfinished or unread goes first. */
+/* The values of a worker never outweigh an attacker: unfinished requests and unread replies go first. */
 static void what_is_unfinished_goes_before_values(void **state)
 {
     (void)state;
@@ -432,7 +432,8 @@ static void what_is_unfinished_goes_before_values(void **state)
     tcpstore_destroy(engine);
 }
 
-/* A value that another client replaces is that one's, and stays when the first one loses what it has. */
+/* A value that another client replaces belongs to that client, and stays when the first client loses its
+ * values. */
 static void what_was_replaced_is_the_last_writers(void **state)
 {
     (void)state;

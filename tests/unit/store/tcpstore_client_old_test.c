@@ -1,5 +1,5 @@
 /* tcpstore_client_old_test.c - our TCPStore client and servers of torch 2.1, which know no VALIDATE and
- * number the queries lower by one. The server is played from a script of what it must be sent and what it
+ * number the queries lower by one. The server is played from a script of its expected requests and its
  * answers. */
 #include <fcntl.h>
 #include <netinet/in.h>

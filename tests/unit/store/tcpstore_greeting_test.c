@@ -1,4 +1,4 @@
-/* tcpstore_greeting_test.c - what a TCPStore takes a new connection for, and clients of torch 2.1, which
+/* tcpstore_greeting_test.c - how a TCPStore classifies a new connection, and clients of torch 2.1, which
  * number their queries otherwise. */
 #include "rendezvous/tcpstore/tcpstore_greeting.h"
 
@@ -37,8 +37,7 @@ static void first_bytes(void **state)
         {"\5\0\0\2\0", 5, TCPSTORE_DIALECT_2_1}, /* WAIT of 131,072 keys */
         {"\5\1\0\2\0", 5, REFUSED},
         {"\x0A\0\0\0\0\0\0\0\1", 9, REFUSED},
-        {"\6\xFF\xFF\xFF\xFF", 5,
-         TCPSTORE_DIALECT_2_1}, /* GETNUMKEYS has no body: what follows is another query */
+        {"\6\xFF\xFF\xFF\xFF", 5, TCPSTORE_DIALECT_2_1}, /* GETNUMKEYS has no body: another query follows */
         {"\x0B", 1, TCPSTORE_DIALECT_2_1},
         {"\x0C", 1, REFUSED}, /* 2.1 has no query 12 */
         {"\xFF", 1, REFUSED},
@@ -71,7 +70,7 @@ static void first_keys(void **state)
 static void put_text(struct buffer *b, const char *text)
 {
     uint64_t length = htole64(strlen(text));
-    (void)buffer_append(b, &length, sizeof length); /* the tests compare what comes of it */
+    (void)buffer_append(b, &length, sizeof length); /* the tests compare the result */
     (void)buffer_append(b, text, strlen(text));
 }
 

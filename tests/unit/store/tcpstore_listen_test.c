@@ -62,7 +62,7 @@ static void a_port_on_which_somebody_listens_cannot_be_held(void **state)
     assert_int_equal(tcp_hold_port(port, &again, &err), -1);
     assert_non_null(strstr(err.text, "in use by"));
     (void)close(server);
-    scope_close int probe = tcp_hold_port(port, &again, &err); /* beside the first */
+    scope_close int probe = tcp_hold_port(port, &again, &err); /* next to the first */
     assert_true(probe >= 0);
     assert_int_equal(again, port);
 }

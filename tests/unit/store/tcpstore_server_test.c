@@ -85,7 +85,7 @@ static int open_descriptors(void)
     return count;
 }
 
-/* Waits until the server's numbers are what a test waits for. For any thread: it asserts nothing. */
+/* Waits until the server's numbers are as expected. For any thread: it asserts nothing. */
 static int await(struct tcpstore_server *server, bool (*holds)(const struct tcpstore_server_stats *))
 {
     struct tcpstore_server_stats stats;
@@ -263,7 +263,7 @@ static void many_clients_meet_again_and_again(void **state)
 
 enum { STREAMED = 20000, STREAM_KEYS = 10 };
 
-/* A long stream of requests without a reply, under which the server naps, and then what it left behind. */
+/* A long stream of requests without a reply, under which the server naps, and then its remains. */
 static int stream_and_look(int rank, int world_size, void *context)
 {
     struct muster_error err = {0};
@@ -524,8 +524,8 @@ static bool all_connected(const struct tcpstore_server_stats *stats)
     return stats->connections == HELD;
 }
 
-/* A connection that the server closes lives on in a process that was started meanwhile, until that executes
- * its program: the server must have forgotten it all the same. */
+/* A connection that the server closes lives on in a process that was started in the meantime, until that
+ * executes its program: the server must have forgotten it all the same. */
 static void a_process_that_starts_holds_no_closed_connection(void **state)
 {
     (void)state;
@@ -680,7 +680,7 @@ static void signals_disturb_nothing(void **state)
     assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
 }
 
-/* What the runtime does over kv_store: everybody says where he is, and reads everybody. */
+/* The runtime's use of kv_store: each rank writes its address, and reads all addresses. */
 static int bootstrap(const struct kv_store *kv, int rank, int world_size)
 {
     struct muster_error err = {0};

@@ -11,7 +11,7 @@
 
 enum { PORT = 40000 };
 
-/* What the kernel may choose from. */
+/* The kernel's choices. */
 static void set_range(int first, int last)
 {
     FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "w");

@@ -12,7 +12,7 @@
 
 static void put(struct buffer *b, const void *data, size_t length)
 {
-    (void)buffer_append(b, data, length); /* the tests compare what comes of it */
+    (void)buffer_append(b, data, length); /* the tests compare the result */
 }
 
 static void put_u8(struct buffer *b, uint8_t value)
@@ -81,7 +81,7 @@ static void feed(struct tcpstore_connection *c, struct buffer *b)
     buffer_clear(b);
 }
 
-/* Moves the replies of c behind what is in out. */
+/* Moves the replies of c to the end of out. */
 static void drain(struct tcpstore_connection *c, struct buffer *out)
 {
     for (struct store_bytes bytes; (bytes = tcpstore_output(c)).length > 0;) {
@@ -373,7 +373,8 @@ static void a_value_asked_for_with_the_wait_for_it(void **state)
     put_u8(&request, TCPSTORE_CANCEL_WAIT);
     put_get(&request, "x");
     feed(a, &request);
-    expect_output(a, NULL, 0); /* who asks for more behind a CANCEL_WAIT does not wait for its answer */
+    expect_output(a, NULL,
+                  0); /* a client that asks for more after a CANCEL_WAIT does not wait for its answer */
     put_set(&request, "y", "");
     feed(b, &request);
     expect_output(a,
@@ -385,7 +386,7 @@ static void a_value_asked_for_with_the_wait_for_it(void **state)
     tcpstore_destroy(t);
 }
 
-/* Byte by byte, and what is taken back is gone. */
+/* Byte by byte, and a cancelled wait is gone. */
 static void cancel_takes_the_get_back(void **state)
 {
     (void)state;
@@ -412,7 +413,7 @@ static void cancel_takes_the_get_back(void **state)
     put_u8(&request, TCPSTORE_CANCEL_WAIT);
     feed(a, &request);
     expect_output(a, "\0\0\0\0\0\0\0\0\0\1", 10);
-    /* A SET is never taken back, and nothing is from one that has not asked. */
+    /* A SET is never cancelled, nor is a wait of a client that has not asked for it. */
     put_wait(&request, "never");
     put_set(&request, "kept", "");
     put_u8(&request, TCPSTORE_CANCEL_WAIT);
@@ -584,7 +585,7 @@ static void output_is_held_back_above_its_limit(void **state)
         tcpstore_sent(c, waiting(c));
         assert_int_equal(waiting(c), over ? TCPSTORE_OUTPUT_HIGH + 1 : 0);
         tcpstore_sent(c, waiting(c));
-        put_query(&request, TCPSTORE_GET, "big"); /* and one of a single byte, that waits alone */
+        put_query(&request, TCPSTORE_GET, "big"); /* and a reply of a single byte, which waits alone */
         put_u8(&request, TCPSTORE_GETNUMKEYS);
         feed(c, &request);
         tcpstore_sent(c, TCPSTORE_OUTPUT_HIGH + over);

@@ -1,4 +1,4 @@
-/* canary_test.c - what the machine's factor is, from probes that are made up. */
+/* canary_test.c - the machine's factor from invented probes. */
 #include "tests/support/canary.h"
 #include "tests/support/cmocka_all.h"
 

@@ -1,4 +1,4 @@
-"""What the mutants' operators change, and what the list of survivors says (tests/mutate).
+"""The changes of the mutants' operators, and the list of survivors (tests/mutate).
 
     python3 tests/unit/support/mutate_test.py"""
 
@@ -59,7 +59,7 @@ class Operators(unittest.TestCase):
         self.assertEqual(after("next", "3);"), {"4);"})
 
     def test_extremes_and_successes(self):
-        """What <= would not change; what a caller cannot tell from 0."""
+        """Places that <= would not change; values that a caller cannot tell from 0."""
         source = "int f(int a, int b)\n{\n    int c = a < b ? a : b, d = x.y > z[1] ? z[1] : x.y;\n    int e = a < b ? b + 1 : a;\n"
         source += "    return a < b ? g() : 0;\n}\n"
         found = {m.after for m in operators.mutants("x.c", source)}

@@ -1,4 +1,4 @@
-"""What the tests' runner says of failures, and what it finds that was not tested (tests/support/run_tests.py).
+"""The tests' runner: its report about failures, and about files that no test covers (tests/support/run_tests.py).
 
     python3 tests/unit/support/run_tests_test.py"""
 
@@ -141,7 +141,7 @@ class Whole(unittest.TestCase):
     """Real runs of ctest, over tests that are one line of shell each."""
 
     def run_of(self, tests, *arguments):
-        """(status, what was said). tests: {name: command}, run in a folder with canary/ beside them."""
+        """(status, output). tests: {name: command}, run in a folder with canary/ next to them."""
         with tempfile.TemporaryDirectory(prefix="with a blank ") as name:
             folder = pathlib.Path(name)
             (folder / "Testing" / "canary").mkdir(parents=True)

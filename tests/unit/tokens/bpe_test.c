@@ -52,7 +52,7 @@ static void words_become_tokens(void **state)
     ASSERT_IDS(bpe, "ab", 4);
     ASSERT_IDS(bpe, "abc ab", 4, 2, 6);              /* abc is a token that no merge makes */
     ASSERT_IDS(bpe, "abc ab", 4, 2, 6);              /* from the words seen */
-    ASSERT_IDS(bpe, "a<e>  b<e>>c", 0, 9, 1, 10, 2); /* the longest; blanks behind <e> are part of it */
+    ASSERT_IDS(bpe, "a<e>  b<e>>c", 0, 9, 1, 10, 2); /* the longest; blanks after <e> are part of it */
     ASSERT_IDS(bpe, "axb", 4); /* a byte that is no token is left out where there is no unk_token */
     assert_int_equal(bpe_ops.vocabulary(bpe), 11);
     scope_buffer text = {0};
@@ -62,7 +62,7 @@ static void words_become_tokens(void **state)
     bpe_destroy(NULL);
 }
 
-/* The ids of the parts that a text is cut into are those of the text; by every pattern. */
+/* The parts of a cut text have together the ids of the text, with every pattern. */
 static void a_cut_changes_no_id(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void words_of_characters(void **state)
     ASSERT_IDS(bpe, "a<unk>a", 4, 0, 4);
     ASSERT_IDS(bpe, "xyz", 3, 0, 0, 0);
     bpe_destroy(bpe);
-    /* Gemma's Split at blanks finds none behind the normalizer */
+    /* Gemma's Split at blanks finds none after the normalizer */
     bpe = parse_chars("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":"
                       "\"MergedWithPrevious\",\"invert\":false},\"normalizer\":{\"type\":\"Replace\","
                       "\"pattern\":{\"String\":\" \"},\"content\":\"\\u2581\"}",
@@ -180,7 +180,7 @@ static void words_of_characters(void **state)
     bpe_destroy(bpe);
 }
 
-/* As in Llama's files of 2023: the mark that Prepend puts in front is part of what is looked for. */
+/* As in Llama's files of 2023: the mark that Prepend puts in front is part of the searched text. */
 static void added_tokens_are_normalized(void **state)
 {
     (void)state;
@@ -263,7 +263,7 @@ static void the_pair_of_files(void **state)
     bpe_destroy(bpe);
     assert_null(bpe_parse_pair("w.json", words, strlen(words), wrong, strlen(wrong), NULL, &err));
     assert_non_null(strstr(err.text, "line 2 is no pair of tokens"));
-    /* a byte order mark; classes with words of their own; one whose words are not known */
+    /* a byte order mark; classes with their own words; a class whose words are not known */
     const char marked[] = "\xEF\xBB\xBF#version: 0.2\na b\n", digits[] = "{\"1\":0,\"2\":1,\"12\":2}";
     bpe = bpe_parse_pair("w.json", words, strlen(words), marked, strlen(marked), "GPT2Tokenizer", &err);
     assert_non_null(bpe);

@@ -1,5 +1,5 @@
-/* Byte pair encoding by the definition: a slow one that looks for the best neighbours each time gives what
- * the fast ones give, for short words and long ones. */
+/* Byte pair encoding by the definition: a slow version that looks for the best neighbours each time gives
+ * what the fast ones give, for short words and long ones. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ enum { LETTERS = 4, TOKENS = 60, LONGEST = 300 };
 
 struct model {
     struct merges merges;
-    int32_t left[TOKENS], right[TOKENS]; /* of token LETTERS + i; rank i */
+    int32_t left[TOKENS], right[TOKENS]; /* parts of token LETTERS + i; rank i */
     int count;
 };
 

@@ -106,7 +106,7 @@ static void a_folder_has_its_tokenizer(void **state)
     tokenizer_destroy(t);
     assert_int_equal(unlink(path_of("tokenizer_config.json")), 0);
 
-    /* a file that is not supported is not passed over: the one that could be read is named */
+    /* an unsupported file is not passed over: the readable file is named */
     put("tokenizer.json", NOT_BUILT);
     assert_null(tokenizer_open(folder, &err));
     assert_int_equal(err.code, MUSTER_E_UNSUPPORTED);
@@ -123,7 +123,7 @@ static void a_folder_has_its_tokenizer(void **state)
     assert_non_null(strstr(tokenizer_path(t), "merges.txt"));
     tokenizer_destroy(t);
 
-    /* one that is broken is not passed over */
+    /* a broken file is not passed over */
     put("tokenizer.json", "{");
     assert_null(tokenizer_open(folder, &err));
     assert_non_null(strstr(err.text, "not valid JSON"));
@@ -163,7 +163,7 @@ static void files_beside_add_tokens(void **state)
         ENCODED(both[i], "ab<u>a<s>", 2, 5, 0, 4);
         put(MAP, "{\"eos_token\": \"<e>\", \"pad_token\": {\"content\": \"<pad>\"}, "
                  "\"additional_special_tokens\": [\"<s>\", \"<more>\"]}");
-        ENCODED(both[i], "<pad><e>a<s><more>", 6, 3, 0, 4, 7); /* what has no id gets the next one */
+        ENCODED(both[i], "<pad><e>a<s><more>", 6, 3, 0, 4, 7); /* a token without an id gets the next id */
         struct tokenizer *t = tokenizer_open(both[i], &err);
         assert_non_null(t);
         assert_int_equal(tokenizer_special(t).eos, 3);

@@ -1,5 +1,5 @@
 /* How much is passed over before a call is measured: the cache that the system describes, a rank's part of
- * it, and at most what the step holds besides the call's own memory. */
+ * it, and at most the step's memory in addition to the call's own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* What a plan's parts take is measured for every layer that the plan calls, by one rank and by two; layers of
- * one kind share a measurement, a failure of one rank ends all, and the prediction is made of nothing else.
- * Times themselves are the benchmark's. */
+/* The times of a plan's parts are measured for every layer that the plan calls, by one rank and by two;
+ * layers of one kind share a measurement, a failure of one rank ends all, and the prediction is made of
+ * nothing else. Times themselves are the benchmark's. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -107,7 +107,7 @@ static void a_plan_that_cannot_be_measured_is_refused(void **state)
     model_destroy(model);
 }
 
-/* The work of a step is what its operations do: twice the micro-batches, twice the products. */
+/* The work of a step is the work of its operations: twice the micro-batches, twice the products. */
 static void work_is_counted(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The dynamic loss scale: what is borne, when it is halved and doubled, where it ends. */
+/* The dynamic loss scale: tolerated overflows, when it is halved and doubled, where it ends. */
 #include "tests/support/cmocka_all.h"
 
 #include "runtime/train/loss_scale.h"
@@ -30,7 +30,7 @@ static void the_first_overflow_is_borne(void **state)
 static void a_clean_window_doubles(void **state)
 {
     (void)state;
-    assert_true(after(&usual, "....") == 65536); /* the first doubling is on the step behind the window */
+    assert_true(after(&usual, "....") == 65536); /* the first doubling is on the step after the window */
     assert_true(after(&usual, ".....") == 131072);
     assert_true(after(&usual, "xx....") == 32768);
     assert_true(after(&usual, "xx.....") == 65536);

@@ -1,5 +1,5 @@
-/* Batches that a thread makes ahead are those of their steps, whatever the pace of their user and where it
- * goes back; what was taken stays as it is until the next is taken; and the thread ends at any time. */
+/* Batches that a thread makes ahead belong to their steps, at any pace of their user and wherever it
+ * goes back; a taken batch stays unchanged until the next is taken; and the thread ends at any time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static void batches_are_those_that_are_asked_for(void **state)
             const int64_t first = BATCH * (step % 17 ? step : step / 2); /* now and then a run goes back */
             assert_int_equal(next_batch_take(next, first, &batch, NULL), 0);
             if (step % 5 == 0)
-                (void)usleep(500); /* the thread makes the next one meanwhile */
+                (void)usleep(500); /* the thread makes the next batch during this time */
             assert_int_equal(batch.samples, samples);
             assert_int_equal(batch.targets_next, samples * T);
             for (int64_t i = 0; i < samples; i++)

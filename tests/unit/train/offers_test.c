@@ -1,4 +1,4 @@
-/* offers_test.c - what all ranks compute and communicate with, from what each of them has. */
+/* offers_test.c - the common means of computing and communication, from the means of each rank. */
 #include "tests/support/cmocka_all.h"
 
 #include <string.h>

@@ -29,7 +29,7 @@ static void the_line_says_it_all(void **state)
     buffer_clear(&out);
     assert_int_equal(progress_line(&p, &s, &out), 0);
     assert_non_null(strstr(out.data, "  20480 tok/s  50.0 ms  90% of limit  data 0.0 ms  comm 4.0 ms"));
-    s.step_ns = 40 * NS_PER_MS; /* less than the limit: that was measured beside something else */
+    s.step_ns = 40 * NS_PER_MS; /* less than the limit, which was measured on a busy machine */
     progress_add(&p, &s);
     s.step_ns = 50 * NS_PER_MS;
     progress_add(&p, &s);
@@ -92,7 +92,7 @@ static void pss_is_read(void **state)
     assert_int_equal(progress_parse_pss("nothing"), 0);
 }
 
-/* The plan's text comes first, whole; what it was predicted from is said. */
+/* The plan's text comes first, whole; the source of the prediction is stated. */
 static void a_prediction_says_what_it_is_from(void **state)
 {
     (void)state;

@@ -26,7 +26,7 @@ static atomic_long allocations;
 static atomic_bool counting;
 
 #if COUNTS
-/* The C library's own names for what we replace. */
+/* The C library's own names of the replaced functions. */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *block, size_t size);
@@ -126,7 +126,7 @@ static long pss(void)
     return (long)text_row(text.data, "Pss");
 }
 
-/* Of all arenas of a rank: pages that are there, because something has touched them. */
+/* Resident pages of all arenas of a rank: pages that something has touched. */
 static long touched_bytes(const struct trainer *trainer)
 {
     const long page = sysconf(_SC_PAGESIZE);
@@ -182,8 +182,8 @@ static void check_process(struct training run)
     assert_true(grown > plan / 2); /* the measurement sees the plan at all */
 }
 
-/* The plan is what is used, to 2%, and with 16 MB and 1% more all that the process grows by: under every
- * policy for memory that there is a setting for. */
+/* The used memory is the plan's, to 2%, and with 16 MB and 1% more the whole growth of the process: under
+ * every policy for memory that there is a setting for. */
 static void the_process_grows_by_the_plan(void **state)
 {
     (void)state;

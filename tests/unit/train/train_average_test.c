@@ -13,7 +13,7 @@
 enum { STEPS = 6 };
 static const double decay = 0.8;
 
-/* All parameters one behind the other, of rank 0. */
+/* All parameters of rank 0, concatenated. */
 struct values {
     float *now, *average, *again, *expected;
     int64_t count;

@@ -145,7 +145,7 @@ static void names_what_is_wrong_and_where(void **state)
     }
 }
 
-/* A key that is read and then used by nothing is refused; the same beside the value that uses it is not. */
+/* A key that is read and then used by nothing is refused; with the value that uses it, it is accepted. */
 static const struct {
     const char *key, *other, *useful; /* texts of --set; other is what makes the key useless */
 } effects[] = {
@@ -227,7 +227,7 @@ static void an_effect_may_need_two_keys(void **state)
     train_config_free(&c);
 }
 
-/* A small peak needs no minimum of its own beside it; one that was given stays and is compared. */
+/* A small peak needs no minimum of its own; a given minimum stays and is compared. */
 static void the_default_minimum_follows_a_small_peak(void **state)
 {
     (void)state;
@@ -247,7 +247,7 @@ static void the_default_minimum_follows_a_small_peak(void **state)
         strstr(err.text, "training.min_learning_rate 0.0001 is above training.learning_rate 2e-05"));
 }
 
-/* Tokens are whole steps of the batch, and beside steps of the same number they are no second length. */
+/* Tokens are whole steps of the batch, and with steps of the same number they are no second length. */
 static void tokens_are_a_length(void **state)
 {
     (void)state;
@@ -266,7 +266,7 @@ static void tokens_are_a_length(void **state)
     assert_true(c.steps == 3 && !c.tokens); /* --set takes the place of the file's */
     train_config_free(&c);
     assert_int_equal(train_config_parse("t.yaml", tokens, strlen(tokens), by_tokens, 2, &c, &err), 0);
-    assert_int_equal(c.steps, 6); /* of 4 x 128 */
+    assert_int_equal(c.steps, 6); /* 4 x 128 tokens each */
     train_config_free(&c);
     assert_int_equal(train_config_parse("t.yaml", tokens, strlen(tokens), same, 3, &c, &err), -1);
     assert_string_equal(err.text,

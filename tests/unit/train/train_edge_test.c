@@ -1,6 +1,6 @@
 /* The edge between two steps: groups that were gathered for the next step while this one ended. The same run
  * without prefetch, where nothing is gathered ahead, has to give the same losses, norms and parameters to the
- * bit, whatever the caller does between the steps: reading, setting, filling, evaluating, saving. */
+ * bit, with any calls between the steps: reading, setting, filling, evaluating, saving. */
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ struct between {
     int (*act)(struct trainer *trainer, const struct training *run, int rank, int step);
 };
 
-/* What the trainers of one run have given to their callers, by rank and step. */
+/* The results of a run's trainers, by rank and step. */
 struct seen {
     const struct between *between;
     double evaluated[RANKS][STEPS + 1];
@@ -159,7 +159,7 @@ static void check_edge(const struct training *run)
         bool changes = acts[i].act == set || acts[i].act == fill || acts[i].act == all;
         if (i == 0)
             plain = ahead.losses[STEPS - 1];
-        assert_int_equal(ahead.losses[STEPS - 1] != plain, changes); /* what was set is what is used */
+        assert_int_equal(ahead.losses[STEPS - 1] != plain, changes); /* the set values are used */
         free(ahead.params);
         free(without.params);
     }

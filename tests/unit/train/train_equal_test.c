@@ -1,4 +1,4 @@
-/* What may differ between two runs, and by how much.
+/* The allowed differences between two runs.
  *
  * T0: the same run twice is bit-identical: losses, gradient norms and every parameter.
  * T1: the same global batches on other worlds, strategies and accumulations: the losses of 100 steps differ

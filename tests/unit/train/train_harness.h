@@ -12,13 +12,13 @@ struct training {
     struct gpt2_config gpt;
     enum strategy strategy;
     struct mesh mesh; /* its size is the number of ranks */
-    int samples;      /* of a step over all ranks: rows * micro_batches * ranks */
+    int samples;      /* samples of a step over all ranks: rows * micro_batches * ranks */
     int micro_batches;
     int positions;
     int steps;
     int first_step; /* number of the first batch */
     int prefetch;
-    int threads; /* of a rank's compute stream */
+    int threads; /* threads of a rank's compute stream */
     int64_t group_bytes, keep_whole_bytes;
     enum embedding_gradient embedding_gradient;
     enum sample_order order;
@@ -58,7 +58,7 @@ struct training training_small(void);
 
 /* Tokens and targets of one rank's step, (micro_batches, B, T). Most tokens follow from the one before. */
 void training_batch(const struct training *run, int rank, int step, int32_t *tokens, int32_t *targets);
-/* What the trainer of a rank is created with, but for store and comm. */
+/* The options of a rank's trainer, except store and comm. */
 struct trainer_options training_options(const struct training *run, int rank);
 struct trainer_step_values training_values(const struct training *run, int step);
 

@@ -80,7 +80,7 @@ static void each_kind_at_its_corners(void **state)
     assert_true(near_to(lr_momentum_at(&cycle, 4, 0.5), 0.8));
     assert_true(near_to(lr_at(&cycle, 8), 0.6));
     assert_true(near_to(lr_momentum_at(&cycle, 8, 0.5), 0.85));
-    assert_true(near_to(lr_at(&cycle, 13), 0.1)); /* one interval behind the cycle */
+    assert_true(near_to(lr_at(&cycle, 13), 0.1)); /* one interval after the cycle */
     assert_true(lr_momentum_at(&wsd, 3, 0.5) == 0.5);
 }
 

@@ -110,7 +110,7 @@ static void dropout_is_the_same_in_every_world(void **state)
     check_worlds(own, 0.05);
 }
 
-/* Parameters at the start and after the steps: those that are frozen are as they were, the others are not. */
+/* Parameters at the start and after the steps: frozen parameters are unchanged, the others are not. */
 static void what_is_frozen_stays(void **state)
 {
     (void)state;

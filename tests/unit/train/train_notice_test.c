@@ -1,4 +1,4 @@
-/* muster_notice: what is heard from the launcher's socket, and what happens where there is none. */
+/* muster_notice: messages from the launcher's socket, and the result without a socket. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static void what_is_announced_is_heard(void **state)
         assert_true(heard.nodes == 2 && heard.next_nodes == 5);
         assert_true(heard.deadline_ns == deadline.ns && heard.left_s > 0 && heard.left_s <= 3600);
     }
-    /* one that comes later counts, once it is whole */
+    /* a later message counts, once it is whole */
     assert_int_equal(write(ends[0], "{\"coming\": \"job-stops\"", 22), 22);
     assert_int_equal(muster_notice(&heard, NULL), 1);
     assert_int_equal(heard.coming, MUSTER_NODES_JOIN);
@@ -61,7 +61,7 @@ static void what_is_announced_is_heard(void **state)
     notice.change = MEMBERSHIP_CHANGE_LEAVE;
     notice.next_nodes = 0;
     announce(ends[0], &notice);
-    (void)close(ends[0]); /* the agent is gone: what it said stays */
+    (void)close(ends[0]); /* the agent is gone: its message stays */
     assert_int_equal(muster_notice(&heard, NULL), 1);
     assert_true(heard.coming == MUSTER_NODE_LEAVES && heard.next_nodes == -1);
     assert_int_equal(muster_notice(NULL, NULL), 1);

@@ -1,5 +1,5 @@
 /* Communication is hidden under compute: shown on the delay-line comm, whose operations take time but no CPU,
- * with one rank that takes itself for one of two.
+ * with one rank that acts as a world of two.
  *
  * The delay is chosen from this machine's own speed: first a run without delay gives the time of a step and
  * the bytes that are moved; then a byte's price is set so that all communication of a step takes 60% of that
@@ -58,7 +58,7 @@ static struct training overlap_run(const struct overlap_case *shape, int prefetc
     return run;
 }
 
-/* Best figures of STEPS_MEASURED steps after one that warms up. */
+/* Best figures of STEPS_MEASURED steps after a warm-up step. */
 static struct trainer_stats measure(const struct overlap_case *shape, int prefetch,
                                     struct comm_delay_options delay)
 {
@@ -90,7 +90,7 @@ static struct trainer_stats measure(const struct overlap_case *shape, int prefet
     return best;
 }
 
-/* Without delay; whether this process had a processor meanwhile. */
+/* Without delay; whether this process had a processor during that time. */
 static bool measure_compute(const struct overlap_case *shape, struct trainer_stats *stats)
 {
     struct instant begun = clock_now(NULL);
@@ -100,7 +100,7 @@ static bool measure_compute(const struct overlap_case *shape, struct trainer_sta
     return used_ns > 0.85 * (double)instant_diff_ns(clock_now(NULL), begun);
 }
 
-/* Bytes that one of two ranks receives in a step: a shard for each gather and each reduction. */
+/* Bytes that a rank of two receives in a step: a shard for each gather and each reduction. */
 static double bytes_moved(const struct overlap_case *shape)
 {
     struct training run = overlap_run(shape, 2);

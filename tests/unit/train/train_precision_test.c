@@ -167,8 +167,8 @@ static struct training fp16(void)
     return run;
 }
 
-/* Steps that overflow at the beginning, and those behind them up to the next overflow. Checks the scale, as
- * DeepSpeed's goes: hysteresis 2 bears the first overflow, each one after it halves. */
+/* Steps that overflow at the beginning, and the steps after them up to the next overflow. Checks the scale,
+ * as DeepSpeed's goes: hysteresis 2 bears the first overflow, each one after it halves. */
 static void count_overflows(struct training run, int *skipped, int *clean, double *scale)
 {
     struct trainer_stats stats[LONGEST];
@@ -191,7 +191,7 @@ static void count_overflows(struct training run, int *skipped, int *clean, doubl
 }
 
 /* Steps that overflow leave no trace, neither in the parameters nor in the moments, Adam's count or the
- * schedule: what follows is as if the run had begun behind them, with the scale that they left. */
+ * schedule: later steps are as if the run had begun after them, with the scale that they left. */
 static void check_overflow(struct training run)
 {
     struct trainer_stats with[LONGEST], without[LONGEST];

@@ -1,5 +1,5 @@
 /* train_replicas_test.c - replicas that agree, and one element that was changed on one rank: parameter and
- * rank are named, whatever the strategy, and in groups that are held in few bits. */
+ * rank are named, under every strategy, and in groups that are held in few bits. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ struct planted {
     enum trainer_tensor tensor;
     bool found; /* expected */
     int named, other;
-    bool behind; /* of a group in few bits: what is behind its last parameter */
+    bool behind; /* the bytes after the last parameter of a group in few bits */
 };
 
 static int param_of(const struct trainer *trainer, const char *name)
@@ -102,8 +102,8 @@ static void no_shard(void **state)
     check(run, (struct planted){2, "h.0.mlp.c_fc.weight", TRAINER_VALUE, true, 2, 0, false});
     check(run, (struct planted){0, "wte.weight", TRAINER_MOMENT2, true, 0, 1, false});
     run.mesh.side[SIDE_SHARD] = 2;
-    check(run,
-          (struct planted){0, "ln_f.bias", TRAINER_MOMENT1, true, 1, 0, false}); /* of two: the later one */
+    check(run, (struct planted){0, "ln_f.bias", TRAINER_MOMENT1, true, 1, 0,
+                                false}); /* two differ: the later is named */
 }
 
 static void hybrid_shard(void **state)
@@ -117,7 +117,7 @@ static void hybrid_shard(void **state)
     check(run, (struct planted){3, "h.1.mlp.c_proj.weight", TRAINER_VALUE, true, 3, 1, false});
 }
 
-/* Sharded elements are on one rank alone: there is nothing to compare, but what is kept whole. */
+/* Sharded elements are on one rank alone: there is nothing to compare, except parameters kept whole. */
 static void full_shard(void **state)
 {
     (void)state;

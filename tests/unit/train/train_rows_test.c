@@ -1,7 +1,7 @@
-/* train_rows_test.c - an embedding's gradient exchanged as rows trains the same model as one that is reduced
- * with its table: tied and not, under every strategy, with accumulation, clipping, 16 bits, recomputation and
- * frozen tables. The bound is that of T1: max(1e-6, 3 x control), the control being one rank with its
- * batches' rows in another order. */
+/* train_rows_test.c - an embedding's gradient exchanged as rows trains the same model as a gradient that is
+ * reduced with its table: tied and not, under every strategy, with accumulation, clipping, 16 bits,
+ * recomputation and frozen tables. The bound is that of T1: max(1e-6, 3 x control), the control being one
+ * rank with its batches' rows in another order. */
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>
@@ -128,7 +128,7 @@ static void rows_learn_what_dense_gradients_do(void **state)
     }
 }
 
-/* What is rounded differs: the rows are not. */
+/* The rounding differs: rows are not rounded. */
 static void rows_in_16_bits(void **state)
 {
     (void)state;

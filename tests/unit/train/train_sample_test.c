@@ -1,4 +1,4 @@
-/* Sampling: what may be drawn, and how often. */
+/* Sampling: the tokens that may be drawn, and how often. */
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>
@@ -63,7 +63,7 @@ static void top_p_keeps_the_most_likely(void **state)
     } cases[] = {
         {0.3, 0, {0, 1, 0, 0, 0, 0}},  {0.5, 0, {0, 1, 0, 1, 0, 0}},   {0.8, 0, {0, 1, 0, 1, 1, 0}},
         {0.95, 0, {1, 1, 0, 1, 1, 0}}, {0.999, 0, {1, 1, 1, 1, 1, 0}}, {1, 0, {1, 1, 1, 1, 1, 0}},
-        {0.9, 2, {0, 1, 0, 1, 0, 0}},  {0.4, 2, {0, 1, 0, 0, 0, 0}}}; /* of the two of top-k a half each */
+        {0.9, 2, {0, 1, 0, 1, 0, 0}},  {0.4, 2, {0, 1, 0, 0, 0, 0}}}; /* half for each of the two of top-k */
     float scratch[2 * VOCAB];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int count[VOCAB] = {0};

@@ -147,7 +147,7 @@ static void parameters_kept_whole_learn_the_same(void **state)
         }
 }
 
-/* In 16 bits too; and what is read at the end, whole groups and gathered ones, is the same model. */
+/* In 16 bits too; and the values read at the end, of whole and gathered groups, are the same model. */
 static void kept_whole_in_16_bits(void **state)
 {
     (void)state;

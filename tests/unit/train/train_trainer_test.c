@@ -1,4 +1,4 @@
-/* The trainer as a whole: gradients by finite differences, memory as planned, what is refused and how, and a
+/* The trainer as a whole: gradients by finite differences, memory as planned, errors, and a
  * peer that goes away. */
 #include "tests/support/cmocka_all.h"
 
@@ -164,7 +164,7 @@ static void arenas_are_as_planned(void **state)
     assert_int_equal(training_run(&run), 0);
 }
 
-/* ---- what is refused ---- */
+/* ---- errors ---- */
 
 static void check_rejected(struct trainer_options options, int code, const char *names)
 {
@@ -531,7 +531,7 @@ static int count_gather(struct comm *comm, const struct comm_op *op, const void 
 struct saved {
     pthread_barrier_t together;
     const char *path;
-    int before, after, groups, sharded; /* of rank 0 */
+    int before, after, groups, sharded; /* state of rank 0 */
 };
 
 static int save_after_the_last(const struct training *run, struct trainer *trainer, int rank, int step)

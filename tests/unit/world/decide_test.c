@@ -1,4 +1,4 @@
-/* decide_test.c - one decision for all ranks, from what each of them gives. */
+/* decide_test.c - one decision for all ranks, from each rank's input. */
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>

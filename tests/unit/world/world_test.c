@@ -100,7 +100,7 @@ static void what_is_wrong_is_named(void **state)
     assert_int_equal(p.rank, 77); /* nothing was written */
 }
 
-/* Every incomplete set of a launcher's variables: a world of one, or an error that names one of them; never a
+/* Every incomplete set of a launcher's variables: a world of one, or an error that names a variable; never a
  * place that is half filled. */
 static void every_part_of_a_launchers_variables(void **state)
 {
@@ -158,7 +158,7 @@ static void doubts_of_a_world_of_one(void **state)
     }
 }
 
-/* Each row: variables; then what is found or what the error names. */
+/* Each row: variables; then the result, or the name in the error. */
 #define OMPI(rank) "OMPI_COMM_WORLD_RANK=" rank, "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1"
 #define SLURM                                                                                                \
     "SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=5", "SLURM_LOCALID=0", "SLURM_JOB_ID=77", "SLURM_STEP_ID=0"
@@ -428,7 +428,7 @@ static void an_agent_serves(void **state)
 
 enum { MANY = 300000 }; /* more than a piece holds */
 
-/* What the ranks hold after both reductions and the broadcast from rank 1. */
+/* The ranks' values after both reductions and the broadcast from rank 1. */
 static int count_wrong(const double *values, int count, int size, int more)
 {
     int wrong = 0;
@@ -488,7 +488,7 @@ static void values_are_reduced_and_broadcast(void **state)
     assert_int_equal(rank_threads_run(3, exchange, &job), 0);
 }
 
-/* Five ranks: even and odd ones, turned round; then the even ones again by halves. */
+/* Five ranks: even and odd ranks, turned round; then the even ranks again by halves. */
 static int split_worlds(int rank, int size, void *context)
 {
     struct job *job = context;
@@ -531,7 +531,7 @@ static void a_world_is_split_by_color_and_key(void **state)
     assert_int_equal(err.code, MUSTER_E_INVALID);
 }
 
-/* Of ranks that met the same error, each in its own words, one prints it; another error has a rank of its
+/* If ranks meet the same error, each in its own words, one rank prints it; another error has its own rank
  * own. */
 static int fail_alike(int rank, int size, void *context)
 {
@@ -557,7 +557,7 @@ static void one_rank_prints_what_all_met(void **state)
     assert_int_equal(rank_threads_run(3, fail_alike, &job), 0);
 }
 
-/* Rank 0 is slow to print what the others know without its reason: none of them ends before. */
+/* Rank 0 is slow to print an error that the others know without its reason: none of them ends before. */
 struct printing {
     int port;
     atomic_bool printed;
@@ -590,7 +590,7 @@ static void no_rank_ends_before_all_have_printed(void **state)
     assert_int_equal(rank_threads_run(3, fail_after_it_is_printed, &p), 0);
 }
 
-/* Rank 2's error is one that a restart may mend: it waits for none, and those that wait have to count it. */
+/* A restart may mend rank 2's error: it waits for none, and the waiting ranks have to count it. */
 static int fail_where_one_waits_for_none(int rank, int size, void *context)
 {
     struct printing *p = context;

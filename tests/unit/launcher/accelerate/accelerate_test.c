@@ -1,5 +1,5 @@
 /* accelerate_test.c - accelerate's configuration file: which variables, settings and errors it becomes, and
- * what is stronger. */
+ * the order of sources. */
 #include <stdio.h>
 #include <string.h>
 
@@ -355,7 +355,7 @@ static void oddities_are_warnings(void **state)
     }
 }
 
-/* --- what is stronger: the file under a command line and variables --- */
+/* --- the order of sources: command line and variables before the file --- */
 
 static struct parsed *apply_on(const char *line, const char *variables, const char *text,
                                const struct machine *machine)

@@ -144,7 +144,7 @@ static void waits_in_vain_are_warned_of(void **state)
         {"--nnodes=2 --node-rank=0 --master-addr=m x.py", "JOB_COMPLETION_INDEX=1",
          "--node-rank=0, but JOB_COMPLETION_INDEX is 1"},
         {"--nnodes=4 --node-rank=3 --master-addr=m x.py", "JOB_COMPLETION_INDEX=1",
-         NULL}, /* of another role */
+         NULL}, /* a flag of another role */
         {"--nnodes=2 --node-rank=0 --master-addr=m x.py", "SLURM_NODEID=1", "but SLURM_NODEID is 1"},
         {MEET "m --node-rank=0 x.py", "PET_NODE_RANK=1", NULL}, /* a wish */
     };
