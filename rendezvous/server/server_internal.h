@@ -255,9 +255,6 @@ bool server_receive_many(struct transport *c);
 /* The roster gets the end of connections when all that was received on them has been read. */
 void server_drop_broken(struct transport *c);
 
-/* A note of a member for the agent; dropped where too many wait. */
-void server_keep_note(struct transport *c, int member, const char *data, size_t length);
-
 /* --- server_loop.c --- */
 
 /* The thread; context is the transport. */

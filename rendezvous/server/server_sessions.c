@@ -175,7 +175,8 @@ static bool to_event(struct transport *c, struct roster_event *event)
     }
 }
 
-void server_keep_note(struct transport *c, int member, const char *data, size_t length)
+/* A note of a member for the agent; dropped where too many wait. */
+static void keep_note(struct transport *c, int member, const char *data, size_t length)
 {
     struct kept_note *note = mem_calloc(1, sizeof *note + length + 1);
     if (!note)
@@ -207,7 +208,7 @@ static void handle_frame(struct transport *c, const struct sender *peer, const v
     int slot = routes_find(&c->routes, peer->id, peer->id_size);
     if (c->message.kind == WIRE_NOTE && c->options->notes) {
         if (slot >= 0)
-            server_keep_note(c, slot, c->message.note, c->message.note_length);
+            keep_note(c, slot, c->message.note, c->message.note_length);
         return;
     }
     struct sender from = *peer;

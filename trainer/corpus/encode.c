@@ -47,7 +47,7 @@ int prepare_tokens_width(const struct prepare *p)
     return p->vocabulary <= 1 << 16 ? 2 : 4;
 }
 
-uint64_t prepare_tokens_key(const struct prepare *p, int part)
+static uint64_t tokens_key(const struct prepare *p, int part)
 {
     const uint64_t from[] = {p->part[part].key, p->decided, p->fingerprint, (uint64_t)(int64_t)p->end, 1};
     return text_hash(TEXT_HASH_START, from, sizeof from);
@@ -55,7 +55,7 @@ uint64_t prepare_tokens_key(const struct prepare *p, int part)
 
 char *prepare_tokens_path(const struct prepare *p, int part)
 {
-    return mem_printf("%s/%016llx.tokens", p->work, (unsigned long long)prepare_tokens_key(p, part));
+    return mem_printf("%s/%016llx.tokens", p->work, (unsigned long long)tokens_key(p, part));
 }
 
 static bool is_encoded(const char *path, uint64_t key)
@@ -134,9 +134,8 @@ static int encode_documents(struct prepare *p, struct encode_room *room, int par
 static int write_tokens(struct prepare *p, struct encode_room *room, int part, const char *temporary, int fd,
                         struct muster_error *err)
 {
-    struct tokens_header header = {.magic = TOKENS_MAGIC,
-                                   .key = prepare_tokens_key(p, part),
-                                   .width = (uint64_t)prepare_tokens_width(p)};
+    struct tokens_header header = {
+        .magic = TOKENS_MAGIC, .key = tokens_key(p, part), .width = (uint64_t)prepare_tokens_width(p)};
     buffer_clear(&room->out);
     (void)buffer_append(&room->out, &header, sizeof header); /* out remembers a failure */
     if (encode_documents(p, room, part, fd, temporary, &header, err) < 0 ||
@@ -154,7 +153,7 @@ static int encode_part(void *context, void *room, int part, struct muster_error 
                     *temporary = path ? mem_printf("%s.new", path) : NULL;
     if (!temporary)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    if (is_encoded(path, prepare_tokens_key(p, part)))
+    if (is_encoded(path, tokens_key(p, part)))
         return 0; /* an earlier run made it */
     scope_close int fd = io_create_new(temporary, O_WRONLY, 0644);
     if (fd < 0)

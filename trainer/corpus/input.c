@@ -280,11 +280,6 @@ static const struct stream_ops *ops_of(const char *path)
     return kind;
 }
 
-size_t stream_ending(const char *path)
-{
-    return strlen(ops_of(path)->ending);
-}
-
 struct stream *stream_open(const char *path, struct muster_error *err)
 {
     GUARD(guard_stream) struct stream *s = mem_calloc(1, sizeof *s);

@@ -15,8 +15,6 @@
 
 struct stream;
 
-/* Bytes of the ending for compression (".gz") in a name; 0: none. */
-size_t stream_ending(const char *path);
 struct stream *stream_open(const char *path, struct muster_error *err);
 /* Reads up to size bytes; 0: the end. Errors: damaged or cut off data, with the path. */
 ssize_t stream_read(struct stream *stream, char *out, size_t size, struct muster_error *err);

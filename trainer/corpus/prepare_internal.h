@@ -235,7 +235,6 @@ struct tokens_header {
 #define TOKENS_MAGIC UINT64_C(0x314B4F544D435250)
 #define TOKENS_HELD  (UINT32_C(1) << 31)
 char *prepare_tokens_path(const struct prepare *prepare, int part);
-uint64_t prepare_tokens_key(const struct prepare *prepare, int part);
 int prepare_tokens_width(const struct prepare *prepare);
 
 #endif

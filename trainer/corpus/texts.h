@@ -45,8 +45,6 @@ bool words_is_mark(uint32_t point);
 
 /* Replaces words by the words of a text of UTF-8. -1: no memory. */
 int words_split(struct words *words, const char *text, size_t length);
-/* The hash of a word, as in words_split. */
-uint64_t words_hash(const char *word, size_t length);
 void words_free(struct words *words); /* accepts NULL */
 
 /* A set of hashes. Zeroed: empty. */
@@ -75,7 +73,7 @@ struct measure_room {
 void measure_room_free(struct measure_room *room); /* accepts NULL */
 
 struct measure_lists {
-    const struct hash_set *blocked, *required; /* hashes of words (words_hash); NULL: not measured */
+    const struct hash_set *blocked, *required; /* hashes of words as in struct words; NULL: not measured */
 };
 
 /* Fills all values; RULE_JSON, RULE_UTF8 and RULE_LANGUAGE become NAN. text is UTF-8, words are its

@@ -44,7 +44,7 @@ static bool is_alone(uint32_t point)
     return point >= ranges[0].first && is_in(ranges, sizeof ranges / sizeof *ranges, point);
 }
 
-uint64_t words_hash(const char *word, size_t length)
+static uint64_t hash_of(const char *word, size_t length)
 {
     char lower[LONGEST];
     const size_t kept = length < LONGEST ? length : LONGEST;
@@ -64,7 +64,7 @@ static int add_word(struct words *words, const char *word, size_t length, size_t
         words->hash = grown;
         words->capacity = wanted;
     }
-    words->hash[words->count++] = words_hash(word, length);
+    words->hash[words->count++] = hash_of(word, length);
     words->chars += chars;
     return 0;
 }

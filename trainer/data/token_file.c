@@ -73,8 +73,9 @@ static bool ends_ascend(const uint64_t *ends, int64_t documents, uint64_t tokens
     return true;
 }
 
-int token_file_parse_index(struct token_file *file, const char *name, const char *data, size_t length,
-                           struct muster_error *err)
+/* Parses an index: the ends of a shard's documents. Pure. */
+static int parse_index(struct token_file *file, const char *name, const char *data, size_t length,
+                       struct muster_error *err)
 {
     struct token_index_header header;
     if (length < sizeof header)
@@ -94,7 +95,7 @@ int token_file_parse_index(struct token_file *file, const char *name, const char
     return 0;
 }
 
-size_t token_file_bytes(const struct token_file_header *header)
+static size_t file_bytes(const struct token_file_header *header)
 {
     const uint64_t tokens = header->tokens * header->width;
     return sizeof *header + (size_t)((tokens + 7) / 8 * 8) + (size_t)header->documents * sizeof(uint64_t);
@@ -108,7 +109,7 @@ int token_file_parse_cache(struct token_file *file, const char *data, size_t len
     memcpy(&header, data, sizeof header);
     if (header.magic != TOKEN_FILE_MAGIC || header.key != key ||
         (header.width != 1 && header.width != 2 && header.width != 4) || header.tokens > length ||
-        header.documents > length || token_file_bytes(&header) != length)
+        header.documents > length || file_bytes(&header) != length)
         return 1;
     const char *ends = data + length - header.documents * sizeof(uint64_t);
     *file = (struct token_file){.tokens = data + sizeof header,
@@ -135,8 +136,7 @@ static int open_index(struct token_file *file, const char *path, struct muster_e
             *err = reason;
         return -1;
     }
-    return token_file_parse_index(file, name, file->index.data ? file->index.data : "", file->index.length,
-                                  err);
+    return parse_index(file, name, file->index.data ? file->index.data : "", file->index.length, err);
 }
 
 int token_file_open_shard(struct token_file *file, const char *path, struct muster_error *err)

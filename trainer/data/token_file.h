@@ -52,14 +52,9 @@ void token_file_shard_header(int width, int32_t count, int32_t *header);
 int token_file_open_shard(struct token_file *file, const char *path, struct muster_error *err);
 /* Opens a cache with this key. 1: there is no file, or it has another key or is damaged. */
 int token_file_open_cache(struct token_file *file, const char *path, uint64_t key, struct muster_error *err);
-/* The size of the cache with this header, in bytes. */
-size_t token_file_bytes(const struct token_file_header *header);
 /* Parses a cache with this key in the caller's memory. 1: the bytes are no such cache. Pure. */
 int token_file_parse_cache(struct token_file *file, const char *data, size_t length, uint64_t key);
 int token_file_parse_shard(struct token_file *file, const char *name, const char *data, size_t length,
-                           struct muster_error *err);
-/* Parses an index: the ends of a shard's documents. Pure. */
-int token_file_parse_index(struct token_file *file, const char *name, const char *data, size_t length,
                            struct muster_error *err);
 void token_file_close(struct token_file *file); /* accepts NULL */
 

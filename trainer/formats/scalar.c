@@ -8,7 +8,8 @@
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 
-bool scalar_is_ambiguous(const struct tree_node *node)
+/* 010, +07, 0_1: octal in YAML 1.1 (PyYAML, Kubernetes), decimal in YAML 1.2. */
+static bool is_ambiguous(const struct tree_node *node)
 {
     const char *text = node->text;
     if (node->kind != TREE_INT)
@@ -28,7 +29,7 @@ bool scalar_is_null(const char *text)
 
 bool scalar_number(const struct tree_node *node, double *out)
 {
-    if (!node->text || node->kind == TREE_BOOL || node->kind == TREE_NULL || scalar_is_ambiguous(node))
+    if (!node->text || node->kind == TREE_BOOL || node->kind == TREE_NULL || is_ambiguous(node))
         return false;
     if (text_double(node->text, out))
         return true;
@@ -58,7 +59,7 @@ const char *scalar_text(const struct tree_node *node, const struct knob *knob, c
             where, node->text, node->text);
         return NULL;
     }
-    if (counts && scalar_is_ambiguous(node)) {
+    if (counts && is_ambiguous(node)) {
         (void)error_set(err, MUSTER_E_INVALID,
                         "%s: '%s' is octal in YAML 1.1 and decimal in YAML 1.2: leave out the 0 in front, or "
                         "write 0o for octal",

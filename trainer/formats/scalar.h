@@ -16,8 +16,6 @@ const char *scalar_text(const struct tree_node *node, const struct knob *knob, c
                         const char *where, struct muster_error *err);
 /* The value of a number, or of a text with a number; false: no number, or a refused form. */
 bool scalar_number(const struct tree_node *node, double *out);
-/* 010, +07, 0_1: octal in YAML 1.1 (PyYAML, Kubernetes), decimal in YAML 1.2. */
-bool scalar_is_ambiguous(const struct tree_node *node);
 /* Whether the value of an option on the command line is null: null, ~, Null, NULL. "" is a value there. */
 bool scalar_is_null(const char *text);
 

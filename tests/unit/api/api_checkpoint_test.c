@@ -97,8 +97,7 @@ static void one_is_written_at_a_time_behind_steps(void **state)
     take_step(o.trainer, 0);
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 1);
     assert_true(muster_trainer_state_now(o.trainer).checkpoint_writing == 1);
-    assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err),
-                     0); /* a second checkpoint of the same step */
+    assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 0); /* again the same step */
     take_step(o.trainer, 1);
     assert_true(muster_trainer_state_now(o.trainer).checkpoint_busy == 1); /* nobody has looked after it */
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), -1);
