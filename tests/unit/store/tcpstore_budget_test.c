@@ -309,7 +309,8 @@ static void expect_many(const struct buffer *out, size_t count, size_t length)
     }
 }
 
-/* Three quarters of the budget are written at once and read at once by two clients: each byte is held once. */
+/* Three quarters of the budget are written at once and read at once by two clients: each byte is held once.
+ */
 static void a_value_is_held_once(void **state)
 {
     static const struct {
