@@ -121,7 +121,7 @@ struct comm_ops {
 /* Shared memory inside one node. */
 const struct comm_ops *comm_shm(void);
 
-/* TCP between nodes, on the CPU device; see comm_tcp.h. */
+/* TCP between nodes, on the CPU device; see comm_tcp_internal.h. */
 const struct comm_ops *comm_tcp(void);
 
 /* Shared memory inside each node and TCP between nodes, in one comm; see comm_node.h. */

@@ -11,9 +11,10 @@
  *      comm. The result lies in memory that the group reads.
  *   3. The group meets again.
  *   4. Every rank copies its results, or adds them to what it has.
- * So bytes between nodes are those of one rank a node. Operations of two ranks of a group and comms inside
- * one group use the inside comm alone. all_to_all, other pairs, and comms whose groups have one rank each use
- * the wide comm alone.
+ * So a node sends as many bytes as a single rank
+ * would. Operations of two ranks of a group and comms inside a
+ * single group use the inside comm alone. all_to_all, other pairs, and comms whose groups have one rank each
+ * use the wide comm alone.
  *
  * The first reason that ends any of these comms on a rank is passed on in all of them. */
 #ifndef MUSTER_RUNTIME_COMM_COMM_NODE_H

@@ -1,6 +1,6 @@
 /* comm_shm.c - the comm over shared memory as an object: creation, splitting, status, abort. See
- * comm_shm.h for how it works. */
-#include "runtime/comm/comm_shm.h"
+ * comm_shm_internal.h for how it works. */
+#include "runtime/comm/comm_shm_internal.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +11,6 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
-#include "runtime/comm/comm_shm_internal.h"
 
 static void destroy(struct comm *comm);
 GUARD_DEFINE(comm, struct comm *, destroy);

@@ -1,8 +1,7 @@
-/* comm_shm_channel.c - see comm_shm_channel.h. */
-#include "runtime/comm/comm_shm_channel.h"
+/* comm_shm_channel.c - see comm_shm_internal.h. */
+#include "runtime/comm/comm_shm_internal.h"
 
 #include "proto/base/error.h"
-#include "runtime/comm/comm_shm.h"
 
 enum { PAGE = 4096 };
 

@@ -1,9 +1,9 @@
-/* comm_shm_link.c - see comm_shm_link.h.
+/* comm_shm_link.c - see comm_shm_internal.h.
  *
  * Every rank listens on a name of its own and publishes it in the store with a token that callers must
  * present. Rank r connects to all lower ranks, then answers all higher ones, then reads the answers of the
  * lower ones: connections wait in the backlog, so no order of start-up can block the others. */
-#include "runtime/comm/comm_shm_link.h"
+#include "runtime/comm/comm_shm_internal.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
-/* comm_tcp.c - the comm over TCP as an object: creation, splitting, status, abort. See comm_tcp.h for how it
- * works. */
-#include "runtime/comm/comm_tcp.h"
+/* comm_tcp.c - the comm over TCP as an object: creation, splitting, status, abort. See comm_tcp_internal.h
+ * for how it works. */
+#include "runtime/comm/comm_tcp_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,6 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
-#include "runtime/comm/comm_tcp_internal.h"
 
 static void destroy(struct comm *comm);
 GUARD_DEFINE(comm, struct comm *, destroy);

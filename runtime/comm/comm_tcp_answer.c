@@ -1,5 +1,5 @@
 /* comm_tcp_answer.c - being called: takes the connections of higher ranks and drops those of unknown peers.
- * See comm_tcp.h.
+ * See comm_tcp_internal.h.
  *
  * Connections wait in the backlog, so no order of start-up can block the others. */
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* comm_tcp_chain.c - large operations of large comms: data passes from rank to rank in pieces, and all
- * connections work at once. See comm_tcp.h.
+ * connections work at once. See comm_tcp_internal.h.
  *
  * A lane is a stream of pieces from one neighbour, through this rank, to the other. A reduction has two: sums
  * go up from rank 0, results come down from the last rank. They use the two directions of the same

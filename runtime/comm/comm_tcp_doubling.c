@@ -1,5 +1,5 @@
 /* comm_tcp_doubling.c - small operations of large comms: each step doubles the data that a rank has. See
- * comm_tcp.h. */
+ * comm_tcp_internal.h. */
 #include <string.h>
 
 #include "runtime/comm/comm_reduce.h"

@@ -1,4 +1,4 @@
-/* comm_tcp_link.c - how the ranks of a TCP comm find and call each other: see comm_tcp.h. */
+/* comm_tcp_link.c - how the ranks of a TCP comm find and call each other: see comm_tcp_internal.h. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>

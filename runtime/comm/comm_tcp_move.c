@@ -1,5 +1,5 @@
 /* comm_tcp_move.c - which data passes between which ranks where all have connections to each other, and the
- * choice between that and the ways of larger comms: see comm_tcp.h. */
+ * choice between that and the ways of larger comms: see comm_tcp_internal.h. */
 #include "runtime/comm/comm_reduce.h"
 #include "runtime/comm/comm_tcp_internal.h"
 
@@ -178,7 +178,8 @@ static int gather_sparse(const struct tcp_run *run, bool small, struct muster_er
 static int move_sparse(const struct tcp_run *run, struct muster_error *err)
 {
     const struct comm_op *op = &run->call->op;
-    bool small = comm_part_bytes(op) <= TCP_DOUBLING_BYTES / run->tcp->comm.size;
+    const int64_t most = op->kind == COMM_ALL_REDUCE ? TCP_SUMMED_BYTES : TCP_DOUBLING_BYTES;
+    const bool small = comm_part_bytes(op) <= most / run->tcp->comm.size;
     tcp_begin(run, -1);
     /* Every operation begins with the headers of neighbours, so that no mismatch waits for data. */
     tcp_give(run, tcp_rank_after(run->tcp, 1), NULL, 0);

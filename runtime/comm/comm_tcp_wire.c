@@ -1,4 +1,5 @@
-/* comm_tcp_wire.c - transfers between a rank and its peers, and the reasons that end them: see comm_tcp.h. */
+/* comm_tcp_wire.c - transfers between a rank and its peers, and the reasons that end them: see
+ * comm_tcp_internal.h. */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>

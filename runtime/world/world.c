@@ -16,7 +16,7 @@
 #include "rendezvous/tcpstore/tcpstore_client.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
 #include "runtime/comm/comm_internal.h"
-#include "runtime/comm/comm_shm_link.h"
+#include "runtime/comm/comm_shm_internal.h"
 #include "runtime/world/agree.h"
 #include "runtime/world/sized.h"
 #include "runtime/world/store_key.h"

@@ -6,9 +6,13 @@
 #endif
 #include "tests/support/cmocka_all.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
+#include "runtime/comm/comm_node.h"
 #include "tests/unit/comm/comm_test_ranks.h"
 
 static bool all_sizes;
@@ -201,6 +205,62 @@ static void operations_over_nodes_have_the_same_bits(void **state)
     test_nodes = 0;
 }
 
+/* ---- bytes between nodes ---- */
+
+static _Atomic int64_t all_sent;
+
+/* Data bytes that this rank has sent over a TCP comm so far. */
+static int64_t sent_by(struct comm *comm)
+{
+    int64_t sum = 0;
+    for (int rank = 0; comm && rank < comm->size; rank++) {
+        struct tcp_info info = {0};
+        socklen_t length = sizeof info;
+        const int fd = tcp_comm_of(comm)->peers[rank].fds[TCP_DATA];
+        if (fd >= 0 && !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length))
+            sum += (int64_t)(info.tcpi_bytes_sent - info.tcpi_bytes_retrans);
+    }
+    return sum;
+}
+
+enum { BYTES_RANKS = 6, BYTES_NODES = 3, BYTES_COUNT = 100000 };
+
+/* One operation; the job's seed is its kind. */
+static int count_bytes(struct test_rank *r, struct test_job *job)
+{
+    struct node_comm *node = node_comm_of(r->comm);
+    struct muster_error err = {0};
+    const struct comm_op op = {.kind = (enum comm_kind)job->seed, .dtype = DTYPE_F32, .count = BYTES_COUNT};
+    float *send = r->arena.base, *recv = send + BYTES_RANKS * BYTES_COUNT;
+    const int64_t before = sent_by(node->rail) + sent_by(node->wide);
+    if (comm_node()->run(r->comm, &op, send, recv, &err))
+        return test_rank_complain(r, "operation", err.text);
+    all_sent += sent_by(node->rail) + sent_by(node->wide) - before;
+    return 0;
+}
+
+/* In a gather each node gets the others' bytes once; in a reduction half as much more. */
+static void nodes_exchange_few_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        enum comm_kind kind;
+        double most; /* times (nodes - 1) x the bytes of all ranks' blocks */
+    } rows[] = {{COMM_ALL_GATHER, 1.05}, {COMM_REDUCE_SCATTER, 1.55}};
+    if (strcmp(TEST_COMM()->name, "node") != 0)
+        skip_because("for a comm over nodes");
+    test_nodes = BYTES_NODES;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct test_job job = {.body = count_bytes, .seed = (uint64_t)rows[i].kind};
+        all_sent = 0;
+        assert_int_equal(test_job_run(&job, BYTES_RANKS), 0);
+        const double least = (BYTES_NODES - 1) * (double)BYTES_RANKS * BYTES_COUNT * sizeof(float);
+        assert_true((double)all_sent > 0.9 * least);
+        assert_true((double)all_sent <= rows[i].most * least);
+    }
+    test_nodes = 0;
+}
+
 int main(int argc, char **argv)
 {
     (void)argv;
@@ -208,6 +268,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_have_the_bits_of_the_host_comm),
         cmocka_unit_test(operations_over_nodes_have_the_same_bits),
+        cmocka_unit_test(nodes_exchange_few_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -214,8 +214,68 @@ static void a_child_of_the_killed_rank_hides_nothing(void **state)
     kill_one(3, 1, COUNT, true);
 }
 
-int main(void)
+/* ---- many ranks ---- */
+
+enum { CROWD_PROCESSES = 8, CROWD_THREADS = 64 };
+
+struct crowd {
+    int process, port;
+};
+
+/* Meets, sums, splits and leaves. */
+static int crowd_rank(int thread, int threads, void *context)
 {
+    const struct crowd *crowd = context;
+    const int rank = crowd->process * threads + thread, size = CROWD_PROCESSES * threads;
+    struct muster_error err = {0};
+    struct test_environment e = test_environment_of(rank, size, crowd->port, false, 0);
+    struct muster_world *world = test_environment_open(&e, TEST_TIMEOUT_NS / NS_PER_MS, &err);
+    struct test_rank r = {0};
+    if (!world || test_rank_open(&r, rank, size, TEST_TIMEOUT_NS, world_store(world)))
+        return fprintf(stderr, "rank %d: %s\n", rank, err.text);
+    const struct comm_op add = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F64, .count = 1};
+    double sum = rank, part_sum = rank;
+    struct comm *part = TEST_COMM()->split(r.comm, rank % 2, rank, "half", &err);
+    int failed = !part || TEST_COMM()->run(r.comm, &add, &sum, &sum, &err) ||
+                 TEST_COMM()->run(part, &add, &part_sum, &part_sum, &err);
+    const double half = size / 2.0;
+    if (failed || sum != half * (size - 1) || part_sum != half * (half - 1) + half * (rank % 2))
+        failed = fprintf(stderr, "rank %d: sums %.0f and %.0f: %s\n", rank, sum, part_sum, err.text);
+    TEST_COMM()->destroy(part);
+    test_rank_close(&r);
+    muster_world_close(&world);
+    return failed;
+}
+
+static void hundreds_of_ranks_meet_sum_and_leave(void **state)
+{
+    (void)state;
+    pid_t pids[CROWD_PROCESSES];
+    struct crowd crowd = {.port = test_free_port()};
+    for (crowd.process = 0; crowd.process < CROWD_PROCESSES; crowd.process++) {
+        pids[crowd.process] = fork();
+        assert_true(pids[crowd.process] >= 0);
+        if (pids[crowd.process] == 0) {
+            alarm(300); /* never outlives the test */
+            _exit(rank_threads_run(CROWD_THREADS, crowd_rank, &crowd) ? 1 : 0);
+        }
+    }
+    for (int i = 0; i < CROWD_PROCESSES; i++) {
+        int status = -1;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_int_equal(status, 0);
+    }
+}
+
+/* With an argument many ranks alone. */
+int main(int argc, char **argv)
+{
+    (void)argv;
+    const struct CMUnitTest crowds[] = {
+        cmocka_unit_test(hundreds_of_ranks_meet_sum_and_leave),
+    };
+    if (argc > 1)
+        return cmocka_run_group_tests(crowds, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_agree),
         cmocka_unit_test(a_killed_rank_is_named_by_all),

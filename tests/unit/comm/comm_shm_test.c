@@ -9,7 +9,6 @@
 #include "proto/base/error.h"
 #include "runtime/comm/comm_internal.h"
 #include "runtime/comm/comm_reduce.h"
-#include "runtime/comm/comm_shm.h"
 #include "runtime/comm/comm_shm_internal.h"
 #include "tests/support/faults.h"
 #include "tests/unit/comm/comm_test_trials.h"
