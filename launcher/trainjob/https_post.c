@@ -20,8 +20,8 @@
  * Its types are pointers here, and its numbers are gnutls.h's, which have not changed since 3.4: no header
  * of it is needed to build. Debian's and Ubuntu's images have the library, since apt is linked with it.
  *
- * libcurl would make this file shorter, but these images do not have it, nor do the slim ones of Python: a
- * job there would lose its progress. It also loads 20 libraries more (31 instead of 11). */
+ * libcurl would make this file shorter, but these images do not have it, nor do slim images of Python: a job
+ * there would lose its progress. It also loads 20 libraries more (31 instead of 11). */
 
 enum {
     TLS_CLIENT = 2,           /* GNUTLS_CLIENT */
