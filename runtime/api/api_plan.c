@@ -11,6 +11,7 @@
 #include "runtime/config/train_settings.h"
 #include "runtime/device/host_threads.h"
 #include "runtime/plan/plan_advice.h"
+#include "runtime/plan/plan_stages.h"
 #include "runtime/world/sized.h"
 
 /* ---- the plan as text ---- */
@@ -41,6 +42,19 @@ static int take_sizes(struct muster_trainer *t, struct muster_error *err)
     return 0;
 }
 
+static int every_stage_fits(const struct muster_trainer *t, struct muster_error *err)
+{
+    struct plan_stages stages = {0};
+    if (plan_stages_build(&t->model, &t->plan, &stages, err) < 0)
+        return -1;
+    int result = 0;
+    for (int s = 0; s < stages.count && !result; s++)
+        result =
+            plan_fits(&t->model, &stages.plans[s], t->config.memory_limit, "is training.memory_limit", err);
+    plan_stages_free(&stages);
+    return result;
+}
+
 /* Plans for rank 0 of a world: prints the plan into out, or, if that is NULL, says whether it fits. */
 static int with_plan(struct muster_model *model, int32_t world_size, const char *const *settings,
                      int32_t format, struct buffer *out, struct muster_error *err)
@@ -55,7 +69,7 @@ static int with_plan(struct muster_model *model, int32_t world_size, const char 
         if (out && format_plan(&t, &plan, format, out) < 0)
             result = error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
         else if (!out && t.config.memory_limit > 0)
-            result = plan_fits(&t.model, &plan, t.config.memory_limit, "is training.memory_limit", err);
+            result = every_stage_fits(&t, err);
         plan_free(&plan);
     }
     api_release(&t);
@@ -120,6 +134,29 @@ static void choose_ranks(const struct muster_trainer *t, int world_size, struct 
         options->ranks = room > 1 ? room : world_size < 2 ? 1 : 2; /* two show what collectives take */
 }
 
+/* Of several stages: the step of all of them, and the slowest stage's part in it. */
+static int predict_stages(const struct muster_trainer *t, const struct plan *plan, struct plan_rates *rates,
+                          struct plan_cost *out, struct muster_error *err)
+{
+    struct plan_stages stages = {0};
+    struct plan_stages_cost cost;
+    /* A transfer is a copy through shared memory, as a broadcast to one rank is. */
+    rates->comm[COMM_SEND] = rates->comm[COMM_RECV] = rates->comm[COMM_ALL_GATHER];
+    if (plan_stages_build(&t->model, &plan->options, &stages, err) < 0)
+        return -1;
+    const int result = plan_stages_run(&t->model, &stages, rates, &cost, err);
+    int slowest = 0;
+    for (int s = 1; !result && s < stages.count; s++)
+        slowest = cost.stage[s].busy_s > cost.stage[slowest].busy_s ? s : slowest;
+    plan_stages_free(&stages);
+    if (!result)
+        *out = (struct plan_cost){.step_s = cost.step_s,
+                                  .compute_s = cost.stage[slowest].busy_s,
+                                  .comm_s = cost.stage[slowest].comm_s,
+                                  .exposed_s = cost.step_s - cost.stage[slowest].busy_s};
+    return result;
+}
+
 static int predict(struct muster_trainer *t, const struct plan *plan, int world_size,
                    struct muster_prediction *out, struct muster_error *err)
 {
@@ -133,7 +170,9 @@ static int predict(struct muster_trainer *t, const struct plan *plan, int world_
     choose_ranks(t, world_size, &options);
     if (calibrate(&options, &calibration, err) < 0)
         return -1;
-    const int result = plan_predict(&t->model, plan, &calibration.rates, &cost, err);
+    const int result = plan->options.mesh.side[SIDE_PIPELINE] > 1
+                           ? predict_stages(t, plan, &calibration.rates, &cost, err)
+                           : plan_predict(&t->model, plan, &calibration.rates, &cost, err);
     if (result == 0)
         *out = (struct muster_prediction){.size = sizeof *out,
                                           .ranks = options.ranks,

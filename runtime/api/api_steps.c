@@ -93,7 +93,7 @@ int api_check_arrays(const struct muster_trainer *t, const void *const *arrays, 
 /* All ranks' targets, and whether all ranks have a batch: a refused batch is an error on every rank. */
 static int meet(struct muster_trainer *t, int failed, int64_t *targets, struct muster_error *err)
 {
-    double sums[2] = {(double)*targets, failed != 0};
+    double sums[2] = {trainer_gives_loss(t->trainer) ? (double)*targets : 0, failed != 0};
     if (trainer_reduce(t->trainer, sums, 2, failed ? NULL : err) < 0 || failed)
         return -1;
     if (sums[1] > 0)
@@ -265,6 +265,8 @@ int muster_trainer_forward(struct muster_trainer *t, const void *const *arrays, 
         failed = error_set(err, MUSTER_E_INVALID, "value %d has no memory to come to", value);
     if (meet(t, failed, &targets, err) < 0 || trainer_forward(t->trainer, &batch, &forward, err))
         return -1;
+    if (forward.capture && trainer_share_value(t->trainer, &capture, err))
+        return -1;
     double found[2] = {forward.loss_total, (double)forward.loss_count};
     if (trainer_reduce(t->trainer, found, 2, err) < 0)
         return -1;
@@ -317,7 +319,7 @@ static int evaluate_pass(struct muster_trainer *t, const struct batch *all, int6
                                     .rows = forward.samples * (t->classes_of_samples ? 1 : shape.T),
                                     .out = logits};
     capture.bytes = capture.rows * t->classes * (int64_t)sizeof *logits;
-    if (capture.bytes > 0)
+    if (capture.bytes > 0 && trainer_gives_loss(t->trainer))
         forward.capture = &capture;
     struct batch batch = {{0}};
     for (int i = 0; left && i < t->model.input_count; i++)

@@ -338,10 +338,7 @@ static void wait_for_group(void *context, int group)
 /* Where the host cannot read the trainer's memory the state is written at once. */
 static bool reads_behind(const struct checkpoint_writer *w)
 {
-    const struct trainer *trainer = w->save.trainer;
-    struct trainer_part part;
-    return w->state != SAVE_WRITE || !trainer_part(trainer, 0, TRAINER_VALUE, &part) ||
-           trainer_part_address(trainer, &part, part.first);
+    return w->state != SAVE_WRITE || trainer_host_reads(w->save.trainer);
 }
 
 static void start_work(struct checkpoint_writer *w)

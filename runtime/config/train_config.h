@@ -124,6 +124,10 @@ struct train_config {
     int resume_numerics;                 /* TRAIN_NUMERICS_... */
     int resume_data;                     /* TRAIN_DATA_... */
     int resume_damaged;                  /* TRAIN_DAMAGED_... */
+    /* mesh */
+    int64_t mesh_pipeline; /* stages */
+    int mesh_schedule;     /* enum pipe_schedule */
+    char **mesh_cut;       /* layers that begin stages, or "auto" or "even" alone; NULL: auto */
     /* model */
     char *model_path; /* files of parameters; "": values are drawn */
     int architecture;
@@ -229,7 +233,7 @@ struct loss_scale_options train_config_loss_scale(const struct train_config *con
  * may find it after. */
 bool train_config_checks(const struct train_config *config);
 
-/* A rank's part of a step. Pure. */
+/* A rank's part of a step: the stages of a pipeline have the same one. Pure. */
 struct train_batch train_config_batch(const struct train_config *config, int rank, int ranks);
 
 /* What the settings say of W&B and MLflow. */

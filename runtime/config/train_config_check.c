@@ -568,5 +568,10 @@ int train_config_check(const char *name, const struct train_config *config, unsi
 
 struct train_batch train_config_batch(const struct train_config *config, int rank, int ranks)
 {
-    return (struct train_batch){config->global_batch, config->micro_batch, rank, ranks};
+    /* Stages are the outermost side, see mesh.h. Too few ranks for them are refused by mesh_choose. */
+    const int64_t stages = config->mesh_pipeline > 0 && config->mesh_pipeline < ranks ? config->mesh_pipeline
+                           : config->mesh_pipeline > 0                                ? ranks
+                                                                                      : 1;
+    const int of_stage = ranks / (int)stages;
+    return (struct train_batch){config->global_batch, config->micro_batch, rank % of_stage, of_stage};
 }

@@ -65,6 +65,11 @@ static const char *const recomputes[] = {
     RECOMPUTES(RECOMPUTE_NAME)
 #undef RECOMPUTE_NAME
         NULL};
+static const char *const pipe_schedules[] = {
+#define PIPE_SCHEDULE_TEXT(symbol, name) name,
+    PIPE_SCHEDULES(PIPE_SCHEDULE_TEXT)
+#undef PIPE_SCHEDULE_TEXT
+        NULL};
 static const char *const evaluation_metrics[] = {
 #define EVALUATION_METRIC_NAME(symbol, name) name,
     EVALUATION_METRICS(EVALUATION_METRIC_NAME)
@@ -93,6 +98,7 @@ static const struct knob rows[] = {
 /* In the order of --help. */
 /* clang-format off */
 #include "runtime/config/rows_training.inc"
+#include "runtime/config/rows_mesh.inc"
 #include "runtime/config/rows_optimizer.inc"
 #include "runtime/config/rows_precision.inc"
 #include "runtime/config/rows_output.inc"

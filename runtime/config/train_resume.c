@@ -45,6 +45,9 @@ static const char *const elsewhere[] = {
     "training.ema_evaluate",
     "training.strict_batch",
     "training.stage_moments",
+    "mesh.pipeline", /* the fingerprint tells of it */
+    "mesh.schedule",
+    "mesh.cut",
 };
 /* What the order of the samples follows from. */
 static const char *const fixed[] = {"training.seed", "training.sequence_length"};

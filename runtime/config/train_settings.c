@@ -48,6 +48,13 @@ static bool is_of_program(const struct knob *knob)
     return false;
 }
 
+/* Models take section lora too, and trainers section mesh. */
+static bool is_of_section(const struct knob *knob, const char *section)
+{
+    return !strcmp(knob->section, section) || (!strcmp(section, "model") && !strcmp(knob->section, "lora")) ||
+           (!strcmp(section, "training") && !strcmp(knob->section, "mesh"));
+}
+
 static int take_text(const char *text, const char *section, struct train_config *config,
                      struct muster_error *err)
 {
@@ -58,14 +65,13 @@ static int take_text(const char *text, const char *section, struct train_config 
     const struct knob *knob = knob_find(train_config_table(), text, (size_t)(equals - text), false, NULL);
     if (!knob)
         return refuse_key(text, (size_t)(equals - text), err);
-    const bool of_model = !strcmp(section, "model") && !strcmp(knob->section, "lora");
-    if ((strcmp(knob->section, section) != 0 && !of_model) || is_of_program(knob))
+    if (!is_of_section(knob, section) || is_of_program(knob))
         return error_set(err, MUSTER_E_INVALID, "setting '%s' has no effect here: %s", knob->name,
                          !strcmp(knob->section, "model") || !strcmp(knob->section, "lora")
                              ? "models take it (muster_model_open)"
-                         : !strcmp(knob->section, section)    ? "it is of the program muster-train"
-                         : !strcmp(knob->section, "training") ? "trainers take it (muster_trainer_open)"
-                                                              : "it is of the program muster-train");
+                         : !is_of_program(knob) && is_of_section(knob, "training")
+                             ? "trainers take it (muster_trainer_open)"
+                             : "it is of the program muster-train");
     return knob_set(train_config_table(), config, config->sources, knob, equals + 1, KNOB_FROM_FLAG,
                     knob->name, err);
 }
@@ -172,7 +178,8 @@ char **train_settings_joined(const struct train_config *config, const char *firs
     int result = texts.items ? 0 : -1;
     for (size_t i = 0; !result && i < table->count; i++) {
         const struct knob *knob = &table->knobs[i];
-        const bool among = !strcmp(knob->section, second) || (first && !strcmp(knob->section, first));
+        const bool among = !strcmp(knob->section, second) || (first && !strcmp(knob->section, first)) ||
+                           (!strcmp(second, "training") && is_of_section(knob, second));
         if (among && config->sources[i] != KNOB_FROM_DEFAULT && !is_of_program(knob))
             result = add_knob(&texts, knob, config);
     }

@@ -259,6 +259,9 @@ void program_close(struct writer *w, int result)
         open_desc(w)->source_count = 1;
     }
     mark_lookup(open_desc(w), p);
+    for (int s = 0; s < p->step_count; s++)
+        if (p->steps[s].op->batch || p->steps[s].settings.by_length)
+            open_desc(w)->inputs |= 1U << p->steps[s].settings.input;
     if (result >= 0)
         w->results[w->model->layer_count - 1] =
             (struct layer_result){p->values[result].width, p->values[result].sample};

@@ -95,56 +95,80 @@ int mesh_line_rank(struct mesh mesh, enum mesh_axis axis, int rank, int place)
     return mesh_rank_of(mesh, at);
 }
 
-static int reject_replicas(int64_t replicas, int world_size, struct muster_error *err)
+/* ranks: of a stage; of: "a world", or "a stage" where there are several. */
+static int reject_replicas(int64_t replicas, const char *of, int ranks, struct muster_error *err)
 {
-    int64_t below = replicas < world_size ? replicas : world_size, above = replicas;
-    while (world_size % below)
+    int64_t below = replicas < ranks ? replicas : ranks, above = replicas;
+    while (ranks % below)
         below--;
-    while (above < world_size && world_size % above)
+    while (above < ranks && ranks % above)
         above++;
-    if (above > world_size)
-        above = world_size;
-    return error_set(
-        err, MUSTER_E_INVALID,
-        "replicas is %lld, which does not divide a world of %d; the nearest that do are %lld and "
-        "%lld",
-        (long long)replicas, world_size, (long long)below, (long long)above);
+    if (above > ranks)
+        above = ranks;
+    return error_set(err, MUSTER_E_INVALID,
+                     "replicas is %lld, which does not divide %s of %d; the nearest that do are %lld and "
+                     "%lld",
+                     (long long)replicas, of, ranks, (long long)below, (long long)above);
 }
 
-static int replica_a_node(int world_size, int local_size, int64_t *replicas, struct muster_error *err)
+static int replica_a_node(const char *of, int ranks, int local_size, int64_t *replicas,
+                          struct muster_error *err)
 {
-    if (local_size < 1 || world_size % local_size)
-        return error_set(
-            err, MUSTER_E_INVALID,
-            "HYBRID_SHARD makes each node a replica, but a world of %d does not consist of nodes "
-            "with %d ranks; set replicas to a divisor of %d",
-            world_size, local_size, world_size);
-    if (world_size == local_size)
+    if (local_size < 1 || ranks % local_size)
+        return error_set(err, MUSTER_E_INVALID,
+                         "HYBRID_SHARD makes each node a replica, but %s of %d does not consist of nodes "
+                         "with %d ranks; set replicas to a divisor of %d",
+                         of, ranks, local_size, ranks);
+    if (ranks == local_size)
         return error_set(err, MUSTER_E_INVALID,
                          "HYBRID_SHARD makes each node a replica, but all %d ranks run on one node; set "
                          "replicas to a divisor of %d, or use FULL_SHARD",
-                         world_size, world_size);
-    *replicas = world_size / local_size;
+                         ranks, ranks);
+    *replicas = ranks / local_size;
     return 0;
 }
 
-int mesh_choose(enum strategy strategy, int64_t replicas, int world_size, int local_size, struct mesh *mesh,
-                struct muster_error *err)
+static int reject_pipeline(int64_t pipeline, int world_size, struct muster_error *err)
 {
-    bool hybrid = strategy == STRATEGY_HYBRID_SHARD;
+    const int64_t below = world_size / pipeline * pipeline;
+    if (!below)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "mesh: pipeline %lld needs a multiple of %lld ranks, and the world has %d: use %lld, or a "
+            "smaller mesh.pipeline",
+            (long long)pipeline, (long long)pipeline, world_size, (long long)pipeline);
+    return error_set(
+        err, MUSTER_E_INVALID,
+        "mesh: pipeline %lld needs a multiple of %lld ranks, and the world has %d: use %lld or %lld",
+        (long long)pipeline, (long long)pipeline, world_size, (long long)below,
+        (long long)(below + pipeline));
+}
+
+int mesh_choose(const struct mesh_wish *wish, struct mesh *mesh, struct muster_error *err)
+{
+    const bool hybrid = wish->strategy == STRATEGY_HYBRID_SHARD;
+    const char *of = wish->pipeline > 1 ? "a stage" : "a world";
+    int64_t replicas = wish->replicas;
+    if (wish->pipeline < 1)
+        return error_set(err, MUSTER_E_INVALID, "mesh: pipeline is %lld, but must be at least 1",
+                         (long long)wish->pipeline);
+    if (wish->world_size % wish->pipeline)
+        return reject_pipeline(wish->pipeline, wish->world_size, err);
     if (replicas < 0)
         return error_set(err, MUSTER_E_INVALID, "replicas is %lld, but must be at least 0",
                          (long long)replicas);
     if (replicas > 1 && !hybrid)
         return error_set(err, MUSTER_E_INVALID,
                          "replicas is %lld, but only HYBRID_SHARD has replicas, not %s", (long long)replicas,
-                         strategy_name(strategy));
+                         strategy_name(wish->strategy));
     if (!replicas && !hybrid)
         replicas = 1;
-    if (!replicas && replica_a_node(world_size, local_size, &replicas, err))
+    const int ranks = (int)(wish->world_size / wish->pipeline); /* of a stage, next to each other */
+    const int local = wish->local_size < ranks ? wish->local_size : ranks;
+    if (!replicas && replica_a_node(of, ranks, local, &replicas, err))
         return -1;
-    if (world_size % replicas)
-        return reject_replicas(replicas, world_size, err);
-    *mesh = (struct mesh)MESH(1, (int)replicas, (int)(world_size / replicas));
+    if (ranks % replicas)
+        return reject_replicas(replicas, of, ranks, err);
+    *mesh = (struct mesh)MESH((int)wish->pipeline, (int)replicas, (int)(ranks / replicas));
     return 0;
 }

@@ -162,6 +162,7 @@ struct layer_desc {
     int param[LAYER_PARAMS], param_count;
     int source[LAYER_SOURCES], source_count; /* layers, or SOURCE_BATCH */
     int stage;                               /* pipeline stage */
+    unsigned inputs;                         /* of the batch that it reads, in bits of their indices */
     /* Not 0: it does nothing but look rows up by an input of the batch, its index + 1 (DTYPE_I32, one for
      * each position): its output (B,T,C) is the sum of row tokens[b,t] of its first parameter (V,C) and, if
      * it has a second one (positions, C), row t of that. Its gradient can be exchanged as rows. */

@@ -34,6 +34,8 @@ static int check_mesh(const struct model *model, const struct plan_options *o, s
     if (stages != model->stages)
         return error_set(err, MUSTER_E_INVALID, "the mesh has %d pipeline stages but model %s is cut into %d",
                          stages, model->name, model->stages);
+    if ((unsigned)o->schedule >= PIPE_SCHEDULE_COUNT)
+        return error_set(err, MUSTER_E_INVALID, "schedule %d of a pipeline is unknown", (int)o->schedule);
     if (stages > PLAN_STAGES)
         return error_set(err, MUSTER_E_LIMIT, "%d pipeline stages; use at most %d", stages, PLAN_STAGES);
     if (replicas > 1 && shards > 1 && o->strategy != STRATEGY_HYBRID_SHARD)
@@ -357,6 +359,8 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
     };
     if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype || o->check)
         hash = hash_ints(hash, (const int[]){(int)o->param_dtype, (int)o->reduce_dtype, o->check}, 3);
+    if (o->schedule != PIPE_1F1B)
+        hash = hash_ints(hash, (const int[]){(int)o->schedule}, 1);
     if (o->chunk_bytes)
         hash = text_hash(hash, &o->chunk_bytes, sizeof o->chunk_bytes);
     if (o->embedding_gradient != EMBEDDING_AUTO)

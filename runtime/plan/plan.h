@@ -47,12 +47,17 @@ const char *strategy_name(enum strategy strategy);
 
 /* NO_SHARD is data-parallel over whichever of replicate and shard is above 1; only HYBRID_SHARD may have
  * both. */
-/* The mesh of a world without pipeline stages. replicas: of HYBRID_SHARD, a divisor of world_size; 0: one a
- * node, where local_size ranks run on each of several nodes. HYBRID_SHARD on one node needs the number: with
- * one replica it is FULL_SHARD. Other strategies have none: 0 or 1. MUSTER_E_INVALID names the values and
- * what to use. */
-int mesh_choose(enum strategy strategy, int64_t replicas, int world_size, int local_size, struct mesh *mesh,
-                struct muster_error *err);
+/* What settings ask for. replicas: of HYBRID_SHARD, a divisor of a stage's ranks; 0: one a node, where
+ * local_size ranks run on each of several nodes. HYBRID_SHARD on one node needs the number: with one replica
+ * it is FULL_SHARD. Other strategies have none: 0 or 1. */
+struct mesh_wish {
+    enum strategy strategy;
+    int64_t pipeline; /* stages, at least 1 */
+    int64_t replicas;
+    int world_size, local_size;
+};
+/* MUSTER_E_INVALID names the values and what to use. */
+int mesh_choose(const struct mesh_wish *wish, struct mesh *mesh, struct muster_error *err);
 
 /* symbol, name. What it keeps for each parameter is planned; its constants are kernels.h's. */
 #define OPTIMIZERS(X)                                                                                        \
@@ -104,6 +109,18 @@ enum embedding_gradient {
 };
 const char *embedding_gradient_name(enum embedding_gradient gradient);
 
+/* The order of the micro-batches on the stages of a pipeline. symbol, name. */
+#define PIPE_SCHEDULES(X)                                                                                    \
+    X(PIPE_1F1B, "1f1b")   /* a stage keeps as many micro-batches as there are stages to the end */          \
+    X(PIPE_GPIPE, "gpipe") /* all go forward, then back from the last one */
+enum pipe_schedule {
+#define PIPE_SCHEDULE_ENUM(symbol, name) symbol,
+    PIPE_SCHEDULES(PIPE_SCHEDULE_ENUM)
+#undef PIPE_SCHEDULE_ENUM
+        PIPE_SCHEDULE_COUNT
+};
+const char *pipe_schedule_name(enum pipe_schedule schedule);
+
 enum compression { COMPRESSION_NONE, COMPRESSION_TOPK };
 
 struct plan_options {
@@ -129,7 +146,8 @@ struct plan_options {
     enum memory_class optimizer_memory; /* of the moments and averages: MEMORY_DEVICE or MEMORY_HOST */
     double average_decay; /* of the moving average of parameters that is kept beside them; 0: none is */
     struct recompute_options recompute;
-    int64_t chunk_bytes; /* of what layers form in chunks (layer_context); 0: their own */
+    enum pipe_schedule schedule; /* where there are several stages */
+    int64_t chunk_bytes;         /* of what layers form in chunks (layer_context); 0: their own */
     enum embedding_gradient embedding_gradient;
     enum compression compression;
     double topk_ratio;
@@ -374,7 +392,7 @@ int plan_tie(const struct plan *plan, const struct param_group *group); /* its s
  */
 struct mesh_line plan_tie_line(struct mesh mesh, uint64_t stages, int rank);
 /* The ranks that a collective or a transfer of the plan is between. */
-struct mesh_line plan_line(const struct plan *plan, const struct schedule_op *op);
+struct mesh_line plan_comm_line(const struct plan *plan, const struct schedule_op *op);
 
 /* What a layer needs in a plan of these options. */
 void plan_layer_sizes(const struct plan_options *options, const struct layer_desc *layer,

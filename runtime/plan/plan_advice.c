@@ -246,9 +246,12 @@ int plan_fits(const struct model *model, const struct plan *plan, int64_t limit,
               struct muster_error *err)
 {
     const int64_t wanted = plan_bytes(plan);
-    char need[32], have[32];
+    char need[32], have[32], of_stage[32] = "";
     if (wanted <= limit)
         return 0;
+    if (plan->options.mesh.side[SIDE_PIPELINE] > 1)
+        (void)snprintf(of_stage, sizeof of_stage, ", of stage %d",
+                       mesh_place_of(plan->options.mesh, plan->options.rank).at[SIDE_PIPELINE]); /* fits */
     struct change changes[CHANGES_MAX];
     scope_free struct advice *found = mem_calloc(TRIES_MAX + 1, sizeof *found);
     scope_buffer text = {0};
@@ -257,8 +260,8 @@ int plan_fits(const struct model *model, const struct plan *plan, int64_t limit,
         write_advice(model, plan, found, find_advice(model, plan, limit, changes, count, found), &text);
     }
     return error_set(err, MUSTER_E_LIMIT,
-                     "the plan needs %s (%lld bytes) on rank %d, but %s (%lld bytes) %s; %s",
+                     "the plan needs %s (%lld bytes) on rank %d%s, but %s (%lld bytes) %s; %s",
                      text_format_bytes(need, sizeof need, wanted), (long long)wanted, plan->options.rank,
-                     text_format_bytes(have, sizeof have, limit), (long long)limit, limit_is,
+                     of_stage, text_format_bytes(have, sizeof have, limit), (long long)limit, limit_is,
                      text.data && !text.failed ? text.data : "use more ranks");
 }

@@ -54,10 +54,24 @@ static double layer_passes(const struct model *model, const struct schedule_op *
     return calls;
 }
 
+int plan_layer_seconds(const struct model *model, const struct plan_options *options, double *seconds,
+                       struct muster_error *err)
+{
+    const struct plan_rates rates = plan_rates_nominal(1);
+    scope_free struct layer_cost *layers = describe_layers(model, options, err);
+    if (!layers)
+        return -1;
+    for (int l = 0; l < model->layer_count; l++) {
+        const double passes = options->train ? 3 : 1; /* a product forward and two back, see layer_passes */
+        seconds[l] = passes * (layers[l].flops / rates.flops + layers[l].bytes / rates.memory);
+    }
+    return 0;
+}
+
 static double received_bytes(const struct plan *plan, const struct schedule_op *op)
 {
     const double bytes = (double)op->comm.count * dtype_size(op->comm.dtype),
-                 ranks = plan_line(plan, op).size;
+                 ranks = plan_comm_line(plan, op).size;
     if (op->comm.kind == COMM_ALL_GATHER || op->comm.kind == COMM_REDUCE_SCATTER)
         return bytes * (ranks - 1);
     return op->comm.kind == COMM_ALL_REDUCE ? 2 * bytes * (ranks - 1) / ranks : bytes;
@@ -191,15 +205,25 @@ static void predict_steps(const struct plan *plan, const double *seconds, bool c
     }
 }
 
+int plan_op_seconds(const struct model *model, const struct plan *plan, const struct plan_rates *rates,
+                    double *seconds, struct muster_error *err)
+{
+    scope_free struct layer_cost *layers = describe_layers(model, &plan->options, err);
+    if (!layers)
+        return -1;
+    for (int i = 0; i < plan->op_count; i++)
+        seconds[i] = op_seconds(model, plan, &plan->ops[i], layers, rates);
+    return 0;
+}
+
 int plan_predict(const struct model *model, const struct plan *plan, const struct plan_rates *rates,
                  struct plan_cost *cost, struct muster_error *err)
 {
-    scope_free struct layer_cost *layers = describe_layers(model, &plan->options, err);
     scope_free double *numbers = mem_calloc((size_t)plan->op_count * 2, sizeof *numbers);
-    if (!layers || !numbers)
+    if (!numbers)
         return error_set(err, MUSTER_E_NOMEM, "no memory to predict a plan of %d operations", plan->op_count);
-    for (int i = 0; i < plan->op_count; i++)
-        numbers[i] = op_seconds(model, plan, &plan->ops[i], layers, rates);
+    if (plan_op_seconds(model, plan, rates, numbers, err) < 0)
+        return -1;
     struct prediction p = {.finished = numbers + plan->op_count};
     predict_steps(plan, numbers, rates->cores_shared, &p, cost);
     return 0;

@@ -35,6 +35,15 @@ struct plan_cost {
     double exposed_s; /* in which the compute stream waits */
 };
 
+/* [layer_count] that a step takes in each layer, as plan_rates_nominal has it: to hold layers against each
+ * other. */
+int plan_layer_seconds(const struct model *model, const struct plan_options *options, double *seconds,
+                       struct muster_error *err);
+
+/* [op_count] that each operation takes, alone. */
+int plan_op_seconds(const struct model *model, const struct plan *plan, const struct plan_rates *rates,
+                    double *seconds, struct muster_error *err);
+
 /* Of a step in the middle of a run: it begins with what the step before has gathered. */
 int plan_predict(const struct model *model, const struct plan *plan, const struct plan_rates *rates,
                  struct plan_cost *cost, struct muster_error *err);

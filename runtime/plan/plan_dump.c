@@ -4,6 +4,7 @@
 
 #include "proto/base/text.h"
 #include "runtime/plan/plan_internal.h"
+#include "runtime/plan/plan_stages.h"
 
 #define NAME_ENTRY(symbol, name) [symbol] = name,
 static const char *const memory_names[] = {DEVICE_MEMORY_CLASSES(NAME_ENTRY)};
@@ -291,5 +292,7 @@ int plan_summary(const struct model *model, const struct plan *plan, struct buff
                             whole > 1 ? "s" : "");
     (void)buffer_printf(out, "%d param groups, at most %d gathers in flight, %d operations a step\n",
                         plan->group_count, plan->gathers_in_flight, plan->op_count);
+    if (o->mesh.side[SIDE_PIPELINE] > 1 && plan_stages_text(model, plan, out) < 0)
+        return -1;
     return out->failed ? -1 : 0;
 }

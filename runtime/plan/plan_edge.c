@@ -27,7 +27,7 @@ void plan_make_edges(struct plan_builder *b)
         return;
     int held = b->model->stages -
                b->place.at[SIDE_PIPELINE]; /* micro-batches between their forward and their backward */
-    held = !b->options->train ? 1 : held > m ? m : held;
+    held = !b->options->train ? 1 : held > m || plan_goes_back_from_last(b) ? m : held;
     int in = held < m ? held + 1 : m, pair = m < 2 ? m : 2;
     int out = b->options->train ? held : pair;
     for (int l = 0; l < b->model->layer_count; l++) {

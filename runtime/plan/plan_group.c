@@ -267,7 +267,7 @@ struct mesh_line plan_tie_line(struct mesh mesh, uint64_t stages, int rank)
     return line;
 }
 
-struct mesh_line plan_line(const struct plan *plan, const struct schedule_op *op)
+struct mesh_line plan_comm_line(const struct plan *plan, const struct schedule_op *op)
 {
     const struct plan_options *o = &plan->options;
     return op->axis == AXIS_TIED ? plan_tie_line(o->mesh, plan->groups[op->group].stages, o->rank)

@@ -149,6 +149,7 @@ struct plan_builder {
     int *out, *saved, *dout; /* entries, [layer * micro_batches + micro]; -1: none (yet) */
     int *consumers_left;     /* likewise: calls whose backward is still to come */
     int *batch;              /* [micro_batches] */
+    bool reads_batch;        /* a layer of this stage does */
     int *written;            /* [param] last micro-batch that wrote its gradient, -1 */
     int stall;               /* op that the next layer call waits for (no overlap asked for); -1 */
 
@@ -157,6 +158,23 @@ struct plan_builder {
     struct plan_clock *clocks; /* of ops */
     struct plan_clock stream_clock[STREAM_COUNT];
 };
+
+static inline bool plan_goes_back_from_last(const struct plan_builder *b)
+{
+    return b->options->schedule == PIPE_GPIPE && b->model->stages > 1;
+}
+
+/* The place of a micro-batch among the backwards of a step, from 0: the first one begins a sum of gradients,
+ * and the last one ends it. */
+static inline int plan_turn(const struct plan_builder *b, int micro)
+{
+    return plan_goes_back_from_last(b) ? b->options->micro_batches - 1 - micro : micro;
+}
+
+static inline bool plan_is_last_turn(const struct plan_builder *b, int micro)
+{
+    return plan_turn(b, micro) == b->options->micro_batches - 1;
+}
 
 /* Whether a group is gathered into slots, and its gradient reduced from one. */
 static inline bool plan_reshards(const struct plan_builder *b, int group)

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "runtime/plan/plan_internal.h"
+#include "runtime/plan/plan_stages.h"
 
 static void json_name(struct buffer *out, const char *name)
 {
@@ -71,6 +72,8 @@ int plan_json(const struct model *model, const struct plan *plan, struct buffer 
     json_model(model, plan, out);
     json_bytes(plan, out);
     json_groups(plan, out);
+    if (plan->options.mesh.side[SIDE_PIPELINE] > 1 && plan_stages_json(model, plan, out) < 0)
+        return -1;
     (void)buffer_printf(out,
                         " \"operations\": %d, \"gathers_in_flight\": %d, \"hash\": \"%016" PRIx64 "\"}\n",
                         plan->op_count, plan->gathers_in_flight, plan->hash);

@@ -26,6 +26,12 @@ const char *embedding_gradient_name(enum embedding_gradient gradient)
     return NAME_OF(names, gradient);
 }
 
+const char *pipe_schedule_name(enum pipe_schedule schedule)
+{
+    static const char *const names[] = {PIPE_SCHEDULES(NAME_ENTRY)};
+    return NAME_OF(names, schedule);
+}
+
 const char *plan_kind_name(enum plan_kind kind)
 {
     static const char *const names[] = {PLAN_KINDS(NAME_ENTRY)};

@@ -10,11 +10,6 @@
 
 #include "runtime/plan/plan_internal.h"
 
-static bool last_micro(const struct plan_builder *b, int micro)
-{
-    return micro == b->options->micro_batches - 1;
-}
-
 static bool compressed(const struct plan_builder *b, const struct param_group *group)
 {
     return b->options->compression == COMPRESSION_TOPK && b->replicas > 1 && !group->whole &&
@@ -226,14 +221,14 @@ static void reduce_group(struct plan_builder *b, int g, int micro)
         plan_reduce_narrow(b, g, micro);
         return;
     }
-    if (plan_reshards(b, g) || (group->shard_size > 1 && last_micro(b, micro)))
+    if (plan_reshards(b, g) || (group->shard_size > 1 && plan_is_last_turn(b, micro)))
         emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, full, group->grad,
-                       plan_reshards(b, g) && micro > 0);
-    else if (group->whole && last_micro(b, micro))
+                       plan_reshards(b, g) && plan_turn(b, micro) > 0);
+    else if (group->whole && plan_is_last_turn(b, micro))
         emit_reduction(b, COMM_ALL_REDUCE, AXIS_SHARD, g, micro, group->grad, group->grad, false);
-    if (last_micro(b, micro) && compressed(b, group))
+    if (plan_is_last_turn(b, micro) && compressed(b, group))
         emit_compressed(b, g, micro, group->grad);
-    else if (last_micro(b, micro) && b->replicas > 1)
+    else if (plan_is_last_turn(b, micro) && b->replicas > 1)
         emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, group->grad, group->grad, false);
 }
 

@@ -51,11 +51,23 @@ static void emit_inputs(struct plan_builder *b)
                  sizeof(struct plan_loss));
 }
 
+/* Whether this stage reads the batch: only the first and the last do in most models. */
+static bool reads_batch(const struct plan_builder *b)
+{
+    bool reads = b->model->stages == 1;
+    for (int l = 0; l < b->model->layer_count && !reads; l++) {
+        const struct layer_desc *layer = &b->model->layers[l];
+        reads = b->layers[l].local &&
+                (layer->inputs || (layer->source_count && layer->source[0] == SOURCE_BATCH));
+    }
+    return reads;
+}
+
 /* The batch's arrays are copied in when their micro-batch begins. */
 static void emit_batch(struct plan_builder *b, int micro)
 {
     int64_t bytes = batch_bytes(b->model, b->options->shape);
-    if (b->batch[micro] >= 0)
+    if (b->batch[micro] >= 0 || !b->reads_batch)
         return;
     b->batch[micro] = plan_add_transient(b, PLAN_BATCH, -1, micro, bytes);
     b->plan->entries[b->batch[micro]].dtype = batch_dtype(b->model);
@@ -238,6 +250,7 @@ static void emit_step(struct plan_builder *b, int index)
 void plan_emit_calls(struct plan_builder *b)
 {
     b->plan->first_backward = -1;
+    b->reads_batch = reads_batch(b);
     emit_inputs(b);
     plan_choose_carried(b);
     for (int t = 0; t < b->step_count; t++)

@@ -1,7 +1,8 @@
 /* plan_steps.c - the requirements of each layer, and the order in which this stage calls its layers.
  *
  * The order of micro-batches is 1F1B: stage s of p begins with min(m, p-1-s) forwards, then alternates one
- * forward and one backward, then drains; with one stage that is forward, backward, forward, backward. */
+ * forward and one backward, then drains; with one stage that is forward, backward, forward, backward. Or
+ * GPipe: all forwards, then the backwards from the last micro-batch. */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "runtime/plan/plan_internal.h"
@@ -181,7 +182,7 @@ void plan_list_steps(struct plan_builder *b)
         return;
     }
     int ahead = b->model->stages - 1 - b->place.at[SIDE_PIPELINE];
-    ahead = !b->options->train || ahead > m ? m : ahead;
+    ahead = !b->options->train || ahead > m || plan_goes_back_from_last(b) ? m : ahead;
     for (int i = 0; i < ahead; i++)
         add_forward(b, i);
     for (int i = ahead; i < m; i++) {
@@ -189,5 +190,5 @@ void plan_list_steps(struct plan_builder *b)
         add_backward(b, i - ahead);
     }
     for (int i = m - ahead; b->options->train && i < m; i++)
-        add_backward(b, i);
+        add_backward(b, plan_turn(b, i));
 }

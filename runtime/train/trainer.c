@@ -13,6 +13,7 @@
 #include "runtime/device/host_memory.h"
 #include "runtime/model/program.h"
 #include "runtime/plan/plan_advice.h"
+#include "runtime/plan/plan_stages.h"
 #include "runtime/train/comm_table.h"
 #include "runtime/train/trainer_state.h"
 #include "runtime/world/agree.h"
@@ -20,6 +21,20 @@
 GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
 
 /* ---- creation ---- */
+
+/* Rank 0 runs the plans of all stages together, before anything is allocated: a stage that would wait for
+ * ever is an error on every rank. */
+static int prove_stages(const struct trainer *trainer, struct muster_error *err)
+{
+    struct plan_stages stages = {0};
+    if (trainer->rank || trainer->plan.options.mesh.side[SIDE_PIPELINE] == 1)
+        return 0;
+    if (plan_stages_build(trainer->model, &trainer->plan.options, &stages, err) < 0)
+        return -1;
+    const int result = plan_stages_run(trainer->model, &stages, NULL, NULL, err);
+    plan_stages_free(&stages);
+    return result;
+}
 
 static int make_plan(struct trainer *trainer, const struct trainer_options *options, struct muster_error *err)
 {
@@ -42,7 +57,7 @@ static int make_plan(struct trainer *trainer, const struct trainer_options *opti
                              "%s is held as %s, which is opened on CPUs alone: use training.device: cpu, or "
                              "lora.base: none",
                              trainer->plan.groups[g].name, stored_name(trainer->plan.groups[g].stored));
-    return executor_supports(&trainer->plan, err);
+    return executor_supports(&trainer->plan, err) || prove_stages(trainer, err) ? -1 : 0;
 }
 
 /* The memory that other ranks of this machine will need is left to them. */
@@ -334,8 +349,10 @@ void trainer_write_input(struct trainer *trainer, const struct trainer_step_valu
 {
     double t = (double)(trainer->updates + 1);
     const float scale = trainer->scales ? (float)trainer->scale.scale : 0.0F;
-    struct plan_input input = {.loss = {.stops = values->stop + (values->checkpoint ? ASKS_CHECKPOINT : 0),
-                                        .next_targets = values->next_targets}};
+    struct plan_input input = {
+        .loss = {.stops = values->stop + (values->checkpoint ? ASKS_CHECKPOINT : 0),
+                 /* all stages of a line have the same samples: the last one tells of them */
+                 .next_targets = trainer_gives_loss(trainer) ? values->next_targets : 0}};
     input.scalars = (struct step_scalars){
         .learning_rate = {values->learning_rate, values->learning_rate},
         .weight_decay = {values->weight_decay, 0},
@@ -502,6 +519,12 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
     if (comm == comm_tcp() || comm == comm_node() || is_staged(trainer))
         comm = comm_shm();
     (void)snprintf(f->comm, sizeof f->comm, "%s, sum in rank order", comm ? comm->name : "none");
+}
+
+bool trainer_gives_loss(const struct trainer *trainer)
+{
+    const struct plan_options *o = &trainer->plan.options;
+    return mesh_place_of(o->mesh, o->rank).at[SIDE_PIPELINE] == o->mesh.side[SIDE_PIPELINE] - 1;
 }
 
 const struct model *trainer_model(const struct trainer *trainer)

@@ -101,7 +101,7 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
  * finite, and the first rank that holds such a part of it; -1 and -1 where there is none. */
 int trainer_nonfinite(struct trainer *trainer, int *param, int *rank, struct muster_error *err);
 /* Mean loss of one micro-batch of this rank without touching parameters, and without dropout; collective
- * under FULL_SHARD. NaN if no target counts. */
+ * under FULL_SHARD and among stages. NaN if no target counts, and on all stages but the last. */
 int trainer_evaluate(struct trainer *trainer, const struct batch *batch, double *loss,
                      struct muster_error *err);
 
@@ -113,9 +113,16 @@ struct trainer_forward {
     int64_t loss_count;
     double correct; /* rows whose class was found */
 };
+/* Whether this rank is of the last stage, which has the loss. */
+bool trainer_gives_loss(const struct trainer *trainer);
+/* Collective: a value that was copied out, from the stage of its layer to the others. */
+int trainer_share_value(struct trainer *trainer, const struct layer_capture *capture,
+                        struct muster_error *err);
 /* Whether micro-batches end with their longest sample, where samples have lengths (executor.h). */
 bool trainer_cuts_batches(const struct trainer *trainer);
-/* One micro-batch forward without touching parameters, and without dropout; collective under FULL_SHARD. */
+/* One micro-batch forward without touching parameters, and without dropout; collective under FULL_SHARD and
+ * among the stages of a line, which have the same samples. The loss is on the last stage, 0 elsewhere, and a
+ * value on the stage of its layer. */
 int trainer_forward(struct trainer *trainer, const struct batch *batch, struct trainer_forward *forward,
                     struct muster_error *err);
 /* Collective: every rank gets the sums of all ranks' values, with the same bits. */
@@ -180,7 +187,7 @@ struct trainer_part {
     enum dtype dtype;
     int64_t first, count;
     int copies, copy; /* ranks that hold the same elements, and this one's number among them */
-    int entry;        /* the trainer's own: the buffer, and the element in it */
+    int entry;        /* the trainer's own: the buffer, and the element in it; -1: other stages have it */
     int64_t at;
 };
 /* Values are the masters where there are any. false: no rank has such a tensor. */
@@ -192,6 +199,8 @@ int trainer_read_part(struct trainer *trainer, const struct trainer_part *part, 
                       void *out, struct muster_error *err);
 int trainer_write_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
                        const void *values, struct muster_error *err);
+/* Whether trainer_part_address gives addresses. */
+bool trainer_host_reads(const struct trainer *trainer);
 /* Where the host reads the part from element `first` on, while no group is stepped; NULL: the device's memory
  * is not the host's. Gathers for the next step do not write there. */
 const void *trainer_part_address(const struct trainer *trainer, const struct trainer_part *part,

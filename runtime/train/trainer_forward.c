@@ -60,6 +60,17 @@ int trainer_forward(struct trainer *trainer, const struct batch *batch, struct t
     return failed;
 }
 
+int trainer_share_value(struct trainer *trainer, const struct layer_capture *capture,
+                        struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    const int stage = trainer->model->layers[capture->layer].stage;
+    return trainer_share(trainer, stage, capture->out, capture->bytes, e)
+               ? trainer_break(trainer, e, "sharing a value")
+               : 0;
+}
+
 int trainer_evaluate(struct trainer *trainer, const struct batch *batch, double *loss,
                      struct muster_error *err)
 {

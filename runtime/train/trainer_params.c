@@ -141,7 +141,8 @@ static int fill_param(struct trainer *trainer, int param, trainer_param_source *
 
 void trainer_held(const struct trainer *trainer, int param, int64_t *first, int64_t *count)
 {
-    struct piece piece = piece_of(trainer, param, group_of(trainer, param)->resident);
+    const struct param_group *group = group_of(trainer, param);
+    const struct piece piece = group->local ? piece_of(trainer, param, group->resident) : (struct piece){0};
     *first = piece.first;
     *count = piece.count;
 }
@@ -162,7 +163,7 @@ int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, v
     if (!values || !rounded)
         return error_set(e, MUSTER_E_NOMEM, "no memory for parameters' values");
     for (int param = 0; param < trainer->model->param_count; param++) {
-        if (group_of(trainer, param)->stored == STORED_PLAIN &&
+        if (group_of(trainer, param)->stored == STORED_PLAIN && group_of(trainer, param)->local &&
             fill_param(trainer, param, source, context, values, rounded, e))
             return error_wrap(e, "%s", trainer->model->params[param].name);
     }
@@ -254,22 +255,35 @@ static int check_param(struct trainer *trainer, int param, struct muster_error *
     return trainer_settle(trainer, err) ? trainer_break(trainer, err, "gathering for the next step") : 0;
 }
 
-/* All ranks' pieces of `count` elements from `entry`, in rank order, into host memory. */
-static int gather(struct trainer *trainer, int entry, int64_t count, void *out, struct muster_error *err)
+/* An operation on some comm of an axis, between host memory or from an entry of the plan. */
+static int run_on_axis(struct trainer *trainer, enum mesh_axis axis, const struct comm_op *op,
+                       const void *from, void *to, struct muster_error *err)
 {
     for (int stream = 0; stream < STREAM_COUNT; stream++) {
-        struct comm *comm = trainer->comms.comm[AXIS_SHARD][stream];
-        const struct comm_op op = {
-            .kind = COMM_ALL_GATHER, .dtype = trainer->plan.entries[entry].dtype, .count = count};
-        if (!comm)
+        struct comm *comm = trainer->comms.comm[axis][stream];
+        if (!comm || !trainer->streams[stream])
             continue;
-        if (trainer->comms.ops->issue(comm, &op, executor_address(&trainer->parts, entry, 0), out,
-                                      trainer->streams[stream], err))
+        if (trainer->comms.ops->issue(comm, op, from, to, trainer->streams[stream], err))
             return -1;
         return trainer->ops->sync(trainer->streams[stream], INSTANT_NEVER, err);
     }
-    return error_set(err, MUSTER_E_STATE, "the plan shards a group but has no comm on axis %s",
-                     axis_name(AXIS_SHARD));
+    return error_set(err, MUSTER_E_STATE, "the plan has no comm on axis %s", axis_name(axis));
+}
+
+/* All ranks' pieces of `count` elements from `entry`, in rank order, into host memory. */
+static int gather(struct trainer *trainer, int entry, int64_t count, void *out, struct muster_error *err)
+{
+    const struct comm_op op = {
+        .kind = COMM_ALL_GATHER, .dtype = trainer->plan.entries[entry].dtype, .count = count};
+    return run_on_axis(trainer, AXIS_SHARD, &op, executor_address(&trainer->parts, entry, 0), out, err);
+}
+
+int trainer_share(struct trainer *trainer, int stage, void *values, int64_t bytes, struct muster_error *err)
+{
+    const struct comm_op op = {.kind = COMM_BROADCAST, .dtype = DTYPE_U8, .root = stage, .count = bytes};
+    if (trainer->plan.options.mesh.side[SIDE_PIPELINE] == 1)
+        return 0;
+    return run_on_axis(trainer, AXIS_PIPELINE, &op, values, values, err);
 }
 
 /* Likewise of a group that is held in few bits. */
@@ -315,6 +329,21 @@ static bool is_whole(const struct param_group *group, int entry)
     return group->shard_size == 1 || (entry == group->param && group->resident);
 }
 
+static bool has_stages(const struct trainer *trainer)
+{
+    return trainer->plan.options.mesh.side[SIDE_PIPELINE] > 1;
+}
+
+/* Likewise from the stage that has the group; entry: this rank's buffer, where it is of that stage. */
+static int read_everywhere(struct trainer *trainer, const struct param_group *group, int entry, void *out,
+                           struct muster_error *err)
+{
+    const int64_t bytes = group->padded * dtype_size(trainer->kernels->dtype);
+    if (group->local && read_group(trainer, group, entry, is_whole(group, entry), out, err))
+        return -1;
+    return trainer_share(trainer, plan_first_stage(group), out, bytes, err);
+}
+
 /* One parameter's part of a buffer of its group. */
 static int read_flat(struct trainer *trainer, int param, int entry, void *out, struct muster_error *err)
 {
@@ -322,16 +351,16 @@ static int read_flat(struct trainer *trainer, int param, int entry, void *out, s
     const struct param_group *group = &trainer->plan.groups[place->group];
     int size = dtype_size(trainer->kernels->dtype);
     int64_t bytes = param_elements(&trainer->model->params[param]) * size;
-    bool whole = is_whole(group, entry);
-    if (whole && !out)
+    const bool alone = is_whole(group, entry) && !has_stages(trainer); /* no other rank is needed */
+    if (alone && !out)
         return 0;
-    if (whole && entry_size(trainer, entry) == size)
+    if (alone && entry_size(trainer, entry) == size)
         return move(trainer, out, executor_address(&trainer->parts, entry, place->offset * size), bytes, err);
     scope_free char *flat = mem_calloc((size_t)group->padded, (size_t)size);
     if (!flat)
         return error_set(err, MUSTER_E_NOMEM, "no memory to gather %lld bytes",
                          (long long)(group->padded * size));
-    if (read_group(trainer, group, entry, whole, flat, err))
+    if (read_everywhere(trainer, group, entry, flat, err))
         return -1;
     if (out)
         memcpy(out, flat + place->offset * size, (size_t)bytes);
@@ -366,7 +395,7 @@ int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muste
     if (check_param(trainer, param, e))
         return -1;
     const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
-    if (group->grad < 0)
+    if (!group->trainable)
         return error_set(e, MUSTER_E_STATE, "parameter %s is frozen and has no gradient",
                          trainer->model->params[param].name);
     if (read_flat(trainer, param, group->grad, out, e))
@@ -434,11 +463,11 @@ int trainer_each_param_of(struct trainer *trainer, enum trainer_params which,
         return trainer_break(trainer, e, "gathering for the next step");
     for (int g = 0; g < plan->group_count; g++) {
         int entry = state_entry(&plan->groups[g]);
-        bool whole = is_whole(&plan->groups[g], entry);
+        const bool alone = is_whole(&plan->groups[g], entry) && !has_stages(trainer);
         if (!holds(trainer, &plan->groups[g], which))
             continue;
-        if (!(whole && (!visit || failed)) &&
-            read_group(trainer, &plan->groups[g], entry, whole, flat, &gathering)) {
+        if (!(alone && (!visit || failed)) &&
+            read_everywhere(trainer, &plan->groups[g], entry, flat, &gathering)) {
             (void)trainer_break(trainer, &gathering, "reading all parameters"); /* -1, as we return */
             if (!failed) /* the first error is the one to report */
                 *e = gathering;
@@ -457,6 +486,8 @@ int trainer_set_param(struct trainer *trainer, int param, const void *values, st
     if (trainer_writable(trainer, e) || check_param(trainer, param, e))
         return -1;
     struct piece piece = piece_of(trainer, param, group_of(trainer, param)->resident);
+    if (!group_of(trainer, param)->local) /* other stages have it */
+        return 0;
     if (group_of(trainer, param)->stored != STORED_PLAIN)
         return trainer_set_stored(trainer, param, values, e);
     scope_free uint16_t *rounded = mem_realloc(NULL, FILL_CHUNK, sizeof *rounded);

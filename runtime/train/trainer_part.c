@@ -19,6 +19,35 @@ static int entry_of(const struct param_group *group, enum trainer_tensor tensor)
     }
 }
 
+/* Whether the run has such a tensor of the group, on whatever stage. */
+static bool has_tensor(const struct plan *plan, const struct param_group *group, enum trainer_tensor tensor)
+{
+    const bool stepped = plan->options.train && group->trainable && !group->statistic;
+    const int moments = optimizer_moments(&plan->options.optimizer);
+    switch (tensor) {
+    case TRAINER_MOMENT1:
+        return stepped && moments > 0;
+    case TRAINER_MOMENT2:
+        return stepped && moments > 1;
+    case TRAINER_AVERAGE:
+        return stepped && plan->options.average_decay > 0;
+    default:
+        return true;
+    }
+}
+
+/* How many ranks hold what this rank holds of the group, and which of them it is: the ranks of a stage that
+ * keep equal shards, then those of the next stage that shares the group. */
+static int count_holders(const struct plan *plan, const struct param_group *group, int *copy)
+{
+    const struct plan_options *o = &plan->options;
+    const struct mesh_line stages = plan_tie_line(o->mesh, group->stages, o->rank);
+    const struct mesh_line equal =
+        mesh_line(o->mesh, group->shard_size > 1 ? AXIS_REPLICATE : AXIS_DATA, o->rank);
+    *copy = stages.place * equal.size + equal.place;
+    return stages.size * equal.size;
+}
+
 bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor tensor,
                   struct trainer_part *part)
 {
@@ -26,21 +55,31 @@ bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor 
     const struct param_group *group = &plan->groups[plan->places[param].group];
     struct piece piece = trainer_shard_piece(trainer, param);
     int entry = entry_of(group, tensor);
-    if (entry < 0 || group->stored != STORED_PLAIN) /* frozen, and elements of it have no address */
+    if (!has_tensor(plan, group, tensor) || group->stored != STORED_PLAIN) /* its elements have no address */
         return false;
+    if (!group->local) {
+        *part = (struct trainer_part){.dtype = plan->options.dtype, .copies = 1, .entry = -1};
+        return true;
+    }
     /* Where all parameters of a sharded group are resident, this rank's shard is a part of the buffer. */
     bool whole = entry == group->param && group->resident;
-    bool cut = group->shard_size > 1;
+    int copy;
+    const int copies = count_holders(plan, group, &copy);
     *part = (struct trainer_part){
         .dtype = plan->entries[entry].dtype,
         .first = piece.first,
         .count = piece.count,
-        .copies = trainer->world_size / group->shard_size,
-        .copy = cut ? mesh_place_of(plan->options.mesh, trainer->rank).at[SIDE_REPLICATE] : trainer->rank,
+        .copies = copies,
+        .copy = copy,
         .entry = entry,
         .at = piece.at + (whole ? group->shard_start : 0),
     };
     return true;
+}
+
+bool trainer_host_reads(const struct trainer *trainer)
+{
+    return trainer->ops->host_memory;
 }
 
 const void *trainer_part_address(const struct trainer *trainer, const struct trainer_part *part,

@@ -12,9 +12,16 @@ void trainer_op_name(const struct trainer *trainer, int index, char name[TRAINER
     const struct schedule_op *op = &plan->ops[index];
     const bool layer = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
     const char *kind = op->kind == OP_COMM ? comm_kind_name(op->comm.kind) : op_kind_name(op->kind);
-    const char *what = layer            ? trainer->model->layers[op->layer].name
+    const bool sends = op->kind == OP_COMM && op->comm.kind == COMM_SEND,
+               crosses = sends || (op->kind == OP_COMM && op->comm.kind == COMM_RECV);
+    const char *what = layer || crosses ? trainer->model->layers[op->layer].name
                        : op->group >= 0 ? plan->groups[op->group].name
                                         : "";
+    if (crosses) { /* between stages */
+        (void)snprintf(name, TRAINER_OP_NAME, "%s %.32s m%d %s stage %d", kind, what, op->micro,
+                       sends ? "to" : "from", op->comm.root);
+        return;
+    }
     const char *again = op->kind == OP_FORWARD && op->mode == LAYER_RECOMPUTE ? " (again)" : "";
     (void)snprintf(name, TRAINER_OP_NAME, *what ? "%s %s%s" : "%s%s%s", kind, what,
                    again); /* cut if too long */

@@ -13,8 +13,9 @@
 #include "runtime/train/trainer_state.h"
 
 enum { CHUNK_BYTES = 4 << 20 };
-/* What a rank gives of itself: of what all ranks hold, of what the replicas of its shard hold. */
-enum { OF_ALL, OF_REPLICAS, CLASSES };
+/* What a rank gives of itself, in classes: of the groups that a stage keeps uncut, of those that it cuts into
+ * shards, and of each set of stages that hold parameters together. */
+enum { OF_STAGE, OF_SHARD, OF_TIES, CLASSES = OF_TIES + PLAN_TIES };
 
 struct look {
     struct trainer *trainer;
@@ -36,16 +37,29 @@ static int add_part(struct look *look, const struct trainer_part *part, struct m
     return 0;
 }
 
+/* Whether other ranks that are held against this one in the class hold the same of the group. */
+static bool is_of_class(const struct trainer *trainer, const struct param_group *group, int class, bool cut)
+{
+    const struct mesh mesh = trainer->plan.options.mesh;
+    if (!group->local)
+        return false;
+    if (class >= OF_TIES)
+        return plan_is_tied(group) && plan_tie(&trainer->plan, group) == class - OF_TIES;
+    return cut == (class == OF_SHARD) &&
+           mesh_line(mesh, cut ? AXIS_REPLICATE : AXIS_DATA, trainer->rank).size > 1;
+}
+
 /* Adds to look->sum what of a parameter is of that class. */
 static int add_param(struct look *look, int param, int class, struct muster_error *err)
 {
-    const int ranks = look->trainer->world_size;
+    const struct plan *plan = &look->trainer->plan;
+    const struct param_group *group = &plan->groups[plan->places[param].group];
+    if (!is_of_class(look->trainer, group, class, group->shard_size > 1))
+        return 0;
     for (int tensor = 0; tensor < TRAINER_TENSOR_COUNT; tensor++) {
         struct trainer_part part;
-        if (!trainer_part(look->trainer, param, (enum trainer_tensor)tensor, &part) || part.copies < 2 ||
-            (part.copies == ranks ? OF_ALL : OF_REPLICAS) != class)
-            continue;
-        if (add_part(look, &part, err) < 0)
+        if (trainer_part(look->trainer, param, (enum trainer_tensor)tensor, &part) &&
+            add_part(look, &part, err) < 0)
             return -1;
     }
     return 0;
@@ -53,18 +67,16 @@ static int add_param(struct look *look, int param, int class, struct muster_erro
 
 /* ---- groups in few bits, of whose elements no part has an address ---- */
 
-static bool is_of_class(const struct trainer *trainer, const struct param_group *group, int class)
+static bool units_are_of_class(const struct trainer *trainer, const struct param_group *group, int class)
 {
-    const int copies = group->resident ? trainer->world_size : trainer->world_size / group->shard_size;
-    return group->local && group->stored != STORED_PLAIN && copies > 1 &&
-           (copies == trainer->world_size ? OF_ALL : OF_REPLICAS) == class;
+    return group->stored != STORED_PLAIN && is_of_class(trainer, group, class, !group->resident);
 }
 
 /* Adds to look->sum the units that this rank holds of a group, if it is of that class. */
 static int add_units(struct look *look, const struct param_group *group, int class, struct muster_error *err)
 {
     struct trainer *trainer = look->trainer;
-    if (!is_of_class(trainer, group, class))
+    if (!units_are_of_class(trainer, group, class))
         return 0;
     const int64_t held =
         plan_held_bytes(&trainer->plan, group, group->resident ? group->padded : group->shard);
@@ -86,7 +98,7 @@ static int add_opened(struct look *look, int param, int class, struct muster_err
     const struct piece piece = trainer_held_piece(trainer, param);
     const int64_t unit = stored_unit(group->stored), end = piece.at + piece.count;
     float values[UNIT_LIMIT];
-    if (!is_of_class(trainer, group, class) || piece.count == 0)
+    if (!units_are_of_class(trainer, group, class) || piece.count == 0)
         return 0;
     for (int64_t u = piece.at / unit; u * unit < end; u++) {
         const int64_t from = piece.at > u * unit ? piece.at - u * unit : 0,
@@ -106,7 +118,14 @@ static int add_opened(struct look *look, int param, int class, struct muster_err
 static bool are_replicas(const struct trainer *trainer, int class, int a, int b)
 {
     const struct mesh mesh = trainer->plan.options.mesh;
-    return class == OF_ALL || mesh_place_of(mesh, a).at[SIDE_SHARD] == mesh_place_of(mesh, b).at[SIDE_SHARD];
+    const struct mesh_place one = mesh_place_of(mesh, a), other = mesh_place_of(mesh, b);
+    const bool stage = one.at[SIDE_PIPELINE] == other.at[SIDE_PIPELINE],
+               shard = one.at[SIDE_SHARD] == other.at[SIDE_SHARD],
+               replica = one.at[SIDE_REPLICATE] == other.at[SIDE_REPLICATE];
+    if (class < OF_TIES)
+        return stage && (class == OF_STAGE || shard);
+    const uint64_t stages = trainer->plan.ties[class - OF_TIES];
+    return shard && replica && stages >> one.at[SIDE_PIPELINE] & 1 && stages >> other.at[SIDE_PIPELINE] & 1;
 }
 
 /* sums: [ranks], `stride` apart. The first rank whose sum fewer of its replicas have than another sum, or as
@@ -184,8 +203,9 @@ static int find_param(struct look *look, int class, struct trainer_difference *o
 
 static int compare(struct look *look, double *all, struct trainer_difference *out, struct muster_error *err)
 {
-    double own[CLASSES];
-    for (int class = 0; class < CLASSES; class ++) {
+    double own[CLASSES] = {0};
+    const int classes = OF_TIES + look->trainer->plan.tie_count;
+    for (int class = 0; class < classes; class ++) {
         look->sum = 0;
         for (int param = 0; param < look->trainer->model->param_count; param++)
             if (add_param(look, param, class, err) < 0)
@@ -197,7 +217,7 @@ static int compare(struct look *look, double *all, struct trainer_difference *ou
     }
     if (exchange(look->trainer, all, CLASSES, own, err) < 0)
         return -1;
-    for (int class = 0; class < CLASSES; class ++)
+    for (int class = 0; class < classes; class ++)
         if (find_odd(look->trainer, all + class, CLASSES, class, out))
             return find_param(look, class, out, err);
     return 0;

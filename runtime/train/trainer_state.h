@@ -54,6 +54,8 @@ struct piece trainer_shard_piece(const struct trainer *trainer, int param);
 
 /* Likewise in the buffer that it holds: the shard, or the whole group where that is resident. */
 struct piece trainer_held_piece(const struct trainer *trainer, int param);
+/* Collective: host memory of all stages gets what one stage has in it. Nothing is done where there is one. */
+int trainer_share(struct trainer *trainer, int stage, void *values, int64_t bytes, struct muster_error *err);
 /* trainer_stored.c: trainer_fill_params and trainer_set_param of the groups that are held in few bits. */
 int trainer_fill_stored(struct trainer *trainer, trainer_param_source *source, void *context,
                         struct muster_error *err);

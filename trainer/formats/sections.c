@@ -87,8 +87,8 @@ static int unknown_section(struct key_walk *walk, const struct tree_entry *entry
                              "%s: unknown section '%s'; did you mean '%s'?", place, entry->key,
                              table->knobs[i].section);
     return error_set(walk->assign->err, MUSTER_E_INVALID,
-                     "%s: unknown section '%s'; the sections are training, model, lora, data, logging", place,
-                     entry->key);
+                     "%s: unknown section '%s'; the sections are training, mesh, model, lora, data, logging",
+                     place, entry->key);
 }
 
 /* training.resume: true is the newest checkpoint, false none. */

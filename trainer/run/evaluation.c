@@ -148,9 +148,10 @@ static int64_t read_rows(struct run *run, int64_t pass, struct muster_error *err
     const struct train_config *c = &run->config;
     const struct evaluation *e = run->evaluation;
     const int64_t B = c->micro_batch;
+    const struct train_batch batch = train_config_batch(&run->config, run->rank, run->world_size);
     int64_t rows = 0;
     for (int64_t p = pass; p < pass + e->passes_at_once; p++) {
-        const int64_t block = p * run->world_size + run->rank;
+        const int64_t block = p * batch.ranks + batch.rank;
         for (int64_t sample = block * B; sample < (block + 1) * B && sample < e->last.samples;
              sample++, rows++)
             if (batch_source_read(&e->source, (uint64_t)sample, e->arrays, rows, err) < 0)
@@ -163,7 +164,8 @@ static int64_t read_rows(struct run *run, int64_t pass, struct muster_error *err
 static int sum_all(struct run *run, double sums[2], struct muster_error *err)
 {
     const struct evaluation *e = run->evaluation;
-    const int64_t at_once = e->passes_at_once * run->config.micro_batch * run->world_size;
+    const struct train_batch batch = train_config_batch(&run->config, run->rank, run->world_size);
+    const int64_t at_once = e->passes_at_once * run->config.micro_batch * batch.ranks;
     sums[0] = sums[1] = 0;
     if (begin_classes(run, err) < 0)
         return -1;

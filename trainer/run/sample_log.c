@@ -80,7 +80,9 @@ static int open_samples(struct run *run, struct muster_error *err)
 static int begin_samples(struct run *run, const struct run_step *step, struct muster_error *err)
 {
     struct sample_log *log = run->observers[OBSERVER_samples];
-    if (!log)
+    const struct train_batch batch = train_config_batch(&run->config, run->rank, run->world_size);
+    if (!log ||
+        run->rank >= batch.ranks) /* the first stage of a pipeline tells of the samples that all take */
         return 0;
     struct buffer *line = &log->line;
     buffer_clear(line);

@@ -67,7 +67,8 @@ static int open_show(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
     const struct muster_trainer_state state = run_state(run);
-    char bytes[32], replicas[32] = "";
+    const struct train_batch batch = train_config_batch(c, run->rank, run->world_size);
+    char bytes[32], replicas[32] = "", stages[32] = "";
     if (run->rank)
         return 0;
     struct show *show = run->observers[OBSERVER_show];
@@ -79,11 +80,13 @@ static int open_show(struct run *run, struct muster_error *err)
     stages_show(run);
     if (c->strategy == STRATEGY_HYBRID_SHARD)
         (void)snprintf(replicas, sizeof replicas, " in %lld replicas", (long long)state.replicas); /* fits */
+    if (c->mesh_pipeline > 1)
+        (void)snprintf(stages, sizeof stages, ", %lld stages", (long long)c->mesh_pipeline); /* fits */
     inputs_show(run->inputs, c, run->trainer);
-    printf("model: %s, %lld parameters in %lld groups; %s over %d ranks%s, %lld threads each; %s a rank "
+    printf("model: %s, %lld parameters in %lld groups; %s over %d ranks%s%s, %lld threads each; %s a rank "
            "planned, %lld gathers in flight\n",
            muster_model_architecture(run->model), (long long)state.parameters, (long long)state.groups,
-           train_config_strategy(c), run->world_size, replicas, (long long)state.threads,
+           train_config_strategy(c), run->world_size, stages, replicas, (long long)state.threads,
            text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes),
            (long long)state.gathers_in_flight);
     const char *passed_over, *device = muster_trainer_device(run->trainer, &passed_over);
@@ -106,7 +109,7 @@ static int open_show(struct run *run, struct muster_error *err)
                precision_name(moves), precision_name(reduces), precision_name(DTYPE_F32));
     if (c->matmul_precision == TRAIN_MATMUL_BF16)
         printf("products: factors rounded to bf16, sums in %s\n", precision_name(DTYPE_F32));
-    const long long rows = state.micro_batches * c->micro_batch * run->world_size;
+    const long long rows = state.micro_batches * c->micro_batch * batch.ranks;
     if (inputs_classify(run->inputs))
         printf("batch: %lld %s a step", (long long)c->global_batch, inputs_unit(run->inputs));
     else

@@ -88,6 +88,9 @@ static int follow_inputs(struct follower *f, const struct schedule_op *op)
             return WRONG(f, "op %d uses parameters of group %d after %d of %d steps", f->op, group, version,
                          f->steps);
     }
+    if (op->batch < 0 && f->model->stages > 1 && !layer->inputs &&
+        !(layer->source_count && layer->source[0] == SOURCE_BATCH)) /* of a stage that reads none */
+        return 0;
     return follower_expect(f, op->batch, HOLDS_BATCH, -1, op->micro);
 }
 
@@ -236,7 +239,7 @@ static int follow_narrow(struct follower *f, const struct schedule_op *op, enum 
         return WRONG(f, "op %d reduces %lld elements of group %d at %lld to %lld", f->op,
                      (long long)op->comm.count, op->group, (long long)op->from_offset,
                      (long long)op->to_offset);
-    if (!scatters && !sum && (c->micro != f->plan->options.micro_batches - 1 || sums_late(f, op->group)))
+    if (!scatters && !sum && (c->micro != last_back(f) || sums_late(f, op->group)))
         return WRONG(f, "op %d sums micro-batch %d of group %d over replicas", f->op, c->micro, op->group);
     if (!scatters && !sum && desc->shard_size > 1 && !(c->parts & ROUNDED_SCATTERED))
         return WRONG(f, "op %d sums group %d over replicas before its shards", f->op, op->group);

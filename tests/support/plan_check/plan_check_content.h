@@ -97,6 +97,13 @@ static inline bool opens(const struct follower *f, int group)
            f->plan->groups[group].stored != STORED_PLAIN;
 }
 
+/* The micro-batch that goes back last: its gradients end the sums. */
+static inline int last_back(const struct follower *f)
+{
+    const bool first_last = f->plan->options.schedule == PIPE_GPIPE && f->model->stages > 1;
+    return first_last ? 0 : f->plan->options.micro_batches - 1;
+}
+
 static inline int wanted_sums(const struct follower *f, int group)
 {
     return follower_written_micros(f, group) ? f->plan->groups[group].whole + (f->replicas > 1) : 0;

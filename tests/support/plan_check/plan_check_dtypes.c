@@ -35,8 +35,7 @@ static int round_gradient(struct follower *f, const struct schedule_op *op)
         return WRONG(f, "op %d rounds %lld bytes of group %d", f->op, (long long)op->bytes, op->group);
     if (reshards(f, op->group) && !sum)
         f->content[op->from].held = HOLDS_NOTHING;
-    follower_hold(f, op->to, HOLDS_ROUNDED, op->group,
-                  reshards(f, op->group) ? op->micro : o->micro_batches - 1);
+    follower_hold(f, op->to, HOLDS_ROUNDED, op->group, reshards(f, op->group) ? op->micro : last_back(f));
     f->content[op->to].parts = sum ? ROUNDED_SUM : 0;
     return 0;
 }
@@ -48,8 +47,7 @@ static int widen_gradient(struct follower *f, const struct schedule_op *op)
     struct group_progress *group = &f->groups[op->group];
     struct content *c = &f->content[op->from];
     bool sum = c->parts & ROUNDED_SUM;
-    bool replicates =
-        f->replicas > 1 && (sum || (!sums_late(f, op->group) && c->micro == o->micro_batches - 1));
+    bool replicates = f->replicas > 1 && (sum || (!sums_late(f, op->group) && c->micro == last_back(f)));
     int wanted = (!sum && desc->shard_size > 1 ? ROUNDED_SCATTERED : 0) |
                  (replicates ? ROUNDED_REPLICATED : 0) | (sum ? ROUNDED_SUM : 0) |
                  (desc->whole ? ROUNDED_WHOLE : 0);

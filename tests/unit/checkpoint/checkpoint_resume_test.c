@@ -186,6 +186,7 @@ static void averages_are_saved(void **state)
         small(STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 2), DTYPE_F32),
         small(STRATEGY_SHARD_OPTIM, (struct mesh)MESH(1, 1, 2), DTYPE_F32),
         small(STRATEGY_HYBRID_SHARD, (struct mesh)MESH(1, 2, 2), DTYPE_BF16),
+        small(STRATEGY_FULL_SHARD, (struct mesh)MESH(2, 1, 2), DTYPE_F32),
     };
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         plans[i].average_decay = 0.7;
@@ -204,9 +205,15 @@ static void a_loss_scale_that_overflows_goes_on(void **state)
     assert_in_range(skipped, 1, (STEPS - 1) * (STEPS - 1)); /* some, not all */
 }
 
-static void any_number_of_ranks_goes_on(void **state)
+struct step_world {
+    enum strategy strategy;
+    struct mesh mesh;
+};
+
+/* A training whose every step is made by other ranks, which go on from the checkpoint of the step before,
+ * against one rank. */
+static void goes_on_elsewhere(const struct step_world parts[STEPS])
 {
-    (void)state;
     struct training plan = training_small();
     const size_t bytes = params_bytes(&plan);
     scope_free double *whole = mem_calloc(bytes, 1), *moved = mem_calloc(bytes, 1);
@@ -218,12 +225,6 @@ static void any_number_of_ranks_goes_on(void **state)
     plan.samples = 12;
     plan.average_decay = 0.7;
     run_part(plan, &none, 0, STEPS, whole_losses, whole);
-    const struct {
-        enum strategy strategy;
-        struct mesh mesh;
-    } parts[STEPS] = {{STRATEGY_FULL_SHARD, MESH(1, 1, 4)},  {STRATEGY_FULL_SHARD, MESH(1, 1, 3)},
-                      {STRATEGY_SHARD_OPTIM, MESH(1, 1, 2)}, {STRATEGY_HYBRID_SHARD, MESH(1, 2, 2)},
-                      {STRATEGY_NO_SHARD, MESH(1, 3, 1)},    {STRATEGY_FULL_SHARD, MESH(1, 1, 4)}};
     for (int i = 0; i < STEPS; i++) {
         plan.strategy = parts[i].strategy;
         plan.mesh = parts[i].mesh;
@@ -236,6 +237,28 @@ static void any_number_of_ranks_goes_on(void **state)
         assert_float_equal(moved[i], whole[i], 1e-9);
 }
 
+static void any_number_of_ranks_goes_on(void **state)
+{
+    (void)state;
+    static const struct step_world parts[STEPS] = {
+        {STRATEGY_FULL_SHARD, MESH(1, 1, 4)},  {STRATEGY_FULL_SHARD, MESH(1, 1, 3)},
+        {STRATEGY_SHARD_OPTIM, MESH(1, 1, 2)}, {STRATEGY_HYBRID_SHARD, MESH(1, 2, 2)},
+        {STRATEGY_NO_SHARD, MESH(1, 3, 1)},    {STRATEGY_FULL_SHARD, MESH(1, 1, 4)}};
+    goes_on_elsewhere(parts);
+}
+
+/* Stages hold other parameters, and the tied table twice: it is written once, and read wherever it is wanted.
+ */
+static void any_mesh_goes_on(void **state)
+{
+    (void)state;
+    static const struct step_world parts[STEPS] = {
+        {STRATEGY_FULL_SHARD, MESH(2, 1, 2)},  {STRATEGY_FULL_SHARD, MESH(1, 1, 3)},
+        {STRATEGY_NO_SHARD, MESH(4, 1, 1)},    {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2)},
+        {STRATEGY_SHARD_OPTIM, MESH(3, 1, 2)}, {STRATEGY_SHARD_GRAD_OP, MESH(2, 1, 3)}};
+    goes_on_elsewhere(parts);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +267,7 @@ int main(void)
         cmocka_unit_test(averages_are_saved),
         cmocka_unit_test(a_loss_scale_that_overflows_goes_on),
         cmocka_unit_test(any_number_of_ranks_goes_on),
+        cmocka_unit_test(any_mesh_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 
 #include "proto/base/clock.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/plan_cut.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 #include "tests/support/plan_check/plan_check.h"
@@ -670,35 +671,91 @@ static void worlds_become_meshes(void **state)
     (void)state;
     const struct {
         enum strategy strategy;
-        int64_t replicas;
+        int64_t pipeline, replicas;
         int world, local, replicate;
         const char *error;
     } cases[] = {
-        {STRATEGY_FULL_SHARD, 0, 8, 4, 1, NULL},
-        {STRATEGY_NO_SHARD, 1, 8, 4, 1, NULL},
-        {STRATEGY_HYBRID_SHARD, 0, 8, 4, 2, NULL},
-        {STRATEGY_HYBRID_SHARD, 0, 4, 1, 4, NULL},
-        {STRATEGY_HYBRID_SHARD, 1, 4, 4, 1, NULL},
-        {STRATEGY_HYBRID_SHARD, 4, 4, 4, 4, NULL},
-        {STRATEGY_HYBRID_SHARD, 4, 8, 2, 4, NULL},
-        {STRATEGY_HYBRID_SHARD, 0, 4, 4, 0, "all 4 ranks run on one node; set replicas to a divisor of 4"},
-        {STRATEGY_HYBRID_SHARD, 0, 7, 2, 0, "a world of 7 does not consist of nodes with 2 ranks"},
-        {STRATEGY_HYBRID_SHARD, 5, 12, 4, 0,
+        {STRATEGY_FULL_SHARD, 1, 0, 8, 4, 1, NULL},
+        {STRATEGY_NO_SHARD, 1, 1, 8, 4, 1, NULL},
+        {STRATEGY_HYBRID_SHARD, 1, 0, 8, 4, 2, NULL},
+        {STRATEGY_HYBRID_SHARD, 1, 0, 4, 1, 4, NULL},
+        {STRATEGY_HYBRID_SHARD, 1, 1, 4, 4, 1, NULL},
+        {STRATEGY_HYBRID_SHARD, 1, 4, 4, 4, 4, NULL},
+        {STRATEGY_HYBRID_SHARD, 1, 4, 8, 2, 4, NULL},
+        {STRATEGY_HYBRID_SHARD, 1, 0, 4, 4, 0, "all 4 ranks run on one node; set replicas to a divisor of 4"},
+        {STRATEGY_HYBRID_SHARD, 1, 0, 7, 2, 0, "a world of 7 does not consist of nodes with 2 ranks"},
+        {STRATEGY_HYBRID_SHARD, 1, 5, 12, 4, 0,
          "does not divide a world of 12; the nearest that do are 4 and 6"},
-        {STRATEGY_HYBRID_SHARD, 9, 4, 4, 0, "replicas is 9, which does not divide a world of 4"},
-        {STRATEGY_HYBRID_SHARD, -1, 4, 4, 0, "replicas is -1"},
-        {STRATEGY_FULL_SHARD, 2, 8, 4, 0, "only HYBRID_SHARD has replicas, not FULL_SHARD"},
+        {STRATEGY_HYBRID_SHARD, 1, 9, 4, 4, 0, "replicas is 9, which does not divide a world of 4"},
+        {STRATEGY_HYBRID_SHARD, 1, -1, 4, 4, 0, "replicas is -1"},
+        {STRATEGY_FULL_SHARD, 1, 2, 8, 4, 0, "only HYBRID_SHARD has replicas, not FULL_SHARD"},
+        {STRATEGY_FULL_SHARD, 2, 0, 8, 4, 1, NULL},
+        {STRATEGY_HYBRID_SHARD, 2, 0, 8, 2, 2, NULL},
+        {STRATEGY_HYBRID_SHARD, 2, 0, 8, 8, 0, "all 4 ranks run on one node; set replicas to a divisor of 4"},
+        {STRATEGY_HYBRID_SHARD, 2, 3, 8, 8, 0,
+         "does not divide a stage of 4; the nearest that do are 2 and 4"},
+        {STRATEGY_FULL_SHARD, 2, 0, 7, 4, 0,
+         "mesh: pipeline 2 needs a multiple of 2 ranks, and the world has 7: use 6 or 8"},
+        {STRATEGY_NO_SHARD, 4, 0, 3, 3, 0,
+         "mesh: pipeline 4 needs a multiple of 4 ranks, and the world has 3: use 4"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mesh mesh = {0};
         struct muster_error err = {0};
-        int result =
-            mesh_choose(cases[i].strategy, cases[i].replicas, cases[i].world, cases[i].local, &mesh, &err);
+        const struct mesh_wish wish = {cases[i].strategy, cases[i].pipeline, cases[i].replicas,
+                                       cases[i].world, cases[i].local};
+        int result = mesh_choose(&wish, &mesh, &err);
         if (result != (cases[i].error ? -1 : 0) || mesh.side[SIDE_REPLICATE] != cases[i].replicate ||
             !strstr(err.text, cases[i].error ? cases[i].error : ""))
             fail_msg("case %zu: %d, %d replicas, '%s'", i, result, mesh.side[SIDE_REPLICATE], err.text);
         assert_int_equal(mesh_size(mesh), result ? 0 : cases[i].world);
     }
+}
+
+/* h.0 to h.4 between an embedding and a head: which layer begins which stage. */
+static void layers_become_stages(void **state)
+{
+    (void)state;
+    const char *const by_name[] = {"h.1", "head", NULL}, *const unknown[] = {"h.9", NULL},
+                      *const order[] = {"h.3", "h.1", NULL}, *const first[] = {"embedding", NULL};
+    const double ends[] = {9, 1, 1, 1, 1, 1, 6}, flat[] = {1, 1, 1, 1, 1, 1, 1},
+                 late[] = {0, 0, 0, 0, 0, 0, 1};
+    const struct {
+        struct plan_cut cut;
+        const char *stages, *error;
+    } cases[] = {
+        {{.stages = 1}, "0000000", NULL},
+        {{.stages = 2, .even = true}, "0001111", NULL},
+        {{.stages = 3, .even = true}, "0011222", NULL},
+        {{.stages = 7, .even = true}, "0123456", NULL},
+        {{.stages = 3, .names = by_name}, "0011112", NULL},
+        {{.stages = 2, .seconds = ends}, "0011111", NULL},
+        {{.stages = 3, .seconds = ends}, "0111112", NULL},
+        {{.stages = 2, .seconds = flat}, "0001111", NULL},
+        {{.stages = 4, .seconds = late}, "0123333", NULL},
+        {{.stages = 8}, NULL, "mesh.pipeline 8 for a model of 7 layers; use 1 to 7"},
+        {{.stages = 2, .names = unknown},
+         NULL,
+         "mesh.cut names h.9, and the model's layers are embedding, h.0 to h.4, head"},
+        {{.stages = 3, .names = order}, NULL, "mesh.cut is not in the order of layers: h.3 before h.1"},
+        {{.stages = 2, .names = by_name}, NULL, "mesh.cut makes 3 stages, mesh.pipeline is 2"},
+        {{.stages = 2, .names = first},
+         NULL,
+         "mesh.cut names embedding, which begins the first stage anyway"},
+    };
+    struct plan_model *m = plan_model_gpt(5, 128, 256, 128, 512, 0);
+    const struct plan_options options = plan_world_options(STRATEGY_NO_SHARD, 1, 1, 1);
+    assert_int_equal(m->model.layer_count, 7);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct muster_error err = {0};
+        const int result = plan_cut_model(&m->model, &options, &cases[i].cut, &err);
+        if (result != (cases[i].error ? -1 : 0) || !strstr(err.text, cases[i].error ? cases[i].error : ""))
+            fail_msg("case %zu: %d, '%s'", i, result, err.text);
+        for (int l = 0; !result && l < 7; l++)
+            if (m->layers[l].stage != cases[i].stages[l] - '0')
+                fail_msg("case %zu: layer %d is on stage %d", i, l, m->layers[l].stage);
+    }
+    plan_model_destroy(m);
 }
 
 int main(void)
@@ -724,6 +781,7 @@ int main(void)
         cmocka_unit_test(parameters_lie_on_any_stages),
         cmocka_unit_test(mesh_places_are_unique),
         cmocka_unit_test(worlds_become_meshes),
+        cmocka_unit_test(layers_become_stages),
         cmocka_unit_test(failing_allocations_leak_nothing),
         cmocka_unit_test(planning_is_quick),
     };

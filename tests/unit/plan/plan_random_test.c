@@ -59,6 +59,7 @@ static void random_dtypes(uint64_t seed, struct plan_options *options)
     if (plan_model_next(&own, 2)) /* none, some or all of the parameters */
         options->keep_whole_bytes = (int64_t)1 << plan_model_next(&own, 24);
     options->average_decay = plan_model_next(&own, 3) ? 0 : 0.99;
+    options->schedule = (enum pipe_schedule)plan_model_next(&own, PIPE_SCHEDULE_COUNT);
 }
 
 static void random_plans_are_right(void **state)

@@ -7,6 +7,7 @@
 #include "proto/base/guard.h"
 #include "rendezvous/store/kv_memory.h"
 #include "runtime/model/rng.h"
+#include "runtime/plan/plan_cut.h"
 #include "tests/support/rank_threads.h"
 
 GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
@@ -31,7 +32,7 @@ struct training training_small(void)
 
 static int rows_of(const struct training *run)
 {
-    return run->samples / (run->micro_batches * mesh_size(run->mesh));
+    return run->samples / (run->micro_batches * mesh_line(run->mesh, AXIS_DATA, 0).size);
 }
 
 /* Sample g: a walk in which four of five tokens are a fixed function of their predecessor. */
@@ -49,10 +50,11 @@ static void sample_tokens(const struct training *run, uint64_t g, int32_t *token
 
 void training_batch(const struct training *run, int rank, int step, int32_t *tokens, int32_t *targets)
 {
-    int rows = rows_of(run), world = mesh_size(run->mesh), row = 0;
+    const struct mesh_line data = mesh_line(run->mesh, AXIS_DATA, rank); /* stages have the same samples */
+    int rows = rows_of(run), row = 0;
     for (int micro = 0; micro < run->micro_batches; micro++) {
         for (int b = 0; b < rows; b++, row++) {
-            int i = (micro * world + rank) * rows + b;
+            int i = (micro * data.size + data.place) * rows + b;
             int at = run->order == ORDER_REVERSED  ? run->samples - 1 - i
                      : run->order == ORDER_ROTATED ? (i + run->samples / 2 + 1) % run->samples
                                                    : i;
@@ -81,6 +83,7 @@ struct trainer_options training_options(const struct training *run, int rank)
                  .param_dtype = run->param_dtype,
                  .reduce_dtype = run->reduce_dtype,
                  .recompute = run->policy,
+                 .schedule = run->schedule,
                  .optimizer_memory = run->optimizer_memory,
                  .average_decay = run->average_decay,
                  .train = true},
@@ -178,6 +181,11 @@ static int rank_body(int rank, int world_size, void *context)
     options.store = world_size > 1 ? &world->store : NULL;
     for (int i = 0; model && i < model->layer_count - 1; i++)
         model->layers[i].recompute = run->recompute && i > 0;
+    const struct plan_cut cut = {.stages = run->mesh.side[SIDE_PIPELINE], .even = true};
+    if (model && plan_cut_model(model, &options.plan, &cut, &err) < 0) {
+        fprintf(stderr, "rank %d: %s\n", rank, err.text);
+        return -1;
+    }
     GUARD(guard_trainer) struct trainer *trainer = model ? trainer_create(model, &options, &err) : NULL;
     if (!trainer || (run->visit && run->visit(run, trainer, rank, 0)) ||
         train_steps(run, trainer, rank, &err) ||

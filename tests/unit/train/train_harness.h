@@ -12,7 +12,7 @@ struct training {
     struct gpt2_config gpt;
     enum strategy strategy;
     struct mesh mesh; /* its size is the number of ranks */
-    int samples;      /* samples of a step over all ranks: rows * micro_batches * ranks */
+    int samples;      /* samples of a step over all ranks: rows * micro_batches * ranks with other samples */
     int micro_batches;
     int positions;
     int steps;
@@ -33,6 +33,7 @@ struct training {
     const struct device_ops *device; /* NULL: CPUs */
     bool recompute;                  /* every block: the model asks for it */
     struct recompute_options policy;
+    enum pipe_schedule schedule;
     enum memory_class optimizer_memory;
     int64_t head_chunk; /* bytes; 0: the head's */
     /* NULL: gpt2_create of gpt. Every rank makes its own. */

@@ -130,6 +130,25 @@ static void full_shard(void **state)
     check(run, (struct planted){1, "h.0.ln_1.weight", TRAINER_VALUE, true, 1, 0, false});
 }
 
+/* Ranks of a stage are held against each other, and the copies of what stages share: its table. */
+static void stages(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    run.mesh = (struct mesh)MESH(2, 1, 3);
+    run.samples = 6;
+    check(run, (struct planted){.rank = -1});
+    check(run, (struct planted){4, "ln_f.bias", TRAINER_VALUE, true, 4, 3, false});
+    run.mesh = (struct mesh)MESH(2, 1, 1);
+    check(run, (struct planted){.rank = -1});
+    check(run, (struct planted){1, "ln_f.bias", TRAINER_VALUE, false, 0, 0, false}); /* it has it alone */
+    check(run, (struct planted){1, "wte.weight", TRAINER_MOMENT1, true, 1, 0, false});
+    run.mesh = (struct mesh)MESH(2, 1, 2);
+    run.samples = 8;
+    run.strategy = STRATEGY_FULL_SHARD;
+    check(run, (struct planted){0, "wte.weight", TRAINER_VALUE, true, 2, 0, false});
+}
+
 /* ---- a base in few bits ---- */
 
 static struct model *create_adapted(enum stored base, const struct training *run, struct muster_error *err)
@@ -180,10 +199,8 @@ static void few_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_shard),
-        cmocka_unit_test(hybrid_shard),
-        cmocka_unit_test(full_shard),
-        cmocka_unit_test(few_bits),
+        cmocka_unit_test(no_shard), cmocka_unit_test(hybrid_shard), cmocka_unit_test(full_shard),
+        cmocka_unit_test(stages),   cmocka_unit_test(few_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

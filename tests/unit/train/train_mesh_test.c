@@ -1,0 +1,356 @@
+/* Pipelines: the same losses, norms and parameters as one stage, whatever the cut, the strategy inside of a
+ * stage, the number of micro-batches and the model: a GPT-2, whose head is tied to the embedding on another
+ * stage, a Llama, a page with dropout and a frozen product, and one with running statistics. In double, where
+ * only the order of sums differs.
+ *
+ *     train_mesh_test [--full]    some of the cells of each model, or all of them */
+#include "tests/support/cmocka_all.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "runtime/model/llama.h"
+#include "runtime/plan/plan_cut.h"
+#include "tests/unit/train/train_harness.h"
+
+enum { STEPS = 5, LONG = 100, ROOM = 1 << 17 };
+static bool full; /* every cell, and more steps */
+
+static struct model *small_llama(const struct training *run, struct muster_error *err)
+{
+    const struct llama_config config = {.layers = 3,
+                                        .channels = 24,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .vocab = run->gpt.vocab,
+                                        .max_positions = run->gpt.max_positions};
+    return llama_create(&config, err);
+}
+
+/* Blocks with dropout, the second of which reads both layers before it; its table is tied to its head, and
+ * the first product frozen. Or with running statistics in the blocks. */
+static struct model *page(const struct training *run, bool statistics, struct muster_error *err)
+{
+    enum { C = 16 };
+    struct writer w = writer_begin("page");
+    const int tokens = writer_input(&w, "tokens", DTYPE_I32, true, 1);
+    const int targets = writer_input(&w, "targets", DTYPE_I32, true, 1);
+    const struct planes planes = {C, 1, 1};
+    int before = -1, last = program_layer(&w, "embedding");
+    const int table = program_parameter(&w, "table", run->gpt.vocab, C, PARAM_INIT_NORMAL, 0.3);
+    program_result(&w, program_dropout(&w, program_embedding(&w, tokens, table, -1), 0.1));
+    for (int i = 0; i < 2; i++) {
+        const int layer = program_layer(&w, "block%d", i);
+        const int x = program_input(&w, last);
+        int h = program_dropout(&w, program_linear(&w, x, C, "in", true, 0.2), statistics ? 0 : 0.2);
+        if (statistics)
+            h = program_batch_norm2d(&w, h, &planes, "norm", 1e-5, 0.1);
+        h = program_add(&w, x, program_activation(&w, h, ACTIVATION_SILU));
+        program_result(&w, before >= 0 ? program_add(&w, h, program_input(&w, before)) : h);
+        before = last;
+        last = layer;
+    }
+    (void)program_layer(&w, "head");
+    program_cross_entropy(&w, program_input(&w, last), table, targets);
+    struct model *model = writer_finish(&w, err);
+    for (int i = 0; model && i < model->param_count; i++)
+        if (!strncmp(model->params[i].name, "block0.in", 9))
+            model->params[i].trainable = false;
+    return model;
+}
+
+static struct model *dropping_page(const struct training *run, struct muster_error *err)
+{
+    return page(run, false, err);
+}
+
+static struct model *counting_page(const struct training *run, struct muster_error *err)
+{
+    return page(run, true, err);
+}
+
+struct found {
+    double losses[STEPS], norms[STEPS], *params;
+};
+
+static void train(struct training run, struct found *found)
+{
+    found->params = calloc(ROOM, sizeof *found->params);
+    assert_non_null(found->params);
+    run.losses = found->losses;
+    run.norms = found->norms;
+    run.params = found->params;
+    assert_int_equal(training_run(&run), 0);
+}
+
+/* The largest one: parameters may be 0. */
+static double difference(const double *a, const double *b)
+{
+    double most = 0;
+    for (int i = 0; i < ROOM; i++) {
+        const double found = fabs(a[i] - b[i]);
+        most = found <= most ? most : found;
+    }
+    return most;
+}
+
+#define GPIPE PIPE_GPIPE, RECOMPUTE_EXCEPT_LAST
+static const struct cell {
+    enum strategy strategy;
+    struct mesh mesh;
+    int micro_batches;
+    bool recompute;
+    enum pipe_schedule schedule;
+    enum recompute policy;
+} cells[] = {
+    {STRATEGY_NO_SHARD, MESH(2, 1, 1), 4, false, PIPE_1F1B, RECOMPUTE_NONE},
+    {STRATEGY_NO_SHARD, MESH(2, 1, 1), 1, true, PIPE_1F1B, RECOMPUTE_NONE},
+    {STRATEGY_NO_SHARD, MESH(2, 2, 1), 2, false, PIPE_1F1B, RECOMPUTE_NONE},
+    {STRATEGY_SHARD_OPTIM, MESH(2, 1, 2), 2, false, PIPE_1F1B, RECOMPUTE_NONE},
+    {STRATEGY_SHARD_GRAD_OP, MESH(2, 1, 2), 4, true, PIPE_1F1B, RECOMPUTE_NONE},
+    {STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, false, PIPE_1F1B, RECOMPUTE_NONE},
+    {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2), 2, false, PIPE_1F1B, RECOMPUTE_NONE},
+    {STRATEGY_NO_SHARD, MESH(3, 1, 1), 8, false, PIPE_1F1B, RECOMPUTE_NONE},
+    {STRATEGY_FULL_SHARD, MESH(3, 1, 2), 2, true, PIPE_1F1B, RECOMPUTE_NONE},
+    {STRATEGY_FULL_SHARD, MESH(4, 1, 2), 4, false, PIPE_1F1B, RECOMPUTE_NONE},
+    {STRATEGY_NO_SHARD, MESH(2, 1, 1), 8, false, GPIPE},
+    {STRATEGY_FULL_SHARD, MESH(3, 1, 2), 4, false, GPIPE},
+    {STRATEGY_SHARD_GRAD_OP, MESH(2, 1, 2), 4, false, GPIPE},
+    {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2), 2, false, GPIPE},
+    {STRATEGY_FULL_SHARD, MESH(4, 1, 1), 2, true, PIPE_GPIPE, RECOMPUTE_NONE},
+};
+
+/* Against the same data side on one stage: what a batch's own mean needs. */
+static void check(struct model *(*create)(const struct training *, struct muster_error *), int most_stages)
+{
+    static size_t turn;
+    turn++;
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        const struct cell *cell = &cells[i];
+        struct training run = training_small();
+        struct found one, many;
+        run.gpt.layers = 3;
+        run.create = create;
+        run.steps = STEPS;
+        run.kernels = kernels_ref_f64();
+        run.learning_rate = 1e-2;
+        run.strategy = cell->strategy;
+        run.micro_batches = cell->micro_batches;
+        run.recompute = cell->recompute;
+        run.schedule = cell->schedule;
+        run.policy = (struct recompute_options){cell->policy, 0};
+        run.mesh = cell->mesh;
+        if (cell->mesh.side[SIDE_PIPELINE] > most_stages || (!full && i % 3 != turn % 3))
+            continue;
+        train(run, &many);
+        run.mesh.side[SIDE_PIPELINE] = 1;
+        train(run, &one);
+        const double losses = training_deviation(many.losses, one.losses, STEPS),
+                     norms = training_deviation(many.norms, one.norms, STEPS),
+                     params = difference(many.params, one.params);
+        char text[MESH_TEXT];
+        printf("%s %s, %s, %d micro-batches: losses %.1e, norms %.1e, parameters %.1e\n",
+               mesh_text(cell->mesh, text, sizeof text), strategy_name(cell->strategy),
+               pipe_schedule_name(cell->schedule), cell->micro_batches, losses, norms, params);
+        assert_true(one.losses[STEPS - 1] < one.losses[0]);
+        assert_true(losses <= 1e-11 && norms <= 1e-10 && params <= 1e-9);
+        free(one.params);
+        free(many.params);
+    }
+}
+
+static void a_tied_gpt2_in_stages(void **state)
+{
+    (void)state;
+    check(NULL, 4);
+}
+
+static void a_llama_in_stages(void **state)
+{
+    (void)state;
+    check(small_llama, 4);
+}
+
+static void dropout_and_frozen_parts_in_stages(void **state)
+{
+    (void)state;
+    check(dropping_page, 2);
+}
+
+static void running_statistics_in_stages(void **state)
+{
+    (void)state;
+    check(counting_page, 2);
+}
+
+/* ---- what else a training has, in stages ---- */
+
+/* Its first two layers are frozen: their stage has nothing to go back for. */
+static struct model *late_llama(const struct training *run, struct muster_error *err)
+{
+    struct model *model = small_llama(run, err);
+    for (int l = 0; model && l < 2; l++)
+        for (int i = 0; i < model->layers[l].param_count; i++)
+            model->params[model->layers[l].param[i]].trainable = false;
+    return model;
+}
+
+/* Found in one run: evaluations before it and after every step, sums of values that are looked at. */
+struct seen {
+    double evaluated[STEPS + 1], gradient, logits;
+};
+
+static int look(const struct training *run, struct trainer *trainer, int rank, int step)
+{
+    enum { ROWS = 8 * 16 };
+    struct seen *seen = run->context;
+    int32_t tokens[ROWS], targets[ROWS];
+    scope_free double *logits = mem_calloc((size_t)ROWS * 48, sizeof *logits);
+    scope_free double *gradient = mem_calloc(48 * 24, sizeof *gradient);
+    const struct model *model = trainer_model(trainer);
+    const int rows = trainer_plan(trainer)->options.shape.B;
+    const struct layer_capture capture = {.layer = model->layer_count - 1,
+                                          .value = LAYER_LOGITS,
+                                          .rows = (int64_t)rows * run->positions,
+                                          .out = logits,
+                                          .bytes = (int64_t)rows * run->positions * 48 * 8};
+    struct trainer_forward forward = {.samples = rows, .capture = &capture};
+    struct trainer_difference difference;
+    struct muster_error err = {0};
+    training_batch(run, rank, 1000, tokens, targets);
+    if (trainer_forward(trainer, &(struct batch){{tokens, targets}}, &forward, &err) < 0 ||
+        trainer_share_value(trainer, &capture, &err) < 0 ||
+        trainer_compare_replicas(trainer, &difference, &err) < 0)
+        return -1;
+    double sums[2] = {forward.loss_total, (double)forward.loss_count};
+    if (trainer_reduce(trainer, sums, 2, &err) < 0 || difference.param != -1)
+        return -1;
+    if (step && trainer_get_grad(trainer, model->param_count - 1, gradient, &err) < 0)
+        return -1;
+    if (rank == 0) {
+        seen->evaluated[step] = sums[0] / sums[1];
+        seen->logits += fabs(logits[0]) + fabs(logits[rows * run->positions * 48 - 1]);
+        seen->gradient += fabs(gradient[0]) + fabs(gradient[23]);
+    }
+    return sums[1] == (double)rows * run->positions * mesh_line(run->mesh, AXIS_DATA, 0).size ? 0 : -1;
+}
+
+static const struct feature {
+    const char *name;
+    struct model *(*create)(const struct training *, struct muster_error *);
+    enum strategy strategy;
+    struct mesh mesh;
+    int micro_batches, prefetch;
+    double average_decay;
+    enum dtype param_dtype, reduce_dtype;
+    bool tcp;
+    double limit; /* for losses: rounding to 16 bits may go either way where a norm differs in its last bit */
+} features[] = {
+    {"frozen front", late_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, 2, 0, DTYPE_F32, DTYPE_F32, false,
+     1e-11},
+    {"frozen front", late_llama, STRATEGY_NO_SHARD, MESH(3, 1, 1), 2, 2, 0, DTYPE_F32, DTYPE_F32, false,
+     1e-11},
+    {"averages", small_llama, STRATEGY_SHARD_OPTIM, MESH(2, 1, 2), 2, 2, 0.9, DTYPE_F32, DTYPE_F32, false,
+     1e-11},
+    {"no prefetch", small_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 2, 0, 0, DTYPE_F32, DTYPE_F32, false,
+     1e-11},
+    {"tcp", small_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, 2, 0, DTYPE_F32, DTYPE_F32, true, 1e-11},
+    {"bf16", small_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, 2, 0, DTYPE_BF16, DTYPE_BF16, false, 1e-4},
+    {"bf16 replicas", small_llama, STRATEGY_HYBRID_SHARD, MESH(2, 2, 1), 2, 2, 0, DTYPE_BF16, DTYPE_F32,
+     false, 1e-4},
+    {"fp16", small_llama, STRATEGY_SHARD_GRAD_OP, MESH(2, 1, 2), 2, 2, 0, DTYPE_F16, DTYPE_F16, false, 1e-4},
+};
+
+static void features_in_stages(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
+        const struct feature *f = &features[i];
+        struct training run = training_small();
+        struct seen with = {.gradient = 0}, without = {.gradient = 0};
+        struct found one, many;
+        run.create = f->create;
+        run.steps = STEPS;
+        run.kernels = kernels_ref_f64();
+        run.strategy = f->strategy;
+        run.micro_batches = f->micro_batches;
+        run.prefetch = f->prefetch;
+        run.average_decay = f->average_decay;
+        run.param_dtype = f->param_dtype;
+        run.reduce_dtype = f->reduce_dtype;
+        run.comm = f->tcp ? comm_tcp() : NULL;
+        run.visit = look;
+        run.mesh = f->mesh;
+        run.context = &with;
+        train(run, &many);
+        run.mesh.side[SIDE_PIPELINE] = 1;
+        run.context = &without;
+        train(run, &one);
+        const double losses = training_deviation(many.losses, one.losses, STEPS),
+                     seen = training_deviation(with.evaluated, without.evaluated, STEPS + 1);
+        printf("%s: losses %.1e, evaluations %.1e, gradient %.17g of %.17g\n", f->name, losses, seen,
+               with.gradient, without.gradient);
+        assert_true(losses <= f->limit && seen <= f->limit);
+        assert_true(without.logits > 0 && fabs(with.logits / without.logits - 1) < 100 * f->limit);
+        assert_true(without.gradient > 0 && fabs(with.gradient / without.gradient - 1) < 100 * f->limit);
+        free(one.params);
+        free(many.params);
+    }
+}
+
+/* The same arithmetic as in production, over more steps: within three times what another order of a batch's
+ * rows does. */
+static void single_precision_in_stages(void **state)
+{
+    (void)state;
+    double base[LONG], other[LONG], norms[LONG], many[LONG], many_norms[LONG];
+    static const struct cell worlds[] = {
+        {STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, false, PIPE_1F1B, RECOMPUTE_NONE},
+        {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2), 1, false, PIPE_1F1B, RECOMPUTE_NONE},
+        {STRATEGY_NO_SHARD, MESH(4, 1, 1), 8, false, PIPE_1F1B, RECOMPUTE_NONE}};
+    struct training run = training_small();
+    const int steps = full ? LONG : 20;
+    run.steps = steps;
+    run.losses = base;
+    run.norms = norms;
+    assert_int_equal(training_run(&run), 0);
+    run.order = ORDER_REVERSED;
+    run.losses = other;
+    run.norms = NULL;
+    assert_int_equal(training_run(&run), 0);
+    const double control = training_deviation(other, base, steps);
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+        run = training_small();
+        run.steps = steps;
+        run.mesh = worlds[i].mesh;
+        run.strategy = worlds[i].strategy;
+        run.micro_batches = worlds[i].micro_batches;
+        run.losses = many;
+        run.norms = many_norms;
+        assert_int_equal(training_run(&run), 0);
+        const double losses = training_deviation(many, base, steps);
+        char text[MESH_TEXT];
+        printf("%s: losses %.1e, norms %.1e, control %.1e\n", mesh_text(run.mesh, text, sizeof text), losses,
+               training_deviation(many_norms, norms, steps), control);
+        assert_true(losses <= fmax(1e-6, 3 * control));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    full = argc > 1 && !strcmp(argv[1], "--full");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tied_gpt2_in_stages),
+        cmocka_unit_test(a_llama_in_stages),
+        cmocka_unit_test(dropout_and_frozen_parts_in_stages),
+        cmocka_unit_test(running_statistics_in_stages),
+        cmocka_unit_test(features_in_stages),
+        cmocka_unit_test(single_precision_in_stages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
