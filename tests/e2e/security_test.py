@@ -378,8 +378,10 @@ class Keeping(SecurityTest):
         _, err = self.finish(self.node(0, f"--secret-file={self.folder}/missing"), 2)
         self.assertIn("missing: No such file or directory", err)
 
-    def test_one_node_does_not_read_it(self):
-        self.run_muster("--standalone", "--secret-file=/nowhere", "--require-auth", "--", "true")
+    def test_one_node_reads_it_for_its_store(self):
+        _, err = self.run_muster("--standalone", "--secret-file=/nowhere", "--", "true", code=2)
+        self.assertIn("secret file /nowhere: No such file or directory", err)
+        self.run_muster("--standalone", "--require-auth", "--", "true")  # no other node can join
 
     def test_making_and_checking(self):
         def call(*arguments):
