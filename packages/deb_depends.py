@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""deb_depends.py BUILD MACHINE SYSROOT (of another machine): what the Debian package depends on, and on a second line what it recommends. One table for
-every machine: Debian 12's tools would name Debian 12's versions, and the programs run with those of Debian 11 and Ubuntu 20.04."""
+"""deb_depends.py BUILD MACHINE SYSROOT (of another machine): prints the dependencies of the Debian package, and on a second line its
+recommendations. One table for every machine: Debian 12's tools would name Debian 12's versions, and the programs run with older ones."""
 
 import pathlib
 import sys

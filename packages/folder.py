@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lays out a folder that needs nothing but glibc 2.28 and libstdc++: what the image with the trainer has in /opt/muster.
+"""Lays out a folder that needs nothing but glibc 2.28 and libstdc++: the content of /opt/muster in the trainer's image.
 
     packages/folder.py --build build --bundle build-bundle --output DIR [--machine aarch64 --sysroot DIR]
 

@@ -2,12 +2,12 @@
 """Has programs and libraries that Debian 12 linked run with glibc 2.28 and the libstdc++ of GCC 8: the platform manylinux_2_28.
 
     packages/glibc.py [--machine aarch64 --sysroot DIR] FILE...      changes the files in place
-    packages/glibc.py --check [--machine ... --sysroot ...] FILE...  says what would be changed, and fails where anything would
+    packages/glibc.py --check [--machine ... --sysroot ...] FILE...  prints the changes it would make, and fails if there are any
 
 The linker binds each symbol to its newest version. Most of the new versions are old functions that moved: dlopen and
 pthread_create into libc (2.34), log and pow without the error handling of SVID (2.29). Where this machine's library has an old
 version too, a file asks for the symbol without a version: every loader then takes the old one or the only one there is. The
-libraries of before the move are named as needed. What has no old version is one of ours (proto/glibc,
+libraries of before the move are named as needed. For symbols without an old version there are substitutes (proto/glibc,
 trainer/tokens/earlier_libstdcxx.cc), linked into our programs and exported for Debian's libraries. Anything else ends this program."""
 
 import argparse
@@ -18,19 +18,19 @@ import struct
 import subprocess
 import sys
 
-# What the standard of the platform allows.
+# Newest versions that the platform's standard allows.
 LIMITS = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
 PLATFORM = "manylinux_2_28"
 SYSTEM = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libstdc++.so.6", "libgcc_s.so.1")
-# Where a symbol was before it moved into libc; what is not named here was there.
+# The library of a symbol before it moved into libc. Other symbols were always there.
 MOVED = (("libdl.so.2", r"dl[a-z]"), ("libpthread.so.0", r"_*(pthread|sem|thrd|mtx|cnd|tss)_|call_once"), ("librt.so.1", r"(timer|mq|aio|lio|shm)_"))
 SYMBOL, NEED, NEED_VERSION = struct.Struct("<IBBHQQ"), struct.Struct("<HHIII"), struct.Struct("<IHHII")
 UNVERSIONED = 1
 
 
 def is_newer(version):
-    """Than the limit of its library. GLIBC_PRIVATE is nobody's promise; and the name of a library as the version of all its symbols
-    (libjansson.so.4, since 2.14) is what an older build of it lacks."""
+    """Whether the version is above the limit of its library. GLIBC_PRIVATE is nobody's promise. An older build lacks the library's name
+    as the version of all its symbols (libjansson.so.4, since 2.14)."""
     family, _, number = version.partition("_")
     if family not in LIMITS:
         return version.startswith("lib") and ".so." in version
@@ -118,8 +118,8 @@ class Elf:
 
 
 class System:
-    """What the libraries of the machine that is built for define: symbol -> versions. exported: what ours define for others, symbol ->
-    library, or None where that is loaded anyway."""
+    """Symbols of the target machine's libraries: symbol -> versions. exported: symbols that our libraries define for others, symbol ->
+    library, or None if that library is loaded anyway."""
 
     def __init__(self, folders, exported=()):
         self.folders, self.exported = list(folders), dict(exported)
@@ -142,7 +142,7 @@ class System:
         return any(v.startswith(family + "_") and not is_newer(v) for v in self.symbols.get(symbol, ()))
 
     def library_of(self, symbol):
-        """The one that has to be loaded besides, or None."""
+        """The library that has to be loaded, too, or None."""
         if symbol in self.exported:
             return self.exported[symbol]
         return next((library for library, pattern in MOVED if re.match(pattern, symbol)), None)
@@ -156,7 +156,7 @@ def lower(path, system):
     """Takes the newer versions out of a file. Returns the libraries that it needs besides."""
     file = Elf(path)
     names = {index: name for _, _, index, name in file.needed_versions()}
-    besides, lacking = set(), [name for name in names.values() if re.fullmatch("GLIBC_[A-Z_]+", name)]  # of no symbol: what a loader must know
+    besides, lacking = set(), [name for name in names.values() if re.fullmatch("GLIBC_[A-Z_]+", name)]  # versions without a symbol: a loader must know them
     for at, index, symbol, is_defined, _ in file.each_symbol():
         if is_defined or not is_newer(names.get(index, "")):
             continue

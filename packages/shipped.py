@@ -1,5 +1,5 @@
-"""What is shipped: muster-train, libmuster and every library that they link and that a bare system lacks, for this machine or for
-one that was cross-compiled for."""
+"""The shipped files: muster-train, libmuster and every library that they link and that a bare system lacks, for this machine or for
+the target of a cross build."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ def version():
 
 
 class Machine:
-    """Whose programs are packed. Those of another one (aarch64) have their libraries in a sysroot and tools of their own."""
+    """The machine whose programs are packed. Another machine (aarch64) has its libraries in a sysroot, and tools of its own."""
 
     def __init__(self, name=None, sysroot=None):
         self.name = name or os.uname().machine
@@ -65,13 +65,13 @@ class Machine:
         return found
 
     def system(self, own):
-        """What the packed files find where they are installed: the system's libraries, and what ours define for Debian's."""
+        """The symbols that the packed files find after installation: of the system's libraries, and ours for Debian's libraries."""
         exported = dict.fromkeys(exports(own["libmuster_sentencepiece.so"]) if "libmuster_sentencepiece.so" in own else ())
         exported |= dict.fromkeys(exports(own["libmuster_glibc.so"]), "libmuster_glibc.so")
         return System(self.folders(), exported)
 
     def copy(self, source, target, system, search=None):
-        """Without debug information, for an old glibc; search: where its libraries are, for whatever it loads too (an RPATH, not a RUNPATH)."""
+        """Without debug information, for an old glibc; search: the folder of its libraries, also for modules that it loads (an RPATH, not a RUNPATH)."""
         shutil.copyfile(source, target)
         target.chmod(0o755)
         subprocess.run([self.tool("strip"), "--strip-unneeded", str(target)], check=True)

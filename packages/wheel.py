@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the wheel: muster, muster-train and libmuster with what they link, and the Python module.
+"""Builds the wheel: muster, muster-train and libmuster with their libraries, and the Python module.
 
     packages/wheel.py --build build --bundle build-bundle --output build/packages [--machine aarch64 --sysroot DIR]
 

@@ -1,6 +1,6 @@
 """libmuster by ctypes: its structs, its functions, its errors as exceptions. No package is needed.
 
-The library is MUSTER_LIBRARY, else the one installed beside this package, else that of a build tree, else the system's."""
+The library is MUSTER_LIBRARY, else the library installed next to this package, else a build tree's, else the system's."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ class Error(ctypes.Structure):
 
 
 class MusterError(RuntimeError):
-    """A failed call: `code` is one of enum muster_error_code."""
+    """A failed call: `code` is a value of enum muster_error_code."""
 
     def __init__(self, error):
         super().__init__(error.text.decode(errors="replace"))
@@ -49,7 +49,7 @@ class ShardStats(ctypes.Structure):
     ]
 
 
-# name: (result, arguments); the struct muster_error at the end of those that can fail is added by `call`
+# name: (result, arguments); the struct muster_error at the end of functions that can fail is added by `call`
 FUNCTIONS = {
     "muster_version": (c_char_p, []),
     "muster_fit_processor": (c_char_p, []),

@@ -1,6 +1,6 @@
-"""What a script reports to `muster run`: steps as heartbeats, and figures for the job's page, `muster top` and the metrics.
+"""A script's reports to `muster run`: steps as heartbeats, and figures for the job's page, `muster top` and the metrics.
 
-    import muster                                  # behind the other imports: the page shows how long they took
+    import muster                                  # after the other imports: the page shows how long they took
     muster.log(step=step, loss=loss, tokens_per_s=rate, my_accuracy=0.9)
 
 Without `muster run` nothing happens. One `write` a call, which never blocks; a step that the agent has no room for is dropped. Figures go out

@@ -6,9 +6,9 @@
         loss.backward()
         sharded.step(lr=3e-4, clip_norm=1.0)
 
-A unit is a module whose parameters are gathered and released as one; what no unit has belongs to the root. Hooks gather a unit
+A unit is a module whose parameters are gathered and released as one; parameters of no unit belong to the root. Hooks gather a unit
 before its forward and its backward, release it after them, and average its gradients over the ranks while backward goes on. A
-parameter's full tensor has one address for life, with memory behind it only while its unit is gathered: autograd keeps tensors of it
+parameter's full tensor has one address for life, with memory only while its unit is gathered: autograd keeps tensors of it
 from forward to backward, and the next gather fills them again.
 
 Every rank runs the same modules in the same order. Parameters between passes have their shape but no values, and reading or writing
@@ -216,7 +216,7 @@ class Sharded(States):
         self.keeps_graph = self.keeps_graph or creates_graph
 
     def _backward_done(self):
-        """What had no input that needs a gradient, and gradients that came late."""
+        """Units without an input that needs a gradient, and late gradients."""
         touched(self)
         for unit in reversed(self.units):
             unit.after_backward()
@@ -244,7 +244,7 @@ class Sharded(States):
         """Updates from the reduced gradients and forgets them. lr, weight_decay: a number, or one for each parameter class.
         Returns (norm of the gradients or 0.0, whether the step was skipped because that norm was not finite)."""
         for unit in self.units:
-            unit.let_go()  # of a forward without backward
+            unit.let_go()  # after a forward without backward
         self.check_module()
         touched(self)
         step, result = ShardStep(), ShardResult(size=ctypes.sizeof(ShardResult))
@@ -362,7 +362,7 @@ def _check_meta(module):
 
 
 def _materialize(module, kept, init):
-    """Puts the parameters that replace those of the meta device where these were, and fills them."""
+    """Puts the new parameters in the place of the meta device's, and fills them."""
     touched = []
     for child in module.modules():
         for key, old in child._parameters.items():

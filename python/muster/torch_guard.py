@@ -1,7 +1,7 @@
-"""What keeps released parameters from answering (`muster.torch`): an access outside of a gather is an error that names the parameter.
+"""Keeps released parameters from answering (`muster.torch`): an access outside of a gather is an error that names the parameter.
 
 - `Released` is the class of a parameter while its unit is not gathered: its shape can be asked for, its values cannot.
-- `saved_tensors` sees every tensor that autograd keeps for backward: one of a parameter gathers its unit when backward needs it,
+- `saved_tensors` sees every tensor that autograd keeps for backward: a parameter's tensor gathers its unit when backward needs it,
   however the module's output has travelled there.
 - `watch` is for views that neither sees (`w = layer.weight.t()`, kept by the program): a fault in the memory of a released parameter
   becomes a RuntimeError."""
@@ -16,7 +16,7 @@ import torch
 MEMBERS = weakref.WeakValueDictionary()  # id(parameter): torch_units.Parameter
 PLACES = {}  # address of the full tensor: torch_units.Parameter
 
-# what a parameter answers without its values
+# properties of a parameter without its values
 PROPERTIES = {"shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_leaf", "grad_fn", "names", "itemsize", "nbytes", "output_nr",
               "retains_grad", "_backward_hooks", "_post_accumulate_grad_hooks", "_version", "is_sparse", "is_sparse_csr", "is_quantized", "is_meta",
               "is_cuda", "is_cpu", "is_mps", "is_xpu", "is_mkldnn", "is_nested", "is_hpu", "is_ipu", "is_xla", "is_maia", "is_vulkan", "is_mtia"}
@@ -47,7 +47,7 @@ class Released(torch.nn.Parameter):
                 return function(*arguments, **keywords)
             if name in CONVERSIONS and arguments and arguments[0] is tensor:
                 probe = torch.empty((0,), dtype=tensor.dtype)
-                with contextlib.suppress(Exception):  # one that this torch cannot do is refused by name
+                with contextlib.suppress(Exception):  # a function that this torch cannot do is refused by name
                     if function(probe, *arguments[1:], **keywords) is probe:
                         return tensor
         raise RuntimeError(refusal(tensor, name))

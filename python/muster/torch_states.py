@@ -1,5 +1,4 @@
-"""Full parameters of a sharded module, in and out: `gathered`, state_dict, files (`muster.torch`). All calls are collective; what is
-wrong on rank 0, which reads and writes, is the same error on every rank."""
+"""Full parameters of a sharded module, in and out: `gathered`, state_dict, files (`muster.torch`). All calls are collective. An error of rank 0, which reads and writes, is the same error on every rank."""
 
 import contextlib
 import ctypes
@@ -36,7 +35,7 @@ class States:
 
     def stream(self):
         """(names, full tensor) of each parameter, one unit in memory at a time; a tensor is valid until the next one is
-        asked for. Beside 16-bit parameters it is the master."""
+        asked for. With 16-bit parameters it is the master."""
         if self.has_masters:
             for p in self.parameters():
                 yield p.names, self._read(p, MASTER)
@@ -67,7 +66,7 @@ class States:
             for unit in self.units:
                 for group in unit.groups if write else ():
                     self.call("muster_shard_store", group.index, 0)
-                unit.writable = True  # what was written is known by now
+                unit.writable = True  # the written values are known by now
                 unit.release()
                 unit.writable = False
         if lost:
@@ -131,7 +130,7 @@ class States:
     reading = False
 
     def load_state_dict(self, state, strict=True):
-        """Parameters, buffers and extra state become those of rank 0's state; other ranks' argument is not read. Names may have
+        """Parameters, buffers and extra state become equal to rank 0's state; other ranks' argument is not read. Names may have
         torch.compile's `_orig_mod.`, and all of them DistributedDataParallel's `module.`. As torch's: the missing and the
         unexpected names are returned, or refused if strict, and a tensor of another shape is always refused."""
         skeleton = self._skeleton()
@@ -199,7 +198,7 @@ class States:
         self._on_rank_0(lambda: SafetensorsWriter(path, tensors), values())
 
     def save_state(self, path):
-        """Rank 0 writes what a later run needs to go on: parameters (beside 16 bits their masters), moments, how often
+        """Rank 0 writes the state that a later run needs: parameters (with 16 bits their masters), moments, how often
         each parameter was updated, and buffers. Between steps; one parameter in memory at a time. Random generators and the
         position in the data are the program's."""
         counts = {p.names[0]: str(self.library.muster_shard_updates(self._handles["shard"], p.index, -1)) for p in self.parameters()}
@@ -250,7 +249,7 @@ class States:
                         yield f"{('parameter', None, 'moment1', 'moment2')[kind]}/{p.names[0]}", p, kind
 
     def _on_rank_0(self, make, values):
-        """Rank 0 writes the values that all ranks produce together; its failure is one of all ranks."""
+        """Rank 0 writes the values that all ranks produce together; its failure is a failure of all ranks."""
         writer, problem = None, None
         try:
             writer = make() if self.rank == 0 else None
@@ -287,10 +286,10 @@ class States:
         self.library.call("muster_world_broadcast", self.world, ctypes.addressof(size), 8, 0)
         buffer = (ctypes.c_char * size[0]).from_buffer_copy(data.getvalue() or bytes(size[0]))
         self.library.call("muster_world_broadcast", self.world, ctypes.addressof(buffer), size[0], 0)
-        return value if self.rank == 0 else torch.load(io.BytesIO(buffer.raw), weights_only=False)  # of our own rank 0
+        return value if self.rank == 0 else torch.load(io.BytesIO(buffer.raw), weights_only=False)  # from our own rank 0
 
     def _raise_together(self, problem):
-        """Raises rank 0's exception on every rank, elsewhere one of its kind with its text."""
+        """Raises rank 0's exception on every rank, on other ranks an exception of its kind with its text."""
         flag = (ctypes.c_double * 1)(float(problem is not None))
         self.library.call("muster_world_reduce", self.world, flag, 1, 1)
         if not flag[0]:
@@ -300,12 +299,12 @@ class States:
 
 
 def _sum(tensor):
-    """Of the bits, so that NaN equals NaN."""
+    """The sum of the bits, so that NaN equals NaN."""
     return tensor.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.itemsize]).sum()
 
 
 def _last_of(names, given):
-    """Of tied parameters the last one counts, as in torch."""
+    """The last of tied parameters counts, as in torch."""
     return next((name for name in reversed(names) if name in given), None)
 
 

@@ -18,7 +18,7 @@ class Parameter:
         self.parameter, self.names = parameter, names
         self.index = self.address = self.full = self.unit = self.kind = None
         self.shape, self.dtype = parameter.shape, parameter.dtype
-        self.version = 0  # of the parameter when it was shown
+        self.version = 0  # the parameter's version when it was shown
 
     def place(self, address, dtype):
         """Where the full tensor will be, and its dtype."""
@@ -48,7 +48,7 @@ class Parameter:
         self.parameter.__class__ = Released
 
     def written(self):
-        """What was done to the parameter, not to libmuster's memory of it, since it was shown."""
+        """The change of the parameter, not of libmuster's memory of it, since it was shown."""
         if self.parameter.data_ptr() != self.address:
             return "has another tensor as its data now"
         return "was written in place" if self.parameter._version != self.version else None
@@ -100,11 +100,11 @@ def tensors_of(value, seen=None):
 
 
 class Group:
-    """Parameters that libmuster gathers as one: those of a unit that are trained, or those that are not."""
+    """Parameters that libmuster gathers as one: the trained parameters of a unit, or its frozen parameters."""
 
     def __init__(self, name, parameters, frozen):
         self.name, self.parameters, self.frozen, self.index = name, parameters, frozen, None
-        self.offsets = self.views = self.base = self.dtype = None  # of gradients; base: where they are now
+        self.offsets = self.views = self.base = self.dtype = None  # for gradients; base: their current address
         self.arrived = set()  # gradients of this pass, by position
         self.reduced = False  # since the last step
 
