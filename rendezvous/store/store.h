@@ -11,13 +11,13 @@
  * world size;
  * - COMPARE_SET answers with the value after the operation, except that a missing key with a
  * non-empty `expected` stores nothing and answers with `expected`;
- * - queues exist beside the keys under the same names and are not counted by NUM_KEYS; a name with a
+ * - a key and a queue may have the same name. NUM_KEYS does not count queues; a name with a
  * non-empty queue satisfies CHECK and WAIT, and one QUEUE_PUSH releases one waiter (the longest waiting);
  * - once a key has appeared, a wait counts it even if it is deleted before the wait ends.
  *
- * Each client may have an account: a request may name its owner (store_owner_create), which is charged for
- * the values, queue items and waits that it makes, until another owner replaces them. store_forfeit takes all
- * of it away.
+ * Each client may have an account: a request may name its owner (store_owner_create). The owner is charged
+ * for the request's values, queue items and waits, until another owner replaces them. store_forfeit deletes
+ * them all.
  *
  * A store belongs to one thread at a time. */
 #ifndef MUSTER_RENDEZVOUS_STORE_STORE_H
@@ -91,7 +91,7 @@ struct store_owner;
 /* One request. All bytes are borrowed for the call. */
 struct store_request {
     enum store_operation operation;
-    struct store_owner *owner; /* is charged for what the request adds; NULL: the caller keeps no account */
+    struct store_owner *owner; /* is charged for the request's additions; NULL: no account */
     uint64_t client; /* the client's number, assigned by the caller; read by WAIT, BARRIER, CANCEL and
                         LEAVE */
     struct store_bytes key;
@@ -153,7 +153,7 @@ GUARD_DEFINE(store, struct store *, store_destroy);
 
 /* Carries out one request. On failure nothing has changed (a parked client stays parked). A client has at
  * most one wait: WAIT or BARRIER of a parked client fails with MUSTER_E_STATE. CANCEL drops a client's wait,
- * also one that is fulfilled but not yet returned by store_next_wake; LEAVE does the same for a disconnected
+ * also a fulfilled wait that store_next_wake has not returned yet; LEAVE does the same for a disconnected
  * client. Keys stay. */
 int store_step(struct store *s, const struct store_request *request, struct store_answer *answer,
                struct muster_error *err);
@@ -170,8 +170,8 @@ size_t store_block_capacity(const struct store_block *block);
 void store_block_release(struct store_block *block);
 GUARD_DEFINE(store_block, struct store_block *, store_block_release);
 
-/* A reader's reference to a value. While the value is stored its writer is charged for it; after that one of
- * its readers is. */
+/* A reader's reference to a value. The writer is charged for a stored value; after its deletion
+ * a reader is. */
 struct store_hold {
     struct store_block *block;
     struct store_owner *owner;
@@ -186,15 +186,16 @@ void store_hold_end(struct store *s, struct store_hold *hold);
 void store_wipe(struct store *s);
 /* An account. NULL with err. */
 struct store_owner *store_owner_create(struct store *s, struct muster_error *err);
-/* It makes no more requests; what it made stays, and so does its account while there is any. Accepts NULL. */
+/* The owner makes no more requests. Its values and items stay; its account stays until they are gone. Accepts
+ * NULL. */
 void store_owner_leave(struct store *s, struct store_owner *owner);
 size_t store_owner_bytes(const struct store_owner *owner);
-/* The one that has left with the most bytes; NULL: those have none. */
+/* The owner with the most bytes of all that have left; NULL: they have none. */
 struct store_owner *store_largest_left(const struct store *s);
-/* Deletes the values and queue items that it is charged for; waits of others for their names stay. One that
- * has left is gone after it. Its own wait ends by STORE_LEAVE. */
+/* Deletes the owner's values and queue items; waits of other clients for their names stay. An owner that has
+ * left is freed. Its own wait ends by STORE_LEAVE. */
 void store_forfeit(struct store *s, struct store_owner *owner);
-/* Another bound of total_bytes from now on; what is there stays. */
+/* Another bound of total_bytes from now on; stored values stay. */
 void store_set_total(struct store *s, size_t total_bytes);
 /* The bounds in force. */
 struct store_limits store_limits_of(const struct store *s);

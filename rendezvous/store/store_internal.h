@@ -39,7 +39,7 @@ struct store_block {
     char data[];
 };
 
-struct store_item { /* of a queue */
+struct store_item { /* an item of a queue */
     struct store_item *next;
     struct store_owner *owner;
     struct store_block *block; /* NULL: empty */
@@ -49,7 +49,7 @@ struct store_item { /* of a queue */
 /* A name exists while it has a value, queued items, or a client that waits for it. */
 struct store_name {
     struct store_node node;    /* first: a node is its name */
-    struct store_owner *owner; /* of the name and its value; NULL: no account's */
+    struct store_owner *owner; /* owner of the name and its value; NULL: no account */
     bool present;              /* has a value */
     struct store_block *value; /* NULL: none, or an empty one */
     size_t value_length;
@@ -86,7 +86,7 @@ struct store {
     size_t present;             /* names with a value */
     size_t bytes;
     struct store_link owners;   /* store_owner.link */
-    struct store_owner *writer; /* of the request in progress */
+    struct store_owner *writer; /* owner of the request in progress */
     uint64_t round;
     size_t holds;
     struct store_block *popped; /* the answer of the last QUEUE_POP */
@@ -155,7 +155,7 @@ struct store_key_text {
 struct store_key_text store_key_text(struct store_bytes key);
 
 size_t store_name_cost(size_t key_length);
-/* 0 if `more` bytes fit after `less` bytes are freed; what and key are for the error. */
+/* 0 if `more` bytes fit after `less` bytes are freed; what, key: for the error's text. */
 int store_budget(const struct store *s, size_t more, size_t less, const char *what, struct store_bytes key,
                  struct muster_error *err);
 struct store_name *store_name_find(const struct store *s, struct store_bytes key);
@@ -213,7 +213,7 @@ void store_waits_count(struct store *s, struct store_link *list, bool one);
 /* Releases every parked wait. */
 void store_waits_release_all(struct store *s, enum store_wake_reason reason);
 
-/* store.c: room for count entries in s->list; what is for the error. */
+/* store.c: room for count entries in s->list. what: named in the error's text. */
 int store_list_reserve(struct store *s, size_t count, const char *what, struct muster_error *err);
 
 /* The operations of store_step, for requests within the limit of keys. The answer is zeroed by the caller. On

@@ -119,7 +119,7 @@ struct tcpstore_connection *tcpstore_next_touched(struct tcpstore *t)
     return c;
 }
 
-/* Of one that is about to be freed. */
+/* For a connection that is about to be freed. */
 static void leave_touched(struct tcpstore_connection *c)
 {
     struct tcpstore_queue *queue = &c->engine->touched;
@@ -213,7 +213,7 @@ static bool is_cancel(const struct tcpstore_connection *c, char query)
     return query == TCPSTORE_CANCEL_WAIT - (c->parser.dialect == TCPSTORE_DIALECT_2_1);
 }
 
-/* Behind a parked wait: 1 if the bytes are a GET or MULTI_GET and the CANCEL_WAIT that cancels it. The GET
+/* After a parked wait: 1 if the bytes are a GET or MULTI_GET and the CANCEL_WAIT that cancels it. The GET
  * then counts as served: connection_step continues with the CANCEL_WAIT. */
 static int cancel_queued_get(struct tcpstore_connection *c, const char *data, size_t length)
 {
@@ -235,7 +235,7 @@ static int connection_step(struct tcpstore_connection *c, const char *data, size
 {
     if (!length || c->output.waiting > TCPSTORE_OUTPUT_HIGH)
         return 0;
-    /* Requests behind a parked wait are held until it ends, unless they cancel it. */
+    /* Requests after a parked wait are held until it ends, unless they cancel it. */
     if (c->state == TCPSTORE_STATE_PARKED && !is_cancel(c, data[0]))
         return cancel_queued_get(c, data, length);
     if (check_greeting(c, data, length, err))

@@ -1,7 +1,7 @@
 /* tcpstore.h - PyTorch's TCPStore protocol as a pure engine over one store: takes the bytes received on many
  * connections and returns the bytes to send.
  *
- * Wire format (the query numbers are those of torch 2.13's QueryType): little-endian integers, no alignment,
+ * Wire format (with the query numbers of torch 2.13's QueryType): little-endian integers, no alignment,
  * no framing; a string or vector is a u64 length and its bytes. A connection opens with VALIDATE. Clients of
  * torch 2.1 do not send it: their connections open with any request, and their query numbers are lower by
  * one. Requests may be split at any byte and pipelined; replies come in the order of the requests. While a
@@ -10,21 +10,21 @@
  *
  * Our own client detects this server with a CHECK of the single key TCPSTORE_MUSTER_KEY, which no client of
  * PyTorch can name (their keys begin with "/") and which exists only on this server. From then on, for that
- * connection: (1) a client may send a GET or MULTI_GET right behind its WAIT; a CANCEL_WAIT behind them, as
+ * connection: (1) a client may send a GET or MULTI_GET directly after its WAIT; a CANCEL_WAIT after them, as
  * the last request received, cancels both while the WAIT is parked; (2) a BARRIER opens at each multiple of
  * its world size.
  *
- * One budget bounds the memory of all clients together: requests that are not complete, replies that are not
- * read, values, queue items and waits. A value is held once: a large one is received into the memory where it
- * stays, and replies share it. Where the budget is exceeded the connection that holds most is broken, and
- * what it has written is deleted; others go on. While unread and unfinished bytes are more than a quarter of
- * the budget only they count for that. The bytes of a connection that has proven the job's key (below) count
- * a sixteenth. A client that left counts as if it were connected.
+ * One budget bounds the memory of all clients together: incomplete requests, unread
+ * replies, values, queue items and waits. A value is held once: a large one is received into the memory where
+ * it stays, and replies share it. If the budget is exceeded, the connection with most memory is broken, and
+ * its values are deleted; other connections continue. While unread and unfinished bytes are more than a
+ * quarter of the budget, only they decide which connection has most. The bytes of a connection that has
+ * proven the job's key (below) count a sixteenth. A client that left counts as if it were connected.
  *
- * Of a job with a secret, keys that begin with TCPSTORE_GUARDED are for processes that have the job's key: a
+ * In a job with a secret, keys that begin with TCPSTORE_GUARDED are for processes that have the job's key. A
  * connection gets a number by a GET of TCPSTORE_CHALLENGE_KEY and proves by a SET of TCPSTORE_PROOF_KEY to
- * tcpstore_prove of it that it has the key. Another's request for such a key, to read it or to write it,
- * breaks its connection. PyTorch's clients cannot prove anything, and their keys are free for all.
+ * tcpstore_prove of it that it has the key. A request of another connection for such a key, to read or to
+ * write it, breaks that connection. PyTorch's clients cannot prove anything, and their keys are free for all.
  *
  * The shell feeds received bytes, then calls `tcpstore_next_touched` until NULL for the connections whose
  * output grew or that violated the protocol, sends their output, and reports how much was sent with
@@ -155,7 +155,8 @@ struct tcpstore_connection *tcpstore_next_touched(struct tcpstore *t);
 /* Replies not yet sent: the first bytes of them; empty if there are none. Borrowed until the next call with
  * the engine. */
 struct store_bytes tcpstore_output(const struct tcpstore_connection *c);
-/* The same as several runs of bytes, `most` at most. Returns how many; one is not all of them. */
+/* The output as several runs of bytes, `most` at most. Returns their number; the runs need not be all of the
+ * output. */
 size_t tcpstore_output_runs(const struct tcpstore_connection *c, struct iovec *runs, size_t most);
 /* Reports that the first length bytes of the output were sent. May serve requests that waited for room in the
  * output. */
@@ -175,7 +176,7 @@ struct store_stats tcpstore_stats(const struct tcpstore *t);
 size_t tcpstore_held(const struct tcpstore *t);
 /* The budget: the most that tcpstore_held may be. */
 size_t tcpstore_bound(const struct tcpstore *t);
-/* Connections, and clients that had left, that lost what they held since the budget was exceeded. */
+/* Connections, and clients that had left, that lost their memory because the budget was exceeded. */
 uint64_t tcpstore_crowded_out(const struct tcpstore *t);
 /* Requests served since create. */
 uint64_t tcpstore_served(const struct tcpstore *t);

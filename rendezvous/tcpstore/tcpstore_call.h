@@ -20,14 +20,14 @@ struct tcpstore_client {
     uint16_t port;
     const unsigned char *key; /* the caller's, while it connects; NULL: none */
     char *host;
-    char *prefix; /* of every user key: "/" or "/<prefix>/" */
+    char *prefix; /* begins every user key: "/" or "/<prefix>/" */
     int64_t timeout_ns;
     struct buffer request;
     size_t input_start, input_end; /* received bytes that were not consumed yet */
     char input[TCPSTORE_CLIENT_INPUT];
 };
 
-/* One call: its deadline, and what its error text names. */
+/* One call: its deadline, and the names for its error text. */
 struct tcpstore_call {
     struct tcpstore_client *client;
     const char *what, *key;

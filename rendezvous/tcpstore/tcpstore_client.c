@@ -2,7 +2,7 @@
  * tcpstore_client_connect.c connects.
  *
  * A GET is sent together with its WAIT only to muster's server: torch's replies out of order to requests
- * behind a parked wait. */
+ * after a parked wait. */
 #include "rendezvous/tcpstore/tcpstore_client.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "proto/base/mem.h"
 #include "rendezvous/tcpstore/tcpstore_call.h"
 
-/* Most bytes sent behind a wait: the server must still read the CANCEL_WAIT that follows them. */
+/* Most bytes sent after a wait: the server must still read the CANCEL_WAIT that follows them. */
 enum { PIPELINE_LIMIT = TCPSTORE_INPUT_HIGH / 2 };
 
 int tcpstore_client_set(struct tcpstore_client *c, const char *key, const void *data, size_t length,

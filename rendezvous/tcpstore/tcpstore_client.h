@@ -29,9 +29,9 @@ struct tcpstore_client_options {
     uint16_t port;
     const char *prefix; /* NULL: none */
     const unsigned char
-        *key; /* of the job, MAC_KEY_SIZE bytes; an agent's store must ask for its proof. NULL: none */
-    int64_t timeout_ns; /* of connecting, and of each call without a timeout parameter; 0: 300 s, torch's
-                           default */
+        *key; /* the job's key, MAC_KEY_SIZE bytes; an agent's store must ask for its proof. NULL: none */
+    int64_t timeout_ns; /* limit of connecting, and of each call without a timeout parameter; 0: 300 s,
+                           torch's default */
 };
 
 struct tcpstore_client;
@@ -47,7 +47,7 @@ GUARD_DEFINE(tcpstore_client, struct tcpstore_client *, tcpstore_client_destroy)
 int tcpstore_client_set(struct tcpstore_client *c, const char *key, const void *data, size_t length,
                         struct muster_error *err);
 /* Waits for key, then replaces the content of out. One round trip with muster's server, two with torch's
- * (which replies out of order to a request that is sent behind a parked wait). */
+ * (which replies out of order to a request that is sent after a parked wait). */
 int tcpstore_client_get(struct tcpstore_client *c, const char *key, struct buffer *out, int64_t timeout_ns,
                         struct muster_error *err);
 /* value may be NULL. */

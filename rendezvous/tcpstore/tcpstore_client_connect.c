@@ -15,7 +15,7 @@
 #define BACKOFF_MIN_NS  (10 * NS_PER_MS)
 #define BACKOFF_MAX_NS  (1 * NS_PER_S)
 
-/* VALIDATE has no reply. The CHECK behind it shows that the server understood it, and whether it is muster's:
+/* VALIDATE has no reply. The CHECK after it shows that the server understood it, and whether it is muster's:
  * any other server has no such key. PING would not do: servers of torch 2.2 to 2.4 close the connection at
  * it. */
 static int send_proof(struct tcpstore_client *c, struct instant deadline, struct muster_error *err)

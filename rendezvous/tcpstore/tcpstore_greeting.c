@@ -1,8 +1,8 @@
 /* tcpstore_greeting.c - see tcpstore_greeting.h.
  *
- * A client of torch 2.2 and later sends 0 and a magic number. One of torch 2.1 sends a request with its own
- * numbers: 0 is SET, and a length follows. Read as a length, the magic number would be a key of a gigabyte,
- * so the two cannot be confused. */
+ * A client of torch 2.2 and later sends 0 and a magic number. A client of torch 2.1 sends a request with its
+ * own numbers: 0 is SET, and a length follows. Read as a length, the magic number would be a key of a
+ * gigabyte, so the two cannot be confused. */
 #include "rendezvous/tcpstore/tcpstore_greeting.h"
 
 #include <inttypes.h>

@@ -13,7 +13,7 @@
  * needed. -1 with MUSTER_E_PROTOCOL if no client of PyTorch begins with these bytes. */
 int tcpstore_greeting(const char *data, size_t length, const struct store_limits *limits,
                       enum tcpstore_dialect *dialect, struct muster_error *err);
-/* Whether the first key of a connection that opened without VALIDATE is one that PyTorch's client writes. If
+/* Whether PyTorch's client would write this key first on a connection without VALIDATE. If
  * not, the peer is another program whose bytes happen to parse as a request. */
 bool tcpstore_greeting_key(struct store_bytes key);
 

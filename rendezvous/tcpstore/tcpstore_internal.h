@@ -18,16 +18,16 @@ struct tcpstore_connection {
     enum tcpstore_state state;
     bool proven;            /* it has the job's key */
     bool muster_client;     /* it has sent a CHECK of TCPSTORE_MUSTER_KEY */
-    bool touched, runnable; /* is in that queue */
+    bool touched, runnable; /* is in the engine's queue of this name */
     struct tcpstore_connection *next_touched, *next_runnable, *next, *previous;
     struct tcpstore_parser parser;
     struct buffer input;
     struct tcpstore_output output;
     bool handing_over;           /* the request's blocks are about to be the store's, or free */
     size_t counted;              /* bytes of its buffers in tcpstore.buffered */
-    uint64_t number;             /* of the engine's connections */
-    struct store_owner *account; /* of what it has in the store */
-    bool forfeits;               /* it was broken since it holds most: all of that goes */
+    uint64_t number;             /* ordinal of the connection in the engine, from 1 */
+    struct store_owner *account; /* account of its values in the store */
+    bool forfeits;               /* broken because it has most memory: its values are deleted */
     struct muster_error *reason; /* why it is broken */
 };
 
@@ -41,7 +41,7 @@ struct tcpstore {
     size_t strings_capacity;
     bool guarded; /* key and random are set */
     unsigned char key[MAC_KEY_SIZE], random[MAC_KEY_SIZE];
-    size_t budget, buffered; /* buffered: by all connections' buffers */
+    size_t budget, buffered; /* buffered: bytes in all connections' buffers */
     uint64_t served, crowded_out, opened;
 };
 
@@ -56,7 +56,7 @@ void tcpstore_connection_touch(struct tcpstore_connection *c);
 /* Queued requests of the connection may be served now; they are, before the call into the engine returns. */
 void tcpstore_connection_make_runnable(struct tcpstore_connection *c);
 
-/* tcpstore_proof.c: a request of the challenge or with the proof; 1: answered, 0: it is another one. The
+/* tcpstore_proof.c: a request of the challenge or with the proof; 1: answered, 0: it is another request. The
  * answer's bytes are in room. */
 int tcpstore_proof_serve(struct tcpstore_connection *c, struct store_answer *answer,
                          unsigned char room[MAC_SIZE], struct muster_error *err);
@@ -66,12 +66,12 @@ int tcpstore_proof_check(const struct tcpstore_connection *c, struct muster_erro
 /* tcpstore_budget.c */
 /* The connection's buffers may have another size. */
 void tcpstore_connection_count(struct tcpstore_connection *c);
-/* Breaks those that hold most until there is room for `more` bytes of c; fails if that is c. */
+/* Breaks the connections with most memory until there is room for `more` bytes of c; fails if c has most. */
 int tcpstore_make_room(struct tcpstore_connection *c, size_t more, struct muster_error *err);
-/* Frees all that a broken connection holds, in the store as well. Not while a request of it is served. */
+/* Frees all memory of a broken connection, in the store as well. Not while its request is served. */
 void tcpstore_connection_empty(struct tcpstore_connection *c);
 
-/* tcpstore.c: ends it with this reason; effective once. */
+/* tcpstore.c: ends the connection with this reason; effective once. */
 void tcpstore_connection_break(struct tcpstore_connection *c, const struct muster_error *reason);
 
 /* tcpstore_requests.c: serves the complete request that c->parser found at data; appends the reply to

@@ -31,13 +31,13 @@
 #include "rendezvous/tcpstore/tcpstore.h"
 
 enum {
-    READ_SIZE = 64 << 10, /* of one recv: a default socket buffer's worth */
+    READ_SIZE = 64 << 10, /* bytes in a recv: a default socket buffer */
     VALUE_READS = 16,     /* reads of a peer in an iteration, while they fill a value */
     PARTS = 32,           /* buffers in a send: values of a MULTI_GET and the bytes between them */
-    EVENTS = 64,          /* of one epoll_wait */
-    ACCEPTS = 64,         /* of one iteration, so that many connects do not starve the open connections */
-    CONNECTIONS = 65536,  /* see tcpstore_server_options.connections */
-    SILENT_LIMIT = 1024,  /* see tcpstore_server_options.silent */
+    EVENTS = 64,          /* events in an epoll_wait */
+    ACCEPTS = 64, /* accepts in an iteration, so that many connects do not starve the open connections */
+    CONNECTIONS = 65536, /* see tcpstore_server_options.connections */
+    SILENT_LIMIT = 1024, /* see tcpstore_server_options.silent */
     SILENT_LEAST = 16,
     PASSED_OVER = 32, /* silent peers with unread input that are skipped before one is closed in any case */
     MEMORY_KEPT = 8 << 20,    /* freed bytes that stay the process's */

@@ -26,7 +26,7 @@ static bool is_key(struct store_bytes key, const char *name)
     return key.length == strlen(name) && !memcmp(key.data, name, key.length);
 }
 
-/* Of this connection alone: a proof that was heard on another one is none here. */
+/* The challenge of this connection alone: a proof that was heard on another connection is invalid here. */
 static void challenge_of(const struct tcpstore_connection *c, unsigned char out[MAC_SIZE])
 {
     mac_make(c->engine->random, &c->number, sizeof c->number, out);

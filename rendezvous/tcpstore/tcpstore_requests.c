@@ -140,7 +140,7 @@ static int gather_strings(struct tcpstore_connection *c, const char *data, struc
     return 0;
 }
 
-/* The store's operation for a query; -1 for those that do not use the store. */
+/* The store's operation for a query; -1 for queries that do not use the store. */
 static int operation_of(enum tcpstore_query query)
 {
     static const signed char operations[] = {
@@ -204,7 +204,8 @@ static int step_store(struct tcpstore_connection *c, int operation, struct store
     return store_step(c->engine->store, &request, answer, err);
 }
 
-/* What the request may add to the store, roughly: each string has its own memory, and a name some more. */
+/* The bytes that the request may add to the store, roughly: each string has its own memory, and a name some
+ * more. */
 static size_t need_of(const struct tcpstore_connection *c)
 {
     enum { EACH = 256 };

@@ -30,9 +30,9 @@ struct tcpstore_server {
     bool serving; /* the thread was started */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    struct command *command;     /* one at a time */
+    struct command *command;     /* the command in progress; NULL: none */
     bool stopped;                /* the thread takes no further command */
-    struct muster_error failure; /* of the loop; code 0 after COMMAND_STOP */
+    struct muster_error failure; /* failure of the loop; code 0 after COMMAND_STOP */
 };
 
 static void run_command(struct tcpstore_server *server, struct command *command)

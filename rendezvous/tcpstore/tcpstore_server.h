@@ -30,19 +30,20 @@ struct tcpstore_server_options {
                             closed.       0: an eighth of the process's descriptors, 1,024 at most */
     struct store_limits limits; /* total_bytes: of all clients' memory, see tcpstore.h */
     const unsigned char
-        *key; /* MAC_KEY_SIZE bytes, copied: guards muster's own keys (tcpstore.h); NULL: nothing does */
+        *key; /* MAC_KEY_SIZE bytes, copied: guards muster's own keys (tcpstore.h); NULL: no guard */
     const struct log_sink *log; /* may be NULL; must outlive the server */
 };
 
 struct tcpstore_server_stats {
     struct store_stats store;
     size_t connections;
-    uint64_t accepted;    /* connections since start */
-    uint64_t dropped;     /* of those, closed by us: protocol violation, a limit, no VALIDATE in time */
+    uint64_t accepted; /* connections since start */
+    uint64_t
+        dropped; /* accepted, then closed by the server: protocol violation, a limit, no VALIDATE in time */
     uint64_t requests;    /* served since start */
-    uint64_t crowded_out; /* connections, and clients that had left, that lost what they held: the memory of
-                             all was used up, and they had most of it */
-    size_t held, budget;  /* bytes of that memory in use, and the most of them */
+    uint64_t crowded_out; /* connections, and clients that had left, that lost their memory: the budget
+                             was used up, and they had most of it */
+    size_t held, budget;  /* bytes of the budget in use; the budget */
 };
 
 struct tcpstore_server;
