@@ -141,13 +141,16 @@ def main():
             shipped = shipped_model(model)
         bench = Bench(options, place, pathlib.Path(model).resolve())
         plain = bench.base_bytes({"lora.base": "none", "lora.rank": 1})
+        full = None
         print("| model | loss | perplexity | bytes | of bf16's | |\n|---|---|---|---|---|---|")
         for name, measure in rows(bench):
             if chosen and not any(name.startswith(start) for start in chosen):
                 continue
             begun = time.monotonic()
             loss, held, tokens = measure()
-            RUN.add(f"loss: {name}", "nats", loss, note=f"{held:,} bytes, {tokens:,} tokens")
+            full = loss if name == "full precision" else full
+            limit = ("full precision", full) if full and full != loss else None
+            RUN.add(f"loss of weights: {name}", "nats", loss, limit=limit, note=f"{held:,} bytes, {tokens:,} tokens")
             print_row(name, loss, held, plain, f"{tokens:,} tokens, {time.monotonic() - begun:.0f} s")
             if name == "full precision" and shipped:
                 print_row("the shipped file, opened", loss, shipped["bytes"], plain, ", ".join(f"{kind} {size:,}" for kind, size in shipped["types"].items()))
