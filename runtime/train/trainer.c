@@ -22,6 +22,20 @@ GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
 
 /* ---- creation ---- */
 
+/* Transfers of both directions on streams of their own may stand in each other's way between GPUs. */
+static int check_transfers(const struct trainer *trainer, const struct comm_ops *comm,
+                           struct muster_error *err)
+{
+    const int stages = trainer->plan.options.mesh.side[SIDE_PIPELINE];
+    if (stages == 1 || strcmp(comm->name, "nccl") != 0)
+        return 0;
+    return error_set(
+        err, MUSTER_E_UNSUPPORTED,
+        "mesh.pipeline %d with NCCL: transfers between stages go through the host's memory alone; use "
+        "training.comm: host",
+        stages);
+}
+
 /* Rank 0 runs the plans of all stages together, before anything is allocated: a stage that would wait for
  * ever is an error on every rank. */
 static int prove_stages(const struct trainer *trainer, struct muster_error *err)
@@ -215,9 +229,10 @@ static int trainer_prepare(struct trainer *trainer, const struct trainer_options
                                           .rank = options->rank,
                                           .size = options->world_size,
                                           .timeout_ns = options->timeout_ns};
-    int failed =
-        open_device(trainer, options, e) || program_kernels_check(trainer->model, trainer->kernels, e) ||
-        make_plan(trainer, options, e) || check_memory(trainer, options, e) || make_arenas(trainer, e);
+    int failed = open_device(trainer, options, e) ||
+                 program_kernels_check(trainer->model, trainer->kernels, e) ||
+                 make_plan(trainer, options, e) || check_transfers(trainer, comm_of(trainer, options), e) ||
+                 check_memory(trainer, options, e) || make_arenas(trainer, e);
     return agree(&meeting, failed, e);
 }
 

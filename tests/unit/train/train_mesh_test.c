@@ -341,6 +341,21 @@ static void single_precision_in_stages(void **state)
     }
 }
 
+/* NCCL's transfers of two directions would run next to each other on a GPU: refused, and not tried. */
+static void nccl_is_refused(void **state)
+{
+    (void)state;
+    struct comm_ops named = *comm_shm();
+    struct training run = training_small();
+    named.name = "nccl";
+    run.steps = 1;
+    run.comm = &named;
+    run.mesh = (struct mesh)MESH(1, 1, 2);
+    assert_int_equal(training_run(&run), 0);
+    run.mesh = (struct mesh)MESH(2, 1, 1);
+    assert_int_not_equal(training_run(&run), 0);
+}
+
 int main(int argc, char **argv)
 {
     full = argc > 1 && !strcmp(argv[1], "--full");
@@ -351,6 +366,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(running_statistics_in_stages),
         cmocka_unit_test(features_in_stages),
         cmocka_unit_test(single_precision_in_stages),
+        cmocka_unit_test(nccl_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
