@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Pipelines from the command line against one rank: a language model, labelled texts, adapters on a base in few bits, evaluation and export,
+checkpoints that change their mesh, the log of samples, a killed rank, and the mistakes that are found before the first step."""
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
+MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
+LIMIT = 120  # seconds, for any run
+TRAINING = {"steps": 6, "micro_batch": 1, "global_batch": 8, "sequence_length": 32, "learning_rate": 0.003, "threads": 1, "evaluate_every": 3}
+MODEL = {"layers": 4, "channels": 32, "heads": 4, "kv_heads": 2, "hidden": 64, "vocabulary": 256, "architecture": "llama"}
+MESHES = ((2, {"pipeline": 2}, "NO_SHARD"), (4, {"pipeline": 2}, "FULL_SHARD"), (3, {"pipeline": 3, "schedule": "gpipe"}, "NO_SHARD"),
+          (4, {"pipeline": 4, "cut": "even"}, "NO_SHARD"), (2, {"pipeline": 2, "cut": ["model.layers.1"]}, "NO_SHARD"))
+
+
+def tensors(path):
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    return {name: data[8 + size + row["data_offsets"][0]:8 + size + row["data_offsets"][1]] for name, row in header.items() if name != "__metadata__"}
+
+
+def figures(text):
+    return [float(value) for value in re.findall(r"(?:loss|norm) (\d\S*?),?(?:\s|$)", text)]
+
+
+class Mesh(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="muster mesh ")
+        self.addCleanup(scratch.cleanup)
+        self.base, rng = pathlib.Path(scratch.name), random.Random(1)
+        (self.base / "text").write_text(" ".join(rng.choice("the quick brown fox jumps over a lazy dog and then".split()) for _ in range(3000)))
+        rows = [(rng.choice(("good nice fine", "bad poor awful")), " and so on" * rng.randrange(4)) for _ in range(96)]
+        (self.base / "labels.csv").write_text("text,label\n" + "".join(f'"{text}{more}",{int(text[0] == "g")}\n' for text, more in rows))
+
+    def command(self, ranks, mesh, *words, training=(), **sections):
+        config = {"training": TRAINING | dict(training), "model": MODEL, "mesh": mesh, "logging": {"interval": 1},
+                  "data": {"path": str(self.base / "text"), "tokenizer": "bytes", "validation_share": 0.1}} | sections
+        path = self.base / "run.yaml"
+        path.write_text(json.dumps(config))
+        return [MUSTER, "run", f"--nproc-per-node={ranks}", "--max-restarts=0", "--", TRAIN, *words, path]
+
+    def run_on(self, ranks, mesh, *words, fails=False, **settings):
+        done = subprocess.run(self.command(ranks, mesh, *words, **settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                              timeout=LIMIT, cwd=self.base)
+        self.assertEqual(done.returncode != 0, fails, done.stdout)
+        return done.stdout
+
+    def same(self, found, wanted, limit=2e-4):  # four digits are printed
+        self.assertEqual(len(found), len(wanted))
+        for a, b in zip(found, wanted):
+            self.assertLessEqual(abs(a - b), limit * max(1, abs(b)), (found, wanted))
+
+    def test_losses_norms_and_evaluations_are_those_of_one_rank(self):
+        wanted = figures(self.run_on(1, {}))
+        self.assertGreater(len(wanted), 12)
+        for ranks, mesh, strategy in MESHES:
+            with self.subTest(mesh=mesh, strategy=strategy):
+                text = self.run_on(ranks, mesh, training={"strategy": strategy, "recompute": "except_last"})
+                self.assertIn(f"over {ranks} ranks, {mesh['pipeline']} stages", text)
+                self.same(figures(text), wanted, 1e-2)
+
+    def test_labelled_texts(self):
+        labels = {"model": {"architecture": "text_encoder", "layers": 2, "channels": 32, "heads": 2, "vocabulary": 256},
+                  "data": {"path": str(self.base / "labels.csv"), "tokenizer": "bytes", "validation_share": 0.25, "length_buckets": 1}}
+        last = [re.findall(r"evaluation after step 6: (.*?) texts", self.run_on(ranks, mesh, training={"strategy": strategy}, **labels))
+                for ranks, mesh, strategy in ((1, {}, "NO_SHARD"), (2, {"pipeline": 2}, "NO_SHARD"), (4, {"pipeline": 2}, "FULL_SHARD"))]
+        self.assertEqual(len(last[0]), 1)
+        self.assertEqual(last, [last[0]] * 3)
+
+    def test_adapters_on_a_base_in_few_bits_are_equal_to_the_bit(self):
+        self.run_on(1, {}, training={"output": "base", "output_format": "hf"})
+        for base in ("none", "nf4"):
+            found = []
+            for ranks, mesh in ((1, {}), (2, {"pipeline": 2}), (3, {"pipeline": 3})):
+                folder = f"adapters-{base}-{ranks}"
+                self.run_on(ranks, mesh, training={"strategy": "NO_SHARD", "output": folder, "output_format": "peft"}, model={"path": "base"},
+                            lora={"rank": 4, "base": base})
+                found.append(tensors(self.base / folder / "adapter_model.safetensors"))
+            self.assertEqual(found, [found[0]] * 3)
+
+    def test_a_checkpoint_changes_its_mesh_and_the_commands_read_it(self):
+        self.run_on(4, {"pipeline": 2}, training={"checkpoint_dir": "ck", "output": "here.safetensors", "output_format": "safetensors"})
+        for ranks, mesh, strategy in MESHES + ((1, {}, "NO_SHARD"),):
+            text = self.run_on(ranks, mesh, training={"strategy": strategy, "checkpoint_dir": "ck", "output": "there.safetensors", "output_format": "safetensors"})
+            self.assertIn("all 6 steps had been done already", text)
+            self.assertEqual(tensors(self.base / "there.safetensors"), tensors(self.base / "here.safetensors"))
+        stored = {"checkpoint_dir": "ck"}
+        results = [(re.findall(r"loss (\S+),", self.run_on(ranks, mesh, "eval", training=stored)),
+                    self.run_on(ranks, mesh, "generate", "--prompt", "the quick", "--max-tokens", "8", "--temperature", "0", training=stored).replace(
+                        "muster: OMP_NUM_THREADS is not set: 1 for each of 2 workers", "")) for ranks, mesh in ((2, {"pipeline": 2}), (2, {}))]
+        self.assertEqual(results[0], results[1])
+
+    def test_samples_are_told_once(self):
+        self.run_on(4, {"pipeline": 2}, logging={"samples": "samples"})
+        lines = [json.loads(line) for path in (self.base / "samples").iterdir() for line in path.read_text().splitlines()]
+        self.assertEqual(sorted(i for line in lines for i in line["samples"]), list(range(48)))
+
+    def test_a_killed_stage_ends_all_ranks(self):
+        run = subprocess.Popen(self.command(4, {"pipeline": 4}, training={"steps": 10**6, "evaluate_every": 0, "strategy": "NO_SHARD"}, data={
+            "path": str(self.base / "text"), "tokenizer": "bytes"}), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=self.base)
+        for line in run.stdout:
+            if line.startswith("step 20/"):
+                break
+        for pid in subprocess.run(["ps", "--ppid", str(run.pid), "-o", "pid="], capture_output=True, text=True).stdout.split():
+            if b"\0RANK=2\0" in b"\0" + pathlib.Path(f"/proc/{pid}/environ").read_bytes():
+                os.kill(int(pid), signal.SIGKILL)
+        begun = time.monotonic()
+        rest = run.communicate(timeout=LIMIT)[0]
+        self.assertLess(time.monotonic() - begun, 5 + 10)  # the machine may be busy
+        self.assertRegex(rest, r"verdict: rank 2 .* was killed by signal 9")
+
+    def test_mistakes_are_named(self):
+        for ranks, mesh, says in (
+            (3, {"pipeline": 2}, "mesh: pipeline 2 needs a multiple of 2 ranks, and the world has 3: use 2 or 4"),
+            (2, {"pipeline": 12}, "mesh.pipeline 12 for a model of 6 layers; use 1 to 6"),
+            (2, {"pipeline": 2, "cut": ["model.layers.9"]}, "mesh.cut names model.layers.9, and the model's layers are embedding, model.layers.0 to model.layers.3, head"),
+            (2, {"pipeline": 2, "cut": ["model.layers.1", "head"]}, "mesh.cut makes 3 stages, mesh.pipeline is 2"),
+            (3, {"pipeline": 3, "cut": ["model.layers.2", "model.layers.1"]}, "mesh.cut is not in the order of layers: model.layers.2 before model.layers.1"),
+            (2, {"pipeline": 2, "schedule": "interleaved"}, "mesh.schedule"),
+        ):
+            with self.subTest(mesh=mesh):
+                self.assertIn(says, self.run_on(ranks, mesh, fails=True))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
