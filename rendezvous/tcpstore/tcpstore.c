@@ -22,16 +22,6 @@ const char *tcpstore_state_name(int state)
     return state >= 0 && (size_t)state < sizeof names / sizeof *names ? names[state] : "unknown";
 }
 
-const char *tcpstore_query_name(int query)
-{
-    static const char *const names[] = {
-#define TCPSTORE_QUERY_NAME(symbol, name, body) [symbol] = name,
-        TCPSTORE_QUERIES(TCPSTORE_QUERY_NAME)
-#undef TCPSTORE_QUERY_NAME
-    };
-    return query >= 0 && query < TCPSTORE_QUERY_COUNT ? names[query] : "unknown";
-}
-
 /* --- the engine and its connections --- */
 
 struct tcpstore *tcpstore_create(const struct store_limits *limits, struct muster_error *err)

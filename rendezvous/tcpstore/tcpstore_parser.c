@@ -12,6 +12,16 @@
 
 /* A list of spans longer than this is freed after the request that needed it. */
 enum { SPANS_KEPT = 64 };
+
+const char *tcpstore_query_name(int query)
+{
+    static const char *const names[] = {
+#define TCPSTORE_QUERY_NAME(symbol, name, body) [symbol] = name,
+        TCPSTORE_QUERIES(TCPSTORE_QUERY_NAME)
+#undef TCPSTORE_QUERY_NAME
+    };
+    return query >= 0 && query < TCPSTORE_QUERY_COUNT ? names[query] : "unknown";
+}
 /* The memory that a string takes which has only announced itself; it grows as its bytes arrive. */
 enum { BLOCK_START = 64 << 10 };
 

@@ -58,13 +58,6 @@ void entry_text(struct entry *entry, const char *name, const char *value)
     append(entry, name, ENTRY_TEXT)->text = value;
 }
 
-void entry_integers(struct entry *entry, const char *name, const int64_t *values, int64_t count)
-{
-    struct entry_value *value = append(entry, name, ENTRY_INTEGERS);
-    value->integers.values = values;
-    value->integers.count = count;
-}
-
 /* ---- a line of JSON ---- */
 
 /* Writes 9 digits, or 17 if 9 do not give the same number back. */
@@ -79,14 +72,6 @@ static void put_number(struct buffer *out, double value)
     if (strtod(text, NULL) != value)
         (void)snprintf(text, sizeof text, "%.17g", value);
     buffer_text(out, text);
-}
-
-static void put_integers(struct buffer *out, const int64_t *values, int64_t count)
-{
-    buffer_text(out, "[");
-    for (int64_t i = 0; i < count; i++)
-        buffer_printf(out, i ? ", %lld" : "%lld", (long long)values[i]);
-    buffer_text(out, "]");
 }
 
 static void put_value(struct buffer *out, const struct entry_value *value)
@@ -106,9 +91,6 @@ static void put_value(struct buffer *out, const struct entry_value *value)
         break;
     case ENTRY_TEXT:
         buffer_json_string(out, value->text);
-        break;
-    case ENTRY_INTEGERS:
-        put_integers(out, value->integers.values, value->integers.count);
         break;
     }
 }

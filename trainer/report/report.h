@@ -35,7 +35,7 @@ enum entry_kind {
 const char *entry_kind_name(enum entry_kind kind);
 const char *entry_kind_prefix(enum entry_kind kind);
 
-enum entry_type { ENTRY_NUMBER, ENTRY_INTEGER, ENTRY_FLAG, ENTRY_TEXT, ENTRY_INTEGERS };
+enum entry_type { ENTRY_NUMBER, ENTRY_INTEGER, ENTRY_FLAG, ENTRY_TEXT };
 struct entry_value {
     const char *name;
     enum entry_type type;
@@ -44,14 +44,10 @@ struct entry_value {
         int64_t integer;
         bool flag;
         const char *text;
-        struct {
-            const int64_t *values;
-            int64_t count;
-        } integers;
     };
 };
 
-/* Names, texts and lists are borrowed. */
+/* Names and texts are borrowed. */
 struct entry {
     enum entry_kind kind;
     int64_t step; /* completed steps, from 1 */
@@ -65,7 +61,6 @@ void entry_number(struct entry *entry, const char *name, double value);
 void entry_integer(struct entry *entry, const char *name, int64_t value);
 void entry_flag(struct entry *entry, const char *name, bool value);
 void entry_text(struct entry *entry, const char *name, const char *value);
-void entry_integers(struct entry *entry, const char *name, const int64_t *values, int64_t count);
 
 /* ---- the folders of experiment trackers: W&B's offline runs and MLflow's file store ---- */
 
