@@ -217,10 +217,8 @@ static int run_command(struct run *run, const struct command *command, bool *ref
 static void run_refuse(struct run *run, const struct muster_error *err)
 {
     struct muster_error why = *err; /* which the world does not change */
-    if (!getenv(ENV_WORLD_SIZE) || !(run->world = muster_world_open(NULL, NULL)))
+    if (!getenv(ENV_WORLD_SIZE) || run_open_world(run, NULL) < 0)
         return; /* then every rank prints its own */
-    run->rank = muster_world_rank(run->world);
-    run->world_size = muster_world_size(run->world);
     (void)muster_world_agree(run->world, -1, &why); /* -1, at once */
 }
 
