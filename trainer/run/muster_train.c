@@ -218,7 +218,7 @@ static void run_refuse(struct run *run, const struct muster_error *err)
 {
     struct muster_error why = *err; /* which the world does not change */
     if (!getenv(ENV_WORLD_SIZE) || run_open_world(run, NULL) < 0)
-        return; /* then every rank prints its own */
+        return;                                     /* then every rank prints its own */
     (void)muster_world_agree(run->world, -1, &why); /* -1, at once */
 }
 
