@@ -311,6 +311,19 @@ class Train(unittest.TestCase):
         self.assertEqual(output.count("\nstep "), 5)
         self.assertNotIn("\r", output)
 
+    def test_labels_of_a_file_cannot_steer_the_terminal(self):
+        (self.path / "rows.csv").write_text("text,label\n" + "good,\x1b[31mred\nbad,gr\u00fcn\n" * 8)
+        config = self.path / "labels.yaml"
+        config.write_text(f"model: {{architecture: text_classifier}}\ndata: {{path: {self.path}/rows.csv, cache_dir: {self.path}/cache}}\n")
+        main, other = pty.openpty()
+        with open(other, "wb") as terminal:
+            subprocess.run([str(TRAIN), "preprocess", str(config)], stdout=terminal, check=True, timeout=LIMIT)
+            shown = os.read(main, 65536).decode()
+        os.close(main)
+        self.assertIn("\\x1b[31mred", shown)
+        self.assertIn("gr\u00fcn", shown)
+        self.assertNotIn("\x1b", shown)
+
     def test_a_full_disk_under_standard_output_is_a_failure(self):
         for flag in ("--help", "--version"):
             with open("/dev/full", "w") as full:

@@ -13,6 +13,7 @@
 #include "trainer/labelled/labelled.h"
 #include "trainer/pictures/pictures.h"
 #include "trainer/run/inputs_internal.h"
+#include "trainer/run/run.h"
 
 /* One file of data.info_dir. */
 static int write_info(const char *folder, const char *name, const struct buffer *text,
@@ -203,8 +204,12 @@ static void show_labelled(const struct inputs *inputs, const struct train_config
     printf("data: %s, %lld files, %lld texts to train on, %lld held out, %d classes (", c->path,
            (long long)labelled_files(set), (long long)labelled_samples(set), (long long)inputs->held.samples,
            labelled_labels(set));
-    for (int i = 0; i < labelled_labels(set); i++)
-        printf("%s%s", i ? ", " : "", labelled_label(set, i));
+    for (int i = 0; i < labelled_labels(set); i++) {
+        scope_buffer label = {0}, shown = {0}; /* a label is the text of a file */
+        (void)buffer_text(&label, labelled_label(set, i));
+        (void)console_text(stdout, &label, &shown);
+        printf("%s%s", i ? ", " : "", shown.data ? shown.data : "");
+    }
     printf(")%s\n", labelled_cached(set) ? ", tokens of the cache" : "");
     inputs_show_tokenizer(inputs);
     if (labelled_cut(set))

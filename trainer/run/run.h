@@ -76,7 +76,7 @@ const struct log_sink *console_warnings(void);
 /* A file for results alone: standard output, whose other lines go to standard error from here. NULL on error.
  */
 FILE *console_take_output(struct muster_error *err);
-/* Adds drawn text to out; on a terminal control characters are escaped. */
+/* Adds text that is not the program's own to out; for a terminal control characters are escaped. */
 int console_text(FILE *to, const struct buffer *text, struct buffer *out);
 
 /* ---- the rest of a run, one after the other ---- */
