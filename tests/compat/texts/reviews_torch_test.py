@@ -264,7 +264,7 @@ def check_errors(runs, data):
     refused("a quote that does not end", 'text,label\n"fine,1\n', "wrong.csv: line 2: a field begins with a quote and does not end with one")
     refused("one label", "text,label\nfine,1\nwell,1\n", "all texts have the label 1; a classifier needs two")
     refused("lines without a label", '{"text": "fine"}\n', "wrong.jsonl: line 1: no label under the key 'label' (data.label_key)", "wrong.jsonl")
-    refused("a file of another kind", "fine", "is no file of labelled texts: its name must end in .csv, .tsv or .jsonl", "wrong.text")
+    refused("a file of another kind", "fine", "is no file of labelled texts: it is empty, or no table (.csv, .tsv) and no JSON", "wrong.text")
     sets = ["data.text_key=review", "data.label_key=sentiment", "training.epochs=0", "training.steps=1"]
     (data / "named.csv").write_text("review,sentiment\nfine,1\nbad,0\n")
     losses, shown = runs.run("named", data / "named.csv", sets=[*sets, "training.global_batch=2", "training.micro_batch=2"])
