@@ -43,8 +43,8 @@ struct step_scalars {
     double clip;           /* factor that the optimizer applies to them, written by clip_factor */
     uint64_t step;         /* number of this update, from 1; steps that were skipped do not count */
     uint64_t first_sample; /* global index of the step's first sample, below 2^63 */
-    uint64_t seed;         /* of the run: dropout's masks */
-    int64_t samples;       /* of this rank's part of the step that are there; see struct batch_norm */
+    uint64_t seed;         /* the run's seed, for dropout's masks */
+    int64_t samples;       /* samples that exist in this rank's part of the step; see struct batch_norm */
     uint32_t skip;         /* not 0: the optimizer changes nothing */
     float loss_scale;      /* what gradients are multiplied by on their way to the optimizer; 0: nothing */
 };
@@ -64,7 +64,7 @@ struct attention {
     int B, T, heads, kv_heads, head_size;
     int causal; /* not 0: position t sees positions 0..t, else all */
     int64_t q_row, k_row, v_row;
-    double scale; /* of q.k; 0: 1/sqrt(head_size) */
+    double scale; /* factor of q.k; 0: 1/sqrt(head_size) */
     /* (B), each 0..T: positions at and beyond a sequence's length are not seen, their out and lse are 0 and
      * their gradients are 0; NULL: all T. Device memory; attention_work does not read it. */
     const int32_t *lengths;
@@ -82,24 +82,24 @@ enum rotary_kind {
 struct rotary {
     double theta;
     enum rotary_kind kind;
-    double factor;    /* of ROTARY_LINEAR and ROTARY_LLAMA3 */
-    double low, high; /* of ROTARY_LLAMA3: low_freq_factor, high_freq_factor */
-    int original;     /* of ROTARY_LLAMA3: original_max_position_embeddings */
+    double factor;    /* for ROTARY_LINEAR and ROTARY_LLAMA3 */
+    double low, high; /* for ROTARY_LLAMA3: low_freq_factor, high_freq_factor */
+    int original;     /* for ROTARY_LLAMA3: original_max_position_embeddings */
 };
-/* Radians for one position; i in 0..HS/2-1. The formulas are those of transformers' modeling_rope_utils. */
+/* Radians for one position; i in 0..HS/2-1. Same formulas as transformers' modeling_rope_utils. */
 double rotary_frequency(const struct rotary *rotary, int HS, int i);
 
 /* Convolution of pictures in planes, (N,channels,height,width), with square filters and zeros around the
  * picture. Outputs are (N,filters,conv2d_size(height,..),conv2d_size(width,..)), weights
  * (filters,channels,kernel,kernel) as in PyTorch's nn.Conv2d. */
 struct conv2d {
-    int channels, height, width; /* of the input */
+    int channels, height, width; /* size of the input */
     int filters;                 /* channels of the output */
     int kernel, stride, padding;
 };
 /* Pooling of planes: windows of `kernel`, `stride` apart; padding, at most half of kernel, never wins. */
 struct pool2d {
-    int channels, height, width; /* of the input */
+    int channels, height, width; /* size of the input */
     int kernel, stride, padding;
 };
 /* One side of the output; below 1: the input is too small. */
@@ -122,8 +122,8 @@ struct batch_norm {
     int channels;
     int64_t plane; /* elements of a channel in a row */
     double epsilon;
-    double momentum;     /* of the running statistics */
-    int64_t first;       /* of this micro-batch */
+    double momentum;     /* momentum of the running statistics */
+    int64_t first;       /* first sample of this micro-batch */
     int rows_per_sample; /* at least 1 */
     int ranks;           /* that the change is averaged over, at least 1 */
     int counts;          /* not 0: this rank counts the batches for all */
@@ -186,8 +186,8 @@ struct kernels {
     void (*linear_backward_activation)(void *din, const void *dout, const void *weight, const void *pre,
                                        int kind, int N, int C, int OC, void *stream);
 
-    /* A `row` is the distance of the rows of out, of dout or of logits, in elements, at least their width;
-     * what lies between two rows is neither read nor written. */
+    /* A `row` is the distance of the rows of out, of dout or of logits, in elements, at least their width.
+     * Elements between two rows are neither read nor written. */
 
     /* out (N,OC) = in (N,C) weight (OC,C)^T + bias (OC); bias NULL: none */
     void (*linear_forward)(void *out, const void *in, const void *weight, const void *bias, int N, int C,
@@ -246,8 +246,8 @@ struct kernels {
      * scores, kept for backward instead of the (T,T) matrix. work: attention_work(a), of both directions. */
     void (*attention_forward)(void *out, void *lse, const void *q, const void *k, const void *v,
                               const struct attention *a, void *work, void *stream);
-    /* dq = beta[0]*dq + ..., dk with beta[1], dv with beta[2]; rows as far apart as those of q, k and v, and
-     * what lies between them is left as it is. dout dense. */
+    /* dq = beta[0]*dq + ..., dk with beta[1], dv with beta[2]. Their rows are as far apart as the rows of q,
+     * k and v; elements between rows keep their values. dout is dense. */
     void (*attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q, const void *k,
                                const void *v, const void *out, const void *lse, const struct attention *a,
                                const int beta[3], void *work, void *stream);
@@ -284,8 +284,8 @@ struct kernels {
     /* din = beta*din + dout / lengths[b] in these rows, beta*din in the others */
     void (*mean_backward)(void *din, const void *dout, const int32_t *lengths, int B, int T, int C, int beta,
                           void *stream);
-    /* out = (in - mean) / sqrt(var + epsilon) * weight + bias, all (channels); mean and var, biased, are
-     * those of the rows that are there (0 and 1 without any) and saved for backward */
+    /* out = (in - mean) / sqrt(var + epsilon) * weight + bias, all (channels). mean and var (biased) are
+     * statistics of the existing rows (0 and 1 without rows) and are saved for backward. */
     void (*batch_norm_forward)(void *out, void *mean, void *var, const void *in, const void *weight,
                                const void *bias, const struct batch_norm *b, int N,
                                const struct step_scalars *scalars, void *stream);
@@ -316,8 +316,8 @@ struct kernels {
 
     /* out = silu(gate) * up; out may be gate or up */
     void (*swiglu_forward)(void *out, const void *gate, const void *up, int64_t n, void *stream);
-    /* dgate = beta_gate*dgate + dout * up * silu'(gate); dup = beta_up*dup + dout * silu(gate). With its beta
-     * 0 one of the two may be dout. */
+    /* dgate = beta_gate*dgate + dout * up * silu'(gate); dup = beta_up*dup + dout * silu(gate). At most one
+     * of the two gradients, with beta 0, may be the memory of dout. */
     void (*swiglu_backward)(void *dgate, void *dup, const void *gate, const void *up, const void *dout,
                             int beta_gate, int beta_up, int64_t n, void *stream);
 
@@ -360,9 +360,9 @@ struct kernels {
      * loss_scale, 1 / loss_scale where clip_norm is 0; a norm that is not finite sets skip */
     void (*clip_factor)(struct step_scalars *scalars, void *stream);
     /* AdamW with decoupled decay, clip folded in: g = grad*clip; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
-     * p -= lr (m/c1 / (sqrt(v/c2) + eps) + wd p). Nothing where skip. Of all optimizers: one pass over all
-     * segments, which are in host memory, ascend and do not overlap; what is in none is left as it is. moved,
-     * of dtype_moved, gets the new parameters, rounded; NULL: none. */
+     * p -= lr (m/c1 / (sqrt(v/c2) + eps) + wd p). Nothing where skip. All optimizers make one pass over all
+     * segments, which are in host memory, ascend and do not overlap; elements outside every segment keep
+     * their values. moved, of dtype_moved, gets the new parameters, rounded; NULL: none. */
     void (*adamw)(void *param, void *m, void *v, const void *grad, const struct optimizer_segment *segments,
                   int segment_count, void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
                   void *stream);
@@ -412,8 +412,8 @@ static inline int kernels_row(const struct kernels *kernels, int width)
 const struct kernels *kernels_ref_f32(void);
 const struct kernels *kernels_ref_f64(void);
 
-/* The fast table of this machine. Picks by CPU features; mask (KERNELS_ISA_... bits, -1: all) forces a
- * variant in tests, and what the processor lacks is never picked. Never fails; any thread may
+/* The fast table of this machine, picked by CPU features. mask (KERNELS_ISA_... bits, -1: all) forces a
+ * variant in tests; a variant that the processor lacks is never picked. Never fails; any thread may
  * call it. */
 const struct kernels *kernels_cpu(unsigned isa_mask);
 /* kernels_cpu(-1) with linear_* by a library; its name ends in the library's: "cpu-avx512-onednn". NULL:
@@ -427,8 +427,8 @@ enum { KERNELS_ISA_BASE = 1, KERNELS_ISA_AVX2 = 2, KERNELS_ISA_AVX512 = 4 };
  * thread. The same call gives the same bits for the same number of threads; only the linear_* functions give
  * other bits for another number. */
 int kernels_cpu_threads(int threads, struct muster_error *err);
-/* Chooses OpenBLAS's kernels, once a process, before the first product: where OpenBLAS took kernels that are
- * older than the instruction set of kernels_cpu(-1), it is made to take those of that instruction set, unless
+/* Chooses OpenBLAS's kernels, once a process, before the first product. Where OpenBLAS took kernels that are
+ * older than the instruction set of kernels_cpu(-1), kernels of that instruction set are forced, unless
  * OPENBLAS_CORETYPE is set or another object of this process uses the same OpenBLAS. Every CPU device and
  * kernels_cpu_threads call it. Returns the text of the numerics fingerprint: "OpenBLAS 0.3.21 ... SkylakeX
  * MAX_THREADS=64"; static. */

@@ -42,9 +42,9 @@ static bool attention_has_parts(const struct attention *a)
     return attention_group(a) > 1 && (int64_t)a->B * a->kv_heads < ATTENTION_SLOTS;
 }
 
-/* One thread's memory: two score tiles (T, 32), two transposed operands (HS, 32), and k and v of one head
- * without the distances of their rows (T, HS), which put all of them into a few sets of the cache. Forward
- * uses one of each pair, and k and v. */
+/* The memory of a thread: two score tiles (T, 32), two transposed operands (HS, 32), and copies (T, HS) of k
+ * and v of one head. The copies leave out the distance between rows, which would put all rows into a few sets
+ * of the cache. Forward uses one score tile, one transposed operand, and the copies. */
 static size_t attention_slot_floats(const struct attention *a)
 {
     return (size_t)2 * ATTENTION_QUERIES * ((size_t)a->T + (size_t)a->head_size) +
@@ -78,13 +78,13 @@ struct head {
     float *to, *lse_to;                        /* forward's out and lse */
     size_t q_row, k_row, v_row, dk_row, dv_row, out_row;
     int T, HS, causal;
-    int add_q, add_k, add_v; /* not 0: backward adds to what is there */
+    int add_q, add_k, add_v; /* not 0: backward adds to the old values */
     float scale;
-    /* Of this thread's slot: the last two (T,HS), their rows one after the other. */
+    /* Parts of this thread's slot. The last two are (T,HS), row after row. */
     float *scores, *dscores, *q_transposed, *dout_transposed, *keys, *values;
 };
 
-/* The queries of a tile and the keys that at least one of them sees; lane l sees keys up to diagonal + l. */
+/* The queries of a tile, and each key that at least one query sees. Lane l sees keys up to diagonal + l. */
 struct tile {
     int first, count, keys, diagonal;
 };
@@ -162,7 +162,7 @@ static void softmax_lanes(float *restrict scores, float *restrict maximum, float
 static ATTENTION_APART void forward_tile(const struct head *h, int first)
 {
     struct tile t = tile_of(h, first);
-    size_t row = (size_t)h->HS; /* of keys and values */
+    size_t row = (size_t)h->HS; /* distance of the rows of keys and values */
     float maximum[ATTENTION_QUERIES], sum[ATTENTION_QUERIES];
     float *out = h->to + (size_t)first * h->out_row;
     transpose_queries(h->q_transposed, h->q + (size_t)first * h->q_row, h->q_row, t.count, h->HS);
@@ -218,7 +218,7 @@ static void add_to_keys(float *to, size_t to_row, const float *a, const float *b
 static ATTENTION_APART void backward_tile(const struct head *h, int first)
 {
     struct tile t = tile_of(h, first);
-    size_t row = (size_t)h->HS; /* of keys and values */
+    size_t row = (size_t)h->HS; /* distance of the rows of keys and values */
     const float *q = h->q + (size_t)first * h->q_row, *dout = h->dout + (size_t)first * h->out_row;
     const float *out = h->out + (size_t)first * h->out_row;
     float lse[ATTENTION_QUERIES] = {0}, D[ATTENTION_QUERIES] = {0};
@@ -337,7 +337,7 @@ static void backward_head(const struct call *c, int b, int h, float *slot)
         at.dk = part_of(c, b, h), at.dk_row = (size_t)at.HS, at.add_k = 0;
         at.dv = at.dk + (size_t)c->a->T * (size_t)at.HS, at.dv_row = (size_t)at.HS, at.add_v = 0;
     } else {
-        at.add_k = at.add_v = 1; /* to what the group's first head wrote */
+        at.add_k = at.add_v = 1; /* the group's first head has written dk and dv */
     }
     pack_keys(&at);
     for (int first = 0; first < at.T; first += ATTENTION_QUERIES)

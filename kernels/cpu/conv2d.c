@@ -1,10 +1,11 @@
-/* conv2d.c - convolution as matrix products: the squares under the filter become columns of a matrix
- * (im2col), a tile of output rows at a time, so that the tile is in the cache when OpenBLAS reads it. Between
- * picture and tile lies a strip: the rows of the picture that a tile needs, with the zeros around them, so
- * that every row of the matrix is a piece of one of the strip.
+/* conv2d.c - convolution as matrix products. The squares under the filter become columns of a matrix
+ * (im2col), a tile of output rows at a time: the tile is in the cache when OpenBLAS reads it. Between
+ * picture and tile lies a strip: the rows of the picture that a tile needs, with the zeros around them. Every
+ * row of the matrix is therefore a piece of a row of the strip.
  *
- * Pictures are divided into parts, whose number depends on their count alone: each part is one thread's work,
- * with a tile of its own, and for the weights' gradient a sum of its own, added up in order at the end. */
+ * Pictures are divided into parts, whose number depends on their count alone. A part is the work of one
+ * thread. It has its own tile and its own sum of the weights' gradient; the sums are added up in order at the
+ * end. */
 #include "kernels/cpu/cpu.h"
 
 #include <cblas.h>
@@ -14,9 +15,9 @@ enum { CONV_PARTS = 16, TILE_BYTES = 256 << 10, LINE_FLOATS = 16 };
 
 struct conv {
     const struct conv2d *c;
-    int rows, columns, depth;      /* of the output; elements of a filter */
+    int rows, columns, depth;      /* size of the output; elements of a filter */
     int tile_rows;                 /* output rows of a tile */
-    int strip_rows, strip_columns; /* of a channel, zeros included */
+    int strip_rows, strip_columns; /* size of a channel, zeros included */
     int64_t in, out;               /* elements of a picture, of its output */
     int64_t tile, strip, weights;  /* floats of work memory for a part; weights: a gradient */
     int parts;
@@ -135,7 +136,8 @@ typedef float widest VECTOR(CPU_LANES);
 typedef float eight VECTOR(8);
 typedef float four VECTOR(4);
 
-/* Whole vectors: what is written behind the row is the next one's, or the line behind the tile. */
+/* Copies whole vectors. The excess lands in the next row, which is written later, or in the spare line after
+ * the tile. */
 static inline void copy_row(float *to, const float *from, int count)
 {
     for (int j = 0; j < count; j += CPU_LANES)

@@ -1,7 +1,7 @@
-/* linear.c - the dense layer: three products by OpenBLAS or oneDNN, bias and its gradient beside them.
+/* linear.c - the dense layer: three products by OpenBLAS or oneDNN, the bias and its gradient.
  *
- * The bias costs nothing: OpenBLAS always adds its product to what is there (it clears the output in a pass
- * of its own where beta is 0), so the output is filled with the bias and beta is 1. */
+ * The bias costs nothing. OpenBLAS always adds its product to the output (where beta is 0 it first clears the
+ * output in an extra pass), so the output is filled with the bias and beta is 1. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/product.h"
 

@@ -1,5 +1,5 @@
 /* mean.c - the mean over the positions of each sequence (formulas: kernels/ref/mean.c). A thread has whole
- * sequences; what lies beyond their lengths is not read. */
+ * sequences. Positions after a sequence's length are not read. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* philox_lanes.h - Philox4x32-10 of 16 neighbouring blocks at once, for dropout (kernels/dropout_place.h).
  *
- * Its product of two 32-bit numbers into 64 bits is one instruction on x86, for every second lane of a
- * vector, and compilers do not find it: blocks with even and with odd numbers are therefore two vectors of
- * 64-bit lanes. The upper halves hold what is left over and are not read until the end. */
+ * The product of two 32-bit numbers into 64 bits is one instruction on x86, for every second lane of a
+ * vector, and compilers do not find it. Blocks with even and with odd numbers are therefore two vectors of
+ * 64-bit lanes. The upper halves hold leftovers and are not read until the end. */
 #ifndef MUSTER_KERNELS_CPU_PHILOX_LANES_H
 #define MUSTER_KERNELS_CPU_PHILOX_LANES_H
 

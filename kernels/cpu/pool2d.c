@@ -27,7 +27,7 @@ static int is_pairs(const struct pool2d *p)
     return p->kernel == 2 && p->stride == 2 && !p->padding;
 }
 
-/* Whether it wins over what stands before it: the larger, or NaN where one is. */
+/* Whether b replaces the maximum so far: b is larger, or NaN. */
 static int beats(float b, float a)
 {
     return (b > a) | (b != b);

@@ -1,5 +1,5 @@
-/* product.h - inside kernels/cpu: a matrix product, cut into a part for each thread, by one of the libraries
- * that multiply. */
+/* product.h - inside kernels/cpu: a matrix product, cut into a part for each thread, by OpenBLAS or oneDNN.
+ */
 #ifndef MUSTER_KERNELS_CPU_PRODUCT_H
 #define MUSTER_KERNELS_CPU_PRODUCT_H
 

@@ -12,7 +12,7 @@ enum { ROTARY_POSITIONS = 32, ROTARY_PAIRS = 128 };
 /* Pairs first..first+count-1 of every head. */
 struct rotary_pairs {
     int first, count;
-    double frequency[ROTARY_PAIRS], cosine[ROTARY_PAIRS], sine[ROTARY_PAIRS]; /* of one position */
+    double frequency[ROTARY_PAIRS], cosine[ROTARY_PAIRS], sine[ROTARY_PAIRS]; /* at one position */
 };
 
 struct rotary_call {

@@ -8,7 +8,7 @@
 struct segments {
     const struct optimizer_segment *list;
     int count;
-    int64_t chunks, elements; /* of all */
+    int64_t chunks, elements; /* totals of all segments */
 };
 
 /* At most CPU_CHUNK elements of one segment. */
@@ -27,7 +27,7 @@ static inline struct segments segments_of(const struct optimizer_segment *list, 
     return all;
 }
 
-/* chunk: 0..chunks-1. The search costs nothing beside the chunk's 4,096 elements: a group has a dozen
+/* chunk: 0..chunks-1. The search is cheap next to the chunk's 4,096 elements: a group has a dozen
  * segments. */
 static inline struct segment_chunk segments_chunk(const struct segments *all, int64_t chunk)
 {

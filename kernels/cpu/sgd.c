@@ -6,7 +6,7 @@
 
 struct sgd_constants {
     float clip, rate, decay;
-    float kept, added;      /* of the momentum and of the gradient in the new momentum */
+    float kept, added;      /* factors of the momentum and of the gradient in the new momentum */
     float ahead, unchanged; /* the step is ahead * momentum + unchanged * gradient */
 };
 
@@ -21,7 +21,7 @@ static void momentum_chunk(float *restrict param, float *restrict momentum, cons
     }
 }
 
-/* The first momentum is the gradient; what was in memory is not read, so it may be anything. */
+/* The first momentum is the gradient. The old memory is not read, so it may hold anything. */
 static void first_chunk(float *restrict param, float *restrict momentum, const float *restrict grad,
                         int64_t n, struct sgd_constants k)
 {

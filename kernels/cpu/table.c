@@ -12,9 +12,9 @@
 #include <cpuid.h>
 #include <stdbool.h>
 
-/* The levels x86-64-v3 and -v4 by their features: the compiler may use every one of them. Not all have a name
- * for __builtin_cpu_supports, or one that every compiler knows, so LZCNT, MOVBE and F16C are read here; that
- * the operating system saves the wide registers is in its answer for AVX2 and AVX-512. */
+/* The levels x86-64-v3 and -v4 by their features: the compiler may use every feature of a level. LZCNT, MOVBE
+ * and F16C are read here, because __builtin_cpu_supports has no name for them in every compiler. Whether the
+ * operating system saves the wide registers is in the answer for AVX2 and AVX-512. */
 static bool isa_has_v3(void)
 {
     enum { LEAF_FEATURES = 1, LEAF_EXTENDED = (int)0x80000001 };

@@ -1,15 +1,16 @@
 /* team.c - see team.h.
  *
- * The compiler makes a function of each parallel loop and calls GOMP_parallel with it; the function asks
- * which share of how many it shall do. These three are ours here (hidden: OpenBLAS and others in the process
- * keep libgomp's), for two reasons. libgomp's threads spin for milliseconds between loops and at the end of
- * one. And each of its threads has to do its own share: if another process holds the processor of one, all
- * wait for it, a time slice for each loop. Here a thread that has done its share takes those that none has
- * begun, so that a thread without a processor costs its work and no more; and it sleeps soon.
- * Measured: a step of the demo on two threads of two cores takes 34 ms, and 61 ms with one busy process. With
- * libgomp's threads it took 31 and 750 ms. A thread looks for the next loop for 60 us before it sleeps.
+ * The compiler makes a function of each parallel loop and calls GOMP_parallel with it. The function asks for
+ * its share and for the number of shares. This file defines those three symbols (hidden: OpenBLAS and others
+ * in the process keep libgomp's), for two reasons. First, libgomp's threads spin for milliseconds between
+ * loops and after the last loop. Second, each of its threads has to do its own share: if another process
+ * holds the processor of one thread, all threads wait for it, a time slice for each loop. Here a thread that
+ * has done its share takes further shares that no thread has begun, so that a thread without a processor
+ * costs its work and no more. The threads also sleep soon. Measured: a step of the demo on two threads of two
+ * cores takes 34 ms, and 61 ms with one busy process. With libgomp's threads it took 31 and 750 ms. A thread
+ * looks for the next loop for 60 us before it sleeps.
  *
- * Nothing depends on which thread does a share: loops are cut by number, not by thread. */
+ * No result depends on which thread does a share: loops are cut by number, not by thread. */
 #include "kernels/cpu/team.h"
 
 #include <pthread.h>
@@ -47,7 +48,7 @@ struct team {
     struct share *shares;   /* [threads] */
 };
 
-/* What a loop's function asks for. */
+/* Answers to the loop's function: its share and the number of shares. */
 static _Thread_local struct {
     struct team *team; /* NULL on helpers: loops inside of loops run alone */
     int share, shares; /* shares 0: outside of a loop */
@@ -69,8 +70,8 @@ static uint32_t await_change(struct futex_word *word, uint32_t seen, struct fute
 
 /* ---- a loop ---- */
 
-/* Its own share first, which is the same memory from loop to loop; then those of threads that have not come.
- */
+/* Takes the thread's own share first, which is the same memory from loop to loop; then the shares of threads
+ * that have not come. */
 static void take_shares(struct team *team, uint32_t job, int own)
 {
     for (int i = 0; i < team->threads; i++) {
@@ -114,7 +115,7 @@ static void *help(void *context)
     }
 }
 
-/* ---- what the compiler calls ---- */
+/* ---- functions that the compiler calls ---- */
 
 #define HIDDEN __attribute__((visibility("hidden")))
 HIDDEN void GOMP_parallel(void (*loop)(void *data), void *data, unsigned threads, unsigned flags);

@@ -7,7 +7,7 @@
 /* Gives the calling thread a team of `threads`, itself included, for its parallel loops; it ends with the
  * thread. begin is called once on each. A team of the same size is kept. */
 int team_start(int threads, void (*begin)(void), struct muster_error *err);
-/* Of the calling thread; 1 without a team. */
+/* Threads of the calling thread's team; 1 without a team. */
 int team_size(void);
 
 #endif

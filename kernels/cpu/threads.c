@@ -59,7 +59,7 @@ int kernels_cpu_threads(int threads, struct muster_error *err)
     threads = 1; /* built without OpenMP: one thread everywhere */
 #endif
     (void)pthread_mutex_lock(&blas_lock); /* cannot fail: a static mutex, never locked twice */
-    openblas_set_num_threads(1);          /* the threads of a product are ours, as those of a loop are */
+    openblas_set_num_threads(1);          /* product.h cuts a product into parts for the team */
     (void)pthread_mutex_unlock(&blas_lock);
     return team_start(threads, begin_thread, err);
 }

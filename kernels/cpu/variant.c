@@ -1,7 +1,6 @@
-/* variant.c - the table of one instruction set: data and no code, so that a processor may hold the tables of
- * all of them and run what is in its own alone. What this folder does not improve (squared_error,
- * correct_sum, batch_norm_change and _step, loss_sum, clip_factor) is the reference's: it touches a few
- * numbers a step. */
+/* variant.c - the table of one instruction set. It is data and no code, so that a processor may hold the
+ * tables of all sets and run its own alone. squared_error, correct_sum, batch_norm_change and _step, loss_sum
+ * and clip_factor are the reference's, since they touch only a few numbers a step. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/ref/real.h"
 

@@ -115,8 +115,8 @@ static __device__ inline void add_product(float sum[PAIR][RESULTS], const tile_s
 /* One block's piece: a tile of rows of one head of one sequence, and 64 columns of its result. */
 struct attention_item {
     int b, head, first, chunk;
-    int length; /* of the sequence */
-    int rows;   /* of the tile that are within it; 0: none */
+    int length; /* length of the sequence */
+    int rows;   /* rows of the tile that are within the sequence; 0: none */
 };
 
 static __device__ inline struct attention_item item_of(const struct attention_call *c, int64_t index,

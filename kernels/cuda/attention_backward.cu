@@ -40,7 +40,7 @@ static __device__ inline void unsoftmax(float *p, float *ds, float score, float 
     *ds = seen ? *p * (dp - of.D[query]) * c->scale : 0.0f;
 }
 
-/* to's rows of this item = beta * what is there + sum. */
+/* to's rows of this item = beta * the old rows + sum. */
 static __device__ void store(float *to, int64_t stride, const float sum[PAIR][RESULTS], int beta,
                              const struct attention_call *c, const struct attention_item *item)
 {

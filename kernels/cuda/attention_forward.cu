@@ -26,7 +26,8 @@ static __device__ inline float row_sum(float value)
     return value;
 }
 
-/* Of the rows of a thread so far: maximum of the scores, sum of exp(score - maximum), and of those times v.
+/* Running sums of the rows of a thread: maximum of the scores, sum of exp(score - maximum), and the sum of
+ * v times exp(score - maximum).
  */
 struct softmax {
     float maximum[PAIR], sum[PAIR], out[PAIR][RESULTS];

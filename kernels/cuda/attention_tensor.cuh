@@ -1,5 +1,5 @@
-/* attention_tensor.cuh - what attention by tensor cores has in its three kernels: products of tiles in tf32,
- * which rounds both factors to 10 bits of mantissa and adds in float.
+/* attention_tensor.cuh - shared by the three kernels of attention by tensor cores: products of tiles in tf32.
+ * tf32 rounds both factors to 10 bits of mantissa and adds in float.
  *
  * A block of four warps has 64 rows, 16 a warp, which stay in registers as the left factor; the other side
  * comes 32 rows at a time through shared memory. Lane 4*g + t of a warp holds, of mma.m16n8k8 (PTX ISA,
@@ -9,17 +9,17 @@
  *     right (8,8)    [0] (t,g)   [1] (t+4,g)
  *     sum (16,8)     [0] (g,2t)  [1] (g,2t+1)  [2] (g+8,2t)  [3] (g+8,2t+1)
  *
- * A sum becomes a left factor without leaving its lane: a product's inner index may be taken in any order, so
- * columns 2t and 2t+1 of the sum serve as columns t and t+4, and the right factor's rows are taken likewise.
- * Rows in shared memory lie 4 floats further apart than they are long: every access above is then without a
- * bank conflict. A head has at most D columns; what is missing is 0. Sums are in a fixed order. */
+ * A sum becomes a left factor without leaving its lane: a product's inner index may be taken in any order.
+ * Columns 2t and 2t+1 of the sum serve as columns t and t+4, and the right factor's rows are taken in the
+ * same order. Rows in shared memory lie 4 floats further apart than they are long: every access above is then
+ * without a bank conflict. A head has at most D columns; missing columns are 0. Sums are in a fixed order. */
 #ifndef MUSTER_KERNELS_CUDA_ATTENTION_TENSOR_CUH
 #define MUSTER_KERNELS_CUDA_ATTENTION_TENSOR_CUH
 
 #include "kernels/cuda/attention.cuh"
 
 enum {
-    TENSOR_ROWS = CUDA_ATTENTION_TENSOR_ROWS, /* of a block */
+    TENSOR_ROWS = CUDA_ATTENTION_TENSOR_ROWS, /* rows of a block */
     TENSOR_THREADS = CUDA_ATTENTION_TENSOR_THREADS,
     TENSOR_WARP_ROWS = 16,
     TENSOR_STEP = 8,                                /* columns of a left factor, and of a sum */
@@ -145,7 +145,7 @@ static __device__ void tensor_add(float out[D / TENSOR_STEP][4], const float wei
     }
 }
 
-/* The block's rows of one head from `to` = beta * what is there + sum; rows beyond `rows` add 0. */
+/* The block's rows of one head at `to` = beta * the old rows + sum; rows beyond `rows` add 0. */
 template <int D>
 static __device__ void tensor_store(float *to, int64_t stride, const float sum[D / TENSOR_STEP][4], int beta,
                                     const struct attention_call *c, const struct attention_item *item)

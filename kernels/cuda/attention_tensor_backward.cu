@@ -8,7 +8,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 
-/* Of the other side, 32 rows: queries' q and dout with their statistics, or keys' k and v. */
+/* 32 rows of the other side: queries' q and dout with their statistics, or keys' k and v. */
 template <int D> struct tensor_key_shared {
     tensor_tile<D> q, dout;
     float lse[TILE], D_of[TILE];
@@ -45,13 +45,13 @@ static __device__ void tensor_load_queries(struct tensor_key_shared<D> *shared,
     }
 }
 
-/* Of rows that are keys and columns that are queries from `query` on. */
+/* Softmax where rows are keys and columns are queries from `query` on. */
 static __device__ inline void tensor_key_softmax(float p[TENSOR_SUMS][4], float ds[TENSOR_SUMS][4],
                                                  const float *lse, const float *dots, int query,
                                                  const struct attention_call *c,
                                                  const struct attention_item *item)
 {
-    const int last = item->first + TENSOR_ROWS; /* behind the block's */
+    const int last = item->first + TENSOR_ROWS; /* the key after the block's last */
     const bool whole =
         query + TILE <= item->length && last <= item->length && (!c->causal || last <= query + 1);
     CUDA_EACH (n, 0, TENSOR_SUMS)
@@ -69,7 +69,7 @@ static __device__ inline void tensor_key_softmax(float p[TENSOR_SUMS][4], float 
         }
 }
 
-/* Of rows that are queries and columns that are keys from `key` on. */
+/* Softmax where rows are queries and columns are keys from `key` on. */
 static __device__ inline void tensor_query_softmax(float p[TENSOR_SUMS][4], float ds[TENSOR_SUMS][4],
                                                    const float lse[2], const float dots[2], int key, int keys,
                                                    const struct attention_call *c,

@@ -13,7 +13,7 @@ template <int D> struct tensor_forward_shared {
     tensor_tile<D> k, v;
 };
 
-/* Of this lane's two rows so far; exponentials are of base 2, so the maximum is of scores * log2(e). */
+/* Running sums of this lane's two rows. Exponentials are of base 2, so the maximum is of scores * log2(e). */
 template <int D> struct tensor_softmax {
     float maximum[TENSOR_LANE_ROWS], sum[TENSOR_LANE_ROWS], out[D / TENSOR_STEP][4];
 };
@@ -67,7 +67,7 @@ static __device__ void tensor_add_scores(struct tensor_softmax<D> *so_far, float
     }
 }
 
-/* out and lse of the block's queries; what is beyond a sequence's end is 0. */
+/* out and lse of the block's queries; positions after a sequence's end get 0. */
 template <int D>
 static __device__ void tensor_finish(struct tensor_softmax<D> *result, float *out, float *lse,
                                      const struct attention_call *c, const struct attention_item *item)

@@ -1,5 +1,5 @@
-/* bias.h - what a dense layer has beside its products: a bias added to rows, and its gradient. Not slots of
- * kernels.h: runtime/cuda's products use them. Conventions as in operations.h. */
+/* bias.h - the bias of a dense layer, added to rows, and its gradient. These functions are not slots of
+ * kernels.h: the products in runtime/cuda use them. Conventions as in operations.h. */
 #ifndef MUSTER_KERNELS_CUDA_BIAS_H
 #define MUSTER_KERNELS_CUDA_BIAS_H
 

@@ -1,4 +1,4 @@
-/* check.cu - CUDA's status codes and what they mean to us. */
+/* check.cu - CUDA's status codes and their codes and hints in struct muster_error. */
 #include "kernels/cuda/check.h"
 
 #include <cuda_runtime.h>
@@ -12,7 +12,7 @@ struct status_meaning {
 static const struct status_meaning meanings[] = {
     {cudaErrorInvalidValue, MUSTER_E_INVALID, ""},
     {cudaErrorInvalidConfiguration, MUSTER_E_INVALID, ""},
-    {cudaErrorInvalidResourceHandle, MUSTER_E_INVALID, "; the stream is not one of this device"},
+    {cudaErrorInvalidResourceHandle, MUSTER_E_INVALID, "; the stream belongs to another device"},
     {cudaErrorMemoryAllocation, MUSTER_E_NOMEM, ""},
     {cudaErrorLaunchOutOfResources, MUSTER_E_NOMEM, ""},
     {cudaErrorNoDevice, MUSTER_E_UNSUPPORTED, "; see nvidia-smi and CUDA_VISIBLE_DEVICES"},

@@ -1,9 +1,9 @@
 /* check.h - CUDA's status codes become our errors here and nowhere else.
  *
  * A status is passed as int (it is a cudaError_t), so that this header needs no CUDA to be read. The macros
- * are for functions that return int and have `err`; they name the operation and return -1 from it. An
- * asynchronous fault of an earlier kernel is reported by whichever call comes next: an error names the
- * operation that met it, not the one that caused it. */
+ * are for functions that return int and have `err`; they name the operation and return -1 from the function.
+ * An asynchronous fault of an earlier kernel is reported by the next call, whichever it is: an error names
+ * the operation that met the fault, not the operation that caused it. */
 #ifndef MUSTER_KERNELS_CUDA_CHECK_H
 #define MUSTER_KERNELS_CUDA_CHECK_H
 
@@ -16,16 +16,16 @@ extern "C" {
 /* Pure: which of our codes a status other than cudaSuccess has. */
 enum muster_error_code cuda_error_code(int status);
 
-/* Fills err (may be NULL) with "<operation>: <CUDA's name>: <CUDA's text>" and, where one is known, the way
- * out, and takes the error off the thread: named here, it is not the next launch's too (one that stays, as of
- * a broken context, comes back). Returns -1. */
+/* Fills err (may be NULL) with "<operation>: <CUDA's name>: <CUDA's text>" and, where known, the way
+ * out. Takes the error off the thread, so that the next launch does not report it again. A lasting error,
+ * such as a broken context, comes back. Returns -1. */
 int cuda_error(struct muster_error *err, int status, const char *operation);
 
 #ifdef __cplusplus
 }
 #endif
 
-/* Every call of the CUDA runtime is wrapped in one of these. */
+/* Every call of the CUDA runtime is wrapped in CUDA_CHECK. */
 #define CUDA_CHECK(operation, call, err)                                                                     \
     do {                                                                                                     \
         int cuda_check_status = (int)(call);                                                                 \

@@ -7,7 +7,7 @@
 
 struct conv_sizes {
     struct conv2d c;
-    int rows, columns;        /* of the output */
+    int rows, columns;        /* size of the output */
     int64_t ins, outs, depth; /* elements of a picture, of its output, of a filter */
 };
 
@@ -23,7 +23,8 @@ static struct conv_sizes conv_sizes_of(const struct conv2d *c)
     return s;
 }
 
-/* The element of a picture under element (channel, y, x) of the filter at output (i, j); -1: beside it. */
+/* The element of a picture under element (channel, y, x) of the filter at output (i, j); -1: outside the
+ * picture. */
 static __device__ inline int64_t conv_under(const struct conv2d *c, int channel, int i, int j, int y, int x)
 {
     int row = i * c->stride + y - c->padding, column = j * c->stride + x - c->padding;
@@ -106,7 +107,7 @@ extern "C" int cuda_conv2d_backward_input(void *din, const void *dout, const voi
     return 0;
 }
 
-/* Block b forms weight b; the ones behind the weights are biases. Either pointer may be NULL. */
+/* Block b forms weight b; blocks after the weights form biases. Either pointer may be NULL. */
 static __global__ void conv2d_weight_kernel(float *dweight, float *dbias, const float *dout, const float *in,
                                             struct conv_sizes s, int N, int beta)
 {

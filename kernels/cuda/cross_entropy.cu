@@ -45,7 +45,7 @@ template <bool aligned> static __device__ inline void store_vector(float *to, co
     }
 }
 
-/* Of a thread's share so far: its maximum, and the sum of exp(logit - maximum). */
+/* A thread's share so far: its maximum, and the sum of exp(logit - maximum). */
 struct share {
     float maximum, sum;
 };
@@ -66,8 +66,8 @@ template <int count> static __device__ inline void share_add(struct share *share
     share->sum += sum;
 }
 
-/* Vectors threadIdx.x, threadIdx.x + blockDim.x, ... of the row; what is left behind its last whole vector is
- * one vector more, element by element. */
+/* Vectors threadIdx.x, threadIdx.x + blockDim.x, ... of the row. The elements after the last whole vector
+ * count as one vector more, read element by element. */
 template <bool aligned> static __device__ struct share row_share(const float *logits, int V)
 {
     const int vectors = V / VECTOR, threads = (int)blockDim.x;

@@ -1,4 +1,4 @@
-/* device.cuh - what the kernels share on the device: where a thread stands, and sums and maxima over a warp
+/* device.cuh - shared by the kernels on the device: indices of a thread, and sums and maxima over a warp
  * and over a block, always in the same order. */
 #ifndef MUSTER_KERNELS_CUDA_DEVICE_CUH
 #define MUSTER_KERNELS_CUDA_DEVICE_CUH

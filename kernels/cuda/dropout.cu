@@ -9,7 +9,7 @@
 static __global__ void dropout_kernel(float *out, const float *in, int64_t n, int64_t size, int64_t sample,
                                       uint32_t layer, double p, int beta, const struct step_scalars *scalars)
 {
-    int64_t blocks = (size + DROPOUT_GROUP - 1) / DROPOUT_GROUP * DROPOUT_LANES; /* of a sample */
+    int64_t blocks = (size + DROPOUT_GROUP - 1) / DROPOUT_GROUP * DROPOUT_LANES; /* blocks of a sample */
     int64_t samples = (n + size - 1) / size;
     for (int64_t i = thread_first(); i < samples * blocks; i += thread_stride()) {
         int64_t index = i / blocks, block = i % blocks;

@@ -1,10 +1,10 @@
-/* embedding.cu - out (B,T,C) = wte[tokens] + wpe (none where NULL), and its gradients, in the reference's
- * order: additions are the same ones, so the results are the same bits.
+/* embedding.cu - out (B,T,C) = wte[tokens] + wpe (none where NULL), and its gradients. Additions are in the
+ * reference's order, so the results are the same bits.
  *
  * dwte and rows_add: several of the rows may have one token. The first row with a token is its owner; its
  * block alone adds all rows with that token, in order, 256 tokens looked at a time. No atomics and no work
- * memory, at the price of reading every token for every owner (from the L2 cache: 4 bytes beside the 4C of a
- * row). dwpe: a thread has one (t,c) and adds over b. */
+ * memory, at the price of reading every token for every owner (from the L2 cache: 4 bytes, next to the 4C of
+ * a row). dwpe: a thread has one (t,c) and adds over b. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
@@ -55,7 +55,7 @@ static __global__ void rows_add_kernel(struct rows_target target, const float *f
             continue;
         int64_t token = row_index(index, owner, T), start = target.at + token * C - target.first;
         if (start + C <= 0 || start >= target.count)
-            continue; /* of another rank */
+            continue; /* a row of another rank */
         for (int64_t first = owner; first < rows; first += CUDA_BLOCK) {
             int64_t other = first + threadIdx.x;
             unsigned found = __ballot_sync(0xffffffffu, other < rows && row_index(index, other, T) == token);

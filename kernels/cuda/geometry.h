@@ -1,9 +1,9 @@
-/* geometry.h - how many blocks of how many threads an operation is launched with, and how its work is cut
- * into pieces: pure functions of the sizes, without CUDA, so that they are tested on any machine.
+/* geometry.h - the grid and block of an operation's launch, and the pieces of its work. The functions are
+ * pure functions of the sizes, without CUDA, so that they are tested on any machine.
  *
  * Every function takes any size from 0 up. No work is a grid of 0 blocks, which CUDA refuses: the caller
- * launches nothing then. Grids are capped, and kernels stride over what is left. The pieces of a sum depend
- * on the sizes alone, never on the device: one input gives the same bits on every GPU of one build. */
+ * launches nothing then. Grids are capped, and kernels stride over the remaining work. The pieces of a sum
+ * depend on the sizes alone, never on the device: one input gives the same bits on every GPU of one build. */
 #ifndef MUSTER_KERNELS_CUDA_GEOMETRY_H
 #define MUSTER_KERNELS_CUDA_GEOMETRY_H
 

@@ -103,7 +103,7 @@ extern "C" size_t cuda_layernorm_backward_work(int N, int C)
     return cuda_layernorm_work_bytes(N, C);
 }
 
-/* Without rows the gradients of weight and bias are still written: 0, or what they were. */
+/* Without rows the gradients of weight and bias are still written: 0, or their old values. */
 static int weight_gradient(float *dweight, float *dbias, const float *dout, const float *in,
                            const float *mean, const float *rstd, int N, int C, int beta, float *work,
                            cudaStream_t stream, struct muster_error *err)

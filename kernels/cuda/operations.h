@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/* Those that have a slot's arguments and err; signatures.cu holds them to it. */
+/* Operations with a slot's arguments and err; signatures.cu checks that. */
 #define CUDA_OPERATIONS(X)                                                                                   \
     X(embedding_forward)                                                                                     \
     X(embedding_backward)                                                                                    \

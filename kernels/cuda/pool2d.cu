@@ -1,6 +1,6 @@
-/* pool2d.cu - pooling, a thread an output; backward a thread an element of the input, which looks at all
- * windows that it is in, so that nothing is added atomically (formulas: kernels/ref/pool2d.c). Beside it, how
- * many rows have their largest logit at their target. */
+/* pool2d.cu - pooling, a thread an output. Backward has a thread for each element of the input, which looks
+ * at all windows that contain it, so that nothing is added atomically (formulas: kernels/ref/pool2d.c). The
+ * file also counts the rows whose largest logit is at their target. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
@@ -138,7 +138,7 @@ static __global__ void avg_pool2d_backward_kernel(float *din, const float *dout,
         int y = (int)(at / m.width % m.height), x = (int)(at % m.width);
         int64_t plane = at / ((int64_t)m.height * m.width);
         float sum = beta ? din[at] : 0.0f;
-        /* the first window that ends behind the element, and all behind it that begin before */
+        /* from the first window that ends after the element to the last that begins at or before it */
         for (int i = (int)((int64_t)y * m.rows / m.height);
              i < m.rows && pool_mean_from(i, m.height, m.rows) <= y; i++)
             for (int j = (int)((int64_t)x * m.columns / m.width);

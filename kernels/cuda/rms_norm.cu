@@ -80,7 +80,7 @@ extern "C" size_t cuda_rms_norm_backward_work(int N, int C)
     return cuda_layernorm_work_bytes(N, C) / 2; /* one sum instead of two */
 }
 
-/* Without rows the gradient is still written: 0, or what it was. */
+/* Without rows the gradient is still written: 0, or its old value. */
 static int weight_gradient(float *dweight, const float *dout, const float *in, const float *rstd, int N,
                            int C, int beta, float *work, cudaStream_t stream, struct muster_error *err)
 {

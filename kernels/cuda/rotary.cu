@@ -11,7 +11,7 @@
 enum { ROTARY_PAIRS = 128 };
 
 struct rotary_pairs {
-    int first, count; /* of each head's HS/2 */
+    int first, count; /* part of each head's HS/2 pairs */
     double turns[ROTARY_PAIRS];
 };
 

@@ -11,7 +11,7 @@ static __global__ void forward_kernel(float *out, const float *gate, const float
         out[i] = activation_value<ACTIVATION_SILU>(gate[i]) * up[i];
 }
 
-/* dout is read before either gradient is written: one of them may be its memory. */
+/* dout is read before either gradient is written: dgate or dup may be its memory. */
 static __global__ void backward_kernel(float *dgate, float *dup, const float *gate, const float *up,
                                        const float *dout, int beta_gate, int beta_up, int64_t n)
 {

@@ -132,7 +132,7 @@ void REF(batch_norm_change)(void *dmean_, void *dvar_, void *dcount_, const void
     (void)stream;
     for (int c = 0; c < b->channels; c++) {
         const double unbiased =
-            (double)((const real *)var)[c] * (count > 1 ? count / (count - 1) : 1); /* of one: 0 */
+            (double)((const real *)var)[c] * (count > 1 ? count / (count - 1) : 1); /* a count of one: 0 */
         const double off = (double)((const real *)mean)[c] - (double)((const real *)running_mean)[c];
         if (dmean)
             dmean[c] = (real)(part * off + (beta[0] ? (double)dmean[c] : 0.0));

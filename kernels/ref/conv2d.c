@@ -1,8 +1,9 @@
-/* conv2d.c - the reference of convolution: every output is a sum over channels and the filter's square, and
- * what of the square lies beside the picture is 0. */
+/* conv2d.c - the reference of convolution: every output is a sum over channels and the filter's square.
+ * Elements of the square outside the picture are 0. */
 #include "kernels/ref/real.h"
 
-/* The element of a picture that is under element (y, x) of the filter at output (i, j); -1: beside it. */
+/* The element of a picture that is under element (y, x) of the filter at output (i, j); -1: outside the
+ * picture. */
 static int64_t under(const struct conv2d *c, int channel, int i, int j, int y, int x)
 {
     int row = i * c->stride + y - c->padding, column = j * c->stride + x - c->padding;
@@ -12,7 +13,7 @@ static int64_t under(const struct conv2d *c, int channel, int i, int j, int y, i
 }
 
 struct sides {
-    int rows, columns;        /* of the output */
+    int rows, columns;        /* size of the output */
     int64_t in, out, weights; /* elements of a picture, of its output, of a filter */
 };
 

@@ -12,8 +12,8 @@
 
 /* ---- reading ---- */
 
-/* Keys that change nothing here: names of things, what follows from the model (PEFT corrects fan_in_fan_out
- * by it, too), and keys of others that are refused; or that are read below. */
+/* Keys that change nothing here: names, keys that follow from the model (PEFT corrects fan_in_fan_out
+ * by the model, too), keys of features that are refused, and keys that are read below. */
 static const char *const passed_over[] = {
     "auto_mapping",   "base_model_name_or_path",
     "fan_in_fan_out", "inference_mode",
@@ -55,8 +55,8 @@ static int refuse_value(const char *name, const char *key, const json_t *value, 
     "merge the adapters into their model (PEFT's merge_and_unload, then save_pretrained) and name that as "  \
     "model.path"
 
-/* How A and B were drawn says nothing of what they are, but where the base was changed for it: PEFT changes
- * it again when it loads such adapters, from the base itself. A name that is not known may be of that kind.
+/* The way in which A and B were drawn does not matter, unless the base was changed for it. PEFT changes the
+ * base again when it loads such adapters. An unknown name may be of that kind.
  */
 static int check_init(const char *name, const json_t *root, struct muster_error *err)
 {
@@ -115,7 +115,8 @@ static int take_targets(const char *name, const json_t *root, struct lora *lora,
     for (size_t i = 0; i < json_array_size(targets); i++) {
         const char *target = json_string_value(json_array_get(targets, i));
         if (!target)
-            return error_set(err, MUSTER_E_INVALID, "%s: target_modules has what is no text", name);
+            return error_set(err, MUSTER_E_INVALID, "%s: target_modules has an element that is no text",
+                             name);
         if (lora_add_target(lora, target, err) < 0)
             return error_wrap(err, "%s", name);
     }

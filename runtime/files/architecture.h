@@ -30,13 +30,13 @@ const char *architecture_name(enum architecture_kind kind);
 
 struct architecture {
     enum architecture_kind kind;
-    struct gpt2_config gpt2;   /* of ARCHITECTURE_GPT2 */
-    struct llama_config llama; /* of ARCHITECTURE_LLAMA */
+    struct gpt2_config gpt2;   /* for ARCHITECTURE_GPT2 */
+    struct llama_config llama; /* for ARCHITECTURE_LLAMA */
     struct simple_cnn_config cnn;
     struct resnet_config resnet;
     struct text_classifier_config text_classifier;
     struct text_encoder_config text_encoder;
-    struct lora lora; /* adapters beside its products; rank 0: none */
+    struct lora lora; /* adapters added to its products; rank 0: none */
 };
 
 /* gpt2_create, llama_create, ... of its kind. */
@@ -47,8 +47,8 @@ struct model *architecture_model(const struct architecture *architecture, struct
 
 /* How a folder of Hugging Face names the tensors of a model. */
 struct tensor_naming {
-    const char *prefix;         /* before all names of ours: "transformer." */
-    const char *base;           /* of ours, that the model without its head leaves out: "model."; "" none */
+    const char *prefix; /* before all names of ours: "transformer." */
+    const char *base;   /* part of our names that the model without its head leaves out: "model."; "" none */
     const char *tied, *tied_to; /* this name may stand for that parameter too; NULL: none is tied */
 };
 /* NULL: a model that is none of these, whose tensors have their parameters' names. */

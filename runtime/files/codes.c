@@ -19,7 +19,7 @@ static size_t coded_name(const char *name, enum coding *coding)
     return 0;
 }
 
-/* The tensor of that name and what is behind it; NULL: there is none. */
+/* The tensor with the name `name` followed by `behind`; NULL: there is none. */
 static const struct file_tensor *part(const struct file_tensors *tensors, const char *name,
                                       const char *behind)
 {
@@ -52,7 +52,7 @@ static int wrong_part(const char *path, const char *name, const char *behind, co
                      name, behind, type, name);
 }
 
-/* What the parts of `name` stand for; codes: the part that holds them. */
+/* Describes in `out` the tensor that the parts of `name` encode; codes: the part that holds the codes. */
 static int codes_describe(const struct file_tensors *tensors, const char *path, const char *name,
                           const struct file_tensor *codes, enum coding coding, struct file_tensor *out,
                           struct muster_error *err)
@@ -60,7 +60,7 @@ static int codes_describe(const struct file_tensors *tensors, const char *path, 
     const bool int4 = coding == CODING_INT4;
     const struct file_tensor *scale = part(tensors, name, CODES_SCALE),
                              *zero = part(tensors, name, CODES_ZERO);
-    if (codes->ndim == 2 && codes->dim[1] > INT64_MAX / 2) /* of no rows */
+    if (codes->ndim == 2 && codes->dim[1] > INT64_MAX / 2) /* a matrix without rows */
         return wrong_part(path, name, int4 ? ".int4" : ".int8", int4 ? "U8" : "I8", err);
     const int64_t rows = codes->dim[0], columns = codes->ndim == 2 ? codes->dim[1] * (int4 ? 2 : 1) : 0;
     if (codes->ndim != 2 || strcmp(codes->type, int4 ? "U8" : "I8") != 0)

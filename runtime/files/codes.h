@@ -1,15 +1,15 @@
-/* codes.h - a tensor that a file keeps in few bits, as up to three others: of NAME, a matrix (out, in),
+/* codes.h - a tensor that a file keeps in few bits, as up to three tensors. A matrix NAME (out, in) is
  *
  *     NAME.int8  I8 (out, in)       NAME.scale  F32 (out)
  *     NAME.int4  U8 (out, in / 2)   NAME.scale  F16 (out, in / group)   NAME.zero  U8 (out, in / group)
  *
- * What the values are: rounding/coded.h. */
+ * rounding/coded.h has the formula of the values. */
 #ifndef MUSTER_RUNTIME_FILES_CODES_H
 #define MUSTER_RUNTIME_FILES_CODES_H
 
 #include "runtime/files/tensors.h"
 
-/* Behind a name, of its scales and zeros. */
+/* Suffixes of the names of scales and zeros. */
 #define CODES_SCALE ".scale"
 #define CODES_ZERO  ".zero"
 

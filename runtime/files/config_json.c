@@ -71,7 +71,7 @@ static bool take_flag(struct config_reader *r, const char *key, bool fallback)
     return value && json_is_boolean(value) ? json_is_true(value) : fallback;
 }
 
-/* ---- what has to have one value ---- */
+/* ---- keys with only one supported value ---- */
 
 static void must_be_flag(struct config_reader *r, const char *key, bool only, bool fallback)
 {
@@ -86,7 +86,7 @@ static void must_be_number(struct config_reader *r, const char *key, double only
         fail_unsupported(r, key, config_get(r, key), works);
 }
 
-/* One of two names for the same function. */
+/* only, alias: two names for the same function. */
 static void must_be_text(struct config_reader *r, const char *key, const char *only, const char *alias,
                          const char *works)
 {
@@ -103,14 +103,15 @@ static void must_be_absent(struct config_reader *r, const char *key, const char 
         fail_unsupported(r, key, value, works);
 }
 
-/* Of tensors in few bits, those that muster-train quantize writes. */
+/* Accepts tensors in few bits only if muster-train quantize wrote them. */
 static void must_be_ours(struct config_reader *r)
 {
     const json_t *value = config_get(r, "quantization_config");
     const char *method = json_string_value(json_object_get(value, "quant_method"));
     if (value && (!method || strcmp(method, CONFIG_QUANT_METHOD) != 0))
-        fail_unsupported(r, "quantization_config", value,
-                         "parameters of 16, 32 or 64 bits are, and those of muster-train quantize");
+        fail_unsupported(
+            r, "quantization_config", value,
+            "parameters of 16, 32 or 64 bits are, and the parameters that muster-train quantize writes");
 }
 
 /* ---- architectures ---- */
@@ -154,8 +155,8 @@ static void read_llama3(struct config_reader *r, struct rotary *rotary, int max_
     rotary->original = take_size(r, "original_max_position_embeddings", false, max_positions);
 }
 
-/* rope_scaling (transformers 4) has theta beside itself, rope_parameters (5) in itself; of both, 5 takes
- * rope_scaling. */
+/* transformers 4 has rope_theta next to rope_scaling; transformers 5 has it inside rope_parameters. Where a
+ * file has both keys, transformers 5 takes rope_scaling. */
 static void read_rotary(struct config_reader *r, struct rotary *rotary, int max_positions)
 {
     const char *key = config_get(r, "rope_scaling") ? "rope_scaling" : "rope_parameters";

@@ -1,13 +1,13 @@
 /* config_json.h - config.json of a folder of Hugging Face: the sizes of a model, read and written. Pure.
  *
- * Whatever would change what the model computes and cannot be computed here is refused by its name; keys that
- * change nothing (token numbers, initialisation, caches) are passed over. */
+ * A key that would change the model's results, and is not supported here, is refused by its name. Keys that
+ * change nothing (token numbers, initialisation, caches) are ignored. */
 #ifndef MUSTER_RUNTIME_FILES_CONFIG_JSON_H
 #define MUSTER_RUNTIME_FILES_CONFIG_JSON_H
 
 #include "runtime/files/architecture.h"
 
-/* What a config.json gives beside the sizes. */
+/* Settings in config.json next to the sizes. */
 struct config_notes {
     double dropout; /* the largest of its probabilities, which are not applied */
 };

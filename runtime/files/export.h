@@ -12,30 +12,30 @@
 
 enum {
     EXPORT_BLOCK = 1 << 18, /* elements that are converted at a time */
-    PTH_ALIGN = 64,         /* of a storage in the archive, as PyTorch aligns them */
+    PTH_ALIGN = 64,         /* alignment of a storage in the archive, as in PyTorch */
 };
 
 struct exporting {
     struct trainer *trainer;
     const struct model *model;
     const struct files_export *what;
-    enum dtype real; /* of the trainer's values */
+    enum dtype real; /* type of the trainer's values */
     char *path;
     struct layout layout;
     struct output *output; /* [layout.file_count] */
     int opened;
     struct zip zip;
     struct crc32 crc;
-    int first_member; /* of the archive that is a tensor */
+    int first_member; /* the archive's first member that is a tensor */
     void *block, *turned;
-    /* Of a base that gets the adapters' products added: [model.param_count], NULL but of adapters; and room
-     * for one parameter. */
+    /* Used if the adapters' products are added to their base. adapters: [model.param_count] values, NULL
+     * where a parameter is no adapter; merged: room for one parameter. */
     void **adapters;
     void *merged;
     int64_t merged_room; /* elements */
 };
 
-/* What is written as a folder. */
+/* Whether the format is a folder. */
 bool export_is_folder(enum files_format format);
 /* export_merge.c: whether adapters are added to the base. */
 bool export_merges(const struct exporting *exporting);

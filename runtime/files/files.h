@@ -27,22 +27,22 @@ GUARD_DEFINE(files, struct files *, files_close);
 
 /* NULL: a safetensors file alone, which does not say. */
 const struct architecture *files_architecture(const struct files *files);
-/* Of a folder of PEFT's adapters, which has no model: the settings in adapter_config.json; NULL: it is none.
- */
+/* The settings in adapter_config.json, if the files are a folder of PEFT's adapters, which has no model;
+ * otherwise NULL. */
 const struct lora *files_lora(const struct files *files);
 /* The folder that config.json and tokenizers can be copied from; NULL: it is none. */
 const char *files_folder(const struct files *files);
-/* Of the tensors; DTYPE_COUNT if they differ. */
+/* Type of the tensors; DTYPE_COUNT if they differ. */
 enum dtype files_dtype(const struct files *files);
 /* "28 of 39 tensors are in int4 in groups of 64"; nothing is added where all are of full width. */
 int files_coded_text(const struct files *files, struct buffer *out);
 /* The largest probability of dropout in config.json; dropout is not applied. */
 double files_dropout(const struct files *files);
 
-/* Finds every parameter of a model. architecture: files_architecture's, or that of the sizes from elsewhere;
- * NULL: tensors have the parameters' names. MUSTER_E_INVALID lists what is missing, unexpected or of a wrong
- * shape. Of a model with adapters the files have the base or, in a folder of PEFT's, the adapters: the rest
- * stays as it is. The model outlives the files. */
+/* Finds every parameter of a model. architecture: files_architecture's, or an architecture whose sizes come
+ * from elsewhere; NULL: tensors have the parameters' names. MUSTER_E_INVALID lists tensors that are missing,
+ * unexpected or of a wrong shape. If the model has adapters, the files have the base or, in a folder of
+ * PEFT's, the adapters: the other parameters keep their values. The model outlives the files. */
 int files_match(struct files *files, const struct model *model, const struct architecture *architecture,
                 struct muster_error *err);
 /* Sets all parameters of a trainer of that model, after files_match. Not collective (trainer_fill_params): a
@@ -67,23 +67,23 @@ enum files_format {
 
 struct files_export {
     enum files_format format;
-    enum dtype dtype;                        /* of the tensors: DTYPE_F32, DTYPE_BF16 or DTYPE_F64 */
+    enum dtype dtype;                        /* type of the tensors: DTYPE_F32, DTYPE_BF16 or DTYPE_F64 */
     int64_t shard_bytes;                     /* FILES_HF: most bytes of tensors in one file; 0: all in one */
     const struct architecture *architecture; /* NULL: tensors get the parameters' names, and FILES_HF has no
                                                 config.json */
     const char *folder; /* FILES_HF: config.json and tokenizers are copied from there; NULL: config.json is
                            made from the architecture. FILES_PEFT: the base's name */
     bool quantized;     /* FILES_HF: tensors are in few bits (codes.h), which config.json states */
-    const struct lora *lora; /* of a model with adapters: FILES_PEFT writes them, and the others the base with
-                                the adapters' products added to it; NULL: it has none */
+    const struct lora *lora; /* adapters of the model; NULL: none. FILES_PEFT writes the adapters, the other
+                              * formats write the base with the adapters' products added to it */
 };
 
 /* Whether path can be written; a folder of FILES_HF or FILES_PEFT is made. For rank 0, hours before it is
  * needed. */
 int files_export_probe(const char *path, const struct files_export *what, struct muster_error *err);
 /* Collective. path: a folder for FILES_HF, otherwise a file, or an existing folder that gets
- * model.safetensors or model.pth. Every file is written beside its name, synced and renamed when all are
- * whole. Only rank 0 gets an error of a file. */
+ * model.safetensors or model.pth. Every file is written under a temporary name next to its final name,
+ * synced, and renamed when all files are whole. Only rank 0 gets an error of a file. */
 int files_export(struct trainer *trainer, const char *path, const struct files_export *what,
                  struct muster_error *err);
 

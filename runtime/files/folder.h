@@ -1,4 +1,4 @@
-/* folder.h - what a folder of Hugging Face has beside the tensors. */
+/* folder.h - the files of a folder of Hugging Face that hold no tensors. */
 #ifndef MUSTER_RUNTIME_FILES_FOLDER_H
 #define MUSTER_RUNTIME_FILES_FOLDER_H
 

@@ -28,7 +28,7 @@ static int compare_place(const void *a, const void *b)
                                                      : strcmp(first->tensor.name, second->tensor.name);
 }
 
-/* What is described goes to `placing` one behind the other. Returns their number. */
+/* Appends the description of each tensor to `placing`. Returns their number. */
 static int describe(const struct model *model, const struct architecture *architecture, bool prefixed,
                     bool adapters, enum dtype dtype, struct placing *placing, struct muster_error *err)
 {
@@ -45,7 +45,7 @@ static int describe(const struct model *model, const struct architecture *archit
         for (int d = 0; d < param->ndim; d++)
             p->tensor.dim[d] = param->dim[param->file_transposed ? param->ndim - 1 - d : d];
         p->tensor.bytes = param_elements(param) * dtype_size(dtype);
-        if (param->statistic == PARAM_COUNT) { /* of PyTorch a number without a dimension */
+        if (param->statistic == PARAM_COUNT) { /* PyTorch keeps a count as a number without a dimension */
             p->tensor.dtype = DTYPE_COUNT;
             p->tensor.integer = true;
             p->tensor.ndim = 0;
@@ -101,7 +101,7 @@ static int fill_layout(const struct placing *placing, int count, int params, str
         layout->tensor[i] = -1;
     for (int i = 0; i < count; i++) {
         layout->tensor[placing[i].param] = i;
-        layout->first[placing[i].tensor.file + 1] = i + 1; /* ends behind the last of them */
+        layout->first[placing[i].tensor.file + 1] = i + 1; /* index after the file's last tensor */
         if (tensors_add(&layout->tensors, &placing[i].tensor, err))
             return -1;
     }

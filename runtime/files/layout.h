@@ -16,7 +16,7 @@ struct layout {
 
 /* prefixed: names as transformers has them, otherwise the parameters' own. shard_bytes: 0: one file. Shards
  * are filled as huggingface_hub fills them (split_torch_state_dict_into_shards): parameters in transformers'
- * order; one that is larger than a shard has its own. */
+ * order; a parameter that is larger than a shard gets its own shard. */
 int layout_make(const struct model *model, const struct architecture *architecture, bool prefixed,
                 enum dtype dtype, int64_t shard_bytes, struct layout *layout, struct muster_error *err);
 /* The adapters of a model (the former leaves them out), in one file that PEFT reads. */
@@ -24,7 +24,8 @@ int layout_adapters(const struct model *model, const struct architecture *archit
                     struct layout *layout, struct muster_error *err);
 void layout_free(struct layout *layout);
 
-/* Of tensors in few bits: transformers, which would leave them out and begin at random, does not find it. */
+/* File for tensors in few bits. transformers does not find this name: it would ignore such tensors and begin
+ * at random. */
 #define LAYOUT_QUANTIZED "quantized.safetensors"
 
 /* "model.safetensors" or "model-00001-of-00003.safetensors". */

@@ -9,7 +9,7 @@
 
 /* The kinds of tensors in the order of the file; sizes as products of V (padded), T, C. */
 static const struct kind {
-    const char *name; /* of the parameter; with %d: one for each layer */
+    const char *name; /* name of the parameter; with %d: a parameter for each layer */
     char rows;        /* 'V', 'T', or a multiple of C */
     bool matrix;      /* (rows, columns), otherwise (rows) */
     int columns;      /* a multiple of C */

@@ -93,7 +93,8 @@ static int read_coded(struct loading *l, const struct file_tensor *tensor, int64
     return failed;
 }
 
-/* Elements of a view, whose strides are its own: what it spans, and of that those. */
+/* Reads elements of a view with strides: first all bytes that the view spans, then the view's elements among
+ * them. */
 static int read_strided(struct loading *l, const struct file_tensor *tensor, int64_t first, int64_t count,
                         enum dtype dtype, void *out, struct muster_error *err)
 {

@@ -1,5 +1,5 @@
-/* output.h - a file that is written beside its name, at any offset, and renamed into place when it is whole.
- */
+/* output.h - a file that is written at any offset under a temporary name, and renamed into place when it is
+ * whole. */
 #ifndef MUSTER_RUNTIME_FILES_OUTPUT_H
 #define MUSTER_RUNTIME_FILES_OUTPUT_H
 
@@ -16,7 +16,7 @@ struct output {
 int output_open(struct output *output, const char *path, struct muster_error *err);
 int output_write(struct output *output, int64_t offset, const void *data, int64_t bytes,
                  struct muster_error *err);
-/* Syncs and closes; the file stays beside its name until output_place. */
+/* Syncs and closes; the file keeps its temporary name until output_place. */
 int output_sync(struct output *output, struct muster_error *err);
 int output_place(struct output *output, struct muster_error *err);
 /* Frees, and removes a file that was not put in place. A zeroed struct is accepted. */

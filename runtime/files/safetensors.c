@@ -70,9 +70,8 @@ static int read_shape(const char *name, const json_t *shape, struct file_tensor 
                       struct muster_error *err)
 {
     if (!json_is_array(shape) || json_array_size(shape) > TENSOR_DIMS)
-        return error_set(err, MUSTER_E_INVALID,
-                         "%s: tensor '%s' has no shape, or one of more than %d dimensions", name,
-                         tensor->name, TENSOR_DIMS);
+        return error_set(err, MUSTER_E_INVALID, "%s: tensor '%s' has no shape, or more than %d dimensions",
+                         name, tensor->name, TENSOR_DIMS);
     tensor->ndim = (int)json_array_size(shape);
     for (int i = 0; i < tensor->ndim; i++) {
         const json_t *dim = json_array_get(shape, (size_t)i);
@@ -153,7 +152,7 @@ static int check_holes(const char *name, struct file_tensor *tensors, int count,
     for (int i = 0; i < count; i++) {
         if (tensors[i].offset != end)
             return error_set(err, MUSTER_E_INVALID, "%s: tensor '%s' %s the one before it in the file", name,
-                             tensors[i].name, tensors[i].offset < end ? "overlaps" : "leaves a hole behind");
+                             tensors[i].name, tensors[i].offset < end ? "overlaps" : "leaves a hole after");
         end += tensors[i].bytes;
     }
     if (end != file_bytes)

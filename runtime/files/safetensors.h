@@ -19,8 +19,8 @@ int64_t safetensors_header_length(const char *name, const void *start, int64_t f
 int safetensors_parse(const char *name, const char *header, size_t length, int64_t file_bytes, int file,
                       struct file_tensors *tensors, struct muster_error *err);
 
-/* The start of a file up to its first tensor, for tensors in the order of the list, whose offsets it sets;
- * one of DTYPE_COUNT is of the type that it names.
+/* The start of a file up to its first tensor, for tensors in the order of the list, whose offsets it sets.
+ * A tensor of DTYPE_COUNT has the type that its `type` names.
  * metadata: pairs of texts ("key", "value", ..., NULL), may be NULL. Returns the size of the file, or -1:
  * MUSTER_E_NOMEM, MUSTER_E_UNSUPPORTED for a type. */
 int64_t safetensors_format(struct file_tensor *tensors, int count, const char *const *metadata,

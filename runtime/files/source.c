@@ -1,4 +1,4 @@
-/* source.c - opening: what a path holds, and the headers of its files. See files.h. */
+/* source.c - opens a path of any supported format and reads the headers of its files. See files.h. */
 #include "runtime/files/source.h"
 
 #include <errno.h>
@@ -193,7 +193,7 @@ static int read_adapters(struct files *files, const char *config, struct muster_
     files->adapters = true;
     if (adapter_json_read(config, &files->lora, err) < 0)
         return -1;
-    scope_free char *pickled = mem_printf("%s/adapter_model.bin", files->path); /* of PEFT before 0.6 */
+    scope_free char *pickled = mem_printf("%s/adapter_model.bin", files->path); /* name in PEFT before 0.6 */
     if (!pickled)
         return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", files->path);
     if (access(path, F_OK) && !access(pickled, F_OK))
@@ -213,7 +213,7 @@ static int read_folder(struct files *files, struct muster_error *err)
     scope_free char *pickled_index = mem_printf("%s/pytorch_model.bin.index.json", files->path);
     if (!single || !index || !quantized || !adapters || !config || !pickled || !pickled_index)
         return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", files->path);
-    /* one that cannot be looked at is not absent: another one would take its place */
+    /* a file that cannot be looked at is not absent: the next name must not take its place */
     const char *const looked_for[] = {adapters, config, single, index, quantized};
     enum { ADAPTERS, CONFIG, SINGLE, INDEX, QUANTIZED, LOOKED_FOR };
     int there[LOOKED_FOR];
@@ -330,9 +330,10 @@ int files_match(struct files *files, const struct model *model, const struct arc
     match_free(&files->match);
     files->model = NULL;
     if (files->adapters && model->adapter_scale != lora_scale(&files->lora))
-        return error_set(err, MUSTER_E_INVALID,
-                         "%s has adapters of alpha / rank %g, and those of %s have %g: name it as lora.path",
-                         files->path, lora_scale(&files->lora), model->name, model->adapter_scale);
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%s has adapters whose alpha / rank is %g, and the adapters of %s have %g: name it as lora.path",
+            files->path, lora_scale(&files->lora), model->name, model->adapter_scale);
     if ((files->adapters ? match_adapters : match_tensors)(files->path, &files->tensors, model, architecture,
                                                            &files->match, err))
         return -1;

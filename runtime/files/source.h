@@ -23,7 +23,7 @@ struct files {
     struct architecture architecture;
     bool has_architecture;
     struct config_notes notes;
-    bool adapters;               /* of PEFT: they alone are there */
+    bool adapters;               /* the files are PEFT's: they hold adapters alone */
     struct lora lora;            /* theirs */
     struct file_tensors tensors; /* sorted */
     const struct model *model;   /* matched */

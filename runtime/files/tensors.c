@@ -30,7 +30,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct file_tensor *)a)->name, ((const struct file_tensor *)b)->name);
 }
 
-/* Removes a part and the dot behind it. */
+/* Removes a part and the dot after it. */
 static void drop_part(char *name, const char *part)
 {
     const size_t length = strlen(part);

@@ -26,7 +26,7 @@ struct file_tensor {
     char *name;
     char type[TENSOR_TYPE]; /* as in the file: "BF16" */
     enum dtype dtype;       /* DTYPE_COUNT: a type that no parameter can have */
-    bool integer;           /* of int64 (dtype is DTYPE_COUNT): what a PARAM_COUNT is in files */
+    bool integer;           /* elements are int64, as a PARAM_COUNT is in files (dtype is DTYPE_COUNT) */
     int ndim;
     int64_t dim[TENSOR_DIMS];
     int file;                    /* index of the file */
@@ -34,7 +34,7 @@ struct file_tensor {
     bool strided;                /* elements are not one after the other: */
     int64_t stride[TENSOR_DIMS]; /* from one to the next of each dimension, in elements */
     bool out_in; /* matrices are (out,in) even where the model's description of files has (in,out) */
-    struct file_codes codes; /* there: values are what they open to, as DTYPE_F32 */
+    struct file_codes codes; /* if present, values are decoded from it, as DTYPE_F32 */
 };
 
 /* A zeroed struct is an empty list. */
@@ -50,7 +50,7 @@ int tensors_add(struct file_tensors *tensors, const struct file_tensor *tensor, 
 void tensors_unwrap(struct file_tensors *tensors);
 /* Sorts by name; two of one name are MUSTER_E_INVALID. path names the source in the error. */
 int tensors_sort(struct file_tensors *tensors, const char *path, struct muster_error *err);
-/* Of a sorted list; NULL: there is none. */
+/* tensors: sorted. NULL: there is none. */
 const struct file_tensor *tensors_find(const struct file_tensors *tensors, const char *name);
 void tensors_free(struct file_tensors *tensors);
 

@@ -13,7 +13,7 @@ enum { PICKLE_LIMIT = 32 << 20, NAME_LIMIT = 512 };
 struct torch_reader {
     const struct zip_source *source;
     struct zip zip;
-    char root[NAME_LIMIT]; /* "model/": what the members' names begin with */
+    char root[NAME_LIMIT]; /* "model/": prefix of the members' names */
     struct unpickled values;
     int file;
     struct file_tensors *tensors;
@@ -147,7 +147,7 @@ static int refuse_tensor(struct torch_reader *r, const struct file_tensor *tenso
     return error_set(r->err, MUSTER_E_INVALID, "%s: tensor '%s' %s", r->source->name, tensor->name, what);
 }
 
-/* Sizes and strides of a tensor; the elements from its first to behind its last in *span. */
+/* Sizes and strides of a tensor. *span: the number of elements from its first to its last. */
 static int take_shape(struct torch_reader *r, const struct unpickled_value *value, struct file_tensor *tensor,
                       int64_t *span)
 {
@@ -155,7 +155,7 @@ static int take_shape(struct torch_reader *r, const struct unpickled_value *valu
                                  *strides = torch_value(r, value->items[3]);
     int64_t whole = 1;
     if (sizes->count != strides->count || sizes->count > TENSOR_DIMS)
-        return refuse_tensor(r, tensor, "has no shape, or one of too many dimensions");
+        return refuse_tensor(r, tensor, "has no shape, or too many dimensions");
     tensor->ndim = sizes->count;
     *span = 1;
     for (int i = tensor->ndim - 1; i >= 0; i--) {

@@ -1,9 +1,9 @@
 /* gpt2.h - the GPT-2 architecture (Radford et al. 2019).
  *
  * Layers: "embedding" (wte[token] + wpe[position]), one "h.<i>" a block, "head" (ln_f, logits with the tied
- * wte, cross entropy). Parameter names are those of Hugging Face's GPT-2 checkpoints without the
- * "transformer." prefix. One difference: their Conv1D keeps the four products of a block as (in, out); ours
- * are (out, in) as in nn.Linear, and files have them as Hugging Face does (file_transposed). */
+ * wte, cross entropy). Parameters have the names of Hugging Face's GPT-2 checkpoints without the
+ * "transformer." prefix. The four products of a block differ: Hugging Face's Conv1D keeps them as (in, out),
+ * this model as (out, in), like nn.Linear. Files have them as Hugging Face does (file_transposed). */
 #ifndef MUSTER_RUNTIME_MODEL_GPT2_H
 #define MUSTER_RUNTIME_MODEL_GPT2_H
 
@@ -26,7 +26,7 @@ struct gpt2_config {
  * be set by the caller before planning. NULL (MUSTER_E_INVALID) names a value and its bounds. The caller owns
  * the model (model_destroy). */
 struct model *gpt2_create(const struct gpt2_config *config, struct muster_error *err);
-/* With adapters beside products of its blocks (lora.h); lora NULL: without. */
+/* lora: adapters for products of the model's blocks (lora.h); NULL: none. */
 struct model *gpt2_create_adapted(const struct gpt2_config *config, const struct lora *lora,
                                   struct muster_error *err);
 

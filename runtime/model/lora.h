@@ -1,9 +1,9 @@
-/* lora.h - low-rank adapters (Hu et al. 2021): beside a product of a frozen weight stands a trained one of
- * two thin matrices, x W^T + (alpha / rank) dropout(x) A^T B^T.
+/* lora.h - low-rank adapters (Hu et al. 2021). The product of a frozen weight gets a trained product of
+ * two thin matrices added: x W^T + (alpha / rank) dropout(x) A^T B^T.
  *
- * A page is written as ever; its writer puts the adapters beside the products that the settings name
- * (writer_adapt). Parameters are called as PEFT calls them: q_proj.lora_A.weight (rank, in) and
- * q_proj.lora_B.weight (out, rank). Everything else is frozen. */
+ * A page is written without regard to adapters. Its writer adds an adapter to each product that the settings
+ * name (writer_adapt). Parameters have PEFT's names: q_proj.lora_A.weight (rank, in) and q_proj.lora_B.weight
+ * (out, rank). All other parameters are frozen. */
 #ifndef MUSTER_RUNTIME_MODEL_LORA_H
 #define MUSTER_RUNTIME_MODEL_LORA_H
 
@@ -22,8 +22,8 @@ enum {
 /* A value: copied freely. rank 0: no adapters. */
 struct lora {
     int rank;
-    double alpha;   /* what the adapters form is multiplied by alpha / rank */
-    double dropout; /* of what A reads, while training */
+    double alpha;   /* an adapter's product is multiplied by alpha / rank */
+    double dropout; /* probability for elements of A's input, while training */
     enum stored
         base;    /* how the frozen weights of products are held (QLoRA); STORED_PLAIN: as other parameters */
     bool tables; /* tables of embeddings and the head too */
@@ -33,11 +33,11 @@ struct lora {
 
 /* MUSTER_E_INVALID names the value and its bounds. */
 int lora_check(const struct lora *lora, struct muster_error *err);
-/* Adds a target. MUSTER_E_LIMIT, MUSTER_E_INVALID: it is empty or too long; one that is there already is not
- * added again. */
+/* Adds a target, unless the list has it. MUSTER_E_LIMIT: the list is full. MUSTER_E_INVALID: the name is
+ * empty or too long. */
 int lora_add_target(struct lora *lora, const char *name, struct muster_error *err);
-/* The targets that a module's full name ends with, as PEFT decides it: the name itself, or what follows one
- * of its dots. Bits; 0: none. */
+/* The targets that a module's full name ends with, by PEFT's rule: the target is the whole name, or the part
+ * after one of its dots. Bits; 0: none. */
 uint32_t lora_targets_of(const struct lora *lora, const char *module);
 double lora_scale(const struct lora *lora);
 

@@ -24,7 +24,7 @@ static void linear_backward(const struct operation_call *c)
     if (c->dweight[0] || c->dweight[1])
         k->linear_backward_weight(c->dweight[0], apart ? NULL : c->dweight[1], c->dout, c->in[0], N, C, OC,
                                   OC, c->weight_add[c->dweight[0] ? 0 : 1], c->context->stream);
-    if (apart) /* one of the two is tied to another layer's, which has written it already */
+    if (apart) /* the weight or the bias is tied to another layer's parameter, which has written it already */
         k->linear_backward_weight(NULL, c->dweight[1], c->dout, c->in[0], N, C, OC, OC, c->weight_add[1],
                                   c->context->stream);
     if (c->din[0] && c->before)

@@ -1,8 +1,9 @@
-/* operation.h - one operation of a program: what it computes, what its backward reads, and which memory it
- * may write over. A row of the table for each; program.c knows nothing else about any of them.
+/* operation.h - an operation of a program: its computation, the values that its backward reads, and the
+ * memory that it may write over. Each operation is a row of the table; program.c knows nothing else about it.
  *
- * To add an operation: its row in operation.c (or a file of its own beside it), its name in OPERATIONS below,
- * its function in program.h, and its case in tests/unit/model/operation_test.c, which fails without one. */
+ * To add an operation: its row in operation.c (or in its own file next to it), its name in OPERATIONS below,
+ * its function in program.h, and its case in tests/unit/model/operation_test.c, which fails without a case.
+ */
 #ifndef MUSTER_RUNTIME_MODEL_OPERATION_H
 #define MUSTER_RUNTIME_MODEL_OPERATION_H
 
@@ -16,21 +17,21 @@ enum { OPERATION_INPUTS = 3, OPERATION_PARAMS = 5, OPERATION_STATISTICS = 2 };
 /* Numbers that an operation was written down with; each reads the ones it needs. */
 struct operation_settings {
     double epsilon;
-    double probability; /* of an element to be dropped */
+    double probability; /* probability that an element is dropped */
     double factor;
-    int kind; /* of the activation */
+    int kind; /* kind of the activation */
     int heads, kv_heads;
     bool causal;
-    bool by_length; /* of attention: `input` has the lengths of the samples, beyond which nothing is seen */
+    bool by_length; /* attention only: `input` has the lengths of the samples; later positions are not seen */
     struct rotary rotary;
-    int input;                     /* of the batch: index into model.inputs */
-    enum dtype dtype;              /* of its elements, where an operation takes several */
+    int input;                     /* index into model.inputs, for a number of the batch */
+    enum dtype dtype;              /* type of the elements, where an operation takes several */
     int64_t vocabulary, positions; /* rows of the tables */
     uint32_t site;                 /* number of this dropout in the model */
-    bool classes;                  /* of cross_entropy: rows whose class was found are counted */
+    bool classes;                  /* cross_entropy only: rows whose class was found are counted */
     struct conv2d conv;
-    struct pool2d pool;        /* of averages: the input's sizes alone */
-    int out_height, out_width; /* of averages */
+    struct pool2d pool;        /* averages use only the input's sizes */
+    int out_height, out_width; /* size of averages */
     struct batch_norm norm;    /* its place in the step is filled in by the call */
 };
 
@@ -53,8 +54,8 @@ struct operation_call {
     void *dweight[OPERATION_PARAMS];
     int weight_add[OPERATION_PARAMS];
     void *work;
-    /* Of a product's backward: din[0] is wanted of what an activation of that kind made in[0] of; NULL: of
-     * in[0]. */
+    /* Used by a product's backward. in[0] is the result of an activation of that kind; before is the
+     * activation's input, and din[0] gets the gradient of before. NULL: din[0] gets the gradient of in[0]. */
     const void *before;
     int before_kind;
 };
@@ -70,18 +71,17 @@ struct operation {
     unsigned forward_over;  /* inputs that `out` may be written over */
     unsigned backward_over; /* inputs whose gradient, where it is written and not added, may overwrite dout */
     bool whole;             /* backward forms the gradients of all inputs or of none: din has no NULL */
-    bool
-        sequences; /* reads the positions of a sample beside each other: none of values with a row a sample */
-    bool pools;    /* its result has a row for each sample, and no longer for each position */
-    bool shares;   /* the gradient of every input is dout itself: backward is left alone where din is dout */
-    bool loss;     /* ends the model: no out; see layer_context.loss_total */
+    bool sequences;         /* reads several positions of a sample: its values have no row a sample */
+    bool pools;             /* its result has a row for each sample, and no longer for each position */
+    bool shares; /* the gradient of every input is dout itself: backward is left alone where din is dout */
+    bool loss;   /* ends the model: no out; see layer_context.loss_total */
     bool
         batch; /* reads settings.input of the batch; of a loss: its targets, where -1 or NaN does not count */
-    size_t kernel; /* offset in struct kernels of a function that not every table has; 0: all have what it
-                      calls */
+    size_t kernel; /* offset in struct kernels of a function that some tables lack; 0: every table has the
+                      functions that it calls */
     /* Bytes of scratch memory; NULL: none. */
     size_t (*work)(const struct operation_call *call, bool backward);
-    double (*flops)(const struct operation_call *call); /* of forward; NULL: not worth counting */
+    double (*flops)(const struct operation_call *call); /* forward's; NULL: too few to count */
 };
 
 #define OPERATIONS(X)                                                                                        \

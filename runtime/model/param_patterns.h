@@ -1,8 +1,9 @@
-/* param_patterns.h - parameters chosen by patterns of their names: what is frozen, what the weight decay
- * spares.
+/* param_patterns.h - parameters chosen by patterns of their names: frozen parameters, and parameters without
+ * weight decay.
  *
- * A pattern is the shell's: * any characters, dots too, ? one, [ab] one of these: "h.0.*", "*.bias". One that
- * matches no parameter is an error, since it was meant to. Lists end with NULL; NULL is an empty one. */
+ * A pattern is the shell's: * any characters, dots too, ? any character, [ab] a or b: "h.0.*", "*.bias". A
+ * pattern that matches no parameter is an error: it is probably misspelt. Lists end with NULL; NULL is an
+ * empty list. */
 #ifndef MUSTER_RUNTIME_MODEL_PARAM_PATTERNS_H
 #define MUSTER_RUNTIME_MODEL_PARAM_PATTERNS_H
 
@@ -10,7 +11,7 @@
 
 /* symbol, name in a configuration: which parameters the weight decay is applied to at all. */
 #define PARAM_DECAYS(X)                                                                                      \
-    X(PARAM_DECAY_MATRICES, "matrices") /* of two dimensions and more: no bias, no norm */                   \
+    X(PARAM_DECAY_MATRICES, "matrices") /* parameters with two dimensions and more: no bias, no norm */      \
     X(PARAM_DECAY_ALL, "all")
 enum param_decay {
 #define PARAM_DECAY_ENUM(symbol, name) symbol,

@@ -7,7 +7,7 @@
 
 #include "runtime/model/program_internal.h"
 
-/* ---- what a model keeps ---- */
+/* ---- memory of the past ---- */
 
 /* Operations whose rows do not depend on other rows. */
 static bool is_by_row(const struct operation *op)

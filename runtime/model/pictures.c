@@ -99,7 +99,7 @@ const struct operation operation_batch_norm2d = {
 
 /* ---- relu ----
  *
- * As activation, but its backward reads what it has formed, so that a convolution is written over. */
+ * Same as activation, but backward reads the result, so that relu may write over a convolution's result. */
 
 static void relu_forward(const struct operation_call *c)
 {

@@ -26,15 +26,15 @@
 #include "runtime/plan/model.h"
 
 enum {
-    PROGRAM_VALUES = 64, /* of one layer, statistics of norms and attention included */
+    PROGRAM_VALUES = 64, /* values of one layer, statistics of norms and attention included */
     PROGRAM_STEPS = 56,
 };
 
 struct writer {
     struct model *model;           /* under construction */
-    struct program *program;       /* of the open layer; NULL: none is open */
-    char prefix[MODEL_NAME_LIMIT]; /* of the names of the open layer's parameters */
-    struct layer_result {          /* of each layer */
+    struct program *program;       /* program of the open layer; NULL: none is open */
+    char prefix[MODEL_NAME_LIMIT]; /* prefix of the open layer's parameter names */
+    struct layer_result {          /* result of each layer */
         int64_t width;             /* 0: it has none */
         bool sample;               /* a row for each sample */
     } * results;
@@ -46,7 +46,7 @@ struct writer {
     struct muster_error error;             /* the first */
 };
 
-/* A size that a page is given, and what it may be. */
+/* A size that a page is given, and its bounds. */
 struct size_limit {
     const char *name;
     int value, least, most;
@@ -57,14 +57,14 @@ int writer_check_sizes(const struct size_limit *sizes, size_t count, struct must
 struct writer writer_begin(const char *name_format, ...) __attribute__((format(printf, 1, 2)));
 /* The model, owned by the caller, or NULL with the first error. The writer holds nothing afterwards. */
 struct model *writer_finish(struct writer *w, struct muster_error *err);
-void model_destroy(struct model *model); /* of writer_finish; accepts NULL */
+void model_destroy(struct model *model); /* destroys writer_finish's model; accepts NULL */
 GUARD_DEFINE(model, struct model *, model_destroy);
 /* Declares an array of the batch, see struct batch_input. Returns the input. */
 int writer_input(struct writer *w, const char *name, enum dtype dtype, bool positions, int64_t width);
 
-/* From here on program_linear puts an adapter beside each product that a target names, and writer_finish
- * freezes all other parameters; a target without a product is its error. lora NULL: nothing happens. around:
- * what full names of modules begin with and names of parameters do not: "transformer." */
+/* After this call program_linear adds an adapter to each product that a target names, and writer_finish
+ * freezes all other parameters. A target without a product is an error of writer_finish. lora NULL: nothing
+ * happens. around: prefix of modules' full names that parameters' names do not have: "transformer." */
 void writer_adapt(struct writer *w, const struct lora *lora, const char *around);
 
 /* ---- layers and parameters ---- */
@@ -85,7 +85,7 @@ void program_result(struct writer *w, int value);
 int program_parameter(struct writer *w, const char *name, int64_t rows, int64_t columns, enum param_init init,
                       double std);
 
-/* The same of 1 to MODEL_DIMS dimensions; those of two and more decay. */
+/* Same as above with 1 to MODEL_DIMS dimensions. Parameters with two and more dimensions decay. */
 int program_tensor(struct writer *w, const char *name, int ndim, const int64_t *dim, enum param_init init,
                    double std);
 
@@ -125,8 +125,8 @@ int program_embedding(struct writer *w, int input, int table, int positions);
 /* The mean over the positions that are there, 0 where none is: a value with a row for each sample. What
  * follows it may be anything but what reads positions, and ends in a loss against one target a sample. */
 int program_mean(struct writer *w, int in, int lengths);
-/* Of the result of an attention, which it returns: positions beyond a sample's length are not seen, and their
- * own results are 0. */
+/* Limits an attention to the samples' lengths, and returns its result. Positions after a sample's length are
+ * not seen, and their own results are 0. */
 int program_within(struct writer *w, int attention, int lengths);
 /* Pictures: a row is a sample's planes, (channels, height, width), and training.sequence_length is 1. `shape`
  * is that of the input, and of the result afterwards. */
@@ -140,10 +140,10 @@ int program_conv2d(struct writer *w, int in, struct planes *shape, int filters, 
 /* The same by a weight (filters, channels, kernel, kernel) and a bias that exist; bias -1: none. */
 int program_conv2d_by(struct writer *w, int in, struct planes *shape, int kernel, int stride, int padding,
                       int weight, int bias);
-/* torch.nn.BatchNorm2d: while training by the mean and variance of this rank's micro-batch, in evaluation by
- * the running ones, name.running_mean and .running_var, which move by `momentum`; beside them
- * name.num_batches_tracked. Their places in a step: struct batch_norm of kernels.h. A channel of one element
- * has variance 0 (PyTorch refuses it). */
+/* torch.nn.BatchNorm2d. Training uses the mean and variance of this rank's micro-batch. Evaluation uses
+ * the running values, name.running_mean and .running_var, which move by `momentum`. name.num_batches_tracked
+ * counts batches. Their places in a step: struct batch_norm of kernels.h. A channel of one element has
+ * variance 0 (PyTorch refuses it). */
 int program_batch_norm2d(struct writer *w, int in, const struct planes *shape, const char *name,
                          double epsilon, double momentum);
 int program_relu(struct writer *w, int in);
@@ -163,8 +163,8 @@ void program_squared_error(struct writer *w, int in, int input);
 
 extern const struct layer_ops program_ops;
 
-/* Whether what lies behind the longest sample of a micro-batch changes nothing, so that no more positions
- * need be computed: all attention sees as far as lengths or back, and the loss has a row for each sample. */
+/* Whether positions after the longest sample of a micro-batch change nothing, so that they need not
+ * be computed: all attention sees up to lengths or backwards, and the loss has a row for each sample. */
 bool program_ends_with_lengths(const struct model *model);
 
 /* Whether a device's kernels have all that the model's programs call; an error names the operation. */

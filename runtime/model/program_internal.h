@@ -7,7 +7,7 @@
 
 #include "runtime/model/program.h"
 
-typedef uint64_t program_set; /* of values */
+typedef uint64_t program_set; /* a set of values */
 static_assert(PROGRAM_VALUES <= 64, "a set of values is one word");
 
 static inline program_set program_bit(int value)
@@ -30,7 +30,7 @@ struct program_step {
     int out; /* -1: a loss */
     int statistics[OPERATION_STATISTICS], statistic_count;
     int param[OPERATION_PARAMS]; /* index into layer_desc.param; -1: none */
-    bool needed;                 /* backward reads what it forms, or another such step does */
+    bool needed;                 /* its result is read by backward, or by another step that is needed */
     /* Gradients: 1 where a step that runs earlier in backward has written one. */
     uint8_t add[OPERATION_INPUTS], weight_add[OPERATION_PARAMS];
 };
@@ -43,19 +43,19 @@ enum program_memory {
     PROGRAM_WORK,
 };
 
-/* Where values (or their gradients) lie. A value lies in its home's memory, which is its own or another's of
- * the same width and number of rows. A home in saved or work memory begins where the last one of `below`
- * ends, so that the same decision serves every shape. */
+/* Places of values (or of their gradients). A value lies in the memory of its home, which is the value itself
+ * or another value with the same width and number of rows. A home in saved or work memory begins at the
+ * largest end of the homes in `below`, so that the same decision serves every shape. */
 struct program_layout {
     uint8_t home[PROGRAM_VALUES], memory[PROGRAM_VALUES];
     program_set below[PROGRAM_VALUES];
-    uint8_t order[PROGRAM_VALUES]; /* homes in saved and work memory; what is below comes before */
+    uint8_t order[PROGRAM_VALUES]; /* homes in saved and work memory; a home comes after the homes below it */
     int order_count;
     program_set alive[PROGRAM_STEPS]; /* homes in work memory that the step's scratch memory is above */
 };
 
 struct program {
-    char name[MODEL_NAME_LIMIT]; /* of the layer */
+    char name[MODEL_NAME_LIMIT]; /* the layer's name */
     struct program_value values[PROGRAM_VALUES];
     int value_count;
     struct program_step steps[PROGRAM_STEPS];
@@ -70,7 +70,7 @@ int writer_fail(struct writer *w, int code, const char *format, ...) __attribute
 bool program_is_open(struct writer *w);
 /* A new one; sample: see struct program_value. */
 int program_value(struct writer *w, int64_t width, bool sample, int source, int step);
-/* The index among the open layer's parameters of one of the model's. */
+/* The index of the model's parameter `param` among the open layer's parameters. */
 int program_use(struct writer *w, int param);
 void program_close(struct writer *w, int result); /* the open layer */
 
@@ -92,7 +92,7 @@ void program_place(struct program *program);
 
 /* Offsets for a shape, in bytes. */
 struct program_offsets {
-    int64_t at[PROGRAM_VALUES]; /* of homes */
+    int64_t at[PROGRAM_VALUES]; /* offsets of homes */
     int64_t saved;              /* bytes of saved memory */
 };
 int64_t program_rows(const struct program *program, int value, struct shape shape);

@@ -29,7 +29,7 @@ static bool together(const struct lives *lives, int a, int b)
     return lives->first[a] <= lives->last[b] && lives->first[b] <= lives->last[a];
 }
 
-/* The lowest place for v: at 0 or where one that lives beside it ends. */
+/* The lowest place for v: at 0, or at the end of a value that lives at the same time. */
 static int64_t lowest(const struct program *p, const struct lives *lives, int v)
 {
     int64_t best = -1;
@@ -58,7 +58,7 @@ static int largest_left(const struct program *p, const struct lives *lives)
     return found;
 }
 
-/* Places all lives, and lists them so that what a home lies on comes before it. */
+/* Places all lives, and lists each home after the homes that it lies on. */
 static void lives_place(const struct program *p, struct lives *lives, struct program_layout *layout)
 {
     for (int v; (v = largest_left(p, lives)) >= 0;)
@@ -208,8 +208,8 @@ static int next_write(const struct program *p, int v, int s)
     return -1;
 }
 
-/* Whether v's gradient, equal to that of step s's output now, can be in the same memory as those of `others`.
- */
+/* Whether v's gradient, now equal to the gradient of step s's output, can share the memory of the gradients
+ * of `others`. */
 static bool may_share(const struct program *p, int v, int s, program_set others)
 {
     for (int u = 0; u < p->value_count; u++) {

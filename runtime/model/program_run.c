@@ -126,8 +126,8 @@ static struct operation_call call_values(const struct program *p, const struct p
     return c;
 }
 
-/* Bytes that a step's own scratch memory takes; behind it is room for gradients of inputs of the layer that
- * nothing wants, but the operation forms. */
+/* Bytes of a step's own scratch memory. Room follows for input gradients that
+ * no step wants but the operation forms. */
 static int64_t scratch_bytes(const struct operation_call *c, const struct operation *op, bool backward)
 {
     return op->work ? aligned((int64_t)op->work(c, backward)) : 0;
@@ -206,8 +206,8 @@ static bool ranges_meet(const void *a, int64_t a_bytes, const void *b, int64_t b
     return first < second + (uintptr_t)b_bytes && second < first + (uintptr_t)a_bytes;
 }
 
-/* A product and an activation of its result behind it, as one call; false: they are two. The activation's
- * result is formed a step earlier then, and may lie where the product's input was no longer needed. */
+/* Runs a product and the activation of its result as one call; false: they need two calls. The activation's
+ * result is then formed a step earlier, and may lie where the product's input was no longer needed. */
 static bool forward_pair(const struct program *p, const struct program_layout *layout,
                          const struct program_offsets *offsets, int s, const struct layer_context *x)
 {
@@ -320,8 +320,8 @@ static void add_gradients(const struct program *p, const struct program_offsets 
     }
 }
 
-/* A product whose input is an activation's result that nothing else reads: its backward goes on to the
- * gradient of what the activation was made of, which takes the place of the other one. */
+/* Runs the backward of a product whose input is an activation's result that no other step reads. The call
+ * goes on to the gradient of the activation's input, which takes the place of the result's gradient. */
 static bool backward_pair(const struct program *p, const struct program_offsets *values,
                           const struct program_offsets *gradients, int s, const struct layer_context *x,
                           struct operation_call *c)

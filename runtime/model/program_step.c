@@ -37,10 +37,10 @@ bool program_step_fits(struct writer *w, const struct operation *op, const int *
                                 "sample",
                                 op->name);
         if (p->values[in[i]].sample != p->values[in[0]].sample)
-            return !writer_fail(w, MUSTER_E_INVALID,
-                                "%s reads a value of a row for each sample beside one of a row for each "
-                                "position",
-                                op->name);
+            return !writer_fail(
+                w, MUSTER_E_INVALID,
+                "%s reads a value with a row for each sample and a value with a row for each position",
+                op->name);
         for (int j = 0; op->whole && j < i; j++) {
             if (in[j] == in[i])
                 return !writer_fail(w, MUSTER_E_INVALID, "%s reads one value twice", op->name);
@@ -81,7 +81,7 @@ int program_step_add(struct writer *w, const struct operation *op, const struct 
     return step->out;
 }
 
-/* The shape of a parameter is what the operation needs; columns 0: one dimension. */
+/* Checks that a parameter has the shape that the operation needs; columns 0: one dimension. */
 static bool shaped(struct writer *w, const struct operation *op, int param, int64_t rows, int64_t columns)
 {
     if (w->error.code)
@@ -117,7 +117,7 @@ static uint32_t adapter_targets(struct writer *w, const char *name)
     char module[3 * MODEL_NAME_LIMIT];
     if (!w->lora.rank)
         return 0;
-    (void)snprintf(module, sizeof module, "%s%s%s", w->around, w->prefix, name); /* what is cut has failed */
+    (void)snprintf(module, sizeof module, "%s%s%s", w->around, w->prefix, name); /* a cut name has failed */
     (void)snprintf(w->modules[*w->modules[0] != '\0'], sizeof w->modules[0], "%.*s",
                    (int)sizeof w->modules[0] - 1, module); /* for a message */
     return lora_targets_of(&w->lora, module);

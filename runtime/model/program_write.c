@@ -1,5 +1,5 @@
-/* program_write.c - writing a model down: layers, their inputs and results, and parameters. What is wrong is
- * found here, by the names that the page uses. */
+/* program_write.c - writing a model down: layers, their inputs and results, and parameters. Mistakes are
+ * found here and reported by the names that the page uses. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +90,7 @@ static void store_base(struct writer *w, const struct layer_desc *layer)
     }
 }
 
-/* Every target has met a product; what is no adapter is frozen. */
+/* Checks that every target has met a product, and freezes all parameters but adapters. */
 static void finish_adapters(struct writer *w)
 {
     for (int i = 0; i < w->lora.target_count && !w->error.code; i++)
@@ -238,7 +238,7 @@ static void mark_lookup(struct layer_desc *layer, const struct program *p)
         layer->lookup = step->settings.input + 1;
 }
 
-/* Every value leads to the result: one that no step reads is a mistake on the page. */
+/* Every value leads to the result: a value that no step reads is a mistake on the page. */
 void program_close(struct writer *w, int result)
 {
     struct program *p = w->program;
@@ -276,17 +276,18 @@ void program_result(struct writer *w, int value)
     const struct program *p = w->program;
     if (value < 0 || value >= p->value_count || p->values[value].step < 0 || p->values[value].last_use >= 0 ||
         p->steps[p->values[value].step].out != value)
-        (void)writer_fail(w, MUSTER_E_INVALID,
-                          "its result is value %d, but must be what an operation of it formed and no "
-                          "operation reads",
-                          value);
+        (void)writer_fail(
+            w, MUSTER_E_INVALID,
+            "its result is value %d, but must be the result of an operation in it that no operation reads",
+            value);
     else
         program_close(w, value);
 }
 
 /* ---- parameters ---- */
 
-/* The index among the layer's parameters of one of the model's; -1 and an error if there is no room. */
+/* The index of the model's parameter `param` among the layer's parameters; -1 and an error if there is no
+ * room. */
 int program_use(struct writer *w, int param)
 {
     struct layer_desc *layer = open_desc(w);

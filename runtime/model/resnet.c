@@ -7,7 +7,7 @@
 #include "proto/base/error.h"
 #include "runtime/model/program.h"
 
-static const double norm_epsilon = 1e-5, norm_momentum = 0.1; /* of torch.nn.BatchNorm2d */
+static const double norm_epsilon = 1e-5, norm_momentum = 0.1; /* defaults of torch.nn.BatchNorm2d */
 
 static int check_resnet(const struct resnet_config *c, struct muster_error *err)
 {

@@ -12,7 +12,7 @@
 #include "runtime/plan/model.h"
 
 struct resnet_config {
-    int channels, height, width; /* of a picture: 1 to 64, 4 to 4096 */
+    int channels, height, width; /* size of a picture: 1 to 64, 4 to 4096 */
     int classes;                 /* 2 to 65536 */
     int stages, blocks, filters; /* 1 to 6; in a stage, 1 to 64; of the first stage, 1 to 1024 */
 };

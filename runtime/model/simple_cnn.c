@@ -13,7 +13,7 @@ static int check_sizes(const struct simple_cnn_config *c, struct muster_error *e
     return writer_check_sizes(limits, sizeof limits / sizeof *limits, err);
 }
 
-/* Opens a layer whose parameters have names of their own: those of torch.nn.Sequential are numbers. */
+/* Opens a layer whose parameters get full names: torch.nn.Sequential's names are numbers. */
 static int stage(struct writer *w, const char *name)
 {
     int layer = program_layer(w, "%s", name);

@@ -11,7 +11,7 @@
 #include "runtime/plan/model.h"
 
 struct simple_cnn_config {
-    int channels, height, width; /* of a picture: 1 to 64, 4 to 4096 */
+    int channels, height, width; /* size of a picture: 1 to 64, 4 to 4096 */
     int classes;                 /* 2 to 65536 */
 };
 

@@ -4,7 +4,7 @@
 #include "proto/base/error.h"
 #include "runtime/model/program.h"
 
-/* Of a table's elements. A mean over many rows is that much smaller. */
+/* Deviation of a table's elements. A mean over many rows has a smaller deviation. */
 #define INIT_STD 0.1
 
 static int classifier_check(const struct text_classifier_config *c, struct muster_error *err)

@@ -1,10 +1,14 @@
-/* text_classifier.h - a small classifier of texts: the mean of the tokens' rows, and two products. Its
- * parameters are those of
+/* text_classifier.h - a small classifier of texts: the mean of the tokens' rows, and two products. It has the
+ * parameters of
  *
  *     embedding = Embedding(vocabulary, channels), fc1 = Linear(channels, hidden), fc2 = Linear(hidden,
- * classes) fc2(relu(fc1(the mean of embedding(tokens) over the positions that are there)))
+ * classes)
  *
- * While it is trained, dropout is on the tokens' rows and behind the ReLU. */
+ * and computes
+ *
+ *     fc2(relu(fc1(the mean of embedding(tokens) over the positions within the text)))
+ *
+ * In training, dropout is applied to the tokens' rows and after the ReLU. */
 #ifndef MUSTER_RUNTIME_MODEL_TEXT_CLASSIFIER_H
 #define MUSTER_RUNTIME_MODEL_TEXT_CLASSIFIER_H
 

@@ -7,7 +7,7 @@
 #include "runtime/model/program.h"
 
 #define EPSILON  1e-5
-#define INIT_STD 0.02 /* of both tables */
+#define INIT_STD 0.02 /* deviation of both tables */
 
 static int encoder_check(const struct text_encoder_config *c, struct muster_error *err)
 {

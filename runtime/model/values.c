@@ -1,4 +1,4 @@
-/* values.c - numbers of the batch: as a layer's value, and as what a model's results are compared with. */
+/* values.c - numbers of the batch, as a layer's value and as the target of a model's results. */
 #include "runtime/model/operation.h"
 
 /* ---- values ---- */
