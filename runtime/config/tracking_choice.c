@@ -28,7 +28,7 @@ static const char *const online_words[] = {"online", "run", "shared", NULL};
 
 /* ---- MLflow's URIs ---- */
 
-/* What the store's path is; NULL: it is no folder. A URI's bytes may be given by their numbers. */
+/* The path of a URI of a store; NULL: the URI is no folder. Bytes of a URI may be given by their numbers. */
 static char *path_of_uri(const char *uri)
 {
     const char *path = uri;

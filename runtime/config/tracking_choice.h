@@ -29,7 +29,7 @@ typedef const char *(*tracking_variable)(const char *name);
 
 /* MUSTER_E_INVALID with the way out where a wish is not possible: for a configuration's check. */
 int tracking_check(const struct tracking_wishes *wishes, struct muster_error *err);
-/* The wishes were checked. notes: lines of what a variable asks for and does not get. */
+/* The wishes were checked. notes: lines about variables whose wishes are not fulfilled. */
 int tracking_choose(const struct tracking_wishes *wishes, tracking_variable variable,
                     struct tracking_choice *choice, struct buffer *notes, struct muster_error *err);
 void tracking_choice_free(struct tracking_choice *choice);

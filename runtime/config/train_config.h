@@ -51,10 +51,10 @@ struct train_config {
     int stage_moments;    /* TRAIN_MOMENTS_... */
     int64_t micro_batch;  /* sequences of one forward on one rank */
     int64_t global_batch; /* sequences of one optimizer step over all ranks; accumulation follows from it */
-    bool strict_batch;    /* of files of other programs; see trainer/formats */
+    bool strict_batch;    /* set for files of other programs; see trainer/formats */
     int64_t sequence_length;
     int strategy;             /* enum strategy */
-    int64_t replicas;         /* of HYBRID_SHARD; 0: one a node */
+    int64_t replicas;         /* replicas of HYBRID_SHARD; 0: one a node */
     int64_t prefetch;         /* gathers in flight ahead of compute */
     int64_t group_bytes;      /* 0: clamp(total/8, 64 KB, 48 MB) */
     int64_t keep_whole_below; /* bytes of a parameter */
@@ -74,19 +74,19 @@ struct train_config {
     int64_t plateau_patience, plateau_cooldown;
     double cycle_min_momentum, cycle_max_momentum, cycle_decay_rate, cycle_momentum_rate; /* OneCycle */
     int64_t cycle_decay_interval;
-    double schedule_cycles, schedule_power; /* of the Trainer's schedules; 0: its own defaults */
+    double schedule_cycles, schedule_power; /* for the Trainer's schedules; 0: its own defaults */
     int64_t schedule_timescale, stable_steps;
     int warmup_shape, decay_shape;                            /* enum lr_shape */
-    double warmup_share;                                      /* of all steps; 0: warmup_steps */
+    double warmup_share;                                      /* share of all steps; 0: warmup_steps */
     bool evaluate_epochs, checkpoint_epochs, interval_epochs; /* in place of evaluate_every and so on */
-    double evaluate_share, checkpoint_share, interval_share;  /* likewise, of evaluate_every and so on */
+    double evaluate_share, checkpoint_share, interval_share;  /* shares of all steps */
     int optimizer;                                            /* enum optimizer */
-    double momentum, dampening;                               /* of SGD */
+    double momentum, dampening;                               /* for SGD */
     bool nesterov;
     int decay;                 /* enum param_decay */
     char **no_decay, **frozen; /* patterns of parameters' names */
     double weight_decay, beta1, beta2, epsilon, clip_norm;
-    double ema_decay;                         /* of the parameters' moving average; 0: none is kept */
+    double ema_decay;                         /* decay of the parameters' moving average; 0: none is kept */
     bool ema_evaluate, ema_export;            /* with the average in the place of the parameters */
     int64_t evaluate_every, evaluate_samples; /* steps, samples; 0: none, all */
     bool evaluate_at_start, evaluate_at_end;
@@ -103,13 +103,13 @@ struct train_config {
     double min_loss_scale;
     int on_nonfinite; /* TRAIN_NONFINITE_... */
     int64_t seed;
-    int64_t threads;      /* of the compute stream; 0: cores / local world size */
+    int64_t threads;      /* threads of the compute stream; 0: cores / local world size */
     int64_t memory_limit; /* bytes a rank may plan; 0: the machine's free memory */
     int device;           /* enum device_choice */
     int comm;             /* TRAIN_COMM_... */
-    bool sync_errors;     /* of a GPU, exactly */
+    bool sync_errors;     /* a GPU's errors name the exact operation */
     bool cuda_graphs;     /* a layer is launched as one */
-    double timeout_s;     /* of a collective */
+    double timeout_s;     /* time-out of a collective */
     char *output;         /* written at the end; "" for none */
     int output_format;    /* enum files_format */
     int output_dtype;     /* TRAIN_OUTPUT_... */
@@ -119,7 +119,7 @@ struct train_config {
     int64_t checkpoint_local_keep;                                    /* copies */
     int64_t checkpoint_every, checkpoint_keep, checkpoint_keep_every; /* steps, checkpoints, steps; 0: none */
     char *checkpoint_command;            /* for /bin/sh after each commit; "": none */
-    double checkpoint_command_timeout_s; /* of one run of it */
+    double checkpoint_command_timeout_s; /* time-out of one run of it */
     char *resume;                        /* "auto", "none" or a path */
     int resume_numerics;                 /* TRAIN_NUMERICS_... */
     int resume_data;                     /* TRAIN_DATA_... */
@@ -133,19 +133,19 @@ struct train_config {
     int architecture;
     int64_t layers, channels, heads, vocabulary;
     int64_t positions; /* longest sequence; 0: sequence_length */
-    /* of llama alone; see llama.h */
+    /* llama only; see llama.h */
     int64_t kv_heads, head_size, hidden;
     bool tied, attention_bias;
     double norm_epsilon, rope_theta;
     int rope_scaling; /* enum rotary_kind */
     double rope_factor, rope_low_frequency, rope_high_frequency;
     int64_t rope_original_positions;
-    int64_t input_channels, input_size;     /* of models of pictures alone */
+    int64_t input_channels, input_size;     /* models of pictures only */
     int64_t num_classes;                    /* see train_config_classes */
-    double dropout;                         /* of models of labelled texts */
-    int64_t resnet_stages, blocks, filters; /* of resnet alone */
+    double dropout;                         /* models of labelled texts only */
+    int64_t resnet_stages, blocks, filters; /* resnet only */
     /* lora; see lora.h */
-    int64_t lora_rank; /* 0: no adapters, or those of lora_path */
+    int64_t lora_rank; /* 0: no adapters, or the rank of lora_path's adapters */
     double lora_alpha, lora_dropout;
     char **lora_target; /* names; NULL: PEFT's choice */
     char *lora_path;    /* "": they are drawn */
@@ -156,13 +156,13 @@ struct train_config {
     char **data_sources;    /* "0.7 PATH" or "PATH"; NULL: path */
     char *tokenizer;        /* "auto", "bytes", or a path */
     char *document_end;     /* "auto", "none", or a token's text */
-    char *text_key;         /* of JSON lines */
-    char *label_key;        /* of labelled texts */
+    char *text_key;         /* key of the text in JSON lines */
+    char *label_key;        /* key of the label in labelled texts */
     int64_t length_buckets; /* steps whose texts are sorted by length; 0: none */
     int packing;            /* enum data_packing of the choices stream, documents */
-    char *cache_dir;        /* of tokenized texts; "": the user's */
+    char *cache_dir;        /* folder of tokenized texts; "": the user's cache */
     char *validation_path;
-    double validation_share; /* of the samples, from the end of the corpus; 0: none */
+    double validation_share; /* share of the samples, from the end of the corpus; 0: none */
     int validation_split;    /* DATA_SPLIT_... of data.h */
     int dataset;             /* enum picture_kind of pictures.h; with the next ones, of pictures alone */
     int64_t crop_padding;
@@ -192,9 +192,9 @@ const char *train_config_architecture(
 const char *train_config_output_format(const struct train_config *config); /* "hf" */
 const char *train_config_strategy(const struct train_config *config);      /* "FULL_SHARD" */
 
-/* Of data of so many samples: evaluations, checkpoints and log lines once in each epoch. */
+/* Sets evaluations, checkpoints and log lines to once in each epoch. samples: size of the data. */
 void train_config_set_epoch(struct train_config *config, int64_t samples);
-/* Sets training.steps, by a rule, and what is given as a share of them. */
+/* Sets training.steps, by a rule, and the settings that are given as a share of the steps. */
 void train_config_set_steps(struct train_config *config, int64_t steps);
 /* The steps that training.tokens are. Pure. */
 int64_t train_config_token_steps(const struct train_config *config);
@@ -204,9 +204,9 @@ int train_config_copy(const struct train_config *config, struct train_config *co
 /* A value of the table: back to its default. */
 int train_config_reset(struct train_config *config, const struct knob *knob, struct muster_error *err);
 
-/* Whether the model is one of pictures. */
+/* Whether the model takes pictures. */
 bool train_config_reads_pictures(const struct train_config *config);
-/* Whether it is one of texts and their labels. */
+/* Whether the model takes texts and their labels. */
 bool train_config_reads_labels(const struct train_config *config);
 /* Classes of a model of pictures or labels: 10 or 2 where they are not given. */
 int train_config_classes(const struct train_config *config);
@@ -221,7 +221,7 @@ void train_config_free(struct train_config *config);
 /* The learning rate's schedule. Pure. */
 struct lr_schedule train_config_schedule(const struct train_config *config);
 
-/* Of parameters in gathers and of gradients in reductions: DTYPE_F32, DTYPE_BF16 or DTYPE_F16. */
+/* Type of parameters in gathers and of gradients in reductions: DTYPE_F32, DTYPE_BF16 or DTYPE_F16. */
 enum dtype train_config_dtype(const struct train_config *config);
 enum dtype train_config_reduce_dtype(const struct train_config *config);
 /* What ends the training early. */
@@ -236,7 +236,7 @@ bool train_config_checks(const struct train_config *config);
 /* A rank's part of a step: the stages of a pipeline have the same one. Pure. */
 struct train_batch train_config_batch(const struct train_config *config, int rank, int ranks);
 
-/* What the settings say of W&B and MLflow. */
+/* The settings of W&B and MLflow. */
 struct tracking_wishes train_config_tracking(const struct train_config *config);
 /* The steps of logging.trace, from 1: the first and how many; 0: none. */
 int train_config_trace(const struct train_config *config, int64_t *first, int64_t *count,

@@ -1,4 +1,4 @@
-/* train_config_check.c - see train_config_check.h; what follows from several keys at once. */
+/* train_config_check.c - see train_config_check.h; rules that involve several keys. */
 #include "runtime/config/train_config_check.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ enum { TEXT_SIZE = 160 };
 #define SHARDED   (~ONLY(STRATEGY_NO_SHARD))
 #define SCALED    (ONLY(ROTARY_LINEAR) | ONLY(ROTARY_LLAMA3))
 
-/* Keys that have an effect only beside these values of another one. */
+/* Keys that have an effect only with these values of another key. */
 static const struct effect {
     const char *key, *other;
     unsigned values; /* bits of the other one's choices; 0 where it is a number: all but 0; NOT_EMPTY or SIZES
@@ -235,7 +235,7 @@ static const char *name_values(const struct knob *other, unsigned values, char o
     if (other->type != KNOB_CHOICE)
         return "more than 0";
     *out = '\0';
-    unsigned left = 0; /* of `values`, which may be all but some */
+    unsigned left = 0; /* bits of `values`, which may be all but some */
     for (unsigned i = 0; other->choices[i]; i++)
         left |= values & 1u << i;
     for (unsigned i = 0; left; i++) {
@@ -422,7 +422,7 @@ static int check_lora(const char *name, const struct train_config *c, struct mus
     return 0;
 }
 
-/* Of the program: adapters alone, or the model with them, never without a word. */
+/* For the program: its output is adapters alone, or the model with them, and the choice must be explicit. */
 static int check_adapted_output(const char *name, const struct train_config *c, struct muster_error *err)
 {
     const bool writes = text_helps(c->output, NOT_EMPTY), peft = c->output_format == FILES_PEFT;
@@ -471,7 +471,7 @@ static int check_held_out(const char *name, const struct train_config *c, struct
     return 0;
 }
 
-/* Of pictures, or of labelled texts. */
+/* Checks classifiers of pictures and of labelled texts. */
 static int check_classifier(const char *name, const struct train_config *c, struct muster_error *err)
 {
     const bool pictures = train_config_reads_pictures(c);

@@ -7,15 +7,15 @@
 /* Sections of the table, as bits. */
 enum train_section { TRAIN_TRAINING = 1, TRAIN_MODEL = 2, TRAIN_DATA = 4, TRAIN_LOGGING = 8, TRAIN_ALL = 15 };
 
-/* Refuses a key that was set and has no effect beside the others (MUSTER_E_INVALID names the key, the other
- * one and the values of it that help), then values of these sections that do not fit each other. name stands
- * for the file, with a colon and a blank behind it; "": none. Pure. */
+/* Refuses a key that was set and has no effect with the other settings (MUSTER_E_INVALID names the key, the
+ * other key and the values of it that help), then values of these sections that do not fit each other. name
+ * stands for the file, with a colon and a blank at its end; "": none. Pure. */
 int train_config_check(const char *name, const struct train_config *config, unsigned sections,
                        struct muster_error *err);
-/* Whether a key has an effect beside the others. Pure. */
+/* Whether a key has an effect with the other settings. Pure. */
 bool train_config_has_effect(const struct train_config *config, const struct knob *knob);
 
-/* Likewise, in the program muster-train. */
+/* Same as train_config_has_effect, in the program muster-train. */
 bool train_config_is_used(const struct train_config *config, const struct knob *knob);
 
 /* train_config_check of the keys of precision alone. */

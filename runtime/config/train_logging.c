@@ -1,4 +1,4 @@
-/* train_logging.c - what follows from the settings of section logging. See train_config.h. */
+/* train_logging.c - values derived from the settings of section logging. See train_config.h. */
 #include <string.h>
 
 #include "proto/base/error.h"

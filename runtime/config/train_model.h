@@ -1,4 +1,4 @@
-/* train_model.h - the model that a configuration describes: model.architecture and the keys beside it. */
+/* train_model.h - the model that a configuration describes: model.architecture and the related keys. */
 #ifndef MUSTER_RUNTIME_CONFIG_TRAIN_MODEL_H
 #define MUSTER_RUNTIME_CONFIG_TRAIN_MODEL_H
 

@@ -1,4 +1,4 @@
-/* train_precision.c - what the keys of dtypes, the loss scale and gradients that are not finite ask for. */
+/* train_precision.c - the keys of dtypes, the loss scale and gradients that are not finite. */
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ static bool has_fp16(const struct train_config *c)
     return train_config_dtype(c) == DTYPE_F16 || train_config_reduce_dtype(c) == DTYPE_F16;
 }
 
-/* Of fp16 alone; all but the first of a scale that is dynamic. */
+/* Keys for fp16 only; all but the first belong to a dynamic scale. */
 static const char *const keys[] = {
     "training.loss_scale", "training.initial_scale_power",    "training.loss_scale_window",
     "training.hysteresis", "training.consecutive_hysteresis", "training.min_loss_scale"};
@@ -54,13 +54,14 @@ int train_precision_check(const char *name, const struct train_config *c, struct
 
 enum dtype train_config_dtype(const struct train_config *config)
 {
-    static const enum dtype values[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16}; /* of dtypes */
+    static const enum dtype values[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16}; /* as dtypes */
     return values[config->dtype];
 }
 
 enum dtype train_config_reduce_dtype(const struct train_config *config)
 {
-    static const enum dtype values[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16}; /* of reduce_dtypes behind dtype */
+    static const enum dtype values[] = {DTYPE_F32, DTYPE_BF16,
+                                        DTYPE_F16}; /* reduce_dtypes from its second on */
     return config->reduce_dtype == 0 ? train_config_dtype(config) : values[config->reduce_dtype - 1];
 }
 

@@ -7,7 +7,7 @@
 #include "proto/base/mem.h"
 #include "runtime/config/train_settings.h"
 
-/* What does not belong to the training itself: where files lie, how long is waited. */
+/* Settings that do not belong to the training itself: places of files, durations of waits. */
 static const char *const elsewhere[] = {
     "training.output",
     "training.output_format",
@@ -49,7 +49,7 @@ static const char *const elsewhere[] = {
     "mesh.schedule",
     "mesh.cut",
 };
-/* What the order of the samples follows from. */
+/* Settings that determine the order of the samples. */
 static const char *const fixed[] = {"training.seed", "training.sequence_length"};
 
 static bool is_among(const char *const *names, size_t count, const char *name, size_t length)
@@ -79,7 +79,8 @@ char **train_resume_texts(const struct train_config *config)
     return texts;
 }
 
-/* The value of the same key, and behind how many others of that key it stands in a list. */
+/* The value of the same key. A list may have a key several times: `skip` entries of the key are passed over.
+ */
 static const char *value_in(const char *const *texts, const char *text, int skip)
 {
     size_t length = strcspn(text, "=") + 1;

@@ -6,8 +6,8 @@
 
 /* Fills config with defaults, then with the texts (NULL at the end; NULL: none), and checks the section of
  * that name. MUSTER_E_INVALID names a key that is unknown, of another section, out of range or without
- * effect. On failure config holds nothing. Section model takes those of section lora, too, and training those
- * of mesh. */
+ * effect. On failure config holds nothing. Section model takes the texts of section lora, too, and section
+ * training the texts of section mesh. */
 int train_settings_read(const char *const *texts, const char *section, struct train_config *config,
                         struct muster_error *err);
 
@@ -23,7 +23,7 @@ const char *train_settings_not_of(const char *const *texts, const char *section)
 /* The texts of all values of a section (training: and of mesh) that were set, NULL at the end, owned by the
  * caller (train_settings_free). NULL: no memory. */
 char **train_settings_texts(const struct train_config *config, const char *section);
-/* Of two sections, the first of which may be NULL. */
+/* The settings of two sections; first may be NULL. */
 char **train_settings_joined(const struct train_config *config, const char *first, const char *second);
 void train_settings_free(char **texts); /* accepts NULL */
 

@@ -50,7 +50,7 @@ static void free_events(struct nccl_comm *comm)
     nccl_stage_free(comm);
 }
 
-/* One that the family does not have yet. members: ranks in the family's first comm; NULL: this is the first.
+/* Makes a comm and adds it to the family. members: ranks in the family's first comm; NULL: this is the first.
  */
 static struct nccl_comm *make_object(struct nccl_family *family, const struct comm_options *options,
                                      int color, const int *members, struct muster_error *err)
@@ -196,7 +196,7 @@ static int make_first(struct nccl_comm *comm, ncclUniqueId id, struct muster_err
                   : nccl_family_wait(family, handle, comm->board.deadline, "making the communicator", err);
 }
 
-/* What a rank needs before it meets the others; id: of rank 0 alone. */
+/* Makes everything that a rank needs before it meets the others; only rank 0 makes id. */
 static struct nccl_comm *nccl_prepare(const struct comm_options *options, ncclUniqueId *id,
                                       struct muster_error *err)
 {
@@ -283,9 +283,9 @@ static bool has_failed(struct nccl_comm *comm, struct muster_error *err)
     return err->code && atomic_load(&comm->comm.finished) < atomic_load(&comm->comm.issued);
 }
 
-/* After a failure this thread may be here before the one that watches. Then too all communicators are
- * aborted in one group: one abort alone would wait, with the lock, for device work behind another
- * communicator's. */
+/* After a failure the calling thread may be here before the watching thread. Also then all communicators are
+ * aborted in one group: a single abort would wait, with the lock, for device work that waits for another
+ * communicator. */
 static void end_communicator(struct nccl_comm *comm)
 {
     struct nccl_family *family = comm->family;
@@ -322,7 +322,8 @@ static void nccl_destroy(struct comm *comm)
 
 /* ---- splitting ---- */
 
-/* In slices, between which another rank's failure shows: one that failed before it voted never will. */
+/* Waits in slices and looks for another rank's failure in between: a rank that failed before its vote never
+ * votes. */
 static int await_vote(struct nccl_comm *comm, const char *what, int rank, struct comm_vote *vote,
                       struct muster_error *err)
 {

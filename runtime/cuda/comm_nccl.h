@@ -1,33 +1,33 @@
 /* comm_nccl.h - collectives between GPUs by NCCL: the table "nccl" of comm.h. Run on a GPU with one rank
  * only.
  *
- * Making. Rank 0 puts a unique id into the store; every rank makes its communicator without blocking and asks
+ * Making. Rank 0 puts a unique id into the store. Every rank makes its communicator without blocking and asks
  * for its state until the deadline. A split is an ncclCommSplit, after all ranks have put color and key into
  * the store. Colors are 0 or more. All comms that come from one create are a family (comm_nccl_family.h).
  *
  * Operations. issue enqueues on the stream and returns; at most COMM_CALLS are under way in one comm, then it
- * waits. Buffers in device memory are used as they are. Others (a host's variables) go through buffers of the
- * comm's own: pinned, then the device. Reductions follow NCCL's order, which depends on the number of ranks,
- * the size and the links, not on timing; it is not the order of the ranks, so sums agree with the other kinds
- * of comm up to rounding. Further differences: an average multiplies each input by 1/size before the sum; 16
- * bits are rounded at every step, not once; a maximum may lose a NaN. all_to_all is sends and receives in one
- * group; a barrier is an all-reduce of one number.
+ * waits. Buffers in device memory are used as they are. Other buffers (a host's variables) go through buffers
+ * of the comm's own: pinned, then the device. Reductions follow NCCL's order, which depends on the number of
+ * ranks, the size and the links, not on timing. NCCL's order is not the order of the ranks, so sums agree
+ * with the other kinds of comm up to rounding. Further differences: an average multiplies each input by
+ * 1/size before the sum; 16 bits are rounded at every step, not once; a maximum may lose a NaN. all_to_all is
+ * sends and receives in one group; a barrier is an all-reduce of one number.
  *
- * Accumulating is nothing that NCCL has: the result goes to a buffer of the comm's own and is added from
- * there by a kernel, for f32 only. Memory beside the arenas, each at the size of the largest such operation,
- * made at its first: for accumulation one result; for host memory both sides of the operation, twice. And
- * what NCCL takes for itself.
+ * NCCL cannot accumulate. The result goes to a buffer of the comm's own, and a kernel adds it from
+ * there, for f32 only. Memory outside the arenas: one result for accumulation, both sides of the operation
+ * (twice) for host memory, and NCCL's own memory. Each buffer has the size of the largest such operation, and
+ * is made at the first operation that needs it.
  *
  * Order. Two communicators of one device whose operations run at once can wait for each other's place on it.
- * So every operation of a family waits on the device for the one that was issued before it: the schedule, the
- * same on all ranks, is the order. MUSTER_NCCL_ORDER=free leaves that to the streams.
+ * So every operation of a family waits on the device for the previously issued operation: the schedule, the
+ * same on all ranks, is the order. MUSTER_NCCL_ORDER=free leaves the order to the streams.
  *
- * Failure. A thread of the family watches: see comm_nccl_family.h. Whatever ends one comm ends the family:
+ * Failure. A thread of the family watches: see comm_nccl_family.h. The end of one comm ends the family:
  * the reason goes to device_ops->fail and to every other rank, all communicators are aborted in one group,
  * and the streams run empty.
  *
  * Environment: MUSTER_NCCL_ORDER=schedule|free, MUSTER_NCCL_REGISTER=1 (registers the comm arenas with
- * ncclCommRegister), NCCL_RAS_ADDR (whom to ask after a time-out; localhost:28028). */
+ * ncclCommRegister), NCCL_RAS_ADDR (address to ask after a time-out; localhost:28028). */
 #ifndef MUSTER_RUNTIME_CUDA_COMM_NCCL_H
 #define MUSTER_RUNTIME_CUDA_COMM_NCCL_H
 

@@ -108,7 +108,7 @@ int nccl_family_add(struct nccl_family *family, struct nccl_comm *comm, struct m
 void nccl_family_take(struct nccl_family *family, struct nccl_comm *comm)
 {
     struct nccl_making *making = &family->makings[comm->number];
-    if (making->taken) /* the family has failed meanwhile, and it is aborted */
+    if (making->taken) /* the family has failed since, and the handle is aborted */
         return;
     comm->handle = __atomic_load_n(&making->handle, __ATOMIC_ACQUIRE); /* NCCL's thread stores it so */
     making->taken = comm->handle != NULL;
@@ -130,7 +130,7 @@ void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
     (void)pthread_mutex_unlock(&family->lock);
 }
 
-/* The device's error is ours: it is the first one of the two, and names what it may have come from. */
+/* Reports the device's error: it came first, and it names operations that may have caused it. */
 void nccl_family_fail(struct nccl_family *family, const struct muster_error *error)
 {
     struct muster_error first = *error;
@@ -202,7 +202,7 @@ void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int coun
             (void)calls->abort(handles[i]); /* once more: there is nothing else to be done */
     }
     if (grouped)
-        (void)calls->group_end(); /* what is wrong with them is known */
+        (void)calls->group_end(); /* their error is known already */
 }
 
 void nccl_family_abort_rest(struct nccl_family *family)

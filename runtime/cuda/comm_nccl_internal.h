@@ -1,6 +1,5 @@
-/* comm_nccl_internal.h - what comm_nccl.c (object), comm_nccl_issue.c (operations), comm_nccl_stage.c
- * (buffers), comm_nccl_family.c (what all comms of one create share) and comm_nccl_watch.c (its thread) have
- * in common. */
+/* comm_nccl_internal.h - shared by comm_nccl.c (object), comm_nccl_issue.c (operations), comm_nccl_stage.c
+ * (buffers), comm_nccl_family.c (state of all comms of one create) and comm_nccl_watch.c (its thread). */
 #ifndef MUSTER_RUNTIME_CUDA_COMM_NCCL_INTERNAL_H
 #define MUSTER_RUNTIME_CUDA_COMM_NCCL_INTERNAL_H
 
@@ -15,7 +14,7 @@
 #include "runtime/cuda/nccl_library.h"
 
 /* Device and pinned memory of one comm for buffers that NCCL cannot use as they are. It grows at an operation
- * that needs more; what it had stays until the comm ends, for its work may be under way. */
+ * that needs more. Old blocks stay until the comm ends, since their work may be under way. */
 enum { STAGE_BLOCKS = 24 };
 struct nccl_stage {
     struct device_arena blocks[STAGE_BLOCKS];
@@ -28,9 +27,9 @@ struct nccl_slot {
     cudaEvent_t begun, ended;
 };
 
-/* A copy on the stream's own time between a host's buffer and a pinned one. Once the family has failed none
- * is made: the caller's buffer may have gone. What NCCL sends in place of it is no number in any float type:
- * the peers do not know yet, and would take what the last operation left in the block for a result. */
+/* A copy on the stream's own time between a host's buffer and a pinned buffer. Once the family has failed no
+ * copy is made: the caller's buffer may have gone. NCCL then sends bytes that are no number in any float
+ * type: the peers do not know of the failure yet, and would take the block's old content for a result. */
 struct nccl_copy {
     struct nccl_family *family;
     void *to;
@@ -49,17 +48,18 @@ struct nccl_comm {
     void **registered;      /* [registered_count] */
     int registered_count;
     cudaStream_t own;            /* for run */
-    struct device_arena barrier; /* what a barrier sums up */
+    struct device_arena barrier; /* the number that a barrier sums up */
     struct nccl_slot slots[COMM_CALLS];
     struct nccl_copy copies_in[COMM_CALLS], copies_out[COMM_CALLS];
     struct nccl_stage stage;
     struct comm_board board; /* for splits; generation 0: not opened */
     uint32_t splits;
-    /* Of collectives, which all ranks number alike: written by the issuing thread under the family's lock. */
+    /* Number and hash of the collectives, which all ranks number alike. The issuing thread writes them under
+     * the family's lock. */
     uint64_t collectives, chain;
     uint64_t place[COMM_CALLS], chains[COMM_CALLS]; /* both with the call in this slot */
     bool issuing;         /* NCCL has the call in the slot after the last that counts; family's lock */
-    struct nccl_watched { /* of the watching thread */
+    struct nccl_watched { /* owned by the watching thread */
         struct instant changed, begun; /* since when nothing has moved; since when the oldest is at work */
         uint64_t issued, finished, posted_issued, posted_finished;
         bool posted, timing;
@@ -78,7 +78,7 @@ static inline struct nccl_comm *nccl_comm_of(struct comm *comm)
     return (struct nccl_comm *)comm; /* comm is its first member */
 }
 
-/* What a create and the splits from it share; see comm_nccl_family.h. */
+/* Shared by a create and the splits from it; see comm_nccl_family.h. */
 struct nccl_family {
     pthread_mutex_t telling; /* before the lock: the failure is sent once, and before a leaving */
     pthread_mutex_t lock;    /* every NCCL call on a communicator, the list of comms, and the failure */
@@ -93,13 +93,12 @@ struct nccl_family {
     struct nccl_comm *comms;
     int numbers; /* given so far */
     struct nccl_making {
-        /* Where NCCL puts the communicator that it makes, until its own thread is done with the making:
-         * whatever has become of the comm by then, and again where it has put it there before. Read with
-         * nccl_made. */
+        /* NCCL's thread stores the communicator here, until the making is done: also after the end of the
+         * comm, and also where it has stored it before. Read with nccl_made. */
         ncclComm_t handle;
         bool taken;         /* it is or was a comm's, or is aborted */
     } makings[NEWS_COMMS];  /* by number */
-    cudaEvent_t last_ended; /* of the operation issued last, on last_stream; issuing thread only */
+    cudaEvent_t last_ended; /* end of the operation issued last, on last_stream; issuing thread only */
     cudaStream_t last_stream;
     struct nccl_comm *last_comm;
     /* Set once, under the lock: */
@@ -112,7 +111,7 @@ struct nccl_family {
     bool watching;
     _Atomic(bool) ends;
     int wake;               /* eventfd */
-    struct pollfd *polls;   /* of the watching thread: [size + 1] */
+    struct pollfd *polls;   /* the watching thread's: [size + 1] */
     struct nccl_news *news; /* NULL: one rank */
 };
 
@@ -169,7 +168,7 @@ int nccl_issue(struct comm *comm, const struct comm_op *op, const void *send, vo
                struct device_stream *stream, struct muster_error *err);
 int nccl_run(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
              struct muster_error *err);
-/* Counts what has ended on the device; under the family's lock. */
+/* Counts operations that have ended on the device; under the family's lock. */
 int nccl_advance(struct nccl_comm *comm, struct muster_error *err);
 
 /* ---- comm_nccl_stage.c ---- */
@@ -179,19 +178,19 @@ struct nccl_buffers {
     const void *send;
     void *recv;
     bool stage_in, stage_out; /* through the host's memory */
-    bool of_device;           /* what is sent is memory that CUDA knows: its work may write it until then */
+    bool of_device;           /* send is memory that CUDA knows: work on the device may write it until then */
     bool add;                 /* recv is the stage, to be added to the caller's */
 };
 int nccl_stage_prepare(struct nccl_comm *comm, const struct comm_call *call, struct nccl_buffers *buffers,
                        struct muster_error *err);
-/* Enqueues what has to happen before and after the operation itself. On the comm's own stream the caller's
- * memory is read and written by the calling thread alone, before the operation and in nccl_stage_end:
- * whatever becomes of the operation, nothing touches it when the call has returned. */
+/* Enqueue the copies before and after the operation itself. On the comm's own stream the caller's
+ * memory is read and written by the calling thread alone, before the operation and in nccl_stage_end.
+ * So nothing touches that memory after the call has returned, even if the operation fails. */
 int nccl_stage_in(struct nccl_comm *comm, const struct comm_call *call, int slot,
                   const struct nccl_buffers *buffers, cudaStream_t stream, struct muster_error *err);
 int nccl_stage_out(struct nccl_comm *comm, const struct comm_call *call, int slot,
                    const struct nccl_buffers *buffers, cudaStream_t stream, struct muster_error *err);
-void nccl_stage_end(struct nccl_comm *comm, int slot); /* of an operation that has ended well */
+void nccl_stage_end(struct nccl_comm *comm, int slot); /* for an operation that has ended well */
 /* No copy of the host's buffers is made from here on. Under the family's lock. */
 void nccl_stage_disarm(struct nccl_comm *comm);
 void nccl_stage_free(struct nccl_comm *comm);

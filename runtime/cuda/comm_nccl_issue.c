@@ -31,7 +31,7 @@ struct launch {
     struct nccl_comm *comm;
     struct comm_call call;
     cudaStream_t stream;
-    const struct cuda_stream_handle *handle; /* of the device's stream; NULL: stream is ours */
+    const struct cuda_stream_handle *handle; /* handle of the device's stream; NULL: stream is ours */
     int slot;
     struct nccl_buffers buffers;
     struct muster_error *err;
@@ -114,12 +114,12 @@ static int enqueue_nccl(struct launch *l)
         return nccl_watch_hear(family, result, l->err);
     if (nccl_family_check(family, l->err))
         return -1;
-    /* Until the state is good again, what was called may not be on the stream. */
+    /* Until the state is good again, the call may not be on the stream. */
     struct instant deadline = instant_add(clock_now(NULL), l->comm->comm.timeout_ns);
     return result == ncclInProgress ? nccl_family_wait(family, handle, deadline, what, l->err) : 0;
 }
 
-/* On the device each operation of the family waits for the one that was issued before it. */
+/* Makes the device start each operation of the family after the previously issued operation. */
 static int enqueue_order(struct launch *l)
 {
     struct nccl_family *family = l->comm->family;
@@ -210,7 +210,7 @@ static int await_slot(struct nccl_comm *comm, struct muster_error *err)
     }
 }
 
-/* After it was enqueued: it counts, and takes part in the hash of what this rank did. */
+/* Counts an enqueued operation and adds it to the hash of this rank's collectives. */
 static void count_call(struct nccl_comm *comm, const struct comm_op *op, int slot)
 {
     struct {
@@ -236,7 +236,7 @@ static void count_call(struct nccl_comm *comm, const struct comm_op *op, int slo
     comm->place[slot] = comm->collectives;
     comm->chains[slot] = comm->chain;
     comm_note_issued(&comm->comm, op);
-    if (atomic_load(&comm->family->failed)) /* meanwhile: what it disarmed did not have these copies */
+    if (atomic_load(&comm->family->failed)) /* the family failed since, and its disarm missed these copies */
         nccl_stage_disarm(comm);
     (void)pthread_mutex_unlock(&comm->family->lock);
 }
@@ -291,7 +291,7 @@ static int issue_on(struct nccl_comm *comm, const struct comm_call *call, struct
     if (nccl_family_check(comm->family, err)) /* that is why */
         return -1;
     blame(comm, &call->op, &error);
-    nccl_family_fail(comm->family, &error); /* the peers would wait for what did not come */
+    nccl_family_fail(comm->family, &error); /* otherwise the peers would wait for this operation */
     return nccl_family_check(comm->family, err);
 }
 

@@ -38,7 +38,7 @@ static void free_peers(struct nccl_news *news)
         buffer_free(&news->peers[rank].in);
         buffer_free(&news->peers[rank].out);
         if (news->peers[rank].fd >= 0)
-            (void)close(news->peers[rank].fd); /* what had to be sent is sent */
+            (void)close(news->peers[rank].fd); /* all notes are sent */
     }
     mem_free(news->peers);
 }
@@ -131,8 +131,7 @@ static void news_put(struct news_peer *peer, const struct nccl_note *note)
 {
     if (peer->fd < 0)
         return;
-    (void)buffer_append(&peer->out, note,
-                        sizeof *note); /* one that reads nothing for 1 MB of notes misses some */
+    (void)buffer_append(&peer->out, note, sizeof *note); /* a peer with 1 MB of unread notes misses some */
     flush_peer(peer);
 }
 

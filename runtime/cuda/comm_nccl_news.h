@@ -1,10 +1,10 @@
-/* comm_nccl_news.h - what the watching threads of a family send each other, over TCP connections between rank
- * 0 and every other rank.
+/* comm_nccl_news.h - notes that the watching threads of a family send each other, over TCP connections
+ * between rank 0 and every other rank.
  *
- * Notes pass only where something is wrong or has stalled: a rank that comes to a stop posts how far each
- * comm is, and one that waits asks rank 0 which ranks are behind. Rank 0 compares what was posted: comms that
- * ran the same number of collectives must have run the same ones. A failure, a rank's end (its connection
- * closed) and its leaving go to all. If rank 0 ends, all ranks see it and the family is over. */
+ * Notes pass only after a fault or a stall. A stalled rank posts the progress of each
+ * comm. A waiting rank asks rank 0 which ranks are late. Rank 0 compares the posts: comms that
+ * ran the same number of collectives must have run the same collectives. A failure, a rank's end (its
+ * connection closed) and its leaving go to all. If rank 0 ends, all ranks see it and the family is over. */
 #ifndef MUSTER_RUNTIME_CUDA_COMM_NCCL_NEWS_H
 #define MUSTER_RUNTIME_CUDA_COMM_NCCL_NEWS_H
 
@@ -27,7 +27,7 @@ struct nccl_note {
     int32_t rank; /* whom it is about, in the family's first comm */
     int32_t pid;
     int32_t comm, color;        /* its number in the family, -1: all of them */
-    char name[64];              /* of the comm, cut */
+    char name[64];              /* the comm's name, cut */
     uint64_t issued, at, chain; /* chain: a hash of all collectives up to `at` */
     struct comm_op op;
     int32_t missing_count, missing[NEWS_MISSING];
@@ -39,7 +39,7 @@ struct pollfd;
 
 struct nccl_news_events {
     void *context;
-    void (*hear)(void *context, const struct nccl_note *note); /* one that concerns this rank */
+    void (*hear)(void *context, const struct nccl_note *note); /* gets each note that concerns this rank */
 };
 
 /* Collective: connects rank 0 with all. */
@@ -47,7 +47,7 @@ struct nccl_news *nccl_news_open(const struct comm_options *options, struct must
 void nccl_news_close(struct nccl_news *news); /* accepts NULL */
 /* Entries for poll: at most one a rank. */
 int nccl_news_polls(struct nccl_news *news, struct pollfd *entries);
-/* Reads and passes on what has come, and sends what waits. */
+/* Reads and passes on received notes, and sends queued notes. */
 void nccl_news_serve(struct nccl_news *news, const struct nccl_news_events *events);
 /* Sends a note of this rank: to all where it is a failure or a leaving, else to rank 0. The note that rank 0
  * sends to itself is handled at once. */

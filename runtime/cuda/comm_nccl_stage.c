@@ -1,5 +1,5 @@
 /* comm_nccl_stage.c - buffers that NCCL cannot use as they are: a host's memory, and results that are added
- * to what is there. */
+ * to their buffer. */
 #include <stdio.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ void nccl_stage_free(struct nccl_comm *comm)
         block_free(comm, &comm->stage.blocks[--comm->stage.count]);
 }
 
-/* ---- what an operation needs ---- */
+/* ---- buffers of an operation ---- */
 
 static int64_t sent_bytes(const struct nccl_comm *comm, const struct comm_op *op)
 {
@@ -159,9 +159,9 @@ static int stage_check(cudaError_t status, const char *function, struct muster_e
     return status == cudaSuccess ? 0 : cuda_error(err, (int)status, function);
 }
 
-/* Whether the copy can be made now. Then the peers get what the caller gave, whatever becomes of this rank
- * between here and the copy's turn. Not where work on the device may still write the buffer, or operations
- * under way use the block. The comm's own stream is empty. */
+/* Whether the copy can be made now. An early copy gives the peers the caller's values even if this rank fails
+ * before the copy's turn. It is not possible where work on the device may still write the buffer, or
+ * operations under way use the block. The comm's own stream is empty. */
 static bool is_copied_now(const struct nccl_comm *comm, const struct nccl_buffers *buffers,
                           cudaStream_t stream)
 {

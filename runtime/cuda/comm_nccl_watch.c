@@ -16,10 +16,10 @@
 void nccl_watch_wake(struct nccl_family *family)
 {
     const uint64_t one = 1;
-    (void)!write(family->wake, &one, sizeof one); /* it is readable afterwards whatever it held */
+    (void)!write(family->wake, &one, sizeof one); /* the eventfd is readable afterwards in any case */
 }
 
-/* ---- what this rank waits for; under the lock ---- */
+/* ---- this rank's oldest operations; under the lock ---- */
 
 /* The oldest operation that has not ended; false: all have. */
 static bool oldest(struct nccl_comm *comm, int *slot)
@@ -152,7 +152,7 @@ static bool is_of_peers_end(ncclResult_t result)
     return result == ncclRemoteError || result == ncclSystemError || result == ncclInternalError;
 }
 
-/* By the calling thread, since the one that watches may be late, and this may be it. */
+/* Runs in the calling thread: the watching thread may be late, or may be the caller. */
 int nccl_watch_hear(struct nccl_family *family, ncclResult_t result, struct muster_error *err)
 {
     const struct nccl_news_events events = {family, hear};
@@ -210,7 +210,7 @@ void nccl_watch_left(struct nccl_family *family, const struct nccl_comm *comm)
     tell_failure(family);
     (void)pthread_mutex_lock(&family->lock);
     note.issued = note.at = comm ? comm->collectives : 0;
-    note.chain = comm ? comm->chain : 0; /* rank 0 compares it with what the others did up to there */
+    note.chain = comm ? comm->chain : 0; /* rank 0 compares it with the other ranks' hash at that number */
     (void)pthread_mutex_unlock(&family->lock);
     tell(family, &note);
 }
@@ -262,7 +262,8 @@ static void late_text(struct nccl_comm *comm, int slot, struct muster_error *err
         comm->comm.rank);
 }
 
-/* One that has not moved for a while: posted once; asked for while it waits; and at last an error. */
+/* Handles an operation that has not moved for a while: posts it once, asks for it while it waits, and at last
+ * reports an error. */
 static void look_at_still(struct nccl_comm *comm, int slot, bool waits, struct instant now, struct look *look)
 {
     struct nccl_watched *w = &comm->watched;
@@ -396,7 +397,7 @@ static void *watch(void *context)
         uint64_t woken;
         entries[0] = (struct pollfd){.fd = family->wake, .events = POLLIN};
         int count = 1 + (family->news ? nccl_news_polls(family->news, entries + 1) : 0);
-        (void)poll(entries, (nfds_t)count, (int)(NCCL_TICK_NS / NS_PER_MS)); /* whatever it says, we look */
+        (void)poll(entries, (nfds_t)count, (int)(NCCL_TICK_NS / NS_PER_MS)); /* its result does not matter */
         (void)!read(family->wake, &woken, sizeof woken);
         if (family->news)
             nccl_news_serve(family->news, &events);

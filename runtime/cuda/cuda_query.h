@@ -5,7 +5,8 @@
 
 #include <cuda_runtime_api.h>
 
-/* Of cudaStreamQuery or cudaEventQuery: its status, and "not yet" is no error of the thread any more. */
+/* status: result of cudaStreamQuery or cudaEventQuery, which is returned. "Not yet" is then no error of the
+ * thread any more. */
 static inline cudaError_t cuda_query(cudaError_t status)
 {
     if (status == cudaErrorNotReady)

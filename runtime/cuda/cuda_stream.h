@@ -1,11 +1,11 @@
-/* cuda_stream.h - what a CUDA device's streams are to kernels: the `stream` argument of struct kernels.
+/* cuda_stream.h - a CUDA device's stream as kernels see it: the `stream` argument of struct kernels.
  *
  * A slot of struct kernels returns nothing, so an operation that cannot be enqueued calls `fail`, which keeps
  * the device's first error; poll_error and sync of device.h report it. The work of a stream that has failed
  * is lost: later operations may be enqueued and their results mean nothing.
  *
  * The device (device_cuda.c) owns handles: one a stream, at a fixed address from stream_create to
- * stream_destroy, filled before the first kernel. No CUDA header is needed to read this one. */
+ * stream_destroy, filled before the first kernel. This header needs no CUDA header. */
 #ifndef MUSTER_RUNTIME_CUDA_CUDA_STREAM_H
 #define MUSTER_RUNTIME_CUDA_CUDA_STREAM_H
 
@@ -23,8 +23,8 @@ struct cuda_products;
 
 struct cuda_stream_handle {
     struct CUstream_st *stream; /* a cudaStream_t */
-    /* Of a stream that computes, by cuda_products_open (products.h): workspace, algorithms, scratch memory.
-     * NULL: copies, casts and sums run here, linear_* and norm_squared are refused. */
+    /* Products of a stream that computes, from cuda_products_open (products.h): workspace, algorithms,
+     * scratch memory. NULL: copies, casts and sums run here, linear_* and norm_squared are refused. */
     struct cuda_products *products;
     struct device *device;
     void (*fail)(struct device *device, const struct muster_error *error); /* any thread; keeps the first */

@@ -1,4 +1,4 @@
-/* device_cuda.c - the CUDA device: which one, what it needs, and its table. */
+/* device_cuda.c - the CUDA device: its choice, its requirements, and its table. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "runtime/cuda/device_cuda.h"
 #include "runtime/cuda/kernels_cuda.h"
 
-/* ---- what is missing ---- */
+/* ---- missing requirements ---- */
 
 static int version_text(char text[16], int version)
 {
@@ -89,7 +89,7 @@ static void cuda_close(struct device *device)
     (void)cuda_device_use(device, NULL); /* it has an error then, which was told */
     cuda_bounces_close(device);
     if (device->own)
-        (void)cudaStreamDestroy(device->own);      /* likewise */
+        (void)cudaStreamDestroy(device->own);      /* same error */
     (void)pthread_mutex_destroy(&device->staging); /* cannot fail: no thread holds it */
     mem_free(device);
 }
@@ -110,7 +110,7 @@ static int open_streams(struct device *device, struct muster_error *err)
 
 static struct device *cuda_open(int local_rank, int threads, struct muster_error *err)
 {
-    (void)threads; /* of the host's kernels */
+    (void)threads; /* threads are for the host's kernels */
     int count;
     if (local_rank < 0) {
         (void)error_set(err, MUSTER_E_INVALID, "a CUDA device for local rank %d, which is below 0",

@@ -1,9 +1,8 @@
-/* device_cuda.h - the CUDA device's own structs, for its files and for the comm and the kernels that live
- * beside it in the module.
+/* device_cuda.h - the CUDA device's own structs, for its files and for the module's comm and kernels.
  *
  * After open and the creation of arenas, streams and events nothing here allocates and nothing synchronises
- * the whole device: waiting is asking (cudaStreamQuery, cudaEventQuery) with pauses, so that it always has a
- * deadline. Every status of CUDA is looked at; the first error is kept and every later call that could
+ * the whole device. Waits ask (cudaStreamQuery, cudaEventQuery) with pauses in between, so that a wait always
+ * has a deadline. Every status of CUDA is looked at; the first error is kept and every later call that could
  * enqueue is refused. */
 #ifndef MUSTER_RUNTIME_CUDA_DEVICE_CUDA_H
 #define MUSTER_RUNTIME_CUDA_DEVICE_CUDA_H
@@ -24,8 +23,8 @@ enum {
     CUDA_BOUNCES = 2,      /* pieces of pinned memory through which the host's own memory goes */
     CUDA_BOUNCE_BYTES = 1 << 20,
     CUDA_STREAM_NAME = 16,
-    CUDA_ARENAS = 64,  /* of one device */
-    CUDA_STREAMS = 16, /* likewise */
+    CUDA_ARENAS = 64,  /* arenas of one device */
+    CUDA_STREAMS = 16, /* streams of one device */
 };
 /* How long a stream may take to drain after the device has failed. */
 #define CUDA_DRAIN_NS (5 * NS_PER_S)
@@ -46,11 +45,12 @@ struct device_stream {
     struct device *device;
     char name[CUDA_STREAM_NAME];
     bool compute;
-    /* What was enqueued, by number from 1, and up to which number it is known to be finished. Written by the
-     * thread that enqueues; an error's text may be made by another one, which may miss the last of them. */
+    /* Names of enqueued operations, by number from 1. `finished` is the last number known to be finished.
+     * Written by the thread that enqueues. Another thread may make an error's text, and may miss the last
+     * names. */
     _Atomic(const char *) notes[CUDA_NOTES];
     _Atomic(uint64_t) noted, finished;
-    bool records_work; /* what is enqueued now is recorded: it is noted when it is launched */
+    bool records_work; /* operations are being recorded: each is noted when it is launched */
     struct {
         struct device_event *event;
         uint64_t noted; /* when it was recorded */
@@ -72,7 +72,7 @@ struct device {
     bool sync_errors, tf32;
     int priority_compute, priority_comm; /* a lower number goes first */
     cudaStream_t own;                    /* arenas are zeroed on it */
-    pthread_mutex_t staging;             /* of the bounces: one copy of the host's own memory at a time */
+    pthread_mutex_t staging; /* lock of the bounces: one copy of the host's own memory at a time */
     struct bounce bounces[CUDA_BOUNCES];
     struct device_arena arenas[CUDA_ARENAS];
     int arena_count;
@@ -85,18 +85,18 @@ enum { CUDA_FAILURE_NONE, CUDA_FAILURE_WRITING, CUDA_FAILURE_SET };
 
 /* ---- errors (device_cuda_error.c) ---- */
 
-/* Keeps the first error of the device. To one that CUDA may have given the calling thread later than its
- * cause it adds what was under way. */
+/* Keeps the first error of the device. Adds the operations under way if CUDA may have reported the error
+ * later than its cause. */
 void cuda_device_fail(struct device *device, const struct muster_error *error);
 int cuda_device_poll_error(struct device *device, struct muster_error *err);
 bool cuda_device_failed(const struct device *device);
-/* A status that is not cudaSuccess becomes the device's error, unless it has one: "operation: ...", and of
- * one that came later than its cause the operations of all streams that were not known to be finished.
- * Returns 0 for cudaSuccess, else -1 with the device's error in err. */
+/* A status that is not cudaSuccess becomes the device's error, unless it has one: "operation: ...". If the
+ * error may have come later than its cause, the text adds the operations of all streams that were not known
+ * to be finished. Returns 0 for cudaSuccess, else -1 with the device's error in err. */
 int cuda_device_status(struct device *device, cudaError_t status, const char *operation,
                        struct muster_error *err);
-/* An operation of that name (a text that stays) is enqueued on the stream next. With sync_errors all before
- * it are waited for first, so that one alone is under way and is the one that an error names. */
+/* Notes that an operation of that name (a text that stays) is enqueued on the stream next. With sync_errors
+ * the call first waits for all earlier operations, so that an error names the only operation under way. */
 void cuda_stream_note(struct device_stream *stream, const char *operation);
 /* The operations of the stream that are not known to be finished, oldest first, as text. */
 enum { CUDA_NOTES_TEXT = 200 };
@@ -121,7 +121,7 @@ int cuda_stream_launch_graph(struct device_stream *stream, struct device_graph *
 void cuda_graph_destroy(struct device_graph *graph);
 int64_t cuda_stream_waited_ns(struct device_stream *stream);
 int cuda_stream_sync(struct device_stream *stream, struct instant deadline, struct muster_error *err);
-/* Asks until the work is done: 0; 1 where the deadline passed first. ask gives cudaErrorNotReady meanwhile.
+/* Asks until the work is done: 0; 1 where the deadline passed first. ask gives cudaErrorNotReady until then.
  */
 int cuda_ask(cudaError_t (*ask)(void *of), void *of, struct device *device, struct instant deadline,
              cudaError_t *status);

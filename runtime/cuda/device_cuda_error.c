@@ -37,7 +37,7 @@ int cuda_device_poll_error(struct device *device, struct muster_error *err)
     return -1;
 }
 
-/* ---- what a stream was given ---- */
+/* ---- enqueued operations of a stream ---- */
 
 /* Cut where it is too long. */
 static void note_text(char text[CUDA_NOTES_TEXT], const char *between, const char *more)
@@ -60,7 +60,7 @@ void cuda_stream_pending(const struct device_stream *stream, char text[CUDA_NOTE
     const uint64_t open = noted - finished;
     const uint64_t kept = open < CUDA_NOTES ? open : CUDA_NOTES, shown = kept < SHOWN ? kept : SHOWN;
     text[0] = '\0';
-    for (uint64_t i = 0; i < shown; i++) /* the oldest: what failed runs before what waits behind it */
+    for (uint64_t i = 0; i < shown; i++) /* oldest first: others wait for the failed one */
         note_text(text, ", ", atomic_load(&stream->notes[(noted - kept + 1 + i) % CUDA_NOTES]));
     char more[32];
     (void)snprintf(more, sizeof more, "and %llu more", (unsigned long long)(open - shown));
@@ -68,7 +68,7 @@ void cuda_stream_pending(const struct device_stream *stream, char text[CUDA_NOTE
         note_text(text, ", ", more);
 }
 
-/* Of all streams: an error comes to whichever call is next, on any of them. */
+/* Lists all streams: CUDA reports an error to the next call on any stream. */
 static void device_pending(const struct device *device, char text[CUDA_NOTES_TEXT])
 {
     char of_stream[CUDA_NOTES_TEXT];
@@ -124,7 +124,7 @@ static bool is_late(cudaError_t status)
     }
 }
 
-/* To an error that came later than its cause: what it may have come from. */
+/* Adds the operations that may have caused an error, if it came later than its cause. */
 static void add_pending(const struct device *device, cudaError_t status, struct muster_error *error)
 {
     char pending[CUDA_NOTES_TEXT] = "", text[MUSTER_ERROR_TEXT];

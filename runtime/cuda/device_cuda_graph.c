@@ -1,5 +1,5 @@
-/* device_cuda_graph.c - work that a stream records once and launches again as one: CUDA graphs of what a
- * layer enqueues (device.h). */
+/* device_cuda_graph.c - work that a stream records once and launches again as one: CUDA graphs of a layer's
+ * operations (device.h). */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "runtime/cuda/device_cuda.h"

@@ -1,7 +1,7 @@
 /* device_cuda_memory.c - arenas, copies and fills of the CUDA device.
  *
- * The host's own memory (of no arena) cannot be copied asynchronously: it goes through two pieces of pinned
- * memory, one of which is filled or emptied by the host while the other is on its way. */
+ * The host's own memory (of no arena) cannot be copied asynchronously. It goes through two pieces of pinned
+ * memory: the host fills or empties a piece while the other piece is on its way. */
 #include <string.h>
 
 #include "kernels/cuda/check.h"

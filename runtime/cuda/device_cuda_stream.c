@@ -36,7 +36,7 @@ int cuda_ask(cudaError_t (*ask)(void *of), void *of, struct device *device, stru
 {
     bool failed = false;
     for (int asked = 0; (*status = ask(of)) == cudaErrorNotReady; asked += asked < 1 << 20) {
-        if (!failed && cuda_device_failed(device)) { /* what it was given before may still end */
+        if (!failed && cuda_device_failed(device)) { /* earlier work may still end */
             failed = true;
             deadline = instant_min(deadline, instant_add(clock_now(NULL), CUDA_DRAIN_NS));
         }
@@ -239,8 +239,8 @@ void cuda_event_destroy(struct device_event *event)
     mem_free(event);
 }
 
-/* Takes note of what has finished: asks about the oldest records that were not asked about. An event that was
- * recorded again meanwhile stands for more than it did, which is no harm: it is done later. */
+/* Updates `finished`: asks about the oldest records that were not asked about. An event that was
+ * recorded again since stands for more operations, which is no harm: it is done later. */
 static int look_at_records(struct device_stream *stream)
 {
     while (stream->looked < stream->recorded) {

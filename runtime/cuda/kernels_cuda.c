@@ -13,7 +13,7 @@
         const struct cuda_stream_handle *handle = stream;                                                    \
         struct CUstream_st *queue = handle->stream;                                                          \
         struct muster_error enqueue_error, *err = &enqueue_error;                                            \
-        (void)queue; /* of no use to products */                                                             \
+        (void)queue; /* products do not use it */                                                            \
         if (handle->note)                                                                                    \
             handle->note(handle, __func__ + sizeof "enqueue_" - 1);                                          \
         if ((call) != 0)                                                                                     \
@@ -357,7 +357,7 @@ static void enqueue_average(void *mean, const void *param, double decay, int64_t
     ENQUEUE(cuda_average(mean, param, decay, n, scalars, queue, err));
 }
 
-/* Of 128 bytes: every row begins where the first may, at a line of the cache, and cuBLASLt's and our own
+/* 128 bytes: every row begins at a line of the cache, as the first row does, and cuBLASLt's and our own
  * kernels may take 16 bytes at a time. */
 enum { CUDA_ROW_MULTIPLE = 32 };
 

@@ -1,7 +1,7 @@
 /* kernels_cuda.h - struct kernels of a CUDA device.
  *
  * `stream` of every slot is a struct cuda_stream_handle (cuda_stream.h), never NULL; pointers are device
- * memory unless kernels.h states otherwise. A slot enqueues and returns; what cannot be enqueued goes to the
+ * memory unless kernels.h states otherwise. A slot enqueues and returns; an error of the enqueue goes to the
  * handle's `fail`. linear_* and norm_squared want a stream with products. */
 #ifndef MUSTER_RUNTIME_CUDA_KERNELS_CUDA_H
 #define MUSTER_RUNTIME_CUDA_KERNELS_CUDA_H

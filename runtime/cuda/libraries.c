@@ -1,4 +1,4 @@
-/* libraries.c - see libraries.h. proto/base/library.h loads; what is added here is which version has what. */
+/* libraries.c - see libraries.h. proto/base/library.h loads; this file adds the versions of functions. */
 #include "runtime/cuda/libraries.h"
 
 #include <string.h>
@@ -31,8 +31,8 @@ static void *function_in(const void *calls, size_t slot)
     return function;
 }
 
-/* A library states its version; its functions are held to that. What a later version than its own has
- * is taken out, should it be there by accident: its behaviour is not that version's. */
+/* A library states its version, and its functions must fit that version. A function of a later version that
+ * is present by accident is taken out: its behaviour is not the later version's. */
 static int check_functions(const struct cuda_library *library, int version, void *calls,
                            struct muster_error *err)
 {

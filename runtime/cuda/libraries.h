@@ -1,9 +1,9 @@
 /* libraries.h - NVIDIA's libraries, opened at run time: one table a library, a row a function.
  *
- * The module links with cudart alone. NCCL, cuBLASLt and cuDNN may be missing, or be another version than the
- * one whose header it was compiled with: an open then fails with one sentence that names the library, the
- * version that is there, the one that is needed, and the way out. A function that a newer version has added
- * is NULL where an older one is loaded, and its caller does without.
+ * The module links with cudart alone. NCCL, cuBLASLt and cuDNN may be missing, or have another version than
+ * the header that the module was compiled with. An open then fails with one sentence that names the library,
+ * the loaded version, the needed version, and the way out. A function that a newer version has added is NULL
+ * where an older version is loaded, and its caller does without.
  *
  * Versions are numbers of the library's own form (NCCL 2.28.9: 22809; cuBLASLt 13.0.2: 130002), which the
  * table knows how to print. */

@@ -1,4 +1,4 @@
-/* products.c - see products.h: the three products of a dense layer, and the sums over rows beside them. */
+/* products.c - see products.h: the three products of a dense layer, and its sums over rows. */
 #include "runtime/cuda/products.h"
 
 #include <cuda_runtime_api.h>
@@ -37,7 +37,7 @@ static int products_fill(struct cuda_products *products, bool tf32, struct muste
     return 0;
 }
 
-/* What cannot be given back at the end is of no use to anybody: the errors are dropped. */
+/* Errors at the end are dropped: no caller could use them. */
 static void products_free(struct cuda_products *products)
 {
     product_plans_free(products);
@@ -115,7 +115,8 @@ static int32_t alignment_class(const struct product *p)
     return all % 256 == 0 ? 256 : all % 16 == 0 ? 16 : sizeof(float);
 }
 
-/* What is not aligned so may fault in cuBLASLt's epilogue: no preference states its alignment. */
+/* Whether cuBLASLt's epilogue takes the pointer. An epilogue may fault on another alignment, and no
+ * preference states it. */
 static bool fits_epilogue(const void *p)
 {
     return (uintptr_t)p % 16 == 0;
@@ -163,7 +164,7 @@ static int multiply(const struct product *p, const struct cuda_stream_handle *ha
     return error_wrap(err, "product of %d x %d x %d", p->m, p->n, p->k);
 }
 
-/* Nothing is multiplied: the output is what it was, or 0. */
+/* A product without elements: the output keeps its values, or becomes 0. */
 static int multiply_nothing(void *out, int64_t elements, bool add, const struct cuda_stream_handle *handle,
                             const char *operation, struct muster_error *err)
 {

@@ -90,7 +90,7 @@ static int plan_choose(struct cuda_products *products, struct product_plan *plan
     return 0;
 }
 
-/* The place of a new plan, empty: the first free one, else the one that was made first. */
+/* Returns an empty place for a new plan: the first free place, else the place of the oldest plan. */
 static struct product_plan *plan_place(struct cuda_products *products)
 {
     struct product_plan *plan;

@@ -12,10 +12,10 @@ struct product_shape {
     int32_t row_b, row_d;               /* leading dimensions of B and D; A's rows touch each other */
     int32_t transposed_a, transposed_b; /* not 0: A is stored (k,m), B (n,k) */
     uint32_t epilogue;                  /* cublasLtEpilogue_t */
-    int32_t alignment;                  /* that A, B and D have, bytes: one of a few classes */
+    int32_t alignment;                  /* common alignment of A, B and D, bytes; it has only a few classes */
 };
 
-/* What is known of a shape: cuBLASLt's objects, and the algorithm. */
+/* The cached plan of a shape: cuBLASLt's objects, and the algorithm. */
 struct product_plan {
     struct product_shape shape;
     cublasLtMatmulDesc_t descriptor;
@@ -31,8 +31,8 @@ struct cuda_products {
     cublasComputeType_t compute;
     void *workspace; /* CUDA_PRODUCTS_WORKSPACE bytes of device memory */
     struct product_plan plans[CUDA_PRODUCTS_ALGORITHMS];
-    int count;      /* of them that are filled */
-    int oldest;     /* the one that is forgotten next, once all are filled */
+    int count;      /* plans that are filled */
+    int oldest;     /* index of the plan that is replaced next, once all are filled */
     int64_t chosen; /* calls of the heuristic */
 };
 
