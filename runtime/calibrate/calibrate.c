@@ -192,8 +192,8 @@ int calibrate(const struct calibrate_options *options, struct calibration *out, 
     const int count = options->ranks, layers = options->model->layer_count;
     *out = (struct calibration){0};
     if (count < 1 || count > RANKS_MAX || !options->plan->options.train)
-        return error_set(err, MUSTER_E_INVALID, "%d ranks measure a plan; use 1 to %d, and one that trains",
-                         count, RANKS_MAX);
+        return error_set(err, MUSTER_E_INVALID,
+                         "%d ranks measure a plan; use 1 to %d, and a plan that trains", count, RANKS_MAX);
     struct calibrate_crowd crowd = {.options = options, .gate = PTHREAD_MUTEX_INITIALIZER};
     scope_free struct calibrate_rank *ranks = mem_calloc((size_t)count, sizeof *ranks);
     GUARD(guard_kv_memory) struct kv_memory *store = kv_memory_create(err);

@@ -1,9 +1,9 @@
-/* calibrate.h - what this machine takes for the operations of a plan: the rates of plan_predict, measured.
+/* calibrate.h - measures this machine's rates for the operations of a plan, which plan_predict takes.
  *
  * Ranks are threads of this process that measure at the same time, so that they share cores, caches and
  * memory as ranks of one machine do. Each kind of layer is called alone on synthetic values, in the plan's
  * shapes, then the optimizer, norms, casts and copies on arrays of the plan's size, then collectives of two
- * sizes. Memory is of the classes that a plan has it in, and caches are as cold as in a step
+ * sizes. Memory has the same classes as in a plan, and caches are as cold as in a step
  * (calibrate_cold.c). It takes about as long as three or four steps, and as much memory as the largest layer
  * needs and its machine's largest cache holds. */
 #ifndef MUSTER_RUNTIME_CALIBRATE_CALIBRATE_H
@@ -14,7 +14,7 @@
 
 struct calibrate_options {
     const struct model *model;
-    const struct plan *plan;   /* one that trains */
+    const struct plan *plan;   /* a plan that trains */
     const struct batch *batch; /* a micro-batch whose numbers the model takes; only read */
     int ranks, threads;        /* that measure at once; of each */
 };
@@ -22,7 +22,7 @@ struct calibrate_options {
 struct calibration {
     struct plan_rates rates;         /* layers: below */
     struct plan_layer_times *layers; /* [model.layer_count]; owned */
-    int kinds;                       /* of layers that were measured */
+    int kinds;                       /* kinds of layers that were measured */
     int64_t taken_ns;
 };
 

@@ -57,7 +57,7 @@ int64_t calibrate_pass_bytes(int64_t cold, int64_t step, int64_t own)
 
 /* ---- a rank's ---- */
 
-/* What a rank's step passes over. */
+/* Bytes that a rank's step passes over. */
 static int64_t step_bytes(const struct plan *plan)
 {
     return plan->arena_bytes[MEMORY_DEVICE] + plan->arena_bytes[MEMORY_COMM];

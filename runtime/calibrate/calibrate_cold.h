@@ -10,8 +10,8 @@
 int64_t calibrate_cache_size(const char *text);
 /* A rank's part of the cache, at most a quarter of its part of the memory that is available (0: unknown). */
 int64_t calibrate_cold_bytes(int64_t cache, int64_t available, int ranks);
-/* Bytes to pass over before a call that works on own bytes, of a step that holds so many: what is cold, at
- * most the step's others. */
+/* Bytes to pass over before a call that works on own bytes, in a step that passes over `step` bytes: `cold`,
+ * but at most the step's other bytes. */
 int64_t calibrate_pass_bytes(int64_t cold, int64_t step, int64_t own);
 
 /* --- reader --- */

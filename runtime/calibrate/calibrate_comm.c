@@ -10,7 +10,7 @@ struct meeting {
     struct calibrate_rank *rank;
     struct comm *comm;
     char *send, *recv;
-    int64_t bytes; /* of both */
+    int64_t bytes; /* send and recv together */
 };
 
 static int issue(const struct meeting *m, const struct comm_op *op, int runs)
@@ -42,7 +42,7 @@ static void cool(void *meeting)
     calibrate_cool(m->rank, m->bytes);
 }
 
-/* Of a large one, on memory that is as cold as in a step; the first run is not counted. */
+/* Measures a large operation, on memory that is as cold as in a step; the first run is not counted. */
 static int measure_large(struct meeting *m, const struct comm_op *op, double *seconds)
 {
     double taken[LARGE_RUNS + 1];
@@ -86,7 +86,7 @@ static int measure_all(struct meeting *m, int64_t large)
     return 0;
 }
 
-/* Elements of a rank's part that are like those of the plan. */
+/* Elements of a rank's largest part of a group, from 2 * SMALL to LARGE_MAX. */
 static int64_t large_part(const struct plan *plan)
 {
     int64_t large = SMALL * 2;

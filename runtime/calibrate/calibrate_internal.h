@@ -8,7 +8,7 @@
 #include "rendezvous/store/kv_store.h"
 #include "runtime/calibrate/calibrate.h"
 
-/* What the ranks share. */
+/* State that the ranks share. */
 struct calibrate_crowd {
     const struct calibrate_options *options;
     struct kv_store store;
@@ -39,13 +39,13 @@ int calibrate_at_once(struct calibrate_rank *rank, void (*fn)(void *), void *arg
 void calibrate_fill(void *values, enum dtype dtype, int64_t bytes, double scale);
 /* The middle of the first count values (of two their mean), which it sorts. */
 double calibrate_median(double *values, int count);
-double calibrate_seconds(void); /* of a monotonic clock */
+double calibrate_seconds(void); /* seconds of a monotonic clock */
 
-/* Memory of calibrate_cool; 0, or -1 with the rank's error. Destroying accepts what was not opened. */
+/* Opens memory for calibrate_cool; 0, or -1 with the rank's error. Destroying accepts memory that was not
+ * opened. */
 int calibrate_cold_open(struct calibrate_rank *rank);
 void calibrate_cold_close(struct calibrate_rank *rank);
-/* On the compute stream: takes out of the caches what was there, as far as a step would that holds own_bytes
- * besides. */
+/* Cools the caches on the compute stream, as far as a step would between two calls that work on own_bytes. */
 void calibrate_cool(const struct calibrate_rank *rank, int64_t own_bytes);
 
 /* Collective; each fills its part of rank->found. */

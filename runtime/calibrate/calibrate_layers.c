@@ -1,7 +1,7 @@
-/* calibrate_layers.c - what calls of layers take. Layers of one kind take the same time: one of each kind is
- * called, forward through all copies of its memory and backward in reverse, or, where a step does so,
- * backward right behind forward. In a step layers of one kind follow each other: what they share is still in
- * the caches for all but the first, which counts for one of them. */
+/* calibrate_layers.c - times of calls of layers. Layers of one kind take the same time, so one layer of each
+ * kind is called: forward through all copies of its memory and backward in reverse, or, where a step does so,
+ * backward right after forward. In a step layers of one kind follow each other. Their shared memory is still
+ * in the caches for all layers but the first, which counts for one layer. */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -32,14 +32,14 @@ struct call {
     void *grad[LAYER_PARAMS], *din[LAYER_SOURCES];
 };
 
-/* Of one kind on one rank. */
+/* Work of one kind on one rank. */
 struct work {
     struct calibrate_rank *rank;
     const struct layer_desc *layer;
     const struct kind *kind;
     struct call *calls;
     int copies;
-    int64_t dout_bytes, held_bytes; /* of one copy; of all */
+    int64_t dout_bytes, held_bytes; /* bytes of one copy; of all copies */
     struct plan_layer_times times;
 };
 
@@ -119,7 +119,7 @@ struct cutters {
     struct cutter device, comm;
 };
 
-/* Lays one copy out; values: what is read is filled. */
+/* Lays one copy out; values: memory that the call reads is filled. */
 static void cut_call(const struct calibrate_rank *rank, const struct kind *kind, struct cutters *cutters,
                      struct call *call)
 {
@@ -150,7 +150,7 @@ static int64_t source_bytes(const struct calibrate_rank *rank, int source)
     return sizes.out;
 }
 
-/* What all copies share: inputs, their gradients, work memory, scalars, loss. */
+/* Lays out the memory that all copies share: inputs, their gradients, work memory, scalars, loss. */
 static void cut_shared(const struct calibrate_rank *rank, const struct kind *kind, struct cutter *cutter,
                        struct call *calls, int copies)
 {
@@ -215,7 +215,7 @@ static void add_sample(struct samples *samples, bool first, double seconds)
         samples->other[samples->others++] = seconds;
 }
 
-/* Of one of `layers` calls that follow each other, in the mean. */
+/* Mean time of a call, of `layers` calls that follow each other. */
 static double mean_call(struct samples *samples, int layers)
 {
     const double first = samples->firsts ? calibrate_median(samples->first, samples->firsts) : 0;

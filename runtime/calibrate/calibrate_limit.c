@@ -4,12 +4,12 @@
 #include "runtime/calibrate/calibrate_internal.h"
 
 enum { SHAPES_MAX = 16, ROWS_MAX = 512, ROWS_MIN = 64, COLUMNS_MAX = 4096, READS = 3, RUNS = 8 };
-static const double most_flops = 16e9;  /* of all shapes, once */
-static const double most_seconds = 0.5; /* of all shapes and runs, but for the second run of each */
+static const double most_flops = 16e9;  /* for all shapes, once */
+static const double most_seconds = 0.5; /* for all shapes and runs, but for the second run of each */
 
 struct shape_of {
     int C, OC;
-    double flops; /* of a row, over all layers */
+    double flops; /* operations of a row, over all layers */
 };
 
 /* The matrices that layers with products use. */
@@ -74,7 +74,7 @@ static void run_products(const struct calibrate_limit *limit, const struct shape
     k->linear_backward_weight(weight, NULL, out, in, rows, shape->C, shape->OC, shape->OC, 0, NULL);
 }
 
-/* Each shape is weighted by its part of a step's products. The best of its runs counts: in the first ones of
+/* Each shape is weighted by its part of a step's products. The best of its runs counts: in the first runs of
  * a process its threads may still share a core. */
 static double product_rate(const struct calibrate_limit *limit)
 {

@@ -1,5 +1,5 @@
-/* calibrate_ops.c - what passes over memory take: the optimizer, norms, casts, copies; and what it costs to
- * launch anything. */
+/* calibrate_ops.c - times of passes over memory: the optimizer, norms, casts, copies; and the cost of a
+ * launch. */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -9,7 +9,7 @@ enum { ELEMENTS_MIN = 1 << 14, ELEMENTS_MAX = 8 << 20, RUNS = 5, LAUNCHES = 512 
 
 struct arrays {
     struct calibrate_rank *rank;
-    char *part[4]; /* of elements each: parameter, moments, gradient */
+    char *part[4]; /* arrays of elements: parameter, moments, gradient */
     struct step_scalars scalars;
     int64_t elements;
 };
@@ -75,7 +75,7 @@ static void run_widen(const struct arrays *a)
     a->rank->kernels->widen(a->part[1], a->part[2], narrow_dtype(a), 0, a->elements, NULL);
 }
 
-/* As what is behind it finds it: a norm follows the call or collective that has written its gradient. */
+/* Writes the gradient, as the call or collective before a norm does in a step. */
 static void write_gradient(const struct arrays *a)
 {
     a->rank->kernels->scale(a->part[3], 1, a->elements, NULL);
@@ -135,7 +135,7 @@ int calibrate_ops(struct calibrate_rank *rank)
 {
     const struct plan *plan = rank->crowd->options->plan;
     const int64_t size = dtype_size(rank->kernels->dtype);
-    int64_t held = 0; /* of the optimizer's memory: what a step passes over */
+    int64_t held = 0; /* bytes of the optimizer's memory that a step passes over */
     for (int g = 0; g < plan->group_count; g++)
         held += plan->groups[g].trainable ? plan->groups[g].shard : 0;
     struct arrays arrays = {.rank = rank, .elements = held};

@@ -44,7 +44,7 @@ struct device_arena {
     void *base;
     int64_t bytes;
     enum memory_class memory;
-    int fd; /* of COMM memory on the CPU: the memfd; -1 otherwise */
+    int fd; /* memfd of COMM memory on the CPU; -1 otherwise */
 };
 
 struct device_ops {
@@ -57,7 +57,7 @@ struct device_ops {
                           caller */
 
     /* threads: OpenMP/BLAS threads of the compute stream (CPU). The kernels table comes with the device.
-     * local_rank chooses one of several devices. kernels(NULL): the table that sizes in plans come from. */
+     * local_rank chooses among several devices. kernels(NULL): the table that sizes in plans come from. */
     struct device *(*open)(int local_rank, int threads, struct muster_error *err);
     void (*close)(struct device *device); /* streams, events and arenas are destroyed first; accepts NULL */
     const struct kernels *(*kernels)(struct device *device);
@@ -65,7 +65,7 @@ struct device_ops {
     /* Bytes that arenas of DEVICE and COMM memory could take now; 0: not known. */
     int64_t (*memory_available)(struct device *device);
     /* NULL where errors are exact anyway. on: every operation is waited for, so that an asynchronous error
-     * names the one that caused it; much slower. Before the first stream is made. */
+     * names the operation that caused it; much slower. Before the first stream is made. */
     void (*sync_errors)(struct device *device, bool on);
     /* Products round their factors to tf32 from now on: before `kernels` and the first stream. Fails where
      * the device cannot. NULL: it multiplies in the kernels' dtype. */
@@ -91,10 +91,10 @@ struct device_ops {
 
     /* All of these enqueue and return; the queue is bounded and a full one makes the caller wait (futex). */
     int (*launch)(struct device_stream *stream, void (*fn)(void *argument), void *argument);
-    /* As launch, for what enqueues the same kernels with the same arguments every time: the first call with a
-     * *graph, which is NULL then, calls fn; the second calls it once more and records what it enqueues; from
-     * then on the recording is launched and fn is not called. fn may not wait, nor use another stream. name,
-     * a text that stays, stands for all of it in errors. Both NULL where the device has no such thing. */
+    /* Same as launch, for an fn that enqueues the same kernels with the same arguments every time. The first
+     * call, with *graph NULL, calls fn. The second call calls fn again and records its operations. Later
+     * calls launch the recording and do not call fn. fn may not wait, nor use another stream. name, a text
+     * that stays, stands for the whole recording in errors. Both NULL where the device has no graphs. */
     int (*launch_graph)(struct device_stream *stream, struct device_graph **graph, const char *name,
                         void (*fn)(void *argument), void *argument);
     void (*graph_destroy)(struct device_graph *graph); /* its work is done; accepts NULL */
@@ -114,8 +114,8 @@ struct device_ops {
      * has not been reached, and always on CUDA, whose clocks are its own. */
     struct instant (*event_time)(struct device_event *event);
     /* Nanoseconds that the stream has spent blocked in `wait` since it was created: exposed communication.
-     * Without those in which the process was suspended. On CUDA of the compute stream alone, by a pair of its
-     * timing events around each wait, and of waits that a finished `sync` lies behind. */
+     * Time in which the process was suspended does not count. CUDA counts on the compute stream alone, by a
+     * pair of timing events around each wait, and only waits before the last finished `sync`. */
     int64_t (*stream_waited_ns)(struct device_stream *stream);
     /* The calling thread waits until the stream is empty; MUSTER_E_TIMEOUT names the stream and the entry
      * that has not finished. Once the device has failed, no longer than a stream takes to drain. */

@@ -1,4 +1,4 @@
-/* device_cpu.h - what only the CPU device has, beside its table (device_cpu() in device.h).
+/* device_cpu.h - functions that only the CPU device has, in addition to its table (device_cpu() in device.h).
  *
  * A stream is a thread with a bounded FIFO. Enqueuing, recording and waiting never allocate; all waits are
  * futexes. Streams may be fed from any thread; events, arenas and streams are made and destroyed by one

@@ -27,7 +27,7 @@ int device_cpu_memory_fits(int64_t wanted, int64_t available, int64_t promised, 
                      (long long)wanted, text_format_bytes(have, sizeof have, left), (long long)left);
 }
 
-/* Bytes of an arena that no page stands behind yet: the system counts them as free. */
+/* Bytes of an arena that have no pages yet: the system counts them as free. */
 static int64_t untouched(const struct cpu_arena *arena, int64_t page)
 {
     unsigned char there[1024];

@@ -15,7 +15,7 @@ struct cpu_arena {
 };
 
 struct device {
-    int threads; /* of the compute stream */
+    int threads; /* threads of the compute stream */
     const struct kernels *kernels;
     _Atomic(int) streams;
     _Atomic(bool) has_compute;
@@ -84,7 +84,7 @@ struct device_stream {
     pthread_mutex_t feed;            /* orders the threads that enqueue */
     struct futex_word queued;        /* entries ever enqueued */
     _Atomic(uint32_t) finished;      /* entries ever taken off and done */
-    _Atomic(int64_t) wanted;         /* the least of them that a sleeper waits for; NOTHING_WANTED */
+    _Atomic(int64_t) wanted;         /* least number that a sleeper waits for; NOTHING_WANTED */
     struct futex_word reached;       /* changes when there are as many */
     struct futex_word started;       /* not 0 once the thread runs and start_error is written */
     struct muster_error start_error; /* code 0: it runs */

@@ -43,8 +43,9 @@ static void reach(struct device_event *event, uint32_t sequence)
     futex_wake(&event->reached, FUTEX_PRIVATE);
 }
 
-/* A wait is counted slice by slice. One that takes much longer than it may is this process's own: it was
- * suspended, or had no core; it must not look like a wait for another rank (stragglers.h). */
+/* A wait is counted slice by slice. A slice that takes much longer than WAIT_SLICE_NS is this process's own
+ * delay: it was suspended, or had no core. Such a slice must not look like a wait for another rank
+ * (stragglers.h). */
 #define WAIT_SLICE_NS (20 * NS_PER_MS)
 #define WAIT_MOST_NS  (22 * NS_PER_MS)
 
@@ -102,9 +103,9 @@ static void run_entry(struct device_stream *stream, const struct stream_entry *e
 
 /* ---- waiting for its entries ---- */
 
-/* Who waits for an entry is not woken for each one before it. The waiter says what it wants, and looks at
- * what is finished; the stream's thread says what is finished, and looks at what is wanted: one of the two
- * sees the other. */
+/* A waiter is woken for its own entry, not for each entry before it. The waiter stores its entry in `wanted`,
+ * then reads `finished`. The stream's thread stores `finished`, then reads `wanted`. So at least one thread
+ * sees the other's store. */
 static void want(struct device_stream *stream, uint32_t target)
 {
     int64_t wanted = atomic_load(&stream->wanted);
@@ -113,7 +114,7 @@ static void want(struct device_stream *stream, uint32_t target)
         ;
 }
 
-/* What is wanted later is said again by those that are woken. */
+/* Woken waiters store their later entries in `wanted` again. */
 static void finish(struct device_stream *stream, uint32_t finished)
 {
     atomic_store(&stream->finished, finished);

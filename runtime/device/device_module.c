@@ -71,7 +71,7 @@ static char *find_path(struct muster_error *err)
     return mem_strdup(MUSTER_CUDA_FILE);
 }
 
-/* What dlopen reports of a file that is not there differs from what it says of one that lacks a library. */
+/* dlopen's text for a missing file differs from its text for a file that lacks a library. */
 static void module_explain(const char *path, struct muster_error *err)
 {
     if (!err || err->code != MUSTER_E_NOT_FOUND)

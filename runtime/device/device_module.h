@@ -1,9 +1,9 @@
-/* device_module.h - devices that come from modules: libmuster_cuda.so, which alone knows CUDA, is found,
- * opened and checked here; and which device a run gets.
+/* device_module.h - finds, opens and checks devices that come from modules (libmuster_cuda.so, which alone
+ * knows CUDA), and chooses the device of a run.
  *
- * The module is looked for at the path in MUSTER_CUDA_MODULE; without it beside the program or library that
- * has this code, in ../lib of that, and where the loader looks. It stays loaded until the process ends. Any
- * thread may call. */
+ * The module is looked for at the path in MUSTER_CUDA_MODULE. Without that variable it is looked for next to
+ * the program or library that has this code, in ../lib of that folder, and where the loader looks. It stays
+ * loaded until the process ends. Any thread may call. */
 #ifndef MUSTER_RUNTIME_DEVICE_DEVICE_MODULE_H
 #define MUSTER_RUNTIME_DEVICE_DEVICE_MODULE_H
 
@@ -19,10 +19,10 @@ enum { MUSTER_CUDA_ABI = 3, MUSTER_CUDA_PLACE = 32 };
 
 struct comm_ops;
 
-/* What the module's one function, muster_cuda_module, gives. */
+/* Result of the module's one function, muster_cuda_module. */
 struct muster_cuda_module {
     uint32_t abi, size;  /* MUSTER_CUDA_ABI, sizeof */
-    const char *version; /* of CUDA's headers that it was built with: "13.0" */
+    const char *version; /* version of CUDA's headers that it was built with: "13.0" */
     const struct device_ops *device;
     const struct comm_ops *comm_nccl; /* NULL: the module was built without it */
     /* Whether driver and a device answer: 0, or -1 naming which of driver, device or version is missing. */
@@ -52,8 +52,8 @@ enum device_choice {
 
 struct device_chosen {
     const struct device_ops *ops;
-    const struct muster_cuda_module *module; /* of cuda; else NULL */
-    /* Of DEVICE_AUTO that came to the CPU although the module is installed: why; else empty. */
+    const struct muster_cuda_module *module; /* cuda's module; else NULL */
+    /* Why DEVICE_AUTO chose the CPU although the module is installed; else empty. */
     struct muster_error passed_over;
 };
 /* DEVICE_AUTO: cuda where the module loads and a device answers, else the CPU, and never an error. */

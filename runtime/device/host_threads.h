@@ -6,8 +6,9 @@
 
 enum { HOST_THREADS_MAX = 1024 };
 
-/* Pure: omp is the text of OMP_NUM_THREADS or NULL (of a list the first number counts, as OpenMP has it; what
- * is no number from 1 to HOST_THREADS_MAX does not count), cpus what this process may use. */
+/* Pure. omp: the text of OMP_NUM_THREADS or NULL. The first number of a list counts, as in OpenMP; a text
+ * that is no number from 1 to HOST_THREADS_MAX does not count. cpus: number of CPUs that this process may
+ * use. */
 int host_threads_of(const char *omp, int64_t cpus, int local_world_size);
 /* The same of this process: OMP_NUM_THREADS, else its cores (cgroup_cores) / ranks. */
 int host_threads(int local_world_size);

@@ -1,5 +1,5 @@
-/* model_hash.c - see model_hash.h. The state dict's text has every parameter's in the order of names; a
- * parameter's is short, whatever its size. */
+/* model_hash.c - see model_hash.h. The state dict's text consists of the parameters' texts in the order of
+ * names. A parameter's text is short, whatever its size. */
 #include "runtime/hash/model_hash.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ struct hashing {
     const struct model *model;
     enum dtype real, dtype;
     struct checksum crc;
-    uint64_t sum;             /* of all parameters, whatever their order */
+    uint64_t sum;             /* sum over all parameters, whatever their order */
     struct named_text *texts; /* [param_count] */
 };
 

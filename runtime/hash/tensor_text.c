@@ -22,8 +22,8 @@ struct printing {
 
 /* ---- which elements are shown ---- */
 
-/* The elements of dimension d that are shown: i = 0.., the index of each; false behind the last. Between the
- * first and the last three stand dots. */
+/* The shown elements of dimension d: i = 0.., the index of each; false after the last. Dots stand between the
+ * first three and the last three. */
 static bool shown(const struct printing *p, int d, int64_t i, int64_t *index)
 {
     const int64_t size = p->tensor->dim[d];

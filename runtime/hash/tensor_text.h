@@ -7,8 +7,8 @@
 #include "proto/base/buffer.h"
 #include "runtime/files/tensors.h"
 
-/* values: float, those of a tensor of the dtype (f32, or bf16: they are rounded already), row-major. Of an
- * int64 (tensor->integer) one whole number. -1: no memory, out->failed. */
+/* values: float, row-major, of a tensor of the dtype (f32, or bf16: values are rounded already). An
+ * int64 tensor (tensor->integer) has a single whole number. -1: no memory, out->failed. */
 int tensor_text(struct buffer *out, const struct file_tensor *tensor, const float *values);
 
 #endif

@@ -7,7 +7,7 @@
 #include "runtime/model/program_internal.h"
 #include "runtime/quantize/quantize.h"
 
-/* Whether an operation of one of these reads the parameter as its first. */
+/* Whether an operation in the list reads the parameter as its first. */
 static bool is_read_by(const struct model *model, int param, const struct operation *const *operations)
 {
     for (int l = 0; l < model->layer_count; l++) {

@@ -27,7 +27,7 @@ int quantize_method_find(const char *name, enum quantize_method *method, struct 
 
 /* ---- checks, before anything is changed ---- */
 
-/* Of a parameter that was chosen; CODING_COUNT: it stays of full width. */
+/* The coding of a parameter that was chosen; CODING_COUNT: it stays of full width. */
 static enum coding coding_of(const struct quantized *q, int param)
 {
     switch (q->options.method) {
@@ -111,7 +111,8 @@ static float *take_values(const struct quantized *q, struct trainer *trainer, in
     return values;
 }
 
-/* Rounds, with gptq where it is not NULL, and sets the trainer's own to what the codes open to. */
+/* Rounds a parameter, with gptq where it is not NULL, and sets the trainer's parameter to the decoded values.
+ */
 static int round_param(struct quantized *q, struct trainer *trainer, int param, const struct gptq *gptq,
                        struct muster_error *err)
 {
@@ -161,7 +162,7 @@ static int visit_moments(void *context, const struct layer_moments *m, struct mu
     int failed = 0;
     for (int i = 0; i < m->param_count && !failed; i++) {
         const int param = m->param[i];
-        const bool first = !v->q->coded[param].codes; /* one that two products share is rounded once */
+        const bool first = !v->q->coded[param].codes; /* two products may share a parameter */
         if (v->q->chosen[param] && v->q->coded[param].coding == CODING_INT4 && first)
             failed = round_param(v->q, v->trainer, param, &gptq, err);
     }

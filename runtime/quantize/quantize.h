@@ -30,11 +30,11 @@ int quantize_method_find(const char *name, enum quantize_method *method, struct 
 
 struct quantize_options {
     enum quantize_method method;
-    int64_t group;           /* of int4 */
+    int64_t group;           /* group of int4 */
     double prune;            /* the share of each weight's elements that becomes 0, the smallest first */
     bool tables;             /* tables of embeddings and the head too, in int8 */
     const char *const *keep; /* patterns of parameters that stay as they are, NULL at the end; NULL: none */
-    /* Of QUANTIZE_GPTQ: samples, as those of a step. */
+    /* Samples for QUANTIZE_GPTQ, in the form of a step's samples. */
     const void *const *arrays;
     int64_t rows;
 };
@@ -45,7 +45,7 @@ struct quantized {
     bool *chosen;             /* [param_count] */
     struct coded *coded;      /* [param_count]; codes NULL: as it is */
     int tensors;              /* that were chosen */
-    int64_t elements, pruned; /* of these */
+    int64_t elements, pruned; /* elements of these parameters, and pruned elements */
 };
 
 /* The trainer's parameters are changed. MUSTER_E_INVALID: a pattern that matches nothing, a group that does
@@ -61,9 +61,9 @@ GUARD_DEFINE(quantized, struct quantized *, quantized_free);
 int64_t quantized_plain_bytes(const struct quantized *quantized, enum dtype dtype);
 int64_t quantized_bytes(const struct quantized *quantized, enum dtype dtype);
 
-/* A folder: quantized.safetensors with the tensors of files/codes.h (model.safetensors of QUANTIZE_NONE),
- * config.json, tokenizers. what: of
- * FILES_HF. Written beside and renamed. */
+/* Writes a folder: quantized.safetensors with the tensors of files/codes.h (model.safetensors for
+ * QUANTIZE_NONE), config.json, tokenizers. what: for FILES_HF. Files are written under temporary names and
+ * renamed. */
 int quantized_write(const struct quantized *quantized, struct trainer *trainer, const char *path,
                     const struct files_export *what, struct muster_error *err);
 

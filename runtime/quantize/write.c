@@ -23,7 +23,8 @@ struct writing {
 
 /* ---- which tensors ---- */
 
-/* Tensors that stand for one parameter, and what is behind its name in theirs. Returns their number. */
+/* Describes the tensors that stand for one parameter, and the suffixes of their names. Returns their number.
+ */
 static int describe_coded(const struct coded *c, struct file_tensor out[PARTS], const char *behind[PARTS])
 {
     const bool int4 = c->coding == CODING_INT4;
@@ -65,7 +66,7 @@ static int aligned_for(const struct file_tensor *tensor)
     return tensor->dtype == DTYPE_COUNT ? 1 : dtype_size(tensor->dtype);
 }
 
-/* Those of wide elements first: every tensor is aligned for its own. */
+/* Adds the tensors with wide elements first, so that every tensor is aligned for its own elements. */
 static int add_tensors(struct writing *w, struct muster_error *err)
 {
     const struct tensor_naming naming = architecture_naming(w->what->architecture);

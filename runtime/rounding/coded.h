@@ -1,4 +1,4 @@
-/* coded.h - a matrix in few bits: codes, and the scales that they are opened with. Pure.
+/* coded.h - a matrix in few bits: codes, and the scales that decode them. Pure.
  *
  * A matrix is (rows, columns) with a row for each output of its product, as in memory.
  *
@@ -9,7 +9,7 @@
  *           value = scale * (code - zero); scale = (highest - lowest of the group, 0 among them) / 15, as
  *           rounded to fp16, and zero = the code whose value is 0
  *
- * Both round to nearest, ties to even, and have a code for 0: what was pruned stays 0. Arithmetic is in
+ * Both round to nearest, ties to even, and have a code for 0: pruned values stay 0. Arithmetic is in
  * float: the formulas are PyTorch's to the bit (tests/compat/quantized/rounding_test.py). */
 #ifndef MUSTER_RUNTIME_ROUNDING_CODED_H
 #define MUSTER_RUNTIME_ROUNDING_CODED_H
@@ -35,10 +35,10 @@ enum { CODED_GROUP = 64 }; /* columns that share a scale of int4, by default */
 struct coded {
     enum coding coding;
     int64_t rows, columns;
-    int64_t group; /* of int4: columns that share a scale; of int8: columns */
+    int64_t group; /* int4: columns that share a scale; int8: columns */
     void *codes;
     void *scales;   /* float of int8, fp16 of int4 */
-    uint8_t *zeros; /* of int4 */
+    uint8_t *zeros; /* int4 only */
 };
 
 /* Whether a matrix of that name can be so: MUSTER_E_INVALID names the value, the limit and what to use. */
@@ -48,10 +48,10 @@ int coded_check(enum coding coding, int64_t rows, int64_t columns, int64_t group
 int64_t coded_code_bytes(const struct coded *coded, int64_t rows);
 int64_t coded_scale_bytes(const struct coded *coded, int64_t rows);
 int64_t coded_zero_bytes(const struct coded *coded, int64_t rows);
-int64_t coded_bytes(const struct coded *coded); /* of all three */
+int64_t coded_bytes(const struct coded *coded); /* total of all three arrays */
 /* Memory for the three, zeroed; coding, rows, columns and group are set and checked. MUSTER_E_NOMEM. */
 int coded_create(struct coded *coded, struct muster_error *err);
-void coded_free(struct coded *coded); /* accepts one that was not created */
+void coded_free(struct coded *coded); /* accepts a struct that was not created */
 
 /* Rounds each value to nearest. MUSTER_E_INVALID: a value is not finite, or too large for a scale of fp16. */
 int coded_round(struct coded *coded, const float *values, const char *name, struct muster_error *err);

@@ -1,9 +1,9 @@
-/* gptq.h - a matrix in 4 bits by what its product reads (Frantar et al. 2022, arXiv 2210.17323). Pure.
+/* gptq.h - a matrix in 4 bits, rounded by its product's inputs (Frantar et al. 2022, arXiv 2210.17323). Pure.
  *
- * Columns are rounded one after the other, and what a column's rounding changes in the product over the
- * calibration set is made up for by those that come later. The columns of which products read the most come
- * first, while there are many left to make up for them (the paper's authors call it act-order); scales are
- * those of the values as they were, so that groups stay runs of neighbours in memory. */
+ * Columns are rounded one after the other. Later columns make up for the change that a column's rounding
+ * causes in the product over the calibration set. The columns with the largest inputs come first, while many
+ * columns are left to make up for them (the paper's authors call it act-order). Scales come from the original
+ * values, so that groups stay runs of neighbours in memory. */
 #ifndef MUSTER_RUNTIME_ROUNDING_GPTQ_H
 #define MUSTER_RUNTIME_ROUNDING_GPTQ_H
 

@@ -13,8 +13,8 @@ static void swap(float *a, float *b)
     *b = kept;
 }
 
-/* The k-th smallest, k from 0; reorders the values. Hoare's selection with the middle one of three as pivot.
- */
+/* The k-th smallest, k from 0; reorders the values. Hoare's selection with the median of three values as
+ * pivot. */
 static float select_smallest(float *v, int64_t count, int64_t k)
 {
     int64_t left = 0, right = count - 1;

@@ -115,7 +115,7 @@ static unsigned nf4_code(float value)
     return low;
 }
 
-/* The sizes of blocks as they will be opened: what is left of them after the second quantisation. */
+/* Replaces the sizes of blocks by their decoded values after the second quantisation. */
 static void nf4_round_sizes(float sizes[NF4_BLOCKS], uint8_t *codes, float constants[2])
 {
     double sum = 0;

@@ -1,5 +1,5 @@
-/* shard_connect.c - the comms of a sharded model: over the world, over the ranks that share the parts, over
- * those that have the same part. */
+/* shard_connect.c - the comms of a sharded model: over the world, over the ranks that share the parts, and
+ * over the ranks that have the same part. */
 #include "proto/base/error.h"
 #include "runtime/shard/shard_internal.h"
 #include "runtime/world/world.h"
@@ -94,7 +94,7 @@ int shard_connect_parts(struct muster_shard *shard, struct muster_error *err)
 
 enum { CHANNELS = 4 };
 
-/* The comms that there are, each once; what was split off comes before what it was split from. */
+/* Lists the existing comms, each once. A comm comes before the comm that it was split from. */
 static int list_channels(const struct muster_shard *shard, struct shard_channel list[CHANNELS])
 {
     const struct shard_channel every[CHANNELS] = {shard->reduction, shard->replica, shard->gather,

@@ -141,7 +141,7 @@ static bool among(const int *list, int count, int group)
     return false;
 }
 
-/* Gives up what was gathered and will not be used next. spared: a group that stays in any case, or -1. */
+/* Releases gathered groups that will not be used next. spared: a group that stays in any case, or -1. */
 static void evict(struct shard_core *core, const int *next, int count, int spared)
 {
     for (int g = 0; g < core->count; g++) {
@@ -180,7 +180,7 @@ int shard_core_gather(struct shard_core *core, int group, struct muster_error *e
     bool wait = core->groups[group].state == SHARD_SHARDED || core->groups[group].state == SHARD_GATHERING;
     look_ahead(core, group);
     core->groups[group].uses++;
-    if (wait) /* last, so that the gathers ahead are on their way meanwhile */
+    if (wait) /* last, so that the gathers ahead run during the wait */
         core_act(core, SHARD_WAIT, group);
     return 0;
 }

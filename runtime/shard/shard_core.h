@@ -1,6 +1,6 @@
-/* shard_core.h - what happens to the groups of a sharded model, decided: the states of each group's
- * parameters and gradients, which gathers are begun ahead, what is given up. Pure: calls of the caller go in,
- * actions for the shell come out. */
+/* shard_core.h - decides about the groups of a sharded model: the states of each group's
+ * parameters and gradients, the gathers begun ahead, and the groups to release. Pure: calls of the caller go
+ * in, actions for the shell come out. */
 #ifndef MUSTER_RUNTIME_SHARD_SHARD_CORE_H
 #define MUSTER_RUNTIME_SHARD_SHARD_CORE_H
 
@@ -44,7 +44,7 @@ enum shard_action_kind {
     SHARD_DROP,    /* take the slot away */
     SHARD_TAKE,    /* a gradient slot */
     SHARD_SEND,    /* begin to reduce */
-    SHARD_ADD,     /* the same, added to what was reduced since the last step */
+    SHARD_ADD,     /* the same, added to the gradients reduced since the last step */
     SHARD_SETTLE,  /* wait until the reduction has ended; the gradient slot is free */
     SHARD_ABANDON, /* the gradient slot is free, its contents are not wanted */
 };
@@ -66,7 +66,7 @@ struct shard_core {
     int count, depth, pass;
     struct shard_core_group *groups; /* [count] */
     struct shard_order orders[SHARD_PASSES];
-    struct shard_action *actions; /* of the last call, in the order in which they are to be done */
+    struct shard_action *actions; /* actions of the last call, in the order in which they are to be done */
     int action_count;
 };
 
@@ -74,8 +74,8 @@ struct shard_core {
 int shard_core_init(struct shard_core *core, int count, int depth);
 void shard_core_free(struct shard_core *core);
 
-/* Calls of the caller; actions[0..action_count-1] is what is to be done, in this order. -1 changes nothing.
- * names: of the groups, for errors. */
+/* Calls of the caller. actions[0..action_count-1] are then to be done, in this order. -1 changes nothing.
+ * names: the groups' names, for errors. */
 struct shard_names {
     const char *(*name)(const void *context, int group);
     const void *context;

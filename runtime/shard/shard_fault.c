@@ -61,7 +61,7 @@ static void take_fault(int signal, siginfo_t *info, void *context)
 {
     int number = errno;
     char *at = info->si_addr;
-    struct shard_ranges *ranges = info->si_code > 0 ? watched_at(at) : NULL; /* not one that was sent */
+    struct shard_ranges *ranges = info->si_code > 0 ? watched_at(at) : NULL; /* 0, less: a sent signal */
     if (ranges && fill_with_nan(ranges, at) == 0) {
         char *none = NULL;
         if (atomic_compare_exchange_strong(&ranges->touched, &none, at) && ranges->notify)

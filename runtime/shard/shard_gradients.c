@@ -47,7 +47,7 @@ static int find_free(const struct muster_shard *shard, int slot_class)
     return -1;
 }
 
-/* Of this class, the group whose reduction began first; -1: none is being reduced. */
+/* The group of this class whose reduction began first; -1: none is being reduced. */
 static int oldest(const struct muster_shard *shard, int slot_class)
 {
     int found = -1;

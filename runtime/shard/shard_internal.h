@@ -1,4 +1,4 @@
-/* shard_internal.h - the object behind muster_shard.h, shared by the files of this folder. */
+/* shard_internal.h - the object of muster_shard.h, shared by the files of this folder. */
 #ifndef MUSTER_RUNTIME_SHARD_SHARD_INTERNAL_H
 #define MUSTER_RUNTIME_SHARD_SHARD_INTERNAL_H
 
@@ -32,14 +32,14 @@ struct shard_widening {
     const void *from; /* in the gradient slot */
 };
 
-/* What the shell knows of a group, beside the core. */
+/* The shell's state of a group, in addition to the core's. */
 struct shard_group_run {
     uint32_t gather, reduction; /* the number of its last one on its tracker */
     int grad_slot;              /* -1: none */
     struct shard_widening widening;
 };
 
-/* What the optimizer's stream works on. */
+/* Work of the optimizer's stream. */
 struct shard_update {
     struct muster_shard *shard;
     const struct muster_shard_step *step;
@@ -48,7 +48,7 @@ struct shard_update {
         *totals; /* [1 + params]: the sum of squares, then how many ranks have a gradient of the parameter */
 };
 
-/* A comm and what it is of: inside of a node another kind than between nodes. */
+/* A comm and its ranks: inside of a node it is of another kind than between nodes. */
 struct shard_channel {
     const struct comm_ops *ops;
     struct comm *comm; /* NULL: none */
@@ -68,9 +68,9 @@ struct muster_shard {
 
     const struct device_ops *ops;
     struct device *device;
-    const struct kernels *kernels;        /* of the dtype */
-    enum dtype dtype;                     /* of masters, reduced gradients and moments */
-    enum dtype param_dtype, reduce_dtype; /* of gathered parameters; of gradients until they are reduced */
+    const struct kernels *kernels;        /* kernels of the dtype */
+    enum dtype dtype;                     /* type of masters, reduced gradients and moments */
+    enum dtype param_dtype, reduce_dtype; /* gathered parameters; gradients until they are reduced */
     struct device_stream *compute;
     struct shard_tracker gathers, reductions;
     struct shard_channel all;               /* over the world */
@@ -98,7 +98,7 @@ struct muster_shard {
 
 int shard_tracker_open(struct muster_shard *shard, struct shard_tracker *tracker, const char *name,
                        struct muster_error *err);
-/* Counts what was enqueued on the tracker's stream so far; *number (may be NULL) is for shard_tracker_wait.
+/* Counts the work enqueued on the tracker's stream so far; *number (may be NULL) is for shard_tracker_wait.
  */
 int shard_tracker_mark(struct muster_shard *shard, struct shard_tracker *tracker, uint32_t *number,
                        struct muster_error *err);
@@ -112,7 +112,7 @@ int shard_compute(struct muster_shard *shard, void (*work)(void *update), struct
 /* One collective on the gathers' stream, waited for. */
 int shard_collective(struct muster_shard *shard, const struct shard_channel *channel,
                      const struct comm_op *op, const void *send, void *recv, struct muster_error *err);
-/* Does what the core has decided. */
+/* Runs the core's actions. */
 int shard_act(struct muster_shard *shard, struct muster_error *err);
 struct shard_names shard_names_of(const struct muster_shard *shard);
 int shard_check_ready(const struct muster_shard *shard, struct muster_error *err);
@@ -125,7 +125,7 @@ int shard_place(struct muster_shard *shard, struct muster_error *err);
 /* The comm over the world, for key; then, when the ranks were compared, the others. */
 int shard_connect(struct muster_shard *shard, const char *key, struct muster_error *err);
 int shard_connect_parts(struct muster_shard *shard, struct muster_error *err);
-int64_t shard_busy_ns(const struct muster_shard *shard); /* of all comms */
+int64_t shard_busy_ns(const struct muster_shard *shard); /* sum over all comms */
 void shard_abort(struct muster_shard *shard);
 void shard_disconnect(struct muster_shard *shard);
 

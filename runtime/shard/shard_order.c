@@ -34,7 +34,7 @@ static int append(struct shard_order *order, int group)
     return 0;
 }
 
-/* What was not expected: the pass goes on behind the group's next place in the record, if it has one. */
+/* Handles an unexpected group: the pass goes on after the group's next place in the record, if it has one. */
 static void find_again(struct shard_order *order, int group)
 {
     order->diverged = true;

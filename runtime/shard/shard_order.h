@@ -18,7 +18,7 @@ struct shard_order {
 
 enum { SHARD_ORDER_MAX = 1 << 22 }; /* gathers of one pass */
 
-/* A pass begins: if the one that ends was not how the record begins, it becomes the record. */
+/* A pass begins. If the pass that ends differs from the beginning of the record, it becomes the record. */
 void shard_order_begin(struct shard_order *order);
 /* The caller gathers a group. -1: no memory, or more than SHARD_ORDER_MAX gathers without a new pass. */
 int shard_order_demand(struct shard_order *order, int group);

@@ -34,7 +34,7 @@ static int replace(char *at, int64_t bytes, bool accessible, struct muster_error
         return error_errno(err, "mapping %lld bytes for a gathered group", (long long)bytes);
     if (accessible) { /* both are for speed: without them everything works */
         (void)madvise(at, (size_t)bytes, MADV_HUGEPAGE);
-        (void)madvise(at, (size_t)bytes, MADV_DONTFORK); /* a forked child does not copy what is moved */
+        (void)madvise(at, (size_t)bytes, MADV_DONTFORK); /* a forked child does not copy pages that move */
     }
     return 0;
 }

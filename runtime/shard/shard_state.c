@@ -71,7 +71,7 @@ int muster_shard_write(struct muster_shard *shard, int parameter, int local, voi
     if (root < 0 || root >= shard->size)
         return error_set(err, MUSTER_E_INVALID, "root is %d, but must be a rank, 0 to %d", root,
                          shard->size - 1);
-    /* What was gathered ahead would be of before. */
+    /* groups gathered ahead would hold old values */
     if (shard_core_settle(&shard->core, &names, err) || shard_act(shard, err))
         return -1;
     const struct shard_param *param = &shard->layout.params[parameter];

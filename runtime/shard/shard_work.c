@@ -172,7 +172,7 @@ static void widen(void *argument)
                           shard->ops->stream_handle(shard->reductions.stream));
 }
 
-/* With replicas, what was scattered stays in its slot and is averaged over them. */
+/* With replicas, the scattered gradients stay in their slot and are averaged over the replicas. */
 static int reduce(struct muster_shard *shard, int group, bool add, struct muster_error *err)
 {
     const struct shard_group *g = &shard->layout.groups[group];

@@ -12,7 +12,7 @@
 
 struct agree_options {
     const struct kv_store *store; /* NULL: a single rank */
-    const char *key;              /* of the meeting; may be reused, since every rank counts its uses */
+    const char *key;              /* name of the meeting; may be reused, since every rank counts its uses */
     int rank, size;
     int64_t timeout_ns; /* limit for waiting for the others */
 };

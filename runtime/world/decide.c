@@ -1,5 +1,5 @@
-/* decide.c - see decide.h. A decision has a key a rank, with its text, and one for what was decided: "0" and
- * a text, or the code of an error and its text. */
+/* decide.c - see decide.h. A decision has a key for each rank, with the rank's text, and a key for the
+ * result: "0" and a text, or the code of an error and its text. */
 #include "runtime/world/decide.h"
 
 #include <stdio.h>

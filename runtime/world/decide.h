@@ -1,6 +1,6 @@
-/* decide.h - one decision for all ranks: each gives a text, rank 0 decides from all of them, and every rank
- * gets what it decided. Through the store, before anything else connects the ranks, and after they have found
- * out that all of them can begin (agree.h): a rank that does not come is waited for. */
+/* decide.h - one decision for all ranks: each gives a text, rank 0 decides from all texts, and every rank
+ * gets the decision. Decisions go through the store, before anything else connects the ranks, and after the
+ * ranks have found out that all can begin (agree.h): a missing rank is waited for. */
 #ifndef MUSTER_RUNTIME_WORLD_DECIDE_H
 #define MUSTER_RUNTIME_WORLD_DECIDE_H
 

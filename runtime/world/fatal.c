@@ -35,7 +35,8 @@ static const char *own_text(const struct muster_error *error)
     return at;
 }
 
-/* Of all ranks with the same error the first one. Where the store has gone, every rank. */
+/* Whether this rank prints the error: the first of all ranks with the same error. Every rank prints where the
+ * store has gone. */
 static int prints_it(struct muster_world *world, const struct muster_error *error)
 {
     const struct kv_store *store = world ? world_store(world) : NULL;

@@ -26,14 +26,14 @@
 #define LEAVE_NS   (1 * NS_PER_S)
 
 struct muster_world {
-    bool has_key; /* of a job with a secret */
+    bool has_key; /* the job has a secret */
     unsigned char key[MAC_KEY_SIZE];
     struct world_place place;
     int64_t timeout_ns;
     struct tcpstore_server *server; /* rank 0 where no agent serves */
     struct tcpstore_client *client; /* NULL in a world of one */
     struct kv_store store;
-    struct world_comm *comm;           /* of reduce and broadcast: made by the first call */
+    struct world_comm *comm;           /* for reduce and broadcast: made by the first call */
     const struct muster_world *parent; /* the world that this one was split from; its store is used */
     char prefix[64];                   /* in front of this part's keys in that store */
     int64_t splits;

@@ -9,7 +9,7 @@
  * Owned by the world; used by one thread at a time. */
 const struct kv_store *world_store(const struct muster_world *world);
 
-/* Of connecting and of waiting for other ranks; the default where world is NULL. */
+/* Time-out of connecting and of waiting for other ranks; the default where world is NULL. */
 int64_t world_timeout_ns(const struct muster_world *world);
 
 /* Numeric text of this rank's address as the store sees it; "127.0.0.1" in a world of one. */

@@ -8,8 +8,8 @@
 struct world_comm_options {
     int rank, size, local_rank, local_size;
     const struct kv_store *store;
-    const char *address; /* of this rank, as world_address gives it */
-    int64_t timeout_ns;  /* of creation and of each operation */
+    const char *address; /* this rank's address, from world_address */
+    int64_t timeout_ns;  /* time-out of creation and of each operation */
 };
 
 struct world_comm;

@@ -192,7 +192,7 @@ static void pin(struct decider *d, const struct policy *policy, const struct pol
     const struct description_setting *user = description_setting_of(d->machine, entry->name);
     drop(d->list, entry->name, DECISION_SET);
     drop(d->list, entry->name, DECISION_KEPT);
-    drop(d->list, entry->name, DECISION_WARNED); /* of a value that no worker sees */
+    drop(d->list, entry->name, DECISION_WARNED); /* the warning is about a value that no worker sees */
     if (user && strcmp(user->value, entry->value))
         decide_add(d, DECISION_SET, entry->name, entry->value, "pinned by %s:%d (%s); %s has %.60s",
                    policy->file, entry->line, reason_of(entry), user->source, user->value);

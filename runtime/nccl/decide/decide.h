@@ -1,7 +1,7 @@
 /* decide.h - pure: the settings that NCCL cannot find by itself, derived from a description, the user's
  * settings in it and a policy.
  *
- * Rules: a variable that the user set (process environment or one of NCCL's files) is never changed;
+ * Rules: a variable that the user set (in the process environment or in a file of NCCL's) is never changed;
  * NVIDIA's debugging variables are never set, only warned about; every entry has a reason of one line; the
  * same input gives the same list in the same order (by variable's name, then kind). Sources of the rules:
  * NCCL's manual (environment variables, its division into system configuration and debugging), the

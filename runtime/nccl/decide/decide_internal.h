@@ -11,7 +11,7 @@ struct decider {
     const struct description *machine;
     struct decision_list *list;
     const char *rule; /* the name of the running rule */
-    int version;      /* of NCCL, 0 unknown */
+    int version;      /* NCCL's version, 0 unknown */
     int capacity;
     bool failed; /* no memory */
 };

@@ -41,7 +41,7 @@ static const char *why_not(const struct decider *d, const struct description_rdm
     return NULL;
 }
 
-/* NCCL uses every ACTIVE port; one of another kind or of less than half the rate is for storage or the
+/* NCCL uses every ACTIVE port. A port of another kind or with less than half the rate is for storage or the
  * host. */
 static void ib_hca(struct decider *d)
 {
@@ -127,7 +127,7 @@ static void ib_address_family(struct decider *d)
 /* Summary of the ports; a port of another kind than the data ports does not count. */
 struct ports {
     int active, down_count;
-    const struct description_rdma *closed, *down; /* one of them; NULL: none */
+    const struct description_rdma *closed, *down; /* an example of each; NULL: none */
 };
 
 static struct ports look_at_ports(const struct decider *d)

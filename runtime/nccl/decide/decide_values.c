@@ -1,4 +1,4 @@
-/* decide_values.c - rules about values that NCCL reads differently from what was meant, and about
+/* decide_values.c - rules about values that NCCL reads differently from their intended meaning, and about
  * debugging variables.
  *
  * NCCL reads integers with strtoll in base 0, and 0 for anything else; levels are exact upper-case names;

@@ -30,7 +30,7 @@ struct policy_entry {
     int nccl_least, nccl_below; /* description_version's numbers; 0: no bound */
     int nodes_least;            /* 0: no bound */
     const char *reason;         /* "" where none was given */
-    int line;                   /* of the rule in the file */
+    int line;                   /* line of the rule in the file */
 };
 
 struct policy {

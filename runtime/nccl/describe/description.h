@@ -21,7 +21,7 @@ enum {
     DESCRIPTION_TEXT = 256, /* paths, host names, reasons */
     DESCRIPTION_GPUS_LIMIT = 64,
     DESCRIPTION_XIDS_LIMIT = 64,
-    DESCRIPTION_LIST_LIMIT = 1024 /* of every list; further entries are counted in `omitted` */
+    DESCRIPTION_LIST_LIMIT = 1024 /* entries of every list; further entries are counted in `omitted` */
 };
 
 enum description_flag { DESCRIPTION_NO, DESCRIPTION_YES, DESCRIPTION_UNKNOWN };
@@ -120,13 +120,14 @@ struct description_gpu {
     int processes;                         /* processes that compute on it now; -1 unknown */
     char fabric_state[DESCRIPTION_NAME];   /* NVSwitch: "completed", "not started", "in progress", "failed";
                                               "" none or unknown */
-    char fabric_cluster[DESCRIPTION_NAME]; /* of GPUs that share an NVLink fabric across nodes; "" none */
+    char fabric_cluster[DESCRIPTION_NAME]; /* cluster of GPUs that share an NVLink fabric across nodes; ""
+                                              none */
     int fabric_clique;                     /* -1 unknown */
     bool lost;                             /* NVML: fell off the bus */
     char error[DESCRIPTION_TEXT];          /* NVML's error if the GPU did not respond; "" */
 };
 
-/* Of a pair of GPUs a < b, or of GPU a and RDMA port or interface b. */
+/* A pair of GPUs a < b, or GPU a and RDMA port or interface b. */
 struct description_link {
     int a, b;
     enum description_distance distance;
@@ -146,7 +147,7 @@ struct description_process {
     int pid, gpu;
     char name[DESCRIPTION_NAME];
     int64_t memory_bytes;
-    bool ours; /* of this agent */
+    bool ours; /* a worker of this agent */
 };
 
 struct description_xid {
@@ -156,7 +157,7 @@ struct description_xid {
 };
 
 struct description {
-    int version;                   /* of this struct's JSON form: 1 */
+    int version;                   /* version of this struct's JSON form: 1 */
     char source[DESCRIPTION_TEXT]; /* source: "read on <host> at <time>", or a fixture's document */
     char host[DESCRIPTION_TEXT], kernel[DESCRIPTION_NAME];
     char vendor[DESCRIPTION_NAME], product[DESCRIPTION_NAME]; /* DMI */
@@ -211,7 +212,7 @@ struct description {
     double cpu_quota;                                                         /* cores; 0 none */
     int numa_nodes;
     int64_t memory_bytes, memory_limit_bytes, memory_used_bytes; /* limit -1: none */
-    int64_t disk_free_bytes, disk_free_inodes;                   /* of log_dir, else of TMPDIR; -1 unknown */
+    int64_t disk_free_bytes, disk_free_inodes; /* free space of log_dir, else of TMPDIR; -1 unknown */
     char disk_path[DESCRIPTION_TEXT];
     char disk_error[DESCRIPTION_TEXT]; /* why the directory is not writable; "" for writable or unknown */
     double clock_offset_s; /* offset of this clock, ahead (+) or behind (-), from the time stamp of a file

@@ -37,10 +37,10 @@ struct description_field {
 struct description_table {
     const struct description_field *fields;
     size_t count;
-    size_t size; /* of the record */
+    size_t size; /* bytes of the record */
 };
 
-/* Of struct description. */
+/* The table of struct description. */
 const struct description_table *description_table(void);
 /* A record with all fields unknown. */
 void description_record_init(const struct description_table *table, void *record);

@@ -1,4 +1,4 @@
-/* description_json.c - see description_json.h; the fields are those of description_table.c. */
+/* description_json.c - see description_json.h; description_table.c has the fields. */
 #include "runtime/nccl/describe/description_json.h"
 
 #include <inttypes.h>

@@ -10,7 +10,7 @@
 #include "proto/include/muster_error.h"
 #include "runtime/nccl/describe/description.h"
 
-/* Appends the object, indented by two blanks, with a newline behind it. */
+/* Appends the object, indented by two blanks, with a newline at its end. */
 int description_write(const struct description *description, struct buffer *out);
 /* Reads one object; name is the file's in errors. out needs no initialisation and is zeroed on failure. YAML
  * is read too. */

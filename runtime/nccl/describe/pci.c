@@ -56,9 +56,9 @@ static int shared(const struct pci_path *a, const struct pci_path *b)
     return common;
 }
 
-/* A switch appears as one bridge up and one down for each of its ports: two devices of one switch are two
- * hops below the bridge that they share, the port and the device itself; behind a further switch they are
- * four. */
+/* A switch appears as one bridge up and one down for each of its ports. Two devices of one switch are two
+ * hops below their common bridge, the port and the device itself. With a further switch in between they are
+ * four hops below it. */
 enum description_distance pci_distance(const struct pci_path *a, const struct pci_path *b, int numa_a,
                                        int numa_b, int numa_nodes)
 {

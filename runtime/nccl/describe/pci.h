@@ -1,4 +1,4 @@
-/* pci.h - pure: positions of devices in the PCI tree, from their paths in /sys, and what follows for two
+/* pci.h - pure: positions of devices in the PCI tree, from their paths in /sys, and the relation of two
  * devices: NCCL's distance words, and the bridges between them. */
 #ifndef MUSTER_RUNTIME_NCCL_DESCRIBE_PCI_H
 #define MUSTER_RUNTIME_NCCL_DESCRIBE_PCI_H
@@ -16,7 +16,7 @@ enum { PCI_DEPTH = 24, PCI_NAME = 24 };
 
 /* The path from a host bridge to a device. */
 struct pci_path {
-    int depth;                      /* of hops; 0: unknown */
+    int depth;                      /* number of hops; 0: unknown */
     char root[PCI_NAME];            /* the host bridge: "pci0000:00" */
     char hops[PCI_DEPTH][PCI_NAME]; /* bridges from the root on, the device last: "0000:00:01.0", ... */
 };

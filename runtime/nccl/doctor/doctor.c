@@ -83,7 +83,7 @@ const char *doctor_status_name(enum doctor_status status)
 
 /* --- printing --- */
 
-/* Text behind a column at indent, broken at blanks. */
+/* Appends text in a column that starts at indent, broken at blanks. */
 static void wrap(const char *text, int indent, int columns, struct buffer *out)
 {
     size_t room = columns > indent + 20 ? (size_t)(columns - indent) : 20;

@@ -95,8 +95,7 @@ static void gpu_lost(struct examination *e)
             doctor_add(e, DOCTOR_WARNING, "see nvidia-smi -q and the kernel log", "GPU %d (%s): %s",
                        gpu->index, *gpu->pci ? gpu->pci : "address unknown", gpu->error);
     }
-    if (e->machine->nvml == DESCRIPTION_YES &&
-        !e->machine->container && /* of which this container may see some */
+    if (e->machine->nvml == DESCRIPTION_YES && !e->machine->container && /* a container may see only some */
         e->machine->pci_gpus > e->machine->gpu_count)
         doctor_add(e, DOCTOR_WARNING,
                    "see dmesg for NVRM: the driver could not start them, or they are passed through to "

@@ -8,7 +8,7 @@
 struct examination {
     const struct description *machine;
     struct doctor_report *report;
-    const char *name; /* of the row */
+    const char *name; /* name of the row */
     int capacity;
     bool failed; /* no memory */
 };

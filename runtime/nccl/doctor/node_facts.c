@@ -11,7 +11,7 @@
 #include "proto/base/text.h"
 #include "runtime/nccl/decide/decide.h"
 
-/* --- of one node --- */
+/* --- facts of one node --- */
 
 /* The first bits of an address, as text with their number. */
 static void write_network(const struct description_address *address, char *out, size_t size)
@@ -152,7 +152,7 @@ int node_facts_read(const char *text, size_t length, struct node_facts *facts, s
     return 0;
 }
 
-/* --- of all nodes --- */
+/* --- facts of all nodes --- */
 
 enum { VALUE = DESCRIPTION_NAME + 32 };
 

@@ -16,12 +16,13 @@ struct node_facts {
     char host[DESCRIPTION_TEXT];
     char nccl[DESCRIPTION_NAME], driver[DESCRIPTION_NAME], cuda[DESCRIPTION_NAME]; /* "" unknown */
     char interface[DESCRIPTION_NAME]; /* that reaches the other nodes; "" unknown */
-    char address[DESCRIPTION_NAME];   /* of it, in the family of the route to the master; "" unknown */
+    char address[DESCRIPTION_NAME];   /* interface's address, in the family of the route to the master; ""
+                                         unknown */
     char network[DESCRIPTION_NAME];   /* "10.0.0.0/24"; "" if not meaningful: a pod's, or of one address */
     int family, mtu;                  /* 0 unknown */
     int rdma;                         /* ports that NCCL can use; -1: no GPU, so it does not matter */
     int gpus;                         /* -1 unknown */
-    char model[DESCRIPTION_NAME];     /* of the first GPU; "" unknown */
+    char model[DESCRIPTION_NAME];     /* model of the first GPU; "" unknown */
 };
 
 /* host: the agent's name, under which the node is known. */

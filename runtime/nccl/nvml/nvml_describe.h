@@ -33,7 +33,7 @@ struct nvml_report {
     bool finished;
     char doing[DESCRIPTION_TEXT]; /* the latest query */
     char driver[DESCRIPTION_NAME], cuda_driver[DESCRIPTION_NAME];
-    int gpu_count; /* of gpus; the last one may be incomplete */
+    int gpu_count; /* entries in gpus; the last entry may be incomplete */
     struct description_gpu gpus[DESCRIPTION_GPUS_LIMIT];
     int instance_count; /* MIG instances, by GPU */
     struct nvml_instance instances[NVML_REPORT_INSTANCES];

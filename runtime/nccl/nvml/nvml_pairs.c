@@ -18,7 +18,7 @@ static int find_gpu(const struct nvml_report *report, const char *pci)
     return -1;
 }
 
-/* Behind a switch NVML gives the switch's address, or a meaningless one: the type identifies it. */
+/* NVML gives a switch's address, or a meaningless address, for a link to a switch: the type identifies it. */
 static void follow_link(const struct nvml_library *nvml, nvmlDevice_t device, int gpu, unsigned link,
                         const struct nvml_report *report, struct ends *ends)
 {

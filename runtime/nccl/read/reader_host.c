@@ -223,7 +223,7 @@ static void read_libraries(struct reader *r)
                 at += length + (at[length] == ':');
             }
     if (r->options->thorough || r->out->device_files > 0 || r->out->wsl)
-        reader_python(r); /* torch finds these before those of the system */
+        reader_python(r); /* torch prefers these libraries to the system's */
     for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
         read_library(r, directories[i], strlen(directories[i]));
 }

@@ -66,7 +66,7 @@ int reader_kernel_log(const char *root, int64_t uptime_ns, struct description *d
     scope_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     for (int i = 0; fd >= 0 && i < RECORDS_LIMIT; i++) {
         ssize_t length = read(fd, record, sizeof record - 1);
-        if (length < 0 && (errno == EPIPE || errno == EINTR)) /* EPIPE: records were overwritten meanwhile */
+        if (length < 0 && (errno == EPIPE || errno == EINTR)) /* EPIPE: records were overwritten */
             continue;
         if (length <= 0) /* EAGAIN: end of the log */
             break;

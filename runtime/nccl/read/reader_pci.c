@@ -126,7 +126,7 @@ struct survey {
         enum description_flag redirects;
     } bridges[BRIDGES_KEPT]; /* pairs share most of theirs */
     int bridge_count;
-    enum description_flag redirects; /* of the pair that is looked at */
+    enum description_flag redirects; /* answer for the current pair */
 };
 
 static enum description_flag read_bridge(const struct reader *r, const char *name)
@@ -153,7 +153,7 @@ static enum description_flag ask_bridge(struct survey *survey, const char *name)
     return answer;
 }
 
-/* One bridge that redirects is enough; one that cannot be read leaves the answer unknown. */
+/* A single bridge that redirects is enough. A bridge that cannot be read leaves the answer unknown. */
 static void add_bridge(const char *name, void *context)
 {
     struct survey *survey = context;
@@ -198,7 +198,7 @@ static const struct description_link *find_link(const struct description_link *l
 
 /* A new list of pairs; known values of a pair are kept. */
 struct pairs {
-    struct description_link **links; /* of the description */
+    struct description_link **links; /* the description's list */
     int *count;
     struct description_link *items; /* NULL without memory */
     int used;

@@ -1,4 +1,4 @@
-/* reader_python.c - the NCCL installed by Python packages: nvidia-nccl-cu12 is installed beside torch, and
+/* reader_python.c - the NCCL installed by Python packages. nvidia-nccl-cu12 is installed next to torch, and
  * its version is the name of a directory there. No Python code runs.
  *
  * Workers run under PYTHON_EXEC, else the first python3 of PATH; its packages are in lib/python3.<n> of
