@@ -162,6 +162,8 @@ static void arenas_are_as_planned(void **state)
     run.param_dtype = DTYPE_BF16;
     run.reduce_dtype = DTYPE_F16;
     assert_int_equal(training_run(&run), 0);
+    run.mesh.side[SIDE_PIPELINE] = 2;
+    assert_int_equal(training_run(&run), 0);
 }
 
 /* ---- errors ---- */
