@@ -125,7 +125,7 @@ struct batch_norm {
     double momentum;     /* momentum of the running statistics */
     int64_t first;       /* first sample of this micro-batch */
     int rows_per_sample; /* at least 1 */
-    int ranks;           /* that the change is averaged over, at least 1 */
+    int ranks;           /* ranks that the change is averaged over, at least 1 */
     int counts;          /* not 0: this rank counts the batches for all */
 };
 /* Rows of a micro-batch of N that are there. */
@@ -156,7 +156,7 @@ enum activation_kind {
 enum kernels_products {
     KERNELS_OPENBLAS, /* fp32 */
     KERNELS_ONEDNN,   /* fp32 */
-    KERNELS_BF16,     /* by oneDNN: factors rounded to bf16 */
+    KERNELS_BF16,     /* products by oneDNN: factors rounded to bf16 */
     KERNELS_PRODUCTS
 };
 

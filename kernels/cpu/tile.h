@@ -20,7 +20,7 @@ struct tile_a {
     size_t row, column; /* distance of the next row and of the next k, in floats */
 };
 
-/* With 32 vector registers, 8 rows: they divide attention's 32 queries. */
+/* 8 rows with 32 vector registers: 8 divides attention's 32 queries. */
 enum { TILE_ROWS = CPU_LANES == 16 ? 8 : 6 };
 
 /* rows and vectors are constants at every call, so that the accumulators are registers. */

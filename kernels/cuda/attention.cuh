@@ -22,7 +22,7 @@ enum {
 };
 static_assert(THREADS / LANES * PAIR == TILE, "every row of a tile has its threads");
 
-/* By value to the kernels. Rows of q, k, v (and of dq, dk, dv) lie as far apart as the call says. */
+/* Passed to the kernels by value. Rows of q, k, v (and of dq, dk, dv) lie a stride of the call apart. */
 struct attention_call {
     const float *q, *k, *v, *dout, *out, *lse;
     const int32_t *lengths;

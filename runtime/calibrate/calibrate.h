@@ -16,7 +16,7 @@ struct calibrate_options {
     const struct model *model;
     const struct plan *plan;   /* a plan that trains */
     const struct batch *batch; /* a micro-batch whose numbers the model takes; only read */
-    int ranks, threads;        /* that measure at once; of each */
+    int ranks, threads;        /* ranks that measure at once; threads of each rank */
 };
 
 struct calibration {

@@ -21,7 +21,7 @@ struct samples {
 struct kind {
     int layer, count; /* the first layer of the kind; how many there are */
     const struct schedule_op *forward, *backward;
-    bool again; /* its forward is computed again, right before its backward, into one memory for all */
+    bool again; /* a step repeats the forward right before the backward, in one memory for all layers */
     struct layer_sizes sizes;
 };
 

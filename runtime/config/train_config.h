@@ -87,7 +87,7 @@ struct train_config {
     char **no_decay, **frozen; /* patterns of parameters' names */
     double weight_decay, beta1, beta2, epsilon, clip_norm;
     double ema_decay;                         /* decay of the parameters' moving average; 0: none is kept */
-    bool ema_evaluate, ema_export;            /* with the average in the place of the parameters */
+    bool ema_evaluate, ema_export;            /* the average takes the parameters' place */
     int64_t evaluate_every, evaluate_samples; /* steps, samples; 0: none, all */
     bool evaluate_at_start, evaluate_at_end;
     bool keep_best, export_best;
@@ -97,7 +97,7 @@ struct train_config {
     int dtype, reduce_dtype; /* see train_config_dtype */
     int matmul_precision;    /* TRAIN_MATMUL_... */
     int products;            /* TRAIN_PRODUCTS_... */
-    double loss_scale;       /* with fp16; 0: dynamic */
+    double loss_scale;       /* fp16 only; 0: dynamic */
     int64_t initial_scale_power, loss_scale_window, hysteresis;
     bool consecutive_hysteresis;
     double min_loss_scale;

@@ -63,7 +63,7 @@ static const struct effect {
     {"training.plateau_threshold_mode", "training.schedule", PLATEAU},
     {"training.plateau_cooldown", "training.schedule", PLATEAU},
     {"training.plateau_eps", "training.schedule", PLATEAU},
-    {"training.cycle_min_momentum", "training.optimizer", ADAM}, /* it is beta1 that is cycled */
+    {"training.cycle_min_momentum", "training.optimizer", ADAM}, /* beta1 is cycled */
     {"training.cycle_max_momentum", "training.optimizer", ADAM},
     {"training.cycle_momentum_rate", "training.optimizer", ADAM},
     {"training.beta1", "training.optimizer", ADAM},

@@ -5,9 +5,9 @@
 #include "runtime/config/train_config.h"
 #include "runtime/files/architecture.h"
 
-/* Its sizes; architecture_model checks them. */
+/* The sizes of model.architecture; architecture_model checks them. */
 struct architecture train_architecture(const struct train_config *config);
-/* Its adapters, for an architecture that is known: fills architecture.lora; rank 0 where there are none.
+/* Fills architecture.lora, for an architecture that is known; rank 0 where there are no adapters.
  * Reads adapter_config.json in lora.path. */
 int train_adapters(const struct train_config *config, struct architecture *architecture,
                    struct muster_error *err);

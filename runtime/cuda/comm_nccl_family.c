@@ -123,7 +123,7 @@ void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
             break;
         }
     }
-    if (family->last_comm == comm) { /* its events end with it, and its work is over */
+    if (family->last_comm == comm) { /* the comm's events end with it, and its work is over */
         family->last_comm = NULL;
         family->last_ended = NULL;
     }
@@ -202,7 +202,7 @@ void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int coun
             (void)calls->abort(handles[i]); /* once more: there is nothing else to be done */
     }
     if (grouped)
-        (void)calls->group_end(); /* their error is known already */
+        (void)calls->group_end(); /* the communicators' error is known already */
 }
 
 void nccl_family_abort_rest(struct nccl_family *family)

@@ -96,8 +96,8 @@ struct nccl_family {
         /* NCCL's thread stores the communicator here, until the making is done: also after the end of the
          * comm, and also where it has stored it before. Read with nccl_made. */
         ncclComm_t handle;
-        bool taken;         /* it is or was a comm's, or is aborted */
-    } makings[NEWS_COMMS];  /* by number */
+        bool taken;         /* a comm has or had the handle, or the handle is aborted */
+    } makings[NEWS_COMMS];  /* index: a comm's number */
     cudaEvent_t last_ended; /* end of the operation issued last, on last_stream; issuing thread only */
     cudaStream_t last_stream;
     struct nccl_comm *last_comm;

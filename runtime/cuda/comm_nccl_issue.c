@@ -288,7 +288,7 @@ static int issue_on(struct nccl_comm *comm, const struct comm_call *call, struct
     (void)pthread_mutex_lock(&comm->family->lock);
     nccl_stage_disarm(comm); /* the caller's buffers may go now, and the family fails, if it has not yet */
     (void)pthread_mutex_unlock(&comm->family->lock);
-    if (nccl_family_check(comm->family, err)) /* that is why */
+    if (nccl_family_check(comm->family, err)) /* the earlier failure is the reason */
         return -1;
     blame(comm, &call->op, &error);
     nccl_family_fail(comm->family, &error); /* otherwise the peers would wait for this operation */

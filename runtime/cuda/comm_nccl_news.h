@@ -15,7 +15,7 @@ enum { NEWS_MISSING = 8, NEWS_COMMS = 32 };
 enum nccl_note_kind {
     NOTE_POST,    /* to rank 0: rank has issued so many collectives of comm, and op was number `at` of them */
     NOTE_ASK,     /* to rank 0: which ranks have not issued collective `issued` of comm? */
-    NOTE_ANSWER,  /* from rank 0: missing */
+    NOTE_ANSWER,  /* rank 0's answer: missing */
     NOTE_FAILURE, /* rank failed with error */
     NOTE_GONE,    /* rank's process has ended */
     NOTE_LEFT,    /* rank destroyed comm after `issued` collectives */
@@ -26,7 +26,7 @@ struct nccl_note {
     uint32_t magic, kind;
     int32_t rank; /* whom it is about, in the family's first comm */
     int32_t pid;
-    int32_t comm, color;        /* its number in the family, -1: all of them */
+    int32_t comm, color;        /* the comm's number in the family, -1: all comms */
     char name[64];              /* the comm's name, cut */
     uint64_t issued, at, chain; /* chain: a hash of all collectives up to `at` */
     struct comm_op op;

@@ -77,7 +77,7 @@ static void hear_of_end(struct nccl_family *family, const struct nccl_note *note
     char text[COMM_CALL_TEXT];
     (void)pthread_mutex_lock(&family->lock);
     for (struct nccl_comm *comm = family->comms; comm; comm = comm->next)
-        (void)nccl_advance(comm, NULL); /* its error would be the smaller one */
+        (void)nccl_advance(comm, NULL); /* an error of the device matters less than the peer's exit */
     const char *call = waiting_text(family, text);
     if (call)
         (void)error_set(&error, MUSTER_E_PEER, "rank %d (pid %d) exited during %s", note->rank, note->pid,
@@ -397,7 +397,7 @@ static void *watch(void *context)
         uint64_t woken;
         entries[0] = (struct pollfd){.fd = family->wake, .events = POLLIN};
         int count = 1 + (family->news ? nccl_news_polls(family->news, entries + 1) : 0);
-        (void)poll(entries, (nfds_t)count, (int)(NCCL_TICK_NS / NS_PER_MS)); /* its result does not matter */
+        (void)poll(entries, (nfds_t)count, (int)(NCCL_TICK_NS / NS_PER_MS)); /* any result will do */
         (void)!read(family->wake, &woken, sizeof woken);
         if (family->news)
             nccl_news_serve(family->news, &events);

@@ -10,7 +10,7 @@
 static inline cudaError_t cuda_query(cudaError_t status)
 {
     if (status == cudaErrorNotReady)
-        (void)cudaGetLastError(); /* it is that answer */
+        (void)cudaGetLastError(); /* takes "not yet" off the thread */
     return status;
 }
 

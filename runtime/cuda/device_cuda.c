@@ -45,7 +45,7 @@ static int count_devices(int *count, struct muster_error *err)
         return -1;
     const cudaError_t status = cudaGetDeviceCount(count);
     if (status == cudaErrorNoDevice || (status == cudaSuccess && *count < 1)) {
-        (void)cudaGetLastError(); /* it is told here */
+        (void)cudaGetLastError(); /* the error is reported here */
         return error_set(
             err, MUSTER_E_UNSUPPORTED,
             "device cuda: the driver finds no device: see nvidia-smi and CUDA_VISIBLE_DEVICES, or use "
@@ -86,7 +86,7 @@ static void cuda_close(struct device *device)
 {
     if (!device)
         return;
-    (void)cuda_device_use(device, NULL); /* it has an error then, which was told */
+    (void)cuda_device_use(device, NULL); /* the device has failed then, and has reported it */
     cuda_bounces_close(device);
     if (device->own)
         (void)cudaStreamDestroy(device->own);      /* same error */

@@ -62,7 +62,7 @@ struct device_stream {
 };
 
 struct bounce {
-    cudaEvent_t event; /* its last copy */
+    cudaEvent_t event; /* end of the last copy */
     char *memory;      /* pinned, CUDA_BOUNCE_BYTES */
 };
 

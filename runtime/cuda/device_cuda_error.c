@@ -89,7 +89,7 @@ static void finish_streams(struct device *device)
     struct muster_error err;
     for (int i = 0; i < CUDA_STREAMS && !cuda_device_failed(device); i++)
         if (device->streams[i] && device->streams[i]->noted != device->streams[i]->finished)
-            (void)cuda_stream_sync(device->streams[i], INSTANT_NEVER, &err); /* its error is the device's */
+            (void)cuda_stream_sync(device->streams[i], INSTANT_NEVER, &err); /* the device keeps err */
 }
 
 void cuda_stream_note(struct device_stream *stream, const char *operation)

@@ -88,7 +88,7 @@ int cuda_arena_create(struct device *device, enum memory_class memory, int64_t b
                                    ? cudaHostAlloc(&made.base, (size_t)bytes, cudaHostAllocPortable)
                                    : cudaMalloc(&made.base, (size_t)bytes);
     if (status == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError(); /* it is told here */
+        (void)cudaGetLastError(); /* the error is reported here */
         return cuda_no_memory(device, memory, bytes, err);
     }
     if (cuda_device_status(device, status, on_host(memory) ? "cudaHostAlloc" : "cudaMalloc", err))

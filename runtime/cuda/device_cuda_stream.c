@@ -118,7 +118,7 @@ static bool replace_stream(struct device *device, const struct device_stream *fr
 
 static void note_operation(const struct cuda_stream_handle *handle, const char *operation)
 {
-    cuda_stream_note((struct device_stream *)(uintptr_t)handle, operation); /* it is its first member */
+    cuda_stream_note((struct device_stream *)(uintptr_t)handle, operation); /* its first member */
 }
 
 struct device_stream *cuda_stream_create(struct device *device, const char *name, bool compute,
@@ -159,7 +159,7 @@ void cuda_stream_destroy(struct device_stream *stream)
     if (!stream)
         return;
     if (stream->handle.stream) {
-        (void)cuda_stream_sync(stream, INSTANT_NEVER, NULL); /* its error is the device's, or was told */
+        (void)cuda_stream_sync(stream, INSTANT_NEVER, NULL); /* the error is the device's, or was reported */
         cuda_products_close(&stream->handle);
         (void)cudaStreamDestroy(stream->handle.stream); /* an earlier error, which was told */
     }
@@ -246,8 +246,8 @@ static int look_at_records(struct device_stream *stream)
     while (stream->looked < stream->recorded) {
         const uint64_t number = stream->looked + 1;
         const struct device_event *event = stream->records[number % CUDA_RECORDS].event;
-        const cudaError_t status =
-            event ? cuda_query(cudaEventQuery(event->event)) : cudaErrorNotReady; /* it has gone */
+        const cudaError_t status = event ? cuda_query(cudaEventQuery(event->event))
+                                         : cudaErrorNotReady; /* the event was destroyed */
         if (event && status == cudaErrorNotReady && stream->recorded - stream->looked < CUDA_RECORDS)
             return 0;
         if (status != cudaErrorNotReady) {

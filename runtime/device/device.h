@@ -97,7 +97,7 @@ struct device_ops {
      * that stays, stands for the whole recording in errors. Both NULL where the device has no graphs. */
     int (*launch_graph)(struct device_stream *stream, struct device_graph **graph, const char *name,
                         void (*fn)(void *argument), void *argument);
-    void (*graph_destroy)(struct device_graph *graph); /* its work is done; accepts NULL */
+    void (*graph_destroy)(struct device_graph *graph); /* the graph's work is done; accepts NULL */
     int (*record)(struct device_stream *stream,
                   struct device_event *event); /* event = everything enqueued so far */
     /* Later work of stream waits for the last record of event made before this call. A never recorded event

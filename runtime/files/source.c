@@ -70,7 +70,7 @@ static int read_of_source(void *context, int64_t offset, void *out, size_t bytes
     return read_start(context, offset, out, bytes, err);
 }
 
-/* By its first bytes, not by its name. */
+/* The first bytes of a file decide its format, not its name. */
 static int read_tensors(struct files *files, int index, struct muster_error *err)
 {
     struct source_file *file = &files->file[index];
@@ -95,7 +95,7 @@ static int read_llmc(struct files *files, int index, struct muster_error *err)
     return llmc_parse(file->path, header, file->bytes, &files->architecture.gpt2, &files->tensors, err);
 }
 
-/* By its first bytes, not by its name. */
+/* The first bytes of a file decide its format, not its name. */
 static int read_single(struct files *files, struct muster_error *err)
 {
     int index = open_file(files, mem_strdup(files->path), err);

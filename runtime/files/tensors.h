@@ -32,7 +32,7 @@ struct file_tensor {
     int file;                    /* index of the file */
     int64_t offset, bytes;       /* in the file */
     bool strided;                /* elements are not one after the other: */
-    int64_t stride[TENSOR_DIMS]; /* from one to the next of each dimension, in elements */
+    int64_t stride[TENSOR_DIMS]; /* distance of neighbours in each dimension, in elements */
     bool out_in; /* matrices are (out,in) even where the model's description of files has (in,out) */
     struct file_codes codes; /* if present, values are decoded from it, as DTYPE_F32 */
 };

@@ -32,7 +32,7 @@ struct operation_settings {
     struct conv2d conv;
     struct pool2d pool;        /* averages use only the input's sizes */
     int out_height, out_width; /* size of averages */
-    struct batch_norm norm;    /* its place in the step is filled in by the call */
+    struct batch_norm norm;    /* the call fills in its place in the step */
 };
 
 /* An operation while it runs. Values have `rows` rows; in[i] and din[i] are (rows, in_width[i]), out and dout
@@ -72,7 +72,7 @@ struct operation {
     unsigned backward_over; /* inputs whose gradient, where it is written and not added, may overwrite dout */
     bool whole;             /* backward forms the gradients of all inputs or of none: din has no NULL */
     bool sequences;         /* reads several positions of a sample: its values have no row a sample */
-    bool pools;             /* its result has a row for each sample, and no longer for each position */
+    bool pools;             /* the result has a row for each sample, and no longer for each position */
     bool shares; /* the gradient of every input is dout itself: backward is left alone where din is dout */
     bool loss;   /* ends the model: no out; see layer_context.loss_total */
     bool

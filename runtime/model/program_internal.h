@@ -19,7 +19,7 @@ struct program_value {
     int64_t width;
     bool sample;  /* a row for each sample, not for each position */
     int source;   /* index into layer_desc.source; -1: formed by a step */
-    int step;     /* that forms it; -1 */
+    int step;     /* step that forms it; -1 */
     int last_use; /* last step that has it as an input; -1 */
 };
 
@@ -30,7 +30,7 @@ struct program_step {
     int out; /* -1: a loss */
     int statistics[OPERATION_STATISTICS], statistic_count;
     int param[OPERATION_PARAMS]; /* index into layer_desc.param; -1: none */
-    bool needed;                 /* its result is read by backward, or by another step that is needed */
+    bool needed;                 /* another needed step, or backward, reads the result */
     /* Gradients: 1 where a step that runs earlier in backward has written one. */
     uint8_t add[OPERATION_INPUTS], weight_add[OPERATION_PARAMS];
 };

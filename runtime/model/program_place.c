@@ -194,8 +194,8 @@ static void place_forward(const struct program *p, program_set kept, struct prog
 struct play {
     const struct program *program;
     struct program_layout *layout;
-    program_set born, holders[PROGRAM_VALUES]; /* by home: the gradients that are in it and will be read */
-    struct lives lives;                        /* by home; positions count from the last step */
+    program_set born, holders[PROGRAM_VALUES]; /* index: a home; the gradients in it that will be read */
+    struct lives lives;                        /* index: a home; positions count from the last step */
 };
 
 /* The last step before s that has v as an input: the next to add to its gradient. -1: none. */

@@ -2,7 +2,7 @@
 #include "proto/base/error.h"
 #include "runtime/model/program_internal.h"
 
-/* One i32 a sample, which from here on are lengths. */
+/* The input has one i32 a sample, which becomes the length of the sample. */
 static bool take_lengths(struct writer *w, const struct operation *op, int input)
 {
     if (!program_integers(w, op, input, true))

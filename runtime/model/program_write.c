@@ -111,7 +111,7 @@ void model_destroy(struct model *model)
     if (!model)
         return;
     for (int i = 0; i < model->layer_count; i++)
-        mem_free((void *)(uintptr_t)model->layers[i].config); /* its program */
+        mem_free((void *)(uintptr_t)model->layers[i].config); /* the layer's program */
     mem_free(model->params);
     mem_free(model->layers);
     mem_free(model);

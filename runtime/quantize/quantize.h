@@ -44,7 +44,7 @@ struct quantized {
     struct quantize_options options;
     bool *chosen;             /* [param_count] */
     struct coded *coded;      /* [param_count]; codes NULL: as it is */
-    int tensors;              /* that were chosen */
+    int tensors;              /* tensors that were chosen */
     int64_t elements, pruned; /* elements of these parameters, and pruned elements */
 };
 

@@ -181,7 +181,7 @@ int gptq_round(const struct gptq *g, struct coded *c, const float *values, const
     if (c->columns != n)
         return error_set(err, MUSTER_E_INVALID, "%s: %lld columns, but the moments are of %lld", name,
                          (long long)c->columns, (long long)n);
-    if (coded_round(c, values, name, err) < 0) /* its checks; every code is set again */
+    if (coded_round(c, values, name, err) < 0) /* runs the checks; every code is set again below */
         return -1;
     scope_free float *rows = mem_calloc((size_t)n * (ROWS_AT_ONCE + 1), sizeof *rows);
     if (!rows)

@@ -9,9 +9,9 @@
 
 #include "runtime/rounding/coded.h"
 
-/* By this part of itself each moment on the diagonal grows. Not by a part of their mean: where products read
- * one column a thousand times as much as the others, as a Llama's down_proj does, that would be more than the
- * others' own moments, and nothing would be made up for. */
+/* Each moment on the diagonal grows by this part of itself. A part of the moments' mean would not do. Where
+ * products read one column a thousand times as much as the others, as a Llama's down_proj does, the mean's
+ * part would exceed the other columns' own moments, and no error would be made up for. */
 #define GPTQ_DAMPING 0.01
 
 /* What one or more matrices that read the same values need of them; made once. */

@@ -24,7 +24,7 @@ enum shard_state {
 };
 const char *shard_state_name(enum shard_state state);
 
-/* Its gradients. */
+/* The states of a group's gradients. */
 #define SHARD_GRADS(X)                                                                                       \
     X(SHARD_GRAD_NONE, "none")                                                                               \
     X(SHARD_GRAD_FILLING, "filling")   /* the caller writes them into a gradient slot */                     \

@@ -17,7 +17,7 @@ int store_key_read(const char *(*get)(void *context, const char *name), void *co
     int64_t fd;
     if (!text || !*text)
         return 0;
-    /* by its place: other processes have the same open file */
+    /* pread: other processes share the open file and its position */
     if (!text_int64(text, &fd) || fd < 0 || fd > INT32_MAX ||
         pread((int)fd, bytes, sizeof bytes, 0) != sizeof bytes || memcmp(bytes, STORE_KEY_MAGIC, MAGIC) != 0)
         return error_set(

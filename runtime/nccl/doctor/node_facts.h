@@ -15,7 +15,7 @@ enum { NODE_FACTS_LIMIT = 2048 /* bytes of the text */ };
 struct node_facts {
     char host[DESCRIPTION_TEXT];
     char nccl[DESCRIPTION_NAME], driver[DESCRIPTION_NAME], cuda[DESCRIPTION_NAME]; /* "" unknown */
-    char interface[DESCRIPTION_NAME]; /* that reaches the other nodes; "" unknown */
+    char interface[DESCRIPTION_NAME]; /* interface that reaches the other nodes; "" unknown */
     char address[DESCRIPTION_NAME];   /* interface's address, in the family of the route to the master; ""
                                          unknown */
     char network[DESCRIPTION_NAME];   /* "10.0.0.0/24"; "" if not meaningful: a pod's, or of one address */

@@ -65,7 +65,7 @@ static int take_gpus(const struct nvml_report *report, struct description *d)
     mem_free(d->interface_links);
     d->gpus = gpus;
     d->gpu_count = count;
-    d->gpu_links = d->nic_links = d->interface_links = NULL; /* their numbers may refer to other GPUs now */
+    d->gpu_links = d->nic_links = d->interface_links = NULL; /* GPU numbers may have changed */
     d->gpu_link_count = d->nic_link_count = d->interface_link_count = 0;
     return 0;
 }
