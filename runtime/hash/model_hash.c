@@ -1,5 +1,5 @@
 /* model_hash.c - see model_hash.h. The state dict's text consists of the parameters' texts in the order of
- * names. A parameter's text is short, whatever its size. */
+ * names. A parameter's text is short for any size. */
 #include "runtime/hash/model_hash.h"
 
 #include <inttypes.h>
