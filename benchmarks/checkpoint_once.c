@@ -18,7 +18,7 @@
 #include "proto/base/guard.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/folder.h"
-#include "runtime/model/gpt2.h"
+#include "runtime/model/architectures.h"
 
 enum { POSITIONS = 256, MICRO_BATCHES = 4, THREADS = 2 };
 

@@ -17,7 +17,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "runtime/comm/comm_internal.h"
-#include "runtime/model/gpt2.h"
+#include "runtime/model/architectures.h"
 #include "runtime/model/rng.h"
 #include "runtime/train/trainer.h"
 #include "runtime/world/world.h"

@@ -16,7 +16,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "rendezvous/store/kv_memory.h"
-#include "runtime/model/gpt2.h"
+#include "runtime/model/architectures.h"
 #include "runtime/model/rng.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/rank_threads.h"

@@ -18,7 +18,7 @@
 #include "proto/base/text.h"
 #include "runtime/device/device_module.h"
 #include "runtime/files/files.h"
-#include "runtime/model/gpt2.h"
+#include "runtime/model/architectures.h"
 #include "runtime/model/head.h"
 #include "runtime/train/trainer.h"
 

@@ -47,12 +47,14 @@
       "a file of muster doctor --describe, used in place of this machine (tests, replays)")                  \
     X(ENV_CHECKPOINT, "MUSTER_CHECKPOINT",                                                                   \
       "for training.checkpoint_command: the folder of the checkpoint that is complete")                      \
-    X(ENV_CHECKPOINT_NAME, "MUSTER_CHECKPOINT_NAME", "likewise, its name: step-N")                           \
-    X(ENV_CHECKPOINT_DIR, "MUSTER_CHECKPOINT_DIR", "likewise, the folder of all checkpoints")                \
-    X(ENV_CHECKPOINT_STEP, "MUSTER_CHECKPOINT_STEP", "likewise, N")                                          \
+    X(ENV_CHECKPOINT_NAME, "MUSTER_CHECKPOINT_NAME",                                                         \
+      "for training.checkpoint_command: the checkpoint's name, step-N")                                      \
+    X(ENV_CHECKPOINT_DIR, "MUSTER_CHECKPOINT_DIR",                                                           \
+      "for training.checkpoint_command: the folder of all checkpoints")                                      \
+    X(ENV_CHECKPOINT_STEP, "MUSTER_CHECKPOINT_STEP", "for training.checkpoint_command: N")                   \
     X(ENV_ROUND, "MUSTER_ROUND", "number of the round, from 0")
 
-/* What the file of ENV_STORE_KEY_FD begins with; the key follows (MAC_KEY_SIZE bytes). */
+/* Start of the file of ENV_STORE_KEY_FD; the key follows (MAC_KEY_SIZE bytes). */
 #define STORE_KEY_MAGIC "mustersk"
 
 #define MUSTER_ENV_DECLARE(symbol, name, meaning) static const char symbol[] __attribute__((unused)) = name;

@@ -32,13 +32,13 @@ enum exit_code {
 #define MUSTER_EXIT_ENUM(symbol, value, meaning) symbol = value,
     MUSTER_EXIT_CODES(MUSTER_EXIT_ENUM)
 #undef MUSTER_EXIT_ENUM
-        EXIT_CODE_ENVIRONMENT = EXIT_CODE_NODE, /* of a worker: it may be started again */
+        EXIT_CODE_ENVIRONMENT = EXIT_CODE_NODE, /* for a worker: it may be started again */
     EXIT_CODE_SIGNAL_BASE = 128                 /* + the signal's number */
 };
 
-/* Of a program that ends with this error (enum muster_error_code). EXIT_CODE_USAGE: wrong input, which every
- * start would meet again; EXIT_CODE_ENVIRONMENT: disk, network, memory, permission or another process, which
- * may do better the next time; EXIT_CODE_FAILURE: the rest. */
+/* Exit code of a program that ends with this error (enum muster_error_code). EXIT_CODE_USAGE: wrong input,
+ * which every start would meet again; EXIT_CODE_ENVIRONMENT: disk, network, memory, permission or another
+ * process, which may do better the next time; EXIT_CODE_FAILURE: the rest. */
 int exit_code_of_error(int code);
 
 #endif

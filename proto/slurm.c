@@ -46,7 +46,7 @@ static bool read_range(const char **at, struct range *range)
     return read_number(at, &range->last, &width) && range->last >= range->first;
 }
 
-/* The numbers of a bracket whose text begins after '[': how many, and (number not NULL) the one of this
+/* The numbers of a bracket whose text begins after '[': how many, and (number not NULL) the number of this
  * index as text. *at ends after ']'. 0 if it is malformed. */
 static int64_t read_bracket(const char **at, int64_t index, char number[NUMBER_DIGITS + 2])
 {
@@ -149,7 +149,7 @@ int slurm_host_at(const char *list, int64_t index, char *out, size_t size, struc
     }
 }
 
-/* "4(x2)" or "4": tasks of each of how many nodes; *at ends behind it. */
+/* "4(x2)" or "4": tasks of each of how many nodes; *at ends after it. */
 static bool read_tasks(const char **at, int64_t *tasks, int64_t *nodes)
 {
     int width;

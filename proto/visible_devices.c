@@ -30,14 +30,14 @@ const char *visible_devices_entry(const char *list, int index, size_t *length)
 
 static int find_number(const struct visible_device *devices, int count, const char *text)
 {
-    long number = strtol(text, NULL, 10); /* like CUDA, which does not look behind the number */
+    long number = strtol(text, NULL, 10); /* like CUDA, which ignores text after the number */
     for (int i = 0; i < count; i++)
         if (!devices[i].mig && devices[i].gpu == number)
             return i;
     return NONE;
 }
 
-/* The one device whose UUID begins with the text; else one whose UUID is not known, and that is free. */
+/* The one device whose UUID begins with the text; else a device whose UUID is not known, and that is free. */
 static int find_uuid(const struct visible_device *devices, int count, const char *text, size_t length,
                      const int *chosen, int chosen_count)
 {

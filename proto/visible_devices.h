@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* A GPU, or a MIG instance of one, in the driver's order: by PCI address, instances behind their GPU. */
+/* A GPU, or a MIG instance of one, in the driver's order: by PCI address, instances after their GPU. */
 struct visible_device {
     int gpu;          /* the GPU's number */
     bool mig;         /* an instance of that GPU, not the whole */
@@ -18,7 +18,7 @@ struct visible_device {
 };
 
 /* The entries of a list: how many there are between its commas, and the index-th without blanks around it
- * (may be empty; NULL behind the last). */
+ * (may be empty; NULL after the last). */
 int visible_devices_count(const char *list);
 const char *visible_devices_entry(const char *list, int index, size_t *length);
 

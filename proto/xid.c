@@ -77,7 +77,7 @@ static const char *take_hex(const char *at, int digits, bool longer, unsigned *o
     return taken == digits || (longer && taken > digits) ? at : NULL;
 }
 
-/* The address at the beginning of text; returns what follows it, NULL where there is none. */
+/* The address at the beginning of text; returns the text after it, NULL where there is none. */
 static const char *take_pci(const char *text, char out[XID_PCI_LIMIT])
 {
     unsigned domain, bus, device;

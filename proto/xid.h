@@ -39,7 +39,7 @@ bool xid_parse(const char *line, struct xid_report *out);
  * where it is none. */
 bool xid_pci_normalize(const char *text, char out[XID_PCI_LIMIT]);
 
-/* Among count reports of one round the one that explains the end of the worker with this pid (0: unknown
+/* Among count reports of one round the report that explains the end of the worker with this pid (0: unknown
  * to the driver) on the GPU of this PCI address ("": unknown); machine before program, then the first.
  * NULL: none of them is known to be about this worker; *elsewhere is then the best report that may be, or
  * NULL. */

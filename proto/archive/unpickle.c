@@ -293,7 +293,7 @@ static int take_stack_global(struct reader *r)
     return push_global(r, m.text, m.length, n.text, n.length);
 }
 
-/* ---- what the globals would have made ---- */
+/* ---- results of the globals ---- */
 
 /* ("storage", type, key, place, elements) */
 static int take_storage(struct reader *r)
@@ -344,7 +344,7 @@ static int take_reduce(struct reader *r)
         return -1;
     const struct unpickled_value args = *unpickled_at(r, index), global = *unpickled_at(r, callable);
     if (args.kind != UNPICKLED_TUPLE || global.kind != UNPICKLED_GLOBAL)
-        return wrong_pickle(r, "a call of what is no name");
+        return wrong_pickle(r, "a call of something that is no name");
     switch ((enum global_kind)global.number) {
     case ORDERED_DICT:
         return args.count ? wrong_pickle(r, "an OrderedDict of arguments") : push_kind(r, UNPICKLED_DICT, 0);

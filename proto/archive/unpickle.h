@@ -1,8 +1,8 @@
-/* unpickle.h - what torch.save pickles: dicts, lists, numbers, texts, and tensors whose storages are members
- * of the archive. Pure.
+/* unpickle.h - reads torch.save's pickles: dicts, lists, numbers, texts, and tensors whose storages are
+ * members of the archive. Pure.
  *
  * Of pickle's protocols 2 to 5 those operations are known that build these. A global is a name that is
- * compared with those of a state dict, and nothing is ever called; any other one is an error that names it.
+ * compared with a state dict's globals, and nothing is ever called; another global is an error that names it.
  */
 #ifndef MUSTER_PROTO_ARCHIVE_UNPICKLE_H
 #define MUSTER_PROTO_ARCHIVE_UNPICKLE_H
@@ -27,14 +27,14 @@ struct unpickled_value {
     enum unpickled_kind kind;
     int64_t
         number; /* whole ones, 0 for others; of a global: its row; of a storage: elements (its items: none) */
-    int type;   /* of a storage and a tensor: row of unpickle_type */
-    const char *text; /* of a text and a storage's key: in the pickle, not terminated */
+    int type;   /* row of unpickle_type, for a storage and a tensor */
+    const char *text; /* a text, or a storage's key: in the pickle, not terminated */
     size_t length;
     int *items; /* indices: of a dict keys and values in turn; of a tensor: storage, offset, sizes, strides */
     int count, room;
 };
 
-/* All values; the last one is what was pickled. */
+/* All values; the last one is the pickled object. */
 struct unpickled {
     struct unpickled_value *value;
     int count, room;

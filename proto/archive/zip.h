@@ -34,7 +34,7 @@ int zip_add(struct zip *zip, const char *name, int64_t bytes, int align, struct 
 void zip_free(struct zip *zip);
 /* The bytes from member.header to member.data. */
 int zip_header(const struct zip_member *member, struct buffer *out);
-/* The bytes behind the last member, for the file's end. */
+/* The bytes after the last member, for the file's end. */
 int zip_directory(const struct zip *zip, struct buffer *out);
 
 /* A file that is read: its bytes at any offset, all of them or -1. */

@@ -19,7 +19,7 @@ enum {
 };
 #define NARROW UINT32_C(0xffffffff)
 
-/* The directory: where it is, and what it has. */
+/* The directory: its place and its entries. */
 struct directory {
     int64_t offset, bytes, count;
 };
@@ -86,7 +86,7 @@ static int find_directory(const struct zip_source *s, struct directory *d, struc
     return 0;
 }
 
-/* The 64-bit values of an entry, in the order of those that did not fit. */
+/* The 64-bit values of an entry, in the order of the 32-bit fields that were too small. */
 static bool take_wide(const unsigned char *extra, size_t length, uint64_t *bytes, uint64_t *packed,
                       uint64_t *header)
 {

@@ -17,7 +17,7 @@ static uint32_t zone_number(const char *zone)
     return text_int64(zone, &number) && number > 0 && number <= UINT32_MAX ? (uint32_t)number : 0;
 }
 
-/* An IPv4 address that is written in IPv6 (::ffff:10.0.0.1) becomes one of IPv4. */
+/* An IPv4 address that is written in IPv6 (::ffff:10.0.0.1) becomes an IPv4 address. */
 static void fold_mapped(struct address *address)
 {
     const struct sockaddr_in6 *six = &address->of.six;

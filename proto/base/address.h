@@ -24,7 +24,7 @@ struct address {
         struct sockaddr_in four;
         struct sockaddr_in6 six;
     } of;
-    socklen_t length; /* of the member in use */
+    socklen_t length; /* length of the member in use */
 };
 
 /* Whether text is an address; *out gets it with this port: of IPv4 also where it is written in IPv6. A zone
@@ -32,7 +32,7 @@ struct address {
  * which nothing can be reached (address_zone_is_known). */
 bool address_parse(const char *text, uint16_t port, struct address *out);
 bool address_is_numeric(const char *text);
-/* Of IPv6, in any spelling but one of an IPv4 address. */
+/* Whether it is an IPv6 address that is no spelling of an IPv4 address. */
 bool address_is_six(const char *text);
 /* False only where text has a zone that is no interface of this machine. */
 bool address_zone_is_known(const char *text);

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 struct buffer {
-    char *data;    /* NUL behind the last byte once anything was appended; NULL while empty */
+    char *data;    /* NUL after the last byte once anything was appended; NULL while empty */
     size_t length; /* bytes, without that NUL */
     size_t capacity;
     size_t limit; /* bytes; an append beyond it fails; 0 means no limit */

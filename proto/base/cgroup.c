@@ -48,7 +48,7 @@ bool cgroup_next_line(const char **text, const char *controller, struct cgroup_l
     return false;
 }
 
-/* A positive number at text, and what follows it; false for anything else ("max", "-1"). */
+/* A positive number at text, and the text after it; false for anything else ("max", "-1"). */
 static bool is_positive(const char *text, long long *out, const char **rest)
 {
     char *end;
@@ -111,7 +111,7 @@ static int64_t read_value(const char *group, const char *file, const char *row)
     return text_int64(text.data, &value) ? value : -1;
 }
 
-/* Of one group, and then of the one above it. Returns whether the group has the controller. */
+/* Reads a group; the caller then goes to the group above. Returns whether the group has the controller. */
 typedef bool cgroup_visitor(const char *group, bool second, void *context);
 
 static bool walk_up(char *group, size_t base, bool second, cgroup_visitor *visit, void *context)
@@ -202,7 +202,7 @@ int cgroup_cores(void)
 
 /* --- memory --- */
 
-/* What the files of one version are called. */
+/* Names of a version's files. */
 struct memory_files {
     const char *limit, *usage, *cache; /* cache: the row of memory.stat, with the groups below */
     const char *kills;                 /* has a row "oom_kill" */

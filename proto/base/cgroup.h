@@ -1,10 +1,10 @@
-/* cgroup.h - what this process's control group (version 1 or 2) leaves it of CPU time, memory and processes,
- * and what the kernel counted there.
+/* cgroup.h - the limits of this process's control group (version 1 or 2) on CPU time, memory and processes,
+ * and the kernel's counts there.
  *
- * The group is that of /proc/self/cgroup, and the limits of all groups above it hold too. Inside a container
- * the path there is often the host's, and the container's own group is what is mounted: where the path is
+ * /proc/self/cgroup names the group, and the limits of all groups above it hold too. Inside a container
+ * the path there is often the host's, and the container's own group is mounted: where the path is
  * not, the mount's root counts. root is a folder with proc/ and sys/fs/cgroup/ below it, "" for the machine's
- * own. Nothing here fails: what cannot be read does not limit. */
+ * own. Nothing here fails: an unreadable limit does not count. */
 #ifndef MUSTER_PROTO_BASE_CGROUP_H
 #define MUSTER_PROTO_BASE_CGROUP_H
 
@@ -20,7 +20,7 @@ struct cgroup_line {
     size_t controllers_length, path_length;
     bool second; /* version 2, which names no controllers and may have each */
 };
-/* The next line from *text on (which is moved behind it) whose group may have this controller ("cpu",
+/* The next line from *text on (which is moved past it) whose group may have this controller ("cpu",
  * "memory"); false at the end. */
 bool cgroup_next_line(const char **text, const char *controller, struct cgroup_line *out);
 /* Cores of a version 2 "cpu.max" text ("250000 100000" is 2.5); 0 where there is no quota. */
@@ -41,25 +41,24 @@ int cgroup_cores(void);
 
 struct cgroup_memory {
     int64_t limit; /* bytes, the smallest; 0: none */
-    int64_t used;  /* of the group that has it; -1: unknown */
-    int64_t
-        left; /* what the limits leave, cache that is given back under pressure being free; -1: no limit */
+    int64_t used;  /* use of the limit's group; -1: unknown */
+    int64_t left;  /* remaining bytes, reclaimable cache counted as free; -1: no limit */
 };
 void cgroup_memory(const char *root, struct cgroup_memory *out);
 
 struct cgroup_pids {
     int64_t
         limit; /* pids.max, processes and threads together, of the group that leaves the fewest; -1: none */
-    int64_t used; /* of that group */
+    int64_t used; /* use of that group */
 };
 void cgroup_pids(const char *root, struct cgroup_pids *out);
 
-/* The counters are the group's, so a rise means one of its processes. In version 2 those of groups below are
- * in them.
+/* The counters are the group's, so a rise means one of its processes. In version 2 the counters of groups
+ * below are in them.
  */
 struct cgroup_oom {
     int64_t kills; /* processes killed for lack of memory, at any group's limit */
-    int64_t hits;  /* how often the limit of this group or of one above was exceeded, of those that can be
+    int64_t hits;  /* how often the limit of this group or of one above was exceeded, for limits that can be
                       read */
     int64_t limit; /* bytes, the smallest; 0: none */
     int64_t peak;  /* bytes; 0: unknown */

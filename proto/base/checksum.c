@@ -103,7 +103,7 @@ __attribute__((target("sse4.2"))) static uint64_t copy_line(uint64_t crc, char *
     return crc;
 }
 
-/* to: begins with a line. Returns the sum; what is copied of `bytes` is whole lanes. */
+/* to: begins with a line. Returns the sum; it copies whole lanes of `bytes`. */
 __attribute__((target("sse4.2"))) static uint64_t copy_lanes(const struct checksum *checksum, uint64_t crc,
                                                              char *to, const char *from, int64_t bytes)
 {
@@ -156,11 +156,11 @@ static uint32_t copy_by_instruction(const struct checksum *checksum, uint32_t va
     (void)to;
     (void)from;
     (void)bytes;
-    return value; /* likewise */
+    return value; /* a whole lane */
 }
 #endif
 
-/* A sum is linear in its bits: those of each bit alone, and of a byte's values from them. */
+/* A sum is linear in its bits: the sums of single bits give the sums of a byte's values. */
 static void make_lane(struct checksum *checksum)
 {
     static const unsigned char zeros[CHECKSUM_LANE];

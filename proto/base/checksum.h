@@ -11,9 +11,9 @@ struct crc32 {
     uint32_t table[8][256];
 };
 void crc32_make(struct crc32 *crc);
-/* Of another polynomial, reflected, with which crc32_add works then. */
+/* Sets the table of another polynomial, reflected, for crc32_add. */
 void crc32_make_table(struct crc32 *crc, uint32_t polynomial);
-/* Of all bytes so far and these; begin with 0. */
+/* Returns the sum of all bytes so far and these; begin with 0. */
 uint32_t crc32_add(const struct crc32 *crc, uint32_t value, const void *data, int64_t bytes);
 
 /* Three lanes of so many bytes are summed side by side: the instruction takes three cycles, and one begins in
@@ -26,12 +26,12 @@ struct checksum {
     uint32_t past[4][256]; /* a sum of which CHECKSUM_LANE zeros follow, by its bytes */
 };
 
-/* instruction: false: by the table, whatever the processor has. */
+/* instruction: false: by the table, on any processor. */
 void checksum_make(struct checksum *checksum, bool instruction);
-/* Of all bytes so far and these; begin with 0. */
+/* Returns the sum of all bytes so far and these; begin with 0. */
 uint32_t checksum_add(const struct checksum *checksum, uint32_t value, const void *data, int64_t bytes);
 /* The same, and copies them, which do not overlap with `to`, on the way: they are read from memory once. The
- * copy goes past the caches, which keep what they have: it is of what is not read soon. */
+ * copy bypasses the caches: it is for data that is not read soon. */
 uint32_t checksum_copy(const struct checksum *checksum, uint32_t value, void *to, const void *from,
                        int64_t bytes);
 

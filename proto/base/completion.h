@@ -1,4 +1,4 @@
-/* completion.h - pure: what a shell completes after a program's name, made of its subcommands and knob
+/* completion.h - pure: a shell's completions of a program's words, made of its subcommands and knob
  * tables. */
 #ifndef MUSTER_PROTO_BASE_COMPLETION_H
 #define MUSTER_PROTO_BASE_COMPLETION_H
@@ -25,11 +25,11 @@ struct completion_command {
     const char *name, *help;        /* "run"; "": the program has no subcommands, and this is its only row */
     const struct knob_table *table; /* its flags; NULL: those in words alone */
     const char *const
-        *words; /* further flags, NULL-terminated, a '=' behind those that take a value; NULL: none */
+        *words; /* further flags, NULL-terminated, a '=' after flags that take a value; NULL: none */
 };
 
-/* A script for the shell's folder of completions, or for `source <(...)`. What is no flag is completed as a
- * file. */
+/* A script for the shell's folder of completions, or for `source <(...)`. A word that is no flag is completed
+ * as a file. */
 int completion_print(enum completion_shell shell, const char *program,
                      const struct completion_command *commands, size_t count, struct buffer *out);
 

@@ -31,7 +31,7 @@ int error_set(struct muster_error *err, enum muster_error_code code, const char 
     return -1;
 }
 
-/* What was looked for is not there, the path itself is wrong, or the system could not do it now. */
+/* The file is not there, the path itself is wrong, or the system could not do it now. */
 static enum muster_error_code code_of_errno(int number)
 {
     switch (number) {

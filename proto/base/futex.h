@@ -2,7 +2,7 @@
  *
  * The pattern everywhere: the waiter adds itself to `waiters`, looks at the word again and sleeps; the
  * waker changes the word and makes a system call only if a waiter is counted. Both sides are sequentially
- * consistent, so one of the two sees the other.
+ * consistent, so at least one sees the other's change.
  *
  * A sleep and a wake-up take longer (5 us, on a virtual machine 20 us and more) than most waits between the
  * threads of a collective. Where that is so, look at the word for a moment before sleeping: futex_look. */
@@ -34,7 +34,7 @@ int futex_check(struct muster_error *err);
  * passed with the word unchanged; a return of false may be early (signals, wake-ups meant for another
  * waiter): check the word again. */
 bool futex_wait(struct futex_word *word, uint32_t seen, struct instant deadline, enum futex_scope scope);
-/* What a place of waiting has learned about looking; zeroed at first. It belongs to one thread at a time. */
+/* Experience of a waiting place with looks; zeroed at first. It belongs to one thread at a time. */
 struct futex_patience {
     uint32_t skip;    /* so many waits from now on do not look */
     uint32_t penalty; /* what skip was set to by the last look in vain; 0: the last one was not */
@@ -42,7 +42,7 @@ struct futex_patience {
     uint32_t spreads; /* sleeps that this has led to since it was last otherwise */
     bool moves;       /* set by the owner: see below */
 };
-/* Looks at the word for a few wake-ups' time at most, and lets other threads of this processor run meanwhile.
+/* Looks at the word for a few wake-ups' time at most, and lets other threads of this processor run.
  * Returns whether the word is no more `seen`; if not, sleep. After a look in vain the next waits do not look,
  * 1, 2, 4 ... 64 of them: long waits pay next to nothing. With `moves`, where looks succeed only because the
  * thread yields, a wait now and then does not look either (the 17th, then more rarely): waking up is how a

@@ -4,7 +4,7 @@
  *     scope_close int fd = open(...);
  *     return take_fd(&fd);            // ownership leaves the scope
  *
- * A type that owns something ships its own guard beside its destroy function with GUARD_DEFINE. Guards
+ * A type that owns something ships its own guard next to its destroy function with GUARD_DEFINE. Guards
  * keep errno. */
 #ifndef MUSTER_PROTO_BASE_GUARD_H
 #define MUSTER_PROTO_BASE_GUARD_H

@@ -106,7 +106,7 @@ int knob_path(const char *text, char **out, struct muster_error *err)
     return knob_path_with_home(text, getenv("HOME"), out, err);
 }
 
-/* Where the path begins in a text of a list: behind a number. */
+/* Where the path begins in a text of a list: after a number. */
 static size_t number_before(const char *text)
 {
     double number;
@@ -163,7 +163,7 @@ static int add_text(const struct knob *knob, char ***list, const char *text, con
     return 0;
 }
 
-/* As argparse reads numbers: blanks around them are not theirs. What is longer than a number stays as it is.
+/* As argparse reads numbers: blanks around them are not theirs. A longer text stays as it is.
  */
 static const char *knob_number(const char *text, char room[NUMBER_TEXT])
 {

@@ -50,11 +50,12 @@ struct knob {
     char letter;      /* short flag, 0 for none */
     const char *env;  /* environment variable that gives the default, NULL for none */
     enum knob_type type;
-    size_t offset;       /* of the value in the options struct */
+    size_t offset;       /* offset of the value in the options struct */
     const char *initial; /* the default as text; NULL: zero, false or NULL */
-    const char *implied; /* of a flag without "=VALUE", which then takes no argument; NULL: it takes one */
-    double min, max;     /* for numbers; both 0: no bound */
-    const char *unit;    /* "s", "bytes"; NULL for none */
+    const char
+        *implied;     /* value of a flag without "=VALUE", which then takes no argument; NULL: it takes one */
+    double min, max;  /* for numbers; both 0: no bound */
+    const char *unit; /* "s", "bytes"; NULL for none */
     const char *const *choices; /* NULL-terminated, for KNOB_CHOICE */
     const char *section;        /* heading in --help */
     const char *help;           /* one line; the effect of the setting */
@@ -79,7 +80,7 @@ struct knob_table {
     size_t count;
 };
 
-/* What a user writes for a file or folder, as the path that is opened: a shell is not always there to do it,
+/* Turns a user's text for a file or folder into the path to open: a shell is not always there to do it,
  * in a file, in --flag=~/x, in the args of a container. "~" and "~/x" begin with home (NULL or "": an error);
  * another user's "~name" is refused, and so is text that another program would have replaced: "$HOME/x",
  * "${VAR}",

@@ -25,7 +25,7 @@ struct manual_list {
 struct manual {
     const char *page;        /* "muster-run" */
     const char *version;     /* "muster 0.1.0" */
-    const char *brief;       /* one line, behind the dash of NAME */
+    const char *brief;       /* one line, after the dash of NAME */
     const char *synopsis;    /* "muster run [flags] program"; one line each */
     const char *description; /* a blank line between paragraphs */
     const char *options; /* title of the table's section; a table without sections of its own needs no more */

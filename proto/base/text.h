@@ -15,7 +15,7 @@ extern "C" {
 /* The whole text as a decimal integer (sign allowed, surrounding blanks not). false where it is not one or
  * overflows. */
 bool text_int64(const char *text, int64_t *out);
-/* The whole text as a finite floating-point number ("1e-3"); always with a point, whatever the locale. */
+/* The whole text as a finite floating-point number ("1e-3"); always with a point, in any locale. */
 bool text_double(const char *text, double *out);
 /* Removes blanks, tabs and line ends around text, in its place. */
 void text_trim(char *text);

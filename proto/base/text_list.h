@@ -12,9 +12,9 @@ struct text_list {
 /* Appends text and takes ownership of it, also on failure. NULL (an allocation of the caller's failed) or
  * no memory: -1. */
 int text_list_take(struct text_list *list, char *text);
-/* Of an environment: name=value replaces the entry of that name, or is appended. */
+/* For an environment: name=value replaces the entry of that name, or is appended. */
 int text_list_set(struct text_list *list, const char *name, const char *value);
-/* Of an environment: the value of name, or NULL. items may be NULL. */
+/* For an environment: the value of name, or NULL. items may be NULL. */
 const char *text_list_value(char *const *items, const char *name);
 /* Frees the list and its texts, and zeroes it. Accepts NULL. */
 void text_list_free(struct text_list *list);

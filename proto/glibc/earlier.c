@@ -1,8 +1,9 @@
-/* earlier.c - what Debian 12's headers and archives call and glibc 2.28 lacks, for whatever is shipped.
+/* earlier.c - functions that Debian 12's headers and archives call and glibc 2.28 lacks, for all shipped
+ * files.
  *
  * Linked into the shipped programs and libraries, these come before libc's own of the same name, which
- * nothing else sees. Libraries of Debian's that are shipped unchanged find what they call in
- * libmuster_glibc.so, which exports glibc.map's. packages/glibc.py refuses whatever else would need a newer
+ * nothing else sees. Libraries of Debian's that are shipped unchanged find these functions in
+ * libmuster_glibc.so, which exports glibc.map's. packages/glibc.py refuses files that would need a newer
  * glibc. */
 #include <dlfcn.h>
 #include <errno.h>

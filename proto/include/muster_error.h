@@ -15,7 +15,7 @@ extern "C" {
 #define MUSTER_ERROR_TEXT 480
 
 struct muster_error {
-    int code;                     /* one of enum muster_error_code; 0 means no error */
+    int code;                     /* a value of enum muster_error_code; 0: no error */
     char text[MUSTER_ERROR_TEXT]; /* one line, no newline, NUL-terminated, cut with "..." where too long */
 };
 

@@ -2,7 +2,7 @@
  * driver's library.
  *
  * The few declarations are copied here, so that the build does not need CUDA's toolkit. Sizes and numbers
- * are those of nvml.h of CUDA 13; NVML keeps them for ever and gives a function that changes a new name.
+ * are as in nvml.h of CUDA 13; NVML keeps them for ever and gives a function that changes a new name.
  * Used by the parts of this folder that call NVML, inside a process that may hang. */
 #ifndef MUSTER_PROTO_NVML_NVML_LIBRARY_H
 #define MUSTER_PROTO_NVML_NVML_LIBRARY_H
@@ -74,7 +74,7 @@ enum nvml_code {
 };
 
 enum {
-    NVML_GPUS_LIMIT = 64, /* of a node */
+    NVML_GPUS_LIMIT = 64, /* GPUs of a node */
     NVML_UUID_SIZE = 96,
     NVML_LINKS = 36, /* at most, of a GPU */
     NVML_PROCESSES = 256,
@@ -143,7 +143,7 @@ struct nvml_library {
 #define NVML_ASK(library, member, ...)                                                                       \
     ((library)->member ? (library)->member(__VA_ARGS__) : NVML_ERROR_FUNCTION_NOT_FOUND)
 
-/* Loads and starts NVML. file NULL: the one that the driver installs (libnvidia-ml.so.1).
+/* Loads and starts NVML. file NULL: the driver's library (libnvidia-ml.so.1).
  * MUSTER_E_NOT_FOUND if it cannot be loaded, MUSTER_E_IO with NVML's text if it does not start. */
 int nvml_open(const char *file, struct nvml_library *nvml, struct muster_error *err);
 void nvml_close(struct nvml_library *nvml);

@@ -22,7 +22,7 @@ struct nvml_sampler {
     pthread_cond_t stops;
     bool stopped;
     struct nvml_usage usage;
-    struct instant at; /* of usage; 0: none */
+    struct instant at; /* time of usage; 0: none */
 
     char library[PATH_SIZE]; /* "": the driver's */
     int index;
@@ -194,5 +194,5 @@ void nvml_sampler_stop(struct nvml_sampler *s)
     if (pthread_timedjoin_np(s->thread, NULL, &until) == 0)
         sampler_free(s);
     else
-        (void)pthread_detach(s->thread); /* it hangs in the driver: what it uses stays */
+        (void)pthread_detach(s->thread); /* it hangs in the driver: its memory stays */
 }

@@ -1,5 +1,5 @@
-/* needed.c - what the flags of this build let the compiler use everywhere: data alone, since code that is
- * compiled with these flags may not run before the processor was looked at. */
+/* needed.c - instruction sets that the flags of this build let the compiler use everywhere: data alone, since
+ * code that is compiled with these flags may not run before the processor was looked at. */
 #include "proto/processor/processor.h"
 
 #include "proto/processor/features.h"

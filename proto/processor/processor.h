@@ -1,12 +1,12 @@
-/* processor.h - whether this processor has what the build was allowed to use everywhere.
+/* processor.h - whether this processor has the instruction sets that the build uses everywhere.
  *
- * Without flags of the user's a build needs what every x86-64 or aarch64 processor has, and nothing here ever
+ * Without flags of the user's a build runs on every x86-64 or aarch64 processor, and nothing here ever
  * fails. Built with CFLAGS=-march=native and carried to an older machine it would die of SIGILL somewhere;
- * instead programs report at once what is missing (start.c) and the library's entry points fail
+ * instead programs report the missing feature at once (start.c) and the library's entry points fail
  * (processor_check). The kernels' instruction sets are another matter: they are chosen at run time
  * (kernels/cpu/table.c).
  *
- * All code here is compiled for the oldest processor, whatever the flags of the build. */
+ * All code here is compiled for the oldest processor, under any flags of the build. */
 #ifndef MUSTER_PROTO_PROCESSOR_H
 #define MUSTER_PROTO_PROCESSOR_H
 
@@ -20,7 +20,7 @@ const char *processor_lacks(void);
 /* 0, or -1 and MUSTER_E_UNSUPPORTED with the sentence of processor_sentence. */
 int processor_check(struct muster_error *err);
 
-/* Writes what is wrong and what to do about it into text: at most size - 1 bytes. */
+/* Writes the fault and its remedy into text: at most size - 1 bytes. */
 void processor_sentence(const char *missing, char *text, unsigned size);
 
 /* By row of features.h: whether the compiler was allowed to use it. Data, since it is compiled with it. */

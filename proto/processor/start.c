@@ -1,8 +1,8 @@
-/* start.c - linked into every program of ours: one clear line where the processor lacks what the build was
- * compiled for, in place of a SIGILL somewhere.
+/* start.c - linked into every program of ours: one clear line where the processor lacks an instruction set of
+ * the build, in place of a SIGILL somewhere.
  *
- * It runs before any constructor, of ours or of a library's, and before main, which may be compiled with what
- * is missing. */
+ * It runs before any constructor, of ours or of a library's, and before main, which may be compiled with
+ * missing instructions. */
 #include <string.h>
 #include <unistd.h>
 

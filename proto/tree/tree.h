@@ -31,13 +31,13 @@ struct tree_node {
     enum tree_kind kind;
     bool tagged;      /* with a tag of some program (!env, !!python/tuple), which is not applied */
     int line, column; /* from 1 */
-    const char *text; /* of a scalar: TREE_TEXT its value, otherwise as it was written; NUL-terminated */
+    const char *text; /* a scalar: TREE_TEXT its value, otherwise as it was written; NUL-terminated */
     union {
         bool boolean;
         int64_t integer;
         double real;
     };
-    size_t count; /* of items or entries */
+    size_t count; /* number of items or entries */
     union {
         const struct tree_node *const *items; /* TREE_LIST */
         const struct tree_entry *entries;     /* TREE_MAP, in the order of the file */
@@ -55,7 +55,7 @@ struct tree {
     const struct tree_node **documents; /* empty documents are left out */
     size_t document_count;
     void *arena;
-    struct buffer *twice; /* of tree_parse_last, while it reads */
+    struct buffer *twice; /* for tree_parse_last, while it reads */
 };
 
 /* Reads all documents. name is the file's in errors ("job.yaml:3:7: ..."). Errors are MUSTER_E_INVALID,

@@ -31,7 +31,7 @@ struct tree_stop {
     int line, column;
 };
 
-/* The two readers. Both leave their nodes in tree, whatever they return. */
+/* The two readers. Both leave their nodes in tree, also after an error. */
 int tree_parse_yaml(const char *name, const char *text, size_t length, struct tree *tree,
                     struct tree_stop *stop, struct muster_error *err);
 int tree_parse_json(const char *name, const char *text, size_t length, struct tree *tree,

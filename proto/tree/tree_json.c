@@ -1,5 +1,5 @@
 /* tree_json.c - JSON by jansson, for input that libyaml rejects: escapes of characters beyond 16 bits (an
- * emoji as Python writes it), and documents one behind the other. */
+ * emoji as Python writes it), and several documents in a file. */
 #include "proto/tree/tree_internal.h"
 
 #include <stdio.h>

@@ -19,7 +19,7 @@ struct anchor {
 /* An open list or map. Its nodes are gathered here and moved into the tree at its end. */
 struct frame {
     struct tree_node *node;
-    struct tree_entry *entries; /* of a list: only the values */
+    struct tree_entry *entries; /* a list has only the values */
     size_t count, capacity;
     const struct tree_node **merges; /* maps whose entries a merge key brings in */
     size_t merge_count;

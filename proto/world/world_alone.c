@@ -49,7 +49,7 @@ void world_alone_note(const char *(*get)(void *context, const char *name), void 
                *procs = world_text(v, PET_PROCS);
     note[0] = '\0';
     if (world_text(v, ENV_LOCAL_RANK))
-        return; /* a world of one that a launcher has made */
+        return; /* a launcher has made this world of one */
     if (procs && !most_of(procs))
         (void)snprintf(note, WORLD_ALONE_NOTE,
                        PET_PROCS " is '%.40s', but no launcher has started this process: it runs alone; "

@@ -1,4 +1,4 @@
-/* world_alone.h - whether a process that would be a world of one is meant to be one of several. Pure. */
+/* world_alone.h - whether a process that would be a world of one should have peers. Pure. */
 #ifndef MUSTER_PROTO_WORLD_WORLD_ALONE_H
 #define MUSTER_PROTO_WORLD_WORLD_ALONE_H
 

@@ -42,7 +42,7 @@ int world_place_host(struct world_place *place, const char *host, struct muster_
                      WORLD_HOST - 1);
 }
 
-/* How many of the four variables that make a world are set; *missing is one that is not. */
+/* How many of the four variables that make a world are set; *missing is an unset one. */
 static int count_set(const struct world_variables *v, const char **set, const char **missing)
 {
     static const char *const names[] = {ENV_RANK, ENV_WORLD_SIZE, ENV_MASTER_ADDR, ENV_MASTER_PORT};

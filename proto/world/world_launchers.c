@@ -21,7 +21,7 @@ struct launcher {
 
 /* The first whose rank, size and local rank are set is taken; then the first whose rank and size are. Hydra's
  * ranks may be started through srun and then have Slurm's variables of the node, so that it comes first.
- * SLURM_PROCID is set in a batch script too, where nothing else runs beside it; SLURM_STEP_NUM_TASKS is not.
+ * SLURM_PROCID is set in a batch script too, where nothing else runs; SLURM_STEP_NUM_TASKS is not.
  */
 static const struct launcher launchers[] = {
     {"Open MPI",

@@ -10,7 +10,7 @@
 /* Whether the variables of a launcher of the table are set: 1 and the place of this rank, 0 if none is. Where
  * MASTER_ADDR and MASTER_PORT are not set they are derived, so that all ranks find the same: the address
  * where all ranks run on one node, and from Slurm's list of nodes; the port from the launcher's name for the
- * job. What cannot be derived is MUSTER_E_INVALID and names the variables and how to pass them; so is a rank
+ * job. If that fails: MUSTER_E_INVALID, which names the variables and how to pass them; so is a rank
  * without its size, or a size without a rank. */
 int world_launcher_read(const struct world_variables *v, struct world_place *place);
 

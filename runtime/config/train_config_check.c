@@ -1,4 +1,4 @@
-/* train_config_check.c - see train_config_check.h; rules that involve several keys. */
+/* train_config_check.c - see train_config_check.h; rules about several keys at once. */
 #include "runtime/config/train_config_check.h"
 
 #include <math.h>
@@ -63,7 +63,7 @@ static const struct effect {
     {"training.plateau_threshold_mode", "training.schedule", PLATEAU},
     {"training.plateau_cooldown", "training.schedule", PLATEAU},
     {"training.plateau_eps", "training.schedule", PLATEAU},
-    {"training.cycle_min_momentum", "training.optimizer", ADAM}, /* beta1 is cycled */
+    {"training.cycle_min_momentum", "training.optimizer", ADAM}, /* it is beta1 that is cycled */
     {"training.cycle_max_momentum", "training.optimizer", ADAM},
     {"training.cycle_momentum_rate", "training.optimizer", ADAM},
     {"training.beta1", "training.optimizer", ADAM},
@@ -235,7 +235,7 @@ static const char *name_values(const struct knob *other, unsigned values, char o
     if (other->type != KNOB_CHOICE)
         return "more than 0";
     *out = '\0';
-    unsigned left = 0; /* bits of `values`, which may be all but some */
+    unsigned left = 0; /* remaining `values`, which may be all but some */
     for (unsigned i = 0; other->choices[i]; i++)
         left |= values & 1u << i;
     for (unsigned i = 0; left; i++) {
@@ -381,7 +381,7 @@ static int check_training(const char *name, const struct train_config *c, struct
     if (c->sync_errors && c->cuda_graphs)
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.sync_errors names one operation, and training.cuda_graphs launches a "
-                         "layer's as one: set one of them",
+                         "layer's as one: set either of them",
                          name);
     const struct lr_schedule schedule = train_config_schedule(c);
     const bool counted =
@@ -422,7 +422,7 @@ static int check_lora(const char *name, const struct train_config *c, struct mus
     return 0;
 }
 
-/* For the program: its output is adapters alone, or the model with them, and the choice must be explicit. */
+/* The program's export: adapters alone, or the model with them, always by an explicit choice. */
 static int check_adapted_output(const char *name, const struct train_config *c, struct muster_error *err)
 {
     const bool writes = text_helps(c->output, NOT_EMPTY), peft = c->output_format == FILES_PEFT;
@@ -471,7 +471,7 @@ static int check_held_out(const char *name, const struct train_config *c, struct
     return 0;
 }
 
-/* Checks classifiers of pictures and of labelled texts. */
+/* Checks for pictures, or labelled texts. */
 static int check_classifier(const char *name, const struct train_config *c, struct muster_error *err)
 {
     const bool pictures = train_config_reads_pictures(c);
@@ -561,7 +561,7 @@ int train_config_check(const char *name, const struct train_config *config, unsi
     /* A stage counts its own steps. */
     if (sections & TRAIN_DATA && !config->stages && config->steps > 0 && first > config->steps)
         return error_set(err, MUSTER_E_INVALID,
-                         "%slogging.trace %s begins behind the last step, training.steps %lld", name,
+                         "%slogging.trace %s begins after the last step, training.steps %lld", name,
                          config->trace, (long long)config->steps);
     return sections & TRAIN_DATA ? check_data(name, config, err) : 0;
 }

@@ -9,7 +9,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "runtime/comm/comm_reduce.h"
-#include "runtime/cuda/comm_nccl_family.h"
+#include "runtime/cuda/comm_nccl_internal.h"
 #include "runtime/world/agree.h"
 
 static void nccl_destroy(struct comm *comm);
@@ -50,7 +50,8 @@ static void free_events(struct nccl_comm *comm)
     nccl_stage_free(comm);
 }
 
-/* Makes a comm and adds it to the family. members: ranks in the family's first comm; NULL: this is the first.
+/* Makes a communicator and adds it to the family. members: ranks in the family's first comm; NULL: this is
+ * the first.
  */
 static struct nccl_comm *make_object(struct nccl_family *family, const struct comm_options *options,
                                      int color, const int *members, struct muster_error *err)
@@ -90,7 +91,7 @@ static struct nccl_comm *allocate(struct nccl_family *family, const struct comm_
     struct nccl_comm *comm = make_object(family, options, color, members, err);
     if (!comm || nccl_family_add(family, comm, err)) { /* the watching thread sees it from here on */
         free_object(comm);
-        nccl_family_drop(family);
+        nccl_watch_drop(family);
         return NULL;
     }
     if (make_events(comm, err)) {
@@ -192,11 +193,11 @@ static int make_first(struct nccl_comm *comm, ncclUniqueId id, struct muster_err
     if (failed)
         (void)nccl_error(family->calls, NULL, result, "ncclCommInitRankConfig", err);
     (void)pthread_mutex_unlock(&family->lock);
-    return failed ? nccl_watch_hear(family, result, err)
-                  : nccl_family_wait(family, handle, comm->board.deadline, "making the communicator", err);
+    return failed ? nccl_peers_reason(family, result, err)
+                  : nccl_peers_wait(family, handle, comm->board.deadline, "making the communicator", err);
 }
 
-/* Makes everything that a rank needs before it meets the others; only rank 0 makes id. */
+/* Prepares a rank before it meets the others; id: of rank 0 alone. */
 static struct nccl_comm *nccl_prepare(const struct comm_options *options, ncclUniqueId *id,
                                       struct muster_error *err)
 {
@@ -232,7 +233,7 @@ static struct comm *nccl_create(const struct comm_options *options, struct muste
     struct nccl_comm *made = nccl_prepare(options, &id, &error);
     GUARD(guard_comm) struct comm *comm = made ? &made->comm : NULL;
     const bool met = !agree_to_meet(options, made != NULL, &error);
-    if (made && met && !nccl_family_connect(made->family, options, &error) && !make_first(made, id, &error) &&
+    if (made && met && !nccl_watch_connect(made->family, options, &error) && !make_first(made, id, &error) &&
         !register_arenas(made, options, &error))
         return take_pointer(&comm);
     (void)error_wrap(&error, "comm %s, rank %d", options->key ? options->key : "alone", options->rank);
@@ -261,7 +262,7 @@ static bool end_well(struct nccl_comm *comm, struct muster_error *err)
         (void)nccl_error(calls, handle, result, "ncclCommFinalize", err);
     (void)pthread_mutex_unlock(&family->lock);
     if (refused ||
-        nccl_family_wait(family, handle, instant_add(clock_now(NULL), wait), "ending the communicator", err))
+        nccl_peers_wait(family, handle, instant_add(clock_now(NULL), wait), "ending the communicator", err))
         return false;
     (void)pthread_mutex_lock(&family->lock);
     result = comm->handle ? calls->destroy(comm->handle) : ncclInternalError;
@@ -278,14 +279,14 @@ static bool has_failed(struct nccl_comm *comm, struct muster_error *err)
     if (nccl_family_check(family, err) || comm->comm.device_ops->poll_error(comm->comm.device, err))
         return true;
     (void)pthread_mutex_lock(&family->lock);
-    (void)nccl_advance(comm, NULL);
+    (void)nccl_look_advance(comm, NULL);
     (void)pthread_mutex_unlock(&family->lock);
     return err->code && atomic_load(&comm->comm.finished) < atomic_load(&comm->comm.issued);
 }
 
-/* After a failure the calling thread may be here before the watching thread. Also then all communicators are
- * aborted in one group: a single abort would wait, with the lock, for device work that waits for another
- * communicator. */
+/* After a failure this thread may be here before the watching thread. Then too all communicators are
+ * aborted in one group: one abort alone would wait, with the lock, for device work after another
+ * communicator's. */
 static void end_communicator(struct nccl_comm *comm)
 {
     struct nccl_family *family = comm->family;
@@ -310,20 +311,19 @@ static void nccl_destroy(struct comm *comm)
     struct nccl_comm *nccl = nccl_comm_of(comm);
     struct nccl_family *family = nccl->family;
     (void)pthread_mutex_lock(&family->lock);
-    (void)nccl_advance(nccl, NULL);
+    (void)nccl_look_advance(nccl, NULL);
     (void)pthread_mutex_unlock(&family->lock);
-    nccl_watch_left(family, nccl);
+    nccl_peers_leave(family, nccl);
     end_communicator(nccl);
     nccl_family_remove(family, nccl);
     free_events(nccl);
-    nccl_family_drop(family);
+    nccl_watch_drop(family);
     free_object(nccl);
 }
 
 /* ---- splitting ---- */
 
-/* Waits in slices and looks for another rank's failure in between: a rank that failed before its vote never
- * votes. */
+/* In slices, between which another rank's failure shows: a rank that failed before its vote never votes. */
 static int await_vote(struct nccl_comm *comm, const char *what, int rank, struct comm_vote *vote,
                       struct muster_error *err)
 {
@@ -378,9 +378,9 @@ static int make_part(struct nccl_comm *comm, struct nccl_comm *part, int key, st
     if (nccl_family_check(family, err))
         return -1;
     if (failed)
-        return nccl_watch_hear(family, result, err);
+        return nccl_peers_reason(family, result, err);
     /* The old communicator's state covers the split, and only then the new one's handle is there. */
-    if (nccl_family_wait(family, handle, deadline, "splitting the communicator", err))
+    if (nccl_peers_wait(family, handle, deadline, "splitting the communicator", err))
         return -1;
     (void)pthread_mutex_lock(&family->lock);
     nccl_family_take(family, part);
@@ -390,7 +390,7 @@ static int make_part(struct nccl_comm *comm, struct nccl_comm *part, int key, st
         return nccl_family_check(family, err)
                    ? -1
                    : error_set(err, MUSTER_E_STATE, "ncclCommSplit left no communicator and no error");
-    return nccl_family_wait(family, made, deadline, "making the part's communicator", err);
+    return nccl_peers_wait(family, made, deadline, "making the part's communicator", err);
 }
 
 static struct comm *split_voted(struct nccl_comm *comm, const struct comm_vote *votes, int *members,
@@ -460,7 +460,7 @@ static void nccl_status(struct comm *comm, struct comm_status *out)
 {
     struct nccl_comm *nccl = nccl_comm_of(comm);
     (void)pthread_mutex_lock(&nccl->family->lock);
-    (void)nccl_advance(nccl, NULL); /* the thread that watches meets the same error */
+    (void)nccl_look_advance(nccl, NULL); /* the thread that watches meets the same error */
     comm_status_begin(comm, out);
     int slot = (int)(out->finished % COMM_CALLS);
     bool waits = out->finished < out->issued;

@@ -1,5 +1,5 @@
-/* comm_nccl_family.c - see comm_nccl_family.h. */
-#include "runtime/cuda/comm_nccl_family.h"
+/* comm_nccl_family.c - see comm_nccl_internal.h. */
+#include "runtime/cuda/comm_nccl_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,37 +50,21 @@ struct nccl_family *nccl_family_create(const struct comm_options *options, struc
         return NULL;
     cudaError_t status = cudaGetDevice(&family->cuda_device);
     if (status != cudaSuccess)
-        (void)cuda_error(err, (int)status, "cudaGetDevice"); /* -1: it is told by NULL */
+        (void)cuda_error(err, (int)status, "cudaGetDevice"); /* -1: NULL stands for it */
     else if ((family->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
         (void)error_errno(err, "eventfd");
     else
         return family;
-    nccl_family_drop(family);
+    nccl_family_free(family);
     return NULL;
 }
 
-int nccl_family_connect(struct nccl_family *family, const struct comm_options *options,
-                        struct muster_error *err)
+void nccl_family_free(struct nccl_family *family)
 {
-    if (options->size > 1 && !(family->news = nccl_news_open(options, err)))
-        return -1;
-    return nccl_watch_start(family, err);
-}
-
-void nccl_family_drop(struct nccl_family *family)
-{
-    if (!family)
-        return;
-    (void)pthread_mutex_lock(&family->lock);
-    int left = --family->references;
-    (void)pthread_mutex_unlock(&family->lock);
-    if (left)
-        return;
-    nccl_watch_end(family);
     nccl_family_abort_rest(family); /* no other thread has it any more */
     nccl_news_close(family->news);
     if (family->wake >= 0)
-        (void)close(family->wake); /* nobody waits */
+        (void)close(family->wake); /* no thread waits */
     (void)pthread_mutex_destroy(&family->lock);
     (void)pthread_mutex_destroy(&family->copying);
     (void)pthread_mutex_destroy(&family->telling);
@@ -108,7 +92,7 @@ int nccl_family_add(struct nccl_family *family, struct nccl_comm *comm, struct m
 void nccl_family_take(struct nccl_family *family, struct nccl_comm *comm)
 {
     struct nccl_making *making = &family->makings[comm->number];
-    if (making->taken) /* the family has failed since, and the handle is aborted */
+    if (making->taken) /* the family failed during the creation, and the comm is aborted */
         return;
     comm->handle = __atomic_load_n(&making->handle, __ATOMIC_ACQUIRE); /* NCCL's thread stores it so */
     making->taken = comm->handle != NULL;
@@ -123,14 +107,20 @@ void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
             break;
         }
     }
-    if (family->last_comm == comm) { /* the comm's events end with it, and its work is over */
+    if (family->last_comm == comm) { /* its events end with it, and its work is over */
         family->last_comm = NULL;
         family->last_ended = NULL;
     }
     (void)pthread_mutex_unlock(&family->lock);
 }
 
-/* Reports the device's error: it came first, and it names operations that may have caused it. */
+void nccl_family_wake(struct nccl_family *family)
+{
+    const uint64_t one = 1;
+    (void)!write(family->wake, &one, sizeof one); /* it is readable after any result */
+}
+
+/* The device's error is ours: it came first, and names its possible causes. */
 void nccl_family_fail(struct nccl_family *family, const struct muster_error *error)
 {
     struct muster_error first = *error;
@@ -144,7 +134,7 @@ void nccl_family_fail(struct nccl_family *family, const struct muster_error *err
             nccl_stage_disarm(comm);
     }
     (void)pthread_mutex_unlock(&family->lock);
-    nccl_watch_wake(family);
+    nccl_family_wake(family);
 }
 
 int nccl_family_use(const struct nccl_family *family, struct muster_error *err)
@@ -164,35 +154,6 @@ int nccl_family_check(struct nccl_family *family, struct muster_error *err)
     return -1;
 }
 
-int nccl_family_wait(struct nccl_family *family, ncclComm_t handle, struct instant deadline, const char *what,
-                     struct muster_error *err)
-{
-    int64_t nap = 20 * NS_PER_US;
-    for (;;) {
-        ncclResult_t state = ncclSuccess;
-        (void)pthread_mutex_lock(&family->lock);
-        ncclResult_t asked = family->aborted ? ncclSuccess : family->calls->async_error(handle, &state);
-        state = asked == ncclSuccess ? state : asked;
-        bool failed = state != ncclSuccess && state != ncclInProgress;
-        if (failed)
-            (void)nccl_error(family->calls, handle, state, what, err);
-        (void)pthread_mutex_unlock(&family->lock);
-        if (failed)
-            return nccl_watch_hear(family, state, err);
-        if (nccl_family_check(family, err))
-            return -1;
-        if (state == ncclSuccess)
-            return 0;
-        struct instant now = clock_now(NULL);
-        if (instant_reached(now, deadline))
-            return error_set(err, MUSTER_E_TIMEOUT,
-                             "%s: not ready in time on rank %d; NCCL_DEBUG=INFO shows what NCCL waits for",
-                             what, family->rank);
-        clock_sleep_until(instant_min(deadline, instant_add(now, nap)));
-        nap = nap < 5 * NS_PER_MS ? 2 * nap : nap;
-    }
-}
-
 void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int count)
 {
     const struct nccl_calls *calls = family->calls;
@@ -202,7 +163,7 @@ void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int coun
             (void)calls->abort(handles[i]); /* once more: there is nothing else to be done */
     }
     if (grouped)
-        (void)calls->group_end(); /* the communicators' error is known already */
+        (void)calls->group_end(); /* the family already has their error */
 }
 
 void nccl_family_abort_rest(struct nccl_family *family)

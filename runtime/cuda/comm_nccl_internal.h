@@ -1,11 +1,41 @@
-/* comm_nccl_internal.h - shared by comm_nccl.c (object), comm_nccl_issue.c (operations), comm_nccl_stage.c
- * (buffers), comm_nccl_family.c (state of all comms of one create) and comm_nccl_watch.c (its thread). */
+/* comm_nccl_internal.h - a create of comm_nccl and the comms that were split from it are a family: one
+ * failure, one thread that watches, one order of operations.
+ *
+ * Files, each of which calls only those above it:
+ *   comm_nccl_family.c  the state of a family: its comms, its failure, the abort
+ *   comm_nccl_stage.c   buffers
+ *   comm_nccl_look.c    progress of a comm: ended operations, a late operation, NCCL's own error
+ *   comm_nccl_peers.c   messages with the peers: received, sent
+ *   comm_nccl_issue.c   operations
+ *   comm_nccl_watch.c   the family's thread, from its start to its end
+ *   comm_nccl.c         the comm object
+ *
+ * Work of the thread, every tenth of a second and after each wake-up:
+ *  - asks NCCL for each communicator's asynchronous error;
+ *  - looks which operations have begun and ended (events around each). An operation that has run for the
+ * comm's time-out is reported with its number, its kind, and the ranks that have not issued it - if all
+ * have, the text states that, and the thread asks NCCL's RAS service for its knowledge (the report of
+ * comm.h);
+ *  - notices that another rank has ended, failed or left (comm_nccl_news.h), and that this rank's device has
+ *    failed, which it reports to the others;
+ *  - prefers a peer's report to an NCCL error that this peer's end has caused (nccl_peers_reason);
+ *  - after the first failure aborts all communicators in one group: one by one, an abort would wait for
+ * device work that waits for another communicator's. Work on the streams then ends, with nothing computed.
+ * A thread that destroys a comm of a failed family does the same where it gets there first.
+ *
+ * Why a thread: the issuing thread may be waiting for a full stream, or for the device.
+ *
+ * NCCL is called by the issuing, the watching and the destroying thread, each under the
+ * family's lock. No call that is made there waits: communicators do not block, and unfinished calls are asked
+ * for with the lock released in between. So an abort never waits for another call. */
 #ifndef MUSTER_RUNTIME_CUDA_COMM_NCCL_INTERNAL_H
 #define MUSTER_RUNTIME_CUDA_COMM_NCCL_INTERNAL_H
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
+#include "proto/base/buffer.h"
+#include "proto/include/muster_error.h"
 #include "runtime/comm/comm_internal.h"
 #include "runtime/comm/comm_meet.h"
 #include "runtime/comm/comm_tcp_internal.h"
@@ -13,8 +43,15 @@
 #include "runtime/cuda/comm_nccl_news.h"
 #include "runtime/cuda/nccl_library.h"
 
+#define NCCL_TICK_NS    (100 * NS_PER_MS) /* between looks */
+#define NCCL_STILL_NS   (300 * NS_PER_MS) /* a comm without progress for so long is posted */
+#define NCCL_ASK_NS     (500 * NS_PER_MS) /* time between questions about a comm without progress */
+#define NCCL_VOTE_NS    (200 * NS_PER_MS) /* a splitting rank looks for failures of others this often */
+#define NCCL_DESTROY_NS (5 * NS_PER_S)    /* an ending rank waits so long for the others' ends */
+#define NCCL_REPORT_NS  (100 * NS_PER_MS) /* messages that a peer sent before its end take no longer */
+
 /* Device and pinned memory of one comm for buffers that NCCL cannot use as they are. It grows at an operation
- * that needs more. Old blocks stay until the comm ends, since their work may be under way. */
+ * that needs more; the former memory stays until the comm ends, since work on it may be under way. */
 enum { STAGE_BLOCKS = 24 };
 struct nccl_stage {
     struct device_arena blocks[STAGE_BLOCKS];
@@ -27,9 +64,10 @@ struct nccl_slot {
     cudaEvent_t begun, ended;
 };
 
-/* A copy on the stream's own time between a host's buffer and a pinned buffer. Once the family has failed no
- * copy is made: the caller's buffer may have gone. NCCL then sends bytes that are no number in any float
- * type: the peers do not know of the failure yet, and would take the block's old content for a result. */
+/* A copy on the stream's own time between a host's buffer and a pinned one. Once the family has failed none
+ * is made: the caller's buffer may have gone. NCCL sends a pattern in place of it that is no number in any
+ * float type: the peers do not know yet, and would take the last operation's data in the block for a result.
+ */
 struct nccl_copy {
     struct nccl_family *family;
     void *to;
@@ -48,18 +86,17 @@ struct nccl_comm {
     void **registered;      /* [registered_count] */
     int registered_count;
     cudaStream_t own;            /* for run */
-    struct device_arena barrier; /* the number that a barrier sums up */
+    struct device_arena barrier; /* summands of barriers */
     struct nccl_slot slots[COMM_CALLS];
     struct nccl_copy copies_in[COMM_CALLS], copies_out[COMM_CALLS];
     struct nccl_stage stage;
     struct comm_board board; /* for splits; generation 0: not opened */
     uint32_t splits;
-    /* Number and hash of the collectives, which all ranks number alike. The issuing thread writes them under
-     * the family's lock. */
+    /* Collectives' number, equal on all ranks: written by the issuing thread under the family's lock. */
     uint64_t collectives, chain;
     uint64_t place[COMM_CALLS], chains[COMM_CALLS]; /* both with the call in this slot */
     bool issuing;         /* NCCL has the call in the slot after the last that counts; family's lock */
-    struct nccl_watched { /* owned by the watching thread */
+    struct nccl_watched { /* state of the watching thread */
         struct instant changed, begun; /* since when nothing has moved; since when the oldest is at work */
         uint64_t issued, finished, posted_issued, posted_finished;
         bool posted, timing;
@@ -78,7 +115,7 @@ static inline struct nccl_comm *nccl_comm_of(struct comm *comm)
     return (struct nccl_comm *)comm; /* comm is its first member */
 }
 
-/* Shared by a create and the splits from it; see comm_nccl_family.h. */
+/* State of a create and of the splits from it. */
 struct nccl_family {
     pthread_mutex_t telling; /* before the lock: the failure is sent once, and before a leaving */
     pthread_mutex_t lock;    /* every NCCL call on a communicator, the list of comms, and the failure */
@@ -93,11 +130,12 @@ struct nccl_family {
     struct nccl_comm *comms;
     int numbers; /* given so far */
     struct nccl_making {
-        /* NCCL's thread stores the communicator here, until the making is done: also after the end of the
-         * comm, and also where it has stored it before. Read with nccl_made. */
+        /* Where NCCL puts the communicator that it makes, until its own thread has finished it:
+         * also after the end of the comm, and again where it has put it there before. Read with
+         * nccl_made. */
         ncclComm_t handle;
-        bool taken;         /* a comm has or had the handle, or the handle is aborted */
-    } makings[NEWS_COMMS];  /* index: a comm's number */
+        bool taken;         /* it is or was a comm's, or is aborted */
+    } makings[NEWS_COMMS];  /* by number */
     cudaEvent_t last_ended; /* end of the operation issued last, on last_stream; issuing thread only */
     cudaStream_t last_stream;
     struct nccl_comm *last_comm;
@@ -111,17 +149,15 @@ struct nccl_family {
     bool watching;
     _Atomic(bool) ends;
     int wake;               /* eventfd */
-    struct pollfd *polls;   /* the watching thread's: [size + 1] */
+    struct pollfd *polls;   /* for the watching thread: [size + 1] */
     struct nccl_news *news; /* NULL: one rank */
 };
 
 /* ---- comm_nccl_family.c ---- */
 
 struct nccl_family *nccl_family_create(const struct comm_options *options, struct muster_error *err);
-/* Collective: connects it with the other ranks' and starts its thread. */
-int nccl_family_connect(struct nccl_family *family, const struct comm_options *options,
-                        struct muster_error *err);
-void nccl_family_drop(struct nccl_family *family); /* accepts NULL; the last one ends the thread */
+void nccl_family_free(struct nccl_family *family); /* for nccl_watch_drop */
+void nccl_family_wake(struct nccl_family *family); /* wakes its thread */
 /* Adds a comm, complete but for its communicator, and gives it its number; -1: there are NEWS_COMMS already.
  */
 int nccl_family_add(struct nccl_family *family, struct nccl_comm *comm, struct muster_error *err);
@@ -135,9 +171,6 @@ void nccl_family_fail(struct nccl_family *family, const struct muster_error *err
 int nccl_family_use(const struct nccl_family *family, struct muster_error *err);
 /* 0, or -1 with the reason once the family has failed. */
 int nccl_family_check(struct nccl_family *family, struct muster_error *err);
-/* Waits until the communicator's state is no more ncclInProgress. */
-int nccl_family_wait(struct nccl_family *family, ncclComm_t handle, struct instant deadline, const char *what,
-                     struct muster_error *err);
 /* The lock is held by the caller of these. */
 /* Gives the comm the communicator that NCCL has put into its making; there may be none. */
 void nccl_family_take(struct nccl_family *family, struct nccl_comm *comm);
@@ -149,18 +182,42 @@ void nccl_family_abort_rest(struct nccl_family *family);
 /* After a failure, by the thread that gets there first: aborts all communicators in one group, once. */
 void nccl_family_abort_all(struct nccl_family *family);
 
-/* ---- comm_nccl_watch.c ---- */
+/* ---- comm_nccl_look.c: under the family's lock ---- */
 
-int nccl_watch_start(struct nccl_family *family, struct muster_error *err);
-void nccl_watch_end(struct nccl_family *family);
-void nccl_watch_wake(struct nccl_family *family);
+/* Counts the operations that have ended on the device. */
+int nccl_look_advance(struct nccl_comm *comm, struct muster_error *err);
+/* The operation that has run the longest, as text; NULL: none is under way. */
+const char *nccl_look_waiting_text(struct nccl_family *family, char text[COMM_CALL_TEXT]);
+/* ", after broadcast #8 (...)": the last ended operation of a comm; "" if there is none. */
+const char *nccl_look_last_text(struct nccl_family *family, char text[COMM_CALL_TEXT]);
+
+/* Result of a look at a comm. */
+struct nccl_look {
+    struct nccl_note note; /* to be sent; kind NOTE_KIND_COUNT: nothing */
+    struct muster_error error;
+    ncclResult_t result; /* NCCL's result, where the error is NCCL's */
+    bool late;
+};
+void nccl_look_at(struct nccl_comm *comm, struct instant now, struct nccl_look *look);
+/* Without the lock: a failure of the device for a reason of its own becomes the family's; the peers would
+ * wait for us. */
+void nccl_look_at_device(struct nccl_family *family);
+
+/* ---- comm_nccl_peers.c: without the lock ---- */
+
+void nccl_peers_serve(struct nccl_family *family); /* receives, and sends waiting messages */
+void nccl_peers_send(struct nccl_family *family, struct nccl_note *note);
+/* Sends the family's failure, once, and before any leaving: the peers would take that for the reason. */
+void nccl_peers_send_failure(struct nccl_family *family);
 /* Informs the peers that this rank has destroyed the comm; NULL: all of them. */
-void nccl_watch_left(struct nccl_family *family, const struct nccl_comm *comm);
-
-/* After NCCL's error err on this rank, and without the lock. Where the end of a peer causes such an error,
- * too (NCCL: "remote process exited or there was a network error"), the peers get a moment: a rank reports
- * its failure before it ends, and that is the reason, which takes err's place. -1 always. */
-int nccl_watch_hear(struct nccl_family *family, ncclResult_t result, struct muster_error *err);
+void nccl_peers_leave(struct nccl_family *family, const struct nccl_comm *comm);
+/* After NCCL's error err on this rank. Where the end of a peer may cause such an error (NCCL: "remote process
+ * exited or there was a network error"), the peers get a moment: a rank reports its failure before it ends,
+ * and that report takes err's place. -1 always. */
+int nccl_peers_reason(struct nccl_family *family, ncclResult_t result, struct muster_error *err);
+/* Waits until the communicator's state is no more ncclInProgress. */
+int nccl_peers_wait(struct nccl_family *family, ncclComm_t handle, struct instant deadline, const char *what,
+                    struct muster_error *err);
 
 /* ---- comm_nccl_issue.c ---- */
 
@@ -168,8 +225,6 @@ int nccl_issue(struct comm *comm, const struct comm_op *op, const void *send, vo
                struct device_stream *stream, struct muster_error *err);
 int nccl_run(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
              struct muster_error *err);
-/* Counts operations that have ended on the device; under the family's lock. */
-int nccl_advance(struct nccl_comm *comm, struct muster_error *err);
 
 /* ---- comm_nccl_stage.c ---- */
 
@@ -178,21 +233,38 @@ struct nccl_buffers {
     const void *send;
     void *recv;
     bool stage_in, stage_out; /* through the host's memory */
-    bool of_device;           /* send is memory that CUDA knows: work on the device may write it until then */
+    bool of_device;           /* the source is memory that CUDA knows: its work may write it until then */
     bool add;                 /* recv is the stage, to be added to the caller's */
 };
 int nccl_stage_prepare(struct nccl_comm *comm, const struct comm_call *call, struct nccl_buffers *buffers,
                        struct muster_error *err);
-/* Enqueue the copies before and after the operation itself. On the comm's own stream the caller's
- * memory is read and written by the calling thread alone, before the operation and in nccl_stage_end.
- * So nothing touches that memory after the call has returned, even if the operation fails. */
+/* Enqueues the copies before and after the operation itself. On the comm's own stream the caller's
+ * memory is read and written by the calling thread alone, before the operation and in nccl_stage_end:
+ * nothing touches it after the call's return, even if the operation fails. */
 int nccl_stage_in(struct nccl_comm *comm, const struct comm_call *call, int slot,
                   const struct nccl_buffers *buffers, cudaStream_t stream, struct muster_error *err);
 int nccl_stage_out(struct nccl_comm *comm, const struct comm_call *call, int slot,
                    const struct nccl_buffers *buffers, cudaStream_t stream, struct muster_error *err);
-void nccl_stage_end(struct nccl_comm *comm, int slot); /* for an operation that has ended well */
+void nccl_stage_end(struct nccl_comm *comm, int slot); /* after an operation without an error */
 /* No copy of the host's buffers is made from here on. Under the family's lock. */
 void nccl_stage_disarm(struct nccl_comm *comm);
 void nccl_stage_free(struct nccl_comm *comm);
+
+/* ---- comm_nccl_watch.c ---- */
+
+/* Collective: connects the family with the other ranks' and starts its thread. */
+int nccl_watch_connect(struct nccl_family *family, const struct comm_options *options,
+                       struct muster_error *err);
+void nccl_watch_drop(
+    struct nccl_family *family); /* accepts NULL; the last reference ends thread and family */
+
+/* ---- comm_nccl_ras.c ---- */
+
+/* Asks NCCL's own service (RAS, from 2.24 on) how the communicators of the job are. Every
+ * process with a communicator may answer for all, at a TCP port of its host. */
+
+/* Appends the answer to "verbose status" from NCCL_RAS_ADDR (host:port; localhost:28028), up to out's limit,
+ * within three seconds. -1: there is no answer, which is no failure of the job. */
+int nccl_ras_ask(struct buffer *out, struct muster_error *err);
 
 #endif

@@ -4,7 +4,7 @@
 #include "kernels/cuda/check.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
-#include "runtime/cuda/comm_nccl_family.h"
+#include "runtime/cuda/comm_nccl_internal.h"
 #include "runtime/cuda/cuda_query.h"
 #include "runtime/cuda/cuda_stream.h"
 
@@ -111,15 +111,15 @@ static int enqueue_nccl(struct launch *l)
         (void)nccl_error(family->calls, handle, result, what, l->err);
     (void)pthread_mutex_unlock(&family->lock);
     if (failed)
-        return nccl_watch_hear(family, result, l->err);
+        return nccl_peers_reason(family, result, l->err);
     if (nccl_family_check(family, l->err))
         return -1;
-    /* Until the state is good again, the call may not be on the stream. */
+    /* Until the state is good again, the operation may not be on the stream. */
     struct instant deadline = instant_add(clock_now(NULL), l->comm->comm.timeout_ns);
-    return result == ncclInProgress ? nccl_family_wait(family, handle, deadline, what, l->err) : 0;
+    return result == ncclInProgress ? nccl_peers_wait(family, handle, deadline, what, l->err) : 0;
 }
 
-/* Makes the device start each operation of the family after the previously issued operation. */
+/* On the device each operation of the family waits for the operation before it. */
 static int enqueue_order(struct launch *l)
 {
     struct nccl_family *family = l->comm->family;
@@ -156,38 +156,12 @@ static void enqueue(void *argument)
 
 /* ---- the ring of calls ---- */
 
-int nccl_advance(struct nccl_comm *comm, struct muster_error *err)
-{
-    char text[COMM_CALL_TEXT];
-    while (!comm->family->aborted && atomic_load(&comm->comm.finished) < atomic_load(&comm->comm.issued)) {
-        uint64_t finished = atomic_load(&comm->comm.finished);
-        int slot = (int)(finished % COMM_CALLS);
-        struct nccl_slot *events = &comm->slots[slot];
-        float ms = 0;
-        const char *function = "cudaEventQuery";
-        cudaError_t status = cuda_query(cudaEventQuery(events->ended));
-        if (status == cudaErrorNotReady)
-            return 0;
-        if (status == cudaSuccess) {
-            function = "cudaEventElapsedTime";
-            status = cudaEventElapsedTime(&ms, events->begun, events->ended);
-        }
-        if (status != cudaSuccess) {
-            (void)cuda_error(err, (int)status, function); /* -1, as we return */
-            return error_wrap(err, "%s", comm_call_text(text, &comm->comm.calls[slot], finished + 1));
-        }
-        atomic_fetch_add(&comm->comm.busy_ns, (int64_t)((double)ms * (double)NS_PER_MS));
-        comm_note_finished(&comm->comm, &comm->comm.calls[slot].op);
-    }
-    return 0;
-}
-
-/* The same for a caller without the lock; its error is the family's. */
+/* nccl_look_advance for a caller without the lock; its error is the family's. */
 static int count_ended(struct nccl_comm *comm, struct muster_error *err)
 {
     struct muster_error error = {0};
     (void)pthread_mutex_lock(&comm->family->lock);
-    int failed = nccl_advance(comm, &error);
+    int failed = nccl_look_advance(comm, &error);
     (void)pthread_mutex_unlock(&comm->family->lock);
     if (failed)
         nccl_family_fail(comm->family, &error);
@@ -210,7 +184,7 @@ static int await_slot(struct nccl_comm *comm, struct muster_error *err)
     }
 }
 
-/* Counts an enqueued operation and adds it to the hash of this rank's collectives. */
+/* After it was enqueued: it counts, and takes part in the hash of this rank's operations. */
 static void count_call(struct nccl_comm *comm, const struct comm_op *op, int slot)
 {
     struct {
@@ -236,7 +210,7 @@ static void count_call(struct nccl_comm *comm, const struct comm_op *op, int slo
     comm->place[slot] = comm->collectives;
     comm->chains[slot] = comm->chain;
     comm_note_issued(&comm->comm, op);
-    if (atomic_load(&comm->family->failed)) /* the family failed since, and its disarm missed these copies */
+    if (atomic_load(&comm->family->failed)) /* failed since: these copies were not disarmed */
         nccl_stage_disarm(comm);
     (void)pthread_mutex_unlock(&comm->family->lock);
 }
@@ -248,7 +222,7 @@ static void blame(struct nccl_comm *comm, const struct comm_op *op, struct muste
     ncclResult_t state = ncclSuccess;
     char text[COMM_CALL_TEXT], what[COMM_CALL_TEXT + 32];
     (void)pthread_mutex_lock(&family->lock);
-    (void)nccl_advance(comm, NULL); /* there is an error already */
+    (void)nccl_look_advance(comm, NULL); /* there is an error already */
     uint64_t issued = atomic_load(&comm->comm.issued), finished = atomic_load(&comm->comm.finished);
     bool asked = comm->handle && family->calls->async_error(comm->handle, &state) == ncclSuccess;
     if (asked && state != ncclSuccess && state != ncclInProgress && finished < issued) {
@@ -288,10 +262,10 @@ static int issue_on(struct nccl_comm *comm, const struct comm_call *call, struct
     (void)pthread_mutex_lock(&comm->family->lock);
     nccl_stage_disarm(comm); /* the caller's buffers may go now, and the family fails, if it has not yet */
     (void)pthread_mutex_unlock(&comm->family->lock);
-    if (nccl_family_check(comm->family, err)) /* the earlier failure is the reason */
+    if (nccl_family_check(comm->family, err)) /* that is why */
         return -1;
     blame(comm, &call->op, &error);
-    nccl_family_fail(comm->family, &error); /* otherwise the peers would wait for this operation */
+    nccl_family_fail(comm->family, &error); /* the peers would wait for an operation that never comes */
     return nccl_family_check(comm->family, err);
 }
 

@@ -1,6 +1,6 @@
-/* comm_nccl_ras.c - see comm_nccl_ras.h. Its protocol is lines of text: commands, then the answers until the
- * connection closes. */
-#include "runtime/cuda/comm_nccl_ras.h"
+/* comm_nccl_ras.c - see comm_nccl_internal.h. Its protocol is lines of text: commands, then the answers until
+ * the connection closes. */
+#include "runtime/cuda/comm_nccl_internal.h"
 
 #include <errno.h>
 #include <netdb.h>

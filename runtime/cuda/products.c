@@ -1,4 +1,4 @@
-/* products.c - see products.h: the three products of a dense layer, and its sums over rows. */
+/* products.c - see products.h: the three products of a dense layer, and the sums over rows. */
 #include "runtime/cuda/products.h"
 
 #include <cuda_runtime_api.h>
@@ -37,7 +37,7 @@ static int products_fill(struct cuda_products *products, bool tf32, struct muste
     return 0;
 }
 
-/* Errors at the end are dropped: no caller could use them. */
+/* Errors of releases at the end are dropped: there is no work left that they could affect. */
 static void products_free(struct cuda_products *products)
 {
     product_plans_free(products);
@@ -69,11 +69,6 @@ void cuda_products_close(struct cuda_stream_handle *handle)
         return;
     products_free(handle->products);
     handle->products = NULL;
-}
-
-int64_t cuda_products_device_bytes(void)
-{
-    return CUDA_PRODUCTS_WORKSPACE;
 }
 
 int64_t cuda_products_chosen(const struct cuda_stream_handle *handle)
@@ -115,8 +110,7 @@ static int32_t alignment_class(const struct product *p)
     return all % 256 == 0 ? 256 : all % 16 == 0 ? 16 : sizeof(float);
 }
 
-/* Whether cuBLASLt's epilogue takes the pointer. An epilogue may fault on another alignment, and no
- * preference states it. */
+/* Memory of a lower alignment may fault in cuBLASLt's epilogue: no preference states its alignment. */
 static bool fits_epilogue(const void *p)
 {
     return (uintptr_t)p % 16 == 0;
@@ -164,7 +158,7 @@ static int multiply(const struct product *p, const struct cuda_stream_handle *ha
     return error_wrap(err, "product of %d x %d x %d", p->m, p->n, p->k);
 }
 
-/* A product without elements: the output keeps its values, or becomes 0. */
+/* Nothing is multiplied: the output keeps its value, or is 0. */
 static int multiply_nothing(void *out, int64_t elements, bool add, const struct cuda_stream_handle *handle,
                             const char *operation, struct muster_error *err)
 {

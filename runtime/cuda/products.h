@@ -9,13 +9,13 @@
  * fp32 multiplies and adds in float. tf32 rounds both factors to 10 bits of mantissa first (tensor cores) and
  * adds in float: another table, with another name, for the numerics fingerprint (kernels_cuda.h).
  *
- * A bias is added by the product's epilogue. An activation and its slope are our own kernels after the
- * product. cuBLASLt has epilogues for gelu, but in fp32 and tf32 they save nothing. On an H100 they ran as a
+ * A bias is added by the product's epilogue. An activation and its slope are kernels of ours after the
+ * product. cuBLASLt has epilogues for gelu, but in fp32 and tf32 they save nothing: on an H100 they ran as a
  * kernel of their own (epilogue::globalKernel: 2.7 ms forward and 1.3 ms backward of a GPT-2 124M's step of 8
  * x 1024 tokens), and a step of 67.2 ms took 1.4 ms less with our kernels. They are less exact, too: gelu is
  * off by 5.2e-6 (relatively by 1e-4 above -3), its slope by 1.6e-5. A bias's gradient is summed by a kernel
- * of ours in an order that depends on the sizes alone: cuBLASLt's epilogue for it neither adds to old
- * values nor promises an order.
+ * of ours in an order that depends on the sizes alone: cuBLASLt's epilogue for it neither adds to the values
+ * there nor promises an order.
  */
 #ifndef MUSTER_RUNTIME_CUDA_PRODUCTS_H
 #define MUSTER_RUNTIME_CUDA_PRODUCTS_H
@@ -31,7 +31,7 @@ extern "C" {
 
 struct cuda_stream_handle;
 
-#define CUDA_PRODUCTS_WORKSPACE ((int64_t)32 << 20) /* workspace that an algorithm for sm_90 may want */
+#define CUDA_PRODUCTS_WORKSPACE ((int64_t)32 << 20) /* upper limit of algorithms for sm_90 */
 enum { CUDA_PRODUCTS_ALGORITHMS = 128 };            /* shapes remembered; beyond, the oldest is forgotten */
 
 /* Loads cuBLASLt, allocates, and sets handle->products; handle->stream is the stream, of the calling thread's
@@ -40,8 +40,6 @@ int cuda_products_open(struct cuda_stream_handle *handle, bool tf32, struct must
 /* The stream has finished its work. Clears handle->products; accepts a handle without. */
 void cuda_products_close(struct cuda_stream_handle *handle);
 
-/* Device memory that open takes in addition to the plan's arenas, without cuBLASLt's own. */
-int64_t cuda_products_device_bytes(void);
 /* How often an algorithm was asked for: constant once every shape has been met. */
 int64_t cuda_products_chosen(const struct cuda_stream_handle *handle);
 

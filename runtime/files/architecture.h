@@ -5,12 +5,7 @@
 #include <stdbool.h>
 
 #include "proto/base/buffer.h"
-#include "runtime/model/gpt2.h"
-#include "runtime/model/llama.h"
-#include "runtime/model/resnet.h"
-#include "runtime/model/simple_cnn.h"
-#include "runtime/model/text_classifier.h"
-#include "runtime/model/text_encoder.h"
+#include "runtime/model/architectures.h"
 
 /* symbol, name: model_type in config.json and model.architecture in YAML. */
 #define ARCHITECTURES(X)                                                                                     \
@@ -36,7 +31,7 @@ struct architecture {
     struct resnet_config resnet;
     struct text_classifier_config text_classifier;
     struct text_encoder_config text_encoder;
-    struct lora lora; /* adapters added to its products; rank 0: none */
+    struct lora lora; /* adapters of its products; rank 0: none */
 };
 
 /* gpt2_create, llama_create, ... of its kind. */
@@ -48,7 +43,7 @@ struct model *architecture_model(const struct architecture *architecture, struct
 /* How a folder of Hugging Face names the tensors of a model. */
 struct tensor_naming {
     const char *prefix; /* before all names of ours: "transformer." */
-    const char *base;   /* part of our names that the model without its head leaves out: "model."; "" none */
+    const char *base; /* prefix of our names that the model without its head leaves out: "model."; "" none */
     const char *tied, *tied_to; /* this name may stand for that parameter too; NULL: none is tied */
 };
 /* NULL: a model that is none of these, whose tensors have their parameters' names. */

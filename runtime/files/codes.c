@@ -19,9 +19,9 @@ static size_t coded_name(const char *name, enum coding *coding)
     return 0;
 }
 
-/* The tensor with the name `name` followed by `behind`; NULL: there is none. */
+/* The tensor named `name` + suffix; NULL: there is none. */
 static const struct file_tensor *part(const struct file_tensors *tensors, const char *name,
-                                      const char *behind)
+                                      const char *suffix)
 {
     const size_t length = strlen(name);
     int first = 0, end = tensors->count;
@@ -29,7 +29,7 @@ static const struct file_tensor *part(const struct file_tensors *tensors, const 
         const int middle = first + (end - first) / 2;
         const char *other = tensors->item[middle].name;
         int order = strncmp(other, name, length);
-        order = order ? order : strcmp(other + length, behind);
+        order = order ? order : strcmp(other + length, suffix);
         if (!order)
             return &tensors->item[middle];
         first = order < 0 ? middle + 1 : first;
@@ -44,15 +44,15 @@ static bool is_like(const struct file_tensor *t, const char *type, int ndim, int
            (ndim < 2 || t->dim[1] == columns);
 }
 
-static int wrong_part(const char *path, const char *name, const char *behind, const char *type,
+static int wrong_part(const char *path, const char *name, const char *suffix, const char *type,
                       struct muster_error *err)
 {
     return error_set(err, MUSTER_E_INVALID,
                      "%s: tensor %s%s is missing, or is not %s of a shape that fits the codes of %s", path,
-                     name, behind, type, name);
+                     name, suffix, type, name);
 }
 
-/* Describes in `out` the tensor that the parts of `name` encode; codes: the part that holds the codes. */
+/* The meaning of the parts of `name`; codes: the part that holds them. */
 static int codes_describe(const struct file_tensors *tensors, const char *path, const char *name,
                           const struct file_tensor *codes, enum coding coding, struct file_tensor *out,
                           struct muster_error *err)
@@ -60,7 +60,7 @@ static int codes_describe(const struct file_tensors *tensors, const char *path, 
     const bool int4 = coding == CODING_INT4;
     const struct file_tensor *scale = part(tensors, name, CODES_SCALE),
                              *zero = part(tensors, name, CODES_ZERO);
-    if (codes->ndim == 2 && codes->dim[1] > INT64_MAX / 2) /* a matrix without rows */
+    if (codes->ndim == 2 && codes->dim[1] > INT64_MAX / 2) /* no rows */
         return wrong_part(path, name, int4 ? ".int4" : ".int8", int4 ? "U8" : "I8", err);
     const int64_t rows = codes->dim[0], columns = codes->ndim == 2 ? codes->dim[1] * (int4 ? 2 : 1) : 0;
     if (codes->ndim != 2 || strcmp(codes->type, int4 ? "U8" : "I8") != 0)
@@ -88,9 +88,9 @@ static int codes_describe(const struct file_tensors *tensors, const char *path, 
 }
 
 /* Marks a part for removal. */
-static void drop(const struct file_tensors *tensors, bool *dropped, const char *name, const char *behind)
+static void drop(const struct file_tensors *tensors, bool *dropped, const char *name, const char *suffix)
 {
-    const struct file_tensor *t = part(tensors, name, behind);
+    const struct file_tensor *t = part(tensors, name, suffix);
     if (t)
         dropped[t - tensors->item] = true;
 }

@@ -1,6 +1,6 @@
 /* export.c - the parameters of a trainer into files: every rank gathers a group at a time, rank 0 writes. See
  * files.h. */
-#include "runtime/files/export.h"
+#include "runtime/files/files_internal.h"
 
 #include <sys/stat.h>
 
@@ -9,7 +9,6 @@
 #include "proto/base/text.h"
 #include "runtime/files/elements.h"
 #include "runtime/files/folder.h"
-#include "runtime/files/pickle.h"
 #include "runtime/files/safetensors.h"
 
 /* ---- opening: all places are decided before the first parameter is gathered ---- */

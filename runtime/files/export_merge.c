@@ -1,6 +1,6 @@
-/* export_merge.c - export.h: a base is written with the adapters' products added, W + alpha / rank B A, as
+/* export_merge.c - a base is written with the adapters' products added, W + alpha / rank B A, as
  * PEFT's merge_and_unload does. The trainer's own values stay as they are. */
-#include "runtime/files/export.h"
+#include "runtime/files/files_internal.h"
 
 #include "proto/base/error.h"
 

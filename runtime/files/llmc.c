@@ -1,5 +1,5 @@
-/* llmc.c - see llmc.h. */
-#include "runtime/files/llmc.h"
+/* llmc.c - see files_internal.h. */
+#include "runtime/files/files_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 /* The kinds of tensors in the order of the file; sizes as products of V (padded), T, C. */
 static const struct kind {
-    const char *name; /* name of the parameter; with %d: a parameter for each layer */
+    const char *name; /* the parameter's name; with %d: a name for each layer */
     char rows;        /* 'V', 'T', or a multiple of C */
     bool matrix;      /* (rows, columns), otherwise (rows) */
     int columns;      /* a multiple of C */

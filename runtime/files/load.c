@@ -4,7 +4,7 @@
 
 #include "proto/base/error.h"
 #include "runtime/files/elements.h"
-#include "runtime/files/source.h"
+#include "runtime/files/files_internal.h"
 
 /* Host memory for one run: as in the file, and converted before it is transposed. Grows to the largest. */
 struct loading {
@@ -93,8 +93,7 @@ static int read_coded(struct loading *l, const struct file_tensor *tensor, int64
     return failed;
 }
 
-/* Reads elements of a view with strides: first all bytes that the view spans, then the view's elements among
- * them. */
+/* Reads the whole span of a view with its own strides, then takes the view's elements. */
 static int read_strided(struct loading *l, const struct file_tensor *tensor, int64_t first, int64_t count,
                         enum dtype dtype, void *out, struct muster_error *err)
 {

@@ -1,5 +1,5 @@
-/* match.c - see match.h. */
-#include "runtime/files/match.h"
+/* match.c - see files_internal.h. */
+#include "runtime/files/files_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ struct matcher {
     const struct file_tensors *tensors;
     const struct model *model;
     struct tensor_naming naming;
-    bool adapters; /* only the adapters are looked for */
+    bool adapters; /* only adapters are looked for */
     bool whole;    /* names have the prefix that a model with its head gives them */
     bool *used;    /* [tensors.count] */
     struct match *match;
@@ -59,7 +59,7 @@ static bool matcher_wants(const struct matcher *m, int param)
     return (m->model->params[param].adapter != PARAM_OF_BASE) == m->adapters;
 }
 
-/* The name of a parameter in a file of the model with its head (whole), or of the model without its head. */
+/* Parameters of a model with its head (whole), otherwise without it. */
 static const char *name_in_file(const struct tensor_naming *naming, bool whole, bool adapters,
                                 const char *param, char out[NAME_ROOM])
 {

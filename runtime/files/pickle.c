@@ -1,5 +1,5 @@
-/* pickle.c - see pickle.h. The letters are pickle's operation codes. */
-#include "runtime/files/pickle.h"
+/* pickle.c - see files_internal.h. The letters are pickle's operation codes. */
+#include "runtime/files/files_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -54,11 +54,12 @@ int64_t safetensors_header_length(const char *name, const void *start, int64_t f
     for (int i = 0; i < SAFETENSORS_LENGTH; i++)
         length |= (uint64_t)bytes[i] << (8 * i);
     if (length > JSON_TEXT_LIMIT)
-        return error_set(err, MUSTER_E_INVALID,
-                         "%s: neither a safetensors file nor one of torch.save, or one with too large a "
-                         "header: it gives its header "
-                         "%llu bytes, and at most %d are read",
-                         name, (unsigned long long)length, JSON_TEXT_LIMIT);
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%s: neither a safetensors file nor a file of torch.save, or a file with too large a "
+            "header: it gives its header "
+            "%llu bytes, and at most %d are read",
+            name, (unsigned long long)length, JSON_TEXT_LIMIT);
     if ((int64_t)length > file_bytes - SAFETENSORS_LENGTH)
         return error_set(err, MUSTER_E_INVALID,
                          "%s: not a safetensors file, or cut off: its header has %llu bytes, the file %lld",
@@ -110,7 +111,7 @@ static int check_bytes(const char *name, const struct type *type, const struct f
         return 0;
     scope_buffer shape = {0};
     (void)tensor_shape_text(&shape, tensor->ndim, tensor->dim);
-    return error_set(err, MUSTER_E_INVALID, "%s: tensor '%s' has %lld bytes, which are not those of %s %s",
+    return error_set(err, MUSTER_E_INVALID, "%s: tensor '%s' has %lld bytes, which is not the size of %s %s",
                      name, tensor->name, (long long)tensor->bytes, tensor->type,
                      shape.data ? shape.data : "");
 }

@@ -1,5 +1,5 @@
 /* source.c - opens a path of any supported format and reads the headers of its files. See files.h. */
-#include "runtime/files/source.h"
+#include "runtime/files/files_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +13,7 @@
 #include "runtime/files/adapter_json.h"
 #include "runtime/files/codes.h"
 #include "runtime/files/layout.h"
-#include "runtime/files/llmc.h"
 #include "runtime/files/safetensors.h"
-#include "runtime/files/torch_file.h"
 
 /* ---- one file ---- */
 
@@ -70,7 +68,7 @@ static int read_of_source(void *context, int64_t offset, void *out, size_t bytes
     return read_start(context, offset, out, bytes, err);
 }
 
-/* The first bytes of a file decide its format, not its name. */
+/* By its first bytes, not by its name. */
 static int read_tensors(struct files *files, int index, struct muster_error *err)
 {
     struct source_file *file = &files->file[index];
@@ -95,7 +93,7 @@ static int read_llmc(struct files *files, int index, struct muster_error *err)
     return llmc_parse(file->path, header, file->bytes, &files->architecture.gpt2, &files->tensors, err);
 }
 
-/* The first bytes of a file decide its format, not its name. */
+/* By its first bytes, not by its name. */
 static int read_single(struct files *files, struct muster_error *err)
 {
     int index = open_file(files, mem_strdup(files->path), err);
@@ -118,8 +116,8 @@ static int index_file(struct files *files, const json_t *name_value, struct must
     const char *name = json_string_value(name_value);
     if (!name || !*name || strchr(name, '/') || !strcmp(name, "..") || !strcmp(name, "."))
         return error_set(err, MUSTER_E_INVALID,
-                         "%s: the index's weight_map names '%.100s', which is no file beside it", files->path,
-                         name ? name : "");
+                         "%s: the index's weight_map names '%.100s', which is no file next to it",
+                         files->path, name ? name : "");
     size_t before = strlen(files->path) + 1;
     for (int i = files->file_count - 1; i >= 0; i--) {
         if (!strcmp(files->file[i].path + before, name))

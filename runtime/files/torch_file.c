@@ -1,5 +1,5 @@
-/* torch_file.c - see torch_file.h. */
-#include "runtime/files/torch_file.h"
+/* torch_file.c - see files_internal.h. */
+#include "runtime/files/files_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -264,7 +264,7 @@ static int refuse_dict(struct torch_reader *r, const struct unpickled_value *roo
     }
     return error_set(
         r->err, MUSTER_E_INVALID,
-        "%s has no state dict: neither what was saved nor its key state_dict, model_state_dict, model, "
+        "%s has no state dict: neither the saved object nor its key state_dict, model_state_dict, model, "
         "module or net is a dict of tensors%s%s",
         r->source->name, keys.length ? "; its keys: " : "", keys.length ? keys.data : "");
 }

@@ -1,5 +1,5 @@
-/* model_hash.c - see model_hash.h. The state dict's text consists of the parameters' texts in the order of
- * names. A parameter's text is short for any size. */
+/* model_hash.c - see model_hash.h. The state dict's text has every parameter's text in the order of names; a
+ * parameter's is short, whatever its size. */
 #include "runtime/hash/model_hash.h"
 
 #include <inttypes.h>
@@ -12,8 +12,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "runtime/files/elements.h"
-#include "runtime/hash/md5.h"
-#include "runtime/hash/tensor_text.h"
+#include "runtime/hash/model_hash_internal.h"
 
 struct named_text {
     const char *name;
@@ -24,7 +23,7 @@ struct hashing {
     const struct model *model;
     enum dtype real, dtype;
     struct checksum crc;
-    uint64_t sum;             /* sum over all parameters, whatever their order */
+    uint64_t sum;             /* sum over all parameters, in any order */
     struct named_text *texts; /* [param_count] */
 };
 

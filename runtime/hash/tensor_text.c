@@ -1,5 +1,6 @@
-/* tensor_text.c - see tensor_text.h. The rules are torch/_tensor_str.py's (PyTorch 2.13), names are its. */
-#include "runtime/hash/tensor_text.h"
+/* tensor_text.c - see model_hash_internal.h. The rules are torch/_tensor_str.py's (PyTorch 2.13), names are
+ * its. */
+#include "runtime/hash/model_hash_internal.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -22,8 +23,8 @@ struct printing {
 
 /* ---- which elements are shown ---- */
 
-/* The shown elements of dimension d: i = 0.., the index of each; false after the last. Dots stand between the
- * first three and the last three. */
+/* The elements of dimension d that are shown: i = 0.., the index of each; false after the last. Between the
+ * first and the last three stand dots. */
 static bool shown(const struct printing *p, int d, int64_t i, int64_t *index)
 {
     const int64_t size = p->tensor->dim[d];

@@ -1,5 +1,5 @@
 /* gpt2.c - GPT-2 as a page: its blocks, its two ends, and the checks of its sizes. */
-#include "runtime/model/gpt2.h"
+#include "runtime/model/architectures.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* llama.c - Llama as a page: its blocks, its two ends, and the checks of its sizes. */
-#include "runtime/model/llama.h"
+#include "runtime/model/architectures.h"
 
 #include "proto/base/error.h"
 

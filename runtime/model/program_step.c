@@ -33,7 +33,7 @@ bool program_step_fits(struct writer *w, const struct operation *op, const int *
                                 in[i], p->value_count);
         if (op->sequences && p->values[in[i]].sample)
             return !writer_fail(w, MUSTER_E_INVALID,
-                                "%s reads positions beside each other, and its value has a row for each "
+                                "%s reads neighbouring positions, and its value has a row for each "
                                 "sample",
                                 op->name);
         if (p->values[in[i]].sample != p->values[in[0]].sample)

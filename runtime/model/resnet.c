@@ -1,5 +1,5 @@
 /* resnet.c - residual networks for small pictures as a page. */
-#include "runtime/model/resnet.h"
+#include "runtime/model/architectures.h"
 
 #include <math.h>
 #include <stdio.h>

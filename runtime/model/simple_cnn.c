@@ -1,5 +1,5 @@
 /* simple_cnn.c - the small classifier of pictures as a page. */
-#include "runtime/model/simple_cnn.h"
+#include "runtime/model/architectures.h"
 
 #include "proto/base/error.h"
 #include "runtime/model/program.h"
@@ -13,7 +13,7 @@ static int check_sizes(const struct simple_cnn_config *c, struct muster_error *e
     return writer_check_sizes(limits, sizeof limits / sizeof *limits, err);
 }
 
-/* Opens a layer whose parameters get full names: torch.nn.Sequential's names are numbers. */
+/* Opens a layer whose parameters have names of their own: torch.nn.Sequential's are numbers. */
 static int stage(struct writer *w, const char *name)
 {
     int layer = program_layer(w, "%s", name);

@@ -1,10 +1,10 @@
 /* text_classifier.c - the small classifier of texts as a page. */
-#include "runtime/model/text_classifier.h"
+#include "runtime/model/architectures.h"
 
 #include "proto/base/error.h"
 #include "runtime/model/program.h"
 
-/* Deviation of a table's elements. A mean over many rows has a smaller deviation. */
+/* Deviation of a table's elements. A mean over many rows is that much smaller. */
 #define INIT_STD 0.1
 
 static int classifier_check(const struct text_classifier_config *c, struct muster_error *err)

@@ -1,5 +1,5 @@
 /* text_encoder.c - the encoder of texts as a page. */
-#include "runtime/model/text_encoder.h"
+#include "runtime/model/architectures.h"
 
 #include <math.h>
 
@@ -7,7 +7,7 @@
 #include "runtime/model/program.h"
 
 #define EPSILON  1e-5
-#define INIT_STD 0.02 /* deviation of both tables */
+#define INIT_STD 0.02 /* deviation of both tables' elements */
 
 static int encoder_check(const struct text_encoder_config *c, struct muster_error *err)
 {

@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "runtime/rounding/gptq.h"
-#include "runtime/rounding/prune.h"
+#include "runtime/rounding/coded.h"
 #include "runtime/train/layer_moments.h"
 
 static const char *const method_names[] = {
@@ -27,7 +26,7 @@ int quantize_method_find(const char *name, enum quantize_method *method, struct 
 
 /* ---- checks, before anything is changed ---- */
 
-/* The coding of a parameter that was chosen; CODING_COUNT: it stays of full width. */
+/* Coding of a chosen parameter; CODING_COUNT: it keeps its full width. */
 static enum coding coding_of(const struct quantized *q, int param)
 {
     switch (q->options.method) {
@@ -111,8 +110,7 @@ static float *take_values(const struct quantized *q, struct trainer *trainer, in
     return values;
 }
 
-/* Rounds a parameter, with gptq where it is not NULL, and sets the trainer's parameter to the decoded values.
- */
+/* Rounds, with gptq where it is not NULL, and sets the trainer's own to the decoded values. */
 static int round_param(struct quantized *q, struct trainer *trainer, int param, const struct gptq *gptq,
                        struct muster_error *err)
 {
@@ -162,7 +160,8 @@ static int visit_moments(void *context, const struct layer_moments *m, struct mu
     int failed = 0;
     for (int i = 0; i < m->param_count && !failed; i++) {
         const int param = m->param[i];
-        const bool first = !v->q->coded[param].codes; /* two products may share a parameter */
+        const bool first =
+            !v->q->coded[param].codes; /* a parameter that two products share is rounded once */
         if (v->q->chosen[param] && v->q->coded[param].coding == CODING_INT4 && first)
             failed = round_param(v->q, v->trainer, param, &gptq, err);
     }

@@ -1,4 +1,4 @@
-/* coded.h - a matrix in few bits: codes, and the scales that decode them. Pure.
+/* coded.h - a matrix in few bits: codes, and the scales that they are opened with. Pure.
  *
  * A matrix is (rows, columns) with a row for each output of its product, as in memory.
  *
@@ -38,7 +38,7 @@ struct coded {
     int64_t group; /* int4: columns that share a scale; int8: columns */
     void *codes;
     void *scales;   /* float of int8, fp16 of int4 */
-    uint8_t *zeros; /* int4 only */
+    uint8_t *zeros; /* for int4 */
 };
 
 /* Whether a matrix of that name can be so: MUSTER_E_INVALID names the value, the limit and what to use. */
@@ -48,7 +48,7 @@ int coded_check(enum coding coding, int64_t rows, int64_t columns, int64_t group
 int64_t coded_code_bytes(const struct coded *coded, int64_t rows);
 int64_t coded_scale_bytes(const struct coded *coded, int64_t rows);
 int64_t coded_zero_bytes(const struct coded *coded, int64_t rows);
-int64_t coded_bytes(const struct coded *coded); /* total of all three arrays */
+int64_t coded_bytes(const struct coded *coded); /* sum of all three */
 /* Memory for the three, zeroed; coding, rows, columns and group are set and checked. MUSTER_E_NOMEM. */
 int coded_create(struct coded *coded, struct muster_error *err);
 void coded_free(struct coded *coded); /* accepts a struct that was not created */
@@ -64,5 +64,46 @@ void coded_open(const struct coded *coded, int64_t first, int64_t count, float *
 void coded_set_scale(struct coded *coded, int64_t row, int64_t group, const float *values);
 /* Sets a code to the nearest of a value; the value that it opens to. */
 float coded_set(struct coded *coded, int64_t row, int64_t column, float value);
+
+/* ---- gptq.c ---- */
+
+/* A matrix in 4 bits by its product's inputs (Frantar et al. 2022, arXiv 2210.17323). Pure.
+ *
+ * Columns are rounded one after the other, and a column's rounding error in the product over the
+ * calibration set is compensated by later columns. The columns of which products read the most come
+ * first, while there are many left to make up for them (the paper's authors call it act-order); scales are
+ * the original values', so that groups stay runs of neighbours in memory. */
+
+/* By this part of itself each moment on the diagonal grows. Not by a part of their mean: where products read
+ * one column a thousand times as much as the others, as a Llama's down_proj does, that would be more than the
+ * others' own moments, and nothing would be made up for. */
+#define GPTQ_DAMPING 0.01
+
+/* What one or more matrices that read the same values need of them; made once. */
+struct gptq {
+    int64_t columns;
+    int64_t *order; /* [columns] the column that is rounded first, second, ... */
+    float *
+        upper; /* (columns, columns), in that order: upper triangular U with (moments + damping)^-1 = U^T U */
+    uint8_t *silent; /* [columns] not 0: the product never read anything but 0 there */
+};
+
+/* moments: (columns, columns), the sum of x x^T over the calibration set; symmetric. MUSTER_E_NOMEM,
+ * MUSTER_E_INVALID: a moment is not finite. */
+int gptq_create(struct gptq *gptq, const float *moments, int64_t columns, struct muster_error *err);
+void gptq_free(struct gptq *gptq);
+
+/* Codes of coded_create. values: (rows, columns). */
+int gptq_round(const struct gptq *gptq, struct coded *coded, const float *values, const char *name,
+               struct muster_error *err);
+
+/* ---- prune.c ---- */
+
+/* The smallest elements of a tensor become 0. Pure. */
+
+/* Sets round(share * count) of the values to 0: the smallest magnitudes, and the first of equal ones.
+ * share: 0 to 1. Returns how many were set, or -1: MUSTER_E_NOMEM, MUSTER_E_INVALID for a share outside, or a
+ * value that is not a number. */
+int64_t prune_smallest(float *values, int64_t count, double share, struct muster_error *err);
 
 #endif

@@ -1,9 +1,9 @@
-/* gptq.c - see gptq.h.
+/* gptq.c - see coded.h.
  *
  * The factor is formed without inverting twice: H = R R^T with R upper triangular, by a Cholesky that begins
  * at the last row, gives H^-1 = (R^-1)^T R^-1, so that U = R^-1. Inner loops run along rows and add multiples
  * of one row to another: compilers make vectors of them without changing any sum. */
-#include "runtime/rounding/gptq.h"
+#include "runtime/rounding/coded.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -181,7 +181,7 @@ int gptq_round(const struct gptq *g, struct coded *c, const float *values, const
     if (c->columns != n)
         return error_set(err, MUSTER_E_INVALID, "%s: %lld columns, but the moments are of %lld", name,
                          (long long)c->columns, (long long)n);
-    if (coded_round(c, values, name, err) < 0) /* runs the checks; every code is set again below */
+    if (coded_round(c, values, name, err) < 0) /* its checks; every code is set again */
         return -1;
     scope_free float *rows = mem_calloc((size_t)n * (ROWS_AT_ONCE + 1), sizeof *rows);
     if (!rows)

@@ -1,5 +1,5 @@
-/* prune.c - see prune.h. */
-#include "runtime/rounding/prune.h"
+/* prune.c - see coded.h. */
+#include "runtime/rounding/coded.h"
 
 #include <math.h>
 
@@ -13,8 +13,8 @@ static void swap(float *a, float *b)
     *b = kept;
 }
 
-/* The k-th smallest, k from 0; reorders the values. Hoare's selection with the median of three values as
- * pivot. */
+/* The k-th smallest, k from 0; reorders the values. Hoare's selection with the median of three as pivot.
+ */
 static float select_smallest(float *v, int64_t count, int64_t k)
 {
     int64_t left = 0, right = count - 1;

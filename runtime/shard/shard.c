@@ -36,7 +36,7 @@ static int check_dtypes(const struct muster_shard_options *o, struct muster_erro
         if (others[i] != MUSTER_SHARD_SAME && others[i] != o->dtype &&
             !(narrow && o->dtype == MUSTER_SHARD_F32))
             return error_set(err, MUSTER_E_UNSUPPORTED,
-                             "%s is neither dtype nor 16 bits beside a dtype of fp32: masters of fp32 can be "
+                             "%s is neither dtype nor 16 bits with a dtype of fp32: masters of fp32 can be "
                              "gathered and reduced as fp32, bf16 or fp16, those of fp64 as fp64",
                              i ? "reduce_dtype" : "param_dtype");
     }

@@ -4,26 +4,6 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 
-const char *shard_state_name(enum shard_state state)
-{
-    static const char *const names[SHARD_STATE_COUNT] = {
-#define SHARD_STATE_NAME(symbol, name) [symbol] = name,
-        SHARD_STATES(SHARD_STATE_NAME)
-#undef SHARD_STATE_NAME
-    };
-    return (unsigned)state < SHARD_STATE_COUNT ? names[state] : "unknown";
-}
-
-const char *shard_grad_name(enum shard_grad grad)
-{
-    static const char *const names[SHARD_GRAD_COUNT] = {
-#define SHARD_GRAD_NAME(symbol, name) [symbol] = name,
-        SHARD_GRADS(SHARD_GRAD_NAME)
-#undef SHARD_GRAD_NAME
-    };
-    return (unsigned)grad < SHARD_GRAD_COUNT ? names[grad] : "unknown";
-}
-
 /* ---- the tables ---- */
 
 enum { NO = -1, DO_START = 1, DO_WAIT = 2, DO_DROP = 4 };
@@ -141,7 +121,7 @@ static bool among(const int *list, int count, int group)
     return false;
 }
 
-/* Releases gathered groups that will not be used next. spared: a group that stays in any case, or -1. */
+/* Gives up gathered groups that are not used next. spared: a group that stays in any case, or -1. */
 static void evict(struct shard_core *core, const int *next, int count, int spared)
 {
     for (int g = 0; g < core->count; g++) {

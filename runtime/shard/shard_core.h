@@ -1,6 +1,6 @@
-/* shard_core.h - decides about the groups of a sharded model: the states of each group's
- * parameters and gradients, the gathers begun ahead, and the groups to release. Pure: calls of the caller go
- * in, actions for the shell come out. */
+/* shard_core.h - decisions about the groups of a sharded model: the states of each group's parameters and
+ * gradients, which gathers begin ahead, which groups are given up. Pure: calls of the caller go in, actions
+ * for the shell come out. */
 #ifndef MUSTER_RUNTIME_SHARD_SHARD_CORE_H
 #define MUSTER_RUNTIME_SHARD_SHARD_CORE_H
 
@@ -8,35 +8,52 @@
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
-#include "runtime/shard/shard_order.h"
+
+/* ---- shard_order.c ---- */
+
+/* The order in which a pass gathers its groups: recorded the first time, followed from then
+ * on, recorded anew where it has changed. Pure.
+ *
+ * Every rank makes the same calls, and nothing here depends on time, so all ranks prefetch alike. */
+
+/* Zeroed: nothing recorded. */
+struct shard_order {
+    int *recorded, *actual; /* groups, by time; actual: since the pass began */
+    int recorded_count, actual_count;
+    int recorded_room, actual_room; /* entries allocated */
+    int position;                   /* in recorded: the next entry that is expected */
+    bool diverged;                  /* actual is not how recorded begins */
+};
+
+enum { SHARD_ORDER_MAX = 1 << 22 }; /* gathers of one pass */
+
+/* A pass begins: if the ended pass was no prefix of the record, it becomes the record. */
+void shard_order_begin(struct shard_order *order);
+/* The caller gathers a group. -1: no memory, or more than SHARD_ORDER_MAX gathers without a new pass. */
+int shard_order_demand(struct shard_order *order, int group);
+/* The next groups after the last demand, each named once, at most depth; returns how many. */
+int shard_order_next(const struct shard_order *order, int depth, int *groups);
+void shard_order_free(struct shard_order *order);
+
+/* ---- shard_core.c ---- */
 
 /* A group's parameters. */
-#define SHARD_STATES(X)                                                                                      \
-    X(SHARD_SHARDED, "sharded")     /* each rank has its part only */                                        \
-    X(SHARD_GATHERING, "gathering") /* begun ahead, not asked for yet */                                     \
-    X(SHARD_HELD, "held")           /* gathered, released, and kept: it is needed again at once */           \
-    X(SHARD_FULL, "full")           /* the caller uses it */
 enum shard_state {
-#define SHARD_STATE_ENUM(symbol, name) symbol,
-    SHARD_STATES(SHARD_STATE_ENUM)
-#undef SHARD_STATE_ENUM
-        SHARD_STATE_COUNT
+    SHARD_SHARDED,   /* each rank has its part only */
+    SHARD_GATHERING, /* begun ahead, not asked for yet */
+    SHARD_HELD,      /* gathered, released, and kept: it is needed again at once */
+    SHARD_FULL,      /* the caller uses it */
+    SHARD_STATE_COUNT
 };
-const char *shard_state_name(enum shard_state state);
 
-/* The states of a group's gradients. */
-#define SHARD_GRADS(X)                                                                                       \
-    X(SHARD_GRAD_NONE, "none")                                                                               \
-    X(SHARD_GRAD_FILLING, "filling")   /* the caller writes them into a gradient slot */                     \
-    X(SHARD_GRAD_REDUCING, "reducing") /* the slot is being read by the ranks */                             \
-    X(SHARD_GRAD_REDUCED, "reduced")
+/* Its gradients. */
 enum shard_grad {
-#define SHARD_GRAD_ENUM(symbol, name) symbol,
-    SHARD_GRADS(SHARD_GRAD_ENUM)
-#undef SHARD_GRAD_ENUM
-        SHARD_GRAD_COUNT
+    SHARD_GRAD_NONE,
+    SHARD_GRAD_FILLING,  /* the caller writes them into a gradient slot */
+    SHARD_GRAD_REDUCING, /* the slot is being read by the ranks */
+    SHARD_GRAD_REDUCED,
+    SHARD_GRAD_COUNT
 };
-const char *shard_grad_name(enum shard_grad grad);
 
 enum shard_action_kind {
     SHARD_START,   /* map a slot at the group's address and begin to gather */
@@ -44,7 +61,7 @@ enum shard_action_kind {
     SHARD_DROP,    /* take the slot away */
     SHARD_TAKE,    /* a gradient slot */
     SHARD_SEND,    /* begin to reduce */
-    SHARD_ADD,     /* the same, added to the gradients reduced since the last step */
+    SHARD_ADD,     /* the same, added to the sums since the last step */
     SHARD_SETTLE,  /* wait until the reduction has ended; the gradient slot is free */
     SHARD_ABANDON, /* the gradient slot is free, its contents are not wanted */
 };
@@ -66,7 +83,7 @@ struct shard_core {
     int count, depth, pass;
     struct shard_core_group *groups; /* [count] */
     struct shard_order orders[SHARD_PASSES];
-    struct shard_action *actions; /* actions of the last call, in the order in which they are to be done */
+    struct shard_action *actions; /* results of the last call, in the order of execution */
     int action_count;
 };
 
@@ -74,7 +91,7 @@ struct shard_core {
 int shard_core_init(struct shard_core *core, int count, int depth);
 void shard_core_free(struct shard_core *core);
 
-/* Calls of the caller. actions[0..action_count-1] are then to be done, in this order. -1 changes nothing.
+/* Calls of the caller; actions[0..action_count-1] has the resulting actions in order. -1 changes nothing.
  * names: the groups' names, for errors. */
 struct shard_names {
     const char *(*name)(const void *context, int group);

@@ -1,5 +1,5 @@
-/* shard_order.c - see shard_order.h. */
-#include "runtime/shard/shard_order.h"
+/* shard_order.c - see shard_core.h. */
+#include "runtime/shard/shard_core.h"
 
 #include "proto/base/mem.h"
 
@@ -34,7 +34,7 @@ static int append(struct shard_order *order, int group)
     return 0;
 }
 
-/* Handles an unexpected group: the pass goes on after the group's next place in the record, if it has one. */
+/* After an unexpected group the pass goes on after the group's next place in the record, if there is one. */
 static void find_again(struct shard_order *order, int group)
 {
     order->diverged = true;

@@ -3,7 +3,7 @@
     MUSTER_BUILD=build MUSTER_TORCH_PYTHON=.venv/bin/python python3 tests/compat/ddp_faults_test.py [--full] [--rows TEXT]
         [--mode static|elastic] [--nodes N[,N...]] [--keep FOLDER] [--jobs N]
 
-Of every job it is asked what fault_matrix_test.py asks, and that what was learned is what a run learns that nothing befell
+Every job is checked as by fault_matrix_test.py, and its result has to equal an undisturbed run's
 (steps_train.py). Needs root, for namespaces."""
 
 import json

@@ -154,7 +154,7 @@ class UnderMuster(unittest.TestCase):
                 command(*common, f"--node-rank={rank}", HERE / "ddp_train.py", self.path, "--without-compiler"),
                 env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )
-            for rank in (1, 0)  # the one that must wait comes first
+            for rank in (1, 0)  # the waiting rank comes first
         ]
         try:
             said = [agent.communicate(timeout=600)[0] for agent in agents]

@@ -1,4 +1,4 @@
-"""Writes what a worker was given, its arguments and its environment, to FOLDER/RANK.json."""
+"""Writes a worker's arguments and its environment, to FOLDER/RANK.json."""
 
 import json
 import os

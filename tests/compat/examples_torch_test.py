@@ -1,4 +1,4 @@
-"""The examples beside PyTorch: under real torchrun with the losses of `muster run`, and their exports loaded by torch, which computes the
+"""The examples next to PyTorch: under real torchrun with the losses of `muster run`, and their exports loaded by torch, which computes the
 same validation loss with its own operations."""
 import json
 import re
@@ -42,7 +42,7 @@ def block(p, name, x):
 
 
 def loss(p):
-    """Of the samples 1000 and 1001, as the examples have it."""
+    """For the samples 1000 and 1001, as the examples have it."""
     tokens = torch.empty(2, POSITIONS + 1, dtype=torch.long)
     for row in range(2):
         tokens[row, 0] = (1000 + row) * 7 % VOCABULARY
@@ -56,7 +56,7 @@ def loss(p):
 
 
 def regression_loss(p):
-    """Of the 16 samples from 100000 on, as regression.c has them."""
+    """For the 16 samples from 100000 on, as regression.c has them."""
     points = torch.tensor([[sample * (17 + 6 * k) % 41 / 20 - 1 for k in range(3)] for sample in range(100000, 100016)], dtype=torch.float64)
     wanted = points[:, 0] * points[:, 1] + points[:, 2] ** 2 - 0.5
     x = points.float().double()

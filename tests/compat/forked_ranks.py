@@ -103,7 +103,7 @@ def fork_rank(rank, world, out):
     try:
         main_of_rank(rank, world, out)
         status = 0
-    except BaseException:  # noqa: BLE001 - a forked process says what is wrong and goes
+    except BaseException:  # noqa: BLE001 - a forked process prints its error and ends
         import traceback
 
         traceback.print_exc()

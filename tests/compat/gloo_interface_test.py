@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from harness import namespaces
 
-LIMIT = 400  # of any wait
+LIMIT = 400  # for any wait
 BUILD = pathlib.Path(torch_python.build()).resolve()
 MUSTER = str(BUILD / "bin" / "muster")
 PORT = 29511

@@ -81,7 +81,7 @@ def compare(comparison, variant, parameters, tokens, targets):
 
 
 def main():
-    torch.set_num_threads(1)  # tiny products, and other tests run beside this one
+    torch.set_num_threads(1)  # tiny products, and other tests run next to this one
     generator = torch.Generator().manual_seed(7)
     parameters = initial_parameters(generator)
     tokens, targets = batches(generator, VOCAB, B, T)

@@ -232,7 +232,7 @@ logging: {{sample_length: 0}}
 
 
 def program(trips, path, out, form="hf", ranks=1, more=(), check=True):
-    """muster-train with a learning rate of 0: what goes in comes out."""
+    """muster-train with a learning rate of 0: input and output are equal."""
     text, config = trips.new("text"), trips.new("config.yaml")
     text.write_text("the quick brown fox jumps over the lazy dog. " * 20)
     config.write_text(YAML.format(path=path, out=out, form=form, text=text))
@@ -272,7 +272,7 @@ def programs(trips):
             ("a wrong size", "config.json", '"n_embd": 32', '"n_embd": 64', "have a wrong shape: "),
             ("a missing layer", "config.json", '"n_layer": 2', '"n_layer": 3', "12 tensors are missing: transformer.h.2.ln_1.weight"),
             ("a tensor too many", "config.json", '"n_layer": 2', '"n_layer": 1', "12 are unexpected: transformer.h.1.attn.c_attn.bias"),
-            ("a shard elsewhere", "model.safetensors.index.json", '"model-00001', '"../model-00001', "which is no file beside it")):
+            ("a shard elsewhere", "model.safetensors.index.json", '"model-00001', '"../model-00001', "which is no file next to it")):
         (first / "config.json").write_text(config)
         (first / "model.safetensors.index.json").write_text(index)
         text = (first / name).read_text()
@@ -291,7 +291,7 @@ def programs(trips):
 
 
 def main():
-    torch.set_num_threads(1)  # tiny products, and other tests run beside this one
+    torch.set_num_threads(1)  # tiny products, and other tests run next to this one
     with tempfile.TemporaryDirectory(prefix="muster files ") as folder:
         trips = Trips(pathlib.Path(folder))
         for name in MODELS:

@@ -20,7 +20,7 @@ enum { VALUES_MAX = 1 << 16, BUFFERS = 10 };
 struct run {
     const struct kernels *k;
     FILE *file;
-    char name[64]; /* of the case */
+    char name[64]; /* the case's */
     uint32_t drawn;
     void *buffer[BUFFERS];
     void *work;

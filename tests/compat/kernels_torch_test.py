@@ -1,7 +1,7 @@
 """The operations of other models and optimizers against PyTorch in float64: the same inputs, forward and backward.
 
 Both tables are held: the reference for double to 1e-14 and this machine's fast one for float to 1e-6 (an L2 norm of the
-difference, against the expected one's): about ten times what they are off by. Gradients of a whole model, where such errors
+difference, against the expected one's): about ten times their error. Gradients of a whole model, where such errors
 add up over its layers, are held to 1e-5. Optimizers are held over 50 steps. The rotation is transformers' modeling_rope_utils written out, since transformers computes it in float32
 even where the model is float64.
 

@@ -147,7 +147,7 @@ class Llama:
         return model
 
 
-# what is run beside one rank in double: (dtype, ranks, strategy, micro-batches)
+# runs next to one rank in double: (dtype, ranks, strategy, micro-batches)
 EVERYWHERE = [("f32", ranks, strategy, 2 if ranks == 2 else 1) for ranks in (1, 2, 4) for strategy in STRATEGIES]
 EVERYWHERE += [("f32", 4, "HYBRID_SHARD", 2), ("f64", 2, "FULL_SHARD", 2)]
 MODELS = {
@@ -160,7 +160,7 @@ MODELS = {
 
 
 def main():
-    torch.set_num_threads(1)  # tiny products, and other tests run beside this one
+    torch.set_num_threads(1)  # tiny products, and other tests run next to this one
     comparison = Comparison()
     for name, (llama, runs) in MODELS.items():
         generator = torch.Generator().manual_seed(7)

@@ -1,4 +1,4 @@
-"""What the tests of architectures against PyTorch in float64 share: a run of tests/compat/model_dump.c, batches that can be
+"""Shared by the tests of architectures against PyTorch in float64: a run of tests/compat/model_dump.c, batches that can be
 learnt, a reference run with AdamW, and the comparison.
 
 Bounds: one step's loss 1e-6 relative; every gradient, per tensor, an L2 norm of the difference of at most 1e-5 of the

@@ -1,4 +1,4 @@
-/* model_dump - trains a model from files and writes down what came out, for gpt_torch_test.py,
+/* model_dump - trains a model from files and writes down the results, for gpt_torch_test.py,
  * llama_torch_test.py, cnn_torch_test.py and resnet_torch_test.py to compare.
  *
  *     model_dump FOLDER
@@ -30,13 +30,8 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "rendezvous/store/kv_memory.h"
-#include "runtime/model/gpt2.h"
-#include "runtime/model/llama.h"
+#include "runtime/model/architectures.h"
 #include "runtime/model/param_patterns.h"
-#include "runtime/model/resnet.h"
-#include "runtime/model/simple_cnn.h"
-#include "runtime/model/text_classifier.h"
-#include "runtime/model/text_encoder.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/rank_threads.h"
 
@@ -172,7 +167,7 @@ static int mark_parameters(struct model *model, struct settings *s, struct muste
                : 0;
 }
 
-/* What a run reads and writes, in memory; shared by the ranks, written by rank 0. */
+/* Input and output of a run, in memory; shared by the ranks, written by rank 0. */
 struct run {
     struct settings s;
     struct kv_store store;
@@ -204,7 +199,7 @@ static int set_param(struct trainer *trainer, int param, void *values, struct mu
     return trainer_set_param(trainer, param, values, err);
 }
 
-/* Zeros of one that is frozen. */
+/* Zeros for a frozen parameter. */
 static int get_grad(struct trainer *trainer, int param, void *values, struct muster_error *err)
 {
     const struct plan *plan = trainer_plan(trainer);
@@ -212,7 +207,7 @@ static int get_grad(struct trainer *trainer, int param, void *values, struct mus
                                                              : 0;
 }
 
-/* Of one sample's array of an input. */
+/* For one sample's array of an input. */
 static size_t sample_bytes(const struct run *run, int input)
 {
     return (size_t)batch_input_bytes(run->model, (struct shape){1, run->s.T}, input);
@@ -230,7 +225,7 @@ static void take_batch(const struct run *run, int step, int rank, int input, cha
     }
 }
 
-/* Of the rank's samples, dealt out by take_batch, those that are not there. */
+/* Samples of the rank that take_batch dealt out and that are not there. */
 static int64_t missing_of(const struct settings *s, int rank)
 {
     int64_t rows = s->samples / s->ranks / s->micro_batches, missing = 0;
@@ -241,7 +236,7 @@ static int64_t missing_of(const struct settings *s, int rank)
     return missing;
 }
 
-/* All arrays of that batch, one behind the other in `memory`. */
+/* All arrays of that batch, one after the other in `memory`. */
 static struct batch take_arrays(const struct run *run, int step, int rank, char *memory)
 {
     struct batch arrays = {0};

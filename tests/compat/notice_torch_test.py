@@ -19,7 +19,7 @@ torch_python.require(load=False)
 
 HERE = pathlib.Path(__file__).resolve().parent
 MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster"
-LIMIT = 300  # of any wait; a test that needs it has failed
+LIMIT = 300  # for any wait; a test that needs it has failed
 ATTEMPTS = 5
 
 
@@ -67,7 +67,7 @@ class Saving(unittest.TestCase):
         return process.said_by.read_text(errors="replace")
 
     def test_a_job_that_grows_and_shrinks_loses_no_step(self):
-        """Again where a gloo thread ended a process behind its script (torch_python.undisturbed)."""
+        """Again where a gloo thread ended a process after its script (torch_python.undisturbed)."""
         for attempt in range(ATTEMPTS):
             try:
                 return self.grow_and_shrink()

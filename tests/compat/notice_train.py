@@ -1,6 +1,6 @@
 """A PyTorch DDP script that saves when a stop is announced, and goes on from there: usage notice_train.py FOLDER.
 
-The class is the one of launcher/docs/notice.md. Each rank writes FOLDER/begun.ROUND.RANK and saved.ROUND.RANK: the step and a sum of
+The class is that of launcher/docs/notice.md. Each rank writes FOLDER/begun.ROUND.RANK and saved.ROUND.RANK: the step and a sum of
 the parameters, bit by bit."""
 
 import json, os

@@ -1,12 +1,12 @@
 """Training with parameters and gradients of 16 bits against PyTorch.
 
-1. The same run written in PyTorch, float64 but for the roundings: what the layers read is the master rounded to the parameters'
+1. The same run written in PyTorch, float64 but for the roundings: the layers read the master rounded to the parameters'
    dtype, and each rank's gradient of a micro-batch is rounded to the reductions' dtype (fp16: times the loss scale), summed in rank
    order in float, and rounded once more; micro-batches add up unrounded. With our float64 kernels losses and gradients agree to
    1e-5 (in fact to 1e-15: every rounding is where it is said to be). With the float kernels a value near a tie may be rounded the
    other way: losses agree to 1e-5 or three times what float instead of float64 does to the PyTorch run itself, gradients to half
    a place of bf16 in one element of a tensor.
-2. Beside it PyTorch's own mixed precision: after 120 steps (--full: 300) our distance from float64 training is at most 1.5 times that of autocast
+2. Next to it PyTorch's own mixed precision: after 120 steps (--full: 300) our distance from float64 training is at most 1.5 times that of autocast
    and of FSDP2 with MixedPrecisionPolicy on gloo, whose products are in bf16 too. The distance is the mean of the last third of the
    losses' absolute differences from those in float64; with --full the median of eight seeds."""
 
@@ -39,7 +39,7 @@ def optimizer_of(parameters):
 
 
 def rounded(value, dtype):
-    """Of float64, rounded once: .to(bfloat16) would round to float first."""
+    """For float64, rounded once: .to(bfloat16) would round to float first."""
     if dtype == "f32":
         return value
     places, least, most = {"bf16": (8, -133, 3.3961775292304601e38), "f16": (11, -24, 65520.0)}[dtype]
@@ -242,7 +242,7 @@ def compare_distances(comparison, seeds):
 
 
 def main():
-    torch.set_num_threads(1)  # tiny products, and other tests run beside this one
+    torch.set_num_threads(1)  # tiny products, and other tests run next to this one
     generator = torch.Generator().manual_seed(7)
     parameters = gpt.initial_parameters(generator)
     tokens, targets = batches(generator, gpt.VOCAB, gpt.B, gpt.T)

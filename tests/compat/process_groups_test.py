@@ -18,7 +18,7 @@ from torch_python import free_port
 torch_python.require(load=False)
 HERE = pathlib.Path(__file__).resolve().parent
 MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster"
-WORLDS = [8]  # of 2: those that are restarted, before it
+WORLDS = [8]  # a world of 2, which is restarted, comes before it
 
 
 def environment():

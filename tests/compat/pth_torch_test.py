@@ -1,5 +1,5 @@
 """Files of torch.save as model.path: what muster-train wrote itself, and what scripts of PyTorch write, in every form that a state dict has
-there, are evaluated as the model that they are of; what is no state dict is refused with what to do, and nothing of a file is run."""
+there, are evaluated as the model that they are of; other archives are refused with the way out, and nothing of a file is run."""
 
 import argparse
 import collections
@@ -112,7 +112,7 @@ class PthTest(unittest.TestCase):
         self.refused("it names torch.nn.modules.linear.Linear", torch.nn.Linear(3, 4))
         self.refused("it names argparse.Namespace", {"state_dict": state, "args": argparse.Namespace(a=1)})
         self.refused("has one tensor, and no state dict", torch.zeros(3))
-        self.refused("no state dict: neither what was saved nor its key state_dict, model_state_dict, model, module or net is a dict of "
+        self.refused("no state dict: neither the saved object nor its key state_dict, model_state_dict, model, module or net is a dict of "
                      "tensors; its keys: optimizer, step", {"optimizer": {}, "step": 3})
         self.refused("1 tensors are missing", dict(list(state.items())[1:]))
         self.refused("have a wrong shape", {name: value[..., :1] for name, value in state.items()})
@@ -121,7 +121,7 @@ class PthTest(unittest.TestCase):
         self.refused("is a program of TorchScript", None, "script.pth")
         whole = (self.folder / "model.pth").read_bytes()
         for name, content, text in (("cut.pth", whole[:-300], "the archive is cut off or damaged"), ("gguf.pth", b"GGUF" + bytes(40), "is a GGUF file"),
-                                    ("text.pth", b"hello " * 9, "neither a safetensors file nor one of torch.save")):
+                                    ("text.pth", b"hello " * 9, "neither a safetensors file nor a file of torch.save")):
             (self.folder / name).write_bytes(content)
             self.refused(text, None, name)
 

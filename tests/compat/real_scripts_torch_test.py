@@ -3,7 +3,7 @@
 The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch everything is skipped (exit
 77), without transformers or accelerate their cases are (never in CI). With --warm workers are forked from a template that has
 imported torch, transformers and accelerate: all scripts; with --warm-keep of one template for all of them. Started cold, half a minute of a processor goes into imports: without
---full those alone that are killed, or beside torchrun. What a worker is given is the same (tests/e2e/warm_test.py)."""
+--full those alone that are killed, or next to torchrun. A worker's environment is the same (tests/e2e/warm_test.py)."""
 
 import importlib.util
 import json
@@ -55,7 +55,7 @@ def alive(pid):
 
 
 class RealScripts(unittest.TestCase):
-    templates = set()  # with --warm-keep: those that jobs were forked from
+    templates = set()  # with --warm-keep: templates that jobs were forked from
 
     @classmethod
     def setUpClass(cls):

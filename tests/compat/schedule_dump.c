@@ -7,7 +7,7 @@
  *
  *     schedule_dump plateau RATE MEMBER=VALUE... <METRICS
  *
- * Members are those of struct plateau_rule; a line a metric: the rate behind it. */
+ * Members are those of struct plateau_rule; a line a metric: the rate after it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -21,7 +21,7 @@ except ImportError:
     transformers = None
 
 STEPS, PEAK, BOUND = 10_000 if "--full" in sys.argv else 2_000, 3e-3, 1e-9
-SHORT = 2_000 if "--full" in sys.argv else 240  # of the many of the Trainer
+SHORT = 2_000 if "--full" in sys.argv else 240  # the Trainer's many schedules
 
 
 def optimizer(rate=PEAK):
@@ -111,7 +111,7 @@ def trainer_cases():
 
 
 def plateau_metrics(case, rising):
-    """10,000: a noisy fall (or rise) to a floor, again and again, with what is no number among it."""
+    """10,000: a noisy fall (or rise) to a floor, again and again, with NaN among it."""
     chance, metrics = random.Random(case), []
     for number in range(10_000):
         value = 3 * 0.97 ** (number % 150) + 0.2 * chance.random() + (chance.random() < 0.01)
@@ -120,7 +120,7 @@ def plateau_metrics(case, rising):
 
 
 def plateau():
-    """The same bits as torch's class behind every metric, with a rate that begins anew whenever it has become small."""
+    """The same bits as torch's class after every metric, with a rate that begins anew whenever it has become small."""
     for case in range(24):
         chance = random.Random(case)
         torch_members = {"mode": chance.choice(["min", "max"]), "factor": chance.choice([0.1, 0.5, 0.97, 0.993]), "patience": chance.choice([0, 1, 5, 10]),

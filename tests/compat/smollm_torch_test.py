@@ -42,7 +42,7 @@ def main():
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32, attn_implementation="eager")
     plain = type(model)(transformers.LlamaConfig(**{k: v for k, v in model.config.to_dict().items() if k != "quantization_config"}))
-    plain.load_state_dict(model.state_dict())  # one that was read from gguf cannot be saved
+    plain.load_state_dict(model.state_dict())  # a model that was read from gguf cannot be saved
     plain.config._attn_implementation = "eager"
     model = plain.eval()
     total = sum(p.numel() for p in model.parameters())

@@ -4,7 +4,7 @@ usage: steps_train.py FOLDER, under a launcher. STEP_FOLDER is where each rank r
 the least length of a step. It trains until rank 0 sees STEP_FOLDER/finish; FOLDER/result.json then tells the loss and the parameters. A
 rank R for which there is STEP_FOLDER/linger.R stays until that is gone.
 
-What is learned does not depend on the world: the samples of a step follow from its number, and the ranks share them out. So
+The result does not depend on the world: the samples of a step follow from its number, and the ranks share them out. So
 train_alone() of as many steps gives the same result, but for the rounding of sums in another order (all of it is float64)."""
 
 import datetime

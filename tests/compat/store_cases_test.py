@@ -2,8 +2,8 @@
 
     MUSTER_BUILD=build python3 tests/compat/store_cases_test.py [case ...]
 
-Every case is a list of calls, and what each call gave or raised is written down. It runs twice, on the server that this version of
-torch starts by default and on ours, and the two records have to be equal: what is expected is what torch does. Runs with every torch
+Every case is a list of calls, and each call's result or exception is written down. It runs twice, on the server that this version of
+torch starts by default and on ours, and the two records have to be equal: torch's behaviour is expected. Runs with every torch
 from 2.1 on; a call that a version has not is written down as missing on both sides."""
 import contextlib
 import os
@@ -49,7 +49,7 @@ class OurServer:
 
 class TorchServer:
     """In a process of its own, so that it may be made to fall over a bad request and shares no lock with its clients; forked from
-    one that has imported torch already."""
+    a template that has imported torch already."""
 
     name = "torch's"
     program = """
@@ -83,7 +83,7 @@ for line in sys.stdin:
         cls.factory.wait()
 
 
-# --- what a case has in its hands ---
+# --- means of a case ---
 
 
 class Missing:
@@ -111,7 +111,7 @@ class Record:
         return value
 
     def see(self, store, call, *arguments):
-        """Calls a method of a store and writes down what came of it. A call without a reply is followed by one that has: what it
+        """Calls a method of a store and writes down the result. A call without a reply is followed by one that has: what it
         wrote is there then, for other clients too."""
         shown = ", ".join(f"{argument!r:.60}" for argument in arguments)
 
@@ -313,7 +313,7 @@ def large_values(r):
 
 @case(since=(2, 4))
 def limits(r):
-    """Of the libuv server, which is the default since 2.4."""
+    """For the libuv server, which is the default since 2.4."""
     for size in (8191, 8192, 20000):
         store = r.client()
         r.see(store, "set", "k" * size, "v")
@@ -422,14 +422,14 @@ def a_wait_that_times_out_harms_nothing(r):
     for limit in (SHORT, timedelta(milliseconds=50)):
         r.see(quick, "set_timeout", limit)
         r.see(quick, "get", "never")
-        quick.set_timeout(LONG)  # what is there takes as long as a busy machine needs
+        quick.set_timeout(LONG)  # a present key takes as long as a busy machine needs
         r.see(quick, "get", "late")
     r.note("timeout", getattr(quick, "timeout", None))
 
 
 @case
 def waits_that_race_with_their_end(r):
-    """Keys that appear just when the wait is given up: whichever comes first, what follows is in order."""
+    """Keys that appear just when the wait is given up: in either order, the next answers are in order."""
     store, other = r.client(), r.client()
 
     def write():
@@ -650,7 +650,7 @@ def clones(r):
 
 @case
 def clients_of_both_kinds(r):
-    """use_libuv says what a server is made of; a client is the same."""
+    """use_libuv chooses a server's implementation; a client is the same."""
     for kind in (True, False):
         store = r.client(use_libuv=kind)
         r.see(store, "set", "kind", f"{kind}")

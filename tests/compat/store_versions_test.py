@@ -3,7 +3,7 @@
     MUSTER_BUILD=build python3 tests/compat/store_versions_test.py [SPEC ...]
 
 Each version gets a virtual environment in MUSTER_TORCH_VENVS, else torch-versions/ of the build directory; it is kept and used again.
-One that cannot be installed (no wheel for this Python, no index, no room) is skipped with the reason, and the test is skipped where
+A version that cannot be installed (no wheel for this Python, no index, no room) is skipped with the reason, and the test is skipped where
 that is so for all."""
 import os
 import shutil
@@ -14,7 +14,7 @@ SKIPPED = 77
 HERE = os.path.dirname(os.path.abspath(__file__))
 # 2.1 numbers its queries differently; with 2.4 the libuv server became the default
 SPECS = ("2.1.*", "2.4.*", "newest")
-ROOM = 15 << 30  # a wheel for GPUs needs several gigabytes with what it stands on
+ROOM = 15 << 30  # a wheel for GPUs needs several gigabytes with its dependencies
 
 
 class Skip(Exception):

@@ -1,6 +1,6 @@
 """PyTorch's own TCPStore client against our server, and our client against PyTorch's server.
 
-Every case also runs against PyTorch's own server, so that what is expected is what PyTorch does and not what we think.
+Every case also runs against PyTorch's own server, so that the expectation is PyTorch's behaviour and not our belief.
 """
 import contextlib
 import multiprocessing
@@ -326,7 +326,7 @@ def vanished_clients(server):
 
 
 def other_programs(server):
-    """What is not a TCPStore client is dropped and harms nobody; a VALIDATE split at every byte is understood."""
+    """A client of another protocol is dropped and harms no other; a VALIDATE split at every byte is understood."""
     store = client(server)
     for opening in (b"GET / HTTP/1.1\r\n\r\n", b"\x00wrong", b"\x16\x03\x01", b"\x01" + b"\xff" * 8):
         with socket.create_connection(("127.0.0.1", server.port)) as peer:

@@ -40,7 +40,7 @@ def skip(why):
 
 
 def undisturbed(attempt, said, folder=None):
-    """What attempt() gives, with said(it) the text that its processes wrote; folder is what it fills.
+    """The result of attempt(), with said(it) the text that its processes wrote; it fills folder.
 
     A gloo thread of PyTorch outlives destroy_process_group, and where it lets go of a tensor only after the interpreter has begun
     to end, which needs a busy machine, it takes the process down with it (seen with PyTorch 2.13). An attempt in which that is said is
@@ -56,7 +56,7 @@ def undisturbed(attempt, said, folder=None):
 
 
 def run(command, folder=None, **options):
-    """subprocess.run without input and with text for output, undisturbed; folder is what the command fills."""
+    """subprocess.run without input and with text for output, undisturbed; the command fills folder."""
     return undisturbed(
         lambda: subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **options),
         lambda done: done.stdout + done.stderr,

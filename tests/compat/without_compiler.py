@@ -11,7 +11,7 @@ import torch
 
 
 def leave_out():
-    """Before anything asks for the compiler; what is asked of it is answered as where nothing is compiled."""
+    """Before anything asks for the compiler; its callers get the answers of a run without compilation."""
     nothing = types.SimpleNamespace(cache_clear=lambda: None)
     compiler = types.ModuleType("torch._dynamo")
     compiler.__path__ = [os.path.join(os.path.dirname(torch.__file__), "_dynamo")]  # small files that are imported by name are the real ones

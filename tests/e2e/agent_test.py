@@ -1,4 +1,4 @@
-"""muster run end to end: what workers get, what a death looks like, and that nothing is ever left behind.
+"""muster run end to end: the workers' environment, a death, and that nothing is ever left over.
 
     MUSTER_BUILD=build python3 tests/e2e/agent_test.py [TestClass.test_name ...]
 
@@ -55,7 +55,7 @@ class Environment(AgentTest):
             port = holder.getsockname()[1]
             _, err = self.run_muster(f"--master-port={port}", "true", code=138)
             self.assertIn(str(port), err)
-            # nothing is left of what was made before
+            # nothing is left of the earlier files
             self.run_muster(f"--master-port={port}", "--tee=3", "true", code=138, env={"TMPDIR": str(self.folder)})
         self.assertEqual(list(self.folder.iterdir()), [])
 

@@ -1,4 +1,4 @@
-"""The bundle: what is in it, what it asks of a system, and that it runs where nothing else is installed.
+"""The bundle: its contents, its needs, and that it runs where nothing else is installed.
 
     MUSTER_BUILD=build python3 tests/e2e/bundle_test.py [TestClass.test_name ...]
 
@@ -121,7 +121,7 @@ class Archive(unittest.TestCase):
 
 
 class Dockerfile(unittest.TestCase):
-    """What can be held against the tree without docker: stages and sources of every COPY exist."""
+    """Checks against the tree without docker: stages and sources of every COPY exist."""
 
     def test_copies_from_what_is_there(self):
         text = re.sub(r"\\\n", " ", (SOURCE / "k8s" / "Dockerfile").read_text())
@@ -198,7 +198,7 @@ class Root(unittest.TestCase):
 
 class FewFiles(Root):
     def fill(self):
-        """The shell, what it is linked with, and the libraries of glibc that the bundle names."""
+        """The shell, its libraries, and the libraries of glibc that the bundle names."""
         shell = os.path.realpath("/bin/sh")
         text = subprocess.run(["ldd", shell, str(UNPACKED / "bin" / "muster")], capture_output=True, text=True, check=True).stdout
         for path in set(re.findall(r"(/\S+)(?= \()", text)):

@@ -1,4 +1,4 @@
-"""The tool itself: that each kind of harm does what its name promises, and can be taken back.
+"""The tool itself: that each kind of harm keeps its name's promise, and can be taken back.
 
     MUSTER_BUILD=build python3 tests/e2e/cluster_test.py [TestClass.test_name ...]"""
 

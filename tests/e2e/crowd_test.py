@@ -1,4 +1,4 @@
-"""All agents of a large job come at once, over real sockets: the server takes every one of them at the first try, with and without
+"""All agents of a large job come at once, over real sockets: the server takes all of them at the first try, with and without
 a secret. The agents are members in one process (benchmarks/crowd.c).
 
     MUSTER_BUILD=build python3 tests/e2e/crowd_test.py [--full]      150 agents; --full: 500 and 4,000"""

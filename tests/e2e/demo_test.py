@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The main job as the README gives it: the demo GPT on two workers, one of which is killed. demo_test.py STEPS LIMIT: so many steps, and
-the mean loss of the last 50 has to be below LIMIT (900 steps and 2.5 are what the demo promises)."""
+"""The main job as the README gives it: the demo GPT on two workers, of which the second is killed. demo_test.py STEPS LIMIT: so many steps, and
+the mean loss of the last 50 has to be below LIMIT (900 steps and 2.5 are the demo's promise)."""
 import json
 import os
 import pathlib
@@ -61,7 +61,7 @@ def check_model(path, output):
 
 
 def check_log(folder, steps, output):
-    """What the demo leaves: the log of both processes, their event files, and checkpoints, the last one among them."""
+    """Files that the demo leaves: the log of both processes, their event files, and checkpoints, the last one among them."""
     entries = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     kinds = [entry["kind"] for entry in entries]
     check(kinds[-1] == "end" and entries[-1]["finished"] and "evaluation" in kinds, f"the log ends with {entries[-1]}", output)

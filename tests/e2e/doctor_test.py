@@ -151,7 +151,7 @@ class Driver(DoctorTest):
                     if mark in pathlib.Path(entry).read_bytes():
                         return False
                 except OSError:
-                    continue  # it ended meanwhile
+                    continue  # it ended in the meantime
             return True
 
         for limit in ("0.5", "5", "50"):  # a busy machine may not have come that far in a short time

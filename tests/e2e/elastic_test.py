@@ -2,7 +2,7 @@
 
     MUSTER_BUILD=build python3 tests/e2e/elastic_test.py [TestClass.test_name ...]
 
-Each agent has an address and a name of its own, as pods have; workers are small shell programs that say what they were given
+Each agent has an address and a name of its own, as pods have; workers are small shell programs that print their environment
 and wait for a file named finish."""
 
 import contextlib
@@ -57,7 +57,7 @@ class ElasticTest(AgentTest):
         return rows if all(row[1] == str(size) for row in rows) else None
 
     def seen(self, round_, size):
-        """What the workers of a round of this size were given, by rank, when all of them have written it."""
+        """The environment of the workers of a round of this size, by rank, when all of them have written it."""
         return wait_until(lambda: self.read_round(round_, size), f"round {round_} with {size} workers: {sorted(os.listdir(self.folder))}")
 
     def seen_since(self, first, size):
@@ -222,7 +222,7 @@ class Changing(ElasticTest):
         self.assertEqual([row[4] for row in rows], ["1"] * 4)  # a newcomer costs nothing
         nodes[1].send_signal(signal.SIGTERM)
         rows = self.seen(3, 3)
-        self.assertEqual([row[4] for row in rows], ["1"] * 3)  # nor does one that announces its leave
+        self.assertEqual([row[4] for row in rows], ["1"] * 3)  # nor does a node that announces its leave
         self.assertNotIn("node-1", [row[7] for row in rows])
         self.finish(nodes[1], 143)
         for rank in range(4):
@@ -335,7 +335,7 @@ class Changing(ElasticTest):
         self.waits(nodes[1], "server left; looking for it")
         nodes[0] = self.node(0, "2:3", "--restart-backoff=20")
         rows = self.seen_since(2, 3)
-        self.assertEqual([row[4] for row in rows], ["2"] * 3)  # those of the failures, and no other
+        self.assertEqual([row[4] for row in rows], ["2"] * 3)  # the failures' restarts, and no other
         self.finish_all(nodes)
 
     def test_the_server_is_asked_to_end_and_stays_away(self):
@@ -388,7 +388,7 @@ class TwoAgentsOfOneHost(ElasticTest):
     def comes_back(self, nodes, restarts):
         for node in nodes[1:]:
             self.wait_said(node, "stopping the workers")
-        nodes[0] = self.on_host("node-0", "2:3")  # the port was free: no process took it meanwhile
+        nodes[0] = self.on_host("node-0", "2:3")  # the port was free: no process took it in the meantime
         rows = self.seen_since(1, 3)
         self.assertEqual(rows[0][7], "node-0")
         self.assertEqual([row[4] for row in rows], [restarts] * 3)

@@ -12,7 +12,7 @@ import unittest
 from harness.ports import free_port
 
 BUILD, SOURCE = pathlib.Path(os.environ["MUSTER_BUILD"]), pathlib.Path(os.environ["MUSTER_SOURCE"])
-LINES_LIMIT = 100  # of an example
+LINES_LIMIT = 100  # an example's
 LAUNCHERS = {
     "mpirun": "OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK={rank} OMPI_COMM_WORLD_LOCAL_SIZE=2",
     "srun": "SLURM_PROCID={rank} SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID={rank} SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=2",

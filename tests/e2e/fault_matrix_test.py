@@ -5,8 +5,8 @@
 
 For each job one line is printed: the fault, mode, nodes, when the first agent spoke of it, when a world trained again, what
 came out. The times are for information only. Of every job it is asked: did it end as the row has it, did nothing hang, did no two
-worlds train at once, was the cause named. --rows takes those whose name has the text in it; --keep keeps the logs of all jobs
-there, each in a folder of its own (otherwise those of a failed job are printed, the last lines of each agent). A job that fails
+worlds train at once, was the cause named. --rows takes rows whose name has the text in it; --keep keeps the logs of all jobs
+there, each in a folder of its own (otherwise a failed job's logs are printed, the last lines of each agent). A job that fails
 while the machine starves is played again: an agent that gets no processor for seconds is lost to the others, and rightly so; but
 two worlds that train at once are never forgiven."""
 
@@ -70,7 +70,7 @@ class Machine:
 
 
 MACHINE = Machine()
-TRIES = 3  # of a job whose machine starved
+TRIES = 3  # a job whose machine starved's
 
 
 class Played:

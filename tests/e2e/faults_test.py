@@ -2,11 +2,11 @@
 
     MUSTER_BUILD=build python3 tests/e2e/faults_test.py [--full] [TestClass.test_name ...]
 
-This process adopts every orphan of its tests, as an init would: whatever an agent leaves behind, in a session of its own, forked
+This process adopts every orphan of its tests, as an init would: each process that an agent leaves, in a session of its own, forked
 twice, with an empty environment, is found among its children. --full takes the whole matrix.
 
 Every signal and exit code of a worker is in verdict_test.py, every signal to the agent at every phase in supervise_test.py; here is
-what a worker does to its streams, its family and its machine while it lives and when it dies."""
+a worker's deeds to its streams, its family and its machine while it lives and when it dies."""
 
 import itertools
 import os
@@ -28,7 +28,7 @@ IS_ROOT = os.geteuid() == 0
 
 # --- lines of the dying ---
 
-# Counts in shared memory how many lines its write has accepted: what a death right behind it must not take away. No rank is far ahead
+# Counts in shared memory how many lines its write has accepted: and a death right after it must not take them away. No rank is far ahead
 # of rank 1: all of it fits into the agent's memory, where a console that is slow for want of a processor drops nothing.
 PRINTER = """import mmap, os, signal, sys, time
 rank, how, fd = int(os.environ["RANK"]), sys.argv[1], int(sys.argv[2])
@@ -82,7 +82,7 @@ class Printing(AdoptingTest):
                 files = sorted((self.folder / "logs").glob(f"*/attempt_0/*/{name}"), key=lambda path: int(path.parent.name))
                 self.assertEqual(len(files), self.RANKS)
                 texts = [path.read_text() for path in files]
-                # a file takes a part of a line from one that is killed while it writes; one that ends by itself has written all
+                # a file takes a part of a line from a worker that is killed while it writes; a worker that ends by itself has written all
                 texts = [text if rank == 1 else text[: text.rfind("\n") + 1] for rank, text in enumerate(texts)]
             else:
                 texts = [out if fd == 1 else err]
@@ -144,7 +144,7 @@ exit $1
 
 
 def told(text):
-    """What the agent reports of missing output."""
+    """The agent's reports of missing output."""
     return "".join(re.findall(r"^muster: warning: .*\d+ bytes.*$", text, re.MULTILINE))
 
 
@@ -163,7 +163,7 @@ class Shouting(AdoptingTest):
             old.unlink()
 
     def account(self, texts, told):
-        """Lines that are there are whole and each rank's in order, but for the last before a gap; with what is reported missing
+        """Lines that are there are whole and each rank's in order, but for the last before a gap; with the lines reported missing
         they are all. Returns bytes that are there, and all."""
         last, shown = {}, 0
         for line in (line for text in texts for line in text.splitlines(keepends=True)):
@@ -382,7 +382,7 @@ class Process1(AdoptingTest):
             "left = zombies()\n"
             "while left and time.monotonic() < deadline:\n"
             "    time.sleep(0.01)\n"
-            "    left = zombies()\n"  # a second look could meet one that ends just then
+            "    left = zombies()\n"  # a second look could meet a process that ends just then
             "print(os.getppid(), left)\n",
         )
         out, _ = self.finish(self.start_init(path), 0)

@@ -1,4 +1,4 @@
-"""Identity: agents that claim what others hold, that differ in what they were started with, that come too late, and other jobs on
+"""Identity: agents that claim others' names, that differ in their arguments, that come too late, and other jobs on
 the same port.
 
     MUSTER_BUILD=build python3 tests/e2e/identity_test.py [TestClass.test_name ...]"""
@@ -138,7 +138,7 @@ class Shapes(IdentityTest):
 
 class Late(IdentityTest):
     def test_who_comes_late_is_told_that_it_succeeded(self):
-        # one of three is slow; another one, which was done, is started again meanwhile and has nothing left to do
+        # a node of three is slow; another one, which was done, is started again in the meantime and has nothing left to do
         agents = [self.node(k, nnodes=3) for k in range(3)]
         self.seen(0, 3)
         for rank in (0, 1):

@@ -1,5 +1,5 @@
 """Thousands of launches of 1 to 256 workers, two at a time: none hangs, none loses a worker, an exit code or a line, and none
-leaves anything behind.
+leaves anything after.
 
     MUSTER_BUILD=build python3 tests/e2e/launch_soak_test.py [--count N] [--seed N]
 
@@ -21,7 +21,7 @@ import time
 
 BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", "build")).resolve()
 MUSTER, NOTHING = str(BUILD / "bin" / "muster"), str(BUILD / "benchmarks" / "do_nothing")
-LIMIT_S = 300  # of one launch: on a machine that starves all processes 256 shells take long
+LIMIT_S = 300  # one launch's: on a machine that starves all processes 256 shells take long
 WORKERS_LIMIT = 256
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -30,7 +30,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not DROP.mat
 
 
 class Launch:
-    """One launch that is drawn: what it runs, and what must come of it."""
+    """One launch that is drawn: its command, and its required result."""
 
     def __init__(self, draw):
         self.workers = int(WORKERS_LIMIT ** draw.random())  # as many of 1 to 16 as of 16 to 256
@@ -48,7 +48,7 @@ class Launch:
             self.program, self.code, self.says = ["/no/such/program"], 127, "/no/such/program"
 
     def run(self):
-        """What is wrong; None: nothing."""
+        """The fault; None: none."""
         command = [MUSTER, "run", "--standalone", f"--nproc-per-node={self.workers}", "--", *self.program]
         process = subprocess.Popen(
             command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -83,7 +83,7 @@ def look_at(pid):
 
 
 def left_behind():
-    """Orphans of a launch become our children. Those that are still ending get a moment."""
+    """Orphans of a launch become our children. Ending ones get a moment."""
     for _ in range(100):
         try:
             os.waitpid(-1, os.WNOHANG)

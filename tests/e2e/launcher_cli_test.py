@@ -1,5 +1,5 @@
 """The command line of muster, from outside: bad usage is one clear line and a documented exit code, --dry-run and --help
-print what they promise, and none of it starts anything. MUSTER_BUILD names the build tree."""
+keep their promises, and none of it starts anything. MUSTER_BUILD names the build tree."""
 
 import json
 import os
@@ -196,7 +196,7 @@ class CommandLine(unittest.TestCase):
         return f"./{name}"
 
     def dry(self, *arguments, **environment):
-        """The workers that a dry run prints, and what it prints beside them."""
+        """The workers that a dry run prints, and the lines next to them."""
         program = self.executable("train", "#!/bin/sh\n")
         done = muster("run", "--dry-run", "--output=json", *arguments, program, cwd=self.path, **environment)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -234,7 +234,7 @@ class CommandLine(unittest.TestCase):
             with self.subTest(environment=environment):
                 workers, said = self.dry(**environment)
                 env = workers[0]["env"]
-                # what the operator had put there and is right is not shown as different
+                # the operator's right settings are not shown as different
                 env = {**environment, **env}
                 self.assertEqual(
                     (env["RANK"], env["GROUP_WORLD_SIZE"], env["MASTER_ADDR"], env["MASTER_PORT"]), (rank, nodes, master, port)

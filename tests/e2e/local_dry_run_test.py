@@ -1,5 +1,5 @@
 """muster local --dry-run: the environment of every pod, the defaults and the validation of the PyTorchJob operator, held
-against tests/data/pytorchjob_vectors.json; and what the command line promises. MUSTER_BUILD names the build tree."""
+against tests/data/pytorchjob_vectors.json; and promises of the command line. MUSTER_BUILD names the build tree."""
 import json
 import os
 import pathlib

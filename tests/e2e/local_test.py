@@ -303,7 +303,7 @@ while not os.path.exists("end"):
         self.assertIn("pod j-worker-1: exit code 137, its container restarts", err)
 
     def test_serving_agent_killed(self):
-        """Rounds may be counted from 0 again: the world that counts is one of new agents."""
+        """Rounds may be counted from 0 again: the world that counts has new agents."""
         process = self.begin(1, 2, 2)
         self.await_world(2)
         server = self.pids("agent", 2)[0]

@@ -20,7 +20,7 @@ from harness.preload import preload
 PRIVATE = "MUSTER_E2E_PRIVATE_MOUNTS"
 SANITIZED = bool(os.environ.get("MUSTER_SANITIZED"))
 LINE = 100
-LINES = 100000  # of a worker, 10 MB
+LINES = 100000  # a worker's, 10 MB
 NOTICE = re.compile(r"muster: warning: (\d+) (?:lines \((\d+) bytes\) are not shown|bytes are missing here)")
 
 # Numbered lines, then a file once all of them were written.
@@ -81,7 +81,7 @@ class LogsTest(AgentTest):
         return self.start("--standalone", *flags, self.script("shout.py", script), str(count), **options)
 
     def slowly(self, reader):
-        """Reads to the end, slowly until self.quick is set: it never pauses, and is far behind whatever the workers' pace is.
+        """Reads to the end, slowly until self.quick is set: it never pauses, and is late by as much as the workers' pace is.
         The text is in self.text afterwards."""
         self.quick, self.text = threading.Event(), b""
 
@@ -92,7 +92,7 @@ class LogsTest(AgentTest):
                 if not chunk:
                     return
                 self.text += chunk
-                self.quick.wait(0.05 if drops else 0.03)  # a slow reader is what this is about
+                self.quick.wait(0.05 if drops else 0.03)  # the reader is slow on purpose
 
         thread = threading.Thread(target=run)
         thread.start()

@@ -257,7 +257,7 @@ class Formats(AgentTest):
         records = [json.loads(line) for line in (out + err).splitlines()]
         for record in records:
             moment = datetime.datetime.fromisoformat(record["time"].replace("Z", "+00:00"))
-            self.assertLess(abs(moment - before), datetime.timedelta(minutes=14))  # of the same time zone
+            self.assertLess(abs(moment - before), datetime.timedelta(minutes=14))  # the same time zone's
             self.assertEqual(record["host"], socket.gethostname())
             keys = ["time", "host", "stream", "rank", "local_rank", "message"] if "stream" in record else ["time", "host", "level", "message"]
             self.assertEqual([key for key in record if key != "partial"], keys)

@@ -91,7 +91,7 @@ class Elastic(NamesTest):
         return {(self.folder / f"reached.{rank}").read_text().strip() for rank in range(2)}
 
     def test_master_addr_is_what_all_have_reached(self):
-        # the one that serves is neither the first to come nor the first by name
+        # the serving node is neither the first to come nor the first by name
         agents = [self.elastic(k, "node1") for k in range(2)]
         self.finish(agents)
         self.assertEqual(self.reached(), {"node1"})

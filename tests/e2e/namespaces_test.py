@@ -1,4 +1,4 @@
-"""Agents in network namespaces of their own: which interface leads to the master, and what differs between 2 to 8 nodes.
+"""Agents in network namespaces of their own: which interface leads to the master, and differences between 2 to 8 nodes.
 
     MUSTER_BUILD=build python3 tests/e2e/namespaces_test.py
 

@@ -2,7 +2,7 @@
 
     MUSTER_BUILD=build python3 tests/e2e/notice_test.py [TestClass.test_name ...]
 
-Agents have loopback addresses and names of their own, as in elastic_test.py. A worker leaves what it saw in files named
+Agents have loopback addresses and names of their own, as in elastic_test.py. A worker leaves its observations in files named
 <what>.<round>.<rank>."""
 
 import json
@@ -110,7 +110,7 @@ class Elastic(NoticeTest):
         self.runs(2, 2)
         for notice in self.notices(1, 3):
             self.assertEqual((notice["coming"], notice["round"], notice["nodes"], notice["next_nodes"]), ("node-leaves", 1, 3, 2))
-            self.assertTrue(10 < notice["deadline_s"] <= 19, notice)  # of the one that leaves
+            self.assertTrue(10 < notice["deadline_s"] <= 19, notice)  # the leaving node's
         self.never("termed")
         for _, err in self.finish_all(nodes):
             self.assertNotIn("restart 1", err)

@@ -79,7 +79,7 @@ class Placement(unittest.TestCase):
     def test_an_elastic_job_with_a_master_is_warned_of(self):
         row = next(row for row in JOBS if row["id"] == "elastic-with-master")
         pod = row["pods"][0]
-        # --rdzv-backend=static: what is looked at is the warning, in a world whose size is settled
+        # --rdzv-backend=static: the test reads the warning, in a world whose size is settled
         done = subprocess.run(
             [str(BUILD / "bin" / "muster"), "env", "--output=json", "--rdzv-backend=static", "--node-rank=0"],
             env={**clean_environment(), **pod["env"], "PET_NNODES": "1:1"}, capture_output=True, text=True, timeout=300,

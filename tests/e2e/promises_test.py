@@ -1,4 +1,4 @@
-"""What is promised in seconds is kept, on a machine that is as slow as it is now (harness.Machine): one test a promise.
+"""Promises in seconds are kept, on a machine that is as slow as it is now (harness.Machine): one test a promise.
 
     MUSTER_BUILD=build python3 tests/e2e/promises_test.py [TestClass.test_name ...]"""
 
@@ -24,7 +24,7 @@ FORMING_ENDS = 1.0  # an agent that waits for its world ends on SIGTERM
 ORPHANS_GONE = 1.0  # after their agent was killed
 SERVER_FOUND = 1.0  # by nodes that have waited for it; a job of up to 62 asks each 0.25 s
 LAUNCH_OF_8 = 0.050  # 8 workers that end at once, from the command to its end
-BARE_LOOP_OF_8 = 0.005  # what a loop of posix_spawn takes for the same where the machine keeps LAUNCH_OF_8
+BARE_LOOP_OF_8 = 0.005  # a loop of posix_spawn's time for the same where the machine keeps LAUNCH_OF_8
 
 
 class PromiseTest(AgentTest):
@@ -127,7 +127,7 @@ class Found(PromiseTest):
 class Starts(PromiseTest):
     @unittest.skipIf(SANITIZED, "no promise is made for a program with a sanitizer")
     def test_launch_of_eight(self):
-        # A launch is a chain of short turns of many processes, and beside one busy process each may wait for a slice of the scheduler: a
+        # A launch is a chain of short turns of many processes, and next to one busy process each may wait for a slice of the scheduler: a
         # canary, which is one process, does not see it. So the machine's factor is that of the same work without a launcher.
         launch = [MUSTER, "run", "--standalone", "--nproc-per-node=8", "--", "true"]
         loop = [BUILD / "benchmarks" / "spawn_loop", "8", "true"]

@@ -18,7 +18,7 @@ import unittest
 
 from harness import LIMIT, MUSTER, AgentTest, environment, free_port, repeated_beside, wait_until
 
-# writes what it was given and waits for a file named finish
+# writes its environment and waits for a file named finish
 WORKER = """#!/bin/sh
 { env; echo "core=$(ulimit -c)"; } > "seen.$RANK.new" && mv "seen.$RANK.new" "seen.$RANK"
 while [ ! -e finish ]; do sleep 0.05; done
@@ -77,7 +77,7 @@ def frame(data):
 
 @contextlib.contextmanager
 def silent_crowd(count, connect):
-    """So many silent connections; one that is closed is opened again at once."""
+    """So many silent connections; a closed one is opened again at once."""
     held = [connect() for _ in range(count)]
 
     def come_again():
@@ -140,7 +140,7 @@ class SecurityTest(AgentTest):
         self.assertRegex(err, r"refused (127\.0\.0\.1|a peer): " + re.escape(reason))
 
     def not_taken(self, words, *flags, join=45, instead=None):
-        """A node whose flags do not go together with the server's gives up and prints why. instead: what it may print at the time-out:
+        """A node whose flags do not go together with the server's gives up and prints why. instead: text that it may print at the time-out:
         libzmq's server closes as soon as it has read a greeting that it does not like, often before its own has left, and then
         no peer can inform the node better."""
         process = self.node(1, *flags, join=join)
@@ -181,7 +181,7 @@ class SecurityTest(AgentTest):
 
 
 def until_closed(peer):
-    """What came until the server closed the connection."""
+    """Bytes until the server closed the connection."""
     got = b""
     with contextlib.suppress(ConnectionError), peer:
         while more := peer.recv(65536):
@@ -198,7 +198,7 @@ class TheSecret(SecurityTest):
             self.assertNotRegex(err, "secret|refused|WHOEVER")
 
     def test_the_server_turns_away_who_has_another_none_or_another_job(self):
-        """and still takes the one that it waits for."""
+        """and still takes the expected one."""
         secret, other = self.secret(), self.secret("other")
         server = self.node(0, f"--secret-file={secret}")
         self.breaks_off(f"--secret-file={other}")
@@ -220,7 +220,7 @@ class TheSecret(SecurityTest):
         self.assertIn("it has a secret, and this server was started without one", self.stop(server))
 
     def test_the_server_hears_of_a_mismatch_that_the_node_saw_first(self):
-        """The wire holds what a node sends after its first bytes until the node has had time to read the server's greeting: libzmq
+        """The wire holds a node's bytes after its first bytes until the node has had time to read the server's greeting: libzmq
         then ends the connection, and the server never sees the rest."""
         listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self.relay_late, args=(listener,), daemon=True).start()
@@ -347,7 +347,7 @@ class Keeping(SecurityTest):
             with open(f"/proc/{node.pid}/cmdline") as line, open(f"/proc/{node.pid}/environ") as inherited:
                 self.assertNotIn(text, line.read() + inherited.read())
             memory = self.memory(node.pid)
-            self.assertIn(str(secret).encode(), memory)  # the search finds what is there
+            self.assertIn(str(secret).encode(), memory)  # the search finds a present text
             digits = text.split(":")[1]
             self.assertNotIn(digits.encode(), memory)
             self.assertNotIn(bytes.fromhex(digits), memory)
@@ -452,7 +452,7 @@ class HostilePeers(SecurityTest):
                 until_closed(self.stream(data))
 
     def attack(self, server, between):
-        """between: what is done while hundreds of connections say nothing."""
+        """between: actions while hundreds of connections say nothing."""
         before = self.peak(server)
         self.scan()
         self.talk()
@@ -504,7 +504,7 @@ class HostilePeers(SecurityTest):
 
     @unittest.skipIf("thread" in os.environ.get("MUSTER_SANITIZED", ""), "that sanitizer makes the server slower than the peers")
     def test_more_silent_connections_than_descriptors(self):
-        """Connections that say nothing, one for every descriptor that the server may have and more: those that are ended come again
+        """Connections that say nothing, one for every descriptor that the server may have and more: closed ones come again
         at once. Nodes join, workers start, the job ends well."""
         few, (soft, hard) = 2048, resource.getrlimit(resource.RLIMIT_NOFILE)
         if hard < few + 500:
@@ -570,7 +570,7 @@ class HostilePeers(SecurityTest):
         self.assertLess(len(err.splitlines()), 60)
 
     def let_in(self):
-        """A connection whose greeting is done: what comes before that is taken for a part of it."""
+        """A connection whose greeting is done: bytes before that count as a part of it."""
 
         def greeted():
             peer, answer = self.stream(GREETING + READY), b""

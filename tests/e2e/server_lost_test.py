@@ -97,7 +97,7 @@ class Returns(ServerLost):
         self.seen(0, 0)
         self.cluster.nodes[0].cut()
         for agent in agents:
-            agent.wait_said("stopping the workers")  # of the server's node too: it has lost the other one
+            agent.wait_said("stopping the workers")  # the server's node too's: it has lost the other one
         self.cluster.nodes[0].heal()
         self.seen(1, 1)
         self.finish(agents)

@@ -1,4 +1,4 @@
-"""The observer of worlds: what it takes for training, and that it sees two worlds that train at once.
+"""The observer of worlds: its notion of training, and that it sees two worlds that train at once.
 
     python3 tests/e2e/steps_test.py"""
 
@@ -45,7 +45,7 @@ class ObserverTest(unittest.TestCase):
 
     def test_who_goes_on_alone_does_not_train(self):
         self.worker("a", 0, 2, [10, 20])
-        self.worker("a", 1, 2, [11, 200, 201])  # was frozen, and reads what had come before
+        self.worker("a", 1, 2, [11, 200, 201])  # was frozen, and reads earlier messages
         self.worker("b", 0, 1, [30, 300])
         self.assertEqual(self.seen.breaches(), [])
 

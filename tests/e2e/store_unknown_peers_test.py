@@ -15,7 +15,7 @@ import security_test
 from harness import wait_until
 
 # All ranks take turns that no one can end without the others, each over a connection that it has and, unless there is a file named
-# old-only, over one that is new in every turn and tried again where it is ended (as torch's client does: among thousands that say
+# old-only, over a connection that is new in every turn and tried again where it is ended (as torch's client does: among thousands that say
 # nothing it may have been slow to greet). The last to come to a turn decides whether it is the end.
 WORKER = r"""
 import contextlib, os, pathlib, socket, struct
@@ -79,20 +79,20 @@ INVALID = [
     b"\0" + b"\0\0\0\0",  # another magic number
     b"\1" + struct.pack("<Q", 1 << 40),  # SET of a key of a terabyte
     b"\1" + struct.pack("<Q", (1 << 64) - 1),
-    b"\1" + text(b"/k") + struct.pack("<Q", 1 << 62),  # of a value
+    b"\1" + text(b"/k") + struct.pack("<Q", 1 << 62),  # a value's
     b"\1" + text(b"/k") + struct.pack("<Q", (8 << 20) + 1),
     b"\4" + struct.pack("<Q", 8193),  # ADD
     b"\6" + struct.pack("<Q", 1 << 63),  # WAIT for so many keys
     b"\6" + struct.pack("<Q", 131073),
     b"\x0b" + struct.pack("<Q", 1 << 50),  # MULTI_SET
     b"\x0a" + struct.pack("<Q", (1 << 64) - 1),  # MULTI_GET
-    b"\1" + text(b"/word") + text(b"abc") + b"\4" + text(b"/word") + struct.pack("<q", 1),  # ADD to what is no number
+    b"\1" + text(b"/word") + text(b"abc") + b"\4" + text(b"/word") + struct.pack("<q", 1),  # ADD to a text that is no number
 ]
 
 
 class StoreUnknownPeers(security_test.SecurityTest):
     GROWTH_KB = 64 * 1024
-    DESCRIPTORS = 1024  # of the agent that serves: 768 are for connections to the store, 128 of those for silent ones
+    DESCRIPTORS = 1024  # the serving agent's: 768 are for connections to the store, and 128 of these for silent connections
 
     def job(self):
         """Two nodes with a secret; the store's port is open all the same."""
@@ -126,7 +126,7 @@ class StoreUnknownPeers(security_test.SecurityTest):
         return peer
 
     def is_closed(self, data):
-        """The server closes a connection that sends this, while this side keeps it open; what it answered."""
+        """The server closes a connection that sends this, while this side keeps it open; its answer."""
         return security_test.until_closed(self.peer(data))
 
     def end(self):
@@ -157,7 +157,7 @@ class StoreUnknownPeers(security_test.SecurityTest):
         self.job()
         for request in INVALID:
             answer = self.is_closed(VALIDATE + PING + request)
-            self.assertEqual(answer, b"echo", request)  # what came before it was served, and the request was not
+            self.assertEqual(answer, b"echo", request)  # requests before it were served, and the request was not
         parked = [self.peer(VALIDATE + PING + b"\6" + struct.pack("<Q", 1) + text(b"/never %d" % k)) for k in range(200)]
         for peer in parked:
             self.assertEqual(peer.recv(4), b"echo")
@@ -171,7 +171,7 @@ class StoreUnknownPeers(security_test.SecurityTest):
 
     @unittest.skipIf("thread" in os.environ.get("MUSTER_SANITIZED", ""), "that sanitizer makes the server slower than the peers")
     def test_more_silent_connections_than_descriptors(self):
-        """Those that are ended come again at once; in every turn every worker comes anew, and is admitted."""
+        """Closed ones come again at once; in every turn every worker comes anew, and is admitted."""
         self.need(self.DESCRIPTORS + 600)
         self.job()
         with security_test.silent_crowd(self.DESCRIPTORS + 50, self.idle):
@@ -181,7 +181,7 @@ class StoreUnknownPeers(security_test.SecurityTest):
         self.assertIn("it had sent no request, and too many such connections are open", self.end())
 
     def test_more_greeted_connections_than_the_limit(self):
-        """They look like workers that are silent. Members go on; a later one waits until one of them leaves. That is the
+        """They look like workers that are silent. Members go on; a later one waits until a member leaves. That is the
         number beyond which members suffer: three quarters of the descriptors."""
         self.need(self.DESCRIPTORS + 600)
         self.job()

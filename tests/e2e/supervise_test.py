@@ -90,7 +90,7 @@ class SuperviseTest(AdoptingTest):
 
 
 class Phases(SuperviseTest):
-    """Each phase is a function that brings agents there and returns (the one to signal, the others, workers and what they
+    """Each phase is a function that brings agents there and returns (the agent to signal, the others, workers and what they
     started)."""
 
     WITH_WORKERS_OF_A_KIND = ("starting", "running", "elastic_server_running")
@@ -153,7 +153,7 @@ class Phases(SuperviseTest):
         return self.after_a_failure()
 
     def after_a_failure(self, *arguments):
-        """One of three has failed, another does not want to go."""
+        """A worker of three has failed, another does not want to go."""
         path = self.script("worker.py", WORKER)
         agent = self.start(
             "--standalone", "--nproc-per-node=3", "--restart-grace=6", "--shutdown-timeout=6", *arguments, "--",
@@ -203,7 +203,7 @@ class Phases(SuperviseTest):
     def one(self, phase, number, kind, times):
         with self.subTest(phase=phase, signal=number.name, kind=kind, times=times):
             self.clear()
-            # The others wait so long for a server that may come back: one that was killed, or that an elastic job's node took with it.
+            # The others wait so long for a server that may come back: a killed server, or a server that an elastic job's node took with it.
             awaited = number == signal.SIGKILL or (phase, number) == ("elastic_server_running", signal.SIGTERM)
             self.join_timeout = 10 if awaited else 60
             agent, others, family = getattr(self, f"phase_{phase}")(kind)
@@ -336,7 +336,7 @@ class Phases(SuperviseTest):
             self.assertEqual("start it with: exec muster run" in done.stderr, warned, done.stderr)
 
 
-# Rank 1 hangs in step 5 only when the others have got there, and theirs is the last beat: which rank is behind is never a matter of which
+# Rank 1 hangs in step 5 only when the others have got there, and theirs is the last beat: which rank is late is never a matter of which
 # was quick.
 BEAT = """import os, pathlib, signal, sys, time
 rank, count, fd = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["MUSTER_HEARTBEAT_FD"])
@@ -373,7 +373,7 @@ time.sleep(4.5)  # longer than the timeout: a phase that is not watched
 
 
 class Scope(SuperviseTest):
-    """--signal-scope: what a worker has started serves it while it saves."""
+    """--signal-scope: a worker's child serves it while it saves."""
 
     LOADS = """import os, signal, subprocess, sys, time
 loader = subprocess.Popen([sys.executable, "-c", "for line in open(0): print(line, end='', flush=True)"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -503,7 +503,7 @@ class Barrier(SuperviseTest):
             )
             for rank in (0, 1)
         )
-        self.finish(first, 0)  # the other has the verdict too, but what its worker left behind does not end
+        self.finish(first, 0)  # the other has the verdict too, but its worker's orphan does not end
         self.assertIsNone(second.poll())
         left = int((self.folder / "pid.1").read_text())
         self.assertTrue(alive(left))

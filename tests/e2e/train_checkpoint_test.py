@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checkpoints of muster-train from end to end: killed at random and restarted, stopped and started again with other numbers of ranks,
-on disks that are full or read-only; what goes on is what an undisturbed run would have been."""
+on disks that are full or read-only; a resumed run equals an undisturbed run."""
 import contextlib
 import errno
 import json
@@ -20,7 +20,7 @@ from harness.preload import preload
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
-LIMIT = 300  # of any run, against a hang
+LIMIT = 300  # for any run, against a hang
 SANITIZED = os.environ.get("MUSTER_SANITIZED")
 KILLS = 100 if "--full" in sys.argv else 6
 
@@ -66,7 +66,7 @@ class Checkpoints(unittest.TestCase):
         return run
 
     def printed(self):
-        """All of it, of which only what is new is read, every few milliseconds."""
+        """All of it, of which only new lines are read, every few milliseconds."""
         with open(self.folder / "out", "rb") as file:
             file.seek(self.length)
             piece = file.read()
@@ -88,7 +88,7 @@ class Checkpoints(unittest.TestCase):
         return (self.folder / "model").read_bytes()
 
     def steps(self):
-        """Checkpoints that there are, and nothing else beside them."""
+        """Checkpoints that there are, and nothing else next to them."""
         names = sorted(path.name for path in self.checkpoints.iterdir())
         self.assertTrue(all(re.fullmatch(r"step-\d+", name) for name in names), names)
         return sorted(int(name[5:]) for name in names)
@@ -129,7 +129,7 @@ class Checkpoints(unittest.TestCase):
         report = self.said()[self.said().index("ChildFailedError"):]
         root = report.index("Root Cause")
         self.assertIn("rank      : 1 ", report[root:])
-        for rank in (0, 2):  # the one that was stopped cannot answer; the others name what they wait for
+        for rank in (0, 2):  # the stopped rank cannot answer; the others name their operation
             place = re.search(rf"  rank {rank} \(local_rank: {rank}\) \(pid: \d+\) ended by SIGABRT\n    place   : (.*(?:\n      .*)*)", report[:root])
             self.assertIsNotNone(place, report)
             self.assertRegex(place[1], r"comm of axis \w+, \w+: issued #\d+ \(.*\) last, finished #\d+ \(.*\) last")
@@ -189,7 +189,7 @@ class Checkpoints(unittest.TestCase):
         self.assertGreater(inside, KILLS // 10)
         self.assertNotIn("refused", self.said())
         self.assertEqual(self.model(), expected)
-        self.assertEqual(len(self.steps()), 3)  # training.checkpoint_keep; what was half written is gone
+        self.assertEqual(len(self.steps()), 3)  # training.checkpoint_keep; half-written files are gone
 
     # ---- planned stops, requests ----
 
@@ -255,7 +255,7 @@ class Checkpoints(unittest.TestCase):
         self.assertIn("asked rank", subprocess.run([MUSTER, "checkpoint", "--no-wait", "--pid", str(run.pid)], capture_output=True, text=True, check=True).stdout)
         time.sleep(0.2)  # the other one has asked too, and waits
         for worker in stopped:
-            with contextlib.suppress(ProcessLookupError):  # behind the first one's end the agent ends the other, and may have done so
+            with contextlib.suppress(ProcessLookupError):  # after the first one's end the agent ends the other, and may have done so
                 os.kill(worker, signal.SIGKILL)
         out, err = asked.communicate(timeout=LIMIT)
         self.assertEqual(asked.returncode, 1)
@@ -266,7 +266,7 @@ class Checkpoints(unittest.TestCase):
 
     def test_a_run_that_diverges_goes_back_three_times_and_ends(self):
         diverging = ("training.learning_rate=100", "training.weight_decay=100", "training.on_nonfinite=roll_back")
-        lines = self.folder / "lines.jsonl"  # of other numbers of targets each, which the step before sums
+        lines = self.folder / "lines.jsonl"  # for other numbers of targets each, which the step before sums
         lines.write_text("".join(json.dumps({"text": "so many letters " * (i % 7) + "."}) + "\n" for i in range(400)))
         announced = ("data.packing=documents", f"data.path={lines}")
         for ranks, settings in ((0, ()), (2, ()), (2, announced), (3, announced)):
@@ -324,7 +324,7 @@ class Checkpoints(unittest.TestCase):
         text.rename(self.folder / "elsewhere")  # the same text at another path
         self.run_whole(f"data.path={self.folder / 'elsewhere'}", ranks=2, steps=20)
         self.assertNotIn("data", self.said())
-        text.write_text(PROSE.replace("fox", "cow"))  # of the same size
+        text.write_text(PROSE.replace("fox", "cow"))  # the same size's
         for settings, says in (((), "the data differ from the checkpoint's: data is 1 file of 10600 bytes ("),
                                (("data.packing=documents",), "packing is documents, and was stream"),
                                (("data.validation_share=0.1",), "validation_share is 0.1, and was 0")):
@@ -364,7 +364,7 @@ class Checkpoints(unittest.TestCase):
         copies = f"training.checkpoint_local_dir={local}"
         expected = self.undisturbed(ranks=2, steps=40)
         self.run_whole(copies, ranks=2, steps=30)
-        self.assertEqual(sorted(path.name for path in local.iterdir()), ["step-20", "step-30"])  # the newest, and one beside it
+        self.assertEqual(sorted(path.name for path in local.iterdir()), ["step-20", "step-30"])  # the newest, and one next to it
         for rank in (0, 1):
             name = f"step-30/rank-{rank}.safetensors"
             self.assertEqual((local / name).read_bytes(), (self.checkpoints / name).read_bytes())
@@ -406,7 +406,7 @@ class Checkpoints(unittest.TestCase):
             goes_on(30, found, environment={"LD_PRELOAD": preload("failing_files.so"), "FAILING_FILES": f"{call}:node/step-30/{part}:{number}"})
             self.assertRegex(self.said(), rf"warning: rank 0: a copy on this node is not used, the shared folder is read: .*{local}/step-30/{part}.*{os.strerror(number)}")
         self.flip(local / "step-30/rank-0.safetensors")
-        goes_on(30, "manifest and 1 of 1")  # what is damaged on the node
+        goes_on(30, "manifest and 1 of 1")  # a damaged copy on the node
         self.assertNotIn("a copy on this node", self.said())
         (local / "step-30/rank-0.safetensors").write_bytes(b"")
         goes_on(30, "manifest and 0 of 1")
@@ -453,7 +453,7 @@ class Checkpoints(unittest.TestCase):
                 self.assertRegex(self.said(), r"error: the last checkpoint, of step 20, is not saved \(see the warning before\); the newest is that of step 10")
                 self.assertNotIn("removed to make room", self.said())
                 self.assertEqual(self.steps(), [10])
-                self.assertTrue((self.folder / "model").exists())  # what could be written is
+                self.assertTrue((self.folder / "model").exists())  # possible writes are done
                 self.assertIn("resumed from step 10", self.run_whole("training.checkpoint_dir=" + str(self.folder / "other"), f"training.resume={self.checkpoints / 'step-10'}",
                                                                      ranks=ranks, steps=20))
                 shutil.rmtree(self.checkpoints / "step-10")

@@ -14,7 +14,7 @@ import unittest
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
-LIMIT = 120  # of any run, against a hang
+LIMIT = 120  # for any run, against a hang
 
 CONFIG = """\
 training: {{steps: 40, micro_batch: 2, global_batch: 12, sequence_length: 32, learning_rate: 1.0e-2, schedule: constant, warmup_steps: 5,
@@ -28,7 +28,7 @@ AVERAGED = ("training.ema_decay=0.7", "training.ema_evaluate=true")
 
 
 def prose():
-    """The held-out end is the text from behind, so that its loss rises again."""
+    """The held-out end is the text from after, so that its loss rises again."""
     words = random.Random(1)
     text = " ".join(words.choice("the quick brown fox jumps over a lazy dog and then".split()) for _ in range(1800))
     return text[:6400] + text[6400:8000][::-1]
@@ -79,7 +79,7 @@ class Evaluation(unittest.TestCase):
         return sorted(int(path.name[5:]) for path in (self.folder / "checkpoints").iterdir() if path.name.startswith("step-"))
 
     def evaluations(self):
-        """{step: entry}: of what was done twice the last."""
+        """{step: entry}: the last one of repeated steps."""
         entries = [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
         return {entry["step"]: entry for entry in entries if entry["kind"] == "evaluation"}
 

@@ -3,7 +3,7 @@
     MUSTER_BUILD=build python3 tests/e2e/train_faults_test.py [TrainFaults.test_name ...]
 
 What befalls it on several nodes plays train_matrix_test.py. A node is a set of namespaces here (cluster.py). Ranks of one node share
-memory, those of several speak TCP, and the model is the same to the last bit. Checkpoints are off here: a restart begins at step 0,
+memory, jobs of several speak TCP, and the model is the same to the last bit. Checkpoints are off here: a restart begins at step 0,
 and ends with the same bytes as an undisturbed run. Needs root."""
 
 import functools
@@ -54,7 +54,7 @@ def in_the_middle_of_it(test):
 class TrainFaults(unittest.TestCase):
     batch, strategy = 2, "FULL_SHARD"  # batch: of a rank
     steps = STEPS[0]
-    undisturbed = {}  # by the number of steps: what an undisturbed run leaves
+    undisturbed = {}  # by the number of steps: files that an undisturbed run leaves
 
     def setUp(self):
         scratch = tempfile.TemporaryDirectory(prefix="muster train faults ")

@@ -1,4 +1,4 @@
-"""muster run and NCCL's environment: what workers get on a machine, what is printed of it, what a policy does.
+"""muster run and NCCL's environment: workers' variables on a machine, the report, a policy's effects.
 
     MUSTER_BUILD=build python3 tests/e2e/tune_test.py [TestClass.test_name ...]
 
@@ -73,7 +73,7 @@ class Workers(AgentTest):
         kept = json.loads((run / "nccl.json").read_text())
         self.assertIn("NCCL_DEBUG", [row["variable"] for row in kept["decisions"] if row["kind"] == "set"])
         self.assertEqual(kept["description"]["host"], "one-node-master-0")
-        # the dumps of one attempt do not overwrite those of the one before
+        # the dumps of one attempt do not overwrite the earlier attempt's
         self.assertEqual(out.splitlines(), [f"{run}/attempt_{n}/nccl_trace_rank_" for n in (0, 1)])
 
 
@@ -149,7 +149,7 @@ class Nodes(AgentTest):
         return (self.folder / f"stderr.{rank}").read_text()
 
     def differ(self, *command):
-        """Runs the command on both nodes after the first has named the differences; what they print."""
+        """Runs the command on both nodes after the first has named the differences; their output."""
         description = json.loads((MACHINES / "dgx-h100.json").read_text())
         port = free_port()
         agents = [self.begin(0, port, description, *command)]
@@ -201,7 +201,7 @@ class PreFlight(AgentTest):
         self.assertRegex(err, r"error: pre-flight: gpu-count: 7 GPUs.*, 8 (are )?requested")
         self.assertIn("this node is unfit: gpu-count", err)
         self.assertIn("unfit", log.read_text())
-        out, _ = self.run_muster(  # what was not asked for is not looked at
+        out, _ = self.run_muster(  # unrequested parts are not read
             "--standalone", "--nproc-per-node=8", "echo", "ran", env=self.without_a_gpu()
         )
         self.assertEqual(out, "ran\n" * 8)

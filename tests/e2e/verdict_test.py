@@ -1,4 +1,4 @@
-"""The verdict end to end: what is reported of a death of every kind, what the job leaves with, and which others are informed.
+"""The verdict end to end: the report of a death of every kind, the job's exit code, and which others are informed.
 
     MUSTER_BUILD=build python3 tests/e2e/verdict_test.py [--full] [TestClass.test_name ...]
 
@@ -187,7 +187,7 @@ class Causes(AgentTest):
         self.assertIn("killed by signal 11 (SIGSEGV), after it was sent SIGTERM; 1 other failed too; exit code 139", verdict_of(err))
 
     def test_a_failure_that_takes_time_is_not_hidden_by_the_stop(self):
-        """The sockets close while Python still ends: the peers fail first, and the stop kills the one that raised."""
+        """The sockets close while Python still ends: the peers fail first, and the stop kills the raising rank."""
         path = self.script(
             "slow.py",
             "import atexit, os, sys, time\n"
@@ -212,7 +212,7 @@ class Causes(AgentTest):
         self.assertRegex(err, r"Terminated by the launcher:\n  rank 0 \(local_rank: 0\) \(pid: \d+\) ended by SIGTERM\n")
 
     def test_a_file_system_that_stalls_does_not_hold_up_the_stop_of_the_others(self):
-        """What a worker left behind cannot be read: the other node is stopped before its agent has given up on it."""
+        """A worker's files cannot be read: the other node is stopped before its agent has given up on it."""
         path = self.script(
             "stalls.py",
             "import os, signal, sys, time\n"
@@ -366,7 +366,7 @@ class Memory(AgentTest):
 
 @unittest.skipUnless(FULL, "takes the half minute that a killed process is waited for")
 class Unkillable(AgentTest):
-    """A process in a frozen cgroup (version 1) is in state D and survives KILL, as one that hangs in a driver does."""
+    """A process in a frozen cgroup (version 1) is in state D and survives KILL, as a process that hangs in a driver does."""
 
     def test_it_is_named_and_its_node_unfit(self):
         group = pathlib.Path(f"/sys/fs/cgroup/freezer/muster-e2e-{os.getpid()}")
@@ -400,7 +400,7 @@ class Unkillable(AgentTest):
         _, err = self.run_muster("--standalone", "--nproc-per-node=2", path, group, code=138)
         self.assertIn("rank      : 0 ", root_cause(err))
         self.assertRegex(root_cause(err), r"traceback : survived SIGKILL: process \d+ \(python3?\S*\) is in state D\n")
-        self.assertIn("exitcode  : 3 ", err)  # the one that failed first is reported too
+        self.assertIn("exitcode  : 3 ", err)  # the first failure is reported too
         self.assertIn("so its node is unfit", verdict_of(err))
 
 

@@ -15,7 +15,7 @@ import unittest
 
 from harness import AgentTest, Machine, alive, wait_until
 
-# Everything about a process that a script can see, but for what is its own (pid, time).
+# Everything about a process that a script can see, but for its own facts (pid, time).
 FACTS = """
 import ctypes, json, os, resource, signal, sys, threading
 seen = ctypes.c_int()
@@ -45,7 +45,7 @@ facts = {
 with open(os.environ["E2E_FOLDER"] + "/facts." + os.environ["RANK"], "w") as file:
     json.dump(facts, file)
 """
-# what must differ: nothing else may
+# required differences: nothing else may differ
 OWN = {"TORCHELASTIC_RUN_ID", "MUSTER_AGENT_ID", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "E2E_PARENT", "MUSTER_WARM"}
 
 COUNTED = """import os
@@ -66,7 +66,7 @@ class WarmTest(AgentTest):
 
 class LikeAnyOther(WarmTest):
     def facts(self, warm, arguments, count=2):
-        """Of each rank; the agent is started by a shell that prints its pid, so that the workers know their parent."""
+        """For each rank; the agent is started by a shell that prints its pid, so that the workers know their parent."""
         env = {"MUSTER_WARM": "json"} if warm else {}
         command = 'E2E_PARENT=$$ exec "$0" "$@"'
         flags = ["--standalone", f"--nproc-per-node={count}", *arguments]
@@ -242,7 +242,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] != os.environ["E2E_LAST"]:
         self.assertIn(f"left out of the template: gpu: opens the GPU ({node})", err)
 
     def test_threads_that_end_at_a_fork_are_no_reason(self):
-        """As OpenBLAS's do: they are counted behind a fork."""
+        """As OpenBLAS's do: they are counted after a fork."""
         self.module(
             "pool",
             "import os, threading\n"

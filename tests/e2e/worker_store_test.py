@@ -1,4 +1,4 @@
-"""muster run --worker-store=worker end to end: rank 0 serves the store itself, on a port that no other process gets meanwhile.
+"""muster run --worker-store=worker end to end: rank 0 serves the store itself, on a port that no other process gets in the meantime.
 
     MUSTER_BUILD=build python3 tests/e2e/worker_store_test.py [TestClass.test_name ...]
 
@@ -132,7 +132,7 @@ class WorkerStore(AgentTest):
         self.assertEqual(told, port + 1)
 
     def test_two_nodes_in_a_range(self):
-        """Not beside the master's port, though that is free: a firewall may let nothing else through."""
+        """Not next to the master's port, though that is free: a firewall may let nothing else through."""
         port, first = free_port(), free_port(21)
         with socket.socket() as taken:
             taken.bind(("", first))

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "runtime/checkpoint/manifest.h"
-#include "runtime/model/gpt2.h"
+#include "runtime/model/architectures.h"
 #include "tests/fuzz/random_main.h"
 
 static struct model *the_model(void)

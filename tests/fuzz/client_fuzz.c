@@ -1,5 +1,5 @@
 /* client_fuzz.c - a member under a server that says anything, in any order and at any time: it never crashes,
- * what it says can be sent, one world at a time is given out and each once, and its deadline never stays in
+ * its messages can be sent, one world at a time is given out and each once, and its deadline never stays in
  * the past.
  *
  * Input: a byte for the kind of job, then steps; see the table at the end. */
@@ -17,12 +17,12 @@ struct member {
     struct client *client;
     struct instant now;
     bool connected, over, lost;
-    uint64_t numbers;     /* of the last JOIN or beat that went out */
+    uint64_t numbers;     /* number of the last JOIN or beat that went out */
     struct world_id held; /* given out and not reported STOPPED */
     struct world_id last; /* given out last */
     bool stopped;         /* a STOP for held was given out */
     bool planned;         /* with time to save; it may be cut short by one without, once */
-    uint64_t epoch;       /* of the server */
+    uint64_t epoch;       /* the server's */
     bool lied;            /* it went back to an epoch that was over: a world may be given out again */
 };
 
@@ -76,7 +76,7 @@ static void take_events(struct member *s)
         take_event(s, &event);
 }
 
-/* -- what the server says
+/* -- the server's messages
  * ----------------------------------------------------------------------------------------- */
 
 static struct world_id world(struct member *s)
@@ -152,7 +152,7 @@ static void receive_frame(struct member *s)
         receive(s, &message);
 }
 
-/* -- what the agent does
+/* -- the agent's actions
  * ------------------------------------------------------------------------------------------ */
 
 static void report(struct member *s)
@@ -171,7 +171,7 @@ static void report(struct member *s)
         hold(err.text[0]);
 }
 
-/* As an agent's loop: whatever is due now. */
+/* As an agent's loop: everything that is due. */
 static void run_due(struct member *s)
 {
     struct muster_error err = {0};

@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check(is_clean(report.traceback, sizeof report.traceback, false));
     check(!report.timed || (report.wall_ns >= 0 && report.grain_ns >= 0));
     int handed = error_file_with_code((const char *)data, size, 7, &out, NULL);
-    check(handed == 0 || parsed < 0); /* what can be read can be handed on */
+    check(handed == 0 || parsed < 0); /* a readable file can be handed on */
     if (handed == 0 && parsed == 0) {
         struct error_report again;
         check(error_file_parse(out.data, out.length, &again, NULL) == 0);

@@ -1,5 +1,5 @@
 /* hosts_fuzz.c - arbitrary bytes as a host file, as --hosts, and as the orders of a starting host: a list
- * whose hosts ssh can be given, orders that are written as they were read, or words about what is wrong. */
+ * whose hosts ssh can be given, orders that are written as they were read, or an error. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* kernel_text_fuzz.c - arbitrary text as a record of the kernel log, a list of cgroup counters, a
  * process's cgroups and
- * CUDA_VISIBLE_DEVICES: nothing is read beyond its end, and what is found is in its range. */
+ * CUDA_VISIBLE_DEVICES: nothing is read beyond its end, and results are in its range. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/files/llmc.h"
+#include "runtime/files/files_internal.h"
 #include "tests/fuzz/random_main.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,5 +1,5 @@
 /* manifest_fuzz.c - arbitrary bytes as a file for muster local: a job whose pods can be printed, or words
- * that say what is wrong; never a crash, a leak or a long wait. */
+ * that name the fault; never a crash, a leak or a long wait. */
 #include <stdlib.h>
 #include <string.h>
 

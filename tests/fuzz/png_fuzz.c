@@ -15,7 +15,7 @@
 
 enum { HEIGHT = 40, WIDTH = 37, MARGIN = 64, MARK = 0xA5, SIGNATURE = 8, CHUNK = 12 };
 
-/* What lies behind the planes stays as it was. */
+/* Bytes after the planes stay unchanged. */
 static int read_planes(const char *path, int channels)
 {
     const struct picture_shape shape = {channels, HEIGHT, WIDTH};

@@ -2,7 +2,7 @@
  * at random.
  *
  * NAME_fuzz FILE... replays files; NAME_fuzz --random COUNT [SEED [FILE...]] runs COUNT inputs, input i from
- * seed SEED + i, made of the files and of what the program has in itself. */
+ * seed SEED + i, made of the files and of the program's own texts. */
 #ifndef MUSTER_TESTS_FUZZ_RANDOM_MAIN_H
 #define MUSTER_TESTS_FUZZ_RANDOM_MAIN_H
 

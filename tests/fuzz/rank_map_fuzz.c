@@ -1,5 +1,5 @@
 /* rank_map_fuzz.c - arbitrary text as the small lists of the launcher: --redirects maps, lists of CPUs,
- * Slurm's lists of hosts, a hosts file. What is accepted keeps its promises. */
+ * Slurm's lists of hosts, a hosts file. Accepted input keeps its promises. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ static void check_streams(const char *text)
     }
 }
 
-/* What is printed reads back as the same set. */
+/* A printed set reads back as the same set. */
 static void check_cpus(const char *text)
 {
     struct numa_mask mask, again;

@@ -1,4 +1,4 @@
-/* reader.h - a fuzz input as a run of small decisions: what is beyond its end is 0. */
+/* reader.h - a fuzz input as a run of small decisions: bytes beyond its end are 0. */
 #ifndef MUSTER_TESTS_FUZZ_READER_H
 #define MUSTER_TESTS_FUZZ_READER_H
 
@@ -51,7 +51,7 @@ static inline int64_t reader_wait_ns(struct reader *reader)
     return (int64_t)(byte < 192 ? byte * 4 : (byte - 191) * 250) * 1000000;
 }
 
-/* The next bytes, up to 255 of them, behind a byte that says how many. */
+/* The next bytes, up to 255 of them, after a byte that says how many. */
 static inline const uint8_t *reader_bytes(struct reader *reader, size_t *size)
 {
     size_t wanted = reader_byte(reader);

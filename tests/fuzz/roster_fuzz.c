@@ -1,5 +1,5 @@
 /* roster_fuzz.c - a server's roster under agents that say anything a frame can hold, in any order and at any
- * time: it never crashes, ranks stay unique, what it says can be sent, and time always moves it on.
+ * time: it never crashes, ranks stay unique, its messages can be sent, and time always moves it on.
  *
  * Input: a byte each for the kind of job, then steps; see the table at the end. Routes are kept as the
  * carrier keeps them: a session is known to the roster by the slot that ACCEPT gave it. */
@@ -19,9 +19,9 @@ struct table {
     struct instant now;
     int slots;
     uint64_t last_session;
-    uint64_t session[SESSIONS];       /* of a connection; 0: none yet */
+    uint64_t session[SESSIONS];       /* a connection's; 0: none yet */
     int slot[SESSIONS];               /* -1: not accepted */
-    struct world_id round;            /* of the last WORLD */
+    struct world_id round;            /* the last WORLD's */
     int rank_of[ROSTER_MEMBER_LIMIT]; /* by slot, in that round; -1: none */
 };
 
@@ -31,7 +31,7 @@ static void hold(bool invariant)
         abort();
 }
 
-/* -- what the roster says
+/* -- the roster's messages
  * ----------------------------------------------------------------------------------------- */
 
 /* A rank of a round goes to one slot, and stays with it. */
@@ -99,7 +99,7 @@ static void step(struct table *t, const struct roster_event *event)
     hold(roster_format(t->roster, &line) == 0);
 }
 
-/* -- what the agents say
+/* -- the agents' messages
  * ------------------------------------------------------------------------------------------ */
 
 static const char *name(struct reader *in)

@@ -1,5 +1,5 @@
 /* safetensors_fuzz.c - arbitrary bytes as a safetensors file: its tensors, all inside of it and apart from
- * each other, or an error with a text. What was read is formatted again and read again. */
+ * each other, or an error with a text. Parsed tensors are formatted again and read again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static void format_again(struct file_tensors *tensors)
     buffer_free(&out);
 }
 
-/* Codes, scales and zeros of what is in few bits are inside of the file. */
+/* Codes, scales and zeros of tensors in few bits are inside of the file. */
 static void fold(struct file_tensors *tensors, int64_t size)
 {
     struct muster_error err = {0};

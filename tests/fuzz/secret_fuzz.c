@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (secret_parse((const char *)data, size, &secret, &err) < 0) {
         if (!err.text[0])
             abort();
-        for (size_t i = 16; i + SHOWN <= size; i++) /* what its words quote is the prefix */
+        for (size_t i = 16; i + SHOWN <= size; i++) /* its text quotes the prefix */
             if (memmem(err.text, strlen(err.text), data + i, SHOWN) &&
                 !memmem("it does not begin with 'muster-secret-1:'; muster secret makes one", 66, data + i,
                         SHOWN) &&

@@ -23,7 +23,7 @@ static void check(bool holds, const char *what)
     }
 }
 
-/* Two clients of torch 2.2 and later, one of torch 2.1, and one that has not said yet what it is. */
+/* Two clients of torch 2.2 and later, a client of torch 2.1, and a client before its greeting. */
 static bool speaks_2_1(size_t who)
 {
     return who >= 2;
@@ -42,7 +42,7 @@ static struct tcpstore_connection *greeted(struct tcpstore *t, size_t who)
     return c;
 }
 
-/* What the shell would do after a turn: replace broken connections, send part of the output. */
+/* The shell's work after a turn: replace broken connections, send part of the output. */
 static void settle(struct tcpstore *t, struct tcpstore_connection **all, unsigned pace)
 {
     for (struct tcpstore_connection *c; (c = tcpstore_next_touched(t));) {
@@ -145,7 +145,7 @@ static void put_request(struct buffer *b, bool is_old)
         for (; strings; strings--) {
             const bool is_value = *field == 'v' || (*field == 'P' && strings % 2);
             char text[8];
-            if (is_value && draw(16) == 0) { /* one that is shared, not copied */
+            if (is_value && draw(16) == 0) { /* a shared value, not copied */
                 static const char large[2600];
                 const unsigned size = 1000 + draw(1600);
                 put_u64(b, size);

@@ -1,5 +1,5 @@
 /* tokenizer_fuzz.c - arbitrary bytes as a tokenizer.json, and as GPT-2's pair of files (cut at a byte 0xFF):
- * a tokenizer that encodes and decodes whatever it is given, all ids inside of its vocabulary, or an error
+ * a tokenizer that encodes and decodes any text, all ids inside of its vocabulary, or an error
  * with a text. */
 #include <stdlib.h>
 #include <string.h>

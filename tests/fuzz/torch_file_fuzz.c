@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/files/pickle.h"
-#include "runtime/files/torch_file.h"
+#include "runtime/files/files_internal.h"
 #include "tests/fuzz/random_main.h"
 
 enum { STORAGE = 64 };
@@ -19,7 +18,7 @@ static int read_memory(void *context, int64_t offset, void *out, size_t bytes, s
     const struct memory *memory = context;
     (void)err;
     if (offset < 0 || (size_t)offset > memory->size || bytes > memory->size - (size_t)offset)
-        abort(); /* what is asked for is in the file */
+        abort(); /* requested bytes are in the file */
     if (bytes)
         memcpy(out, memory->data + offset, bytes);
     return 0;

@@ -29,7 +29,7 @@ TEXT = "the quick brown fox jumps over the lazy dog\n" * 2000
 
 class ClusterTest(LocalTest):
     def beside(self, script=RANKS):
-        """What is in the namespace: the ConfigMap of k8s/kustomization.yaml, the jobs' secret, the volumes."""
+        """Contents of the namespace: the ConfigMap of k8s/kustomization.yaml, the jobs' secret, the volumes."""
         kustomization = yaml.safe_load((SOURCE / "k8s" / "kustomization.yaml").read_text())
         [generator] = kustomization["configMapGenerator"]
         data = {}
@@ -187,7 +187,7 @@ class Slurm(ClusterTest):
 
 @unittest.skipUnless(importlib.util.find_spec("tensorboard"), "no tensorboard in this interpreter")
 class TensorBoard(ClusterTest):
-    """Of the slow tier, by name: k8s/tensorboard.yaml's command over the models' volume, after a run of muster-train on it."""
+    """For the slow tier, by name: k8s/tensorboard.yaml's command over the models' volume, after a run of muster-train on it."""
 
     def test_it_shows_a_run(self):
         models = self.folder / "volumes" / "training-models"

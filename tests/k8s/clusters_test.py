@@ -40,7 +40,7 @@ def quantity(text):
 
 
 def total_of(replicas):
-    """{resource: what these (template, count) ask for}; limits where there are no requests, as the API server fills in."""
+    """{resource: sum of the requests of these (template, count)}; limits where there are no requests, as the API server fills in."""
     total = {}
     for template, count in replicas:
         for container in template["spec"]["containers"]:
@@ -295,7 +295,7 @@ class Workflow(unittest.TestCase):
         self.assertNotRegex(self.text, r"secrets\.(?!GITHUB_TOKEN)")
 
     def pushed(self, reference, *archives):
-        """What the push step calls skopeo with."""
+        """The push step's arguments for skopeo."""
         step = next(step for step in self.workflow["jobs"]["push"]["steps"] if step.get("name") == "push")
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)

@@ -1,4 +1,4 @@
-"""Every manifest of k8s/ against what the API server would say: the CRDs' schemas, the built-in kinds' schemas, and a few rules of
+"""Every manifest of k8s/ against the API server's checks: the CRDs' schemas, the built-in kinds' schemas, and a few rules of
 our own (grace period against shutdown time-out, names that refer to something, flags that exist).
 
 Runs under MUSTER_TORCH_PYTHON or .venv/bin/python, which `./dev test` gives the packages; skipped (exit 77) where they are
@@ -111,7 +111,7 @@ TYPED = {"ClusterTrainingRuntime": TrainerV1alpha1ClusterTrainingRuntime, "Train
 
 
 def errors_of(document):
-    """What the API server would have against a document."""
+    """The API server's objections to a document."""
     kind = document["kind"]
     if small_schemas.schema_of(document):
         pods = [{"apiVersion": "v1", "kind": "PodTemplate", "template": template} for template in templates(document)]
@@ -333,7 +333,7 @@ class Policy(unittest.TestCase):
 
 
 def lost(given, read, path=""):
-    """What a typed reader dropped: fields that the kind does not have."""
+    """Losses of a typed reader: fields that the kind does not have."""
     if isinstance(given, dict) and isinstance(read, dict):
         missing = [f"{path}.{name}" for name in given if name not in read]
         return missing + [each for name in given if name in read for each in lost(given[name], read[name], f"{path}.{name}")]

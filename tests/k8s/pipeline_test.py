@@ -27,7 +27,7 @@ NAMES = ("pipeline", "reviews")
 
 
 def compiled(name):
-    """(the pipeline, what it asks of Kubernetes)"""
+    """(the pipeline, its requests to Kubernetes)"""
     return list(yaml.safe_load_all((PIPELINE / f"{name}.yaml").read_text()))
 
 
@@ -67,7 +67,7 @@ class Structure(unittest.TestCase):
                 self.assertIn(("ConfigMap", each["configMapName"]), there)
 
     def test_it_was_compiled_from_its_source(self):
-        """The scripts of pipeline.py are those of pipeline.yaml, also where there is no SDK to compile it again."""
+        """The scripts of pipeline.py equal pipeline.yaml's, also where there is no SDK to compile it again."""
         for name in NAMES:
             text = (PIPELINE / f"{name}.py").read_text()
             scripts = {each.strip() for each in re.findall(r'^[A-Z]+ = r"""\n(.*?)"""', text, re.S | re.M)}
@@ -77,7 +77,7 @@ class Structure(unittest.TestCase):
 
 
 class Backend(unittest.TestCase):
-    """What the backend does, with folders in place of an object store."""
+    """The backend's work, with folders in place of an object store."""
 
     name = "pipeline"
 
@@ -192,7 +192,7 @@ class RunReviews(Backend):
 
 
 class Compiled(unittest.TestCase):
-    """Of the slow tier: Compiled.test_again by name."""
+    """For the slow tier: Compiled.test_again by name."""
 
     def test_again(self):
         python = os.environ.get("MUSTER_KFP_PYTHON")

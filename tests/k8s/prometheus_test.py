@@ -1,5 +1,5 @@
 """k8s/clusters/monitoring with the real Prometheus and its promtool (Debian's package): the rules' own tests, the scrape configuration;
-then a scrape of a job of two agents, one of which is lost, with every expression of rules, board and autoscaler.
+then a scrape of a job of two agents, of which the second is lost, with every expression of rules, board and autoscaler.
 
     MUSTER_BUILD=build python3 tests/k8s/prometheus_test.py [TestClass.test_name ...]
 
@@ -33,7 +33,7 @@ from harness import LIMIT, AgentTest, free_port, wait_until  # noqa: E402
 
 CLUSTERS = manifests.K8S / "clusters"
 MONITORING = CLUSTERS / "monitoring"
-# What is not muster's: dcgm-exporter's default counters (k8s/gpu-monitor.yaml) have it.
+# Metrics that are not muster's: dcgm-exporter's default counters (k8s/gpu-monitor.yaml) have it.
 OTHERS = {"DCGM_FI_DEV_GPU_UTIL"}
 NAMES = re.compile(r"\b(?:muster[_:][a-z_:]*|DCGM_[A-Z_]+)")
 FIGURES = re.findall(r'X\(FIGURE_\w+, "(\w+)"', (SOURCE / "launcher/policy/figures.h").read_text())
@@ -123,7 +123,7 @@ class Tool(unittest.TestCase):
                 self.assertRegex(done.stdout + done.stderr, rf"alertname:\s*{alert}\b")
 
     def test_throughput(self):
-        """What the autoscaler sees: wanted / present, nothing without a world."""
+        """The autoscaler's view: wanted / present, nothing without a world."""
         series = 'muster_train_tokens_per_second{namespace="training", training_job="elastic-hpa", pod="%s", rank="0"}'
         test = {
             "rule_files": [str(CLUSTERS / "elastic-hpa/throughput.yml")],
@@ -263,7 +263,7 @@ class Prometheus(AgentTest):
         self.alerts_on_a_lost_node(agents)
 
     def every_name_is_there(self):
-        """Each expression is one that Prometheus takes, and what rules, board and autoscaler read is what agents serve, or a rule records,
+        """Each expression is valid for Prometheus, and agents serve the metrics that rules, board and autoscaler read, or a rule records,
         or the DCGM exporter has."""
         self.assertGreater(len(list(board_expressions())), 25)
         recorded = {rule["record"] for rule in rules() if "record" in rule}

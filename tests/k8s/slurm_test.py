@@ -28,7 +28,7 @@ open(f"up.{get('RANK')}", "w").close()
 time.sleep(float(get("SLEEP", "0")))
 sys.exit(int(get("CODE", "0")) if get("RANK") == "5" else 0)
 """
-# $1: a folder with the packages. What is written to these trees stays in the namespace.
+# $1: a folder with the packages. Files written to these trees stay in the namespace.
 MACHINE = """
 set -eu
 ip link set lo up

@@ -2,7 +2,7 @@
 
 Written by hand from what their documentation says of the fields, not taken from a project: every field that the manifests use with its
 type, its limits and its known values, and no other field. A field that the API server knows and this file does not is refused here;
-what the API server would refuse beyond types (webhooks, CEL rules) is checked in clusters_test.py where it is known."""
+the API server's refusals beyond types (webhooks, CEL rules) is checked in clusters_test.py where it is known."""
 
 import jsonschema
 

@@ -1,7 +1,7 @@
 """build_types.py --source DIR --build DIR - the build types that no other test makes: CMake's Debug and MinSizeRel.
 
 Each is compiled whole (another level of optimisation brings other warnings, which are errors), into a folder below the build that is
-removed behind it. Then the lint of the libraries, asserts that are on, and two workers under `muster run`. Slow tier."""
+removed after it. Then the lint of the libraries, asserts that are on, and two workers under `muster run`. Slow tier."""
 
 import argparse
 import pathlib

@@ -8,9 +8,9 @@ Prints one row for each top folder (with --folders one for each folder below, to
   .c p50/p95/max    lines of a .c file; "<100" counts the .c files below 100 lines
   fns, fn p50/p95/max     functions in .c files and the lines of their bodies
   once        static functions that exactly one place of their file calls, as a percentage of all functions; p50 of their lines;
-              "<8" counts those of under 8 lines
+              "<8" counts functions of under 8 lines
   one client  private headers that exactly one file includes other than the .c of the same name; headers of include/ are public
-  clients in the folder   those of them whose only client is a file of the header's own folder
+  clients in the folder   headers whose only client is a file of the header's own folder
 --once and --one-client list these functions and headers of the files whose path begins with PREFIX, with the client.
 """
 import argparse

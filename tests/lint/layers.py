@@ -30,12 +30,10 @@ DIRECTIONS = {
 FILES_LIMIT = 40
 SOURCES_LIMIT = {"launcher/agent": 16}  # .c files: a further part has a room below
 CIRCLE_LIMIT = 4  # files that call each other in a circle, anywhere
-# Folders that are above, and what each may have: rows go down and away, never up.
+# Folders that are above, and the limit of each: rows go down and away, never up.
 CIRCLES_ABOVE = {
     "launcher/config": 9,
     "rendezvous/tcpstore": 5,
-    "runtime/nccl/decide": 7,
-    "runtime/nccl/read": 7,
     "runtime/plan": 5,
     "runtime/train": 7,
     "trainer/corpus": 5,
@@ -43,7 +41,7 @@ CIRCLES_ABOVE = {
 
 
 def read_table(build):
-    """{folder: folders that it may use}, {folder: its archive}: what an older build left in lib/ is no layer."""
+    """{folder: folders that it may use}, {folder: its archive}: archives of an older build in lib/ are no layers."""
     table, archives = {}, {}
     for line in (build / "layers.txt").read_text().splitlines():
         head, _, uses = line.partition(":")

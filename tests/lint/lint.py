@@ -2,7 +2,7 @@
 """The gate that is cheap and total (layers.py has the layers): banned calls, headers that stand alone, exported symbols, sizes, tour.
 
 lint.py CHECK --source DIR --build DIR        CHECK: calls | headers | symbols | linking | sizes | docs | flags
-Each check prints what it looked at and exits 1 with one line per breach.
+Each check prints its subject and exits 1 with one line per breach.
 """
 import argparse
 import json
@@ -37,7 +37,7 @@ BANNED = {
     r"\bO_TRUNC\b": (None, "follows a link that another user planted: io_create_new or io_create_beside of proto/base/io.h"),
     r"\b(?:TODO|FIXME|XXX)\b": (None, "finish it or file it"),
 }
-# what a program of ours must not be linked with
+# libraries that a program of ours must not be linked with
 LINKING = {
     "bin/muster": ["cuda", "nccl", "blas", "gomp", "yaml", "zmq", "libm."],  # zmq is loaded with the first socket
     "bin/muster-train": ["zmq", "protobuf", "sodium", "cuda", "nccl", "cublas"],
@@ -91,7 +91,7 @@ def cuda_includes(build):
 
 
 def compile_headers(names, language, root, build):
-    """The first line of what the compiler says of them in one unit; "" where it takes them."""
+    """The first line of the compiler's errors about them in one unit; "" where it takes them."""
     command = {"c": ["cc", "-std=gnu11", "-Wstrict-prototypes"], "c++": ["c++", "-std=c++2b"]}[language]
     flags = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{root}", f"-I{build}/rendezvous", f"-I{build}/proto",
              "-fsyntax-only", *(f"-isystem{folder}" for folder in cuda_includes(build))]
@@ -111,7 +111,7 @@ def first_includes(build):
 
 
 def check_headers(root, build):
-    """As C each header alone; as C++, which needs the same includes, those of a folder in one unit, and apart where that has an error."""
+    """As C each header alone; as C++, which needs the same includes, a folder's headers in one unit, and apart where that has an error."""
     cuda, checked = cuda_includes(build), []
     for path in [*sources(root, ".h"), *sources(root, ".h", folders=("tests/support",))]:
         name, text = name_of(root, path), path.read_text()

@@ -5,7 +5,7 @@ variants.py --build DIR   every object that DIR/compile_commands.json has compil
                           proto/processor are; a variant's object defines nothing but names with its suffix, has no constructor
                           and nothing that a linker may merge; its table is data; and nobody but its own objects and
                           kernels/cpu/table.c names anything of it.
-variants.py --planted     plants one leak of each kind and fails where one of them is not found.
+variants.py --planted     plants one leak of each kind and fails where a leak is not found.
 """
 import argparse
 import collections
@@ -20,7 +20,7 @@ import tempfile
 Object = collections.namedtuple("Object", "path source flags variant")
 CHOOSER = "kernels/cpu/table.c"
 TABLE = "kernels/cpu/variant.c"
-# compiled for the oldest processor, which is what its flags say; and a leak that the tests want
+# compiled for the oldest processor, as its flags say; and a leak that the tests want
 OTHERS = re.compile(r"(^|/)(proto/processor/\w+\.c|tests/processors/too_new\.c)$")
 INSTRUCTION_SET = re.compile(r"^-m(arch|cpu|avx|sse|bmi|fma|f16c|lzcnt|popcnt|movbe)")
 VARIANT = re.compile(r"^-DCPU_VARIANT=(\w+)$")
@@ -56,7 +56,7 @@ def sections(path):
 def breaches_of(objects):
     objects = list(objects)
     named = symbols(o.path for o in objects)
-    everywhere = set.intersection(*(set(o.flags) for o in objects))  # of CFLAGS, which proto/processor answers for
+    everywhere = set.intersection(*(set(o.flags) for o in objects))  # from CFLAGS, which proto/processor answers for
     defined = {}  # name -> the variant that defines it
     for o in objects:
         if o.variant:
@@ -86,9 +86,9 @@ def breaches_of(objects):
 
 
 def planted():
-    """Compiles a sound pair and each leak beside it; yields what was not found as it should be."""
+    """Compiles a sound pair and each leak next to it; yields each that was not found as it should be."""
     cases = [
-        # what is planted, source that it becomes, variant, text, part of the breach ("" for none)
+        # the planted leak, source that it becomes, variant, text, part of the breach ("" for none)
         ("nothing", "kernels/cpu/add.c", "avx512", "void cpu_add_avx512(void){}", ""),
         ("a constructor", "kernels/cpu/add.c", "avx512", "static void __attribute__((constructor)) f(void){__asm__(\"\");}", "runs by itself"),
         ("a name without a suffix", "kernels/cpu/add.c", "avx512", "void helper(void){}", "defines helper"),

@@ -3,9 +3,9 @@
 
     mutate.py N [SEED] [--only PATTERN] [--jobs 2]     N mutants, drawn at random
     mutate.py all [--only PATTERN]                     every mutant of the files that match
-    mutate.py again [--only PATTERN]                   those that survived the last run
+    mutate.py again [--only PATTERN]                   survivors of the last run
 
-Works on a copy of the tree in build-mutate/; the checkout is only read. See README.md beside this file."""
+Works on a copy of the tree in build-mutate/; the checkout is only read. See README.md next to this file."""
 
 import argparse
 import collections
@@ -31,11 +31,11 @@ import table
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LIST = HERE / "survivors.txt"
-MEMORY = ROOT / "build-mutate" / "survivors.json"  # of the last run
+MEMORY = ROOT / "build-mutate" / "survivors.json"  # the last run's
 SLOWEST, LEAST_S = 10, 3  # a mutant's test may take so many times as much of a processor as it does, and at least so many seconds
 PATIENCE = 5  # and so many times as long as that, waiting or starved
 OPTIONS = ("-DCMAKE_BUILD_TYPE=Mutants", "-DMUSTER_WERROR=OFF")
-# What is undefined ends a test even where nothing is seen of it; memory is never zero by chance.
+# Undefined behaviour ends a test even where nothing is seen of it; memory is never zero by chance.
 PLAIN = (*OPTIONS, "-DCMAKE_C_FLAGS_MUTANTS=-O1 -fsanitize=undefined -fsanitize-undefined-trap-on-error")
 SANITIZED = (*OPTIONS, "-DCMAKE_C_FLAGS_MUTANTS=-O1", "-DMUSTER_SANITIZE=address,undefined")
 PERTURBED = {"MALLOC_PERTURB_": "165"}
@@ -49,7 +49,7 @@ def run(command, **options):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, errors="replace", **options)
 
 
-# --- the list of those that are argued ---
+# --- the list of argued survivors ---
 
 
 def read_list(text):
@@ -83,12 +83,12 @@ class Copy:
     def __init__(self, folder, options):
         self.source, self.build, self.options, self.where = folder / "source", folder / "build", options, {}
         self.sanitized = options is SANITIZED
-        self.rejected = folder / "rejected.json"  # {path: [digest, numbers of those that do not compile]}
+        self.rejected = folder / "rejected.json"  # {path: [digest, numbers of mutants that do not compile]}
 
     def refresh(self, mutants):
         """The checkout's files, with these mutants woven in: {path: {number: mutant}}.
 
-        What did not change keeps its time, so that ninja leaves it."""
+        An unchanged file keeps its time, so that ninja leaves it."""
         self.mutants, chosen = mutants, list(mutants)
         self.invalid = json.loads(self.rejected.read_text()) if self.rejected.exists() else {}
         listed = run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "-z"], check=True).stdout.split("\0")
@@ -117,14 +117,14 @@ class Copy:
         self.put(path, text.encode())
 
     def bad(self, path):
-        """Numbers of those that do not compile, for the file as it is."""
+        """Numbers of mutants that do not compile, for the file as it is."""
         digest = hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
         if self.invalid.get(path, [None])[0] != digest:
             self.invalid[path] = [digest, []]
         return self.invalid[path][1]
 
     def make(self, targets):
-        """Builds; what does not compile is taken out, and the rest is built again."""
+        """Builds; mutants that do not compile are taken out, and the rest is built again."""
         if not (self.build / "build.ninja").exists():
             configured = run(["cmake", "-G", "Ninja", "-S", self.source, "-B", self.build, *self.options])
             if configured.returncode:
@@ -163,7 +163,7 @@ class Copy:
             self.compilations.setdefault(os.path.relpath(command["file"], self.source), command)
 
     def command(self, test, chosen):
-        """Of a test under a mutant; what starts the test (apart) is no mutant."""
+        """The environment of a test under a mutant; the test's starter (apart) is no mutant."""
         words = self.tests[test] if isinstance(test, str) else [self.build / "tests" / test[0], *test[1:]]
         at = 0
         if pathlib.Path(words[0]).name == "apart":
@@ -171,7 +171,7 @@ class Copy:
         return [*words[:at], "env", f"{schemata.NAME}={chosen}", *words[at:]]
 
     def status(self, test, chosen, limit_s):
-        """Of a test that ran; None: it took too long. And the time of processors that it took."""
+        """The exit code of a test (None: it took too long), and the processor time that it took."""
         words = [*SHELL, limit_s, *self.command(test, chosen)]
         environment = {**os.environ, **PERTURBED, "MUSTER_BUILD": str(self.build), "MUSTER_SOURCE": str(self.source)}
         child = subprocess.Popen([str(word) for word in words], cwd=self.source, env=environment, stdin=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
-"""One-token changes of C code, found in its text: what a hand may get wrong. Pure.
+"""One-token changes of C code, found in its text: possible slips of a hand. Pure.
 
-Only function bodies are changed. Left out: assert, what is logged (words are not held by tests), what frees or closes (the
+Only function bodies are changed. Left out: assert, logging (words are not held by tests), releases (the
 sanitizers hold that) and the sizes of arrays."""
 
 import collections
@@ -36,7 +36,7 @@ class Mutant:
 
     @property
     def key(self):
-        """What it is, wherever its line stands."""
+        """Its identity, wherever its line stands."""
         return self.path, self.function + (f" #{self.nth}" if self.nth > 1 else ""), self.before, self.after
 
 

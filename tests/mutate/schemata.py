@@ -1,7 +1,7 @@
 """All mutants of a file in one: each function's body once for every mutant, and a number that chooses. Pure.
 
-What is built once can then be run as any of its mutants: the environment names it, MUSTER_MUTANT=path:number, numbers from 1; without it
-the file is what it was."""
+A single build can then be run as any of its mutants: the environment names it, MUSTER_MUTANT=path:number, numbers from 1; without it
+the file behaves as before."""
 
 import re
 
@@ -9,7 +9,7 @@ NAME = "MUSTER_MUTANT"
 LABEL = re.compile(r"^(\w+):$")
 VOID = re.compile(r"(?:static |inline )*void\s+\w+\(")
 
-# One line, so that what follows keeps its place. The constructor reads the choice before anything of ours runs.
+# One line, so that later lines keep their place. The constructor reads the choice before anything of ours runs.
 CHOICE = (
     "extern char *getenv(const char *); static int mutant_chosen; __attribute__((constructor)) static void mutant_choose(void) {{ "
     'const char *text = getenv("{name}"); if (!text || __builtin_strncmp(text, "{path}:", {length})) return; '

@@ -55,4 +55,4 @@ TABLE = (
      ("base_property_test", "base_knob_test", "base_knob_args_test", "base_text_test", "base_error_test", *CONFIG)),
 )  # fmt: skip
 
-BAR = 0.95  # of the mutants that are not equivalent
+BAR = 0.95  # for the mutants that are not equivalent

@@ -15,7 +15,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
 #include "runtime/include/muster.h"
-#include "runtime/model/gpt2.h"
+#include "runtime/model/architectures.h"
 #include "runtime/train/fingerprint.h"
 #include "runtime/train/lr.h"
 #include "runtime/train/trainer.h"

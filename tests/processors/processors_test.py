@@ -64,7 +64,7 @@ def skip(why):
 
 
 def environment(**more):
-    """OpenBLAS is to find the core by itself, and one thread is what is emulated fastest."""
+    """OpenBLAS is to find the core by itself, and one thread is emulated fastest."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENBLAS_", "GOTO_"))}
     return {**kept, "OMP_NUM_THREADS": "1", **more}
 
@@ -156,7 +156,7 @@ def check_model(model, full):
     table, core = MODELS[model]
     need("qemu-x86_64")
     before = ["qemu-x86_64", "-cpu", model]
-    # a leak would be seen: what the model lacks is an illegal instruction
+    # a leak would be seen: an instruction that the model lacks is illegal
     for level in ("v3", "v4"):
         known = level == "v3" and table == "cpu-avx2"
         run([*before, BUILD / f"tests/leak_{level}"], 0 if known else -signal.SIGILL)
@@ -170,7 +170,7 @@ def check_model(model, full):
 
 def check_unknown():
     """OpenBLAS 0.3.21 does not know a Xeon of the fifth generation, and takes the kernels of 2004. muster-train and programs of
-    libmuster take those of the instruction set; OPENBLAS_CORETYPE and another user of the library come first, and a line reports it."""
+    libmuster take the instruction set's; OPENBLAS_CORETYPE and another user of the library come first, and a line reports it."""
     other = pathlib.Path(f"/usr/lib/{sysconfig.get_config_var('MULTIARCH')}/openblas-openmp/libblas.so.3")
     processor = ["qemu-x86_64", "-cpu", "Haswell,model=207"]
     with tempfile.TemporaryDirectory(prefix="muster processors ") as folder:
@@ -227,8 +227,8 @@ def check_aarch64(full):
     need("qemu-aarch64")
     need("aarch64-linux-gnu-gcc")
     sysroot = SOURCE / "build-aarch64" / "sysroot"
-    # Of two minutes of compiling a third is -O2 and debug information: the short tier has a build of its own without them, but for the
-    # kernels, which have their own flags. --full has what is shipped.
+    # For two minutes of compiling a third is -O2 and debug information: the short tier has a build of its own without them, but for the
+    # kernels, which have their own flags. --full has the shipped build.
     build = SOURCE / "build-aarch64" if full else BUILD / "aarch64"
     kind = ["-DCMAKE_BUILD_TYPE=Release"] if full else ["-DCMAKE_BUILD_TYPE=Quick", "-DCMAKE_C_FLAGS_QUICK=-O1", "-DMUSTER_WERROR=OFF"]
     done = run([SOURCE / "cmake/aarch64_sysroot.sh", sysroot], None)

@@ -1,4 +1,4 @@
-/* cluster.c - a simulated cluster from outside: its making, what is asked for, and the loop in which things
+/* cluster.c - a simulated cluster from outside: its making, its settings, and the loop in which things
  * happen. See cluster.h. */
 #include "tests/simulation/cluster.h"
 
@@ -51,7 +51,7 @@ static bool is_asked_of_the_agent(enum step_kind step)
     return step == STEP_KILL || step == STEP_FOLLOW || step == STEP_FINISH || step == STEP_TERM;
 }
 
-/* What a frozen agent would do waits until it thaws, in the order in which it came, messages before clocks.
+/* A frozen agent's events wait until it thaws, in the order in which it came, messages before clocks.
  */
 static bool postpone(struct cluster *cluster, struct happening *h)
 {
@@ -149,7 +149,7 @@ void cluster_run(struct cluster *cluster, int64_t until_ms)
     }
 }
 
-/* -- what is asked for
+/* -- settings
  * -------------------------------------------------------------------------------------------- */
 
 static void schedule_step(struct cluster *cluster, int64_t at_ms, int phase, enum step_kind kind, int node,

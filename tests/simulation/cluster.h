@@ -1,11 +1,11 @@
-/* cluster.h - a simulated job: agents with their state machines, the roster that one of them serves, workers,
+/* cluster.h - a simulated job: agents with their state machines, the roster of the serving agent, workers,
  * clocks and a network, on one fake time.
  *
  * Everything that decides is the real code (roster*.c, client*.c, launcher/policy/worker_group.c,
  * launcher/policy/server_choice.c); the cluster only carries messages, with a delay for each drawn from a
  * seed, and plays the agents' loops and their workers. Time jumps from one event to the next. Messages of one
  * connection arrive in order or not at all, but for duplicates, drops and swaps where they are asked for;
- * cutting a node drops what is in flight and gives it a new connection after. Each node has a clock of its
+ * cutting a node drops messages in flight and gives it a new connection after. Each node has a clock of its
  * own.
  *
  * Every event may be printed to a trace, which golden tests compare as text, and after every event the
@@ -21,7 +21,7 @@
 
 enum { CLUSTER_NODE_LIMIT = 64, CLUSTER_ROLES = 3 };
 
-/* symbol, name, what must hold */
+/* symbol, name, condition */
 #define INVARIANTS(X)                                                                                        \
     X(INVARIANT_NONE, "none", "nothing broke")                                                               \
     X(INVARIANT_ONE_TRAINS, "one-trains", "at most one world of a job trains at any instant")                \
@@ -50,17 +50,17 @@ const char *invariant_meaning(enum invariant invariant);
 struct cluster_options {
     uint64_t seed;
     bool trace; /* keeps the text of what happens */
-    int nodes;  /* static: the world's; elastic: those that a calm cluster starts; 0: all */
+    int nodes;  /* static: the world's; elastic: number that a calm cluster starts; 0: all */
     bool elastic;
     int min_nodes, max_nodes;         /* elastic; nodes beyond max are spares */
     int64_t last_call_ns, regroup_ns; /* elastic; the roster's own */
     int64_t max_restarts;
     int64_t backoff_ns;                 /* before a restart; 0: none */
     int64_t join_timeout_ns;            /* : 60 s */
-    int64_t delay_min_ns, delay_max_ns; /* of a message; both : 1 ms each */
-    int duplicate_percent; /* of messages but JOIN that arrive once more, up to 2 s late and out of order */
-    int drop_percent;      /* of messages that are lost on a connection that lives */
-    int loss_percent;      /* of packets: TCP sends them again, and what comes after waits */
+    int64_t delay_min_ns, delay_max_ns; /* a message's; both : 1 ms each */
+    int duplicate_percent; /* messages but JOIN that arrive once more, up to 2 s late and out of order */
+    int drop_percent;      /* messages that are lost on a connection that lives */
+    int loss_percent;      /* packets that are lost: TCP sends them again, and later ones wait */
     int64_t start_ns;      /* WORLD -> workers run : 100 ms */
     int64_t stop_ns;       /* TERM -> workers gone : 100 ms */
     int64_t grace_ns;      /* TERM -> KILL : 30 s */
@@ -78,8 +78,8 @@ struct cluster;
 struct cluster *cluster_create(const struct cluster_options *options);
 void cluster_destroy(struct cluster *cluster);
 
-/* What may be asked to happen: symbol, word, what the value is, meaning. Node 0 has the endpoint's address,
- * and so do those beside it: who binds the port first serves. */
+/* Possible events: symbol, word, kind of value, meaning. Node 0 has the endpoint's address,
+ * and so do those next to it: who binds the port first serves. */
 #define STEPS(X)                                                                                             \
     X(STEP_START, "start", "as rank", "the agent starts, with a fresh incarnation")                          \
     X(STEP_TWIN, "twin", "of node",                                                                          \

@@ -1,10 +1,10 @@
-/* cluster_faults.c - what a schedule asks to happen to a node of a simulated cluster. See cluster.h. */
+/* cluster_faults.c - a schedule's events for a node of a simulated cluster. See cluster.h. */
 #include <signal.h>
 
 #include "proto/exit_code.h"
 #include "tests/simulation/cluster_internal.h"
 
-/* TERM to the agent that serves an elastic job, or one that forms: it is waited for. */
+/* TERM to the agent that serves an elastic job, or a forming one: it is waited for. */
 static bool has_departed(const struct cluster *cluster)
 {
     const struct node *first = &cluster->nodes[cluster->endpoint];
@@ -30,7 +30,7 @@ static void reschedule(struct cluster *cluster, const struct happening *h, struc
     cluster_schedule(cluster, &later);
 }
 
-/* What an agent said last is not lost because its successor has a connection of its own. */
+/* An agent's last message is not lost because its successor has a connection of its own. */
 static bool must_wait(struct cluster *cluster, const struct happening *h)
 {
     const struct node *node = &cluster->nodes[h->node];
@@ -46,7 +46,7 @@ static bool nobody_needs_it(const struct cluster *cluster)
     return cluster->nodes[cluster->endpoint].phase != NODE_UP && cluster_is_over(cluster);
 }
 
-/* A pod that succeeded is not started again, nor one that would serve when the job is over. */
+/* A pod that succeeded is not started again, nor a pod that would serve when the job is over. */
 static bool has_ended(const struct cluster *cluster, int i)
 {
     const struct node *node = &cluster->nodes[i];
@@ -105,7 +105,7 @@ static void vanish(struct cluster *cluster, int i, bool seen)
     if (i != cluster->endpoint && seen)
         cluster_break_seen(cluster, i);
     cluster->may_fail |=
-        i == cluster->endpoint && cluster_is_over(cluster); /* those who know the verdict may be gone */
+        i == cluster->endpoint && cluster_is_over(cluster); /* agents that know the verdict may be gone */
     cluster_end_agent(cluster, i, EXIT_CODE_SIGNAL_BASE + SIGKILL);
     if (i == cluster->endpoint && seen)
         break_all(cluster);
@@ -250,7 +250,7 @@ static void leap(struct cluster *cluster, int i, int64_t by_ns)
     plan_anew(cluster, i);
 }
 
-/* A machine stands, or has its clock leap, with all its agents; not where one of them stands still already.
+/* A machine stands, or has its clock leap, with all its agents; not where an agent is stalled already.
  */
 static void suspend_or_leap(struct cluster *cluster, int i, enum step_kind kind, int64_t ns)
 {
@@ -296,7 +296,7 @@ static void stick(struct cluster *cluster, int i)
 /* -- the end of faults
  * -------------------------------------------------------------------------------------------- */
 
-/* What would start a pod again: not where the job is over, or where it cannot be used. */
+/* A restart of a pod: not where the job is over, or where it cannot be used. */
 static bool is_missing(const struct cluster *cluster, int i)
 {
     const struct node *node = &cluster->nodes[i];
@@ -344,7 +344,7 @@ static bool waits(struct cluster *cluster, const struct happening *h)
     return true;
 }
 
-/* At once, while what the state began with is on its way, or a little later. */
+/* At once, while the state's first messages are on their way, or a little later. */
 void cluster_enter(struct cluster *cluster, enum roster_job_state state)
 {
     for (int k = 0; k < cluster->waiting_count;) {

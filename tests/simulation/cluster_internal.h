@@ -21,7 +21,7 @@ struct node_clock {
     int drift_ppm;
 };
 
-/* The roster that an agent serves, and what its carrier keeps. */
+/* The roster that an agent serves, and its transport's state. */
 struct server {
     struct roster *roster;
     struct roster_actions actions;
@@ -41,7 +41,7 @@ struct node {
     enum node_phase phase;
     int exit_code;
     struct instant exited_at;
-    unsigned life; /* grows with every start and end: what was scheduled for an earlier life is void */
+    unsigned life; /* grows with every start and end: events for an earlier life are void */
     int claimed_rank;
     int named_after; /* the node whose name it bears; its own number but for a twin */
     struct roster_incarnation incarnation;
@@ -50,7 +50,7 @@ struct node {
     struct instant frozen_until;
     bool stuck;    /* its workers survive KILL */
     bool replaced; /* by a twin */
-    bool foreign;  /* of another job */
+    bool foreign;  /* another job's */
     bool hurried;  /* its clock leapt while its workers had time to end: it may think that they cannot be
                       killed */
     /* the agent: its table, and its membership as membership.c keeps it */
@@ -60,9 +60,9 @@ struct node {
     struct instant asked_at; /* terminated: when, and how long it may take to go, unless it stands still */
     int64_t leaving_ns;
     bool judged, membership_left, membership_over;
-    int verdict; /* judged: what it was told */
+    int verdict; /* judged: the verdict it received */
     struct world_id current;
-    uint64_t sequence;          /* of a serving agent's last report */
+    uint64_t sequence;          /* a serving agent's last report's */
     struct client *client;      /* NULL: the serving agent, or one without a membership */
     struct instant turn_at;     /* real time; of its loop */
     struct instant received_at; /* its own; of the last message */
@@ -70,35 +70,35 @@ struct node {
     struct server *server;      /* NULL: it does not serve; kept when the agent has ended */
     /* its workers */
     enum worker_phase workers;
-    unsigned batch; /* of workers: grows with every start and end of them */
+    unsigned batch; /* generation of workers: grows with every start and end of them */
     struct membership_world world;
-    int failed;  /* of this world's workers */
+    int failed;  /* this world's workers' */
     bool saving; /* they were told of a stop, and end by themselves */
     /* its way to the endpoint */
     bool cut[2];
-    struct instant cut_at;      /* what it sends arrives nowhere since then; never: it does arrive */
+    struct instant cut_at;      /* its messages arrive nowhere since then; never: it does arrive */
     struct instant stood_until; /* its clock */
     bool slept; /* its clock has stood since the server told it how things are: nobody counted its lease */
     struct instant not_before[2];
     unsigned connection;            /* grows when the network comes back */
-    struct instant last_arrival[2]; /* of the connection, each way: in order */
+    struct instant last_arrival[2]; /* the connection's, each way: in order */
     uint64_t sent[2];
     unsigned registration; /* grows when the server takes it, or asks it to register */
     uint64_t session;      /* that its connection is at the server */
-    /* what the invariants remember */
+    /* memory of the invariants */
     bool saw_world;
     struct world_id last_world;
 };
 
 enum happening_kind {
-    HAPPEN_STEP,     /* of the schedule */
+    HAPPEN_STEP,     /* the schedule's */
     HAPPEN_ARRIVE,   /* a message */
     HAPPEN_TURN,     /* a client's loop */
     HAPPEN_TICK,     /* the roster's */
-    HAPPEN_LOCAL,    /* the serving agent finds what its own server tells it */
+    HAPPEN_LOCAL,    /* the serving agent finds its own server's messages */
     HAPPEN_STARTED,  /* workers run */
     HAPPEN_ENDED,    /* workers are gone */
-    HAPPEN_DEADLINE, /* of an agent's table */
+    HAPPEN_DEADLINE, /* an agent's table's */
     HAPPEN_EXIT,     /* an agent has done its last */
     HAPPEN_CLOSE,    /* a server's linger is over */
     HAPPEN_BROKEN,   /* the server sees that a connection has ended */
@@ -112,16 +112,16 @@ struct letter;
 
 struct happening {
     struct instant at; /* real time */
-    uint64_t order;    /* among those of one instant */
+    uint64_t order;    /* among events of one instant */
     enum happening_kind kind;
     enum step_kind step;
     int node;
-    uint64_t server_life;             /* of a message to the server */
-    unsigned registration;            /* of a WORLD that comes twice; 0: of any other message */
+    uint64_t server_life;             /* the server's life that a message is for */
+    unsigned registration;            /* number of a WORLD that comes twice; 0: any other message */
     unsigned life, connection, batch; /* connection 0: it had arrived before that broke */
     enum direction direction;
-    int64_t value;         /* of the step */
-    int phase;             /* of the step: 1 + the job's state that it waits for, -1: has waited; 0: none */
+    int64_t value;         /* the step's */
+    int phase;             /* the step's: 1 + the job's state that it waits for, -1: has waited; 0: none */
     uint64_t session;      /* BROKEN, ARRIVE */
     struct instant sent;   /* ARRIVE */
     struct letter *letter; /* owned */
@@ -156,7 +156,7 @@ struct seen_world {
     } rank[CLUSTER_NODE_LIMIT];
 };
 
-/* What a client hands back when it sends. */
+/* A client's result when it sends. */
 struct sim_link {
     struct cluster *cluster;
     int node;
@@ -164,7 +164,7 @@ struct sim_link {
 
 struct session {
     int node, slot;
-    uint64_t number; /* of its last JOIN or beat that has arrived */
+    uint64_t number; /* number of its last JOIN or beat that has arrived */
 };
 
 struct slot_of_heap {
@@ -180,14 +180,14 @@ struct cluster {
     struct node nodes[CLUSTER_NODE_LIMIT];
     int used; /* nodes that were ever started are below */
     struct sim_link links[CLUSTER_NODE_LIMIT];
-    struct session *sessions; /* by number; what the server's carrier keeps of them */
+    struct session *sessions; /* by number; the transport's state of them */
     uint64_t last_session, session_room;
     int endpoint; /* the node whose agent serves there, or did so last */
     uint64_t server_lives;
     bool leapt;          /* the serving node's clock: a wait for leases may have been too short */
     bool half_open;      /* connections to a server that vanished */
     bool replaced_ranks; /* static: a rank was claimed by more than one, and the workers of both may live */
-    /* what is to happen */
+    /* future events */
     struct slot_of_heap *heap;
     size_t heap_count, heap_room;
     struct happening *pool;
@@ -201,7 +201,7 @@ struct cluster {
     bool calm;
     int64_t calm_run_ns;
     struct instant calm_at;
-    /* what the invariants remember */
+    /* memory of the invariants */
     bool changed;         /* since they were looked at */
     unsigned faults;      /* injected that may cost a restart */
     unsigned round_exits; /* workers that failed since the last world went out */
@@ -221,7 +221,7 @@ struct cluster {
     enum invariant broken;
     char broken_text[512];
     struct buffer trace;
-    uint64_t digest; /* kept with the trace: of what it does not tell */
+    uint64_t digest; /* kept with the trace: of facts that it does not have */
 };
 
 /* --- cluster.c --- */
@@ -274,7 +274,7 @@ static inline bool has_workers(const struct node *node)
 /* --- cluster_queue.c --- */
 
 void cluster_schedule(struct cluster *cluster, const struct happening *happening);
-/* Of this node's present life and workers. */
+/* Whether a message belongs to this node's present life and workers. */
 void cluster_after(struct cluster *cluster, int64_t delay_ns, int node, enum happening_kind kind);
 void cluster_at(struct cluster *cluster, struct instant at, int node, enum happening_kind kind);
 struct happening cluster_pop(struct cluster *cluster); /* there is one */
@@ -301,7 +301,7 @@ void cluster_look_for_the_end(struct cluster *cluster, int node);
 /* What became of the workers of its world, to the server. */
 void cluster_report(struct cluster *cluster, int node, enum membership_report_kind kind,
                     const struct worker_failure *failure);
-/* What a membership gives out. */
+/* A membership's output. */
 void cluster_take_event(struct cluster *cluster, int node, const struct membership_event *event);
 void cluster_turn(struct cluster *cluster, int node);
 /* After anything that may have changed when a client's loop is to look again. */
@@ -349,7 +349,7 @@ void cluster_connection_broken(struct cluster *cluster, uint64_t session);
 /* Nobody starts its agents again. */
 bool cluster_is_over(const struct cluster *cluster);
 void cluster_do_step(struct cluster *cluster, const struct happening *happening);
-/* The job has come into this state: what has waited for it happens in a moment. */
+/* The job has come into this state: events that waited for it happen in a moment. */
 void cluster_enter(struct cluster *cluster, enum roster_job_state state);
 void cluster_thaw(struct cluster *cluster, int node);
 /* The time of its table may have come, by its own clock. */
@@ -362,7 +362,7 @@ void cluster_break(struct cluster *cluster, enum invariant invariant, const char
 void cluster_check(struct cluster *cluster);
 /* The server goes on from this world. */
 void cluster_note_ended(struct cluster *cluster, struct world_id id);
-/* A world was given to a node; checks it against what the others have. */
+/* A world was given to a node; checks it against the others' worlds. */
 void cluster_check_world(struct cluster *cluster, int node, const struct membership_world *world);
 /* The workers of a node exited 0. */
 void cluster_note_done(struct cluster *cluster, int node);
@@ -380,7 +380,7 @@ void cluster_count_ready(struct cluster *cluster);
 /* It is asked to end, and must have gone in time. */
 void cluster_expect_leave(struct cluster *cluster, int node);
 void cluster_check_leave(struct cluster *cluster, int node);
-/* What an agent says to the server, before it is heard. */
+/* An agent's message to the server, before it arrives. */
 void cluster_note_word(struct cluster *cluster, const struct roster_event *event);
 /* A stop or a verdict reaches a node whose workers run. */
 void cluster_check_notice(struct cluster *cluster, int node, const struct membership_event *event);

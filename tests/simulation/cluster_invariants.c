@@ -1,4 +1,4 @@
-/* cluster_invariants.c - what must hold at any instant of a simulated job: worlds, ranks, leases, restarts,
+/* cluster_invariants.c - conditions at any instant of a simulated job: worlds, ranks, leases, restarts,
  * verdicts. See cluster.h for the list. */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -62,7 +62,7 @@ static int find_world(const struct cluster *cluster, struct world_id id)
 
 /* A world trains as long as each of its ranks works or has done its part: the workers of a node that was cut
  * off run on for a while, but without the others they get nowhere. (In a static world where another agent
- * took a rank over, the one that had it and cannot be told may do what is left alone: there is no lease.) An
+ * took a rank over, the former owner, which cannot be informed, may go on alone: there is no lease.) An
  * agent whose clock stood while its machine did cannot know that its lease is over, before the server tells
  * it. */
 static bool trains(const struct cluster *cluster, const struct seen_world *world)
@@ -148,7 +148,7 @@ void cluster_check_lease(struct cluster *cluster, int i)
         return;
     int64_t cut_ns = instant_diff_ns(cluster->now, node->cut_at);
     if (cut_ns < lease_ns)
-        return; /* of an earlier cut */
+        return; /* an earlier cut's */
     if (is_frozen(cluster, node))
         cluster_at(cluster, instant_add(node->frozen_until, 50 * NS_PER_MS), i, HAPPEN_LEASE_OVER);
     else if (works(cluster, node))
@@ -372,7 +372,7 @@ void cluster_check_world(struct cluster *cluster, int i, const struct membership
 /* -- when the verdict is told
  * ------------------------------------------------------------------------------------- */
 
-/* What it names has happened, and is named once. */
+/* The named event has happened, and is named once. */
 static void check_causes(struct cluster *cluster, const struct membership_event *verdict)
 {
     const struct worker_failure *first = &verdict->failure;
@@ -407,7 +407,7 @@ void cluster_check_verdict(struct cluster *cluster, int i, const struct membersh
         cluster_break(cluster, INVARIANT_ONE_VERDICT, "%s is of another job and was told %d", node->name,
                       verdict->exit_code);
     if ((node->server && !is_at_endpoint(cluster, i)) || !of_this_life)
-        return; /* of its own job, or of a server that was lost with what it knew */
+        return; /* its own job's, or of a server that was lost with its knowledge */
     if (cluster->verdict >= 0 && cluster->verdict != verdict->exit_code)
         cluster_break(cluster, INVARIANT_ONE_VERDICT, "%s was told %d, others %d", node->name,
                       verdict->exit_code, cluster->verdict);

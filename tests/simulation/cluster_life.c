@@ -1,4 +1,4 @@
-/* cluster_life.c - how an agent of a simulated cluster starts and ends: who serves, what it joins with, what
+/* cluster_life.c - how an agent of a simulated cluster starts and ends: the serving agent, its JOIN, its
  * is new with each start. */
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 static const int64_t kill_bound_ns = 3 * NS_PER_S, clean_bound_ns = 5 * NS_PER_S;
 
-static bool asker_is_there; /* of who asks: server_choice's questions have no context */
+static bool asker_is_there; /* whether the asker is there: server_choice's questions have no context */
 
 static bool is_local(const char *address)
 {
@@ -115,7 +115,7 @@ void cluster_start_agent(struct cluster *cluster, int i, int rank, int named_aft
         return;
     }
     if (taken) {
-        cluster_free_server(node->server); /* of a former life */
+        cluster_free_server(node->server); /* a former life's */
         node->server = NULL;
     }
     if (taken && !server_choice_joins_holder(join.elastic, false, true)) {
@@ -160,7 +160,7 @@ void cluster_exit_agent(struct cluster *cluster, int i)
     struct node *node = &cluster->nodes[i];
     int code = node->group.exit_code;
     struct server *server = node->server;
-    /* Those that it could not kill stay, but they belong to nobody. */
+    /* Processes that it could not kill stay, but belong to no agent. */
     if (server && !server->closing && roster_has_remote(server->roster) &&
         (roster_state(server->roster) >= JOB_DEPARTED || roster_holds_server(server->roster))) {
         cluster_close_server(cluster, i);
@@ -174,7 +174,7 @@ void cluster_exit_agent(struct cluster *cluster, int i)
         for (int other = 0; i == cluster->endpoint && other < cluster->used; other++)
             cluster_break_seen(cluster, other);
     cluster_end_agent(cluster, i, code);
-    bool again = code == EXIT_CODE_NODE || code == EXIT_CODE_TERMINATED; /* what its controller does */
+    bool again = code == EXIT_CODE_NODE || code == EXIT_CODE_TERMINATED; /* as its controller does */
     if (cluster->calm && again && !node->stuck && !node->replaced && !node->foreign &&
         !cluster_is_over(cluster))
         cluster_schedule(cluster, &(struct happening){.at = instant_add(cluster->now, NS_PER_S),

@@ -1,4 +1,4 @@
-/* cluster_liveness.c - what must come about in a simulated job: states that end in time, and the end of the
+/* cluster_liveness.c - required outcomes of a simulated job: states that end in time, and the end of the
  * job when the faults are over. */
 #include <inttypes.h>
 

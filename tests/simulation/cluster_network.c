@@ -74,7 +74,7 @@ static const struct wire_message *read_letter(struct cluster *cluster, const str
         message->join = letter->join;
     if (letter->failure)
         message->failure = *letter->failure;
-    if (letter->event) /* what it does not have is not looked at */
+    if (letter->event) /* absent fields are not read */
         memcpy(&message->event, letter->event,
                letter->event->failed ? sizeof message->event : offsetof(struct membership_event, failure));
     return message;
@@ -98,7 +98,7 @@ static int64_t between(uint64_t luck, int64_t least, int64_t most)
     return least + (most > least ? (int64_t)(luck % (uint64_t)(most - least)) : 0);
 }
 
-/* What the protocol says again by itself may be lost on a connection that lives; no transport of ours does
+/* Messages that the protocol repeats may be lost on a connection that lives; no transport of ours does
  * this, and the rest is lost with its connection only. */
 static bool is_repeated(enum wire_kind kind)
 {
@@ -156,9 +156,9 @@ static void put_on_wire(struct cluster *cluster, int i, enum direction direction
                                 .direction = direction,
                                 .letter = write_letter(cluster, message)};
     cluster_schedule(cluster, &arrival);
-    /* A JOIN is left out: one that comes after its agent's LEAVE is a new agent to the roster, and on a
+    /* A JOIN is left out: a JOIN after its agent's LEAVE is a new agent to the roster, and on a
      * connection nothing can come after a LEAVE. A WORLD comes again only where its agent has
-     * not registered anew: else it is not told from one that is given again. */
+     * not registered anew: else it is like a repeated one. */
     if (message->kind != WIRE_JOIN && (int)((luck >> 16) % 100) < options->duplicate_percent) {
         arrival.at = instant_add(at, (int64_t)((luck >> 24) % 2000) * NS_PER_MS);
         if (message->kind == WIRE_EVENT && message->event.kind == MEMBERSHIP_EVENT_WORLD)
@@ -180,7 +180,8 @@ void cluster_server_sends(struct cluster *cluster, int node, const struct wire_m
     put_on_wire(cluster, node, TO_AGENT, message);
 }
 
-/* AGAIN asks, and after ACCEPT comes what it holds no more; both are from a server that may have lost it. */
+/* AGAIN asks, and after ACCEPT come the states that it holds no more; both are from a server that may have
+ * lost it. */
 static bool tells_how_things_are(const struct node *node, const struct happening *happening)
 {
     enum wire_kind kind = happening->letter->kind;
@@ -217,7 +218,7 @@ void cluster_new_connection(struct cluster *cluster, struct node *node)
     node->connection++;
     node->session = ++cluster->last_session;
     node->last_arrival[TO_SERVER] = node->last_arrival[TO_AGENT] = cluster->now;
-    /* What has no way back cannot even begin. */
+    /* A connection without a way back cannot even begin. */
     node->cut[TO_SERVER] = node->cut[TO_AGENT] = node->cut[TO_SERVER] || node->cut[TO_AGENT];
     if (node->session >= cluster->session_room) {
         cluster->session_room = 2 * (cluster->session_room + CLUSTER_NODE_LIMIT);

@@ -1,4 +1,4 @@
-/* cluster_queue.c - what is still to happen in a simulated cluster: a heap by (time, order) over a pool. */
+/* cluster_queue.c - future events of a simulated cluster: a heap by (time, order) over a pool. */
 #include "proto/base/mem.h"
 #include "tests/simulation/cluster_internal.h"
 

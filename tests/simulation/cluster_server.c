@@ -1,4 +1,4 @@
-/* cluster_server.c - the side of a simulated cluster that serves: a roster, and what its carrier does. Stands
+/* cluster_server.c - the side of a simulated cluster that serves: a roster, and its transport. Stands
  * for rendezvous/server/transport_server.c and routes.c. */
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
-/* cluster_term.c - what a TERM to an agent must lead to: it goes in time, a static job ends with it, and
- * those whose workers listen get time to save. See cluster.h. */
+/* cluster_term.c - required effects of a TERM to an agent: it goes in time, a static job ends with it, and
+ * jobs whose workers listen get time to save. See cluster.h. */
 #include "proto/exit_code.h"
 #include "tests/simulation/cluster_internal.h"
 
 /* Without workers an agent that is asked to end goes at once; with some when they have had their time, which
- * may begin anew where something fails meanwhile. */
+ * may begin anew where something fails in the meantime. */
 static int64_t leaving_ns(const struct cluster *cluster, const struct node *node)
 {
     return has_workers(node) ? 2 * cluster->options.grace_ns + node->group.kill_bound_ns + 2 * NS_PER_S
@@ -62,7 +62,8 @@ void cluster_note_word(struct cluster *cluster, const struct roster_event *event
     cluster->drained_faults = cluster->faults;
 }
 
-/* Unless a node was out of reach, or something fails meanwhile, those that listen are told of it in time. */
+/* Unless a node was out of reach, or something fails in the meantime, listening workers are informed in
+ * time. */
 void cluster_check_notice(struct cluster *cluster, int i, const struct membership_event *event)
 {
     const struct node *node = &cluster->nodes[i];

@@ -98,7 +98,7 @@ void cluster_fail_worker(struct cluster *cluster, int i, bool follows)
     cluster->faults++;
     cluster->round_exits++;
     cluster_agent_event(cluster, i, &(struct worker_group_event){.kind = GROUP_FAILURE}, &failure);
-    /* What it left behind is looked up meanwhile, and told before the node says that it has stopped. */
+    /* Its remains are looked up in the meantime, and reported before the node says that it has stopped. */
     failure.completes = true;
     if (follows)
         (void)snprintf(failure.tail, sizeof failure.tail, "Connection closed by peer");

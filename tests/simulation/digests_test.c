@@ -1,5 +1,5 @@
 /* digests_test.c - random schedules go on as they went: one line a seed, with all that happened in one
- * number. An invariant says what must never be; this, that nothing else changed unseen. */
+ * number. An invariant forbids states; this test shows that nothing else changed unseen. */
 #include <stdio.h>
 
 #include "proto/base/buffer.h"

@@ -16,7 +16,7 @@ enum planted_bug {
 };
 
 extern enum planted_bug planted_bug;         /* BUG_NONE until a test chooses one */
-extern const char *const planted_meanings[]; /* what is wrong, by enum planted_bug */
+extern const char *const planted_meanings[]; /* the fault, by enum planted_bug */
 
 #define PLANTED(name) (planted_bug == BUG_##name)
 

@@ -248,7 +248,7 @@ static void a_signal_wins_over_what_was_heard_before(void **state)
     cluster_destroy(c);
 }
 
-/* What could not be told at once is as old as it is: the one that died first is the first cause. */
+/* A late report keeps its own time: the first death is the first cause. */
 static void a_report_that_waits_keeps_its_age(void **state)
 {
     (void)state;

@@ -39,12 +39,13 @@ void schedule_random(uint64_t seed, struct schedule *out);
  * outcomes. */
 void schedule_run(const struct schedule *schedule, struct outcome *outcome, struct buffer *trace);
 
-/* Lines of words: settings, one line a node that differs, one line a step. What is not said is as in
+/* Lines of words: settings, one line a node that differs, one line a step. Other settings are as in
  * cluster_options. */
 void schedule_write(const struct schedule *schedule, struct buffer *out);
 int schedule_read(const char *text, struct schedule *out, struct muster_error *err);
 
-/* Leaves out and simplifies what it can while the same invariant breaks. Returns how often it was run. */
+/* Leaves out and simplifies as much as it can while the same invariant breaks. Returns how often it was run.
+ */
 int schedule_shrink(struct schedule *schedule, enum invariant broken);
 
 #endif

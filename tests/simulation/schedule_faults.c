@@ -44,7 +44,7 @@ static bool spares_the_server(enum step_kind kind)
            kind == STEP_TERM;
 }
 
-/* An elastic server that was done and dies, while there are agents enough for a world without those that are
+/* An elastic server that was done and dies, while there are agents enough for a world without agents that are
  * still at work, is not told from a job's first: known, and left out. */
 static bool unknown_when_back(const struct maker *m)
 {

@@ -2,7 +2,7 @@
  * and comes back. See schedule_maker.h. */
 #include "tests/simulation/schedule_maker.h"
 
-/* Drawn apart, so that all other seeds are what they were. */
+/* Drawn apart, so that all other seeds stay the same. */
 bool schedule_draws_host(uint64_t seed)
 {
     enum { ONE_STATIC_IN = 10, ONE_ELASTIC_IN = 4 };
@@ -20,7 +20,8 @@ static void draw_neighbours(struct maker *m)
     options->max_restarts += maker_below(m, 3); /* each that is lost costs one */
 }
 
-/* The agent that serves goes, and comes back after a while; one that starts there meanwhile serves. */
+/* The agent that serves goes, and comes back after a while; an agent that starts there in the meantime
+ * serves. */
 static void end_server(struct maker *m, int64_t at, int node)
 {
     static const enum step_kind kinds[] = {STEP_CRASH, STEP_CRASH, STEP_CRASH,

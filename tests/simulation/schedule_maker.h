@@ -1,5 +1,5 @@
-/* schedule_maker.h - what the parts of drawing a schedule share: schedule_random.c makes the job,
- * schedule_faults.c what happens to it, schedule_host.c who shares the server's host, and what follows. */
+/* schedule_maker.h - shared by the parts of drawing a schedule: schedule_random.c makes the job,
+ * schedule_faults.c its faults, schedule_host.c the agents on the server's host, and the effects. */
 #ifndef MUSTER_TESTS_SIMULATION_SCHEDULE_MAKER_H
 #define MUSTER_TESTS_SIMULATION_SCHEDULE_MAKER_H
 
@@ -10,13 +10,13 @@ enum { FAULTS_UNTIL_MS = 20000 };
 struct maker {
     struct schedule *schedule;
     uint64_t random;
-    int nodes; /* of the job */
+    int nodes; /* the job's */
     bool server_dies;
     bool shares;                          /* the host of the endpoint has more agents than node 0's */
-    bool spares;                          /* of an elastic job */
+    bool spares;                          /* an elastic job's */
     int next_extra;                       /* the next place for an agent that is not of the job */
     int claim[CLUSTER_NODE_LIMIT];        /* that its agents start with; -1: none */
-    int64_t start_ms[CLUSTER_NODE_LIMIT]; /* of the first */
+    int64_t start_ms[CLUSTER_NODE_LIMIT]; /* the first's */
 };
 
 /* A number from 0 up to limit. */
@@ -31,7 +31,7 @@ void maker_start(struct maker *m, int64_t at_ms, int node);
 
 /* Whether the job of this seed has more agents on the host of the endpoint. */
 bool schedule_draws_host(uint64_t seed);
-/* Those of m->shares, and what happens to who serves. */
+/* Agents of m->shares, and the faults of the serving one. */
 void schedule_share_host(struct maker *m);
 /* All of a job's faults, up to the calm. */
 void schedule_add_faults(struct maker *m);

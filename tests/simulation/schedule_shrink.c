@@ -1,5 +1,5 @@
 /* schedule_shrink.c - from a schedule that breaks an invariant to a small one that breaks the same: steps go
- * (halves first, then single ones), then agents, then what is left is made plainer. See schedule.h. */
+ * (halves first, then single ones), then agents, then the rest is made plainer. See schedule.h. */
 #include <string.h>
 
 #include "tests/simulation/schedule.h"

@@ -25,7 +25,7 @@ const char *step_unit(enum step_kind kind)
     return (unsigned)kind < STEP_COUNT ? step_words[kind].unit : "";
 }
 
-/* -- the table of settings: word, member, nanoseconds in one of its units (1: a plain number)
+/* -- the table of settings: word, member, nanoseconds in a unit (1: a plain number)
  * ----------------------------------------------- */
 
 #define NUMBERS(X)                                                                                           \

@@ -1,7 +1,7 @@
 """A Kubeflow pipeline: cleans a corpus and holds a part of it out, trains a GPT on the rest, evaluates the exported model on that part.
 
     pip install kfp==2.17.3 kfp-kubernetes==2.17.3
-    python k8s/clusters/pipeline/pipeline.py           # compiles it to pipeline.yaml, beside this file
+    python k8s/clusters/pipeline/pipeline.py           # compiles it to pipeline.yaml, next to this file
 
 Each step is one shell script in the image `trainer` of k8s/Dockerfile (Debian with muster and muster-train, no Python); `cuda` in its place
 trains on GPUs."""

@@ -1,7 +1,7 @@
 """A Kubeflow pipeline: tokenizes labelled reviews and holds a part of them out, trains a classifier, evaluates it on that part.
 
     pip install kfp==2.17.3 kfp-kubernetes==2.17.3
-    python k8s/clusters/pipeline/reviews.py            # compiles it to reviews.yaml, beside this file
+    python k8s/clusters/pipeline/reviews.py            # compiles it to reviews.yaml, next to this file
 
 Each step is one command of muster-train with an exit code and a result in JSON, in the image `trainer` of k8s/Dockerfile; `cuda` in its
 place trains on GPUs. The ConfigMap training-config has config.json: num_epochs, batch_size, learning_rate."""
@@ -12,7 +12,7 @@ from kfp import compiler, dsl, kubernetes
 
 IMAGE = "registry.example.com/muster-trainer:latest"
 
-# What all steps read, and the tokens, once: the next steps find them in the cache.
+# The input of all steps, and the tokens, once: the next steps find them in the cache.
 PREPROCESS = r"""
 reviews=$1 text_key=$2 label_key=$3 tokenizer=$4 vocabulary=$5 cache=$6 config=$7 info=$8
 mkdir -p "$(dirname "$config")" "$(dirname "$info")"

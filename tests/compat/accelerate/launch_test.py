@@ -4,7 +4,7 @@ peer: the same but for the rows of EXPLAINED.
     MUSTER_BUILD=build python3 tests/compat/accelerate/launch_test.py
 
 accelerate's launcher runs in forks of this process, so that torch is imported once. It wants DeepSpeed and a package for FP8 to be
-there and only looks whether they are: they are pretended. mpirun and ssh are scripts that start what they are given here."""
+there and only looks whether they are: they are pretended. mpirun and ssh are scripts that start their command here."""
 
 import importlib.util
 import json
@@ -229,7 +229,7 @@ class Launch(unittest.TestCase):
         return json.loads(done.stdout) if status == 0 else done.stderr
 
     def test_the_file_that_accelerate_writes(self):
-        """Of this machine, and the same through `muster env`, which shows where each value comes from."""
+        """For this machine, and the same through `muster env`, which shows where each value comes from."""
         from accelerate.commands.config.default import write_basic_config
 
         path = pathlib.Path(write_basic_config(mixed_precision="bf16", save_location=str(self.folder / "basic.json")))

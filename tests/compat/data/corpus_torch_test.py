@@ -1,6 +1,6 @@
 """The tokens of muster-train prepare against Python's sentencepiece with the model that prepare trained: unigram and bpe, on fortunes and on
 text of several scripts. The model loads there, and decoding gives the text back. Ids are equal in every document with sentencepiece 0.2.0, which
-`./dev test` puts into .venv/sources; 0.2.3 beside PyTorch orders pieces otherwise where two orders have the same score, and is compared up to that.
+`./dev test` puts into .venv/sources; 0.2.3 next to PyTorch orders pieces otherwise where two orders have the same score, and is compared up to that.
 
 corpus_torch_test.py [--full]. The quick run takes a part of the fortunes, --full all of them."""
 import importlib.util

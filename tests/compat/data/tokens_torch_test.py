@@ -48,7 +48,7 @@ def real_texts():
 
 
 def every_script():
-    """All code points, those of a script together as words; then mixed with marks, blanks, emoji and contractions."""
+    """All code points, a script's together as words; then mixed with marks, blanks, emoji and contractions."""
     rng = random.Random(1)
     points = [chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF and unicodedata.category(chr(c)) not in ("Cn", "Co")]
     points += [chr(c) for c in (0x378, 0x1C89, 0x10D40, 0x11DE0, 0x16FF4, 0xE0001, 0x10FFFD)]
@@ -178,7 +178,7 @@ def llama(**changes):
 
 
 def marked_variants():
-    """Normalizers, and those that follow sentencepiece: blanks are marks, words of characters."""
+    """Normalizers, and sentencepiece's: blanks are marks, words of characters."""
     for decodes in (False, True):  # tokenizers decodes a token that it has composed as it was given in one version, composed in others
         qwen = gpt2()
         qwen.normalizer = normalizers.NFC() if decodes else normalizers.Sequence([normalizers.NFC()])
@@ -208,7 +208,7 @@ def marked_variants():
     gemma.normalizer = normalizers.Replace(" ", MARK)
     gemma.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()])
     yield "blanks replaced and nothing in front", gemma, True
-    # What is of Gemma's file besides: a Split that finds no blanks, and lines' ends and blanks as added tokens.
+    # The rest of Gemma's file: a Split that finds no blanks, and lines' ends and blanks as added tokens.
     gemma = llama()
     gemma.normalizer = normalizers.Replace(" ", MARK)
     gemma.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
@@ -216,7 +216,7 @@ def marked_variants():
     gemma.add_special_tokens([AddedToken(text, normalized=False) for text in ("<bos>", "<eos>", "<start_of_turn>", "<unused0>", "[@BOS@]")])
     gemma.add_tokens([AddedToken(text, normalized=False) for text in ("\n\n", "\n\n\n", MARK * 2, "\t\t", "<table>")])
     yield "Gemma's", gemma, False
-    # Llama's of early 2023: its special tokens are looked for behind the normalizer, with the mark in front.
+    # Llama's of early 2023: its special tokens are looked for after the normalizer, with the mark in front.
     for name, normalizer in (("Prepend and Replace", [normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)]),
                              ("NFC, Prepend and Replace", [normalizers.NFC(), normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)]),
                              ("Replace", [normalizers.Replace(" ", MARK)])):
@@ -308,7 +308,7 @@ def check_sentencepiece_beside(texts, folder):
 
 
 def check_bytes_kept(tokenizer, folder):
-    """What is no UTF-8 comes back as it was."""
+    """Bytes that are no UTF-8 come back unchanged."""
     rng = random.Random(3)
     texts = [rng.randbytes(rng.randrange(1, 300)) for _ in range(500)]
     found, _ = ours(tokenizer, texts, folder)

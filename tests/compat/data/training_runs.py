@@ -1,4 +1,4 @@
-"""Runs of muster-train whose losses are compared, and one that is killed."""
+"""Runs of muster-train whose losses are compared, and a killed run."""
 import fcntl
 import json
 import os
@@ -10,7 +10,7 @@ import torch_python
 
 def kill_behind_a_checkpoint(command, folder):
     """As a machine that is lost: SIGKILL, where a checkpoint is there and steps are left. The third checkpoint, of step 6, begins when the
-    first one is whole; and what is not read fills the pipe, so that the run is at most about 30 lines ahead."""
+    first one is whole; and unread lines fill the pipe, so that the run is at most about 30 lines ahead."""
     ours, its = os.pipe()
     fcntl.fcntl(its, fcntl.F_SETPIPE_SZ, 4096)
     child = subprocess.Popen(command, cwd=folder, stdout=its, stderr=subprocess.DEVNULL)
@@ -27,7 +27,7 @@ def kill_behind_a_checkpoint(command, folder):
 
 
 def losses(command, folder):
-    """The losses of all steps, by the log.jsonl in the folder, and what was printed."""
+    """The losses of all steps, by the log.jsonl in the folder, and the output."""
     done = torch_python.run(command, cwd=folder)
     if done.returncode:
         sys.exit(f"{folder.name}: {done.stdout}{done.stderr}")
@@ -36,7 +36,7 @@ def losses(command, folder):
 
 
 class TrainingRuns:
-    """What was found wrong is in failures."""
+    """Faults are in failures."""
 
     def __init__(self, path):
         self.path, self.failures = path, []

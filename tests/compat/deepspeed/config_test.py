@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import deepspeed_source
 import torch_python
 
-torch_python.require(load=False) # its interpreter: the archive lies beside it
+torch_python.require(load=False) # its interpreter: the archive lies next to it
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 DUMP, TRAIN = BUILD / "tests" / "formats_dump", BUILD / "bin" / "muster-train"
@@ -77,7 +77,7 @@ def check_batches(tree):
 # ---- stages ----
 
 def check_stages(tree):
-    """ZeroStageEnum's members and what is spread over the ranks here."""
+    """ZeroStageEnum's members and the state sharded here."""
     ours = {"disabled": "NO_SHARD", "optimizer_states": "SHARD_OPTIM", "gradients": "SHARD_GRAD_OP", "weights": "FULL_SHARD"}
     members = {node.targets[0].id: node.value.value for node in find_class(tree, "ZeroStageEnum").body if isinstance(node, ast.Assign)}
     assert members.pop("max_stage") == 3 and set(members) == set(ours), members

@@ -1,7 +1,7 @@
 /* formats_dump - what trainer/formats makes of batches and which keys it knows, for config_test.py to compare
  * with DeepSpeed's.
  *
- *     formats_dump keys                 a line each; those of optimizers and schedulers behind "parameters"
+ *     formats_dump keys                 a line each; those of optimizers and schedulers after "parameters"
  *     formats_dump batches < LINES      TOTAL MICRO ACCUMULATION RANKS STRICT, 0 where one is not given;
  * answers the sizes, or "refused"
  */

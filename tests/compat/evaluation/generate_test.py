@@ -1,5 +1,5 @@
 """`muster-train generate` against transformers: greedy text of a GPT-2 and of two Llamas that muster-train has trained and exported, with a
-tokenizer of `tokenizers` beside them: the same prompt tokens, the same drawn tokens, the same text.
+tokenizer of `tokenizers` next to them: the same prompt tokens, the same drawn tokens, the same text.
 
 The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch or transformers the test is skipped
 (exit 77), without transformers never in CI."""

@@ -42,7 +42,7 @@ def write_model(path, parameters):
 
 
 def rate_of(stage, step):
-    """Of a step of a stage, from 0, after 5 steps of warm-up."""
+    """For a step of a stage, from 0, after 5 steps of warm-up."""
     peak, steps = stage["learning_rate"], stage["steps"]
     if step < 5:
         return peak * (step + 1) / 5

@@ -2,7 +2,7 @@
 
     MUSTER_BUILD=build python3 tests/compat/frameworks/frameworks_test.py
 
-Both packages come from PyPI into .venv-peers/frameworks at the first use, beside the PyTorch of the other tests
+Both packages come from PyPI into .venv-peers/frameworks at the first use, next to the PyTorch of the other tests
 (MUSTER_FRAMEWORKS_PYTHON names another interpreter). Where they cannot be installed the test is skipped."""
 
 import json

@@ -37,7 +37,7 @@ class Adapted:
         base, parameters, waiting = self.model.initial_parameters(generator), {}, {}
         draw = lambda *shape: 0.05 * torch.randn(shape, generator=generator, dtype=torch.float32)
         for name, value in base.items():
-            if not name.endswith(".bias"):  # an adapter comes behind its product's bias
+            if not name.endswith(".bias"):  # an adapter comes after its product's bias
                 parameters |= waiting
                 waiting = {}
             parameters[name] = value
@@ -88,7 +88,7 @@ MODELS = {
 
 
 def main():
-    torch.set_num_threads(1)  # tiny products, and other tests run beside this one
+    torch.set_num_threads(1)  # tiny products, and other tests run next to this one
     comparison = Comparison()
     for name, (model, steps, runs) in MODELS.items():
         generator = torch.Generator().manual_seed(11)

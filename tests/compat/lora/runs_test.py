@@ -1,7 +1,7 @@
 """muster-train with adapters (section lora), from end to end: on 1, 2 and 3 ranks, NO_SHARD and FULL_SHARD; resumed, also on another
 number of ranks and on another base; adapters to PEFT and back; merged into the base. The base is a model of transformers.
 
-PEFT's own package reads what we write and writes what we read where it is found (.venv/sources/peft, which ./dev test fills); the
+PEFT's own package reads our files and writes files for us where it is found (.venv/sources/peft, which ./dev test fills); the
 formula W + alpha / rank B A is compared always. How the interpreter is found: torch_python.py."""
 
 import importlib.util
@@ -33,7 +33,7 @@ if HAS_PEFT:
 transformers.logging.set_verbosity_error()
 BUILD = pathlib.Path(torch_python.build()).resolve()
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
-LIMIT = 120  # of any run, against a hang
+LIMIT = 120  # for any run, against a hang
 PLACES = [(ranks, strategy) for ranks in (1, 2, 3) for strategy in ("NO_SHARD", "FULL_SHARD")]
 MODELS = {
     "llama": (lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
@@ -76,7 +76,7 @@ class Runs(unittest.TestCase):
 
     def run_train(self, out, *words, kind="llama", ranks=1, strategy="FULL_SHARD", steps=12, format="peft", code=0, plan=False,
                   lora="", base=None):
-        """out: a name in the folder. Returns where it wrote, and what it printed."""
+        """out: a name in the folder. Returns the path of its output, and its printed text."""
         out = self.folder / out
         text = CONFIG.format(folder=self.folder, steps=steps, strategy=strategy, out=out, format=format, rank=RANK, alpha=ALPHA,
                              base=base or self.folder / kind, targets=", ".join(MODELS[kind][1]))

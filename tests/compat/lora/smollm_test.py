@@ -95,7 +95,7 @@ def ours(place, base, start, ranks, strategy):
 
 
 def base_bytes(config, *more):
-    """Of all ranks of a world of 4, but for what is trained."""
+    """For all ranks of a world of 4, but for trained parameters."""
     done = subprocess.run([BUILD / "bin" / "muster-train", config, "--plan", "--output=json", "--world-size=4", *more], check=True, stdout=subprocess.PIPE)
     return sum(4 * group["held_bytes"] for group in json.loads(done.stdout)["groups"] if not group["trainable"])
 
@@ -104,7 +104,7 @@ def save_base(folder, name, base):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
     plain = type(model)(transformers.LlamaConfig(**{k: v for k, v in model.config.to_dict().items() if k != "quantization_config"}))
-    plain.load_state_dict(model.state_dict())  # one that was read from gguf cannot be saved
+    plain.load_state_dict(model.state_dict())  # a model that was read from gguf cannot be saved
     plain.save_pretrained(base)
     tokenizer.save_pretrained(base)
     return tokenizer, plain

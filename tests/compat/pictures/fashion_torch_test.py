@@ -122,7 +122,7 @@ def main():
     if abs(accuracy - wanted) > 1:
         print("FAILED: the accuracies differ by more than 1%")
         return 1
-    if not FULL and abs(mean - wanted_mean) > 0.02 * wanted_mean:  # of ten epochs, roundings alone make as much
+    if not FULL and abs(mean - wanted_mean) > 0.02 * wanted_mean:  # after ten epochs roundings alone make as much
         print("FAILED: the losses differ by more than 2%")
         return 1
     if ours[0] > theirs[0]:

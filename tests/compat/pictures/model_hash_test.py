@@ -27,7 +27,7 @@ def get_model_hash(state):
 
 
 def tensors(generator):
-    """Of each shape: small and large numbers, whole ones, zeros, some that are not finite, bfloat16."""
+    """For each shape: small and large numbers, whole ones, zeros, some that are not finite, bfloat16."""
     for shape in SHAPES:
         plain = torch.randn(shape, generator=generator)
         yield plain

@@ -53,7 +53,7 @@ def write_set(folder):
 
 class Runs(TrainingRuns):
     def run(self, name, data, ranks=1, sets=(), killed=False):
-        """The losses of all steps, and what was printed."""
+        """The losses of all steps, and the output."""
         out = self.path / name
         out.mkdir(exist_ok=True)
         (out / "config.yaml").write_text(CONFIG.format(data=data, out=out))

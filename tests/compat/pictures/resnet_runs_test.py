@@ -2,7 +2,7 @@
 
 A batch is normalised by the mean and variance of each micro-batch, and micro-batches are the same in any world: with one
 training.micro_batch, one to four ranks with every strategy have the losses of one rank, the last micro-batch of a step being smaller
-and some ranks having none. A run that is killed and resumed ends with the evaluation of one that was not. model.pth loads with
+and some ranks having none. A run that is killed and resumed ends with an undisturbed run's evaluation. model.pth loads with
 weights_only=True into torchvision's module, whose loss in evaluation mode is that of the run's evaluation; the exported model is read
 back."""
 import os

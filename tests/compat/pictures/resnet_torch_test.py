@@ -2,7 +2,7 @@
 loss in evaluation mode after training; on one rank those of PyTorch.
 
 On several ranks each normalises with its own micro-batch, as PyTorch's DistributedDataParallel does, and running statistics are the
-mean of what PyTorch makes of each rank's micro-batches; that is what the reference here does, rank by rank. A last step's batch that is
+mean of PyTorch's statistics of each rank's micro-batches; so does the reference here, rank by rank. A last step's batch that is
 not full, and ranks without samples, too.
 
 Bounds and how to find torch: model_against_torch.py. The reference kernels, in double, are held to 1e-9."""
@@ -61,7 +61,7 @@ class ResNet(nn.Module):
 
 
 def parts(step, ranks, micro_batches, absent):
-    """Of each rank its micro-batches' samples of the step, without those that are not there."""
+    """For each rank its micro-batches' samples of the step, without absent ones."""
     rows = SAMPLES // ranks // micro_batches
     first = lambda rank, micro: (micro * ranks + rank) * rows
     return [[range(first(r, m), min(first(r, m) + rows, SAMPLES - absent)) for m in range(micro_batches)] for r in range(ranks)]
@@ -79,7 +79,7 @@ def averaged(model, found):
 
 
 def train_step(model, pictures, labels, dealt, total):
-    """The loss of a step, with gradients added up; the model's statistics are those of the ranks together afterwards."""
+    """The loss of a step, with gradients added up; the model's statistics are the ranks' together afterwards."""
     before, after, sum_of = statistics(model), [], 0.0
     for rank in dealt:
         averaged(model, [before])

@@ -1,13 +1,13 @@
-/* tensor_text_dump - prints tensors as runtime/hash/tensor_text.h does, for model_hash_test.py to compare.
+/* tensor_text_dump - prints tensors as runtime/hash/tensor_text.c does, for model_hash_test.py to compare.
  *
  *     tensor_text_dump <TENSORS
  *
- * TENSORS: one behind the other, each i32 type (0: f32, 1: bf16, 2: int64), i32 dimensions, their i32 sizes,
+ * TENSORS: one after the other, each i32 type (0: f32, 1: bf16, 2: int64), i32 dimensions, their i32 sizes,
  * and its elements as float. Each text ends with a NUL. */
 #include <stdio.h>
 
 #include "proto/base/guard.h"
-#include "runtime/hash/tensor_text.h"
+#include "runtime/hash/model_hash_internal.h"
 
 static int dump(int32_t type)
 {

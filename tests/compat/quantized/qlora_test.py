@@ -1,4 +1,4 @@
-"""QLoRA: adapters beside a base that is held in few bits (lora.base). Its codes against the formulas in PyTorch, whose own type the 8-bit
+"""QLoRA: adapters next to a base that is held in few bits (lora.base). Its codes against the formulas in PyTorch, whose own type the 8-bit
 floats are; its losses against PyTorch in float64 on the base as it is opened, on 1 to 4 ranks, in NO_SHARD and FULL_SHARD
 (--full: all of them); the plan's bytes; resumed on other ranks."""
 
@@ -40,7 +40,7 @@ NF4 = torch.tensor([-1.0, -0.6961928009986877, -0.5250730514526367, -0.394917488
 
 
 def nf4(values):
-    """Bytes of one unit of 16,384, and what they open to: blocks of 64, whose sizes are 8-bit floats around their mean."""
+    """Bytes of one unit of 16,384, and their values: blocks of 64, whose sizes are 8-bit floats around their mean."""
     blocks = values.reshape(256, 64)
     sizes = blocks.abs().amax(1)
     mean = sizes.double().mean().float()
@@ -177,7 +177,7 @@ def check_plan(trips, place):
         plan = json.loads(done.stdout)
         sizes[kind] = sum(group["held_bytes"] for group in plan["groups"] if not group["trainable"]), plan
     held = {kind: sizes[kind][0] / sizes["none"][0] for kind in ("nf4", "int8")}
-    trips.check("bytes of the base against bf16's", held["nf4"] < 0.36 and held["int8"] < 0.6, held)  # of small groups, which end in part of a unit
+    trips.check("bytes of the base against bf16's", held["nf4"] < 0.36 and held["int8"] < 0.6, held)  # for small groups, which end in part of a unit
     stored = [group for group in sizes["nf4"][1]["groups"] if group["stored"] == "nf4"]
     ratio = sum(group["held_bytes"] for group in stored) / sum(2 * group["shard_elements"] for group in stored)
     trips.check("of whole units", ratio <= 0.27, ratio)

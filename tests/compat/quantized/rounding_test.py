@@ -1,5 +1,5 @@
 """muster-train quantize against PyTorch: codes, scales and zeros by the formulas, and by torch's own fake quantisation; GPTQ against one
-that is written here in float64; the loss of what is opened in transformers; and transformers refuses the folder. --full: GPTQ of a
+that is written here in float64; the loss of the decoded model in transformers; and transformers refuses the folder. --full: GPTQ of a
 GPT-2 too."""
 
 import json
@@ -95,7 +95,7 @@ def fake(w, part):
 
 
 def gptq(w, h):
-    """Frantar et al.'s, column by column, in float64: what is read the most comes first, scales are those of the values as they were, the
+    """Frantar et al.'s, column by column, in float64: the most read columns come first, scales are those of the values as they were, the
     diagonal grows by a part of itself."""
     w, h = w.double().clone(), h.double().clone()
     dead = h.diagonal() == 0

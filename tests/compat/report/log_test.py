@@ -1,6 +1,6 @@
 """The log of a run as its readers see it: TensorBoard's own reader on the event files, Python's json on the lines.
 
-A run of four steps, and a second one that goes on from its checkpoint after two: what TensorBoard shows of each step is what the last
+A run of four steps, and a second run that goes on from its checkpoint after two: what TensorBoard shows of each step is what the last
 line of that step has."""
 import glob
 import json

@@ -1,6 +1,6 @@
 """A trace of two ranks, read with Perfetto's own messages: what compute waited for is what the log of the same steps has as exposed.
 
-Each rank's file is a trace, and so are both one behind the other. Slices of a track nest; every operation has a name, a group where it
+Each rank's file is a trace, and so are both one after the other. Slices of a track nest; every operation has a name, a group where it
 has one, and its bytes; of rank 0 the waits of a step add up to exposed_ms of the step's line within 2%."""
 import glob
 import json
@@ -99,7 +99,7 @@ def main():
     assert sorted((s.rank, s.notes["step"]) for s in steps) == [(r, n) for r in (0, 1) for n in (4, 5, 6)]
     for step in steps:
         waits = sum(s.end - s.begin for s in slices if s.category == "wait" and s.rank == step.rank and s.notes["step"] == step.notes["step"])
-        # What is more than all collectives is the waking of threads, and not shown as communication.
+        # The time beyond all collectives is the waking of threads, and not shown as communication.
         exposed = min(waits, step.notes["comm_ns"]) / 1e6
         expected = lines[step.notes["step"]]["exposed_ms"] if step.rank == 0 else step.notes["exposed_ns"] / 1e6
         assert abs(exposed - expected) <= 0.02 * expected, (step.name, step.rank, exposed, expected)

@@ -221,7 +221,7 @@ def records(log):
 
 
 def steps_of(found):
-    """A step has a record of its row and, after it, one of the summary."""
+    """A step has a record of its row and, after it, the summary's record."""
     return (sum(b"train/loss" in record and b"_timestamp" in record for record in found) + 1) // 2
 
 

@@ -39,7 +39,7 @@ def build(mesh):
 
 
 class Progress:
-    """What a checkpoint holds, as torch.distributed.checkpoint wants it."""
+    """A checkpoint's contents, as torch.distributed.checkpoint wants it."""
 
     def __init__(self, model, optimizer):
         self.model, self.optimizer, self.step = model, optimizer, 0

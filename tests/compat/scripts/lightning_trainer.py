@@ -25,7 +25,7 @@ class Regression(lightning.LightningModule):
         return loss
 
     def on_after_backward(self):
-        """How far this rank's gradient is from that of the others, behind DDP's all-reduce."""
+        """How far this rank's gradient is from that of the others, after DDP's all-reduce."""
         gradients = self.all_gather(self.layer.weight.grad.clone())
         self.apart = max(self.apart, (gradients - gradients[0]).abs().max().item())
 
@@ -60,7 +60,7 @@ def main():
         "last": model.losses[-1],
         "steps": trainer.global_step,
         "apart": model.apart,
-        "seen": sorted(set(model.seen[:256])),  # of the first epoch
+        "seen": sorted(set(model.seen[:256])),  # the first epoch's
         "weights": model.layer.weight.tolist(),
         "checkpoints": sorted(path.name for path in (folder / "checkpoints").glob("*.ckpt")),
     }

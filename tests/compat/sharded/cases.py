@@ -22,7 +22,7 @@ import guard_cases  # noqa: E402
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 FULL = "--full" in sys.argv
 ROWS, LENGTH, VOCABULARY = 8, 12, 67
-COURSE = 20 if FULL else 6  # steps of transformers' models; what is wrong is so in the first two
+COURSE = 20 if FULL else 6  # steps of transformers' models; faults show in the first two
 RATE = 1e-3 if FULL else 1e-2
 EXACT, SINGLE = 1e-10, 1e-6  # relative: float64 sums of another order; the floor of T1 in float32
 
@@ -283,7 +283,7 @@ def fully_sharded(model, steps, lr, clip, forward, policy=None, nudge=0, shape=(
 
 
 def hybrid():
-    """Replicas of shards: the whole module's losses, those of fully_shard on a mesh of two dimensions, and states in and out of them."""
+    """Replicas of shards: the whole module's losses, fully_shard's on a mesh of two dimensions, and states in and out of them."""
     for replicas in sorted({1, 2, SIZE}):
         if SIZE % replicas:
             continue
@@ -348,7 +348,7 @@ def sixteen_bits():
 
     for dtype, reduce in ((torch.bfloat16, None), (torch.bfloat16, torch.float32), (torch.float16, torch.float32)):
         policy = {"param_dtype": dtype, "reduce_dtype": reduce}
-        run = (20, 1e-3, 1.0, forward)  # of fewer steps, the controls are too near each other
+        run = (20, 1e-3, 1.0, forward)  # after fewer steps the controls are too near each other
         same_gradients(policy)
         if SIZE != 2 and reduce is not None and not FULL:
             continue  # three of PyTorch's runs and ours on two cores: the courses of losses of one policy, of all by two ranks and in the full run
@@ -388,7 +388,7 @@ def sixteen_bits():
 
 
 def resume(folder):
-    """What goes on from a file goes on byte for byte; a file of another model is refused on every rank."""
+    """A run that goes on from a file goes on byte for byte; a file of another model is refused on every rank."""
     for name, options in (("adamw", {}), ("adamw", {"param_dtype": torch.bfloat16}), ("sgd", {"momentum": True}), ("adam", {"replicas": SIZE // 2 or 1})):
         def one():
             return muster.torch.shard(made(torch.float32, kinds=("plain", "unused", "frozen", "plain")), optimizer=name, **options)
@@ -428,7 +428,7 @@ def resume(folder):
 
 
 def resume_elsewhere(folder):
-    """States that worlds of other sizes have saved after three steps: the next three losses are those of the whole model."""
+    """States that worlds of other sizes have saved after three steps: the next three losses are the whole model's."""
     want = told(lambda: whole_run(made(), 6, 1e-2, 1.0))
     for path in sorted(folder.glob("world-*.state")):
         sharded = muster.torch.shard(made())
@@ -443,7 +443,7 @@ def resume_elsewhere(folder):
 
 
 def states(folder):
-    """In and out: a state_dict, a file, another world's values; what does not fit is an error on every rank."""
+    """In and out: a state_dict, a file, another world's values; a value that does not fit is an error on every rank."""
     first = muster.torch.shard(made())
     sharded_run(first, 2, 1e-2, 1.0)
     state = first.state_dict()

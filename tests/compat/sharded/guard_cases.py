@@ -45,7 +45,7 @@ class Closed:
         self.value = lambda: value
 
 
-# name: (what a block returns, how the next one gets its tensor)
+# name: (a block's result, how the next one gets its tensor)
 KINDS = {
     "a namedtuple": (lambda x: Pair(x, None), lambda o: o.first),
     "a dataclass": (Data, lambda o: o.value),
@@ -134,7 +134,7 @@ class Cases:
         sharded.close()
 
     def outputs(self):
-        """As the whole module, whatever a block returns."""
+        """As the whole module, with any result of a block."""
         def loss(model, x, y):
             return F.mse_loss(model(x), y)
 
@@ -254,7 +254,7 @@ class Cases:
         self.refused(converted, "float32")
         with sharded.gathered(write=True):
             model.double()
-        with sharded.gathered():  # what is made inside is a plain module
+        with sharded.gathered():  # a module made inside is a plain module
             twin, data = copy.deepcopy(model), io.BytesIO()
             average = torch.optim.swa_utils.AveragedModel(model)
             torch.save(model, data)

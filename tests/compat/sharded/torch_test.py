@@ -1,5 +1,5 @@
 """PyTorch modules sharded by libmuster (python/muster/torch.py) in worlds of 1, 2 and 4 ranks: cases.py is one rank.
-With --full runs beside other implementations are longer, and 4 ranks and 1 train all policies of 16 bits, not one.
+With --full runs next to other implementations are longer, and 4 ranks and 1 train all policies of 16 bits, not one.
 
 The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch or transformers the test is skipped
 (exit 77), without transformers never in CI."""

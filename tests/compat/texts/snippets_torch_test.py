@@ -3,8 +3,8 @@ PyTorch begin with the same parameters and take the same texts in the same order
 1%, and is above that of a logistic regression on bags of words; so it is with the settings of examples/reviews.yaml (dropout, texts by
 length), which were chosen on a fifth of the other texts, and less than 0.6 of the positions are computed.
 
-With --full the encoder too, with those of examples/reviews_encoder.yaml, and the logistic regression again, whose accuracy is a number here otherwise. The snippets are in vaderSentiment's source archive, which `./dev test` fetches
-into .venv/sources; tokens are those of Mistral's 32k sentencepiece model (mistral-common), of texts in small letters. Without either the test
+With --full the encoder too, with the settings of examples/reviews_encoder.yaml, and the logistic regression again, whose accuracy is a number here otherwise. The snippets are in vaderSentiment's source archive, which `./dev test` fetches
+into .venv/sources; tokens are of Mistral's 32k sentencepiece model (mistral-common), of texts in small letters. Without either the test
 is skipped."""
 import csv
 import importlib.util
@@ -35,7 +35,7 @@ MUSTER = pathlib.Path(torch_python.build()).resolve() / "bin" / "muster-train"
 BATCH, SEED, POSITIONS, VOCABULARY, RATE = 64, 42, 64, 32000, 0.001
 SIZES = {"text_classifier": "channels: 64, hidden: 64", "text_encoder": "channels: 64, hidden: 128, layers: 2, heads: 4"}
 EPOCHS = {"text_classifier": 2, "text_encoder": 2}
-BAG_OF_WORDS = 77.39  # percent of what this split holds out
+BAG_OF_WORDS = 77.39  # percent of this split's held-out texts
 CONFIG = """
 training: {{num_epochs: {epochs}, batch_size: %d, learning_rate: %g, sequence_length: %d, seed: %d, threads: 1, validation_split: 0.2}}
 model: {{type: {model}, {sizes}, vocabulary: %d, path: start.safetensors}}
@@ -82,7 +82,7 @@ def bag_of_words(rows, train, held):
 
     labels = torch.tensor([float(rows[i][1]) for i in train])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of sparse tensors, whose invariants hold
+        warnings.simplefilter("ignore")  # about sparse tensors, whose invariants hold
         here, there = counts(train), counts(held)
     weight = torch.zeros(len(column), 1, requires_grad=True)
     bias = torch.zeros(1, requires_grad=True)
@@ -139,7 +139,7 @@ def processor_time(who, before=0.0):
 
 
 def compare(folder, name, model, data, split, tokenizer):
-    """The accuracies of ours and of PyTorch on what is held out."""
+    """The accuracies of ours and of PyTorch on held-out texts."""
     train, held = split
     epochs = EPOCHS[name]
     steps = -(-epochs * len(train) // BATCH)
@@ -166,7 +166,7 @@ def compare(folder, name, model, data, split, tokenizer):
 
 
 def check_example(folder, name, tokenizer, baseline):
-    """What is wrong with the settings that a user finds."""
+    """The fault of settings that a user finds."""
     example = EXAMPLES / f"{name}.yaml"
     done = subprocess.run([MUSTER, example, "--set", "data.path=reviews.csv", "--set", f"data.tokenizer={tokenizer}", "--set", "data.cache_dir=cache",
                            "--set", f"training.seed={SEED}", "--set", "training.threads=1", "--set", "training.output="], cwd=folder,

@@ -1,7 +1,7 @@
 """Our runtime against PyTorch in float64: the classifier of texts and the encoder, whose texts have lengths of their own, the same
 weights and batches, on 1, 2 and 4 ranks with every strategy; their parameters have the names of torch.nn's modules.
 
-Behind a text's length are tokens that nothing may read. Bounds and how to find torch: model_against_torch.py; the reference kernels,
+After a text's length are tokens that nothing may read. Bounds and how to find torch: model_against_torch.py; the reference kernels,
 in double, are held to 1e-9."""
 
 import os
@@ -58,7 +58,7 @@ MODELS = {
 
 
 def order_of(name, parameters):
-    """As the page writes them down: an encoder's norms before what they feed."""
+    """As the page writes them down: an encoder's norms before their readers."""
     part = lambda key: next((i for i, what in enumerate(("norm1", "self_attn", "norm2", "linear")) if what in key), 0)
     block = lambda key: int(key.split(".")[2]) if key.startswith("encoder.layers") else 99 if key.startswith(("encoder", "fc")) else -1
     keys = list(parameters)
@@ -68,7 +68,7 @@ def order_of(name, parameters):
 
 
 def texts_of(generator, least):
-    """Texts that can be learnt: a label's own tokens are among the others. What lies behind a length is drawn, too."""
+    """Texts that can be learnt: a label's own tokens are among the others. Tokens after a length are drawn, too."""
     labels = torch.randint(CLASSES, (STEPS, SAMPLES, 1), generator=generator)
     tokens = torch.randint(VOCABULARY, (STEPS, SAMPLES, POSITIONS), generator=generator)
     own = torch.rand(tokens.shape, generator=generator) < 0.5

@@ -14,7 +14,7 @@ BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 CONFIGS = pathlib.Path(os.environ["MUSTER_SOURCE"]) / "tests" / "data" / "configs"
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
 
-LIMIT = 300  # of any run, against a hang
+LIMIT = 300  # for any run, against a hang
 SMALL = [word for text in ("training.steps=3", "training.global_batch=4", "training.micro_batch=2", "training.sequence_length=32",
                            "training.threads=1", "model.layers=1", "model.channels=32", "model.heads=2", "logging.sample_length=0", "logging.interval=1")
          for word in ("--set", text)]
@@ -60,7 +60,7 @@ class Configs(unittest.TestCase):
             run = self.trains(*file, *SMALL, "--data_path=text", ranks=2 if len(file) == 1 else 0)
             self.assertIn("FULL_SHARD over", run.stdout)
             self.assertIn("kept and gathered in fp16", run.stdout)
-            # rank 0 alone lists what has no effect
+            # rank 0 alone lists keys without effect
             self.assertEqual(run.stderr.count("no effect here: zero_optimization.contiguous_gradients, "), 1, run.stderr)
         self.refused("ds_config.json: data.path is missing", "ds_config.json")
 

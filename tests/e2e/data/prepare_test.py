@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""muster-train prepare from end to end: what is kept of fortunes and of the licenses of Debian with duplicates, near duplicates and rubbish
+"""muster-train prepare from end to end: the documents kept of fortunes and of the licenses of Debian with duplicates, near duplicates and rubbish
 planted among them; the same bytes for any number of workers and after kills; flat memory; training on the result.
 
 prepare_test.py [--full]. The quick run reads a part of the fortunes, and compares the memory for 10 MB with that for 100 MB; --full all of
-them, and the memory for 1 GB. What is near or a duplicate is computed here by the definition, not by signatures."""
+them, and the memory for 1 GB. Near documents and duplicates are computed here by the definition, not by signatures."""
 import base64
 import collections
 import gzip
@@ -27,7 +27,7 @@ BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 TRAIN = BUILD / "bin" / "muster-train"
 FULL = "--full" in sys.argv
 FORTUNES, LICENSES = pathlib.Path("/usr/share/games/fortunes"), pathlib.Path("/usr/share/common-licenses")
-LIMIT = 1200 if FULL else 300  # of any run, against a hang
+LIMIT = 1200 if FULL else 300  # for any run, against a hang
 SANITIZED = bool(os.environ.get("MUSTER_SANITIZED"))
 
 
@@ -217,7 +217,7 @@ class Prepare(unittest.TestCase):
         self.assertGreater(report["validation"]["documents"], 0)
 
     def test_workers_and_kills(self):
-        """One worker, eight, and one that is killed again and again: the same files, to the byte."""
+        """One worker, eight, and a worker that is killed again and again: the same files, to the byte."""
         self.write_corpus()
         flags = ("--model_type=bpe", "--vocab_size=600", "--part_bytes=64K", "--shard_tokens=50000", "--validation_share=0.05", "--sample_bytes=300K")
         started = time.monotonic()
@@ -321,7 +321,7 @@ class Prepare(unittest.TestCase):
         self.assertIn("--input_dir", subprocess.run([TRAIN, "prepare", "--help"], capture_output=True, text=True, check=True).stdout)
 
     def test_training_on_it(self):
-        """data.path is the folder: tokenizer, shards, documents and what is held out come from its index."""
+        """data.path is the folder: tokenizer, shards, documents and held-out samples come from its index."""
         (self.raw / "a.txt").write_text("\n%\n".join(fortunes()[:1500]))
         self.prepare("--vocab_size=500", "--shard_tokens=20000", "--validation_share=0.1")
         report = self.report()
@@ -385,7 +385,7 @@ class Prepare(unittest.TestCase):
         for size in (10e6, 100e6, 1e9) if FULL else (10e6, 100e6):
             self.write_languages(base, size, rng)
             peaks[size] = self.peak("--tokenizer_type=bytes")
-            if FULL and not model.exists():  # of the same texts for both: the trainer's memory is that of the words of its sample
+            if FULL and not model.exists():  # the same texts for both's: the trainer's memory is that of the words of its sample
                 self.peak("--vocab_size=2000", "--sample_bytes=4M")
                 shutil.copy(self.folder / "out" / "tokenizer.model", model)
             if FULL and size < 1e9:  # sentencepiece reads 2 MB a second

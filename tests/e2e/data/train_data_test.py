@@ -13,7 +13,7 @@ import unittest
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
-LIMIT = 120  # of any run, against a hang
+LIMIT = 120  # for any run, against a hang
 END = 130
 
 CONFIG = """\
@@ -140,7 +140,7 @@ data: {{path: "{self.folder}/prose", cache_dir: "{self.folder}/cache"}}
             (libraries / name).write_text("no library")
         self.assertRegex(self.run_train(*words, fails=True, variables=variables), "a tokenizer.json with the normalizer NFC needs libunistring2")
         expected = self.losses(self.run_train(*words))
-        for name in ("libunistring.so.2", "libunistring.so.5"):  # one of both is enough
+        for name in ("libunistring.so.2", "libunistring.so.5"):  # either is enough
             (libraries / name).unlink()
             (libraries / name).symlink_to(real)
             self.assertEqual(self.losses(self.run_train(*words, variables=variables)), expected)

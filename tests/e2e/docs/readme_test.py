@@ -1,4 +1,4 @@
-"""Every command of the README at the top and of the pages beside it, in a block of code or in backquotes, is run here or named with the
+"""Every command of the README at the top and of the pages next to it, in a block of code or in backquotes, is run here or named with the
 test that runs it.
 
     MUSTER_BUILD=build python3 tests/e2e/docs/readme_test.py
@@ -42,7 +42,7 @@ time.sleep(60)
 """
 RANKS = [r"rank 0 of 2", r"rank 1 of 2"]
 
-# command -> (exit codes, what its output has); run in a folder that looks like a checkout after ./dev build
+# command -> (exit codes, texts of its output); run in a folder that looks like a checkout after ./dev build
 RUN = {
     "export PATH=$PWD/build/bin:$PWD/.venv/bin:$PATH": ((0,), []),
     "muster local -f k8s/cpu/master-workers.yaml --dry-run": ((0,), [r"PET_NNODES=4", r"torchrun"]),
@@ -108,7 +108,7 @@ KNOWN = {
 
 
 def commands():
-    """Every command once: lines of blocks without a language, and what is in backquotes."""
+    """Every command once: lines of blocks without a language, and the texts in backquotes."""
     found = []
     for language, text in BLOCK.findall(TEXT):
         if language in ("", "sh"):

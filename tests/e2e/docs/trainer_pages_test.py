@@ -32,7 +32,7 @@ data: {path: texts, tokenizer: bytes}
 training: {steps: 1, global_batch: 2, sequence_length: 64, output: SmolLM2-135M, output_format: hf}
 """
 
-# page -> what its commands print, all together, and what they leave
+# page -> the output of all its commands, and the files that they leave
 EXPECTED = {
     "models.md": ([r"saved tuned", r'"perplexity":', r"parameters"], ["tuned/config.json", "tuned/model.safetensors"]),
     "evaluation.md": ([r"evaluation after step 40: loss", r'"step": ?\d+'], ["runs/a/checkpoints", "best.safetensors"]),

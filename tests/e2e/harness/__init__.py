@@ -1,5 +1,5 @@
-"""What the end-to-end tests share: a folder a test, agents started in it, waits with a bound, and the proof that nothing is
-left behind.
+"""Shared by the end-to-end tests: a folder a test, agents started in it, waits with a bound, and the proof that nothing is
+left over.
 
 Standard library only. MUSTER_BUILD names the build directory. Every process of a test carries E2E_FOLDER, by which it is found
 wherever it hides."""
@@ -23,7 +23,7 @@ from harness.ports import free_port  # noqa: F401: for the tests
 BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resolve().parents[3] / "build")).resolve()
 MUSTER = str(BUILD / "bin" / "muster")
 AFTERMATH_S = 30  # what workers may still write when no agent runs any more
-LIMIT = 480 if os.environ.get("MUSTER_SANITIZED") else 240  # of any wait; a test that needs it has failed
+LIMIT = 480 if os.environ.get("MUSTER_SANITIZED") else 240  # for any wait; a test that needs it has failed
 
 gc.set_threshold(100000, 20, 20)  # a test is short, and collections are a tenth of its time
 
@@ -71,14 +71,14 @@ def alive(pid):
 
 def adopt_orphans():
     """From now on whatever loses its parent below this process becomes its child, as under an init: nothing that a test's
-    programs leave behind can hide, whatever its session and environment are."""
+    programs leave can hide, in any session and environment."""
     PR_SET_CHILD_SUBREAPER = 36
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
 
 
 def children():
-    """{pid: (name, state)} of this process's children, those that have ended and were not waited for included."""
+    """{pid: (name, state)} of this process's children, exited ones that were not waited for included."""
     found = {}
     for task in os.listdir("/proc/self/task"):
         with open(f"/proc/self/task/{task}/children") as file:
@@ -186,7 +186,7 @@ class AgentTest(unittest.TestCase):
             return not [pid for pid in carriers() if mine in self.folder_of(pid)]
 
         wait_until(gone, "every process of this test is gone")
-        if os.environ.get("TEST_APART"):  # else it is shared with whatever runs beside the test
+        if os.environ.get("TEST_APART"):  # else it is shared with whatever runs next to the test
             self.assertEqual(self.shared_memory() - self.shm, set())
 
     @staticmethod
@@ -233,7 +233,7 @@ class AgentTest(unittest.TestCase):
         return out or "", err or ""
 
     def wait_said(self, process, text):
-        """Reads stderr until the text is there; what was read is kept in process.said."""
+        """Reads stderr until the text is there; the text so far is kept in process.said."""
         said = getattr(process, "said", "").encode()
         deadline = time.monotonic() + LIMIT
         os.set_blocking(process.stderr.fileno(), False)
@@ -298,7 +298,7 @@ class AgentTest(unittest.TestCase):
             self.fail(f"{late}\n{self.printed_so_far()}")
 
     def printed_so_far(self):
-        """How the agents ended, and what they have printed that is not read yet."""
+        """How the agents ended, and their output that is not read yet."""
         found = []
         for agent in self.started:
             text = b""
@@ -312,7 +312,7 @@ class AgentTest(unittest.TestCase):
 
 
 class AdoptingTest(AgentTest):
-    """A test that adopts what its agents leave behind, and proves that this is nothing."""
+    """A test that adopts its agents' orphans, and proves that there are none."""
 
     @classmethod
     def setUpClass(cls):

@@ -8,7 +8,7 @@
         cluster.nodes[2].kill_pod()                # every process in it, at once
         cluster.nodes[2].restart("10.66.9.9")      # same name, empty, with another address
         cluster.publish("node0", "10.66.0.77")     # a wrong address; unpublish("node0"); delay=3 answers late
-        agents[0].wait(60), agents[0].said()       # exit code, what it wrote to stderr
+        agents[0].wait(60), agents[0].said()       # exit code, stderr
 
 Each node is a set of namespaces (namespaces.py) named node0, node1, ... with the address 10.66.0.(k+1) on eth0; a hub, in
 namespaces of its own, holds the bridge between them and a name server. Cluster(3, folder, family="6") has IPv6 alone (fd66::(k+1)),
@@ -44,7 +44,7 @@ LIMIT = 240  # seconds, of anything that this module waits for by itself
 
 
 def wait_until(condition, what, limit=LIMIT, step=0.02):
-    """What the condition gives, as soon as it gives anything; with a bound, never a guess about how long it takes."""
+    """The condition's value, as soon as it has one; with a bound, never a guess about how long it takes."""
     deadline = time.monotonic() + limit
     while True:
         value = condition()
@@ -87,7 +87,7 @@ def need():
 
 
 def ruleset(harm):
-    """The hub's nft rules for {port: {"from": percent, "to": percent}}: how much of what comes from a port, or goes to it, is
+    """The hub's nft rules for {port: {"from": percent, "to": percent}}: how much of the traffic that comes from a port, or goes to it, is
     dropped."""
     lines = ["table bridge harm", "delete table bridge harm", "table bridge harm {"]
     for chain, hook, match in (("from", "prerouting", "iifname"), ("to", "postrouting", "oifname")):
@@ -208,7 +208,7 @@ class Node:
         self.cluster.publish(self.name, *self.addresses)
 
     def start(self, *arguments, log="agent", **environment):
-        """A program in the node, as a Process; its environment is this process's with what is given here (None: without)."""
+        """A program in the node, as a Process; its environment is this process's with the arguments' changes (None: without)."""
         self.started[log] = self.started.get(log, 0) + 1
         whole = {**os.environ, "TMPDIR": str(self.folder), **environment}
         kept = {name: value for name, value in whole.items() if value is not None}
@@ -435,7 +435,7 @@ class Cluster:
         new.rename(self.table)
 
     def close(self):
-        """Kills what is left."""
+        """Kills the rest."""
         for node in self.nodes:
             if node.pod and node.pod.holder.poll() is None:
                 for pid in namespaces.children(node.pod.holder.pid):
@@ -450,7 +450,7 @@ class Cluster:
 
 
 def main(at_once=4):
-    """Runs the tests of the script that calls it: those that are named, or all, several at once in processes of their own: they
+    """Runs the tests of the script that calls it: named ones, or all, several at once in processes of their own: they
     wait most of the time, and their networks never meet."""
     need()
     if len(sys.argv) > 1:

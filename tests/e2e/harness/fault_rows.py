@@ -1,16 +1,16 @@
-"""The fault matrix as a table: what is done to a job, and how it must end. fault_matrix_test.py runs it.
+"""The fault matrix as a table: the harm to a job, and its required end. fault_matrix_test.py runs it.
 
 A row is played in this order:
 
     begin   how the job gets to its phase; the default: all nodes start, and their world trains
-    harm    what is done to it
-    gone    what follows while the harm lasts: the size of the world that trains then; STOPPED, no node that can be reached has
+    harm    the damage done
+    gone    the state while the harm lasts: the size of the world that trains then; STOPPED, no node that can be reached has
             workers; ALONE, the server's own have none; STANDS, nothing changes for longer than it takes to miss a node; None
     back    how the harm is taken back
     again   the world that trains afterwards: its size; SAME (the old one goes on); None: the job ends by itself
-    codes   what the agents leave with: one for all, or by a piece of the log's name ("node1.", * for the rest); None: not asked
+    codes   the agents' exit codes: one for all, or by a piece of the log's name ("node1.", * for the rest); None: not asked
     cause   (class, node): the first cause in the failure.json of every agent that was not killed
-    `says`    what one of the agents must have logged (a regular expression), the cause by name
+    `says`    text that an agent must have logged (a regular expression), the cause by name
     restarts  how many the job has used in the end; None: not asked
 
 Values may differ by mode ({"static": .., "elastic": ..}; a mode that is missing there is not played) and may be functions of
@@ -79,11 +79,11 @@ class Row:
     flags: tuple = ()
     modes: tuple = BOTH
     least: int = 2
-    spares: int = 0  # nodes beside the world's
-    lowest: Any = None  # of an elastic world; the default is one less than all
+    spares: int = 0  # nodes next to the world's
+    lowest: Any = None  # an elastic world's; the default is one less than all
     short: tuple = BOTH  # the modes in which the short run plays it
     needs_torch: bool = False
-    sizes: tuple = ()  # the only ones; () is those of the run
+    sizes: tuple = ()  # the only ones; () stands for the run's
 
 
 def of_mode(value, mode, count):
@@ -108,7 +108,7 @@ def start_agent(node_of):
     def start(job):
         before = job.agents.get(node_of(job))
         if before:
-            before.wait()  # as a pod is started again when what was in it has ended
+            before.wait()  # as a pod is started again when its program has ended
         job.start(node_of(job))
 
     return start
@@ -322,7 +322,7 @@ OTHER_JOB = {
 }
 CLAIMED = r'is held by agent "node\d+", which is alive; agent "node\d+" claims it too'
 
-# what a loss leads to: the others of a static job wait, those of an elastic one go on
+# after a loss the others of a static job wait, and an elastic job's go on
 ON_LOSS = {"static": STOPPED, "elastic": one_less}
 
 ROWS = [

@@ -1,4 +1,4 @@
-"""One job over the nodes of a cluster: its agents, its phases, what its workers do. Used by fault_matrix_test.py, and by whatever
+"""One job over the nodes of a cluster: its agents, its phases, its workers' actions. Used by fault_matrix_test.py, and by whatever
 else wants a job that can be harmed.
 
 Workers are step_worker unless `program` names another; the observer (steps.py) watches them. Node 0 serves; `victim` is the last

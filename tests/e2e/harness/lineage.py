@@ -1,7 +1,7 @@
-"""What a run of muster-train trained on, from its own files: the log of samples (logging.samples) and the log of steps (logging.json).
+"""The samples that a run of muster-train trained on, from its own files: the log of samples (logging.samples) and the log of steps (logging.json).
 
-A step may be in them more than once: a run that was killed takes the steps behind its last checkpoint again. The last run that took a step
-is the one whose work is in the final weights."""
+A step may be in them more than once: a run that was killed takes the steps after its last checkpoint again. The last run that took a step
+is the run whose work is in the final weights."""
 
 import json
 import struct
@@ -37,7 +37,7 @@ def check_samples(test, folder, steps, batch):
     before = 0
     for step, runs in sorted(by_step.items()):
         lines = runs[max(runs)]
-        test.assertGreaterEqual(max(runs), before, step)  # no run goes on from what a later one did
+        test.assertGreaterEqual(max(runs), before, step)  # no run goes on from a later run's work
         before = max(runs)
         test.assertEqual(sorted(line["rank"] for line in lines), list(range(lines[0]["ranks"])), step)
         found = sorted(sample for line in lines for sample in line["samples"])
@@ -46,7 +46,7 @@ def check_samples(test, folder, steps, batch):
 
 
 def losses(path):
-    """Of each step, by the last run that took it."""
+    """For each step, by the last run that took it."""
     found = {}
     for line in json_lines(path):
         if line["kind"] == "start":
@@ -62,6 +62,6 @@ def deviation(some, others):
 
 
 def tensors(path):
-    """The bytes of a safetensors file behind its header, which names the world."""
+    """The bytes of a safetensors file after its header, which names the world."""
     data = path.read_bytes()
     return data[8 + struct.unpack("<Q", data[:8])[0]:]

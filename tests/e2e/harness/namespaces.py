@@ -1,7 +1,7 @@
 """Nodes of their own on one machine: namespaces for network, host name, mounts and processes. Needs root.
 
 Standard library only. Nothing of them has a name outside: they, and every process in them, end with the process that made
-them, however it ends: the kernel kills what is left in a process namespace when its first process goes, and that one waits for
+them, however it ends: the kernel kills all processes of a process namespace when its first process goes, and that one waits for
 the end of a pipe whose other end is ours. `cluster.py` puts them on one network and does harm to them."""
 
 import contextlib
@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 
-LIMIT = 300  # of any command
+LIMIT = 300  # for any command
 
 
 def run(*command, given=None):
@@ -22,7 +22,7 @@ def run(*command, given=None):
 
 
 def children(pid):
-    """Of all threads of a process, as they are numbered outside."""
+    """For all threads of a process, as they are numbered outside."""
     found = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
@@ -72,7 +72,7 @@ exec cat
             raise OSError(self.holder.stderr.read())
 
     def command(self, *command):
-        """What runs the command in this node; its process is a child of what this starts."""
+        """The command's start in this node; its process is a child of this one."""
         of_holder = f"/proc/{self.holder.pid}/ns"
         return ["nsenter", "-t", str(self.holder.pid), "--net", "--uts", "--mount", f"--pid={of_holder}/pid_for_children", *command]
 
@@ -81,9 +81,9 @@ exec cat
         run("nsenter", "-t", str(self.holder.pid), "--net", "ip", *arguments)
 
     def pids(self, entered=()):
-        """Those of its processes, as they are numbered outside; the holder and exited ones are not among them. entered: what command()
+        """Its processes, as they are numbered outside; the holder and exited ones are not among them. entered: what command()
         made and still runs, whose child is in this node."""
-        first = children(self.holder.pid)  # to which the kernel gives those whose parents have ended
+        first = children(self.holder.pid)  # to which the kernel gives orphans
         found, parents = [], [*first, *entered]
         while parents:  # not every process of the machine, several times a second
             parents = [pid for parent in parents for pid in children(parent)]

@@ -32,7 +32,7 @@ def claim():
 
 def is_free(port):
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what an earlier test left in TIME_WAIT is no hindrance
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # earlier tests' ports in TIME_WAIT are no hindrance
         try:
             probe.bind(("", port))
             probe.listen()

@@ -2,8 +2,8 @@
 at once.
 
 A world trained from the first step that all its ranks took to the last one; the time of a step is when the first rank had received
-of it from every other, since at that moment each of them was at work in this world. What a rank does alone later, as one that was
-frozen and reads what had reached it before, is not training."""
+of it from every other, since at that moment each of them was at work in this world. A rank's later work alone, as one that was
+frozen and reads earlier messages, is not training."""
 
 import dataclasses
 import pathlib
@@ -11,7 +11,7 @@ import pathlib
 
 @dataclasses.dataclass
 class Record:
-    """Of one worker; times in nanoseconds on the machine's monotonic clock."""
+    """For one worker; times in nanoseconds on the machine's monotonic clock."""
 
     offset: int = 0
     rest: bytes = b""
@@ -66,7 +66,7 @@ class Observer:
         self.folder, self.records = pathlib.Path(folder), {}
 
     def worlds(self):
-        """All that there were until now, those that trained in the order of their first steps, then the others."""
+        """All that there were until now, trained ones in the order of their first steps, then the others."""
         for path in self.folder.glob("record.*"):
             self.records.setdefault(path, Record()).read(path)
         found = {}
@@ -76,13 +76,13 @@ class Observer:
         return sorted(map(World, found.values()), key=lambda world: (world.first is None, world.first))
 
     def breaches(self):
-        """What must never be, in words."""
+        """Texts of impossible states."""
         found = ["a worker heard from another world" for record in self.records.values() if record.mixed]
         trained = [world for world in self.worlds() if world.steps]
         for world in self.worlds():
             if len(set(world.ranks)) < len(world.ranks):
                 found.append(f"a rank is held twice in {world}: {world.ranks}")
-        latest = None  # of the worlds so far, the one that trained longest
+        latest = None  # the worlds so far's, the one that trained longest
         for world in trained:
             if latest and world.first < latest.last:
                 seconds = (min(world.last, latest.last) - world.first) / 1e9

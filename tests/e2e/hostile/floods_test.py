@@ -1,4 +1,4 @@
-"""Attackers that fill the memory of an agent: what an unknown peer can send to its ports, at once and on many connections, while workers work.
+"""Attackers that fill the memory of an agent: anything that an unknown peer can send to its ports, at once and on many connections, while workers work.
 The agent stays below 64 MB, logs whom it closed, and the workers go on.
 
     MUSTER_BUILD=build python3 tests/e2e/hostile/floods_test.py [--full] [TestClass.test_name ...]"""
@@ -22,7 +22,7 @@ from harness import AgentTest, free_port, wait_until  # noqa: E402
 LIMIT_KB, GIVEN_BACK_KB = 64 << 10, 32 << 10
 CROWD = 25  # connections of one attack
 FULL = "--full" in sys.argv
-SECONDS = 2 if FULL else 0.6  # of each
+SECONDS = 2 if FULL else 0.6  # for each
 
 # Counts its turns together with the other rank, over a connection that it keeps.
 WORKER = r"""
@@ -135,7 +135,7 @@ def whole_messages(_):
 
 
 def flood(host, port, attack):
-    """CROWD connections send what the attack gives, each for as long as it is taken, and begin anew where they are closed."""
+    """CROWD connections send the attack's bytes, each for as long as it is taken, and begin anew where they are closed."""
     until, selector, closed = time.monotonic() + SECONDS, selectors.DefaultSelector(), 0
 
     def begin(number):
@@ -204,7 +204,7 @@ class Floods(AgentTest):
 
     STORE = (unfinished_multi_set, unread_multi_get, values, queue_items, waits, short_strings)
 
-    STAYS = unread_multi_get, values, queue_items  # what was written stays when its writer leaves, as in PyTorch's store
+    STAYS = unread_multi_get, values, queue_items  # written values stay when their writer leaves, as in PyTorch's store
 
     def test_the_store_of_one_node(self):
         port, metrics = free_port(), free_port()
@@ -232,7 +232,7 @@ class Floods(AgentTest):
 ATTACKS = (unfinished_multi_set, unread_multi_get, values, queue_items, waits, short_strings, endless_message, endless_empty_frames, whole_messages)
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--attack"]:  # HOST PORT NUMBER: one of them, whatever listens there (worlds/kills_test.py)
+    if sys.argv[1:2] == ["--attack"]:  # HOST PORT NUMBER: one attack, on any listener (worlds/kills_test.py)
         flood(sys.argv[2], int(sys.argv[3]), ATTACKS[int(sys.argv[4]) % len(ATTACKS)])
         sys.exit()
     sys.argv = [name for name in sys.argv if name != "--full"]

@@ -20,7 +20,7 @@ REFUSE = BUILD / "tests" / "refuse"
 FULL = "--full" in sys.argv
 LIMIT_S = 30  # a run takes 0.02 s; a sweep for processes that cannot be signalled 0.3 s
 
-# Nothing can be started without them; each run names the one that it lacks.
+# Nothing can be started without them; each run names the missing one.
 NEEDED = {"bind", "epoll_create1", "epoll_ctl", "eventfd2", "fcntl", "futex", "getrandom", "listen", "pipe2", "prlimit64", "setsid",
           "setsockopt", "signalfd4", "socket", "socketpair", "timerfd_create", "timerfd_settime"}
 

@@ -111,7 +111,7 @@ class StoreKeys(AgentTest):
         self.assertIn("--secret-file has no effect: no other node joins this job, and a worker serves the store (--worker-store=worker)", self.finish(agent, 0)[1])
 
     def test_the_key_is_shown_nowhere(self):
-        """Neither in the environment nor in the arguments of a worker; a worker whose descriptor was closed names what is missing."""
+        """Neither in the environment nor in the arguments of a worker; a worker whose descriptor was closed names the missing descriptor."""
         port = free_port()
         path = self.script("look.py", "import os, pathlib\n"
                            "fd = int(os.environ['MUSTER_STORE_KEY_FD'])\n"
@@ -132,7 +132,7 @@ class StoreKeys(AgentTest):
         for agent in agents:
             out, _ = self.finish(agent, 0)
             self.assertEqual(out.strip(), "sealed")
-        # a program in between that closes what it does not know
+        # a program in between that closes unknown descriptors
         port, agents = self.job(secret)
         for agent in agents:
             self.finish(agent, 0)

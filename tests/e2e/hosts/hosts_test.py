@@ -136,7 +136,7 @@ class HostsTest(unittest.TestCase):
         return found
 
     def sessions(self):
-        """sshd processes of connections, and what they started, by ancestry."""
+        """sshd processes of connections, and their children, by ancestry."""
         parents, names = {}, {}
         for entry in os.listdir("/proc"):
             if entry.isdigit():
@@ -219,7 +219,7 @@ class Jobs(HostsTest):
 
 
 FIRST = "as soon as there is one"
-KINDS = {  # what is killed: its command line
+KINDS = {  # victim: its command line
     "ssh": r"^ssh -F",
     "head": r"^/.*/muster run --hosts",
     "node": r"^(/.*/)?muster host-node",
@@ -262,7 +262,7 @@ class Kills(HostsTest):
 
     def victims(self, kind):
         found = [pid for pid, command in self.ours().items() if re.search(KINDS[kind], command)]
-        # a guardian is called as its agent is, and is not what this is about
+        # a guardian is called as its agent is, and is not meant here
         return [pid for pid in found if kind != "agent" or re.search(KINDS["node"], command_line(parent(pid)))]
 
     def kill_one(self, kind, delay, choice):

@@ -266,7 +266,7 @@ class JobSets(KindTest):
 
     @unittest.skipUnless(NAMESPACES, "no namespaces here")
     def test_the_attempt_is_told(self):
-        """In variables, in what is made of them, in the command and in a file."""
+        """In variables, in texts made of them, in the command and in a file."""
         field = {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}
         job = batch("w", 1, ["sh", "-c", "echo at $A $(DIR) $(cat /podinfo/attempt); [ $A = 2 ] || exit 3", "$(DIR)"], backoffLimit=0,
                     volumes=[{"name": "p", "downwardAPI": {"items": [{"path": "attempt", "fieldRef": field}]}}], mounts=[{"name": "p", "mountPath": "/podinfo"}])

@@ -23,7 +23,7 @@ TRAINER = "trainer.kubeflow.org/v1alpha1"
 
 
 def dry_run(*objects, flags=(), code=0):
-    """(the pods, what was logged) of a dry run."""
+    """(the pods, its log) of a dry run."""
     text = "\n---\n".join(json.dumps(each) for each in objects)
     run = subprocess.run(
         [MUSTER, "local", "-f", "-", "--dry-run", "--output=json", *flags], input=text, capture_output=True, text=True, timeout=60

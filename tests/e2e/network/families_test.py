@@ -41,7 +41,7 @@ class Families(unittest.TestCase):
         self.jobs = []
 
     def begin(self, what, flags, program=("bash", "-c", REACH), expect=None, **environment):
-        """A job whose k-th node gets flags(k, port); what is for messages. expect: MASTER_ADDR of the workers."""
+        """A job whose k-th node gets flags(k, port); `what` is for messages. expect: MASTER_ADDR of the workers."""
         self.port += 2  # the store of a static job is at the next port
         agents = [
             node.start(MUSTER, "run", "--nnodes=2", "--join-timeout=30", *flags(k, self.port), "--", *program, MUSTER_HOSTNAME=None, **environment)
@@ -158,7 +158,7 @@ class Refused(Families):
 
 
 class Identity(Families):
-    """The node whose address the endpoint is serves, whatever its own address for the others is."""
+    """The node whose address the endpoint is serves, with any own address for the others."""
 
     def test_own_addresses(self):
         self.make("both")

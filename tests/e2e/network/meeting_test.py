@@ -1,4 +1,4 @@
-"""Nodes that start in an odd way: a name of several nodes, a run beside another one, more nodes than there are places.
+"""Nodes that start in an odd way: a name of several nodes, a run next to another one, more nodes than there are places.
 
     MUSTER_BUILD=build python3 tests/e2e/network/meeting_test.py [TestClass.test_name ...]"""
 
@@ -72,7 +72,7 @@ class NameOfSeveral(Meeting):
 
     def test_no_other_node_has_it(self):
         self.make(2)
-        self.cluster.publish("job", self.nodes[0].address, "10.66.0.77")  # of a pod that was there before
+        self.cluster.publish("job", self.nodes[0].address, "10.66.0.77")  # an earlier pod's
         said = "".join(self.ends([self.elastic(k, "job") for k in (0, 1)]))
         self.assertIn("this one serves the job", said)
 
@@ -122,7 +122,7 @@ class SecondRun(Meeting):
 
 class Mistakes(Meeting):
     def test_the_name_leads_back_here(self):
-        """/etc/hosts of a node that has the server's name beside localhost."""
+        """/etc/hosts of a node that has the server's name next to localhost."""
         self.make(2)
         with open(self.nodes[1].pod.hosts, "a") as hosts:
             hosts.write("127.0.1.1 master\n")

@@ -33,7 +33,7 @@ class Paths(unittest.TestCase):
         cluster.namespaces.run(*node.pod.command("nft", "-f", "-"), given=rules)
 
     def run_job(self, *more, expect="", seconds=30):
-        """What all agents have printed; workers end when it is there, or at once where nothing is expected."""
+        """Output of all agents; workers end when it is there, or at once where nothing is expected."""
         script = 'while [ ! -e "$FOLDER/go" ]; do sleep 0.05; done'
         agents = [
             node.start(

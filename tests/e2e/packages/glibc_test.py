@@ -1,4 +1,4 @@
-"""packages/glibc.py on small programs: what it changes, and what it refuses by name.
+"""packages/glibc.py on small programs: its changes, and its refusals by name.
 
     MUSTER_BUILD=build python3 tests/e2e/packages/glibc_test.py"""
 

@@ -3,7 +3,7 @@
     MUSTER_BUILD=build python3 tests/e2e/packages/install_test.py [TestClass.test_name ...]
 
   Wheel        a virtual environment without any other package
-  DebianFiles  what is in the package, and lintian where it is installed
+  DebianFiles  contents of the package, and lintian where it is installed
   CleanDebian  (--full) Debian 12 by debootstrap: apt installs the package; pip the wheel, in a bare Python
   OldDebian    (--full) the same in Debian 11: glibc 2.31, GCC 10's libstdc++, Python 3.9
 """
@@ -86,7 +86,7 @@ class Wheel(unittest.TestCase):
         self.assertEqual(zipfile.ZipFile(self.wheel).testzip(), None)
 
     def test_nothing_in_it_asks_for_a_newer_glibc(self):
-        """Nor libstdc++: what the name of the file promises."""
+        """Nor libstdc++: as the name of the file promises."""
         with tempfile.TemporaryDirectory() as folder:
             zipfile.ZipFile(self.wheel).extractall(folder)
             programs = [path for path in pathlib.Path(folder).rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
@@ -96,7 +96,7 @@ class Wheel(unittest.TestCase):
                 for name, limit in (("GLIBCXX", (3, 4, 24)), ("CXXABI", (1, 3, 11)), ("GCC", (7, 0, 0))):
                     self.assertLessEqual(max(symbol_versions(program, name), default=(0,)), limit, program)
                 lacking = set(newer_than_the_limit(program, known))
-                self.assertLessEqual(lacking, {"stat", "lstat", "fstat", "__libc_single_threaded"}, program)  # of libmuster_glibc.so
+                self.assertLessEqual(lacking, {"stat", "lstat", "fstat", "__libc_single_threaded"}, program)  # from libmuster_glibc.so
                 self.assertEqual("libmuster_glibc.so" in needed(program), bool(lacking), program)
                 if program.parent.name == "libs":
                     self.assertEqual(run("patchelf", "--print-rpath", program), "$ORIGIN\n", program)
@@ -234,7 +234,7 @@ class CleanDebian(unittest.TestCase):
                 target.write_bytes(name.read_bytes())
 
     def inside(self, package, script):
-        """What a shell prints in a fresh root, in /root, beside the package and a run's text and configuration."""
+        """Output of a shell in a fresh root, in /root, next to the package and a run's text and configuration."""
         root = pathlib.Path(self.scratch.name) / self._testMethodName
         run("cp", "-a", self.base, root)
         (root / "root" / package.name).write_bytes(package.read_bytes())
@@ -271,7 +271,7 @@ class CleanDebian(unittest.TestCase):
         self.assertIn("tokenizer: sentencepiece, 500 tokens", out)
         self.assertRegex(out, r"library [0-9.]+\n")
         self.assertIn("torchrun 0\n", out)
-        self.assertIn("others:\n", out)  # of the libraries that it brings this root has none
+        self.assertIn("others:\n", out)  # this root has no library that it brings
 
 
 class OldDebian(CleanDebian):

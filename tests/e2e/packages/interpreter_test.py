@@ -35,7 +35,7 @@ class Interpreter(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name).resolve()
         (self.root / "train.py").write_text("")
-        self.path = self.environment("in path")  # what is first in PATH
+        self.path = self.environment("in path")  # the first in PATH
 
     def environment(self, name, *files, muster=None):
         """The bin folder of an environment with an interpreter; files above it; muster: "copy" or "link"."""

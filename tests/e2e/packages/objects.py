@@ -1,4 +1,4 @@
-"""Which objects of one build folder are those of another: most of the bundle's sources are compiled as in the build that is tested."""
+"""Objects that two build folders have in common: most of the bundle's sources are compiled as in the build that is tested."""
 
 import json
 import re

@@ -73,7 +73,7 @@ class Manual(unittest.TestCase):
 
 class Bash(unittest.TestCase):
     def completed(self, program, script, *words):
-        """What bash offers behind these words, the last of which is being written."""
+        """What bash offers after these words, the last of which is being written."""
         cut = [part for word in words for part in re.split("(=)", word) if part or word == ""]
         done = subprocess.run(
             ["bash", "-c", script + '\nCOMP_WORDS=("$@") COMP_CWORD=$(($# - 1))\n'

@@ -1,9 +1,9 @@
-"""The job's page in headless Chromium: what a reader sees while a rank is killed and comes back, that text stays text, the same in the
+"""The job's page in headless Chromium: a reader's view while a rank is killed and comes back, that text stays text, the same in the
 report; and the demo as the README has it, with its screenshots.
 
     MUSTER_BUILD=build python3 tests/e2e/page/browser_test.py [--readme] [TestClass.test_name ...]
 
-Screenshots in light and dark at 400 and 1600 pixels are in MUSTER_BUILD/page. --readme: those of the demo take the place of the README's
+Screenshots in light and dark at 400 and 1600 pixels are in MUSTER_BUILD/page. --readme: the demo's screenshots take the place of the README's
 (launcher/docs/images), made small by pngquant if it is installed."""
 
 import os

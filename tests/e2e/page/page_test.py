@@ -1,4 +1,4 @@
-"""The job's page and its data: what all nodes report to the serving one, access to it, and clients that mean harm.
+"""The job's page and its data: reports of all nodes to the serving one, access to it, and clients that mean harm.
 
     MUSTER_BUILD=build python3 tests/e2e/page/page_test.py [--full] [TestClass.test_name ...]
 """
@@ -158,7 +158,7 @@ class Data(PageTest):
         self.finish(other, 0)
 
     def test_a_board_that_is_kept_goes_on(self):
-        """No other node has it: what --state-dir keeps is what the next agent begins with."""
+        """No other node has it: the next agent begins with the state that --state-dir keeps."""
         flags = ["--nnodes=1", "--rdzv-id=kept", "--max-restarts=5", f"--state-dir={self.folder}", "--", "sh", self.work()]
         first = self.start(*flags)
         wait_until(lambda: (self.folder / "up.0.0").exists(), "the worker runs")
@@ -221,7 +221,7 @@ class Data(PageTest):
         self.assertRegex(self.muster("report", f"--state-dir={self.folder}"), r"rank 1: NCCL WARN the last words \(")
 
     def test_the_curve_follows_when_serving_moves(self):
-        """The node that serves an elastic job leaves; the one that serves next gets the curve of those that stayed."""
+        """The node that serves an elastic job leaves; the next serving node gets the curve of the remaining ones."""
         port, metrics = free_port(), [free_port() for _ in range(3)]
         world = ["--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=moves", "--max-restarts=2"]
         agents = [self.start(f"--metrics-port={metrics[0]}", *world, "--", "sh", self.work())]
@@ -254,7 +254,7 @@ class Data(PageTest):
             self.assertRegex(text, r"(?m)^     0  \S+ +running +\d+ ")
         self.assertIn("Connection refused", self.muster("top", f"--url=127.0.0.1:{free_port()}", code=1))
         self.assertIn("http://HOST:PORT", self.muster("top", "--url=nonsense", code=2))
-        self.assertIn("logs", self.muster("report", "--job=logs"))  # of one that runs
+        self.assertIn("logs", self.muster("report", "--job=logs"))  # a running job's
         self.look_at_the_screen(f"--pid={agent.pid}")
         self.look_at_the_screen(f"--url=http://127.0.0.1:{port}")  # as of an agent elsewhere
         self.open_gate()
@@ -358,7 +358,7 @@ class Hostile(PageTest):
 
     def test_nobody_waits_behind_those_that_are_hung_up_on(self):
         """As many come at once as there are places left: the next one's turn comes when the oldest are gone, at once."""
-        port, places, spare = free_port(), 256, 8  # HTTP_CONNECTIONS of http_server.h, and those that are kept free
+        port, places, spare = free_port(), 256, 8  # HTTP_CONNECTIONS of http_server.h, and the places kept free
         agent = self.start("--standalone", f"--metrics-port={port}", "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.1; done")
         self.board_where(port, lambda b: self.ranks(b), "the rank")
         folder = f"/proc/{agent.pid}/fd"
@@ -417,7 +417,7 @@ class Hostile(PageTest):
                     worst = max(worst, time.monotonic() - begun)
         self.assertLess(worst, machine.bound(1.0), str(machine))
         grown = self.rss(agent.pid) - before
-        if not os.environ.get("MUSTER_SANITIZED"):  # which keeps what was freed, to look for its users
+        if not os.environ.get("MUSTER_SANITIZED"):  # which keeps freed memory, to look for its users
             self.assertLess(grown, 12 * 1024, f"{grown} KB more after {connections} connections")
         descriptors = len(os.listdir(f"/proc/{agent.pid}/fd"))
         self.assertLess(descriptors, 256 + 100)

@@ -60,7 +60,7 @@ class Trainer(AgentTest):
         (self.folder / "token").write_text("the-first-token\n")
 
     def make_certificate(self, name):
-        """Of localhost, and its own authority."""
+        """For localhost, and its own authority."""
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1", "-subj", "/CN=trainer",
              "-addext", "subjectAltName=DNS:localhost", "-keyout", self.folder / f"{name}.key", "-out", self.folder / f"{name}.pem"],
@@ -83,7 +83,7 @@ class Trainer(AgentTest):
         self.assertEqual(set(body), {"trainerStatus"})
         status = body["trainerStatus"]
         self.assertEqual(status["progressPercentage"], 0)
-        self.assertGreater(status["estimatedRemainingSeconds"], 100)  # of 100,000 steps of 20 ms and more
+        self.assertGreater(status["estimatedRemainingSeconds"], 100)  # 100,000 steps of 20 ms and more
         self.assertLess(abs(time.mktime(time.strptime(status["lastUpdatedTime"], "%Y-%m-%dT%H:%M:%SZ")) - time.timezone - time.time()), 60)
         metrics = {metric["name"]: metric["value"] for metric in status["metrics"]}
         self.assertEqual({name: metrics[name] for name in ("my.value", "restarts", "total_steps")}, {"my.value": "42", "restarts": "0", "total_steps": "100000"})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a run of muster-train shows: figures in muster status and in the metrics, a slow rank by its number, a log on a full disk.
+"""Reports of a run of muster-train: figures in muster status and in the metrics, a slow rank by its number, a log on a full disk.
 
     MUSTER_BUILD=build python3 tests/e2e/report/train_report_test.py [TestClass.test_name ...]
 """
@@ -131,11 +131,11 @@ class Report(unittest.TestCase):
         named = re.search(r"rank (\d) on \S+ is slow: over the last 10 steps the other ranks waited for it ([\d.]+) ms a step, (\d+)% of its time", warning)
         self.assertTrue(named, warning)
         self.assertEqual(named.group(1), "1")
-        self.assertTrue(100 < float(named.group(2)) < 1000 and int(named.group(3)) > 20, warning)  # of 200; steps are slow on a busy machine
+        self.assertTrue(100 < float(named.group(2)) < 1000 and int(named.group(3)) > 20, warning)  # 200 are planned; steps are slow on a busy machine
         self.wait_for(lambda: "muster-train: warning: " + warning in self.errors.read_text(), "the agent has not shown it")
         with self.stopped_again_and_again(pid):
             self.wait_for(lambda: "slow      rank 1: the other ranks wait for it " in self.status(), "it is not in muster status")
-        self.assertEqual({line["slow_rank"] for line in self.lines()} - {-1}, {1})  # while it was stopped; it runs freely meanwhile
+        self.assertEqual({line["slow_rank"] for line in self.lines()} - {-1}, {1})  # while it was stopped; it runs freely in the meantime
         self.run.send_signal(signal.SIGTERM)
         self.assertEqual(self.run.wait(LIMIT), 143)
 

@@ -12,7 +12,7 @@ import unittest
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
-LIMIT = 120  # of any run, against a hang
+LIMIT = 120  # for any run, against a hang
 SENTENCE = "the quick brown fox jumps over the lazy dog. "
 
 CONFIG = """\
@@ -102,7 +102,7 @@ class Generate(SmallModels):
         self.assertEqual(hot[0], hot[2])
 
     def test_past_the_end_of_the_context(self):
-        """64 positions: behind them the last ones are the context."""
+        """64 positions: after them the last ones are the context."""
         for folder in self.folders.values():
             long = self.generate(folder, "--prompt", SENTENCE, "--temperature=0", "--max-tokens=90")["tokens"]
             self.assertEqual(len(long), 90)
@@ -125,7 +125,7 @@ class Generate(SmallModels):
                             (("--prompt=a",), "no configuration file was named"),
                             (("--prompt=a", "--model", folder / "none"), f"{folder}/none")):
             self.assertIn(text, run("generate", *words, code=2).stderr)
-        self.assertIn("unknown option '--prompt'", run(config, "--prompt=a", code=2).stderr)  # of a training there is none
+        self.assertIn("unknown option '--prompt'", run(config, "--prompt=a", code=2).stderr)  # a training has no prompt
 
 
 if __name__ == "__main__":

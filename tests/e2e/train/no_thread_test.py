@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A program that is refused a thread, as in a pod whose pids.max is reached: each thread that muster or muster-train starts itself, one
-after the other, and all behind it (tests/support/no_thread.c).
+after the other, and all after it (tests/support/no_thread.c).
 
 Either it can do without, and the result is the same to the bit; or it ends at once with an error that names the thread and the limits.
-No rank waits for one that has ended so."""
+No rank waits for such an ended rank."""
 import json
 import os
 import pathlib
@@ -18,7 +18,7 @@ from harness.preload import preload  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"]).resolve()
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
-LIMIT = 120  # of any run, against a hang
+LIMIT = 120  # for any run, against a hang
 MOST = 40  # threads of a program: the sweep has to come to an end
 REASON = r"cannot start .*: Resource temporarily unavailable \((no readable cgroup sets pids\.max|the cgroup's pids\.max is \d+, and \d+ are in use); ulimit -u is (\d+|unlimited)\)"
 TEXT = "to be or not to be, that is the question: whether it is nobler in the mind to suffer\n" * 60
@@ -41,7 +41,7 @@ class NoThread(unittest.TestCase):
             "logging": {"json": str(folder / "log"), "interval": 1}}))
 
     def run_refused(self, command, cwd, refused):
-        """Exit code, what was written, and whether a thread was refused."""
+        """Exit code, output, and whether a thread was refused."""
         mark = cwd / "refused"
         environment = os.environ | {"LD_PRELOAD": preload("no_thread.so"), "NO_THREAD": refused, "NO_THREAD_MARK": str(mark)}
         try:
@@ -74,7 +74,7 @@ class NoThread(unittest.TestCase):
 
 
 class Training:
-    """What a run of muster-train has to leave behind."""
+    """Files that a run of muster-train has to leave."""
     wanted = None
 
     def __init__(self, test):
@@ -90,7 +90,7 @@ class Training:
 
 
 class Words:
-    """Two workers and what they write."""
+    """Two workers and their output."""
 
     def __init__(self, test):
         self.test = test
@@ -123,7 +123,7 @@ class Trainer(NoThread):
 
 
 class Launcher(NoThread):
-    """It can do without all of its own, but for those that serve the other nodes."""
+    """It can do without all of its own, but for threads that serve the other nodes."""
     worker = ["--nproc_per_node=2", "--log-dir=logs", "--redirects=3", "--tee=3", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"]
 
     def test_standalone(self):
@@ -138,7 +138,7 @@ class Launcher(NoThread):
         self.assertGreater(without, 0)
 
     def test_what_failed_is_told(self):
-        """With no thread at all: the verdict, the record in a file, and what the workers wrote."""
+        """With no thread at all: the verdict, the record in a file, and the workers' output."""
         script = "echo rank $RANK of $WORLD_SIZE; [ $RANK = 0 ] || { echo it is over >&2; exit 3; }; sleep 60"
         code, said, refused = self.run_refused([MUSTER, "run", "--standalone", *self.worker[:-1], script], self.base, "muster:1")
         self.assertTrue(refused)

@@ -29,7 +29,7 @@ FAMILIES = {
 
 
 def incomplete():
-    """Every set but those that make a world (all of torchrun's, rank and size of srun)."""
+    """Every set but the sets that make a world (all of torchrun's, rank and size of srun)."""
     for family, variables in FAMILIES.items():
         for count in range(1, len(variables) + 1):
             for some in itertools.combinations(variables, count):

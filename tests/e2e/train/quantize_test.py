@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""muster-train quantize from end to end: the table's losses are those of eval, of the folder too and on any number of ranks; text from it;
-what it writes is what config.json states; training goes on from it; and its mistakes."""
+"""muster-train quantize from end to end: the table's losses equal eval's, of the folder too and on any number of ranks; text from it;
+its output agrees with config.json; training goes on from it; and its mistakes."""
 import json
 import struct
 import unittest
@@ -84,7 +84,7 @@ class Quantize(SmallModels):
         text = run("generate", "--model", folder / "gptq", "--prompt=the quick", "--temperature=0", "--max-tokens=20")
         self.assertIn("brown", text.stdout)
         self.assertIn("14 of 21 tensors are in int4", text.stderr)
-        # It may be trained on, in full width: what comes out is a model like any other.
+        # It may be trained on, in full width: the result is a model like any other.
         again = folder / "again.yaml"
         again.write_text(f'model: {{path: "{folder / "gptq"}"}}\ndata: {{path: "{folder / "text"}"}}\n'
                          f'training: {{steps: 3, global_batch: 4, sequence_length: 32, threads: 1, output: "{folder / "again"}", output_format: hf}}\n'

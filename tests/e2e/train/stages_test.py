@@ -16,7 +16,7 @@ import unittest
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
-LIMIT = 120  # of any run, against a hang
+LIMIT = 120  # for any run, against a hang
 
 TOP = {"micro_batch": 2, "global_batch": 6, "sequence_length": 32, "learning_rate": 0.01, "schedule": "cosine", "warmup_steps": 2, "min_learning_rate": 1e-4,
        "threads": 1, "clip_norm": 1, "checkpoint_every": 4, "checkpoint_keep": 2}
@@ -84,7 +84,7 @@ class Stages(unittest.TestCase):
         return out + err
 
     def log(self, folder, kind="step"):
-        """{step: entry}: of what was done twice the last."""
+        """{step: entry}: the last one of repeated steps."""
         entries = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
         return {entry["step"]: entry for entry in entries if entry["kind"] == kind}
 
@@ -150,7 +150,7 @@ class Stages(unittest.TestCase):
         self.assertIn("all 5 steps of the stage had been done already", printed)
 
     def samples(self, folder):
-        """{step: sorted samples} of all ranks, of what was done twice the last."""
+        """{step: sorted samples} of all ranks, the last ones of repeated steps."""
         rows = [json.loads(line) for path in (folder / "samples").iterdir() for line in path.read_text().splitlines()]
         steps = collections.defaultdict(dict)
         for row in sorted(rows, key=lambda row: row["run"]):
@@ -211,7 +211,7 @@ class Stages(unittest.TestCase):
         self.assertNotEqual((freezes / "model.safetensors").read_bytes(), (kept / "model.safetensors").read_bytes())
 
     def test_early_stopping_ends_a_stage(self):
-        """The first stage overfits: its validation is its text from behind."""
+        """The first stage overfits: its validation is its text from after."""
         (self.base / "held").write_text(prose()[:1500][::-1])
         over = {"steps": 60, "evaluate_every": 2, "early_stop_patience": 3, "data": {"path": "a", "validation_path": "held"}}
         folder = self.config("early", over, {"epochs": 0.15}, keep_best=True, checkpoint_keep=99, schedule="constant", min_learning_rate=None)
@@ -272,7 +272,7 @@ class Stages(unittest.TestCase):
         def said(*words):
             return subprocess.run([str(word) for word in words], capture_output=True, text=True, env=environment, check=True, timeout=LIMIT).stdout
 
-        for step in (10, 16, 23):  # of each stage, whatever is frozen in it
+        for step in (10, 16, 23):  # for each stage, with any frozen parameters
             for more in ((), ("--set", "training.schedule=constant")):  # so that the minimum is of the stages alone
                 self.assertIn("evaluation: loss", said(TRAIN, "eval", folder / "run.yaml", "--checkpoint", folder / "ck" / f"step-{step}", *more))
         plan = said(TRAIN, folder / "run.yaml", "--plan")

@@ -20,7 +20,7 @@ from warm_test import COUNTED, FACTS, OWN
 
 
 class KeepTest(AdoptingTest):
-    """XDG_RUNTIME_DIR is the test's; its templates are ended behind it."""
+    """XDG_RUNTIME_DIR is the test's; its templates are ended after it."""
 
     def setUp(self):
         super().setUp()
@@ -91,7 +91,7 @@ class LikeAnyOther(KeepTest):
         self.assertEqual(len(self.imports()), 1)
 
     def test_ends(self):
-        """Exit codes, signals and what the agent prints of them, as of workers that are the agent's children."""
+        """Exit codes, signals and the agent's lines about them, as of workers that are the agent's children."""
         for text, code in (
             ("import sys\nsys.exit(7)\n", 7),
             ("import os, signal\nos.kill(os.getpid(), signal.SIGUSR2)\n", 140),
@@ -193,7 +193,7 @@ hidden.wait()
         return int(text[text.rindex(")") + 2 :].split()[1])
 
     def test_a_reaper_that_is_killed(self):
-        """Its workers die with it, and what they have left; the next round starts without a template."""
+        """Its workers die with it, and their descendants; the next round starts without a template."""
         process = self.begin_sleep()
         workers, hidden = self.pids("pid.0", 2), self.pids("hidden.0", 2)
         [reaper] = {self.parent(pid) for pid in workers}
@@ -262,7 +262,7 @@ class Fits(KeepTest):
     def test_other_environments_and_limits(self):
         path = self.script("x.py", "import counted, os\nprint(os.environ.get('COLOUR'), os.environ.get('WORLD_SIZE'))\n")
         self.run_kept(path)
-        self.run_kept(path, env={"RANK": "7", "SSH_CLIENT": "x", "SHLVL": "9"})  # of a job or a terminal: no difference
+        self.run_kept(path, env={"RANK": "7", "SSH_CLIENT": "x", "SHLVL": "9"})  # a job or a terminal's: no difference
         self.assertEqual(len(self.imports()), 1)
         out, err = self.run_kept(path, env={"COLOUR": "blue"})
         self.assertEqual(out, "blue 1\n")

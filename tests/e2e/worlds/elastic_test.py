@@ -3,7 +3,7 @@ wrong in a later round.
 
     MUSTER_BUILD=build python3 tests/e2e/worlds/elastic_test.py [TestClass.test_name ...]
 
-Losses are held to those of one rank: within 3 times what another order of sums does to that rank (the control), as in DESIGN's T1."""
+Losses are held to one rank's: within 3 times the effect of another order of sums on that rank (the control), as in DESIGN's T1."""
 
 import pathlib
 import signal
@@ -34,7 +34,7 @@ class TrainElastic(AgentTest):
         self.samples = self.folder / "samples"
 
     def elsewhere(self, name):
-        """Settings of a run beside the one of the test."""
+        """Settings of a run next to the test's."""
         return [f"training.checkpoint_dir={self.folder}/{name}", f"logging.samples={self.folder}/{name}.samples",
                 f"logging.json={self.folder}/{name}.jsonl"]  # fmt: skip
 
@@ -46,7 +46,7 @@ class TrainElastic(AgentTest):
         return out + err
 
     def alone(self, steps):
-        """(losses of one rank, the bound for those of any other world)."""
+        """(losses of one rank, the bound for any other world's)."""
         found = []
         for micro_batch in (1, 2, 4, BATCH):
             name = f"alone{micro_batch}"

@@ -1,12 +1,12 @@
-"""muster-train killed at random, again and again: a worker, an agent, a whole node in its namespaces; what is left at the end is, to the last
-bit, what an undisturbed run leaves.
+"""muster-train killed at random, again and again: a worker, an agent, a whole node in its namespaces; the result at the end is, to the last
+bit, an undisturbed run's.
 
     MUSTER_BUILD=build python3 tests/e2e/worlds/kills_test.py [--kills N] [--mode static|elastic|changing] [--nodes N] [--seed N]
         [--all] [--keep FOLDER]
 
 Checkpoints are frequent, so that about half of the kills fall into the writing of one. An agent that ended is started again on its node,
 as Kubernetes would. The job never has another number of nodes: elastic means that nodes meet without ranks. But where it is changing, the
-others go on without a node that was killed: then the samples are held to exact cover, and the losses to those of one rank. Needs root.
+others go on without a node that was killed: then the samples are held to exact cover, and the losses to one rank's. Needs root.
 
 --all: what else befalls a job, too: an agent killed together with a guardian, or with its guardians stopped; all programs of that name at once;
 a checkpoint damaged; unknown peers that flood the store's port and the rendezvous port; a disk of checkpoints that is full, or read-only, or
@@ -115,7 +115,7 @@ class Kills:
     def run(self):
         return lineage.latest(self.folder / "disturbed.samples")
 
-    # what is killed
+    # victims
 
     def kill_worker(self, node):
         with contextlib.suppress(KeyError, ProcessLookupError):  # it has just ended with another one
@@ -267,7 +267,7 @@ class Kills:
             self.kill(kinds[number] if number < len(kinds) else self.random.choice(kinds))
         if kinds == self.ALL:
             self.kill("kill_worker")  # a flood ends no round
-        # Not by its checkpoints alone: those of a round that was killed may still be written.
+        # Not by its checkpoints alone: a killed round's may still be written.
         self.until(lambda: self.run()[0] > self.killed and self.run()[2] >= 3, "the last round goes on")
         for node in reversed(self.nodes):
             self.agents[node].signal(signal.SIGTERM)
@@ -291,7 +291,7 @@ class Kills:
         test.assertEqual(found, self.model("undisturbed", steps)[0], "another model than that of a job that nothing befell")
 
     def check_losses(self, test, steps):
-        """Those of one rank, within 3 times what another order of sums does to it: in the first 100 steps, as long as T1 is promised. Much
+        """One rank's losses, within 3 times the effect of another order of sums on them: in the first 100 steps, as long as T1 is promised. Much
         later the text is learnt by heart, and any rounding is as large as the loss."""
         losses, held = [], min(steps, 100)
         for micro_batch in (1, 2, 3, BATCH):

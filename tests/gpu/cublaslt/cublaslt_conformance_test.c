@@ -18,7 +18,7 @@ enum { WORKSPACE = 32 << 20 };
 static const struct cublaslt_calls *lt;
 static cublasLtHandle_t handle; /* NULL: the library works without a driver only */
 static cudaStream_t stream;
-static char *workspace; /* of all products */
+static char *workspace; /* for all products */
 
 #define LT_OK(call)   assert_int_equal((call), CUBLAS_STATUS_SUCCESS)
 #define CUDA_OK(call) assert_int_equal((call), cudaSuccess)
@@ -90,7 +90,7 @@ static void descriptors_take_their_attributes(void **state)
     LT_OK(lt->desc_set(descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     LT_OK(lt->desc_set(descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &leading, sizeof leading));
     assert_int_equal(lt->desc_set(descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogues, 1),
-                     CUBLAS_STATUS_INVALID_VALUE); /* of a wrong size */
+                     CUBLAS_STATUS_INVALID_VALUE); /* a wrong size's */
     LT_OK(lt->desc_destroy(descriptor));
 }
 
@@ -291,7 +291,7 @@ static void set_close(struct set *s)
     LT_OK(lt->preference_destroy(s->preference));
 }
 
-/* What a caller may get wrong, one at a time. */
+/* A caller's possible mistakes, one at a time. */
 struct wrong {
     const void *a, *workspace;
     size_t workspace_bytes;
@@ -337,7 +337,7 @@ static double at_b(const struct set *s, int k, int column)
                                  : s->b[(size_t)column * s->trial.k + k];
 }
 
-/* What an element of D becomes, and what the product's input to the epilogue was. */
+/* An element of D after the epilogue, and the product's input to the epilogue. */
 static double expected(const struct set *s, int row, int column, double *before)
 {
     const struct trial *t = &s->trial;
@@ -467,7 +467,7 @@ static void epilogues(void **state)
             t.type = CUDA_R_16BF, t.compute = CUBLAS_COMPUTE_32F, t.tolerance = 4e-3;
             run_trial(&t);
             if (kinds[i] != CUBLASLT_EPILOGUE_BIAS && !dlsym(RTLD_DEFAULT, "fake_refuse"))
-                continue; /* of f32 the module uses the bias alone */
+                continue; /* for f32 the module uses the bias alone */
             t.type = CUDA_R_32F, t.tolerance = 1e-6;
             run_trial(&t);
         }
@@ -563,14 +563,14 @@ static void what_is_wrong_is_refused(void **state)
     const struct wrong wrongs[] = {
         {.a = s.device_a + 4},                               /* aligned to less than was promised */
         {.a = on_the_host},                                  /* not device memory */
-        {.a = s.device_a + 256},                             /* ends behind its allocation */
+        {.a = s.device_a + 256},                             /* ends after its allocation */
         {.layout_b = other.layout_b},                        /* another shape */
         {.algorithm = &other.result.algo},                   /* chosen for another product */
         {.algorithm = &(cublasLtMatmulAlgo_t){.data = {0}}}, /* chosen for none */
         {.workspace_bytes = 4096},                           /* less than the algorithm wants */
         {.workspace = workspace + 16, .workspace_bytes = WORKSPACE - 16}, /* not aligned to 256 */
         {.workspace = s.device_a},                                        /* not as large as it says */
-        {.d = s.device_a},                                                /* what is read is written */
+        {.d = s.device_a},                                                /* a read range is written */
         {.c = other.device_d},                                            /* C is not D */
     };
     for (size_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++)

@@ -1,11 +1,11 @@
-/* fake_cublaslt.h - a stand-in for libcublasLt.so.13 that computes with OpenBLAS: what its files share.
+/* fake_cublaslt.h - a stand-in for libcublasLt.so.13 that computes with OpenBLAS: shared by its files.
  *
- * The functions are those of cublasLt.h that runtime/cuda uses, with its binary interface. Stricter than the
- * real library: what the documents leave undefined, what costs a slow path and what only some GPUs do is
- * refused, with the reason on standard error. Supported: one product of column-major matrices in f32 (compute
- * 32F or FAST_TF32, whose factors are rounded to tf32), f64, f16 and bf16 (added in f32; D as the factors or
- * f32), the epilogues of bias, gelu and bias gradient. Not supported: batches, other orders, scales,
- * integers.
+ * The functions are the part of cublasLt.h that runtime/cuda uses, with its binary interface. Stricter than
+ * the real library: behaviour that the documents leave undefined, that costs a slow path or that only some
+ * GPUs have is refused, with the reason on standard error. Supported: one product of column-major matrices in
+ * f32 (compute 32F or FAST_TF32, whose factors are rounded to tf32), f64, f16 and bf16 (added in f32; D as
+ * the factors or f32), the epilogues of bias, gelu and bias gradient. Not supported: batches, other orders,
+ * scales, integers.
  *
  * FAKE_CUBLASLT_COMPUTE=fp32|tf32: a product of f32 that asks for the other compute type is refused.
  *
@@ -32,7 +32,7 @@ struct cublasLtContext {
     uint32_t magic;
 };
 
-/* What the opaque types of cublasLt.h hold here. */
+/* Contents of the opaque types of cublasLt.h here. */
 struct lt_layout {
     uint32_t magic;
     int32_t type; /* cudaDataType */
@@ -51,7 +51,7 @@ struct lt_descriptor {
 };
 struct lt_preference {
     uint32_t magic;
-    uint32_t alignment[4]; /* of A, B, C, D, bytes */
+    uint32_t alignment[4]; /* for A, B, C, D, bytes */
     uint64_t workspace;
 };
 /* Fits into cublasLtMatmulAlgo_t. With a byte changed, or for another product, it is refused. */
@@ -59,7 +59,7 @@ struct lt_algorithm {
     uint32_t magic;
     uint32_t alignment[4]; /* that the pointers were promised to have */
     uint32_t bias_alignment;
-    uint64_t key; /* of shapes, types, transposition and epilogue */
+    uint64_t key; /* for shapes, types, transposition and epilogue */
     uint64_t workspace;
 };
 
@@ -83,7 +83,7 @@ cublasStatus_t lt_product_of(cublasLtMatmulDesc_t descriptor, cublasLtMatrixLayo
 uint64_t lt_product_key(const struct lt_product *product);
 uint32_t lt_alignment_of(const void *pointer); /* a power of two, at most 256 */
 
-/* What a product with these scalars and pointers would do to memory (fake_cublaslt_run.c). */
+/* A product's effect on memory with these scalars and pointers (fake_cublaslt_run.c). */
 struct lt_work {
     struct lt_product product;
     double alpha, beta;

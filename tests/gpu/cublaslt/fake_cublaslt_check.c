@@ -1,4 +1,4 @@
-/* fake_cublaslt_check.c - which products there are, what each is known by, and the algorithm for it. */
+/* fake_cublaslt_check.c - the products, the key of each, and its algorithm. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -199,7 +199,7 @@ uint32_t lt_alignment_of(const void *pointer)
 
 enum {
     LT_WANTED_WORKSPACE = 64 << 10
-}; /* of an algorithm, where so much is offered; each product writes it */
+}; /* an algorithm's, where so much is offered; each product writes it */
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,

@@ -1,4 +1,4 @@
-/* fake_cublaslt_matmul.c - cublasLtMatmul: what it is called with is held against what the algorithm was
+/* fake_cublaslt_matmul.c - cublasLtMatmul: its arguments are held against those for which the algorithm was
  * chosen for and against the memory that there is; then the product is enqueued. */
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static bool ranges_meet(const struct lt_range *a, const struct lt_range *b)
     return a->bytes && b->bytes && first < second + b->bytes && second < first + a->bytes;
 }
 
-/* Every range is device memory from end to end, and what is written meets nothing that is read. */
+/* Every range is device memory from end to end, and written ranges overlap no read ones. */
 static cublasStatus_t check_memory(const struct lt_work *w)
 {
     const struct lt_product *p = &w->product;

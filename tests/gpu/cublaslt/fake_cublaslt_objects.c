@@ -1,5 +1,5 @@
 /* fake_cublaslt_objects.c - handles, descriptors, layouts and preferences: made, filled in, thrown away. An
- * object is a block of its own, so that the address sanitizer sees use after destroy and what is leaked. */
+ * object is a block of its own, so that the address sanitizer sees use after destroy and leaks. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ cublasStatus_t lt_refuse(cublasStatus_t status, const char *format, ...)
             return lt_refuse(CUBLAS_STATUS_INVALID_VALUE, "%s: an object that is not alive", __func__);      \
     } while (0)
 
-/* The same of a function that destroys: what it leaves is not lost to a sanitizer that looks for leaks. */
+/* The same of a function that destroys: its leaks are visible to a sanitizer that looks for leaks. */
 static void *refused[8];
 #define LT_BEGIN_DESTROY(object)                                                                             \
     do {                                                                                                     \
@@ -88,7 +88,7 @@ size_t lt_size_of(int32_t type)
 
 size_t cublasLtGetVersion(void)
 {
-    const char *version = getenv("FAKE_CUBLASLT_VERSION"); /* "110803": what an old library would answer */
+    const char *version = getenv("FAKE_CUBLASLT_VERSION"); /* "110803": an old library's answer */
     return version ? (size_t)strtoul(version, NULL, 10) : CUBLAS_VERSION;
 }
 

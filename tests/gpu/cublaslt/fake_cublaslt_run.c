@@ -29,7 +29,7 @@ static uint16_t bf16_of_float(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* 10 bits of mantissa, to nearest. What a GPU's tensor cores do with the other 13 is not documented. */
+/* 10 bits of mantissa, to nearest. The effect of the other 13 in a GPU's tensor cores is not documented. */
 static float tf32_of_float(float value)
 {
     uint32_t bits;
@@ -131,7 +131,7 @@ static double gelu_slope(double x)
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * GELU_ROOT * (1 + 3 * GELU_CUBE * x * x);
 }
 
-/* What the epilogue makes of one element of D before it is stored. */
+/* The epilogue on an element of D before it is stored. */
 static double epilogue(const struct lt_work *w, uint64_t row, uint64_t column, double x)
 {
     const struct lt_descriptor *d = &w->product.descriptor;
@@ -175,7 +175,7 @@ static void store(const struct lt_work *w, const void *result)
             size_t at = column * (uint64_t)p->d.leading + row;
             double x =
                 element(result, column * p->m + row, p->a.type == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F);
-            if (w->beta != 0) /* else what is there is not read: it may be anything */
+            if (w->beta != 0) /* else the old value is not read: it may be anything */
                 x += w->beta * element(w->c, at, p->c.type);
             x = epilogue(w, row, column, x);
             sums[row] += x;
@@ -194,7 +194,7 @@ void lt_work_run(void *argument)
     void *a = factor_of(w->a, &p->a, tf32), *b = factor_of(w->b, &p->b, tf32);
     void *result = multiply(w, a, b);
     if (w->workspace_bytes)
-        memset(w->workspace, 0xa5, w->workspace_bytes); /* what was kept there is lost */
+        memset(w->workspace, 0xa5, w->workspace_bytes); /* kept values are lost */
     if (p->descriptor.epilogue == CUBLASLT_EPILOGUE_BGRADA ||
         p->descriptor.epilogue == CUBLASLT_EPILOGUE_BGRADB)
         bias_gradient_of_factor(w, p->descriptor.epilogue == CUBLASLT_EPILOGUE_BGRADB ? b : a,

@@ -1,5 +1,5 @@
-/* cudart_calls.c - see cudart_calls.h. What a call needs is made by other functions, whose statuses are of no
- * interest: the call fails then. */
+/* cudart_calls.c - see cudart_calls.h. Arguments of a call are made by other functions, whose statuses are of
+ * no interest: the call fails then. */
 #include "tests/gpu/cudart/cudart_calls.h"
 
 #include <stdlib.h>

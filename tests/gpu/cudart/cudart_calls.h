@@ -12,7 +12,7 @@ struct cudart_call {
 extern const struct cudart_call cudart_call_rows[];
 extern const int cudart_call_count;
 
-/* Makes what the calls are made with: a stream, events, memory. Once, before the first call. */
+/* Makes the calls' arguments: a stream, events, memory. Once, before the first call. */
 void cudart_calls_begin(void);
 void *cudart_calls_memory(void); /* the device's, some bytes */
 

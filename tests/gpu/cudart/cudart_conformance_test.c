@@ -1,5 +1,5 @@
 /* cudart_conformance_test.c - what muster believes of the CUDA runtime, as a program for the fake and for a
- * GPU alike; what the fake is stricter in, and what it does on demand, is left out on a GPU. A test that
+ * GPU alike; the fake's stricter checks, and its behaviour on demand, are left out on a GPU. A test that
  * breaks the runtime for good, or that has to end in a fault, runs in a process of its own. */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ static bool on_fake(void)
     return dlsym(RTLD_DEFAULT, "fake_refuse") != NULL;
 }
 
-/* Of fake_cudart.h; a GPU's runtime has no such thing. */
+/* For fake_cudart.h; a GPU's runtime has no such thing. */
 static uint64_t calls_of(const char *function)
 {
     uint64_t (*calls)(const char *) = (uint64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "fake_calls");
@@ -60,7 +60,7 @@ static int status_of(void (*body)(void))
     return status;
 }
 #define ASSERT_ENDS_WELL(body) assert_int_equal(status_of(body), 0)
-/* Of a process of its own, in which cmocka's asserts would end the wrong test. */
+/* For a process of its own, in which cmocka's asserts would end the wrong test. */
 #define MUST(condition)                                                                                      \
     do {                                                                                                     \
         if (!(condition)) {                                                                                  \
@@ -69,7 +69,7 @@ static int status_of(void (*body)(void))
         }                                                                                                    \
     } while (0)
 
-/* ---- what a GPU does, too ---- */
+/* ---- a GPU's behaviour, too ---- */
 
 static void wait_for_flag(void *argument)
 {
@@ -89,7 +89,7 @@ static void a_question_that_has_no_answer_yet_may_be_the_last_error(void **state
     CUDA_OK(cudaEventRecord(event, stream));
     const cudaError_t asked = cudaStreamQuery(stream), kept = cudaGetLastError(), rest = cudaGetLastError();
     const cudaError_t again = cudaEventQuery(event), seen = cudaPeekAtLastError(), taken = cudaGetLastError();
-    atomic_store(&go, 1); /* whatever is wrong: later tests must not wait for this stream */
+    atomic_store(&go, 1); /* after any fault: later tests must not wait for this stream */
     CUDA_OK(cudaStreamSynchronize(stream));
     assert_int_equal(asked, cudaErrorNotReady);
     assert_int_equal(again, cudaErrorNotReady);
@@ -165,7 +165,7 @@ static void too_much_memory_is_refused(void **state)
     assert_int_equal(cudaGetLastError(), cudaErrorMemoryAllocation);
 }
 
-/* What is recorded does not run, runs as often as it is launched, in the stream's order, and with the
+/* Recorded work does not run, then runs as often as it is launched, in the stream's order, and with the
  * arguments that it was recorded with. */
 static void recorded_work_runs_when_it_is_launched(void **state)
 {

@@ -1,6 +1,6 @@
 /* clang-format off */
-/* fake_cudart.h - what the other fakes and the emulator of kernels ask of the fake CUDA runtime, beside the
- * runtime's own functions; and what its behaviour is set by.
+/* fake_cudart.h - functions of the fake CUDA runtime for the other fakes and the emulator of kernels, next to the
+ * runtime's own functions; and the settings of its behaviour.
  *
  * Environment, read once unless stated otherwise. NAME:N[@R] is the N-th call (from 1) of a faked function, or of a
  * piece of work by its name, on rank R alone (of RANK) if it is given; all of it only in the first round of a job
@@ -33,8 +33,8 @@ extern "C" {
 /* One piece of device work - a kernel, a product, a collective: run(argument) is called in the stream's
  * order, on the stream's thread, which may touch device memory; then dispose(argument), NULL: nothing. `what`
  * lives as long as the program: it is named in reports, and FAKE_CUDA_FAIL=what:N refuses its N-th call.
- * Returns an injected error or one that an earlier piece of work left behind, as CUDA's own calls do; nothing
- * is enqueued then, and the argument has been disposed of. The stream has to be one of the calling thread's
+ * Returns an injected error or an earlier piece of work's error, as CUDA's own calls do; nothing
+ * is enqueued then, and the argument has been disposed of. The stream has to be the calling thread's
  * device. */
 cudaError_t fake_cudart_enqueue(cudaStream_t stream, const char *what, void (*run)(void *argument),
                                 void *argument, void (*dispose)(void *argument));
@@ -62,10 +62,10 @@ uint64_t fake_calls(const char *function);
  * as long as the program. */
 void fake_cudart_reports(const char *name, int (*count)(void));
 
-/* Whether what is enqueued on the stream is recorded and not run. */
+/* Whether work enqueued on the stream is recorded and not run. */
 int fake_cudart_records(cudaStream_t stream);
 
-/* Every work that has been pushed on any stream of the process may run from here on, whatever the schedule:
+/* Every work that has been pushed on any stream of the process may run from here on, under any schedule:
  * for a fake whose host waits for work that nothing on a stream waits for. */
 void fake_cudart_release_all(void);
 

@@ -1,8 +1,8 @@
-/* fake_internal.h - what the files of the fake CUDA runtime share.
+/* fake_internal.h - shared by the files of the fake CUDA runtime.
  *
  * One lock (fake_lock) guards all of its state. It is hidden from the thread sanitizer and orders nothing:
- * what a stream, an event or a synchronisation orders is told to the sanitizer by hand, so that a wait that
- * is missing is a report in whatever order things happened to run. */
+ * the order by a stream, an event or a synchronisation is reported to the sanitizer by hand, so that a wait
+ * that is missing is a report in whatever order things happened to run. */
 #ifndef MUSTER_TESTS_GPU_FAKE_INTERNAL_H
 #define MUSTER_TESTS_GPU_FAKE_INTERNAL_H
 
@@ -43,13 +43,13 @@ struct fake_locked {
 
 /* ---- errors (faults.cpp) ---- */
 
-const char *fake_setting(const char *name); /* of the environment; "" where it is not set */
+const char *fake_setting(const char *name); /* the environment's; "" where it is not set */
 /* Whether a setting NAME:N[@R] means this call. */
 bool fake_means(const char *setting, const char *name, uint64_t call);
 /* The error that all calls on the device give; cudaSuccess: none. Of the calling thread's device. */
 cudaError_t fake_sticky();
 void fake_set_sticky(int device, cudaError_t error);
-/* A line on standard error: what was done wrong, for who looks into a refusal. */
+/* A line on standard error: the mistake, for readers of a refusal. */
 void fake_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* First in every faked function. */
@@ -70,13 +70,13 @@ void fake_complain(const char *format, ...) __attribute__((format(printf, 1, 2))
 
 /* ---- devices (devices.cpp) ---- */
 
-int fake_device(); /* of the calling thread */
+int fake_device(); /* the calling thread's */
 void fake_device_use(int device);
 int fake_devices(); /* how many */
 
 /* ---- memory (memory.cpp) ---- */
 
-/* The calling thread, one of a stream, may touch device memory; and no longer. */
+/* The calling thread, a stream's, may touch device memory; and no longer. */
 void fake_memory_open();
 void fake_memory_close();
 /* Lines of the report. */
@@ -99,15 +99,15 @@ struct fake_work {
     void (*dispose)(void *);
     void *argument;
     bool waits;                          /* to be run only when something waits for it */
-    std::shared_ptr<fake_record> record; /* of a record */
-    std::shared_ptr<fake_record> wait;   /* of a wait */
-    char *order;                     /* what came before the push is ordered before the run, by its address */
-    std::shared_ptr<void> keep = {}; /* what the argument is a part of */
+    std::shared_ptr<fake_record> record; /* a record's */
+    std::shared_ptr<fake_record> wait;   /* a wait's */
+    char *order;                         /* work before the push is ordered before the run, by its address */
+    std::shared_ptr<void> keep = {};     /* owner of the argument */
 };
 
 struct CUstream_st {
     int device = 0;
-    uint64_t number = 0; /* of all streams, from 1 */
+    uint64_t number = 0; /* counts all streams, from 1 */
     std::deque<fake_work> queue;
     uint64_t pushed = 0, done = 0, wanted = 0; /* positions; wanted: something waits for it */
     bool stop = false;

@@ -30,7 +30,7 @@ struct CUgraphExec_st {
     int device;
 };
 
-/* Of a stream while it records. */
+/* For a stream while it records. */
 struct fake_capture {
     CUgraph_st *graph;
     std::thread::id thread;
@@ -67,7 +67,7 @@ cudaError_t fake_break_capture(struct CUstream_st *stream, const char *function)
     return fake_cudart_fail(cudaErrorStreamCaptureUnsupported);
 }
 
-/* What the thread that records may call meanwhile. */
+/* What the thread that records may call in the meantime. */
 static bool is_recordable(const char *function)
 {
     static const char *const functions[] = {"cudaMemcpyAsync",      "cudaMemsetAsync",

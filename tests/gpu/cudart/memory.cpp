@@ -217,7 +217,7 @@ struct transfer {
     const void *from;
     size_t bytes;
     int value;
-    enum fake_memory kind; /* of `to`, where it is filled */
+    enum fake_memory kind; /* for `to`, where it is filled */
 };
 
 static void run_copy(void *argument)

@@ -1,4 +1,4 @@
-/* registration.h - what a module that nvcc has built tells the CUDA runtime of its kernels: for the test of
+/* registration.h - a module built by nvcc registers its kernels with the CUDA runtime: for the test of
  * the shipped binary's host side. */
 #ifndef MUSTER_TESTS_GPU_REGISTRATION_H
 #define MUSTER_TESTS_GPU_REGISTRATION_H

@@ -104,7 +104,7 @@ static void add_numbers(void *argument)
     add->kernels->add(add->numbers, add->numbers, add->numbers, 100, add->stream);
 }
 
-/* Of sizes below, at and above the pieces in which the host's own memory goes. */
+/* For sizes below, at and above the pieces in which the host's own memory goes. */
 static void the_hosts_own_memory_goes_there_and_back(void **state)
 {
     const struct fixture *f = *state;
@@ -381,7 +381,7 @@ static void a_fault_in_recorded_work_names_it(void **state)
 
 #define WITH_DEVICE(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
-/* The process keeps an asynchronous error: each of these tests has one of its own. */
+/* The process keeps an asynchronous error: each of these tests has its own process. */
 static int run_alone(char *program, const char *test)
 {
     int status = 1;
@@ -396,7 +396,7 @@ static int run_alone(char *program, const char *test)
     return status != 0;
 }
 
-/* device_cuda_test [TEST]: all tests, or the one of that name. */
+/* device_cuda_test [TEST]: all tests, or the named test. */
 int main(int argc, char **argv)
 {
     static const char *const alone[] = {"a_fault_names_the_operations_that_may_have_it",

@@ -40,7 +40,7 @@ struct thread {
 struct worker {
     std::vector<struct fiber *> fibers; /* all of them; not for the thread sanitizer, those that are free */
     std::vector<struct thread> threads;
-    std::vector<std::array<uint64_t, WARP>> payloads; /* of a meeting, by its first lane */
+    std::vector<std::array<uint64_t, WARP>> payloads; /* a meeting's, by its first lane */
     std::vector<unsigned> turns; /* the order of this round */
     struct emu_launch_call *call;
     struct thread *now;
@@ -58,7 +58,7 @@ struct worker {
 };
 
 __thread struct emu_thread *emu_now;
-static __thread struct worker *worker; /* of this thread: a launch asks for it very often */
+static __thread struct worker *worker; /* this thread's: a launch asks for it very often */
 
 #ifdef EMU_TSAN
 enum { OWN_FIBERS = true }; /* to the thread sanitizer, what one fiber does is in order: no two threads share one */

@@ -15,7 +15,7 @@ struct emu_launch_call {
     dim3 grid, block;
     size_t shared; /* bytes */
     enum emu_order order;
-    uint64_t seed; /* of EMU_SHUFFLED */
+    uint64_t seed; /* for EMU_SHUFFLED */
     std::unique_ptr<struct emu_body> body;
 };
 

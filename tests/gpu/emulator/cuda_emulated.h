@@ -1,7 +1,7 @@
 /* cuda_emulated.h - included before each of kernels/cuda/(*.cu), it has a C++ compiler compile them and the
  * emulator run them on a CPU: a thread of a block is a fiber, the fibers of a block take turns on the
  * stream's thread, and blocks run one after the other. Types with host versions (half, bfloat16, vectors) are
- * NVIDIA's own headers. README.md says what is found and what is not. */
+ * NVIDIA's own headers. README.md lists the faults that are found and the others. */
 #ifndef MUSTER_TESTS_GPU_CUDA_EMULATED_H
 #define MUSTER_TESTS_GPU_CUDA_EMULATED_H
 
@@ -21,8 +21,8 @@ struct emu_thread {
     uint3 thread, block;
     dim3 block_dim, grid_dim;
     int lane;
-    float factors[2][6]; /* of a product of matrices, for the warp's other lanes: in turns, since some of them
-                            may read the last one's when this lane is at its next */
+    float factors[2][6]; /* for a product of matrices, for the warp's other lanes: in turns, since some of
+                            them may read the last one's when this lane is at its next */
     unsigned products;
 };
 extern __thread struct emu_thread *emu_now; /* thread_local: each use would call a function */
@@ -36,7 +36,7 @@ const uint64_t *emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, co
 int emu_block(int value, const char *file, int line);
 /* The launch's dynamic shared memory. */
 void *emu_dynamic_shared(void);
-/* What each thread of a grid runs. (Not std::function: its header took half of the time of compiling a
+/* The function of each thread of a grid. (Not std::function: its header took half of the time of compiling a
  * kernel.) */
 struct emu_body {
     virtual void run() = 0;
@@ -140,8 +140,8 @@ static inline float emu_tf32(float x)
     return x;
 }
 
-/* mma.sync.m16n8k8 of tf32: of both factors the lower 13 bits are not looked at, so that one which was not
- * rounded is cut. The GPU's order of additions is not known; here it is that of the inner index. */
+/* mma.sync.m16n8k8 of tf32: of both factors the lower 13 bits are not looked at, so that a factor that was
+ * not rounded is cut. The GPU's order of additions is not known; here it is that of the inner index. */
 static inline void emu_multiply_tf32(float sum[4], const float left[4], float right0, float right1,
                                      const char *file, int line)
 {

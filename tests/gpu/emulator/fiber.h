@@ -19,12 +19,12 @@ void fiber_free(struct fiber *fiber);
 void fiber_start(struct fiber *fiber, void (*entry)());
 /* Runs the fiber until it leaves. Not from within a fiber. */
 void fiber_resume(struct fiber *fiber);
-/* To the one who resumed it; the next fiber_resume goes on here, unless `last`. */
+/* Back to its resumer; the next fiber_resume goes on here, unless `last`. */
 void fiber_leave(bool last);
 /* First thing of entry(). */
 void fiber_entered();
 
-/* What the thread sanitizer takes as an order: all that was done before fiber_release(p) is seen after
+/* An order for the thread sanitizer: all that was done before fiber_release(p) is seen after
  * fiber_acquire(p). */
 void fiber_release(void *p);
 void fiber_acquire(void *p);

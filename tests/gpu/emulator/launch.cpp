@@ -12,7 +12,7 @@
 #undef blockDim
 #undef gridDim
 
-/* Of the thread sanitizer, where it is. */
+/* For the thread sanitizer, where it is. */
 extern "C" void AnnotateIgnoreSyncBegin(const char *file, int line) __attribute__((weak));
 extern "C" void AnnotateIgnoreSyncEnd(const char *file, int line) __attribute__((weak));
 

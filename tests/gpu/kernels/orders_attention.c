@@ -60,7 +60,7 @@ static int backward_cuda(void **p, const void *argument, struct muster_error *er
         part(p, 4, 2, s), p[7], p[8], &a, s->beta, p[10], NULL, err);
 }
 
-/* Of q, k and v, or their gradients. Packed: one buffer, which ends with the last row's v. */
+/* For q, k and v, or their gradients. Packed: one buffer, which ends with the last row's v. */
 static void operands(struct call_case *c, const struct shape *s, int (*add)(struct call_case *, size_t))
 {
     const struct attention *a = &s->a;

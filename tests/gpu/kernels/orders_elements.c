@@ -121,7 +121,7 @@ static void clip(void)
     }
 }
 
-/* Three segments of two classes with gaps, the parameters rounded to bf16 or f16 beside. */
+/* Three segments of two classes with gaps, the parameters rounded to bf16 or f16 next to. */
 static struct sizes optimizer_sizes(int round, int64_t *n)
 {
     struct sizes s = {.segments = 3, .beta = round & 1, .to = round & 2 ? DTYPE_BF16 : DTYPE_F16, .p = 0.9};

@@ -66,7 +66,7 @@ static void convolution(void)
     }
 }
 
-/* Values of which some are the same, and now and then one that is not a number. */
+/* Values of which some are the same, and now and then a NaN. */
 static void ties_into(struct call_case *c, size_t n)
 {
     float *values = c->buffer[case_in(c, n)].host;

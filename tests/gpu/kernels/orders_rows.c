@@ -245,7 +245,7 @@ static int reuse_cuda(void **p, const void *argument, struct muster_error *err)
     return reuse_rows(p[0], p[1], p[2], s->N, s->C, err);
 }
 
-/* What a block's sum says of its shared memory: it may be used again at once. */
+/* A block's sum and its shared memory: it may be used again at once. */
 static void reuse(void)
 {
     static const int widths[] = {1, 33, 64, 300, CUDA_BLOCK_LARGEST};

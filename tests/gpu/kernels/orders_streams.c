@@ -1,5 +1,5 @@
 /* orders_streams.c - work of two streams, the second of which waits for the first one's event: with the wait
- * a fake stream orders what it does for the thread sanitizer too, and without it (tests/gpu/planted) nothing
+ * a fake stream orders its work for the thread sanitizer too, and without it (tests/gpu/planted) nothing
  * does, in whatever order the work happens to run. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,17 +2,17 @@
  * goes through memory that they map together. Binary interface: nccl.h 2.28.9.
  *
  * It is stricter than NCCL: what NCCL would hang on or corrupt is an asynchronous error that names both ranks
- * and what each did (different count, type, order, kind or root; a collective against a send; two sends that
- * wait for each other), or a refusal of the call (host memory, part overlap, a communicator that is not
+ * and each rank's call (different count, type, order, kind or root; a collective against a send; two sends
+ * that wait for each other), or a refusal of the call (host memory, part overlap, a communicator that is not
  * ready, two threads in one communicator, an operation under way at a split or destroy). Like NCCL inside a
  * node it never notices by itself that a peer has died, and after an error its device work goes on spinning
  * until the communicator is aborted.
  *
- * A communicator's non-blocking calls really take time: the state is ncclInProgress, and what a call enqueues
- * reaches the stream only when the state is ncclSuccess again. ncclCommSplit fills the new handle as late,
- * and ncclCommInitRankConfig stores it once more then, as NCCL's own thread does. ncclCommAbort waits for the
- * communicator's device work, as NCCL does: of two communicators whose work waits for each other's on the
- * device the aborts belong in one group.
+ * A communicator's non-blocking calls really take time: the state is ncclInProgress, and the work that a call
+ * enqueues reaches the stream only when the state is ncclSuccess again. ncclCommSplit fills the new handle as
+ * late, and ncclCommInitRankConfig stores it once more then, as NCCL's own thread does. ncclCommAbort waits
+ * for the communicator's device work, as NCCL does: of two communicators whose work waits for each other's on
+ * the device the aborts belong in one group.
  *
  * Faults, by rank of the first communicator and number of the operation on that rank from 1 on (a send to
  * oneself or a group of several counts each operation), in the first round of a job alone:
@@ -51,10 +51,10 @@ int fake_nccl_dead_uses(void);
 enum {
     FAKE_RANKS = 16,
     FAKE_SLOT = 256 << 10,  /* bytes of a rank's share of a collective in one pass */
-    FAKE_LETTER = 64 << 10, /* of a send in one pass */
+    FAKE_LETTER = 64 << 10, /* for a send in one pass */
     FAKE_RING = 16,         /* signatures of a rank that others may still read */
     FAKE_GROUP = 512,       /* operations in one group */
-    FAKE_ABORTS = 64,       /* likewise */
+    FAKE_ABORTS = 64,       /* the same */
     FAKE_TEXT = 480
 };
 
@@ -71,7 +71,7 @@ static inline bool fake_is_pair(int kind)
     return kind >= FAKE_SEND;
 }
 
-/* What all ranks must agree on. */
+/* Arguments that must be equal on all ranks. */
 struct fake_signature {
     uint64_t count;
     int32_t kind, dtype, op, root; /* root: the peer of a send or receive */
@@ -81,23 +81,23 @@ struct fake_signature {
 struct fake_letter {
     _Atomic(uint64_t) sent, taken; /* pieces */
     struct fake_signature signature;
-    uint64_t number; /* of the sender's operation */
+    uint64_t number; /* the sender's operation's */
 };
 
 struct fake_member {
     _Atomic(uint64_t) arrived; /* phases of meetings */
-    _Atomic(uint64_t) waits;   /* what its device waits in: fake_waits_of; 0: nothing */
-    _Atomic(uint64_t) looks;   /* how often it has looked for what it waits for, in vain */
+    _Atomic(uint64_t) waits;   /* its device's wait: fake_waits_of; 0: nothing */
+    _Atomic(uint64_t) looks;   /* how often it has looked for it in vain */
     _Atomic(uint64_t) started; /* operations; first communicator only */
     _Atomic(uint64_t) holds;   /* the communicator whose operation its device runs; first communicator only */
     struct fake_signature ring[FAKE_RING];
-    int32_t color, key, part_fd; /* of a split */
+    int32_t color, key, part_fd; /* a split's */
     int32_t pid;
     int32_t device_rank; /* in the first communicator */
 };
 
 /* One a communicator: a memfd that every rank opens through /proc of the process that made it, so that
- * nothing can be left behind. */
+ * nothing can be left over. */
 struct fake_shared {
     struct { /* alone on its line */
         _Atomic(uint32_t) value, waiters;
@@ -136,13 +136,13 @@ struct ncclComm {
     _Atomic(bool) busy; /* a thread is inside a call */
     uint64_t issued;    /* pieces of device work */
     _Atomic(uint64_t) done;
-    uint64_t phase, collectives; /* of the device's thread */
+    uint64_t phase, collectives; /* the device's thread's */
     uint64_t splits, calls;
     _Atomic(int) registered;
     struct fake_registration *registrations; /* [registered], of the threads that enter; freed with it */
-    pthread_mutex_t lock;                    /* of last */
+    pthread_mutex_t lock;                    /* for last */
     char last[FAKE_TEXT];
-    pthread_t helper; /* does what a non-blocking call left to be done */
+    pthread_t helper; /* does the rest of a non-blocking call */
     bool has_helper;
     struct ncclComm *next; /* all that ever were: a destroyed one must be known as such */
 };
@@ -199,7 +199,7 @@ uint32_t fake_bell(const struct fake_shared *shared);
 bool fake_meet(struct ncclComm *comm, uint64_t waits);
 
 /* A rank's wait for a peer: since when, counted in the peer's own looks. A peer that gets no processor still
- * stands in what it has long got, so that it counts as waiting only when it has looked again. */
+ * stands in a wait that is long over, so that it counts as waiting only when it has looked again. */
 struct fake_patience {
     int peer; /* + 1; 0: the wait begins */
     int slices;
@@ -208,7 +208,7 @@ struct fake_patience {
 /* Once more in vain: this rank waits in that, for the peer. From time to time fails the communicator if both
  * wait for each other for ever. `patience` is zeroed where something has moved. */
 void fake_wait_in_vain(struct ncclComm *comm, uint64_t waits, int peer, struct fake_patience *patience);
-/* What a rank waits in, in one word; never 0. */
+/* A rank's wait as one word; never 0. */
 uint64_t fake_waits_of(int kind, int peer, bool grouped, uint64_t number);
 
 /* ---- fake_nccl_move.c ---- */
@@ -222,7 +222,7 @@ void fake_ras_start(int pid, int fd, int size);
 
 /* ---- fake_nccl_fault.c ---- */
 
-/* Before an operation starts; false: the communicator was aborted meanwhile or has failed. */
+/* Before an operation starts; false: the communicator was aborted in the meantime or has failed. */
 bool fake_faults(struct ncclComm *comm, const struct fake_op *op);
 bool fake_one_at_a_time(void);
 
@@ -239,7 +239,7 @@ static inline unsigned fake_number(const struct ncclComm *comm)
 /* Enters a call of function on comm; not ncclSuccess: it must be returned. Leave with fake_leave. */
 ncclResult_t fake_enter(struct ncclComm *comm, const char *function);
 void fake_leave(struct ncclComm *comm);
-/* Runs what a call has to do: at once, or for a non-blocking communicator later on a thread of its own. */
+/* Runs a call's work: at once, or for a non-blocking communicator later on a thread of its own. */
 ncclResult_t fake_later(struct ncclComm *comm, void *(*run)(void *), void *argument);
 /* In a group: aborts are completed at its end. */
 bool fake_group_open(void);

@@ -1,4 +1,4 @@
-/* fake_nccl_calls.c - operations and groups of the fake NCCL: what it refuses at once, and what goes to a
+/* fake_nccl_calls.c - operations and groups of the fake NCCL: refusals at once, and work that goes to a
  * stream. */
 #include <stdio.h>
 #include <stdlib.h>

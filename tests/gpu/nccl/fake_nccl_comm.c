@@ -129,7 +129,7 @@ ncclResult_t fake_later(struct ncclComm *comm, void *(*run)(void *), void *argum
     return (ncclResult_t)state;
 }
 
-/* What was begun by fake_later is done. */
+/* Work begun by fake_later is done. */
 static void ready(struct ncclComm *comm)
 {
     int waits = ncclInProgress;
@@ -170,7 +170,7 @@ static struct fake_rank *device_of(int rank, struct fake_shared *shared)
     return device;
 }
 
-/* What a unique id says: where the shared memory is. */
+/* A unique id's contents: the place of the shared memory. */
 FAKE_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     if (fake_refuse("ncclGetUniqueId"))
@@ -308,7 +308,7 @@ static int part_of(const struct ncclComm *parent, int color, int members[FAKE_RA
     return count;
 }
 
-/* Whatever it returns, what it has made is in *made. */
+/* With any result, the new communicator is in *made. */
 static bool do_split(const struct splitting *s, struct ncclComm **made)
 {
     struct ncclComm *parent = s->parent;
@@ -529,7 +529,7 @@ ncclResult_t fake_finish_abort(struct ncclComm *comm)
 {
     struct instant limit = instant_add(clock_now(NULL), 20 * NS_PER_S);
     while (atomic_load(&comm->done) != comm->issued && !instant_reached(clock_now(NULL), limit)) {
-        fake_cudart_release_all(); /* with what another thread has enqueued meanwhile */
+        fake_cudart_release_all(); /* with what another thread has enqueued in the meantime */
         fake_wait_bell(comm->shared, fake_bell(comm->shared));
     }
     if (atomic_load(&comm->done) != comm->issued)

@@ -1,4 +1,4 @@
-/* fake_nccl_move.c - what the device does for an operation: on the stream's thread, chunk by chunk through
+/* fake_nccl_move.c - the device's part of an operation: on the stream's thread, chunk by chunk through
  * the shared memory. */
 #include <stdlib.h>
 #include <string.h>
@@ -164,7 +164,7 @@ static bool advance_recv(struct ncclComm *comm, struct fake_op *op)
     return true;
 }
 
-/* Of one peer and direction only the first that is not done may move: letters keep their order. */
+/* For one peer and direction only the first that is not done may move: letters keep their order. */
 static bool is_next(const struct fake_work *work, int i)
 {
     for (int before = 0; before < i; before++) {

@@ -267,7 +267,7 @@ static void queued_operations_keep_their_order(void **state)
     }
 }
 
-/* Of pinned memory, which a copy before it on the stream writes. */
+/* For pinned memory, which a copy before it on the stream writes. */
 static int copy_then_add(struct nccl_rank *r, struct nccl_job *job)
 {
     (void)job;
@@ -412,7 +412,7 @@ static int no_communicator_is_left(void **state)
     return nccl_test_left();
 }
 
-/* gpu_nccl_comm [TEST]: all tests, or the one of that name. */
+/* gpu_nccl_comm [TEST]: all tests, or the named test. */
 int main(int argc, char **argv)
 {
     if (argc > 1)

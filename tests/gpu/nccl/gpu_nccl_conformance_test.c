@@ -1,10 +1,10 @@
-/* gpu_nccl_conformance_test.c - what this project believes of NCCL, as a program for the fake and for the
+/* gpu_nccl_conformance_test.c - this project's beliefs about NCCL, as a program for the fake and for the
  * real library alike: whichever libnccl.so.2 and libcudart.so.13 the loader finds.
  *
  * usage: gpu_nccl_conformance facts | RANKS
  *   facts   version, texts and unique ids, which need no driver
  *   RANKS   all of it, with so many processes (a GPU each, or one GPU where the library allows that); on the
- * fake also what it refuses and NCCL would hang on or corrupt */
+ * fake also its refusals, where NCCL would hang or corrupt */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -296,7 +296,7 @@ static int parts(struct rank *r)
     CHECK((result == ncclSuccess || result == ncclInProgress) && settled(r, r->comm) == ncclSuccess);
     ncclComm_t part = __atomic_load_n(&stored, __ATOMIC_ACQUIRE);
     CHECK(part && settled(r, part) == ncclSuccess);
-    int root = 0; /* of the part: the last rank */
+    int root = 0; /* the part's: the last rank */
     CHECK(!fill(r, DTYPE_F32, COUNT));
     r->comm = part;
     CHECK(fine(r, r->calls->broadcast(r->send, r->recv, COUNT, ncclFloat32, root, part, r->stream)));
@@ -334,7 +334,7 @@ static int aborted(struct rank *r)
     return 0;
 }
 
-/* ---- what the fake alone refuses ---- */
+/* ---- refusals of the fake alone ---- */
 
 static bool refused(struct rank *r, ncclResult_t result, const char *text)
 {
@@ -457,7 +457,7 @@ static int differ(struct rank *r, int kind)
     CHECK(result == ncclSuccess || result == ncclInProgress);
     struct instant limit = instant_add(clock_now(NULL), 10 * NS_PER_S);
     ncclResult_t state = settled(r, c);
-    /* of a send and a receive that differ the receiver alone can know */
+    /* for a send and a receive that differ the receiver alone can know */
     while (state == ncclSuccess && !(kind == 8 && odd) && !instant_reached(clock_now(NULL), limit))
         state = settled(r, c);
     if (!(kind == 8 && odd)) {

@@ -13,7 +13,7 @@
 enum { RANKS = 3 };
 static const struct comm_op add = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 100};
 
-static int rank_that_differs; /* of a body */
+static int rank_that_differs; /* a body's */
 
 /* Until another rank's failure, or its own, has reached this rank's device. */
 static void await_failure(struct nccl_rank *r, struct muster_error *err)
@@ -192,7 +192,7 @@ static void leaving_early_is_reported(void **state)
         assert_non_null(strstr(job.errors[rank].text, ") had left the comm before all_reduce #3"));
 }
 
-/* Work of one comm waits on the device behind that of another, which waits for ever: to be aborted together.
+/* Work of one comm waits on the device after that of another, which waits for ever: to be aborted together.
  */
 static int one_behind_another(struct nccl_rank *r, struct nccl_job *job)
 {
@@ -220,7 +220,7 @@ static void communicators_are_aborted_together(void **state)
     assert_non_null(strstr(job.errors[1].text, " for rank 0"));
 }
 
-/* The device of a rank fails, and it destroys a comm whose work is behind another's while the thread that
+/* The device of a rank fails, and it destroys a comm whose work is after another's while the thread that
  * watches has not looked yet. */
 static int fails_and_destroys(struct nccl_rank *r, struct nccl_job *job)
 {
@@ -315,7 +315,7 @@ static int fail_and_unmap(struct nccl_rank *r, struct nccl_job *job)
     int failed = comm_nccl()->issue(r->comm, &add, own, own, r->stream, err) || nccl_job_meet(job, RANKS);
     comm_nccl()->abort(r->comm);
     failed = failed || munmap(own, bytes) || nccl_job_meet(job, RANKS);
-    (void)nccl_sync(r, r->stream, err); /* what is left of it runs here */
+    (void)nccl_sync(r, r->stream, err); /* the rest of it runs here */
     return failed ? -1 : 0;
 }
 
@@ -328,7 +328,7 @@ static void a_hosts_buffer_is_left_alone_after_a_failure(void **state)
     unsetenv("FAKE_CUDA_SCHEDULE");
 }
 
-/* Of two sums of host memory the first is copied when it is issued, the second after the work of the first,
+/* For two sums of host memory the first is copied when it is issued, the second after the work of the first,
  * for which rank 0 has to wait for the others. */
 static int disarm_one_rank(struct nccl_rank *r, struct nccl_job *job)
 {
@@ -390,7 +390,7 @@ static int no_communicator_is_left(void **state)
     return nccl_test_left();
 }
 
-/* gpu_nccl_failure [TEST]: all tests, or the one of that name. */
+/* gpu_nccl_failure [TEST]: all tests, or the named test. */
 int main(int argc, char **argv)
 {
     if (argc > 1)

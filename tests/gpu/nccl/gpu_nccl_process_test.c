@@ -29,7 +29,7 @@ struct scene {
     int64_t timeout_ns;
 };
 
-/* What the ranks leave for the test. */
+/* Results of the ranks for the test. */
 struct outcome {
     struct muster_error error;
     char report[2048];
@@ -145,9 +145,9 @@ static void rank_main(const struct scene *s, int rank, int port, int ras_port, s
 
 /* ---- the test ---- */
 
-static const char *complaint; /* of the scene */
+static const char *complaint; /* the scene's */
 
-/* A rank that is behind the one that dies may have issued nothing since operation #last, or nothing at all.
+/* A rank that is later than the dying rank may have issued nothing since operation #last, or nothing at all.
  */
 static bool is_between(const char *text, int last)
 {

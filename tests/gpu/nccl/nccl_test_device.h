@@ -8,7 +8,7 @@
 const struct device_ops *nccl_test_device(void);
 /* The rank whose device makes no arena any more; -1: none. */
 extern _Atomic(int) nccl_test_device_refuses;
-/* Is poll_error slow, by so many ms, for all threads but the one that opened the device? It is what a thread
+/* Is poll_error slow, by so many ms, for all threads but the opening thread? So it is for a thread
  * that watches looks with. */
 extern _Atomic(int) nccl_test_device_watched_late_ms;
 

@@ -1,7 +1,7 @@
 """planted.py TABLE [NAME ...] [--build DIR] [--all] [--jobs N] - bugs that are planted on purpose, each of which has to be found.
 
 A table is a text of entries (README.md says how they are written): a file, one substitution in it, the program of the build that
-shall notice, and a pattern of what it says then. The file's copy with the bug is compiled by the build's own command, linked by the
+shall notice, and a pattern of its output then. The file's copy with the bug is compiled by the build's own command, linked by the
 program's own command (or that of the module which it loads) before the archives, and run: nothing else is built, and several entries
 are tried at once. An entry that is not found, or found by saying something else, fails the test."""
 
@@ -19,20 +19,20 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 KEYS = ("file", "compile", "from", "to", "times", "program", "links", "arguments", "flavour", "environment", "seconds", "runs", "found by", "tier", "equivalent")
-# A copy is built once and run once: what it is built with in place of -O2 -g.
+# A copy is built once and run once: its flags in place of -O2 -g.
 QUICK = ["-O1", "-g0"]
-# What a flavour adds to the compiler's command; its programs are targets of their own (CMakeLists.txt), NAME_FLAVOUR.
+# A flavour's additions to the compiler's command; its programs are targets of their own (CMakeLists.txt), NAME_FLAVOUR.
 FLAVOURS = {
     "plain": [],
     "asan": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fsanitize-sections=emu_shared", "-O1"],
     "tsan": ["-fsanitize=thread", "-O1"],
 }
-SECONDS = 120  # of one program, where its entry has no other limit
-NO_END = "no end"  # what a program that is stopped at its limit is taken to have said
+SECONDS = 120  # one program's, where its entry has no other limit
+NO_END = "no end"  # the output of a program that is stopped at its limit
 
 
 def entries(table):
-    """Of the table; what stands before the first entry is for all that do not say otherwise."""
+    """For the table; fields before the first entry are defaults for all."""
     common, found = {}, []
     entry = common
     for number, line in enumerate(table.read_text().splitlines(), 1):
@@ -110,14 +110,14 @@ def compiled(build, entry, folder):
 
 
 def linked(build, entry, folder, planted, before):
-    """The program and what its environment needs: with the bug in itself, or in the module that it loads."""
+    """The program and its environment: with the bug in itself, or in the module that it loads."""
     words = build.link_command(linked_target(entry))
     at = words.index("-o")
     words[at + 1] = str(folder / "linked")
     words.append("-Wl,--strip-debug")
     source = "/" + pathlib.PurePath(before).name
     own = [word for word in words if word == before or (entry["flavour"] != "plain" and word.endswith(source))]
-    if own:  # one of the program's own files, not one of an archive
+    if own:  # a file of the program's own, not of an archive
         words[words.index(own[0])] = str(planted)
     else:
         words.insert(at, str(planted))
@@ -128,7 +128,7 @@ def linked(build, entry, folder, planted, before):
 
 
 def run(build, entry):
-    """What is wrong with this entry; None: the bug was found as the table says. One that shows in some orders of threads alone is tried as
+    """The fault of this entry; None: the bug was found as the table says. One that shows in some orders of threads alone is tried as
     many times as its entry has runs."""
     folder, seconds = pathlib.Path(tempfile.mkdtemp(prefix="planted-", dir=build.folder)), int(entry.get("seconds", SECONDS))
     try:

@@ -16,7 +16,7 @@
 /* 10 bits of mantissa: each factor is off by so much of itself. */
 #define TF32 4.8828125e-4
 
-/* A call is enqueued, and what it did is done. */
+/* A call is enqueued, and its work is done. */
 #define DONE(call)                                                                                           \
     do {                                                                                                     \
         if ((call) != 0)                                                                                     \
@@ -76,7 +76,7 @@ static void layer_close(struct layer *l)
     }
 }
 
-/* Both sides, all three products. `rounding`: what each product of two elements is off by. */
+/* Both sides, all three products. `rounding`: the error of each product of two elements. */
 static void check_layer(const struct cuda_stream_handle *handle, struct layer *l, int beta, int with_bias,
                         double rounding)
 {
@@ -103,7 +103,7 @@ static void check_layer(const struct cuda_stream_handle *handle, struct layer *l
     assert_close("dbias", l->d_dbias, l->dbias, (size_t)l->OC, (l->N + 1) * U * (l->N + 1), U);
 }
 
-/* A product with an activation behind it, and the gradient before it, against the two one after the other.
+/* A product with an activation after it, and the gradient before it, against the two one after the other.
  * pre is (N,OC) in front of out, and (N,C) in front of din. */
 static void check_activation(const struct cuda_stream_handle *handle, struct layer *l, int kind,
                              int with_bias, int keeps)
@@ -149,7 +149,7 @@ static void activations_behind_products_match(void **state)
     stream_close(&handle);
 }
 
-/* The activation is a kernel of its own behind the product, which is the one of a layer without. */
+/* The activation is a kernel of its own after the product, equal to a layer's without. */
 static void an_activation_is_a_kernel_behind_the_product(void **state)
 {
     uint64_t (*calls)(const char *) = (uint64_t(*)(const char *))(uintptr_t)dlsym(RTLD_DEFAULT, "fake_calls");
@@ -229,7 +229,7 @@ static void check_apart(const struct cuda_stream_handle *handle, int N, int C, i
     DONE(cuda_linear_backward_weight(d_dweight, d_dbias, d_dout, d_in, N, C, OC, row, 1, handle, &failed));
     assert_close("dweight", d_dweight, dweight, weight_n, (N + 1) * U * (N + 1), U);
     assert_close("dbias", d_dbias, dbias, (size_t)OC, (N + 1) * U * (N + 1), U);
-    for (int shift = 0; shift < 2; shift++) { /* of the bias: by the product's epilogue, and by a kernel */
+    for (int shift = 0; shift < 2; shift++) { /* the bias': by the product's epilogue, and by a kernel */
         float *d_bias = shifted(bias, (size_t)OC, shift);
         scope_device void *d_out = device_floats(dout, apart_n);
         reference()->linear_forward(dense, in, weight, bias, N, C, OC, OC, NULL);
@@ -251,7 +251,7 @@ static void rows_of_outputs_may_lie_apart(void **state)
     const int64_t chosen = cuda_products_chosen(&handle);
     check_apart(&handle, 9, 16, 13, 32);
     assert_int_equal(cuda_products_chosen(&handle), chosen);
-    check_apart(&handle, 9, 16, 13, 36); /* another distance, three other products and one of no bias */
+    check_apart(&handle, 9, 16, 13, 36); /* another distance, three other products, and no bias */
     assert_int_equal(cuda_products_chosen(&handle), chosen + 4);
     assert_int_equal(cuda_linear_forward(NULL, NULL, NULL, NULL, 2, 3, 4, 3, &handle, &failed), -1);
     assert_int_equal(failed.code, MUSTER_E_INVALID);
@@ -281,7 +281,7 @@ static void outputs_that_are_not_wanted_are_left_out(void **state)
     stream_close(&handle);
 }
 
-/* Work memory for fewer runs than usual: longer ones, and nothing behind it is touched. */
+/* Work memory for fewer runs than usual: longer ones, and nothing after it is touched. */
 static void a_bias_gradient_keeps_to_its_work_memory(void **state)
 {
     enum { N = 100, OC = 40 };
@@ -465,7 +465,7 @@ static void each_call_that_fails_is_an_error(void **state)
 {
     static const struct {
         const char *function;
-        int calls; /* of a life: so many fail, and the next does not exist */
+        int calls; /* a life's: so many fail, and the next does not exist */
     } rows[] = {{"cublasLtCreate", 1},
                 {"cublasLtMatmulPreferenceCreate", 1},
                 {"cublasLtMatmulPreferenceSetAttribute", 1 + 4 * 3},

@@ -41,7 +41,7 @@ static inline void stream_close(struct cuda_stream_handle *handle)
     cuda_products_close(handle);
 }
 
-/* What was enqueued is done, and nothing was refused. */
+/* All enqueued work is done, and nothing was refused. */
 static inline void stream_done(const struct cuda_stream_handle *handle)
 {
     if (stream_failure.code)

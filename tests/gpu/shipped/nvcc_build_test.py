@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The module as it is shipped, from nvcc: builds for the three architectures without a warning, asks for cudart and for no other
 library of NVIDIA's, and exports one function. MUSTER_NVCC_BUILD is the folder that it is built in; gpu_shipped_module loads it.
-nvcc_build_test.py Everything: all that `./dev build cuda` builds, linked, and what a GPU is tried with among it."""
+nvcc_build_test.py Everything: all that `./dev build cuda` builds, linked, and the programs for a trial on a GPU."""
 import os
 import pathlib
 import re

@@ -1,6 +1,6 @@
 /* shipped_module_test.c - the module that nvcc has built, on the fake cudart: it loads, registers its
  * kernels, opens a device, and the slots of its table launch them. Their code is a GPU's and does not run:
- * what is tried is the host's side, from the loader to the launch. */
+ * the test covers the host's side, from the loader to the launch. */
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ static void the_module_loads_and_registers_its_kernels(void **state)
 {
     struct muster_error err = {0};
     (void)state;
-    module = device_module_load(&err); /* the one of MUSTER_CUDA_MODULE */
+    module = device_module_load(&err); /* that of MUSTER_CUDA_MODULE */
     if (!module)
         fail_msg("%s", err.text);
     assert_true(fake_cudart_kernels("") >= 30);
@@ -43,7 +43,7 @@ static void it_opens_a_device(void **state)
         fail_msg("%s", err.text);
 }
 
-/* A few slots of every kind: one kernel, several, a template, a product with a kernel behind it. */
+/* A few slots of every kind: one kernel, several, a template, a product with a kernel after it. */
 static void enqueue_slots(void *argument)
 {
     const struct kernels *k = module->device->kernels(device);

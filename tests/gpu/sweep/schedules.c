@@ -62,7 +62,7 @@ static bool run_one(const struct schedule *schedule, int number, const char *whe
                                   .limit_ns = limit_ns};
     (void)snprintf(path, sizeof path, "%s/weights", where);
     (void)snprintf(seed, sizeof seed, "%d", schedule->seed);
-    setenv("FAKE_CUDA_SCHEDULE", schedule->order, 1); /* of the ranks, which are forks */
+    setenv("FAKE_CUDA_SCHEDULE", schedule->order, 1); /* the ranks', which are forks */
     setenv("FAKE_CUDA_SEED", seed, 1);
     if (sweep_folder(where))
         return false;
@@ -77,7 +77,7 @@ static bool run_one(const struct schedule *schedule, int number, const char *whe
     return false;
 }
 
-/* Of each comm: sums of the two differ in their rounding. */
+/* For each comm: sums of the two differ in their rounding. */
 enum { COMMS = 2 };
 static const char *const comms[COMMS] = {"nccl", "host"};
 

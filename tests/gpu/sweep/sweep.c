@@ -5,13 +5,13 @@
  *
  * Each time both ranks end within 10 s (more on a machine on which a run without faults takes long) with an
  * error that names the call or its operation - one that no restart would mend is printed by one of them for
- * both - and leave nothing of the libraries' objects behind: no memory, stream, event, graph, communicator,
+ * both - and leave nothing of the libraries' objects after: no memory, stream, event, graph, communicator,
  * descriptor. A call whose failure does no harm (table below) may also leave a run that ends with the
  * undisturbed weights. --restart: then the run is started again, as a launcher does, and has to end with the
  * undisturbed weights. --graphs: layers are launched as CUDA graphs.
  *
  * Without --all a sample: of each function the first, the middle and the last call, by turns on one of the
- * ranks. With it every call on one of the ranks by turns; of what is asked until it is done (ASKS) no more
+ * ranks. With it every call on a rank by turns; of calls repeated until the work is done (ASKS) no more
  * than ASKS_MOST calls, evenly, since how many there are depends on time. */
 #include <errno.h>
 #include <stdatomic.h>
@@ -30,12 +30,12 @@
 
 enum { FAULTS_MOST = 65536, JOBS_MOST = 16, ASKS_MOST = 60 };
 
-/* ---- what is known of a function ---- */
+/* ---- facts about a function ---- */
 
 enum nature {
     PLAIN,
     ASKS,       /* whether something is done: some calls more or fewer a run */
-    GIVES_BACK, /* what it should give back stays: one object may be left, and the run may end well */
+    GIVES_BACK, /* its object stays: one object may be left, and the run may end well */
     SPARE       /* there is another way: the run ends well */
 };
 static const struct row {
@@ -48,11 +48,12 @@ static const struct row {
     {"AllReduce", PLAIN, "all_reduce"},
     {"Broadcast", PLAIN, "broadcast"},
     {"cudaEventDestroy", GIVES_BACK, NULL},
-    {"cudaEventElapsedTime", SPARE, NULL}, /* of what has ended; at the end of a run nobody wants it */
+    {"cudaEventElapsedTime", SPARE,
+     NULL}, /* after the end of an operation; at the end of a run no caller wants it */
     {"cudaEventQuery", ASKS, NULL},
     {"cudaFree", GIVES_BACK, NULL},
     {"cudaFreeHost", GIVES_BACK, NULL},
-    {"cudaGetDevice", SPARE, NULL}, /* also of what is closed, which goes on */
+    {"cudaGetDevice", SPARE, NULL}, /* also by closing functions, which go on */
     {"cudaGraphDestroy", GIVES_BACK, NULL},
     {"cudaGraphExecDestroy", GIVES_BACK, NULL},
     {"cudaMemGetInfo", SPARE, NULL},
@@ -94,12 +95,12 @@ static struct {
     int64_t limit_ns;
     char folder[SWEEP_PATH - 32];
     uint16_t store;
-    struct buffer weights; /* of the undisturbed run */
+    struct buffer weights; /* the undisturbed run's */
     struct fault faults[FAULTS_MOST];
     int count;
 } sweep = {.comm = "nccl", .jobs = 4, .limit_ns = 10 * NS_PER_S};
 
-/* What the processes that sweep share. */
+/* Shared by the sweeping processes. */
 static struct shared {
     _Atomic(int) next, wrong, ended_well, not_reached, named_by_both;
     _Atomic(int64_t) longest_ns;
@@ -268,7 +269,7 @@ static bool has_weights(const char *folder)
            !memcmp(weights.data, sweep.weights.data, weights.length);
 }
 
-/* Of the rank's error: it names the call or its operation; it is of something else; there is none. */
+/* For the rank's error: it names the call or its operation; it is of something else; there is none. */
 enum { NAMED, NAMED_OTHERWISE, NOT_NAMED };
 static int naming_of(const struct fault *fault, const struct sweep_rank *rank)
 {
@@ -284,14 +285,14 @@ static int naming_of(const struct fault *fault, const struct sweep_rank *rank)
 static const char last_part[] = ", reading all parameters: ";
 
 /* Whether the run may have made fewer of these calls than the undisturbed one: how often the ranks agree on a
- * checkpoint that is written behind steps depends on the disk and on who gets a processor. */
+ * checkpoint that is written after steps depends on the disk and on who gets a processor. */
 static bool may_be_missing(const struct fault *fault)
 {
     enum { MANY = 8 };
     return row_of(fault->function).nature == ASKS || (fault->of >= MANY && 4 * fault->call > 3 * fault->of);
 }
 
-/* What is wrong with the end of a run; NULL: nothing. */
+/* The fault of a run's end; NULL: none. */
 static const char *judge(const struct fault *fault, const struct sweep_rank ranks[SWEEP_RANKS],
                          const char *folder)
 {
@@ -368,7 +369,7 @@ static void try_fault(const struct fault *fault, int number, const char *folder)
         exit(2);
     sweep_pair(&run, ranks);
     for (int rank = 0; rank < SWEEP_RANKS; rank++)
-        if (ranks[rank].ns > shared->longest_ns) { /* of two at once one may be lost */
+        if (ranks[rank].ns > shared->longest_ns) { /* for two at once one may be lost */
             shared->longest_ns = ranks[rank].ns;
             shared->longest = number - 1;
         }

@@ -150,7 +150,7 @@ static void be_rank(const struct sweep_run *run, int rank, int output)
     words[count] = NULL;
     if (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0 || chdir(run->folder))
         _exit(99);
-    exit(muster_train_main(count, words)); /* with what is done at exit: the fakes' reports */
+    exit(muster_train_main(count, words)); /* with the handlers at exit: the fakes' reports */
 }
 
 /* ---- a pair ---- */

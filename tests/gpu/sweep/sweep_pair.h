@@ -1,5 +1,5 @@
 /* sweep_pair.h - one training run of muster-train as two child processes over the fake libraries, with a
- * fault in one of them: what each rank wrote, how it ended and which objects of the libraries it left behind.
+ * fault in a call: each rank's output, how it ended and which objects of the libraries it left over.
  *
  * The program itself is linked into the test (its main is muster_train_main), and a rank is a fork of a
  * process that has loaded the module and the fakes already: a run takes as long as its work, not as long as
@@ -14,18 +14,18 @@
 
 enum { SWEEP_RANKS = 2, SWEEP_TEXT = 16384, SWEEP_PATH = 256 };
 
-#define SWEEP_REFUSED "was told to fail" /* in what a rank writes: the fault was reached */
+#define SWEEP_REFUSED "was told to fail" /* in a rank's output: the fault was reached */
 
-/* What a rank has not given back, by the fakes' report at exit. */
+/* Objects that a rank has not given back, by the fakes' report at exit. */
 struct sweep_left {
     bool reported;
     long allocations, streams, events, graphs, communicators, products;
-    long dead_uses; /* of communicators that had gone */
+    long dead_uses; /* uses of communicators that had gone */
 };
 
 struct sweep_rank {
     bool ended; /* false: it was killed at the limit */
-    int status; /* of waitpid */
+    int status; /* waitpid's */
     int64_t ns; /* to its end, from the fault, or from the start where none was reached */
     char said[SWEEP_TEXT];
     struct sweep_left left;
@@ -36,9 +36,9 @@ struct sweep_run {
     const char *comm;   /* "nccl", "host" */
     bool graphs;        /* --cuda-graphs */
     uint16_t store;     /* its port */
-    int64_t number;     /* of the run, no other's: the key space in the store */
+    int64_t number;     /* the run's, no other's: the key space in the store */
     int restart;        /* 0: the fault happens; 1: after it */
-    char fault[128];    /* of FAKE_CUDA_FAIL, "adamw:5@1"; "": none */
+    char fault[128];    /* for FAKE_CUDA_FAIL, "adamw:5@1"; "": none */
     int64_t limit_ns;   /* after the fault, six times so much after the start: then it is killed */
     bool counts;        /* the fakes leave count-RANK in the folder */
 };
@@ -48,7 +48,7 @@ struct sweep_run {
 int sweep_load(void);
 /* A process that serves a store until this one ends; its port, or 0. */
 uint16_t sweep_store(void);
-/* Makes the folder with its files, or removes what a run has left in it. -1: printed. */
+/* Makes the folder with its files, or removes a run's files. -1: printed. */
 int sweep_folder(const char *folder);
 /* Runs both ranks to their ends. */
 void sweep_pair(const struct sweep_run *run, struct sweep_rank ranks[SWEEP_RANKS]);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""muster-train --device=cuda on the fakes, as ranks of `muster run` that share one: what it learns is what the CPU learns.
+"""muster-train --device=cuda on the fakes, as ranks of `muster run` that share one: it learns as the CPU does.
 
     MUSTER_BUILD=build python3 tests/gpu/train/train_cuda_test.py [--full] [-k NAME]
 
@@ -27,7 +27,7 @@ FAKES = BUILD / "tests" / "gpu" / "lib"
 ON_GPU = os.environ.get("MUSTER_ON_GPU") == "1"
 SANITIZED = os.environ.get("MUSTER_SANITIZED")
 FULL = "--full" in sys.argv
-LIMIT = 300 if SANITIZED else 60  # of any run, against a hang
+LIMIT = 300 if SANITIZED else 60  # for any run, against a hang
 FAULT_LIMIT = 60 if SANITIZED else 10  # within which a fault has ended every rank
 
 PROSE = " ".join(f"the {adjective} {noun} {verb} over the {other} and then it rests." for adjective in ("quick", "slow", "old")
@@ -40,7 +40,7 @@ data: {{path: "{text}"}}
 logging: {{interval: 1, sample_length: 0}}
 """
 BOUNCES = 2 << 20  # pinned memory of the device itself (runtime/cuda/device_cuda.h)
-WORKSPACE = 32 << 20  # of products (runtime/cuda/products.h)
+WORKSPACE = 32 << 20  # for products (runtime/cuda/products.h)
 STAGE = 4 << 20  # pinned, of each staged comm (runtime/comm/comm_staged.c)
 
 needs_fakes = unittest.skipIf(ON_GPU, "asks the fakes for something")
@@ -55,7 +55,7 @@ def relative(losses, others):
 
 class Cuda(unittest.TestCase):
     comm = "host"  # ranks share a device; "nccl": each has its own
-    cpu = {}  # of on_cpu
+    cpu = {}  # on_cpu's results
     wrapper = ()  # a program that starts muster-train
 
     def setUp(self):
@@ -69,7 +69,7 @@ class Cuda(unittest.TestCase):
         self.folder.cleanup()
 
     def train(self, *sets, ranks=1, device="cuda", launcher=(), limit=LIMIT, **environment):
-        """Trains and returns a Result, whatever came of it."""
+        """Trains and returns a Result, after any outcome."""
         self.runs += 1
         logs = self.path / f"logs-{self.runs}"
         command = [MUSTER, "run", "--standalone", f"--nproc_per_node={ranks}", "--termination-log=", *launcher, *self.wrapper, TRAIN, self.path / "config.yaml",
@@ -200,7 +200,7 @@ class Memory(Cuda):
         return {key: int(value) for key, value in (line.split() for line in (self.path / name).read_text().splitlines())}
 
     def beyond_the_plan(self, *sets, ranks=1):
-        """Bytes of device and pinned memory that each rank has had beside its arenas; nothing is left of anything."""
+        """Bytes of device and pinned memory that each rank has had next to its arenas; nothing is left of anything."""
         result = self.learns(*sets, ranks=ranks, FAKE_CUDA_REPORT=self.path / "report-%r")
         rest = set()
         for rank in range(ranks):
@@ -218,7 +218,7 @@ class Memory(Cuda):
         self.assertEqual(staged % STAGE, 0)
         self.assertLessEqual(staged, 4 * STAGE)  # gathers, reductions on the shard's and the world's axis, between steps
         self.comm = "nccl"
-        nccl = self.beyond_the_plan(ranks=2) - WORKSPACE - BOUNCES  # runtime/cuda/comm_nccl.h: what is made beside the arenas
+        nccl = self.beyond_the_plan(ranks=2) - WORKSPACE - BOUNCES  # runtime/cuda/comm_nccl.h: memory outside of the arenas
         self.assertLess(0, nccl)
         self.assertLess(nccl, 1 << 20)
 
@@ -488,7 +488,7 @@ class Refused(Cuda):
         self.assertIn("logging.trace", result.output)
 
 
-# Calls whose failure is no fault of the run: what they give back is lost at the end anyway. cudaGetDevice is called for that too, where
+# Calls whose failure is no fault of the run: their objects are lost at the end anyway. cudaGetDevice is called for that too, where
 # the run is over.
 HARMLESS = re.compile(r"Free|Destroy|cudaMemGetInfo")
 

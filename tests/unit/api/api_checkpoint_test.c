@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/include/muster.h"
+#include "tests/support/folder.h"
 
 enum { T = 8, VOCABULARY = 24, GLOBAL = 4, VALUES = VOCABULARY * 16 };
 
@@ -50,13 +51,6 @@ static void make_folder(char *folder)
 {
     (void)snprintf(folder, 40, "/tmp/muster-api-checkpoint-XXXXXX");
     assert_non_null(mkdtemp(folder));
-}
-
-static void remove_folder(const char *folder)
-{
-    char command[64];
-    (void)snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
 }
 
 static void take_step(struct muster_trainer *t, int number)
@@ -119,7 +113,7 @@ static void one_is_written_at_a_time_behind_steps(void **state)
     assert_int_equal(muster_trainer_checkpoint_begin(o.trainer, &err), 1);
     close_it(&o); /* gives it up */
     assert_false(is_there(folder, 4));
-    remove_folder(folder);
+    assert_int_equal(folder_remove(folder), 0);
 }
 
 /* Until the files of the newest one are written and the one before is committed. */
@@ -160,7 +154,7 @@ static void two_are_on_their_way_and_end_in_order(void **state)
     assert_int_equal(saved, 20);
     assert_true(is_there(folder, 19) && is_there(folder, 20) && !is_there(folder, 18));
     close_it(&o);
-    remove_folder(folder);
+    assert_int_equal(folder_remove(folder), 0);
 }
 
 static void going_back_leaves_the_samples_since_then_out(void **state)
@@ -200,7 +194,7 @@ static void going_back_leaves_the_samples_since_then_out(void **state)
     assert_true(muster_trainer_state_now(other.trainer).steps == 3);
     assert_true(muster_trainer_state_now(other.trainer).taken == 5 * GLOBAL);
     close_it(&other);
-    remove_folder(folder);
+    assert_int_equal(folder_remove(folder), 0);
 }
 
 int main(void)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/include/muster.h"
+#include "tests/support/folder.h"
 #include "tests/support/free_port.h"
 #include "tests/support/rank_threads.h"
 #include "tests/unit/api/rank_world.h"
@@ -214,10 +215,10 @@ static bool is_there(const char *folder, int step)
 static void the_best_is_kept_over_a_restart(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/muster-judge-XXXXXX", command[64];
+    char folder[FOLDER_PATH];
     struct muster_error err = {0};
     struct muster_model *model;
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(folder_make(folder, "judge"), 0);
     struct muster_trainer *t = judging(folder, &model);
     assert_true(muster_trainer_state_now(t).best_step == -1 && isnan(muster_trainer_state_now(t).best_loss));
     assert_int_equal(muster_trainer_best(t, &err), 0);
@@ -256,8 +257,7 @@ static void the_best_is_kept_over_a_restart(void **state)
     assert_non_null(strstr(err.text, "training.ema_decay is 0"));
     muster_trainer_close(&t);
     muster_model_free(model);
-    (void)snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(folder_remove(folder), 0);
 }
 
 int main(void)

@@ -309,7 +309,7 @@ static const struct {
     {of_samples, "mine: input targets is read by no operation"},
     {of_samples_against_positions,
      "mine: layer head: cross_entropy reads targets of the batch, which is not one i32 a sample"},
-    {attention_of_samples, "mine: layer encoder: attention_packed reads positions beside each other, and its "
+    {attention_of_samples, "mine: layer encoder: attention_packed reads neighbouring positions, and its "
                            "value has a row for each "
                            "sample"},
     {within_no_attention, "mine: layer mlp: value 1 is no attention, and sees no positions"},

@@ -1,5 +1,5 @@
-/* api_stages_test.c - trainers of a training in stages, as a user of libmuster.so opens them: what a stage
- * takes of a checkpoint of the stage before, which it refuses, and going back. */
+/* api_stages_test.c - trainers of a training in stages, as a user of libmuster.so opens them: the state that
+ * a stage takes of a checkpoint of the stage before, which it refuses, and going back. */
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>
@@ -8,24 +8,22 @@
 #include <unistd.h>
 
 #include "runtime/include/muster.h"
+#include "tests/support/folder.h"
 
 enum { T = 8, VOCABULARY = 24, GLOBAL = 4, VALUES = VOCABULARY * 16, STEPS = 3 };
 
-static char folder[40];
+static char folder[FOLDER_PATH];
 
 static int setup(void **state)
 {
     (void)state;
-    (void)snprintf(folder, sizeof folder, "/tmp/muster-api-stages-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    return folder_make(folder, "api-stages");
 }
 
 static int teardown(void **state)
 {
-    char command[64];
     (void)state;
-    (void)snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
+    return folder_remove(folder);
 }
 
 struct opened {
@@ -155,10 +153,11 @@ static void a_checkpoint_of_another_stage_is_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct opened o = open_stage(cases[i].stage, cases[i].follows, NULL);
         /* one by one, since there are older ones */
-        char one[120];
-        (void)snprintf(one, sizeof one, "rm -r %s/step-1 %s/step-2", folder, folder);
-        if (!i)
-            assert_int_equal(system(one), 0);
+        for (int step = 1; step <= 2 && !i; step++) {
+            char one[64];
+            (void)snprintf(one, sizeof one, "%s/step-%d", folder, step);
+            assert_int_equal(folder_remove(one), 0);
+        }
         assert_int_equal(muster_trainer_resume(o.trainer, NULL, 0, &err), -1);
         assert_int_equal(err.code, MUSTER_E_REFUSED);
         assert_non_null(strstr(err.text, cases[i].text));

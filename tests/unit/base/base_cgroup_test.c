@@ -6,22 +6,20 @@
 
 #include "proto/base/io.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
-static char root[64];
+static char root[FOLDER_PATH];
 
 static int make_root(void **state)
 {
     (void)state;
-    (void)snprintf(root, sizeof root, "/tmp/muster_cgroup_XXXXXX");
-    return mkdtemp(root) ? 0 : -1;
+    return folder_make(root, "cgroup");
 }
 
 static int remove_root(void **state)
 {
-    char command[128];
     (void)state;
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
+    return folder_remove(root);
 }
 
 static void put(const char *path, const char *text)

@@ -8,6 +8,7 @@
 #include "proto/base/text.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -126,8 +127,8 @@ static void bytes_for_people(void **state)
 static void files_are_replaced_whole(void **state)
 {
     (void)state;
-    char directory[] = "/tmp/muster_base_XXXXXX";
-    assert_non_null(mkdtemp(directory));
+    char directory[FOLDER_PATH];
+    assert_int_equal(folder_make(directory, "base"), 0);
     char path[200];
     (void)snprintf(path, sizeof path, "%s/a/b", directory);
     struct muster_error err = {0};
@@ -154,10 +155,10 @@ static void files_are_replaced_whole(void **state)
 static void a_planted_link_is_not_followed(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/muster_base_XXXXXX", path[64], planted[96], victim[64], found[64];
+    char folder[FOLDER_PATH], path[64], planted[96], victim[64], found[64];
     struct muster_error err = {0};
     scope_buffer text = {0};
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(folder_make(folder, "base"), 0);
     (void)snprintf(path, sizeof path, "%s/file", folder);
     (void)snprintf(planted, sizeof planted, "%s.new.%d", path, (int)getpid());
     (void)snprintf(victim, sizeof victim, "%s/victim", folder);
@@ -206,9 +207,9 @@ static void check_lines(const char *path, const char *before, size_t length, con
 
 static void an_unfinished_line_is_cut_off(void **state)
 {
-    char folder[] = "/tmp/base_text_lines.XXXXXX", path[64], longest[9000];
+    char folder[FOLDER_PATH], path[64], longest[9000];
     (void)state;
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(folder_make(folder, "base"), 0);
     (void)snprintf(path, sizeof path, "%s/lines", folder);
     check_lines(path, "", 0, "+\n");
     check_lines(path, "{\"run\": 1}\n", 11, "{\"run\": 1}\n+\n");

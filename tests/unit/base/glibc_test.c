@@ -13,6 +13,7 @@
 
 #include "proto/base/clock.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 static int constructed;
 
@@ -53,10 +54,10 @@ static void files_are_described_as_by_libc(void **state)
     stat_function *their_stat = of_libc("stat"), *their_lstat = of_libc("lstat");
     stat_at_function *their_fstatat = of_libc("fstatat");
     struct stat ours, theirs;
-    char folder[] = "/tmp/glibc_test.XXXXXX", link[64];
+    char folder[FOLDER_PATH], link[64];
     (void)state;
     assert_ptr_not_equal((void *)their_stat, (void *)stat); // NOLINT
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(folder_make(folder, "glibc-test"), 0);
     (void)snprintf(link, sizeof link, "%s/link", folder);
     assert_int_equal(symlink("/proc/self/exe", link), 0);
     assert_int_equal(stat(link, &ours), 0);

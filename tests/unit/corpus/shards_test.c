@@ -9,6 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 #include "trainer/corpus/prepare_internal.h"
 #include "trainer/data/corpus.h"
 #include "trainer/data/prepared.h"
@@ -61,9 +62,9 @@ static struct corpus *open_corpus(const char *folder, struct muster_error *err)
 static void test_documents_of_shards(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/corpus_shards_XXXXXX", path[64];
+    char folder[FOLDER_PATH], path[64];
     struct muster_error err = {0};
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(folder_make(folder, "corpus-shards"), 0);
     write_shards(folder, 20);
     struct corpus *corpus = open_corpus(folder, &err);
     assert_non_null(corpus);
@@ -104,11 +105,11 @@ static void write_index(const char *folder, const char *text)
 static void test_prepared(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/corpus_prepared_XXXXXX", train[64], path[128];
+    char folder[FOLDER_PATH], train[64], path[128];
     struct prepared p;
     struct muster_error err = {0};
     bool is;
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(folder_make(folder, "corpus-shards"), 0);
     assert_int_equal(prepared_open(&p, folder, &err), 1);
     write_index(folder, "{\"format\": \"another\"}");
     assert_int_equal(prepared_open(&p, folder, &err), 1);

@@ -13,7 +13,7 @@
 #include "trainer/data/token_file.h"
 #include "trainer/tokens/tokenizer.h"
 
-static char folder[] = "/tmp/muster_content_XXXXXX";
+static char folder[FOLDER_PATH];
 
 static const char *path_of(const char *name)
 {
@@ -41,7 +41,7 @@ static const char *put_text(const char *name, const char *text)
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return folder_make(folder, "content");
 }
 
 static int remove_folder(void **state)

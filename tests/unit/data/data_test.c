@@ -4,6 +4,7 @@
 #include "proto/base/io.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
+#include "tests/support/folder.h"
 #include "trainer/data/data.h"
 #include "trainer/data/order.h"
 
@@ -12,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char directory[] = "/tmp/muster_data_XXXXXX";
+static char directory[FOLDER_PATH];
 
 static void put(const char *name, const char *text, size_t length)
 {
@@ -27,7 +28,7 @@ static void put(const char *name, const char *text, size_t length)
 static int make_corpus(void **state)
 {
     (void)state;
-    if (!mkdtemp(directory))
+    if (folder_make(directory, "data"))
         return -1;
     char path[300], target[300];
     (void)snprintf(path, sizeof path, "%s/sub", directory);

@@ -18,7 +18,7 @@
 
 enum { END = 255 };
 
-static char folder[] = "/tmp/muster_sources_XXXXXX";
+static char folder[FOLDER_PATH];
 
 static const char *path_of(const char *name)
 {
@@ -61,7 +61,7 @@ static const char *put_shard(const char *name, int magic, int version, int count
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return folder_make(folder, "sources");
 }
 
 static int remove_folder(void **state)

@@ -6,8 +6,7 @@
 #include "proto/base/guard.h"
 #include "proto/json/json_text.h"
 #include "runtime/files/elements.h"
-#include "runtime/files/llmc.h"
-#include "runtime/files/pickle.h"
+#include "runtime/files/files_internal.h"
 #include "runtime/files/safetensors.h"
 #include "tests/support/cmocka_all.h"
 
@@ -67,11 +66,11 @@ static void hostile_headers_are_errors(void **state)
         {"{\"a\":" T("F32", "[1]", "[0,4]") "", 4, "not valid JSON"},
         {"{\"a\":" T("F32", "[1]", "[0,4]") ",\"a\":" T("F32", "[1]", "[4,8]") "}", 8, "duplicate"},
         {"{\"a\":" T("F32", "[1]", "[0,4]") "} x", 4, "not valid JSON"},
-        {"{\"a\":" T("F32", "[2]", "[0,4]") "}", 4, "which are not those of F32 (2)"},
-        {"{\"a\":" T("F32", "[-1]", "[0,4]") "}", 4, "which are not those of F32 (-1)"},
+        {"{\"a\":" T("F32", "[2]", "[0,4]") "}", 4, "which is not the size of F32 (2)"},
+        {"{\"a\":" T("F32", "[-1]", "[0,4]") "}", 4, "which is not the size of F32 (-1)"},
         {"{\"a\":" T("F32", "[1.5]", "[0,4]") "}", 4, "not whole numbers"},
-        {"{\"a\":" T("F32", "[4611686018427387904,4]", "[0,0]") "}", 0, "which are not those of"},
-        {"{\"a\":" T("F32", "[4611686018427387904]", "[0,0]") "}", 0, "which are not those of"},
+        {"{\"a\":" T("F32", "[4611686018427387904,4]", "[0,0]") "}", 0, "which is not the size of"},
+        {"{\"a\":" T("F32", "[4611686018427387904]", "[0,0]") "}", 0, "which is not the size of"},
         {"{\"a\":" T("F32", "[99999999999999999999]", "[0,4]") "}", 4, "not valid JSON"},
         {"{\"a\":" T("F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") "}", 4, "more than 8 dimensions"},
         {"{\"a\":" T("F32", "3", "[0,4]") "}", 4, "has no shape"},

@@ -1,8 +1,8 @@
 /* files_layout_test.c - which tensor of a file is which parameter, and which file an export puts it into. */
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "runtime/files/files_internal.h"
 #include "runtime/files/layout.h"
-#include "runtime/files/match.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
 

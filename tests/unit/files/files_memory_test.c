@@ -5,6 +5,7 @@
 #include "proto/base/text.h"
 #include "runtime/files/files.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 #include "tests/unit/train/train_harness.h"
 
 #include <fcntl.h>
@@ -94,8 +95,8 @@ static void neither_holds_the_model(void **state)
 {
     (void)state;
     for (int ranks = 1; ranks <= RANKS_MOST; ranks++) {
-        char folder[] = "/tmp/muster_memory_XXXXXX", name[64];
-        assert_non_null(mkdtemp(folder));
+        char folder[FOLDER_PATH], name[64];
+        assert_int_equal(folder_make(folder, "memory"), 0);
         struct memory m = {.folder = folder};
         assert_int_equal(pthread_barrier_init(&m.together, NULL, (unsigned)ranks), 0);
         struct training run = training_small();

@@ -5,6 +5,7 @@
 #include "runtime/files/files.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
+#include "tests/support/folder.h"
 #include "tests/unit/train/train_harness.h"
 
 #include <dirent.h>
@@ -13,32 +14,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/muster_files_XXXXXX";
+static char folder[FOLDER_PATH];
 
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static void remove_all(const char *path)
-{
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        scope_free char *name = mem_printf("%s/%s", path, entry->d_name);
-        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-            entry->d_type == DT_DIR ? remove_all(name) : (void)unlink(name);
-    }
-    if (dir)
-        (void)closedir(dir);
-    (void)rmdir(path);
+    return folder_make(folder, "files");
 }
 
 static int remove_folder(void **state)
 {
     (void)state;
-    remove_all(folder);
-    return 0;
+    return folder_remove(folder);
 }
 
 static const struct architecture gpt2 = {

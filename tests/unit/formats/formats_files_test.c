@@ -10,6 +10,7 @@
 #include "proto/base/io.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
+#include "tests/support/folder.h"
 #include "trainer/formats/formats.h"
 
 #define CONFIGS "tests/data/configs/"
@@ -510,10 +511,10 @@ static void write_file(const char *folder, const char *name, const char *text)
 static void reads_a_folder(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/muster-formats-XXXXXX";
+    char folder[FOLDER_PATH];
     struct formats_settings settings;
     struct muster_error err = {0};
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(folder_make(folder, "formats"), 0);
     char *const paths[] = {folder, NULL};
     assert_int_equal(read_files(paths, NULL, NULL, 1, &settings, &err), -1);
     assert_non_null(strstr(err.text, "the folder has no .json, .yaml or .yml file"));

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/hash/md5.h"
-#include "runtime/hash/tensor_text.h"
+#include "runtime/hash/model_hash_internal.h"
 
 /* RFC 1321, A.5, and lengths around a block's end. */
 static void md5_is_the_rfcs(void **state)

@@ -13,6 +13,7 @@
 
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
+#include "tests/support/folder.h"
 #include "trainer/data/csv.h"
 #include "trainer/labelled/labelled.h"
 
@@ -74,7 +75,7 @@ static void rows_are_as_they_were_written(void **state)
 
 /* ---- sets ---- */
 
-static char folder[] = "/tmp/labelled_XXXXXX";
+static char folder[FOLDER_PATH];
 
 static void write_file(const char *name, const char *text)
 {
@@ -321,15 +322,13 @@ static void what_is_wrong_is_named(void **state)
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return folder_make(folder, "labelled");
 }
 
 static int remove_folder(void **state)
 {
-    char command[64];
     (void)state;
-    (void)snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
+    return folder_remove(folder);
 }
 
 int main(void)

@@ -15,6 +15,7 @@
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 /* --- loop --- */
 
@@ -87,8 +88,8 @@ static void remove_tree(const char *path)
 static void log_directories(void **state)
 {
     (void)state;
-    char base[] = "/tmp/muster_logdir_XXXXXX";
-    assert_non_null(mkdtemp(base));
+    char base[FOLDER_PATH];
+    assert_int_equal(folder_make(base, "logdir"), 0);
     struct muster_error err = {0};
     struct run_config config = {.nproc_per_node = 2, .rdzv_id = "team/job", .redirects = "0", .tee = "0"};
     assert_false(config_wants_log_directory(&config));
@@ -150,8 +151,8 @@ static struct log_files *open_round(const char *run, const uint8_t *streams, str
 static void files_of_a_round(void **state)
 {
     (void)state;
-    char run[] = "/tmp/muster_logdir_XXXXXX";
-    assert_non_null(mkdtemp(run));
+    char run[FOLDER_PATH];
+    assert_int_equal(folder_make(run, "logdir"), 0);
     static const uint8_t streams[] = {STREAM_BOTH, STREAM_STDERR};
     struct muster_error err = {0};
     scope_free char *report = mem_printf("%s/attempt_1/0/error.json", run);
@@ -192,8 +193,8 @@ static void files_of_a_round(void **state)
 static void empty_log_directories_are_taken_back(void **state)
 {
     (void)state;
-    char base[] = "/tmp/muster_logdir_XXXXXX";
-    assert_non_null(mkdtemp(base));
+    char base[FOLDER_PATH];
+    assert_int_equal(folder_make(base, "logdir"), 0);
     assert_int_equal(setenv("TMPDIR", base, 1), 0);
     struct run_config config = {.nproc_per_node = 1, .rdzv_id = "job", .redirects = "3", .tee = "0"};
     struct temporary_folder temporary;

@@ -16,6 +16,7 @@
 #include "launcher/process/guardian.h"
 #include "proto/base/clock.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 /* Each test's own: the guardian of the test before may still be looking, and the same program may run at the
  * same time.
@@ -240,9 +241,9 @@ static void remove_folder(const void *path)
 static void an_empty_folder_is_taken_back(void **state)
 {
     (void)state;
-    char parent[] = "/tmp/guardian_XXXXXX", empty[64], full[64], kept[80];
+    char parent[FOLDER_PATH], empty[64], full[64], kept[80];
     struct muster_error err = {0};
-    assert_non_null(mkdtemp(parent));
+    assert_int_equal(folder_make(parent, "guardian"), 0);
     (void)snprintf(empty, sizeof empty, "%s/empty", parent);
     (void)snprintf(full, sizeof full, "%s/full", parent);
     (void)snprintf(kept, sizeof kept, "%s/kept", full);

@@ -17,6 +17,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 /* --- records --- */
 
@@ -262,7 +263,7 @@ static void take(struct output_file *t, const char *text, uint64_t before, bool 
     output_file_flush(&batch, &port);
 }
 
-static char folder[] = "/tmp/muster_target_XXXXXX";
+static char folder[FOLDER_PATH];
 
 static struct output_file *open_target(const char *name, int64_t max_size, int keep)
 {
@@ -328,7 +329,7 @@ static void a_gap_is_told_where_it_is(void **state)
 static int open_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return folder_make(folder, "target");
 }
 
 static int remove_folder(void **state)

@@ -9,6 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 static void visible_gpus(void **state)
 {
@@ -25,7 +26,7 @@ static void visible_gpus(void **state)
     assert_int_equal(machine_visible_gpus(0, "0,1"), 0);
 }
 
-static char folder[] = "/tmp/muster_machine_XXXXXX";
+static char folder[FOLDER_PATH];
 
 static void put(const char *path, const char *text)
 {
@@ -65,15 +66,13 @@ static void this_machine_has_a_core(void **state)
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return folder_make(folder, "machine");
 }
 
 static int remove_folder(void **state)
 {
     (void)state;
-    char command[128];
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    return folder_remove(folder);
 }
 
 int main(void)

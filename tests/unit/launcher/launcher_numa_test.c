@@ -9,6 +9,7 @@
 #include "proto/base/io.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
+#include "tests/support/folder.h"
 
 /* Two sockets: socket 0 has the nodes 0 and 1, socket 1 node 2. CPU n and CPU n + 12 are threads of one core.
  * Node 0 has the caches {0,1,2} and {3}, the others one each. */
@@ -147,7 +148,7 @@ static void nodes_that_may_be_used(void **state)
 
 /* --- /sys --- */
 
-static char folder[] = "/tmp/muster_numa_XXXXXX";
+static char folder[FOLDER_PATH];
 
 static void put(const char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void put(const char *text, const char *format, ...)
@@ -269,15 +270,13 @@ static void no_memory_leaks_nothing(void **state)
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return folder_make(folder, "numa");
 }
 
 static int remove_folder(void **state)
 {
     (void)state;
-    char command[128];
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    return folder_remove(folder);
 }
 
 int main(void)

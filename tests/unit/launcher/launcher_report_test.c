@@ -16,6 +16,7 @@
 #include "proto/base/io.h"
 #include "rendezvous/failure/failure.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 /* The records that the entries of one test point to; more than any test has at once. */
 static struct worker_failure records[32];
@@ -422,8 +423,8 @@ static void content_is(const char *path, const char *expected)
 static void the_files_of_an_outcome(void **state)
 {
     (void)state;
-    char base[] = "/tmp/muster_outcome_XXXXXX", log[64], error[64], cause[64], json[64];
-    assert_non_null(mkdtemp(base));
+    char base[FOLDER_PATH], log[64], error[64], cause[64], json[64];
+    assert_int_equal(folder_make(base, "outcome"), 0);
     (void)snprintf(log, sizeof log, "%s/termination-log", base);
     (void)snprintf(error, sizeof error, "%s/error.json", base);
     (void)snprintf(cause, sizeof cause, "%s/cause.json", base);

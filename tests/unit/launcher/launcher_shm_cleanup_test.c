@@ -9,6 +9,7 @@
 
 #include "proto/base/clock.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 static void only_leftovers_of_the_dead_are_ours(void **state)
 {
@@ -62,11 +63,11 @@ static bool is_there(const char *directory, const char *name)
 static void what_is_mapped_or_open_stays(void **state)
 {
     (void)state;
-    char directory[] = "/tmp/muster-cleanup-XXXXXX", path[128];
+    char directory[FOLDER_PATH], path[128];
     static const pid_t dead[] = {812};
     static const char *const names[] = {"torch_812_free", "torch_812_mapped", "torch_812_open",
                                         "torch_999_other"};
-    assert_non_null(mkdtemp(directory));
+    assert_int_equal(folder_make(directory, "cleanup"), 0);
     struct remains_files_scope scope = {geteuid(), clock_wall_ns() - NS_PER_S, false, dead, 1};
     for (int i = 0; i < 4; i++)
         put_file(directory, names[i]);

@@ -13,6 +13,7 @@
 #include "launcher/process/spawn.h"
 #include "proto/base/buffer.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 static char *const no_environment[] = {"PATH=/usr/bin:/bin", NULL};
 
@@ -192,8 +193,8 @@ static void write_file(const char *path, const char *text, mode_t mode)
 static void exec_errors_come_back(void **state)
 {
     (void)state;
-    char directory[] = "/tmp/muster_spawn_XXXXXX", path[64];
-    assert_non_null(mkdtemp(directory));
+    char directory[FOLDER_PATH], path[64];
+    assert_int_equal(folder_make(directory, "spawn"), 0);
     assert_refused("/no/such/program", 127, "No such file or directory");
     assert_refused(directory, 126, "Permission denied");
     (void)snprintf(path, sizeof path, "%s/text", directory);

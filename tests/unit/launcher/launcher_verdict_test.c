@@ -16,6 +16,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 /* --- ends --- */
 
@@ -331,8 +332,8 @@ static void errors_of_other_gpus_are_no_cause(void **state)
 static void evidence_is_what_is_new(void **state)
 {
     (void)state;
-    char root[] = "/tmp/muster_evidence_XXXXXX", log[64], gpus[64];
-    assert_non_null(mkdtemp(root));
+    char root[FOLDER_PATH], log[64], gpus[64];
+    assert_int_equal(folder_make(root, "evidence"), 0);
     (void)snprintf(log, sizeof log, "%s/kmsg", root);
     (void)snprintf(gpus, sizeof gpus, "%s/gpus", root);
     make(root, "", "kmsg", "4,1,1,-;NVRM: Xid (PCI:0000:3b:00): 13, old\n");
@@ -396,8 +397,8 @@ static struct observed_failure *observe(int rank, const char *stderr_file, const
 static void remains_of_workers(void **state)
 {
     (void)state;
-    char base[] = "/tmp/muster_remains_XXXXXX", log[64], error[64], bad[64], missing[64];
-    assert_non_null(mkdtemp(base));
+    char base[FOLDER_PATH], log[64], error[64], bad[64], missing[64];
+    assert_int_equal(folder_make(base, "remains"), 0);
     (void)snprintf(log, sizeof log, "%s/log", base);
     (void)snprintf(error, sizeof error, "%s/error", base);
     (void)snprintf(bad, sizeof bad, "%s/bad", base);
@@ -442,8 +443,8 @@ static void remains_of_workers(void **state)
 static void a_file_system_that_stalls(void **state)
 {
     (void)state;
-    char base[] = "/tmp/muster_stall_XXXXXX", fifo[64], log[64];
-    assert_non_null(mkdtemp(base));
+    char base[FOLDER_PATH], fifo[64], log[64];
+    assert_int_equal(folder_make(base, "remains"), 0);
     (void)snprintf(fifo, sizeof fifo, "%s/fifo", base);
     (void)snprintf(log, sizeof log, "%s/log", base);
     assert_int_equal(mkfifo(fifo, 0600), 0);

@@ -12,6 +12,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 enum { PODS_LIMIT = 8, GROUPS_LIMIT = 3 };
 
@@ -472,8 +473,8 @@ static void the_root_is_covered_first(void **state)
 static void folders_are_removed_without_following_links(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/muster_batch_test_XXXXXX", path[200];
-    assert_non_null(mkdtemp(folder));
+    char folder[FOLDER_PATH], path[200];
+    assert_int_equal(folder_make(folder, "batch-test"), 0);
     static const char *const made[] = {"kept", "gone", "gone/a", "gone/a/b"};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", folder, made[i]);

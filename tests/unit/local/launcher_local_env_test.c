@@ -11,6 +11,7 @@
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
+#include "tests/support/folder.h"
 
 /* Master and one worker of job j in namespace team. */
 static char *no_entries[] = {NULL};
@@ -290,8 +291,8 @@ static void interpreter_command_lines(void **state)
 static void next_interpreter(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/muster_shim_XXXXXX", path[200], own[200], mine[100], dead[100], real[100];
-    assert_non_null(mkdtemp(folder));
+    char folder[FOLDER_PATH], path[200], own[200], mine[100], dead[100], real[100];
+    assert_int_equal(folder_make(folder, "shim"), 0);
     (void)snprintf(mine, sizeof mine, "%s/a", folder);
     (void)snprintf(dead, sizeof dead, "%s/b", folder);
     (void)snprintf(real, sizeof real, "%s/c", folder);

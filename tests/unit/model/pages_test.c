@@ -6,9 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "runtime/model/gpt2.h"
+#include "runtime/model/architectures.h"
 #include "runtime/model/head.h"
-#include "runtime/model/llama.h"
 #include "runtime/model/logits.h"
 #include "runtime/model/past.h"
 #include "runtime/model/rng.h"

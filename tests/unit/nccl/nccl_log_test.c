@@ -9,6 +9,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 static const int64_t patience_ns = 240 * NS_PER_S;
 
@@ -37,10 +38,8 @@ static int make(void **state)
 static int clear(void **state)
 {
     struct fixture *f = *state;
-    char command[128];
     nccl_log_release(f->log);
-    (void)snprintf(command, sizeof command, "rm -r '%s'", f->folder);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(folder_remove(f->folder), 0);
     free(f);
     return 0;
 }

@@ -3,7 +3,6 @@
  * the kernel log, the disk. Interfaces are the kernel's own and are looked at end to end. */
 #include "tests/support/cmocka_all.h"
 
-#include <ftw.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,30 +15,22 @@
 #include "proto/base/mem.h"
 #include "runtime/nccl/describe/description_json.h"
 #include "runtime/nccl/read/reader.h"
+#include "tests/support/folder.h"
 
 /* --- a root directory --- */
 
-static char root[64];
+static char root[FOLDER_PATH];
 
 static int make_root(void **state)
 {
     (void)state;
-    (void)snprintf(root, sizeof root, "/tmp/nccl_reader_XXXXXX");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int remove_one(const char *path, const struct stat *facts, int type, struct FTW *where)
-{
-    (void)facts;
-    (void)type;
-    (void)where;
-    return remove(path);
+    return folder_make(root, "nccl_reader");
 }
 
 static int drop_root(void **state)
 {
     (void)state;
-    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return folder_remove(root);
 }
 
 static void make_parents(const char *path)
@@ -300,7 +291,7 @@ static void a_container_has_the_gpus_that_it_was_given(void **state)
     description_free(&d);
     char path[128]; /* the same without the driver's list: nothing tells which of the three it is */
     (void)snprintf(path, sizeof path, "%s/proc/driver", root);
-    assert_int_equal(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    assert_int_equal(folder_remove(path), 0);
     read_root(&d);
     assert_true(d.pci_gpus == 3 && d.gpu_count == 0 && d.gpu_link_count == 0);
     description_free(&d);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "proto/base/guard.h"
+#include "tests/support/folder.h"
 #include "trainer/pictures/pictures.h"
 #include "trainer/pictures/pictures_internal.h"
 
@@ -322,9 +323,8 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    scope_free char *command = mem_printf("rm -rf %s", root);
     (void)state;
-    return command && system(command) == 0 ? 0 : -1;
+    return folder_remove(root);
 }
 
 int main(void)

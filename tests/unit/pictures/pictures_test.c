@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "proto/base/mem.h"
+#include "tests/support/folder.h"
 #include "trainer/pictures/pictures.h"
 #include "trainer/pictures/pictures_internal.h"
 
@@ -140,13 +141,6 @@ static const char *new_folder(void)
     return folder;
 }
 
-static void remove_folder(const char *folder)
-{
-    char command[64];
-    (void)snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
-}
-
 /* Which picture a sample is: its largest pixel; a crop cuts no whole picture away. */
 static int picture_in(const float *sample)
 {
@@ -188,7 +182,7 @@ static void the_split_is_whole_and_of_the_seed(void **state)
         pictures_destroy(p);
     }
     assert_memory_not_equal(first[0], first[1], sizeof first[0]);
-    remove_folder(folder);
+    assert_int_equal(folder_remove(folder), 0);
 }
 
 static void an_epoch_has_an_order_and_augmentation_of_its_own(void **state)
@@ -213,7 +207,7 @@ static void an_epoch_has_an_order_and_augmentation_of_its_own(void **state)
     }
     assert_true(moved > PICTURES / 2 && same < PICTURES / 4);
     pictures_destroy(p);
-    remove_folder(folder);
+    assert_int_equal(folder_remove(folder), 0);
 }
 
 static void refuse(const char *path, int classes, int size, const char *expected)
@@ -253,7 +247,7 @@ static void what_is_no_set_is_refused_by_name(void **state)
     refuse(path, 10, 32, "has 1 bytes after its head, which gives 2");
     write_file(folder, "train-labels-idx1-ubyte", "\x1f\x8b\x08garbage", 10);
     refuse(path, 10, 32, "cannot be unpacked: it is damaged");
-    remove_folder(folder);
+    assert_int_equal(folder_remove(folder), 0);
 }
 
 static void idx_files_are_read(void **state)
@@ -274,7 +268,7 @@ static void idx_files_are_read(void **state)
         assert_int_equal(picture_in(sample), label == 3 ? 7 : 9);
     }
     pictures_destroy(p);
-    remove_folder(folder);
+    assert_int_equal(folder_remove(folder), 0);
 }
 
 /* The names under which torchvision, Keras and others keep the same files. */
@@ -301,7 +295,7 @@ static void idx_files_have_many_names(void **state)
             assert_int_equal(pictures_samples(p), 2);
             pictures_destroy(p);
         }
-        remove_folder(folder);
+        assert_int_equal(folder_remove(folder), 0);
     }
 }
 
@@ -334,7 +328,7 @@ static void sets_of_cifar(void **state)
     pictures_destroy(p);
     o.kind = PICTURES_CIFAR10;
     assert_null(pictures_open(&o, &err));
-    remove_folder(folder);
+    assert_int_equal(folder_remove(folder), 0);
     folder = new_folder();
     write_batches(folder);
     o = options_of(folder);
@@ -346,7 +340,7 @@ static void sets_of_cifar(void **state)
         fail_msg("%s", err.text);
     assert_int_equal(pictures_samples(pictures_validation(p)), 1);
     pictures_destroy(p);
-    remove_folder(folder);
+    assert_int_equal(folder_remove(folder), 0);
 }
 
 /* ---- pickles ---- */

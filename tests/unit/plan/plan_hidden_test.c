@@ -3,7 +3,7 @@
  * schedule is held to its bars on every machine, however busy; benchmarks/fsdp.py measures the same. */
 #include <stdio.h>
 
-#include "runtime/model/gpt2.h"
+#include "runtime/model/architectures.h"
 #include "runtime/plan/plan_cost.h"
 #include "tests/support/cmocka_all.h"
 

@@ -7,6 +7,7 @@
 #include "launcher/commands/commands.h"
 #include "rendezvous/security/secret_file.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 enum { ME = 1000, ROOT = 0 };
 
@@ -98,9 +99,9 @@ static void check_says_what_a_file_holds(void **state)
     (void)state;
     static const char good[] =
         "muster-secret-1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
-    char folder[] = "/tmp/muster_secret_XXXXXX", path[64];
+    char folder[FOLDER_PATH], path[64];
     scope_buffer out = {0}, complaint = {0}, large = {0};
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(folder_make(folder, "secret"), 0);
     (void)snprintf(path, sizeof path, "%s/secret", folder);
     char *argv[] = {(char *)"--check", path, NULL};
 

@@ -12,6 +12,7 @@
 #include "proto/base/io.h"
 #include "proto/base/thread.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 #include "trainer/report/report.h"
 #include "trainer/report/report_internal.h"
 
@@ -140,11 +141,11 @@ static void a_stalled_file_system_is_not_waited_for(void **state)
 {
     (void)state;
     enum { ADDED = 60000 };
-    char folder[] = "/tmp/muster-report-XXXXXX", path[64], bytes[1 << 16];
+    char folder[FOLDER_PATH], path[64], bytes[1 << 16];
     struct warnings w = {0};
     const struct log_sink sink = {take_warning, &w, LOG_LEVEL_WARNING, NULL};
     struct muster_error err = {0};
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(folder_make(folder, "report"), 0);
     (void)snprintf(path, sizeof path, "%s/log", folder);
     assert_int_equal(mkfifo(path, 0600), 0);
     const int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -190,8 +191,8 @@ static void leave_unfinished_line(const char *path)
 static void lines_are_appended_and_folders_made(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/muster-report-XXXXXX", path[128], events[128];
-    assert_non_null(mkdtemp(folder));
+    char folder[FOLDER_PATH], path[128], events[128];
+    assert_int_equal(folder_make(folder, "report"), 0);
     (void)snprintf(path, sizeof path, "%s/a/b/log.jsonl", folder);
     (void)snprintf(events, sizeof events, "%s/a/tensorboard", folder);
     struct muster_error err = {0};
@@ -218,9 +219,7 @@ static void lines_are_appended_and_folders_made(void **state)
     assert_null(strstr(text.data, "unfinished"));
     assert_null(report_open(&(struct report_options){.json_path = "/proc/none/log.jsonl"}, &err));
     assert_non_null(strstr(err.text, "/proc/none"));
-    char command[256];
-    (void)snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(folder_remove(folder), 0);
 }
 
 int main(void)

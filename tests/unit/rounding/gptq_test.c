@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "proto/base/guard.h"
-#include "runtime/rounding/gptq.h"
+#include "runtime/rounding/coded.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/unit/rounding/random_values.h"
 
@@ -81,7 +81,7 @@ static double change(const struct coded *c, const float *values, const float *mo
     return total;
 }
 
-/* One column that products read a thousand times as much as the others does not hide what they have in
+/* One column that products read a thousand times as much as the others does not hide their share in
  * common. */
 static void a_loud_column(void **state)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "proto/base/guard.h"
-#include "runtime/rounding/prune.h"
+#include "runtime/rounding/coded.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/unit/rounding/random_values.h"
 

@@ -141,7 +141,7 @@ static void dtypes_that_do_not_go_together_are_refused(void **state)
     options.param_dtype = MUSTER_SHARD_BF16;
     assert_null(muster_shard_create(NULL, &options, &err));
     assert_int_equal(err.code, MUSTER_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "param_dtype is neither dtype nor 16 bits beside a dtype of fp32"));
+    assert_non_null(strstr(err.text, "param_dtype is neither dtype nor 16 bits with a dtype of fp32"));
     options.param_dtype = MUSTER_SHARD_SAME;
     options.reduce_dtype = MUSTER_SHARD_F32;
     assert_null(muster_shard_create(NULL, &options, &err));

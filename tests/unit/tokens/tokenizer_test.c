@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 #include "trainer/tokens/tokenizer.h"
 
 #define JSON                                                                                                 \
@@ -14,7 +15,7 @@
 #define MAP       "special_tokens_map.json"
 #define NOT_BUILT "{\"normalizer\":{\"type\":\"NFKC\"}}"
 
-static char folder[] = "/tmp/muster_tokenizer_XXXXXX";
+static char folder[FOLDER_PATH];
 
 static const char *path_of(const char *name)
 {
@@ -34,7 +35,7 @@ static void put(const char *name, const char *text)
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return folder_make(folder, "tokenizer");
 }
 
 static int remove_folder(void **state)

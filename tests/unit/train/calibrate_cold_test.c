@@ -9,6 +9,7 @@
 #include "runtime/calibrate/calibrate_cold.h"
 #include "runtime/calibrate/calibrate_internal.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 static const int64_t mib = 1 << 20;
 
@@ -40,16 +41,15 @@ static void put_size(const char *root, int index, const char *text)
 static void the_largest_cache_counts(void **state)
 {
     (void)state;
-    char root[] = "/tmp/muster_cold_XXXXXX", command[64];
-    assert_non_null(mkdtemp(root));
+    char root[FOLDER_PATH];
+    assert_int_equal(folder_make(root, "cold"), 0);
     assert_int_equal(calibrate_cache_bytes(root), 64 * mib); /* none is described */
     put_size(root, 0, "48K\n");
     put_size(root, 2, "2048K\n");
     put_size(root, 3, "24576K\n");
     put_size(root, 4, "\n");
     assert_int_equal(calibrate_cache_bytes(root), 24 * mib);
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", root);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(folder_remove(root), 0);
 }
 
 static void no_more_is_passed_over_than_a_step_does(void **state)

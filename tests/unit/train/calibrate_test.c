@@ -6,7 +6,7 @@
 
 #include "proto/base/guard.h"
 #include "runtime/calibrate/calibrate.h"
-#include "runtime/model/gpt2.h"
+#include "runtime/model/architectures.h"
 #include "tests/support/cmocka_all.h"
 
 static struct plan_options small(enum strategy strategy, int ranks)

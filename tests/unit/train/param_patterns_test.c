@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "runtime/model/gpt2.h"
+#include "runtime/model/architectures.h"
 #include "runtime/model/param_patterns.h"
 
 static struct model *small(void)

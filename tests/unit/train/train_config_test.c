@@ -123,7 +123,7 @@ static const struct {
     {"data: {path: x}\nlogging: {dir: d, trace: 1-1001}\n",
      "t.yaml: logging.trace 1-1001: at most 1000 steps"},
     {"training: {steps: 5}\ndata: {path: x}\nlogging: {dir: d, trace: 6-7}\n",
-     "t.yaml: logging.trace 6-7 begins behind the last step, training.steps 5"},
+     "t.yaml: logging.trace 6-7 begins after the last step, training.steps 5"},
     {"logging: {trace: 3}\n",
      "t.yaml: logging.trace has no effect with logging.dir: ; remove it or set logging.dir"},
     {"just text\n", "t.yaml:1:1: the file is not a mapping"},

@@ -2,7 +2,7 @@
 #ifndef MUSTER_TESTS_TRAIN_HARNESS_H
 #define MUSTER_TESTS_TRAIN_HARNESS_H
 
-#include "runtime/model/gpt2.h"
+#include "runtime/model/architectures.h"
 #include "runtime/train/trainer.h"
 
 /* The order of the step's samples over micro-batches, ranks and rows: the same set, another order of sums. */

@@ -14,7 +14,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "runtime/model/llama.h"
+#include "runtime/model/architectures.h"
 #include "runtime/plan/plan_cut.h"
 #include "tests/unit/train/train_harness.h"
 

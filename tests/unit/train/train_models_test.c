@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "runtime/model/llama.h"
+#include "runtime/model/architectures.h"
 #include "tests/unit/train/train_harness.h"
 
 enum { STEPS = 12 };

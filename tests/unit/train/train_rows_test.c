@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/model/llama.h"
+#include "runtime/model/architectures.h"
 #include "tests/unit/train/train_harness.h"
 
 enum { STEPS = 16 };

@@ -10,6 +10,7 @@
 #include "launcher/warm/warm_key.h"
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/folder.h"
 
 static void passing_variables(void **state)
 {
@@ -131,11 +132,11 @@ static void folder_paths(void **state)
 
 static void folders(void **state)
 {
-    char base[] = "/tmp/muster-folder-XXXXXX", path[PATH_MAX];
+    char base[FOLDER_PATH], path[PATH_MAX];
     struct muster_error err = {0};
     struct warm_folder folder = {.fd = -1};
     (void)state;
-    assert_non_null(mkdtemp(base));
+    assert_int_equal(folder_make(base, "folder"), 0);
     (void)snprintf(path, sizeof path, "%s/muster", base);
     assert_int_equal(warm_folder_open(path, false, &folder, &err), -1);
     assert_int_equal(err.code, MUSTER_E_NOT_FOUND);
