@@ -32,7 +32,6 @@ SOURCES_LIMIT = {"launcher/agent": 16}  # .c files: a further part has a room be
 CIRCLE_LIMIT = 4  # files that call each other in a circle, anywhere
 # Folders that are above, and the limit of each: rows go down and away, never up.
 CIRCLES_ABOVE = {
-    "rendezvous/tcpstore": 5,
     "runtime/plan": 5,
     "runtime/train": 7,
 }
