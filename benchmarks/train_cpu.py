@@ -1,6 +1,7 @@
 """A GPT-2 124M optimizer step on CPU: muster against its own matrix products alone, PyTorch and JAX.
 
     python3 benchmarks/train_cpu.py --build BUILD_DIR [--rounds N] [--threads N] [--tokens 256,1024] [--peers eager,compile,jax]
+                                    [--matmul fp32|onednn|bf16]
                                     [--keep-environment] [--torch-python PYTHON] [--jax-python PYTHON]
 
 For 256 and 1,024 tokens (4 sequences of 64 and of 256): in every round one step of muster's trainer, its products alone
@@ -33,6 +34,8 @@ SEQUENCES = 4
 CHOOSING = re.compile("(OPENBLAS|GOTO|MKL|NVPL|BLIS|OMP|GOMP|KMP|ATEN|TORCH|TORCHINDUCTOR|ONEDNN|DNNL|XLA|JAX|EIGEN)_")
 PAUSE = 0.5  # seconds: threads of the peer before stop to spin
 LOSS_BOUND = 1e-4  # relative: float in another order, over the rounds of a benchmark
+BF16_BOUND = 1e-2  # the same of factors in bf16
+MATMULS = {"fp32": "fp32", "onednn": "fp32 by oneDNN", "bf16": "products of bf16"}
 
 
 def arguments():
@@ -42,6 +45,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--tokens", default="256,1024", help="multiples of 4; %(default)s")
     parser.add_argument("--peers", default="eager,compile,jax", help="some of them, or none; %(default)s")
+    parser.add_argument("--matmul", choices=list(MATMULS), default="fp32", help="ours; bf16 is beside PyTorch's autocast; %(default)s")
     parser.add_argument("--keep-environment", action="store_true", help="variables that choose a library's code stay")
     torch_peer.add_argument(parser)
     jax_peer.add_argument(parser)
@@ -98,10 +102,10 @@ def peer_commands(options, weights, positions):
         if kind not in wanted:
             continue
         if torch_peer.version(options.torch_python):
-            yield f"torch {kind}", [options.torch_python, HERE / "support" / "gpt2_torch.py", *shape, kind]
+            yield f"torch {kind}", [options.torch_python, HERE / "support" / "gpt2_torch.py", *shape, kind, *(["cpu", "bf16"] if options.matmul == "bf16" else [])]
         else:
             print(f"torch {kind}: {options.torch_python} has no torch; ./dev bench installs it")
-    if "jax" in wanted:
+    if "jax" in wanted and options.matmul != "bf16":
         missing = jax_peer.install(options.jax_python)
         if missing:
             print(f"jax: {missing}")
@@ -117,7 +121,7 @@ def loss_difference(ours, peer, bound=LOSS_BOUND):
     return worst
 
 
-def report(tokens, ours, peers):
+def report(tokens, ours, peers, matmul):
     steps, products = zip(*ours.times[1:])
     step, product = statistics.median(steps), statistics.median(products)
     ratio = statistics.median(s / p for s, p in zip(steps, products))
@@ -126,19 +130,20 @@ def report(tokens, ours, peers):
     medians = {RESULT_NAMES[peer.name]: [taken for (taken,) in peer.times[1:]] for peer in peers}
     faster = {name: statistics.median(t / s for s, t in zip(steps, times)) for name, times in medians.items()}
     limit = "its matrix products alone"
-    RUN.add(f"GPT-2 124M step, fp32, {tokens:,} tokens", "ms", list(steps), medians, (limit, list(products)), ratios={limit: ratio, **faster})
+    bound = BF16_BOUND if matmul == "bf16" else LOSS_BOUND
+    RUN.add(f"GPT-2 124M step, {MATMULS[matmul]}, {tokens:,} tokens", "ms", list(steps), medians, (limit, list(products)), ratios={limit: ratio, **faster})
     for peer in peers:
         times = [taken for (taken,) in peer.times[1:]]
         faster = statistics.median(t / s for s, t in zip(steps, times))
         print(
             f"              {peer.name:16} {statistics.median(times):8.0f} ms  its step / muster's = {faster:.2f};"
-            f" first step {peer.times[0][0] / 1e3:.1f} s; losses differ by {loss_difference(ours, peer):.1e}"
+            f" first step {peer.times[0][0] / 1e3:.1f} s; losses differ by {loss_difference(ours, peer, bound):.1e}"
         )
 
 
 def compare(options, variables, tokens, describe):
     program, positions = pathlib.Path(options.build).resolve() / "benchmarks" / "train_step", tokens // SEQUENCES
-    sizes = ["--batch", SEQUENCES, "--positions", positions, "--threads", options.threads]
+    sizes = ["--batch", SEQUENCES, "--positions", positions, "--threads", options.threads, "--matmul", options.matmul]
     with tempfile.TemporaryDirectory() as folder:
         weights = pathlib.Path(folder) / "weights.safetensors"
         ours = Server("muster", [program, *sizes, "--weights", weights], variables)
@@ -152,13 +157,13 @@ def compare(options, variables, tokens, describe):
             server.ask()
     for server in [ours, *peers]:
         server.close()
-    report(tokens, ours, peers)
+    report(tokens, ours, peers, options.matmul)
 
 
 def main():
     options = arguments()
     variables, line = environment(options)
-    print(f"GPT-2 124M, fp32, {options.threads} threads, median of {options.rounds} rounds")
+    print(f"GPT-2 124M, {MATMULS[options.matmul]}, {options.threads} threads, median of {options.rounds} rounds")
     print(line)
     for index, tokens in enumerate(int(word) for word in options.tokens.split(",")):
         compare(options, variables, tokens, describe=index == 0)
