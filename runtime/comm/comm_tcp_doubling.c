@@ -5,19 +5,6 @@
 #include "runtime/comm/comm_reduce.h"
 #include "runtime/comm/comm_tcp_internal.h"
 
-int tcp_gather_doubling(const struct tcp_run *run, char *all, int64_t bytes, struct muster_error *err)
-{
-    const int size = run->tcp->comm.size, me = run->tcp->comm.rank;
-    for (int have = 1; have < size; have *= 2) { /* blocks me-have+1..me, counted round the end */
-        const int more = have < size - have ? have : size - have;
-        tcp_give_blocks(run, tcp_rank_after(run->tcp, have), all, bytes, me - more + 1, more);
-        tcp_take_blocks(run, tcp_rank_after(run->tcp, -have), all, bytes, me - have - more + 1, more);
-        if (tcp_drive(run, TCP_RECEIVED, err))
-            return -1;
-    }
-    return tcp_drive(run, TCP_ALL, err);
-}
-
 int tcp_all_reduce_doubling(const struct tcp_run *run, struct muster_error *err)
 {
     const struct comm_call *call = run->call;

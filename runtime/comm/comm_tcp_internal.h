@@ -250,6 +250,11 @@ int tcp_run_group(struct tcp_comm *tcp, const struct comm_call *call, uint64_t s
                   const struct tcp_group *group, struct muster_error *err);
 /* Collectives of a sparse comm after tcp_begin. blocks of `bytes` in rank order; ours is there. */
 int tcp_gather_doubling(const struct tcp_run *run, char *all, int64_t bytes, struct muster_error *err);
+/* Begins a collective of a comm whose ranks have connections to all; to neighbours and rank +- 2^k. */
+void tcp_begin_full(const struct tcp_run *run);
+void tcp_begin_sparse(const struct tcp_run *run);
+/* All_gather and all_to_all where all ranks have connections; after tcp_begin_full. */
+int tcp_gather_full(const struct tcp_run *run, struct muster_error *err);
 int tcp_all_reduce_doubling(const struct tcp_run *run, struct muster_error *err);
 int tcp_broadcast_doubling(const struct tcp_run *run, struct muster_error *err);
 /* all_to_all and reduce_scatter: blocks pass by doubling. */

@@ -35,25 +35,6 @@ static void take_chunks(const struct tcp_run *run, int64_t elements)
     }
 }
 
-static int gather(const struct tcp_run *run, struct muster_error *err)
-{
-    const struct comm_call *call = run->call;
-    int me = run->tcp->comm.rank;
-    int64_t part = comm_part_bytes(&call->op);
-    bool blocks = call->op.kind == COMM_ALL_TO_ALL;
-    char *recv = call->recv;
-    for (int rank = 0; part && rank < run->tcp->comm.size; rank++) {
-        const char *block = (const char *)call->send + (blocks ? rank * part : 0);
-        if (rank == me) {
-            comm_copy(recv + rank * part, block, part);
-            continue;
-        }
-        tcp_give(run, rank, block, part);
-        tcp_take(run, rank, recv + rank * part, part);
-    }
-    return tcp_drive(run, TCP_ALL, err);
-}
-
 /* `count` elements of every rank, ours at `mine`, chunk by chunk as they arrive; our sends are queued
  * already. */
 static int sum_chunks(const struct tcp_run *run, const char *mine, char *out, int64_t count,
@@ -145,15 +126,11 @@ static int broadcast(const struct tcp_run *run, struct muster_error *err)
 static int move_full(const struct tcp_run *run, struct muster_error *err)
 {
     const struct comm_op *op = &run->call->op;
-    tcp_begin(run, -1);
-    for (int i = 0; i < run->tcp->link_count; i++) { /* headers to all and from all, data follows */
-        tcp_give(run, run->tcp->links[i], NULL, 0);
-        tcp_take(run, run->tcp->links[i], NULL, 0);
-    }
+    tcp_begin_full(run);
     switch (op->kind) {
     case COMM_ALL_GATHER:
     case COMM_ALL_TO_ALL:
-        return gather(run, err);
+        return tcp_gather_full(run, err);
     case COMM_REDUCE_SCATTER:
         return reduce_scatter(run, err);
     case COMM_ALL_REDUCE:
@@ -180,10 +157,7 @@ static int move_sparse(const struct tcp_run *run, struct muster_error *err)
     const struct comm_op *op = &run->call->op;
     const int64_t most = op->kind == COMM_ALL_REDUCE ? TCP_SUMMED_BYTES : TCP_DOUBLING_BYTES;
     const bool small = comm_part_bytes(op) <= most / run->tcp->comm.size;
-    tcp_begin(run, -1);
-    /* Every operation begins with the headers of neighbours, so that no mismatch waits for data. */
-    tcp_give(run, tcp_rank_after(run->tcp, 1), NULL, 0);
-    tcp_take(run, tcp_rank_after(run->tcp, -1), NULL, 0);
+    tcp_begin_sparse(run);
     switch (op->kind) {
     case COMM_ALL_GATHER:
         return gather_sparse(run, small, err);
@@ -262,15 +236,5 @@ int tcp_run_call(struct comm *comm, const struct comm_call *call, struct muster_
         return move_pair(&run, err);
     }
     run.sequence = ++tcp->sequence;
-    return tcp_is_sparse(tcp) ? move_sparse(&run, err) : move_full(&run, err);
-}
-
-int tcp_gather_records(struct tcp_comm *tcp, void *all, int64_t bytes, struct muster_error *err)
-{
-    const struct comm_call call = {.comm = &tcp->comm,
-                                   .op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_U8, .count = bytes},
-                                   .send = (char *)all + tcp->comm.rank * bytes,
-                                   .recv = all};
-    const struct tcp_run run = {.tcp = tcp, .call = &call, .sequence = tcp->splits, .splits = true};
     return tcp_is_sparse(tcp) ? move_sparse(&run, err) : move_full(&run, err);
 }
