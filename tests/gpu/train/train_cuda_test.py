@@ -301,7 +301,7 @@ class Graphs(Cuda):
     def test_it_is_refused_where_it_has_no_effect(self):
         for sets, device, words in (((), "cpu", "training.cuda_graphs has no effect with training.device: cpu"),
                                     ((), "auto", "training.cuda_graphs: device cpu launches no graphs"),
-                                    (("training.sync_errors=true",), "cuda", "set one of them")):
+                                    (("training.sync_errors=true",), "cuda", "set either of them")):
             result = self.train(self.graphs, *sets, device=device, FAKE_CUDA_DEVICES=0 if device == "auto" else 1)
             self.assertNotEqual(result.status, 0)
             self.assertIn(words, result.output)
