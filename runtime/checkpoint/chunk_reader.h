@@ -1,5 +1,5 @@
-/* chunk_reader.h - chunks of a checkpoint's files, read ahead by threads in the order in which they will be
- * asked for, and held against their checksums there. */
+/* chunk_reader.h - chunks of a checkpoint's files. Threads read them ahead in the order of use and verify
+ * their checksums. */
 #ifndef MUSTER_RUNTIME_CHECKPOINT_CHUNK_READER_H
 #define MUSTER_RUNTIME_CHECKPOINT_CHUNK_READER_H
 
@@ -7,7 +7,7 @@
 
 struct chunk {
     const struct manifest_slice *slice;
-    int64_t number; /* of its chunks */
+    int64_t number; /* index of the chunk in its slice */
 };
 
 struct chunk_reader;
@@ -18,13 +18,12 @@ struct chunk_reader *chunk_reader_create(const struct manifest *manifest, const 
                                          const char *folder, const char *local, const struct chunk *chunks,
                                          int64_t count, struct muster_error *err);
 void chunk_reader_destroy(struct chunk_reader *reader); /* accepts NULL */
-/* Files that the chunks are of, and how many of them have a copy that is in use. */
+/* Number of files that have the chunks, and how many of these files are read from a copy. */
 void chunk_reader_files(const struct chunk_reader *reader, int *files, int *local);
-/* Why a copy was passed over that is there and cannot be read, the first of them; code 0: none. After the
- * last chunk. */
+/* Error of the first existing copy that cannot be read; code 0: none. Call it after the last chunk. */
 const struct muster_error *chunk_reader_copy_error(const struct chunk_reader *reader);
-/* The bytes of the next chunk, until the next call. NULL: they cannot be read, or are damaged
- * (MUSTER_E_INVALID). Not beyond the last one. */
+/* Bytes of the next chunk, valid until the next call. NULL: they cannot be read, or are damaged
+ * (MUSTER_E_INVALID). Must not be called after the last chunk. */
 const char *chunk_reader_next(struct chunk_reader *reader, struct muster_error *err);
 
 #endif

@@ -1,17 +1,17 @@
-/* commit.h - the order in which a checkpoint becomes one, as a table. Pure.
+/* commit.h - the steps that make a folder a checkpoint, as a table. Pure.
  *
- * A checkpoint is a folder. It is written beside its name, every file synced, renamed into place and made
- * durable; only then are older ones removed. Rank 0 walks the table; the other ranks take part in one of its
- * steps (COMMIT_WRITE). A second table has what all of them do while training goes on. A crash between any
- * two steps leaves every checkpoint that was reported as saved, but for those that the rule of retention
- * removes. */
+ * A checkpoint is a folder. It is written under a hidden name, every file is synced, and it is renamed into
+ * place and made durable. Only then are older checkpoints removed. Rank 0 walks the table; the other ranks
+ * take part in one of its steps (COMMIT_WRITE). A second table has the work of all ranks while training goes
+ * on. A crash between any two steps leaves every checkpoint that was reported as saved, except checkpoints
+ * that the rule of retention removes. */
 #ifndef MUSTER_RUNTIME_CHECKPOINT_COMMIT_H
 #define MUSTER_RUNTIME_CHECKPOINT_COMMIT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* symbol, what is done in this state, state after success, state after failure */
+/* symbol, work in this state, state after success, state after failure */
 #define COMMIT_STATES(X)                                                                                     \
     X(COMMIT_MAKE, "makes the hidden folder, as every rank does", COMMIT_WRITE, COMMIT_FAILED)               \
     X(COMMIT_WRITE, "every rank writes and syncs its file in it", COMMIT_MANIFEST, COMMIT_CLEAN)             \
@@ -36,16 +36,16 @@ struct commit_row {
 };
 extern const struct commit_row commit_table[COMMIT_STATE_COUNT];
 
-/* The state after one in which the work went well or did not. */
+/* The state after `state`, if its work succeeded (good) or failed. */
 enum commit_state commit_next(const struct commit_row *table, enum commit_state state, bool good);
 /* Whether nothing is left to do. */
 bool commit_ended(enum commit_state state);
 
-/* While steps go on, what a rank does for a checkpoint, from the folder's making to its end. All ranks are in
- * the same state: in each step, or between two where one is waited for, they add up how many have ended a
- * state's work and how many of these have failed, and go on by these sums between steps. So it is committed
- * when every rank has written, and nothing is removed under a rank that still writes. symbol, whose work it
- * is, what is done, state after success of all, state after a failure of one */
+/* A rank's work on a checkpoint while steps go on, from the making of the folder to the end. All ranks are in
+ * the same state. In each step, or between two steps if the caller waits, they sum how many ranks have ended
+ * a state's work and how many of these have failed. Between steps they move on by these sums. So a checkpoint
+ * is committed when every rank has written, and no folder is removed while a rank still writes in it. symbol,
+ * which ranks work, the work, state after success of all, state after a failure of one */
 #define SAVE_STATES(X)                                                                                       \
     X(SAVE_WRITE, SAVE_ALL, "every rank writes its file", SAVE_COMMIT, SAVE_UNDO)                            \
     X(SAVE_COMMIT, SAVE_LEAD, "rank 0 walks the table above, from COMMIT_WRITE on", SAVE_COPY, SAVE_FAILED)  \
@@ -66,39 +66,40 @@ struct save_row {
 };
 extern const struct save_row save_table[SAVE_STATE_COUNT];
 
-/* What the ranks have done of a state's work. */
+/* Number of ranks that have ended a state's work. */
 struct save_votes {
-    double ended, failed; /* failed ones have ended too */
+    double ended, failed; /* ranks that failed count as ended too */
 };
 /* Whether a rank has work in this state. */
 bool save_works(const struct save_row *table, enum save_state state, int rank);
-/* votes: of all `ranks` ranks. behind: the checkpoint before it has not ended: rank 0 walks one table at a
- * time, the older one's first. */
+/* votes: sums over all `ranks` ranks. `behind`: the checkpoint before this checkpoint has not ended: rank 0
+ * walks one table at a time, the older checkpoint's first. */
 enum save_state save_next(const struct save_row *table, enum save_state state, struct save_votes votes,
                           int ranks, bool behind);
 bool save_ended(enum save_state state);
-/* Two may be on their way: one that is written, and behind it one whose files are whole and that rank 0
- * commits meanwhile. Whether another one may begin, by the states of those that there are (`count`). */
+/* Two checkpoints may be open: a checkpoint that is being written, and an older checkpoint with all files
+ * written, which rank 0 commits. Returns whether another checkpoint may begin, by the states of the `count`
+ * open checkpoints. */
 enum { SAVES_AT_ONCE = 2 };
 bool save_may_begin(const enum save_state *states, int count);
 
-/* Which checkpoints stay when `step` has just been saved: itself; of those before it the newest, so that
- * `last` stay in all; every multiple of `every` (0: none); and the best. Later ones were refused when this
- * run resumed before them, and are left alone. */
+/* Which checkpoints stay when `step` has just been saved: this checkpoint, the newest before it, so that
+ * `last` stay in all, every multiple of `every` (0: none), and the best. Checkpoints after `step` were
+ * refused when this run resumed before them, and are left alone. */
 struct retention {
-    int64_t last;  /* at least 1 */
-    int64_t every; /* steps */
-    int64_t best;  /* that of this step stays too; 0: none */
-    int64_t
-        best_before; /* likewise, before this one became it: if this one is not saved it is the best again */
-    int64_t good;    /* step of the newest that is known to be whole; -1: none is */
+    int64_t last;        /* checkpoints; at least 1 */
+    int64_t every;       /* steps */
+    int64_t best;        /* step of the best checkpoint, which stays too; 0: none */
+    int64_t best_before; /* step of the best before this checkpoint became the best: it is the best again if
+                            this checkpoint is not saved; 0: none */
+    int64_t good;        /* step of the newest checkpoint that is known to be whole; -1: none is */
 };
-/* steps: those that there are, in any order. Fills remove[count]. */
+/* steps: all checkpoints, in any order. Fills remove[count]. */
 void retention_choose(const struct retention *retention, int64_t step, const int64_t *steps, int count,
                       bool *remove);
-/* Which one makes room where the disk was full for another: never the newest that is whole, and none where
- * that is not known; of the others the oldest that retention would remove some day, then the oldest multiple
- * of `every`, then the best. held[i]: it must stay now. Its index, or -1. */
+/* Index of the checkpoint to remove after the disk was full; -1: none. It is never the newest whole
+ * checkpoint, and none if that checkpoint is not known. The order is: the oldest that retention would remove
+ * some day, then the oldest multiple of `every`, then the best. held[i]: it must stay now. */
 int retention_give_up(const struct retention *retention, const int64_t *steps, const bool *held, int count);
 
 #endif

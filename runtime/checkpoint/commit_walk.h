@@ -4,12 +4,12 @@
 
 #include "runtime/checkpoint/checkpoint.h"
 
-/* Works from a state on until one in which others take part, or the end. bytes: of this rank's file. err
- * keeps the first error. Reads of the trainer only what never changes. */
+/* Works from a state on until a state in which other ranks take part, or the end. bytes: size of this rank's
+ * file. err keeps the first error. Reads only fields of the trainer that never change. */
 enum commit_state commit_walk(const struct checkpoint_save *save, int64_t bytes, enum commit_state state,
                               struct muster_error *err);
-/* Behind one that failed for lack of room: removes an older one (retention_give_up), and from now on keeps no
- * more than there is room for. Its step; -1: there is none to give up. */
+/* After a save that failed for lack of room: removes an older checkpoint (retention_give_up), and from now on
+ * keeps no more checkpoints than fit. Returns the step of the removed checkpoint; -1: none may be removed. */
 int64_t commit_give_up(const struct checkpoint_save *save);
 
 #endif

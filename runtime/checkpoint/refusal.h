@@ -1,7 +1,8 @@
 /* refusal.h - why a checkpoint was not loaded, the same on all ranks.
  *
- * Only what was read and is wrong is damage: another checkpoint takes its place. What could not be read may
- * be whole: a run that went on without it would lose work, and one that begins anew would replace it. */
+ * A checkpoint is damaged only if its bytes were read and are wrong: another checkpoint takes its place. A
+ * checkpoint that cannot be read may be whole: a run that went on without it would lose work, and a new run
+ * would replace it. */
 #ifndef MUSTER_RUNTIME_CHECKPOINT_REFUSAL_H
 #define MUSTER_RUNTIME_CHECKPOINT_REFUSAL_H
 
@@ -20,12 +21,12 @@ enum refusal {
         REFUSAL_COUNT
 };
 
-/* Pure: by the code of the error that reading it gave; MUSTER_OK: REFUSAL_NONE. */
+/* Pure: the kind of the error code that reading a checkpoint gave; MUSTER_OK: REFUSAL_NONE. */
 enum refusal refusal_of(int error_code);
 
-/* Collective. why: this rank's error, code 0 where it has none; becomes that of the rank with the worst one,
- * on every rank, with "rank R: " before it where it is another's. *worst: its kind, REFUSAL_NONE where no
- * rank has an error. -1: the ranks cannot go on together. */
+/* Collective. why: this rank's error, code 0: none. It becomes the worst error of all ranks, on every rank,
+ * with "rank R: " before an error of another rank. *worst: its kind, REFUSAL_NONE if no rank has an error.
+ * -1: the ranks cannot go on together. */
 int refusal_share(struct trainer *trainer, int rank, int world_size, struct muster_error *why,
                   enum refusal *worst, struct muster_error *err);
 
