@@ -18,8 +18,8 @@ enum { READERS = 3, AHEAD = 2 * READERS, ROOM = MANIFEST_CHUNK + 2 * DISK_ALIGNM
 
 struct slot {
     char *memory;             /* ROOM, aligned */
-    const char *bytes;        /* of the chunk, in memory; NULL: err has the reason */
-    struct futex_word filled; /* number of the chunk that it holds, + 1 */
+    const char *bytes;        /* the chunk's bytes in memory; NULL: err has the reason */
+    struct futex_word filled; /* number of the chunk in this slot, + 1 */
     struct muster_error err;
 };
 
@@ -32,23 +32,23 @@ struct chunk_reader {
         COPY_NONE,
         COPY_THERE
     } *
-        copies; /* of each file; UNUSED: no chunk is of it */
+        copies; /* state of each file's copy; UNUSED: no chunk is in the file */
     const struct chunk *chunks;
     int64_t count;
     struct checksum crc;
     char *memory;
     struct slot slots[AHEAD];
-    _Atomic(uint32_t) next;  /* chunk for the next thread that is free */
-    struct futex_word given; /* chunks that the caller has asked for */
+    _Atomic(uint32_t) next;  /* number of the next chunk to read, for the next free thread */
+    struct futex_word given; /* number of chunks that the caller has requested */
     pthread_t threads[READERS];
     int started;
-    atomic_flag copy_failed; /* copy_err is taken */
+    atomic_flag copy_failed; /* set: copy_err is in use */
     struct muster_error copy_err;
 };
 
 /* ---- the threads ---- */
 
-/* The file that a thread read last. */
+/* The file that a thread has read last. */
 struct opened {
     int file, fd;
     bool direct, local;
@@ -71,7 +71,7 @@ static int open_chunk_file(const struct chunk_reader *r, struct opened want, str
     return o->fd < 0 ? error_errno(err, "cannot read %s", path) : 0;
 }
 
-/* At most `bytes` from an offset, less at the file's end; -1 with errno. */
+/* Reads at most `bytes` bytes from an offset, fewer at the file's end; -1 with errno. */
 static int64_t read_all(int fd, char *to, int64_t bytes, int64_t offset)
 {
     int64_t done = 0;
@@ -81,14 +81,16 @@ static int64_t read_all(int fd, char *to, int64_t bytes, int64_t offset)
             continue;
         if (got < 0)
             return -1;
-        if (!got || got % DISK_ALIGNMENT) /* the end; what goes past the page cache goes on at a sector */
+        if (!got ||
+            got %
+                DISK_ALIGNMENT) /* the file's end: a read past the page cache can only continue at a sector */
             return done + got;
         done += got;
     }
     return done;
 }
 
-/* Whole sectors around the chunk. Returns where its bytes are. */
+/* Reads whole sectors around the chunk. Returns the address of the chunk's bytes. */
 static const char *read_chunk(const struct chunk_reader *r, const struct chunk *c, int64_t length, bool local,
                               char *to, struct opened *o, struct muster_error *err)
 {
@@ -112,7 +114,7 @@ static const char *read_chunk(const struct chunk_reader *r, const struct chunk *
     return got < before + length ? NULL : to + before;
 }
 
-/* From the node's copy or the shared file. */
+/* Fills a slot from the node's copy or the shared file. */
 static bool fill_from(const struct chunk_reader *r, const struct chunk *c, bool local, struct slot *slot,
                       struct opened *o)
 {
@@ -133,7 +135,7 @@ static bool fill_from(const struct chunk_reader *r, const struct chunk *c, bool 
     return false;
 }
 
-/* A copy that is missing or damaged is nothing to tell: it may never have been whole. */
+/* A missing or damaged copy is not reported: it may never have been whole. */
 static void note_copy_error(struct chunk_reader *r, const struct muster_error *err)
 {
     if (err->code != MUSTER_E_NOT_FOUND && err->code != MUSTER_E_INVALID &&
@@ -141,7 +143,7 @@ static void note_copy_error(struct chunk_reader *r, const struct muster_error *e
         r->copy_err = *err;
 }
 
-/* What a copy does not have, or has otherwise, the shared file has. */
+/* Reads the shared file if the copy lacks the chunk or has other bytes. */
 static void fill_slot(struct chunk_reader *r, const struct chunk *c, struct slot *slot, struct opened *o)
 {
     const bool copy = r->copies[c->slice->file] == COPY_THERE;
@@ -161,7 +163,7 @@ static void *read_chunks(void *argument)
         uint32_t given;
         if (number >= (uint32_t)r->count)
             break;
-        /* The slot is free when the chunk that it holds is not in use any more: the one behind is. */
+        /* The slot is free once its chunk is no longer in use: the caller uses the next chunk then. */
         while ((given = atomic_load(&r->given.value)) + AHEAD <= number + 1)
             (void)futex_wait(&r->given, given, INSTANT_NEVER, FUTEX_PRIVATE); /* never late */
         if (given > (uint32_t)r->count)
@@ -204,7 +206,7 @@ const struct muster_error *chunk_reader_copy_error(const struct chunk_reader *r)
     return &r->copy_err;
 }
 
-/* A copy is of this checkpoint if its header is. */
+/* A copy belongs to this checkpoint if its header does. */
 static void find_copies(struct chunk_reader *r)
 {
     for (int64_t i = 0; i < r->count; i++) {

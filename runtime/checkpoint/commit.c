@@ -50,7 +50,7 @@ bool save_may_begin(const enum save_state *states, int count)
     return count < SAVES_AT_ONCE;
 }
 
-/* Checkpoints between that one and the one just saved, which is among those that stay. */
+/* Number of checkpoints newer than `step`, up to and including `saved`, which stays. */
 static int64_t newer_than(int64_t step, int64_t saved, const int64_t *steps, int count)
 {
     int64_t newer = 1;
@@ -59,7 +59,7 @@ static int64_t newer_than(int64_t step, int64_t saved, const int64_t *steps, int
     return newer;
 }
 
-/* The lower, the sooner it is given up. */
+/* Rank of a checkpoint: the lowest is given up first. */
 static int worth(const struct retention *retention, int64_t step)
 {
     const bool multiple = retention->every > 0 && step % retention->every == 0;

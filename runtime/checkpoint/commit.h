@@ -2,9 +2,9 @@
  *
  * A checkpoint is a folder. It is written under a hidden name, every file is synced, and it is renamed into
  * place and made durable. Only then are older checkpoints removed. Rank 0 walks the table; the other ranks
- * take part in one of its steps (COMMIT_WRITE). A second table has the work of all ranks while training goes
- * on. A crash between any two steps leaves every checkpoint that was reported as saved, except checkpoints
- * that the rule of retention removes. */
+ * take part in the state COMMIT_WRITE. A second table has the work of all ranks while training goes on. A
+ * crash between any two steps leaves every checkpoint that was reported as saved, except checkpoints that the
+ * rule of retention removes. */
 #ifndef MUSTER_RUNTIME_CHECKPOINT_COMMIT_H
 #define MUSTER_RUNTIME_CHECKPOINT_COMMIT_H
 

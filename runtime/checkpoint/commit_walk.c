@@ -9,7 +9,7 @@
 #include "runtime/checkpoint/hook.h"
 #include "runtime/checkpoint/rank_file.h"
 
-/* Of a rank, kept from one checkpoint to the next; NULL: not kept. */
+/* Header of a rank's file, kept from one checkpoint to the next; NULL: not kept. */
 static struct rank_header *known_header(const struct checkpoint_save *save, int rank)
 {
     struct checkpoint_kept *kept = save->kept;
@@ -39,7 +39,7 @@ static int write_manifest(const struct checkpoint_save *save, struct muster_erro
     return result < 0 ? -1 : folder_write(path, text.data, text.length, err);
 }
 
-/* Of small files the next checkpoint takes those of one that is removed: they cost the disk little. */
+/* The next checkpoint reuses small files of a removed checkpoint: that costs the disk little. */
 static int remove_one(const struct checkpoint_save *save, int64_t bytes, int64_t step)
 {
     struct checkpoint_kept *kept = save->kept;
@@ -50,7 +50,7 @@ static int remove_one(const struct checkpoint_save *save, int64_t bytes, int64_t
     return kept->spare_in ? folder_retain(save->folder, step, NULL) : folder_remove(save->folder, step, NULL);
 }
 
-/* What the disk has been found to hold counts as well. */
+/* The rule of retention, limited to the number of checkpoints that fit on the disk. */
 static struct retention retention_now(const struct checkpoint_save *save)
 {
     struct retention retention = save->retention;
@@ -87,7 +87,7 @@ int64_t commit_give_up(const struct checkpoint_save *save)
     if (chosen < 0 || folder_remove(save->folder, steps[chosen], NULL) < 0)
         return -1;
     if (save->kept)
-        save->kept->fits = count - 1; /* and a place for the one that is written */
+        save->kept->fits = count - 1; /* and room for the checkpoint that is being written */
     return steps[chosen];
 }
 

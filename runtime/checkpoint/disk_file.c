@@ -16,7 +16,8 @@
 
 enum { AT_ONCE = DISK_BLOCKS / 2, NOTHING_MORE = -1 };
 
-/* What is in the page cache and not yet on its way to the disk: beyond it the kernel is told to begin. */
+/* Limit on bytes in the page cache that the kernel has not begun to write: at this limit it is asked to
+ * begin. */
 enum { FLUSH_BYTES = 8 << 20 };
 
 struct disk_file {
@@ -24,14 +25,14 @@ struct disk_file {
     int direct,
         cached; /* two descriptors; direct -1: the file system has no such way; cached -1: not needed */
     int64_t head, bytes;
-    char *memory, *own;                /* the blocks; own: not the caller's */
-    int64_t length[DISK_BLOCKS];       /* of what was put */
-    struct futex_word filled, written; /* blocks so far */
+    char *memory, *own;          /* the blocks; own: memory that this object frees, NULL: the caller's */
+    int64_t length[DISK_BLOCKS]; /* bytes in each block that was put */
+    struct futex_word filled, written; /* number of blocks so far */
     atomic_bool hurry, failed;
-    struct muster_error error; /* of the thread; read after failed or the join */
+    struct muster_error error; /* the thread's error; read after `failed` or the join */
     pthread_t thread;
     bool started;
-    bool small;        /* in memory as a whole, its head at the front: no thread */
+    bool small;        /* the whole file is in memory, its head at the front: no thread */
     int64_t unflushed; /* the thread's: bytes in the page cache */
 };
 
@@ -70,7 +71,7 @@ static int write_cached(struct disk_file *file, const char *data, int64_t bytes,
     return 0;
 }
 
-/* Blocks that were filled and lie one behind the other in memory, from that one on; 0: there is nothing more.
+/* Number of filled blocks that are contiguous in memory, from block `number` on; 0: no more blocks.
  */
 static uint32_t find_blocks(const struct disk_file *file, uint32_t number, uint32_t filled, int64_t *bytes)
 {
@@ -85,7 +86,7 @@ static uint32_t find_blocks(const struct disk_file *file, uint32_t number, uint3
     return count;
 }
 
-/* Past the page cache, whole sectors. 1: that is not possible. */
+/* Writes whole sectors past the page cache. 1: that is not possible. */
 static int write_direct(struct disk_file *file, const char *data, int64_t bytes, int64_t offset)
 {
     if (file->direct < 0)
@@ -94,12 +95,12 @@ static int write_direct(struct disk_file *file, const char *data, int64_t bytes,
         return 0;
     if (errno != EINVAL)
         return -1;
-    (void)close(take_fd(&file->direct)); /* sectors are larger here, or it was opened in vain */
+    (void)close(take_fd(&file->direct)); /* larger sectors, or no support for O_DIRECT */
     return 1;
 }
 
-/* What is no whole sector, the file's last bytes, goes through the page cache: it would have to be cut off
- * again, for which a file system reads the block back. */
+/* The file's last bytes, less than a sector, go through the page cache. A whole sector would have to be cut
+ * off again, and for that a file system reads the block back. */
 static int write_some(struct disk_file *file, uint32_t number, int64_t bytes)
 {
     const char *data = block_at(file, number);
@@ -179,7 +180,7 @@ static void disk_file_join(struct disk_file *file)
     file->started = false;
 }
 
-/* Through the page cache what cannot go past it. */
+/* Writes a small file, through the page cache if it cannot go past it. */
 static int write_small(struct disk_file *file)
 {
     const bool sectors = file->bytes % DISK_ALIGNMENT == 0;
@@ -199,7 +200,7 @@ static int write_end(struct disk_file *file, const void *head)
     return write_small(file);
 }
 
-/* A sync of either descriptor is one of the file. */
+/* A sync of either descriptor syncs the file. */
 static int sync_and_close(struct disk_file *file)
 {
     int *fd = file->cached >= 0 ? &file->cached : &file->direct;
@@ -220,10 +221,10 @@ int disk_file_end(struct disk_file *file, const void *head, struct muster_error 
 
 GUARD_DEFINE(disk_file, struct disk_file *, disk_file_destroy);
 
-/* Whether the file that is there may be written over: it has this size, no other name and no reader. A lease
- * is given on a file that is not open elsewhere, and refused where that is not known. A process that opens it
- * while we have the lease waits for that moment, and SIGIO, which would end us, is replaced by a signal that
- * does nothing. */
+/* Whether an existing file may be written over: it has this size, no other name and no reader. The kernel
+ * gives a lease on a file that is not open elsewhere, and refuses it if that is not known. A process that
+ * opens the file during the lease waits until its end. SIGIO would end this process, so a signal that does
+ * nothing replaces it. */
 static bool may_be_reused(int fd, int64_t bytes)
 {
     struct stat status;
@@ -236,8 +237,8 @@ int disk_file_open(const char *path, int64_t bytes, int how)
     scope_close int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | how);
     if (fd >= 0 && may_be_reused(fd, bytes))
         return take_fd(&fd);
-    /* One that cannot be opened, after an error of the disk for example, makes place too; EINVAL is no error
-     * of the file: it cannot be written past the page cache. */
+    /* A file that cannot be opened, for example after an error of the disk, is replaced too. EINVAL is no
+     * error of the file: it cannot be written past the page cache. */
     if (fd < 0 && errno == EINVAL)
         return -1;
     if (unlink(path) < 0 && errno != ENOENT)

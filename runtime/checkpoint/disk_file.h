@@ -17,8 +17,7 @@ enum {
     DISK_BLOCKS = 8, /* blocks that may wait for the disk, which takes up to four of them at once, as dd does
                         with bs=4M */
     DISK_STAGING = DISK_BLOCKS * DISK_BLOCK,
-    DISK_ALIGNMENT =
-        4096 /* bytes; alignment of writes past the page cache; a multiple of every disk's sector */
+    DISK_ALIGNMENT = 4096 /* bytes; of writes past the page cache; a multiple of all sectors */
 };
 
 /* Opens a file to be written as a whole. Takes an existing file if it has this size (-1: any), no other name
@@ -41,8 +40,7 @@ bool disk_file_is_small(int64_t bytes);
  * staging: used by the file until it is destroyed; NULL: it makes its own. Returns NULL with the error. */
 struct disk_file *disk_file_create(const char *path, int64_t head, int64_t bytes, char *staging,
                                    struct muster_error *err);
-void disk_file_destroy(
-    struct disk_file *file); /* accepts NULL; a file without disk_file_end stays as it is */
+void disk_file_destroy(struct disk_file *file); /* accepts NULL; an unended file stays as it is */
 
 /* The next DISK_BLOCK bytes of the file, to be filled; waits for the disk. NULL: an earlier block could not
  * be written. */

@@ -108,7 +108,7 @@ int folder_list(const char *folder, int64_t **steps, struct muster_error *err)
 
 /* ---- removing ---- */
 
-/* A folder of files; what is missing already is no error. */
+/* Removes a folder of files; a missing folder or file is no error. */
 static int remove_tree(const char *path, struct muster_error *err)
 {
     GUARD(guard_dir) DIR *dir = opendir(path);
@@ -124,7 +124,7 @@ static int remove_tree(const char *path, struct muster_error *err)
     return rmdir(path) < 0 && errno != ENOENT ? error_errno(err, "cannot remove %s", path) : 0;
 }
 
-/* Hides step-N and removes what was hidden; 0 where there is none. */
+/* Hides step-N and then removes it; 0 if it does not exist. */
 static int hide(const char *folder, int64_t step, const char *hidden, struct muster_error *err)
 {
     scope_free char *path = folder_step_path(folder, step);
@@ -148,7 +148,7 @@ int folder_retain(const char *folder, int64_t step, struct muster_error *err)
     scope_free char *from = folder_step_path(folder, step), *to = spare_path(folder);
     if (!from || !to)
         return no_path(err);
-    /* one that is there already has files, and stays */
+    /* a spare folder that exists already has files, and stays */
     return rename(from, to) < 0 ? folder_remove(folder, step, err) : 0;
 }
 
@@ -156,7 +156,7 @@ void folder_drop_spare(const char *folder)
 {
     scope_free char *path = spare_path(folder);
     if (path)
-        (void)remove_tree(path, NULL); /* what is left is used by the next run */
+        (void)remove_tree(path, NULL); /* the next run uses the remaining files */
 }
 
 void folder_clean(const char *folder, int64_t step)
@@ -170,7 +170,7 @@ void folder_clean(const char *folder, int64_t step)
             continue;
         scope_free char *path = mem_printf("%s/%s", folder, name);
         if (path && kept && strcmp(path, kept) != 0)
-            (void)remove_tree(path, NULL); /* it is tried again beside the next checkpoint */
+            (void)remove_tree(path, NULL); /* it is tried again at the next checkpoint */
     }
 }
 
@@ -187,7 +187,7 @@ int folder_make_new(const char *folder, int64_t step, struct muster_error *err)
     scope_free char *path = folder_new_path(folder, step), *spare = spare_path(folder);
     if (!path || !spare)
         return no_path(err);
-    /* fails where there is none, or another rank was here and has put a file into the new one */
+    /* the rename fails if there is no spare folder, or another rank has put a file into the new folder */
     if (!rename(spare, path) || !mkdir(path, 0777) || errno == EEXIST)
         return 0;
     if (io_make_directories(folder, 0777, err) < 0)
@@ -195,7 +195,7 @@ int folder_make_new(const char *folder, int64_t step, struct muster_error *err)
     return mkdir(path, 0777) < 0 && errno != EEXIST ? error_errno(err, "cannot create folder %s", path) : 0;
 }
 
-/* "rank-3.safetensors" of fewer than `ranks`. */
+/* Whether a name is "rank-3.safetensors" with a rank below `ranks`. */
 static bool is_rank_file(const char *name, int ranks)
 {
     int64_t rank;
@@ -270,7 +270,7 @@ int folder_probe(const char *folder, struct muster_error *err)
     if (io_make_directories(folder, 0777, err) < 0)
         return -1;
     scope_close int fd = io_create_new(path, O_WRONLY, 0666);
-    if (fd < 0 && (errno == ENOSPC || errno == EDQUOT)) /* the first one makes room (save.c) */
+    if (fd < 0 && (errno == ENOSPC || errno == EDQUOT)) /* the first checkpoint makes room (save.c) */
         return 0;
     if (fd < 0)
         return error_errno(err, "cannot write checkpoints in folder %s", folder);

@@ -1,4 +1,4 @@
-/* hook.c - see hook.h: a thread that starts the command, keeps the end of what it prints, and waits for it.
+/* hook.c - see hook.h: a thread that starts the command, keeps the end of its output, and waits for it.
  */
 #include "runtime/checkpoint/hook.h"
 
@@ -28,22 +28,22 @@ enum { TAIL = 320, ENDS = 8, LOOK_MS = 50 };
 
 #define PATIENCE_NS (2 * NS_PER_S) /* from SIGTERM to SIGKILL */
 
-/* How one has ended. */
+/* The end of one run of the command. */
 struct hook_end {
     int64_t step, ns;
-    struct muster_error err; /* code 0: well */
+    struct muster_error err; /* code 0: success */
 };
 
 struct checkpoint_hook {
     char *command, *folder;
     int64_t timeout_ns;
-    pthread_mutex_t mutex; /* of all below */
+    pthread_mutex_t mutex; /* protects all fields below */
     pthread_cond_t changed;
     pthread_t thread;
-    bool started, stops, closes; /* stops: what runs is to be ended */
+    bool started, stops, closes; /* stops: the running command is to be ended */
     struct hook_queue queue;
     int64_t last;
-    struct hook_end ends[ENDS]; /* the oldest first; where there is no place the oldest is dropped */
+    struct hook_end ends[ENDS]; /* the oldest first; if the array is full the oldest is dropped */
     int end_count;
 };
 
@@ -54,7 +54,7 @@ static char *note_path(const char *folder)
     return mem_printf("%s/.command", folder);
 }
 
-/* A note that cannot be read is none: the command is run once more. */
+/* An unreadable note counts as no note: the command is run once more. */
 static int64_t read_note(const char *folder)
 {
     scope_free char *path = note_path(folder);
@@ -77,7 +77,7 @@ static void write_note(const char *folder, int64_t step)
 
 /* ---- a process ---- */
 
-/* The last bytes that it printed. */
+/* The last bytes of the command's output. */
 struct tail {
     char text[TAIL];
     size_t length;
@@ -95,7 +95,7 @@ static void tail_add(struct tail *tail, const char *bytes, size_t count)
     tail->length = kept + count;
 }
 
-/* One line of it all: lines are joined by " | ". */
+/* Prints the tail as one line: its lines are joined by " | ". */
 static void tail_print(const struct tail *tail, char *out, size_t size)
 {
     size_t length = 0;
@@ -109,11 +109,11 @@ static void tail_print(const struct tail *tail, char *out, size_t size)
     out[length] = '\0';
 }
 
-/* The environment without what is the worker's own, and with the checkpoint. */
+/* The environment without the worker's own variables, with the variables of the checkpoint. */
 static int make_environment(const struct checkpoint_hook *hook, int64_t step, struct text_list *list)
 {
     static const char *const own[] = {ENV_HEARTBEAT_FD, ENV_NOTICE_FD, ENV_ERROR_FILE};
-    char *folder = realpath(hook->folder, NULL); /* of malloc */
+    char *folder = realpath(hook->folder, NULL); /* allocated by malloc */
     const char *in = folder ? folder : hook->folder;
     int failed =
         text_list_take(list, mem_printf("%s=%s/step-%lld", ENV_CHECKPOINT, in, (long long)step)) < 0 ||
@@ -131,7 +131,8 @@ static int make_environment(const struct checkpoint_hook *hook, int64_t step, st
     return failed ? -1 : 0;
 }
 
-/* Descriptors of the worker that a program gets otherwise: an agent waits for the end of file on them. */
+/* Closes the worker's descriptors, which a program would inherit: an agent waits for the end of file on them.
+ */
 static int close_own(posix_spawn_file_actions_t *actions)
 {
     static const char *const own[] = {ENV_HEARTBEAT_FD, ENV_NOTICE_FD};
@@ -145,7 +146,7 @@ static int close_own(posix_spawn_file_actions_t *actions)
     return failed;
 }
 
-/* 0 or the system's number. The process leads a group of its own. */
+/* Returns 0 or an errno. The process leads its own process group. */
 static int spawn_with(const char *command, int output, char **environment, posix_spawnattr_t *attributes,
                       posix_spawn_file_actions_t *actions, pid_t *pid)
 {
@@ -202,11 +203,11 @@ static bool is_stopped(struct checkpoint_hook *hook)
 {
     (void)pthread_mutex_lock(&hook->mutex); /* cannot fail: ours */
     const bool stops = hook->stops || hook->closes;
-    (void)pthread_mutex_unlock(&hook->mutex); /* likewise */
+    (void)pthread_mutex_unlock(&hook->mutex); /* cannot fail: ours */
     return stops;
 }
 
-/* What ends it; `why` is for the error. */
+/* Ends the command: SIGTERM first, SIGKILL later. `why` becomes the reason in the error. */
 static void end_command(pid_t pid, struct instant *killed, const char **why, const char *reason)
 {
     const struct instant now = clock_now(NULL);
@@ -219,7 +220,7 @@ static void end_command(pid_t pid, struct instant *killed, const char **why, con
     *killed = instant_add(now, PATIENCE_NS);
 }
 
-/* What there is of its output. Returns whether there was any. */
+/* Reads the available output. Returns whether there was any. */
 static bool read_output(int output, int wait_ms, struct tail *tail)
 {
     struct pollfd wait = {.fd = output, .events = POLLIN};
@@ -233,8 +234,8 @@ static bool read_output(int output, int wait_ms, struct tail *tail)
     return got > 0;
 }
 
-/* Until it has ended: 0, or the status of a failure (-1: not known). A process that it has left with the
- * output open is not waited for. */
+/* Waits until the command has ended. Returns 0, or the status of a failure (-1: not known). Does not wait for
+ * a process that the command has left with the output open. */
 static int await_command(struct checkpoint_hook *hook, pid_t pid, int output, struct tail *tail,
                          const char **why)
 {
@@ -339,10 +340,10 @@ struct checkpoint_hook *hook_create(const struct hook_options *options, struct m
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for training.checkpoint_command");
         return NULL;
     }
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* cannot fail: a clock that there is */
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* cannot fail: the clock exists */
     (void)pthread_mutex_init(&made->mutex, NULL);                 /* cannot fail here, as glibc has it */
-    (void)pthread_cond_init(&made->changed, &monotonic);          /* likewise */
-    (void)pthread_condattr_destroy(&monotonic);                   /* likewise */
+    (void)pthread_cond_init(&made->changed, &monotonic);          /* cannot fail either */
+    (void)pthread_condattr_destroy(&monotonic);                   /* cannot fail either */
     GUARD(guard_hook) struct checkpoint_hook *hook = made;
     hook->command = mem_strdup(options->command);
     hook->folder = mem_strdup(options->folder);
@@ -380,7 +381,8 @@ void hook_add(struct checkpoint_hook *hook, int64_t step)
     const int failed = hook->started ? 0 : thread_start(&hook->thread, 0, run_hook, hook);
     hook->started |= !failed;
     if (failed) {
-        (void)thread_error(&end.err, failed, "the thread of training.checkpoint_command"); /* told */
+        (void)thread_error(&end.err, failed,
+                           "the thread of training.checkpoint_command"); /* reported by hook_take */
         put_end(hook, &end);
     } else {
         const int64_t skipped = hook_queue_add(&hook->queue, step);
@@ -444,7 +446,8 @@ int hook_take(struct checkpoint_hook *hook, struct instant deadline, int64_t *st
     (void)pthread_mutex_lock(&hook->mutex); /* cannot fail, as below: ours */
     while (!hook->end_count && !hook_queue_is_empty(&hook->queue) &&
            !instant_reached(clock_now(NULL), deadline))
-        (void)pthread_cond_timedwait(&hook->changed, &hook->mutex, &until); /* looked at again */
+        (void)pthread_cond_timedwait(&hook->changed, &hook->mutex,
+                                     &until); /* the loop tests the state again */
     if (hook->end_count) {
         const struct hook_end end = hook->ends[0];
         memmove(hook->ends, hook->ends + 1, (size_t)--hook->end_count * sizeof *hook->ends);

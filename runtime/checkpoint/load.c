@@ -1,4 +1,4 @@
-/* load.c - a checkpoint is read: the newest one that is whole, by every rank the elements that it holds. */
+/* load.c - reads the newest whole checkpoint; every rank reads the elements that it holds. */
 #include <assert.h>
 #include <string.h>
 
@@ -15,15 +15,15 @@
 
 /* ---- bytes of slices ---- */
 
-/* One checkpoint that is read. What is read is found out first, by the same functions that then read it
- * (lists), so that it comes from the disk ahead. */
+/* A checkpoint that is being read. The same functions first list the chunks (`lists`) and then read them, so
+ * that chunks are read ahead from the disk. */
 struct source {
     struct checkpoint_load *load;
     bool lists;
-    struct chunk *chunks; /* in the order of reading; the next elements often begin in the one before */
+    struct chunk *chunks; /* in the order of reading; the next elements often begin in the previous chunk */
     int64_t count, room, next;
     struct chunk_reader *reader;
-    const char *bytes; /* of the chunk before `next` */
+    const char *bytes; /* bytes of the chunk before `next` */
 };
 
 static void source_close(struct source *s)
@@ -63,10 +63,11 @@ static int hold_chunk(struct source *s, struct chunk chunk, struct muster_error 
     return s->bytes ? 0 : -1;
 }
 
-/* Where elements go: into host memory of another type, or, as they are, into a part of the trainer. */
+/* Destination of elements: host memory, with conversion to dtype, or a part of the trainer, without
+ * conversion. */
 struct target {
     enum dtype dtype;
-    char *out; /* NULL: into the part; moves on */
+    char *out; /* next element in host memory; NULL: write to the part */
     const struct trainer_part *part;
 };
 
@@ -88,7 +89,8 @@ static int give(const struct source *s, struct target *to, const char *from, enu
     return 0;
 }
 
-/* Elements of a slice, counted from the parameter's first. to: not used by a source that lists. */
+/* Reads elements of a slice; `first` counts from the parameter's first element. to: not used by a source that
+ * lists. */
 static int read_slice(struct source *s, const struct manifest_slice *slice, int64_t first, int64_t count,
                       struct target *to, struct muster_error *err)
 {
@@ -105,7 +107,7 @@ static int read_slice(struct source *s, const struct manifest_slice *slice, int6
     return 0;
 }
 
-/* Elements of a tensor, from the slices that hold them, which come in their order. */
+/* Reads elements of a tensor from its slices, which are in the order of elements. */
 static int read_elements(struct source *s, enum trainer_tensor tensor, int param, int64_t first,
                          int64_t count, struct target to, struct muster_error *err)
 {
@@ -128,11 +130,11 @@ static int read_values(void *context, int param, int64_t first, int64_t count, e
 {
     const struct source *s = context;
     if (model_is_base(trainer_model(s->load->trainer), param))
-        return 1; /* adapters alone are there */
+        return 1; /* the checkpoint has adapters alone */
     return read_elements(context, TRAINER_VALUE, param, first, count, (struct target){dtype, out, NULL}, err);
 }
 
-/* Whether all that is read of a tensor was written in the type that it has here. */
+/* Whether all slices of a tensor were written in the tensor's type in this run. */
 static bool has_dtype(const struct manifest_slice *slices, int count, enum dtype dtype)
 {
     for (int i = 0; i < count; i++)
@@ -141,7 +143,8 @@ static bool has_dtype(const struct manifest_slice *slices, int count, enum dtype
     return true;
 }
 
-/* A tensor that was not written stays as filling the values has left it: averages, which begin there then. */
+/* A tensor that was not written stays as filling the values has left it. So averages begin with the values.
+ */
 static int load_tensor(struct source *s, int param, enum trainer_tensor tensor, void *block, int64_t most,
                        struct muster_error *err)
 {
@@ -204,7 +207,7 @@ static int load_tensors(struct source *s, void *block, struct muster_error *err)
 static int read_tensors(struct source *s, const char *folder, struct muster_error *err)
 {
     struct checkpoint_load *load = s->load;
-    scope_free void *block = mem_realloc(NULL, MANIFEST_CHUNK, 1); /* not zeroed: it is read into */
+    scope_free void *block = mem_realloc(NULL, MANIFEST_CHUNK, 1); /* not zeroed: reads fill it */
     scope_free char *local = load->local ? folder_step_path(load->local, load->manifest.run.step) : NULL;
     if (!block || (load->local && !local))
         return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
@@ -225,7 +228,7 @@ static int read_tensors(struct source *s, const char *folder, struct muster_erro
 
 /* ---- one checkpoint ---- */
 
-/* The optimizer keeps the same moments: of what was written and of this run. */
+/* Checks that the checkpoint's optimizer has the same moments as this run's. */
 static int check_moments(const struct checkpoint_load *load, const char *folder, struct muster_error *err)
 {
     const struct model *model = trainer_model(load->trainer);
@@ -246,7 +249,7 @@ static int check_moments(const struct checkpoint_load *load, const char *folder,
     return 0;
 }
 
-/* An average may be asked for, or given up, between two runs. */
+/* Averages may be turned on or off between two runs. */
 static void compare_averages(const struct checkpoint_load *load, struct buffer *notes)
 {
     const int params = trainer_model(load->trainer)->param_count;
@@ -278,8 +281,8 @@ static int read_manifest(struct checkpoint_load *load, const char *folder, struc
                                 &load->manifest, err);
 }
 
-/* The node's copy, if it is that of the shared one; what is wrong with it is found in the shared one too, or
- * does not matter. */
+/* Reads the node's copy of the manifest if it has the stamp of the shared manifest. An error in the copy is
+ * found in the shared manifest too, or does not matter. */
 static bool read_copy(struct checkpoint_load *load, int64_t step, struct manifest_stamp stamp)
 {
     scope_free char *copy = load->local ? folder_step_path(load->local, step) : NULL;
@@ -292,7 +295,7 @@ static bool read_copy(struct checkpoint_load *load, int64_t step, struct manifes
     return false;
 }
 
-/* Where the manifest was read on the node its files are looked at by those who read them. */
+/* If the manifest was read from the node's copy, each reader checks its files instead. */
 static int check_files(const struct checkpoint_load *load, const char *folder, struct muster_error *err)
 {
     for (int i = 0; i < load->manifest.file_count && !load->local_manifest; i++)
@@ -301,7 +304,7 @@ static int check_files(const struct checkpoint_load *load, const char *folder, s
     return 0;
 }
 
-/* What can be found out without the tensors. stamp: of the shared manifest; zeros: not known. */
+/* Does all checks that need no tensors. stamp: stamp of the shared manifest; zeros: not known. */
 static int open_checkpoint(struct checkpoint_load *load, const char *folder, struct manifest_stamp stamp,
                            struct buffer *notes, struct muster_error *err)
 {
@@ -367,8 +370,8 @@ static int try_checkpoint(struct checkpoint_load *load, const char *folder, stru
 
 /* ---- which one ---- */
 
-/* Rank 0's step, and when and how large its manifest was written, on every rank: all that is looked at in the
- * shared folder where the nodes have copies. */
+/* Gives rank 0's step, and time and size of its manifest, to every rank. If the nodes have copies, the shared
+ * folder is read for nothing else. */
 static int broadcast(const struct checkpoint_load *load, int64_t *step, struct manifest_stamp *stamp,
                      struct muster_error *err)
 {
@@ -397,13 +400,14 @@ static int load_one(struct checkpoint_load *load, struct muster_error *err)
     return result > 0 ? 1 : -1;
 }
 
-/* What was refused so far, the same on every rank. */
+/* Checkpoints refused so far, the same on every rank. */
 struct refused {
     int count;
-    struct muster_error unfit; /* the newest that is whole and not of this run; code 0: none */
+    struct muster_error
+        unfit; /* error of the newest whole checkpoint that is not of this run; code 0: none */
 };
 
-/* After all were refused: those that are damaged are gone, and the run may begin anew. */
+/* The result after all were refused: if all are damaged, a new run may begin. */
 static int end_without(struct checkpoint_load *load, const struct refused *all, struct muster_error *err)
 {
     if (all->unfit.code && err)
@@ -413,7 +417,8 @@ static int end_without(struct checkpoint_load *load, const struct refused *all, 
     return all->count ? trainer_restart(load->trainer, err) : 0;
 }
 
-/* 0: the one before may be tried. What cannot be read ends it: an older one would take its place. */
+/* 0: the previous checkpoint may be tried. An unreadable checkpoint ends the search: an older checkpoint
+ * would take its place. */
 static int take_refusal(struct checkpoint_load *load, const char *folder, enum refusal kind,
                         const struct muster_error *why, struct refused *all, struct muster_error *err)
 {
@@ -443,7 +448,7 @@ static int load_newest(struct checkpoint_load *load, struct muster_error *err)
     if (kind && err)
         *err = why;
     for (int i = 0; !kind; i++) {
-        int64_t step = i < count ? steps[i] : -1; /* of rank 0 */
+        int64_t step = i < count ? steps[i] : -1; /* rank 0's; other ranks receive it */
         struct manifest_stamp stamp;
         if (broadcast(load, &step, &stamp, err) < 0)
             return -1;

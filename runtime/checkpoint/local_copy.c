@@ -62,7 +62,7 @@ int local_copy_has(const char *dir, int64_t step, struct manifest_stamp stamp, s
            copy.nanoseconds == stamp.nanoseconds;
 }
 
-/* The bytes and the time. Several ranks of a node may do it at once: to the same end. */
+/* Copies the bytes and the time. Several ranks of a node may do it at once, with the same result. */
 int local_copy_manifest(const char *dir, const char *shared, int64_t step, struct muster_error *err)
 {
     scope_free char *from = manifest_path(shared, step), *to = manifest_path(dir, step);
@@ -81,7 +81,7 @@ int local_copy_manifest(const char *dir, const char *shared, int64_t step, struc
 
 /* ---- removing ---- */
 
-/* The last rank of a step takes the manifest along. */
+/* The last rank that removes its copy of a step removes the manifest too. */
 static void remove_manifest(const char *dir, int64_t step, const char *folder)
 {
     scope_free char *path = manifest_path(dir, step);
@@ -102,7 +102,7 @@ static void remove_copy(const char *dir, int64_t step, int rank)
                     *path = folder && name ? mem_printf("%s/%s", folder, name) : NULL;
     if (!path)
         return;
-    (void)unlink(path); /* tried again beside the next one */
+    (void)unlink(path); /* tried again at the next checkpoint */
     remove_manifest(dir, step, folder);
     (void)rmdir(folder); /* fails while another rank has a file there */
 }

@@ -1,4 +1,4 @@
-/* manifest_read.c - manifest.h: a manifest is read and held against a model. */
+/* manifest_read.c - manifest.h: reads a manifest and checks it against a model. */
 #include "runtime/checkpoint/manifest.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static int damaged(const struct reading *r, const char *what)
 
 /* ---- members ---- */
 
-/* A whole number of 0 or more; -1. */
+/* An integer of at least 0; -1: none. */
 static int64_t count_of(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
@@ -48,11 +48,11 @@ static bool parse_crc(const char *text, uint32_t *crc)
 uint32_t manifest_chunk_crc(const struct manifest_slice *slice, int64_t chunk)
 {
     uint32_t crc = 0;
-    (void)parse_crc(slice->crc + 8 * chunk, &crc); /* looked at when it was read */
+    (void)parse_crc(slice->crc + 8 * chunk, &crc); /* checked when the manifest was read */
     return crc;
 }
 
-/* The last member is the checksum of all that stands before it. */
+/* The last member is the checksum of all text before it. */
 static int check_crc(const struct reading *r, const char *text, size_t length)
 {
     static const char tail[] = ",\n\"crc32c\":\"00000000\"}\n";
@@ -86,7 +86,7 @@ static int read_texts(const struct reading *r, const char *key, manifest_texts *
     return 0;
 }
 
-/* A side that the writer did not know is 1. */
+/* An axis that the writer did not know is 1. */
 static struct mesh read_mesh(const json_t *object)
 {
     struct mesh mesh;
@@ -235,11 +235,11 @@ static int by_place(const void *a, const void *b)
     return one->first < other->first ? -1 : one->first > other->first;
 }
 
-/* Each element of each tensor is there once. */
+/* Checks that the slices hold each element of a tensor once. */
 static int check_cover(const struct reading *r, int tensor, int param, int begin, int end)
 {
     int64_t next = 0, elements = param_elements(&r->model->params[param]);
-    /* frozen, or the optimizer has no such moment; of a model with adapters: the base */
+    /* allowed: frozen, or the optimizer has no such moment, or the base of a model with adapters */
     if (begin == end && (tensor != TRAINER_VALUE || model_is_base(r->model, param)))
         return 0;
     for (int i = begin; i < end; i++) {

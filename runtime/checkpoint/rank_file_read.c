@@ -1,4 +1,4 @@
-/* rank_file_read.c - rank_file.h: headers of files that were written. */
+/* rank_file_read.c - rank_file.h: reads headers of written files. */
 #include "runtime/checkpoint/rank_file.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ static int rank_file_no_memory(struct muster_error *err)
     return error_set(err, MUSTER_E_NOMEM, "no memory to read the header of a checkpoint's file");
 }
 
-/* Up to so many bytes more of a file's start. */
+/* Reads a file's start until `out` has `bytes` bytes. */
 static int read_up_to(int fd, const char *path, size_t bytes, struct buffer *out, struct muster_error *err)
 {
     if (bytes <= out->length)
@@ -40,8 +40,8 @@ static int read_up_to(int fd, const char *path, size_t bytes, struct buffer *out
     return 0;
 }
 
-/* A file's size, and the bytes before its first tensor, which are `likely` in number. Past the page cache it
- * was written: of what is behind these bytes nothing is read. */
+/* Reads a file's size, and the bytes before its first tensor, probably `likely` bytes. The file was written
+ * past the page cache: no byte after them is read. */
 static int read_header(const char *path, size_t likely, struct buffer *out, int64_t *bytes,
                        struct muster_error *err)
 {
@@ -94,8 +94,8 @@ static int describe_tensor(const struct model *model, const struct file_tensor *
     return 0;
 }
 
-/* Where the digits are of the slice whose row is the writer's last one. Where they are not found, the next
- * header is read as this one. */
+/* Notes the place of the digits of the slice in the writer's last row. If they are not found, the next header
+ * is parsed as JSON too. */
 static void learn(struct rank_header *known, const struct buffer *header, const struct file_tensor *tensor,
                   const char *text, const char *crc)
 {
@@ -111,7 +111,7 @@ static void learn(struct rank_header *known, const struct buffer *header, const 
     known->count++;
 }
 
-/* The whole text, and room for the digits' places. */
+/* Keeps the whole text, and makes room for the digits' places. */
 static void begin_learning(struct rank_header *known, const struct buffer *header, int64_t bytes, int count)
 {
     rank_header_clear(known);
@@ -121,7 +121,7 @@ static void begin_learning(struct rank_header *known, const struct buffer *heade
         rank_header_clear(known);
 }
 
-/* The rows of the slices, which are the writer's last ones. */
+/* Keeps the rows of the slices, which are the writer's last rows. */
 static void keep_rows(struct rank_header *known, const struct buffer *rows, size_t from)
 {
     const size_t before = strlen(MANIFEST_ROW_CRC);
@@ -169,7 +169,7 @@ static int describe_tensors(const struct model *model, const char *path, const s
     return result;
 }
 
-/* The same rows with other digits. */
+/* Writes the known rows with the digits of this header. */
 static void describe_known(struct rank_header *known, const struct buffer *header,
                            struct manifest_writer *writer)
 {
@@ -177,7 +177,8 @@ static void describe_known(struct rank_header *known, const struct buffer *heade
         const struct rank_header_digits *digits = &known->digits[i];
         memcpy(known->rows.data + digits->in_rows, header->data + digits->at, (size_t)digits->count);
     }
-    (void)buffer_append(&writer->slices, known->rows.data, known->rows.length); /* which keeps its failure */
+    (void)buffer_append(&writer->slices, known->rows.data,
+                        known->rows.length); /* the buffer keeps its failure */
 }
 
 int rank_file_describe(const struct model *model, const char *folder, int rank, struct rank_header *known,

@@ -1,4 +1,4 @@
-/* rank_file_write.c - rank_file.h: a rank's file is written from the trainer's own memory. */
+/* rank_file_write.c - rank_file.h: writes a rank's file from the trainer's own memory. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,10 +14,10 @@
 /* A run of elements of one tensor. */
 struct run {
     struct trainer_part part;
-    int64_t first, count; /* of the parameter's elements */
-    int place;            /* of its group in the order of writing */
+    int64_t first, count; /* elements of the parameter */
+    int place;            /* place of its group in the order of writing */
     struct buffer crc;    /* "FIRST " and the checksums */
-    int64_t in_head;      /* the place of this text in the head */
+    int64_t in_head;      /* offset of this text in the head */
 };
 
 struct rank_file {
@@ -26,23 +26,23 @@ struct rank_file {
     struct file_tensors tensors; /* run by run */
     struct run *runs;
     int count;
-    int *order, *place;    /* groups in the order of writing; of each group its place in it */
-    const char **metadata; /* of the header: pairs, NULL at the end */
+    int *order, *place;    /* groups in the order of writing; place of each group in it */
+    const char **metadata; /* the header's metadata: pairs, NULL at the end */
     char numbers[2][32];   /* texts among them */
     struct checksum crc;
     struct buffer head;     /* the file up to its first tensor */
-    _Atomic(int64_t) bytes; /* a figure, while another thread writes */
-    char *slice;     /* where the host cannot read the device's memory: elements on their way; else NULL */
-    char *copy_path; /* NULL: no copy */
+    _Atomic(int64_t) bytes; /* bytes so far; read while another thread writes */
+    char *slice;            /* buffer for elements if the host cannot read the device's memory; else NULL */
+    char *copy_path;        /* NULL: no copy */
     char *staging, *copy_staging; /* the caller's; NULL: none */
-    /* of rank_file_write */
+    /* fields that rank_file_write uses */
     struct disk_file *disk, *copy;
-    char *block, *copy_block; /* that are being filled */
+    char *block, *copy_block; /* blocks that are being filled */
     int64_t used;
     struct muster_error copy_err;
-    struct futex_word copied;   /* groups, in that order, that are not read any more */
-    _Atomic(uint32_t) wanted;   /* so many of them were waited for: as long as there are less, it is urgent */
-    _Atomic(int64_t) waited_ns; /* by steps */
+    struct futex_word copied; /* number of groups, in that order, that are no longer read */
+    _Atomic(uint32_t) wanted; /* number of groups that steps need: writing is urgent while `copied` is less */
+    _Atomic(int64_t) waited_ns; /* time that steps have waited */
     atomic_bool cancelled;
 };
 
@@ -51,9 +51,9 @@ static int rank_file_no_memory(struct muster_error *err)
     return error_set(err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
 }
 
-/* ---- what a rank writes ---- */
+/* ---- the list of elements that a rank writes ---- */
 
-/* Groups as a step changes them, then those that none changes. */
+/* Puts groups in the order in which a step changes them, then groups that no step changes. */
 static void order_groups(struct rank_file *f)
 {
     const struct plan *plan = trainer_plan(f->trainer);
@@ -74,7 +74,7 @@ static void order_groups(struct rank_file *f)
         }
 }
 
-/* Ranks that hold the same elements share the work. */
+/* Gives this rank its share of elements that several ranks hold. */
 static void share(const struct trainer_part *part, int64_t *first, int64_t *count)
 {
     int64_t begin = part->count * part->copy / part->copies,
@@ -120,7 +120,7 @@ static int add_runs(struct rank_file *f, struct muster_error *err)
     return 0;
 }
 
-/* Room for the checksums, which get their values later: the length of the text is the same. */
+/* Makes room for the checksums, which get their values later: the text keeps its length. */
 static int put_checksums(struct run *run)
 {
     int64_t bytes = run->count * dtype_size(run->part.dtype);
@@ -147,21 +147,21 @@ static int list_metadata(struct rank_file *f, int rank, struct muster_error *err
     return 0;
 }
 
-/* Where in the head the texts of the runs are. */
+/* Finds the offset of each run's text in the head. */
 static int find_texts(struct rank_file *f, struct muster_error *err)
 {
     int64_t at = 0;
     for (int i = 0; i < f->count; i++) {
         at = rank_header_find(&f->head, at, f->tensors.item[i].name, f->runs[i].crc.data);
         if (at < 0)
-            return rank_file_no_memory(err); /* the texts have just been put there */
+            return rank_file_no_memory(err); /* the texts were just put there */
         f->runs[i].in_head = at;
     }
     return 0;
 }
 
-/* The head with the checksums as they are; blanks at its end are allowed. With them the head of a file is
- * whole sectors, and a small file as a whole is. */
+/* Formats the head with the present checksums. Blanks at its end, which the format allows, make the head
+ * whole sectors, or a small file as a whole. */
 static int format_head(struct rank_file *f, struct muster_error *err)
 {
     f->head.length = 0;
@@ -181,7 +181,7 @@ static int format_head(struct rank_file *f, struct muster_error *err)
     return find_texts(f, err);
 }
 
-/* The checksums as they are now: nothing else of the head ever changes. */
+/* Writes the present checksums into the head: nothing else in the head ever changes. */
 static void fill_head(struct rank_file *f)
 {
     for (int i = 0; i < f->count; i++)
@@ -277,13 +277,13 @@ void rank_file_destroy(struct rank_file *f)
 
 /* ---- writing ---- */
 
-/* ---- a copy, which may fail alone ---- */
+/* ---- the copy, which may fail alone ---- */
 
 static void drop_copy(struct rank_file *f)
 {
     disk_file_destroy(take_pointer(&f->copy));
     f->copy_block = NULL;
-    (void)unlink(f->copy_path); /* it is a part of one */
+    (void)unlink(f->copy_path); /* the copy is not whole */
 }
 
 static void begin_copy(struct rank_file *f)
@@ -320,11 +320,11 @@ static void put_block(struct rank_file *f)
     f->used = 0;
 }
 
-/* Bytes behind those that there are; *crc goes on over them. */
+/* Appends bytes; *crc continues over them. */
 static int add_bytes(struct rank_file *f, const char *from, int64_t bytes, uint32_t *crc,
                      struct muster_error *err)
 {
-    enum { STAYS_IN_CACHE = 64 << 10 }; /* what was just summed is copied once more from there */
+    enum { STAYS_IN_CACHE = 64 << 10 }; /* bytes; the second copy reads them from the cache */
     while (bytes) {
         if (!f->block && !(f->block = disk_file_block(f->disk, err)))
             return -1;
@@ -366,7 +366,7 @@ static int write_run(struct rank_file *f, struct run *run, struct muster_error *
     return 0;
 }
 
-/* All groups before this place are not read any more. */
+/* Reports that groups before this place are no longer read. */
 static void tell_copied(struct rank_file *f, int place)
 {
     if ((uint32_t)place == atomic_load(&f->copied.value))

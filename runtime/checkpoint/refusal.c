@@ -22,7 +22,7 @@ enum refusal refusal_of(int error_code)
     }
 }
 
-/* Of one rank, on every rank. */
+/* Gives one rank's error to every rank. */
 static int share_text(struct trainer *trainer, bool mine, struct muster_error *why, struct muster_error *err)
 {
     double values[1 + MUSTER_ERROR_TEXT] = {0};
@@ -41,8 +41,8 @@ int refusal_share(struct trainer *trainer, int rank, int world_size, struct must
                   enum refusal *worst, struct muster_error *err)
 {
     const enum refusal kind = refusal_of(why->code);
-    double value =
-        kind ? (double)kind * world_size + (world_size - 1 - rank) : 0; /* the lowest of the worst */
+    double value = kind ? (double)kind * world_size + (world_size - 1 - rank)
+                        : 0; /* the lowest rank with the worst kind */
     if (trainer_maximum(trainer, &value, 1, err) < 0)
         return -1;
     *worst = (enum refusal)((int64_t)value / world_size);
@@ -52,6 +52,6 @@ int refusal_share(struct trainer *trainer, int rank, int world_size, struct must
     if (share_text(trainer, rank == whose, why, err) < 0)
         return -1;
     if (rank != whose)
-        (void)error_wrap(why, "rank %d", whose); /* -1 by its nature */
+        (void)error_wrap(why, "rank %d", whose); /* always returns -1 */
     return 0;
 }

@@ -1,5 +1,4 @@
-/* save.c - a checkpoint is written behind steps: what each rank does in the states of commit.h's second
- * table.
+/* save.c - writes a checkpoint while steps run: each rank's work in the states of commit.h's second table.
  */
 #include <math.h>
 #include <stddef.h>
@@ -16,42 +15,44 @@
 #include "runtime/checkpoint/local_copy.h"
 #include "runtime/checkpoint/rank_file.h"
 
-/* A rank that waits for the end of its work votes so often meanwhile: no collective runs into its time-out.
+/* Interval of votes of a rank that waits for the end of its work: no collective reaches its time-out.
  */
 #define VOTE_NS (NS_PER_S / 2)
 
-/* A state's work on this rank; the thread's until it has ended. */
+/* A state's work on this rank; the thread owns it until the work has ended. */
 struct job {
-    bool at_once; /* it had ended before a thread had it */
+    bool at_once; /* the job ended without the thread */
     bool failed;
-    bool room; /* SAVE_WRITE: it failed for lack of it; of rank 0's work: an older one was given up */
+    bool room; /* SAVE_WRITE: it failed for lack of room; rank 0's work: an older checkpoint was removed to
+                  make room */
     struct muster_error err;
 };
 
-/* The thread of a writer, for one job after another: to start one takes 0.2 ms between two steps. */
+/* The thread of a writer, which does one job after another: starting a thread takes 0.2 ms between two steps.
+ */
 struct hand {
     pthread_t thread;
     bool started, stops;
-    struct futex_word ordered, done; /* jobs so far; they are equal where it has none */
+    struct futex_word ordered, done; /* number of jobs so far; equal: the thread has no job */
 };
 
 struct checkpoint_writer {
     struct hand hand;            /* stays from one checkpoint to the next */
-    struct checkpoint_save save; /* its texts are the writer's */
+    struct checkpoint_save save; /* its texts are owned by the writer */
     struct rank_file *file;
     struct job job;
     enum save_state state;
-    struct muster_error err;     /* this rank's first */
-    struct muster_error no_copy; /* why the node has none; of the thread while it works */
-    double failed;               /* ranks, in all states */
-    bool copies;                 /* some rank writes one on its node: known with the votes on the files */
-    bool room;                   /* of all ranks' jobs in the state before */
-    int64_t given_up;            /* rank 0's; -1: none */
+    struct muster_error err;     /* this rank's first error */
+    struct muster_error no_copy; /* why the node has no copy; the thread's while it works */
+    double failed;               /* number of failed ranks, in all states */
+    bool copies;                 /* some rank writes a copy on its node: known with the votes on the files */
+    bool room;                   /* some rank's job in the previous state has set `room` */
+    int64_t given_up;            /* rank 0's: step of the removed checkpoint; -1: none */
     struct instant begun, ended;
-    int64_t stall_ns; /* of calls; steps are counted by the file */
+    int64_t stall_ns; /* time in calls; the file counts the time of steps */
 };
 
-/* ---- what is kept of the run ---- */
+/* ---- the run's facts, which the writer copies ---- */
 
 static int copy_texts(manifest_texts texts, manifest_texts *out)
 {
@@ -89,7 +90,7 @@ static int format_numerics(const struct trainer *trainer, const char **out)
     return 0;
 }
 
-/* Settings and numerics are the same in all checkpoints of a trainer: those of the first one are kept. */
+/* Settings and numerics are the same in all checkpoints of a trainer: the first checkpoint's are kept. */
 static int take_texts(struct checkpoint_save *save, const struct manifest_run *from)
 {
     struct checkpoint_kept *kept = save->kept;
@@ -104,7 +105,7 @@ static int take_texts(struct checkpoint_save *save, const struct manifest_run *f
     return 0;
 }
 
-/* ---- what is kept from one to the next ---- */
+/* ---- objects kept from one checkpoint to the next ---- */
 
 static struct rank_file *take_file(struct checkpoint_kept *kept)
 {
@@ -223,8 +224,8 @@ static void release(struct checkpoint_writer *w)
 
 /* ---- work of a state ---- */
 
-/* By each rank behind the steps, so that no step waits for the file system; rank 0 removes what is left of an
- * earlier run. */
+/* Makes the folder, on each rank's thread, so that no step waits for the file system. Rank 0 removes files
+ * that an earlier run left. */
 static int make_folder(const struct checkpoint_writer *w, struct muster_error *err)
 {
     const struct checkpoint_save *save = &w->save;
@@ -237,7 +238,7 @@ static int make_folder(const struct checkpoint_writer *w, struct muster_error *e
     return failed ? -1 : 0;
 }
 
-/* This rank's file, and its copy on the node. */
+/* Writes this rank's file, and its copy on the node. */
 static int write_files(struct checkpoint_writer *w, struct muster_error *err)
 {
     const struct checkpoint_save *save = &w->save;
@@ -259,7 +260,8 @@ static int write_files(struct checkpoint_writer *w, struct muster_error *err)
     return 0;
 }
 
-/* Of rank 0: commits it, or takes it back. Where there was no room an older one makes some for the next. */
+/* Rank 0 commits the checkpoint, or removes it again. If there was no room it removes an older checkpoint for
+ * the next try. */
 static void lead(struct checkpoint_writer *w)
 {
     struct job *job = &w->job;
@@ -282,8 +284,8 @@ static void work(struct checkpoint_writer *w)
     } else if (w->state == SAVE_COPY) {
         if (w->save.local && !w->no_copy.code)
             (void)local_copy_manifest(w->save.local, w->save.folder, w->save.run.step,
-                                      &w->no_copy); /* told */
-    } else if (w->save.folder) { /* else there was no memory for it: this rank has made nothing */
+                                      &w->no_copy); /* checkpoint_figures reports it */
+    } else if (w->save.folder) { /* NULL: there was no memory for it, and this rank has made nothing */
         lead(w);
     }
 }
@@ -321,7 +323,7 @@ static bool job_ended(const struct checkpoint_writer *w)
     return w->job.at_once || atomic_load(&w->hand.done.value) == atomic_load(&w->hand.ordered.value);
 }
 
-/* Until the deadline, or a little less. */
+/* Waits for the job until the deadline, or a little less. */
 static void await_job(struct checkpoint_writer *w, struct instant deadline)
 {
     const uint32_t done = atomic_load(&w->hand.done.value);
@@ -335,7 +337,8 @@ static void wait_for_group(void *context, int group)
     rank_file_wait(w->file, group);
 }
 
-/* Where the host cannot read the trainer's memory the state is written at once. */
+/* Whether the thread can write the state: if the host cannot read the trainer's memory, the caller writes it
+ * at once. */
 static bool reads_behind(const struct checkpoint_writer *w)
 {
     return w->state != SAVE_WRITE || trainer_host_reads(w->save.trainer);
@@ -347,7 +350,7 @@ static void start_work(struct checkpoint_writer *w)
     *job = (struct job){0};
     if (!save_works(save_table, w->state, w->save.rank))
         return;
-    if (w->state == SAVE_WRITE && w->err.code) { /* it could not be prepared: told with the votes */
+    if (w->state == SAVE_WRITE && w->err.code) { /* it could not be prepared: the votes report it */
         job->failed = job->at_once = true;
         return;
     }
@@ -361,7 +364,7 @@ static void start_work(struct checkpoint_writer *w)
     const int failed = hand_order(w);
     if (failed) {
         (void)thread_error(&job->err, failed,
-                           "the thread that writes a checkpoint"); /* told with the votes */
+                           "the thread that writes a checkpoint"); /* the votes report it */
         job->failed = job->at_once = true;
         rank_file_cancel(w->file);
         trainer_set_guard(w->save.trainer, NULL, NULL);
@@ -384,15 +387,15 @@ static void end_work(struct checkpoint_writer *w)
 static void writer_begin(struct checkpoint_writer *w, const struct checkpoint_save *save)
 {
     const size_t after = offsetof(struct checkpoint_writer, save);
-    memset((char *)w + after, 0, sizeof *w - after); /* its thread has no work */
+    memset((char *)w + after, 0, sizeof *w - after); /* the writer's thread has no work */
     w->begun = clock_now(NULL);
     w->given_up = -1;
-    (void)writer_prepare(w, save); /* its error is the writer's, and a vote */
+    (void)writer_prepare(w, save); /* the writer keeps its error, and votes it */
     start_work(w);
     w->stall_ns = instant_diff_ns(clock_now(NULL), w->begun);
 }
 
-/* This rank's vote on the state; waits for its work a while if asked to. */
+/* This rank's vote on the state; with `wait` it waits for its work up to VOTE_NS. */
 static struct save_votes vote(struct checkpoint_writer *w, bool wait)
 {
     struct save_votes votes = {0};
@@ -407,8 +410,8 @@ static struct save_votes vote(struct checkpoint_writer *w, bool wait)
     return votes;
 }
 
-enum { SUMS = 3 }; /* over the ranks: votes, and how many write copies */
-/* What a failed job adds to its vote where `room` is set: a fraction that the ranks' sum keeps. */
+enum { SUMS = 3 }; /* sums over the ranks: ended, failed, and the number of ranks that write copies */
+/* Added to the vote of a failed job with `room` set: a fraction that the ranks' sum keeps. */
 #define ROOM_VOTE (1.0 / (1 << 24))
 
 static void put_votes(struct checkpoint_writer *w, bool wait, double *sums)
@@ -419,7 +422,7 @@ static void put_votes(struct checkpoint_writer *w, bool wait, double *sums)
     sums[2] = w->save.local != NULL;
 }
 
-/* By the votes of all ranks. behind: the one before it has not ended. */
+/* Takes the next state by the votes of all ranks. `behind`: the checkpoint before it has not ended. */
 static void take_votes(struct checkpoint_writer *w, const double *sums, bool behind)
 {
     const struct save_votes votes = {sums[0], floor(sums[1])};
@@ -441,11 +444,11 @@ static void take_both(struct checkpoint_writer *w, struct checkpoint_writer *new
     take_votes(w, sums, false);
     if (newer && w->state == SAVE_DONE)
         newer->save.retention.good = w->save.run.step;
-    if (newer) /* after a failure the caller first says which one is the best now */
+    if (newer) /* after a failure the caller first sets the best checkpoint */
         take_votes(newer, sums + SUMS, w->state != SAVE_DONE);
 }
 
-/* One sum for both. */
+/* Sums the votes on both checkpoints at once. */
 static int go_on(struct checkpoint_writer *w, struct checkpoint_writer *newer, bool wait)
 {
     double sums[2 * SUMS];
@@ -462,7 +465,8 @@ static int go_on(struct checkpoint_writer *w, struct checkpoint_writer *newer, b
 
 _Static_assert(SAVES_AT_ONCE *SUMS <= TRAINER_VOTES, "a step sums the votes on all that are on their way");
 
-/* In a step, by a thread of the trainer's: nothing is begun, goes on or ends meanwhile. */
+/* A thread of the trainer's calls it in a step: no checkpoint begins, changes its state or ends during the
+ * call. */
 static void vote_in_step(void *context, double *votes)
 {
     const struct checkpoint_kept *kept = context;
@@ -470,7 +474,7 @@ static void vote_in_step(void *context, double *votes)
         put_votes(kept->begun[i], false, votes + (ptrdiff_t)i * SUMS);
 }
 
-/* Sums of others than those that there are now are dropped. */
+/* Sets or removes the vote; sums on a former set of checkpoints are dropped. */
 static void set_vote(struct checkpoint_kept *kept, struct trainer *trainer)
 {
     trainer_set_vote(trainer, kept->begun[0] ? vote_in_step : NULL, kept);
@@ -479,7 +483,7 @@ static void set_vote(struct checkpoint_kept *kept, struct trainer *trainer)
 static void put_begun(struct checkpoint_kept *kept, struct checkpoint_writer *w)
 {
     int i = 0;
-    while (kept->begun[i]) /* there are at most as many writers */
+    while (kept->begun[i]) /* there are at most SAVES_AT_ONCE writers */
         i++;
     kept->begun[i] = w;
     set_vote(kept, w->save.trainer);
@@ -496,7 +500,7 @@ static void drop_begun(struct checkpoint_kept *kept, const struct checkpoint_wri
     set_vote(kept, w->save.trainer);
 }
 
-/* Whether the last step has summed votes on these. */
+/* Takes the votes that the last step has summed; returns whether it has. */
 static bool go_on_by_step(struct checkpoint_writer *w, struct checkpoint_writer *newer)
 {
     double sums[TRAINER_VOTES];
@@ -586,7 +590,7 @@ struct checkpoint_figures checkpoint_figures(const struct checkpoint_writer *w)
 int checkpoint_save(const struct checkpoint_save *save, struct checkpoint_figures *figures,
                     struct muster_error *err)
 {
-    struct checkpoint_writer writer = {0}; /* its own: of what is kept there may be none left */
+    struct checkpoint_writer writer = {0}; /* its own writer: kept writers may all be in use */
     writer_begin(&writer, save);
     int result = checkpoint_poll(&writer, NULL, true, err);
     if (figures)
