@@ -17,24 +17,23 @@ struct rank_header;
 /* A checkpoint that is being written. Its own threads write it from the trainer's memory while steps go on. A
  * step waits before it changes a group that is not copied yet. */
 struct checkpoint_writer;
-enum {
-    HEADERS_KEPT = 64
-}; /* the first so many ranks' headers are kept; each has tens of KB for a model of 100 M parameters */
+/* Number of ranks, from rank 0 on, with a kept header: tens of KB each for a model of 100 M parameters. */
+enum { HEADERS_KEPT = 64 };
 
 /* Objects that all checkpoints of one trainer use, kept from one checkpoint to the next; zeroed at first. */
 struct checkpoint_kept {
     char *staging[2]; /* memory for the file and for the copy, as disk_staging_create makes it; one checkpoint
                          uses it at a time; not owned; NULL: each checkpoint makes its own */
-    struct rank_file
-        *files[SAVES_AT_ONCE]; /* files that no checkpoint uses; they know the place of each element */
+    /* files that no checkpoint uses; they know the place of each element */
+    struct rank_file *files[SAVES_AT_ONCE];
     struct checkpoint_writer *writers[SAVES_AT_ONCE]; /* writers that no checkpoint uses */
-    struct checkpoint_writer
-        *begun[SAVES_AT_ONCE]; /* begun by checkpoint_begin, the oldest first; not owned */
-    char *spare_in;            /* rank 0's: DIR, if it may have a spare folder; NULL: it has none */
-    struct rank_header
-        *headers; /* rank 0's, [HEADERS_KEPT] or NULL: the header last read from each rank's file */
-    manifest_texts
-        settings; /* copies of the first checkpoint's: later checkpoints need not give them; NULL: none yet */
+    /* begun by checkpoint_begin, the oldest first; not owned */
+    struct checkpoint_writer *begun[SAVES_AT_ONCE];
+    char *spare_in; /* rank 0's: DIR, if it may have a spare folder; NULL: it has none */
+    /* rank 0's, [HEADERS_KEPT] or NULL: the header last read from each rank's file */
+    struct rank_header *headers;
+    /* copies of the first checkpoint's: later checkpoints need not give them; NULL: none yet */
+    manifest_texts settings;
     const char *numerics; /* copy of the first checkpoint's; NULL: none yet */
     int64_t fits; /* rank 0's: checkpoints that fit on the disk next to the checkpoint that is being written;
                      0: not known */
@@ -53,8 +52,8 @@ struct checkpoint_save {
     bool beside;                  /* another checkpoint is not committed yet; its files are written */
     struct checkpoint_hook *hook; /* rank 0's: checkpoints that it holds are not removed; NULL: no hook */
     struct checkpoint_kept *kept; /* the trainer's; NULL: nothing is kept (checkpoint_save) */
-    struct manifest_run
-        run; /* the caller sets step, samples, settings and notes; the trainer gives the other fields */
+    /* the caller sets step, samples, settings and notes; the trainer gives the other fields */
+    struct manifest_run run;
 };
 
 /* Every rank calls it between the same two steps. Begins to write the state as it is now, and waits for no
@@ -122,11 +121,11 @@ struct checkpoint_load {
     unsigned (*parts)(void *context, const struct manifest_run *run);
     void *context;
     struct buffer *report; /* lines: on rank 0 which checkpoints were refused, and why */
-    int files,
-        local_files;     /* filled: files that this rank has read from, and the number of them with a copy */
+    /* filled: files that this rank has read from, and the number of them with a copy */
+    int files, local_files;
     bool local_manifest; /* filled: the manifest was read from the node's copy */
-    struct muster_error
-        local_err;            /* filled: why an existing copy was not used; code 0: every copy was used */
+    /* filled: why an existing copy was not used; code 0: every copy was used */
+    struct muster_error local_err;
     unsigned taken;           /* filled: the parts of the checkpoint that was tried last */
     struct manifest manifest; /* filled: manifest of the loaded checkpoint, to be freed in any case */
 };

@@ -81,9 +81,7 @@ static int64_t read_all(int fd, char *to, int64_t bytes, int64_t offset)
             continue;
         if (got < 0)
             return -1;
-        if (!got ||
-            got %
-                DISK_ALIGNMENT) /* the file's end: a read past the page cache can only continue at a sector */
+        if (!got || got % DISK_ALIGNMENT) /* file's end; O_DIRECT reads continue at a sector */
             return done + got;
         done += got;
     }

@@ -22,8 +22,8 @@ enum { FLUSH_BYTES = 8 << 20 };
 
 struct disk_file {
     char *path;
-    int direct,
-        cached; /* two descriptors; direct -1: the file system has no such way; cached -1: not needed */
+    /* two descriptors; direct -1: the file system has no such way; cached -1: not needed */
+    int direct, cached;
     int64_t head, bytes;
     char *memory, *own;          /* the blocks; own: memory that this object frees, NULL: the caller's */
     int64_t length[DISK_BLOCKS]; /* bytes in each block that was put */

@@ -381,8 +381,7 @@ void hook_add(struct checkpoint_hook *hook, int64_t step)
     const int failed = hook->started ? 0 : thread_start(&hook->thread, 0, run_hook, hook);
     hook->started |= !failed;
     if (failed) {
-        (void)thread_error(&end.err, failed,
-                           "the thread of training.checkpoint_command"); /* reported by hook_take */
+        (void)thread_error(&end.err, failed, "the thread of training.checkpoint_command"); /* reported */
         put_end(hook, &end);
     } else {
         const int64_t skipped = hook_queue_add(&hook->queue, step);
@@ -446,8 +445,7 @@ int hook_take(struct checkpoint_hook *hook, struct instant deadline, int64_t *st
     (void)pthread_mutex_lock(&hook->mutex); /* cannot fail, as below: ours */
     while (!hook->end_count && !hook_queue_is_empty(&hook->queue) &&
            !instant_reached(clock_now(NULL), deadline))
-        (void)pthread_cond_timedwait(&hook->changed, &hook->mutex,
-                                     &until); /* the loop tests the state again */
+        (void)pthread_cond_timedwait(&hook->changed, &hook->mutex, &until); /* the loop tests it again */
     if (hook->end_count) {
         const struct hook_end end = hook->ends[0];
         memmove(hook->ends, hook->ends + 1, (size_t)--hook->end_count * sizeof *hook->ends);

@@ -403,8 +403,8 @@ static int load_one(struct checkpoint_load *load, struct muster_error *err)
 /* Checkpoints refused so far, the same on every rank. */
 struct refused {
     int count;
-    struct muster_error
-        unfit; /* error of the newest whole checkpoint that is not of this run; code 0: none */
+    /* error of the newest whole checkpoint that is not of this run; code 0: none */
+    struct muster_error unfit;
 };
 
 /* The result after all were refused: if all are damaged, a new run may begin. */

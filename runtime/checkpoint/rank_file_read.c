@@ -177,8 +177,7 @@ static void describe_known(struct rank_header *known, const struct buffer *heade
         const struct rank_header_digits *digits = &known->digits[i];
         memcpy(known->rows.data + digits->in_rows, header->data + digits->at, (size_t)digits->count);
     }
-    (void)buffer_append(&writer->slices, known->rows.data,
-                        known->rows.length); /* the buffer keeps its failure */
+    (void)buffer_append(&writer->slices, known->rows.data, known->rows.length); /* keeps its failure */
 }
 
 int rank_file_describe(const struct model *model, const char *folder, int rank, struct rank_header *known,

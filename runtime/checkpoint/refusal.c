@@ -41,8 +41,8 @@ int refusal_share(struct trainer *trainer, int rank, int world_size, struct must
                   enum refusal *worst, struct muster_error *err)
 {
     const enum refusal kind = refusal_of(why->code);
-    double value = kind ? (double)kind * world_size + (world_size - 1 - rank)
-                        : 0; /* the lowest rank with the worst kind */
+    double value =
+        kind ? (double)kind * world_size + (world_size - 1 - rank) : 0; /* lowest rank of the worst */
     if (trainer_maximum(trainer, &value, 1, err) < 0)
         return -1;
     *worst = (enum refusal)((int64_t)value / world_size);
